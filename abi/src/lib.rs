@@ -24,8 +24,8 @@ pub const BUCKETS: usize = 31;
 /// Halves of a CPU's table: one counts while the other is drained.
 pub const HALVES: usize = 2;
 
-/// Programs in the object, `sample_0` to `sample_15`: each counts under its own event number, so
-/// none tests a flag per sample.
+/// Programs in the object, `sample_0` to `sample_15`. Each counts under its own event number, which
+/// is a constant in its instructions, so no sample has to look the number up.
 pub const EVENTS_MAX: usize = 16;
 
 /// Bits of [`Entry::key`] that hold the program counter: x86-64 with five-level paging has 57
@@ -40,11 +40,12 @@ pub const SPACE_KERNEL: u32 = 0;
 /// (include/linux/threads.h).
 pub const PID_BITS: u32 = 22;
 
-/// Set in [`Entry::key`] of a program's own text: the program counter is then a distance from its
-/// begin, and [`Entry::space`] names the program.
+/// Set in [`Entry::key`] when the program counter is in text that is counted once for all
+/// processes. The program counter is then the distance from the begin of the text, and
+/// [`Entry::space`] is the number of the program.
 pub const IN_PROGRAM: u64 = 1 << 63;
 
-/// [`Slot::program`] of a process whose samples must not be mixed with those of others.
+/// [`Slot::program`] of a process that is kept apart: its samples are not added to those of others.
 pub const PROGRAM_APART: u32 = u32::MAX;
 
 /// log2 of the lines in the sampler's table of processes.
@@ -54,21 +55,22 @@ pub const SLOT_BITS: u32 = 15;
 /// process 0.
 pub const SPACE_FOREIGN: u32 = 1 << PID_BITS;
 
-/// Whose addresses the program counter of an entry is one of.
+/// The address space that the program counter of an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Space {
-    /// The kernel's.
+    /// Addresses of the kernel.
     Kernel,
-    /// Those of a process that the daemon's pid namespace cannot see.
+    /// Addresses of a process that the daemon's pid namespace cannot see.
     Foreign,
-    /// A process's.
+    /// Addresses of a process.
     Process {
         /// Process id.
         pid: u32,
         /// See [`Entry::generation`].
         generation: u16,
     },
-    /// The text of a program, counted from its begin, whoever runs it: [`Change::program`].
+    /// Distances from the begin of a program's text, for all processes that run the program; the
+    /// number is that of [`Change::program`].
     Program(u32),
 }
 
@@ -87,13 +89,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The event's number, 0 to 63: which `sample_N` program counted this.
+    /// The event's number, 0 to 63: the number of the `sample_N` program that counted the entry.
     #[must_use]
     pub fn event(&self) -> usize {
         ((self.key & !IN_PROGRAM) >> PC_BITS) as usize
     }
 
-    /// Whose address [`Entry::pc`] is.
+    /// The address space that [`Entry::pc`] belongs to.
     #[must_use]
     pub fn whose(&self) -> Space {
         match self.space {
@@ -116,8 +118,8 @@ impl Entry {
         self.space & ((1 << PID_BITS) - 1)
     }
 
-    /// Which of the address spaces that the process id had or will have; 0 where the kernel does
-    /// not let the sampler see.
+    /// Tells this address space from the others that had or will have the same process id; 0 where
+    /// the kernel does not let the sampler read the task.
     #[must_use]
     pub fn generation(&self) -> u16 {
         (self.space >> PID_BITS) as u16
@@ -147,7 +149,7 @@ pub struct Bucket {
     pub entries: [Entry; WAYS],
 }
 
-/// What the sampler did to one half since the daemon last emptied it.
+/// Statistics of one half since the daemon last emptied it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfStats {
@@ -160,32 +162,32 @@ pub struct HalfStats {
     pub spilled: u32,
 }
 
-/// The private page of one CPU: the sampler on that CPU writes all of it but what the daemon
-/// writes, `half`, `snapshot_every`, and the half that it drains.
+/// The private page of one CPU. The daemon writes `half`, `snapshot_every`, and the half that it
+/// drains; the sampler on that CPU writes all the rest.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
-    /// Which half counts now: 0 or 1.
+    /// Number of the half that counts now: 0 or 1.
     pub half: u32,
     /// Samples of user code before the one with the next snapshot.
     pub snapshot_in: u32,
-    /// Per half.
+    /// Statistics of each half.
     pub stats: [HalfStats; HALVES],
-    /// One [`Snapshot`] for so many samples of user code; 0: none. The daemon writes it.
+    /// One [`Snapshot`] is taken for this many samples of user code; 0: none. The daemon writes it.
     pub snapshot_every: u32,
-    /// The table, per half: as much as fits in the page. Each page more that a sample touches is
-    /// one that the processor must look up anew, for the program had 200 us to make it forget it.
+    /// The table of each half: as many buckets as fit in the page. Each further page that a sample
+    /// touches costs a miss in the TLB, because the program had 200 us to evict its translation.
     pub table: [[Bucket; BUCKETS]; HALVES],
 }
 
 /// Snapshots that a CPU can keep for the daemon.
 pub const SNAPSHOTS_PER_CPU: usize = 128;
 
-/// The registers of user code at a sample of event 0, and what is around the top of its stack.
-/// x86-64 in 64-bit mode only.
+/// The registers of user code at a sample of event 0, and the top of its stack. x86-64 in 64-bit
+/// mode only.
 ///
-/// They are a process's own: they are interpreted at the next drain, never written anywhere, and
-/// wiped.
+/// Registers and stack may hold secrets of the process: the next drain interprets and then wipes
+/// them, and nothing writes them anywhere.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Snapshot {
@@ -197,12 +199,12 @@ pub struct Snapshot {
     pub stack_len: u32,
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
     pub registers: [u64; 18],
-    /// From the stack pointer on: 256 bytes are worth nearly what 512 are (70.0 and 69.5 % of
-    /// samples yield an edge), and the red zone below nothing (`cargo xtask bench walks`).
+    /// Bytes from the stack pointer on. 256 bytes are worth nearly as much as 512 (69.5 and 70.0 %
+    /// of samples yield an edge), and the red zone below adds nothing (`cargo xtask bench walks`).
     pub stack: [u8; 256],
 }
 
-/// The ring of a CPU's snapshots: numbers that only grow, and wrap.
+/// The ring of a CPU's snapshots. The positions only grow, and wrap at 2^32.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SnapshotRing {
@@ -210,16 +212,16 @@ pub struct SnapshotRing {
     pub written: u32,
     /// Snapshots that found no room.
     pub dropped: u32,
-    /// The rest of the sampler's line.
+    /// Fills the cache line that the sampler writes.
     pub reserved: [u32; 14],
-    /// Snapshots that the daemon has taken: it alone writes this line.
+    /// Snapshots that the daemon has taken. The daemon alone writes this cache line.
     pub taken: u32,
-    /// The rest of the daemon's line.
+    /// Fills the cache line that the daemon writes.
     pub reserved_too: [u32; 15],
 }
 
-/// Samples of one half that were taken but not counted, by event number. Written on a rare path, so
-/// not in the private line.
+/// Samples of one half that were taken but not counted, by event number. A sample is seldom lost,
+/// so these counters are not in the CPU's page.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
@@ -227,29 +229,30 @@ pub struct Losses {
     pub spill_full: [u64; EVENTS_MAX],
 }
 
-/// Code of a file that many processes have, wherever each has it.
+/// A mapping of a file whose code is counted once for all processes, wherever each maps it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Library {
     /// First address.
     pub start: u64,
-    /// Bytes; 0: it is not shared.
+    /// Bytes; 0: the mapping is not counted once for all.
     pub len: u32,
-    /// Its number, as that of a program; 0: none was there yet.
+    /// Number of the library, drawn like that of a program; 0: the process has mapped none yet.
     pub number: u32,
 }
 
-/// What the sampler knows of a process, one cache line, written when it forks, execs or maps a
-/// file; the daemon writes that of those that it keeps apart. Processes are found by the low
-/// [`SLOT_BITS`] of their number in the root namespace.
+/// What the sampler knows of a process, in one cache line. Forks, execs and mappings of files write
+/// it; the daemon writes the lines of processes that it keeps apart. The index is the low
+/// [`SLOT_BITS`] of the process's number in the root namespace.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// The kernel's address of the memory that this is true of; 0: of none.
+    /// The kernel's address of the process's memory (`mm`), which tells whether the line is about
+    /// the current process; 0: the line is unused.
     pub mm: u64,
     /// First address of the program's text.
     pub text: u64,
-    /// Bytes of it; 0: it is not shared.
+    /// Bytes of the text; 0: the text is not counted once for all processes.
     pub text_len: u32,
     /// Number of the program, 0 when it is not known, or [`PROGRAM_APART`].
     pub program: u32,
@@ -257,16 +260,16 @@ pub struct Slot {
     pub space: u32,
     /// When the process began to run its program, in units of 2^20 ns.
     pub born: u32,
-    /// Its ELF interpreter and its C library.
+    /// The mappings of its ELF interpreter and its C library.
     pub libraries: [Library; 2],
 }
 
-/// What a [`Change`] tells. 0 is no kind, so that a zeroed message is refused.
+/// The kinds of a [`Change`]. 0 is no kind, so that a zeroed message is refused.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The process has exec'ed `program`, whose text is at `text` where it is shared; from now on
-    /// its samples have `generation`.
+    /// The process has exec'ed `program`, whose text is at `text` where it is counted once for all;
+    /// from now on the process's samples have `generation`.
     Exec = 1,
     /// The process is mapping a file where another may have been before: its samples had
     /// `generation_before` and have `generation` from now on.
@@ -277,15 +280,16 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// The kind of a [`Change::kind`]; none for a number that no sampler of this version writes.
+    /// The kind for a number of [`Change::kind`]; None for a number that no sampler of this version
+    /// writes.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         [Self::Exec, Self::Remap, Self::Library].into_iter().find(|kind| *kind as u32 == number)
     }
 }
 
-/// A message from the sampler to the daemon, about the address space of a process. Fields that its
-/// kind does not use are 0.
+/// A message from the sampler to the daemon about a process's address space. Fields that the kind
+/// does not use are 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
@@ -297,13 +301,13 @@ pub struct Change {
     pub pid: u32,
     /// First address of the program's text, or of the library's mapping.
     pub text: u64,
-    /// Bytes of it; 0: the program's text is not shared.
+    /// Bytes of the text; 0: the program's text is not counted once for all.
     pub text_len: u32,
     /// Number of the program or library; 0 when it is not known.
     pub program: u32,
     /// As in [`Entry::generation`].
     pub generation: u32,
-    /// The generation until now.
+    /// The generation that samples had until this change.
     pub generation_before: u32,
 }
 

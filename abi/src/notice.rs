@@ -1,5 +1,5 @@
-//! What the loader hook (`loader-hook/`) tells the daemon: one datagram for the objects that the
-//! dynamic loader mapped in one go.
+//! Notices: the datagrams in which the loader hook (`loader-hook/`) tells the daemon of the objects
+//! that the dynamic loader mapped in one go.
 //!
 //! Writer: the hook, inside a program that it must not disturb, so nothing here allocates, panics
 //! or reads a clock. Reader: the daemon, which believes none of it: anybody may write anything to
@@ -16,17 +16,17 @@
 /// The first bytes of every datagram.
 pub const MAGIC: [u8; 4] = *b"DCPL";
 
-/// Of this format. A reader refuses others.
+/// Version of this format. A reader refuses all others.
 pub const VERSION: u16 = 1;
 
-/// A datagram is never longer, in bytes.
+/// Longest datagram, in bytes. The buffer is memory of the program that the hook is in; objects
+/// that do not fit begin another datagram.
 pub const DATAGRAM_MAX: usize = 3072;
 
-/// The longest build id that is told, in bytes: SHA-1 has 20, SHA-512 has 64. A longer one is left
-/// out.
+/// Longest build id that is sent, in bytes: SHA-1 has 20, SHA-512 has 64. A longer one is left out.
 pub const BUILD_ID_MAX: usize = 64;
 
-/// The longest path that is told, in bytes. A longer one is left out: half a path names another
+/// Longest path that is sent, in bytes. A longer one is left out, because half a path names another
 /// file.
 pub const PATH_MAX: usize = 1024;
 
@@ -35,7 +35,7 @@ pub const HEADER_BYTES: usize = 12;
 
 /// Bytes of an object before its build id and path.
 const OBJECT_BYTES: usize = 28;
-/// Where [`push`] counts the objects.
+/// Position in the header of the number of objects, which [`push`] increments.
 const OBJECTS_AT: usize = 6;
 
 /// One object that the dynamic loader mapped: a program or a library.
@@ -43,9 +43,10 @@ const OBJECTS_AT: usize = 6;
 pub struct LoaderNotice<'a> {
     /// Difference between the addresses in memory and those in the file (`l_addr` in link.h).
     pub base: u64,
-    /// First address of its executable segments; equal to `end` when the hook could not tell.
+    /// First address of the object's executable segments; equal to `end` when the hook could not
+    /// tell.
     pub start: u64,
-    /// First address after them.
+    /// First address after these segments.
     pub end: u64,
     /// GNU build id; empty: none, or longer than [`BUILD_ID_MAX`].
     pub build_id: &'a [u8],
@@ -54,7 +55,7 @@ pub struct LoaderNotice<'a> {
     pub path: &'a [u8],
 }
 
-/// Begins a datagram: gives the bytes used. None when the buffer is too small.
+/// Begins a datagram and returns the bytes used. None when the buffer is too small.
 pub fn begin(buffer: &mut [u8], pid: u32) -> Option<usize> {
     let mut at = Some(0);
     for bytes in [&MAGIC[..], &VERSION.to_le_bytes(), &0_u16.to_le_bytes(), &pid.to_le_bytes()] {
@@ -63,8 +64,8 @@ pub fn begin(buffer: &mut [u8], pid: u32) -> Option<usize> {
     at
 }
 
-/// Adds an object to a datagram of which `used` bytes are used: gives the bytes used then. None
-/// when it does not fit; the datagram is as before.
+/// Adds an object to a datagram of which `used` bytes are used, and returns the bytes used then.
+/// None when the object does not fit; the datagram then is as before.
 #[must_use]
 pub fn push(buffer: &mut [u8], used: usize, object: &LoaderNotice<'_>) -> Option<usize> {
     let build_id = if object.build_id.len() > BUILD_ID_MAX { &[] } else { object.build_id };
@@ -97,7 +98,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads the header; None for what is no datagram of this version.
+    /// Reads the header. None when the bytes are no datagram of this version.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > DATAGRAM_MAX
@@ -111,7 +112,7 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// The objects in order; ends early where the bytes do.
+/// Yields the objects in order, and ends early where the bytes do.
 impl<'a> Iterator for Datagram<'a> {
     type Item = LoaderNotice<'a>;
 
@@ -133,7 +134,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
 
-/// Copies `bytes` to `at` and gives the position after them.
+/// Copies `bytes` to `at` and returns the position after them.
 fn put(buffer: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
     let end = at.checked_add(bytes.len())?;
     let place = buffer.get_mut(at..end)?;

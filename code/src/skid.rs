@@ -1,9 +1,10 @@
 //! Skid: how many instructions after the stalled one a sample lands.
 //!
-//! An interrupt is taken when the oldest instruction has retired, so the sample names the one
-//! *after* the one that took the time: on the machine that this was written on, exactly one after.
-//! A counter that is precise, or another processor, may name the instruction itself. A loop of
-//! which it is known where the time goes tells: see [`Skid::measured`].
+//! An interrupt is taken when the oldest instruction has retired, so the sample names the
+//! instruction *after* the one that took the time: on the machine that this was written on, exactly
+//! one after. A precise counter, or another processor, may name the instruction itself. The skid of
+//! a machine is measured with a loop whose time is known to go to one instruction: see
+//! [`Skid::measured`].
 
 use std::fmt;
 
@@ -11,31 +12,35 @@ use std::fmt;
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Skid(u8);
 
-/// Part of the loop's samples that must land in one place to be believed.
+/// Share of the loop's samples that must land on one instruction for the measurement to count. Set
+/// by hand: a lower share accepts loops disturbed by other work, a higher one refuses quiet loops
+/// on machines where a few samples land elsewhere.
 const CLEAR: f64 = 0.8;
-/// Fewer samples than this tell nothing.
+/// Samples below which a loop measures nothing: with fewer, chance decides where most land.
 const SAMPLES_MIN: u64 = 100;
 
 impl Skid {
-    /// More is never shifted: a sample that lands farther away is of another cause.
+    /// Largest skid in instructions. A sample that lands farther away has another cause than skid,
+    /// and moving it would blame the wrong instruction.
     pub const MAX: u8 = 3;
 
-    /// A skid of so many instructions, if that is not more than [`Skid::MAX`].
+    /// A skid of this many instructions; None when it is more than [`Skid::MAX`].
     #[must_use]
     pub fn new(instructions: u8) -> Option<Self> {
         (instructions <= Self::MAX).then_some(Self(instructions))
     }
 
-    /// In instructions.
+    /// The skid in instructions.
     #[must_use]
     pub fn instructions(self) -> u8 {
         self.0
     }
 
-    /// The skid that samples of a known loop show. `counts` has the samples of each instruction in
-    /// the order of execution, of which the one at `stalled` takes nearly all the time (a division
-    /// that waits for the one before); at least [`Skid::MAX`] cheap ones that are neither branches
-    /// nor fused with one must follow it. None where that is too few, or it is not clear.
+    /// Measures the skid from the samples of a known loop. `counts` has the samples of each
+    /// instruction in the order of execution. The instruction at `stalled` takes nearly all the
+    /// time (a division that waits for the one before). At least [`Skid::MAX`] cheap instructions
+    /// must follow it that are neither branches nor fused with one. None when there are too few
+    /// samples, or no instruction has most of them.
     #[must_use]
     pub fn measured(counts: &[u64], stalled: usize) -> Option<Self> {
         let total: u64 = counts.iter().fold(0, |sum, count| sum.saturating_add(*count));
@@ -48,13 +53,13 @@ impl Skid {
         })
     }
 
-    /// The samples of each instruction, given back to the one that took the time. `instructions`
-    /// are those of one procedure in the order of their addresses, without a gap.
+    /// The samples of each instruction, moved back to the instruction that took the time.
+    /// `instructions` are those of one procedure in the order of their addresses, without a gap.
     ///
-    /// A sample moves back within its block. Onto a block's first instruction it came from wherever
-    /// the block is entered: it moves to the instruction before only if that falls through, is no
-    /// branch and no padding, and no loop begins there, and else stays; after a call it is of the
-    /// procedure that was called, which has none of these instructions.
+    /// A sample moves back within its block. A sample on a block's first instruction came from any
+    /// block before it: it moves to the instruction before only if that falls through, is no branch
+    /// and no padding, and no loop begins there; else it stays. A sample after a call belongs to
+    /// the procedure that was called, which has none of these instructions, so it stays too.
     #[must_use]
     pub fn attributed(self, instructions: &[Sampled]) -> Attributed {
         let mut attributed = Attributed { samples: vec![0; instructions.len()], kept: 0 };
@@ -101,10 +106,11 @@ pub struct Attributed {
 /// An instruction with its samples.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Sampled {
-    /// How many.
+    /// Samples that landed on the instruction.
     pub samples: u64,
-    /// Whether it is a jump (conditional or not), a call or a return, or a loop begins after it, so
-    /// that what is after it was rather come to from elsewhere; or a no-op.
+    /// True when samples behind this instruction stay where they are: it is a jump (conditional or
+    /// not), a call or a return, or a loop begins after it, so that execution rather came from
+    /// elsewhere; or it is a no-op.
     pub bars: bool,
 }
 

@@ -1,19 +1,19 @@
-//! What was typed.
+//! The command lines of dcpid, dcpictl and dcpilabel.
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What was typed, or the end of the program: help and version on standard output with exit code 0,
-/// a mistake as one line with exit code 2.
+/// Parses the command line, or ends the program: help and version go to standard output with exit
+/// code 0, a mistake is one line with exit code 2.
 #[must_use]
 pub fn parse<Arguments: Parser>(program: &str) -> Arguments {
     Arguments::try_parse().unwrap_or_else(|error| {
         if !error.use_stderr() {
             error.exit()
         }
-        // clap's first paragraph says what is wrong; usage and tips below it are what --help is
-        // for.
+        // The first paragraph of clap's text names the mistake; the usage and tips below it are in
+        // --help.
         let text = error.render().to_string();
         let said: Vec<_> =
             text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
@@ -24,7 +24,7 @@ pub fn parse<Arguments: Parser>(program: &str) -> Arguments {
     })
 }
 
-/// Ends the program: it could not do it.
+/// Ends the program with an error line and exit code 2.
 pub fn refuse(program: &str, reason: &str) -> ! {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{program}: {reason}"); // nowhere left to say it
@@ -210,12 +210,12 @@ pub struct DcpictlArgs {
     /// Answer in JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do.
+    /// The request.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What dcpictl can ask for.
+/// Requests of dcpictl.
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Show what dcpid samples, where the samples went, and what sampling costs

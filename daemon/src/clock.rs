@@ -1,4 +1,4 @@
-//! The only place that asks what time it is.
+//! Clocks. No other module asks for the time.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,8 +21,8 @@ pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CLOCK_MONOTONIC in ns at that time of CLOCK_REALTIME (seconds since 1970 and nanoseconds, as
-/// files have them); 0 for one before the machine started. As right as nobody has set the clock
+/// CLOCK_MONOTONIC in ns at a time of CLOCK_REALTIME (seconds since 1970 and nanoseconds, as files
+/// have them); 0 for a time before the machine started. Wrong by as much as the clock was set
 /// meanwhile.
 #[must_use]
 pub fn monotonic_of_real(seconds: i64, nanoseconds_of: i64) -> u64 {
@@ -39,7 +39,8 @@ pub fn unix_s() -> u64 {
 }
 
 fn nanoseconds(clock: ClockId) -> u64 {
-    // These clocks exist on every kernel since 2.6.12; 0 would only make every mapping look old.
+    // These clocks exist on every kernel since 2.6.12; a result of 0 would only make every mapping
+    // look old.
     clock_gettime(clock)
         .map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }

@@ -1,4 +1,4 @@
-//! What it means: settings from flags, then from the file, then the defaults; checked.
+//! Settings from flags, then from the file, then the defaults; checked.
 
 use crate::args::Settings;
 use crate::control::metrics::Endpoint;
@@ -17,47 +17,48 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Read when present and no other is named.
+/// Path of the configuration file that is read when it exists and --config names no other.
 pub const DEFAULT_CONFIG: &str = "/etc/dcpi/dcpid.toml";
 
-/// Bytes of a configuration file at most. One with every key and its comments has some 4 KiB;
-/// exclusions are a line each.
+/// Most bytes of a configuration file. A file with every key and its comments has some 4 KiB; each
+/// exclusion adds a line.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// Checked settings.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Resident bytes beyond which less is sampled; None: any.
+    /// Resident memory in bytes beyond which the daemon samples less; None: no limit.
     pub memory_limit: Option<u64>,
-    /// While it exists nothing is sampled; None: nothing does that.
+    /// File whose existence pauses sampling; None: no file does.
     pub pause_file: Option<PathBuf>,
-    /// Where metrics are served; None: nowhere.
+    /// Endpoint of metrics; None: metrics are not served.
     pub metrics: Option<Endpoint>,
     /// Database directory.
     pub db: PathBuf,
     /// Control socket.
     pub control: PathBuf,
-    /// Who may ask there for what.
+    /// The users that may connect to the control socket, and their rights.
     pub access: Access,
-    /// Socket of the loader hook; None: it is not listened to.
+    /// Socket of the loader hook; None: notices are not read.
     pub loader_socket: Option<PathBuf>,
-    /// Events asked for; none: the default.
+    /// Events that the user asked for; empty: the default.
     pub events: Vec<EventSpec>,
-    /// 10 ms to 1 h.
+    /// Longest time between two drains, 10 ms to 1 h.
     pub drain_interval: Duration,
-    /// 1 s to 1 day.
+    /// Time between two merges, 1 s to 1 day.
     pub merge_interval: Duration,
-    /// How long an epoch lasts, 1 min to 1 year; None: until somebody ends it.
+    /// Length of an epoch, 1 min to 1 year; None: an epoch ends only on request.
     pub epoch_length: Option<Duration>,
-    /// Which epochs are removed.
+    /// Rules for the removal of epochs.
     pub retention: Retention,
     /// Host name to use in the database.
     pub host: Option<String>,
-    /// What sampling may cost; None: anything.
+    /// Limit on the cost of sampling; None: no limit.
     pub budget: Option<Budget>,
-    /// Snapshots of registers a second and CPU at most, from which edges are computed; None: none.
+    /// Most snapshots of registers per second and CPU, from which edges are computed; None: no
+    /// snapshots.
     pub edges: Option<f64>,
-    /// Bytes that the code store may take; None: there is none.
+    /// Bytes that the code store may take; None: no code is kept.
     pub code_store: Option<u64>,
     /// Whether code of files that not everybody may read is kept too.
     pub private_code: bool,
@@ -65,14 +66,15 @@ pub struct Config {
     pub inspector: Option<PathBuf>,
     /// Sizes of the tables.
     pub table: TableSettings,
-    /// Whose samples are kept apart, and whose are left out.
+    /// Rules on what is kept apart and left out.
     pub rules: Rules,
-    /// The sampler counts kernel addresses by process.
+    /// Whether the sampler counts kernel addresses by process.
     pub kernel_by_process: bool,
 }
 
 impl Config {
-    /// What the sampler may count together: as much as can be, but what is to be told apart.
+    /// What the sampler counts once for all processes: as much as possible, except what is to be
+    /// kept apart.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         let rules = &self.rules;
@@ -82,7 +84,7 @@ impl Config {
         Sharing { kernel_by_process, programs_by_process: by_process, snapshots }
     }
 
-    /// From flags and, where those are silent, the configuration file.
+    /// Settings from the flags and, where a flag is absent, from the configuration file.
     ///
     /// # Errors
     /// One line that names the flag or key and what it must be.
@@ -159,7 +161,7 @@ impl Config {
             },
         };
         Self::check(merged).map_err(|error| match Self::check(given) {
-            // What is wrong on the command line is told as it was typed.
+            // A mistake on the command line is reported as it was typed.
             Err(same) if format!("{same:#}") == format!("{error:#}") => error,
             _ => in_file(path, &text, &error),
         })
@@ -232,8 +234,8 @@ impl Config {
     }
 }
 
-/// What is wrong with a key's value in the configuration file, with the file, the line where it can
-/// be told, and the key: flags and keys have the same names.
+/// The error of a key's value in the configuration file, with the file, the line where it can be
+/// told, and the key. Flags and keys have the same names.
 fn in_file(path: &Path, text: &str, error: &anyhow::Error) -> anyhow::Error {
     let (path, message) = (path.display(), format!("{error:#}"));
     let Some(message) = message.strip_prefix("--") else {
@@ -248,8 +250,8 @@ fn in_file(path: &Path, text: &str, error: &anyhow::Error) -> anyhow::Error {
     anyhow::anyhow!("{path}{line}: {}", message.replacen("event, --mux:", "event, mux:", 1))
 }
 
-/// The text of a configuration file, and of /dev/null none. Whatever else is there is neither
-/// waited for nor read to an end that never comes.
+/// The text of a configuration file; of /dev/null an empty text. Other kinds of files are refused,
+/// because reading a pipe or a device may never end.
 fn read(path: &Path) -> io::Result<String> {
     let refused = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let mut options = std::fs::File::options();
@@ -276,7 +278,7 @@ fn read(path: &Path) -> io::Result<String> {
     })
 }
 
-/// Those of --event, then those of each --mux.
+/// The events of --event, then those of each --mux.
 fn events(settings: &Settings) -> anyhow::Result<Vec<EventSpec>> {
     let mut events =
         settings.events.iter().map(|spec| EventSpec::parse(spec)).collect::<Result<Vec<_>, _>>()?;
@@ -310,7 +312,7 @@ fn rules(settings: &Settings) -> anyhow::Result<Rules> {
             )
         })
     };
-    // An exclusion that does not hold must not look as if it did.
+    // An exclusion without effect must not look as if it had one.
     if let Some(gone) =
         settings.exclude_pid.iter().find(|pid| mappings::start_time(**pid).is_none())
     {
@@ -356,7 +358,7 @@ fn access(settings: &Settings) -> anyhow::Result<Access> {
     Ok(Access { mode, group: settings.control_group.as_ref().map(group).transpose()?, rights })
 }
 
-/// The interpreter of registers knows x86-64.
+/// Parses --edges. Registers are interpreted on x86-64 only.
 fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     let text = match text {
         Some(text) => text,
@@ -381,7 +383,7 @@ fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     })
 }
 
-/// `1%`, `0.5%` or `off`.
+/// Parses `1%`, `0.5%` or `off`.
 fn budget(text: &str) -> anyhow::Result<Option<Budget>> {
     if text == "off" {
         return Ok(None);
@@ -393,7 +395,7 @@ fn budget(text: &str) -> anyhow::Result<Option<Budget>> {
     Ok(Some(Budget(percent / 100.0)))
 }
 
-/// `7 days, newest 3, 2GiB`, in any order, each at most once; `all`.
+/// Parses `7 days, newest 3, 2GiB`, in any order, each at most once; or `all`.
 fn retention(text: &str) -> anyhow::Result<Retention> {
     let mut retention = Retention { max_age_s: None, keep_newest: 0, max_bytes: None };
     if text.trim() == "all" {
@@ -428,12 +430,12 @@ fn retention(text: &str) -> anyhow::Result<Retention> {
             retention.max_age_s = age_s;
         }
     }
-    // As DCPI: three always stay, unless somebody says another number.
+    // As in DCPI, the newest three always stay, unless the user gives another number.
     retention.keep_newest = newest.unwrap_or(3);
     Ok(retention)
 }
 
-/// `512MiB`, `2GiB`.
+/// Parses `512MiB`, `2GiB`.
 fn size(text: &str) -> Option<u64> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1_u64 << 40)];
     units.iter().find_map(|(unit, bytes)| {
@@ -441,7 +443,7 @@ fn size(text: &str) -> Option<u64> {
     })
 }
 
-/// A socket's path or a loopback address, or `off`.
+/// Parses a socket's path or a loopback address, or `off`.
 fn endpoint(text: &str) -> anyhow::Result<Option<Endpoint>> {
     if text == "off" {
         return Ok(None);
@@ -458,7 +460,7 @@ fn endpoint(text: &str) -> anyhow::Result<Option<Endpoint>> {
     })
 }
 
-/// A size, or `off`.
+/// Parses a size, or `off`.
 fn sized(flag: &str, text: &str) -> anyhow::Result<Option<u64>> {
     if text == "off" {
         return Ok(None);
@@ -469,7 +471,7 @@ fn sized(flag: &str, text: &str) -> anyhow::Result<Option<u64>> {
     })
 }
 
-/// Buckets outside of a CPU's page for so many entries.
+/// Buckets outside of a CPU's page for this number of entries.
 fn buckets(entries: u32) -> anyhow::Result<u32> {
     let in_page = (abi::BUCKETS * abi::WAYS) as u32;
     ensure!(
@@ -479,7 +481,7 @@ fn buckets(entries: u32) -> anyhow::Result<u32> {
     Ok(if entries == in_page { 0 } else { entries.div_ceil(abi::WAYS as u32) })
 }
 
-/// `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
+/// Parses `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
 fn duration(flag: &str, text: &str, min: Duration, max: Duration) -> anyhow::Result<Duration> {
     let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let parsed = units.iter().find_map(|(unit, ms)| {

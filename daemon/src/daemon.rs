@@ -96,7 +96,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         let serve = serve(&control, metrics, asked_sender);
         let db = config.db.display().to_string();
         tracing::info!(%epoch, db, control = %config.control.display(), "dcpid ready");
-        // Without a service manager there is nobody to notify, and that is no error.
+        // The error means that there is no service manager to notify.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         let pipeline = Pipeline::new(
             Parts {
@@ -172,10 +172,10 @@ fn log_landing(landing: Option<kernel::Landing>) {
             let instructions = landing.skid.instructions();
             tracing::info!(
                 instructions,
-                "samples land so many instructions behind the one that takes the time"
+                "a sample lands this many instructions after the one that took the time"
             );
         }
-        None => tracing::info!("on which instruction samples land could not be measured here"),
+        None => tracing::info!("the skid of samples could not be measured here"),
     }
 }
 
@@ -193,7 +193,7 @@ fn cannot_write(error: DbError) -> anyhow::Error {
     }
 }
 
-/// Has samples flow, recorded where that is asked for, and takes up what runs.
+/// Lets samples flow, records them where a recording is asked for, and reads which processes run.
 fn collector(
     mut source: KernelSource,
     library: Library,
@@ -227,7 +227,7 @@ fn collector(
     Ok((collector, tape))
 }
 
-/// Merges a recording.
+/// Merges a recording into the database.
 fn replay(file: &Path, db: &Path) -> anyhow::Result<()> {
     let begun = std::time::Instant::now();
     let done = player::replay(Recording::open(file)?, db)?;
@@ -265,8 +265,8 @@ fn kernel_text(machine: &Machine, system: System) -> KernelText {
     kernel_text
 }
 
-/// The thread that keeps code and what was learnt of files, both beside the host's epochs. Without
-/// a code store sampling goes on.
+/// Starts the thread that keeps code and the catalogue of files, both beside the host's epochs.
+/// Without a code store sampling goes on.
 fn start_librarian(
     config: &Config,
     writer: &Writer,
@@ -279,8 +279,8 @@ fn start_librarian(
         let opened = CodeStore::open(writer, limit);
         opened.inspect_err(|error| tracing::error!("code is not kept: {error}")).ok()
     });
-    // A quarter of what all may cost: with sampling at the four fifths that it takes at most, that
-    // is within what the budget's judge allows.
+    // The librarian may take a quarter of the budget. With the four fifths that sampling takes at
+    // most, the sum is within what the governor allows.
     let cpu_share = config.budget.map(|budget| budget.0 * 0.25 * machine.cpus.len() as f64);
     let (bytes, private) = (config.code_store.unwrap_or(0), config.private_code);
     let limits = StoreLimits { bytes, cpu_share, private };
@@ -288,8 +288,7 @@ fn start_librarian(
         .context("starting the librarian")
 }
 
-/// The error and its causes on one line, nothing twice: causes are often quoted by what they
-/// caused.
+/// The error and its causes on one line, each text once: an error often quotes its cause.
 #[must_use]
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -303,8 +302,8 @@ pub fn one_line(error: &anyhow::Error) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A message for each SIGTERM or SIGINT, and for the end of the standard input if that is asked
-/// for; and with each SIGHUP the configuration, read `again`.
+/// Sends a message for each SIGTERM or SIGINT and, if asked for, at the end of the standard input;
+/// and with each SIGHUP the configuration, read by `again`.
 fn signals(
     until_eof: bool,
     again: impl Fn() -> anyhow::Result<Config> + Send + 'static,
@@ -314,7 +313,7 @@ fn signals(
     if until_eof {
         let sender = sender.clone();
         std::thread::Builder::new().name("stdin".into()).spawn(move || {
-            // One that cannot be read has no other end either.
+            // A standard input that cannot be read counts as ended.
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             tracing::info!("the standard input has ended: draining and merging what was sampled");
             let _ = sender.blocking_send(()); // ending already

@@ -1,16 +1,16 @@
-//! Bytes as text that loses nothing: each byte is the character of its number (ISO 8859-1). Paths
-//! may have any bytes, and most have letters only, so a recording stays readable.
+//! Bytes as text without loss: each byte is the character of its number (ISO 8859-1). Paths may
+//! have any bytes, and most have only letters, so a recording stays readable.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes that are written as such text.
+/// Bytes that are serialized as such text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Bytes(#[serde(with = "crate::latin1")] pub Vec<u8>);
 
 /// For `#[serde(with)]`.
 ///
 /// # Errors
-/// The serializer's.
+/// The serializer's error.
 pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&bytes.iter().map(|byte| char::from(*byte)).collect::<String>())
 }
@@ -18,7 +18,7 @@ pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S:
 /// For `#[serde(with)]`.
 ///
 /// # Errors
-/// The deserializer's, and for text with a character beyond U+00FF.
+/// The deserializer's error, and an error for text with a character beyond U+00FF.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let byte = |c: char| u8::try_from(u32::from(c));

@@ -5,10 +5,11 @@
 //!   └──────records──> Mappings ───────────┘
 //! ```
 //!
-//! Rooms in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe code;
-//! [`instruments`] are what takes measurements; [`spaces`] says what was mapped where and whose it
-//! was; [`inspect`] looks into strangers, in processes of their own; [`pipeline`] is the one loop, from the drain to the merge; [`keep`] has the threads that
-//! write to disk; [`control`] answers requests.
+//! Modules in the order of that flow: [`kernel`] is the only one that needs privilege or unsafe
+//! code; [`instruments`] take measurements; [`spaces`] knows the mappings and scopes of processes;
+//! [`inspect`] looks into strangers' processes and files, in a process of its own; [`pipeline`] is
+//! the one loop, from the drain to the merge; [`keep`] has the threads that write to disk;
+//! [`control`] answers requests.
 
 pub mod args;
 pub mod clock;

@@ -1,5 +1,5 @@
-//! The log has an end too: a line that comes again and again is left out for a while, and their
-//! number is said.
+//! Limits the log: a line that is repeated too often is left out for a while, and the number of
+//! lines left out is logged.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -10,12 +10,14 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// So many lines of one kind in so long a time.
+/// Most lines of one kind in a [`TERM`]. More let a failing disk fill the journal, fewer hide the
+/// first failures of several kinds of files.
 const LINES_MAX: u32 = 20;
+/// Time after which the lines of a kind are counted anew.
 const TERM: Duration = Duration::from_secs(60);
 
-/// Leaves out what comes too often. A kind of line is a place in the source; there is an end to
-/// those.
+/// Leaves out lines that come too often. The kind of a line is its place in the source, so the
+/// number of kinds is bounded.
 #[derive(Default)]
 pub struct Limited {
     kinds: Mutex<HashMap<Identifier, Kind>>,
@@ -28,7 +30,7 @@ struct Kind {
 }
 
 impl Kind {
-    /// Whether another line may come, and how many before it were left out.
+    /// Whether another line may come, and the number of lines before it that were left out.
     fn admit(&mut self, now: Instant) -> (bool, u64) {
         let mut left_out = 0;
         if now.saturating_duration_since(self.began) >= TERM {
@@ -48,7 +50,7 @@ impl<S: Subscriber> Layer<S> for Limited {
             return true; // whoever asks for these wants them all
         }
         let now = Instant::now();
-        // Nobody panics while holding it.
+        // No code panics while it holds the lock.
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let kind =
             kinds.entry(metadata.callsite()).or_insert(Kind { began: now, lines: 0, left_out: 0 });

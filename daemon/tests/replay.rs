@@ -21,6 +21,9 @@ use std::process::Command;
 /// A compile storm; containers in namespaces and control groups of their own; node with a perf map;
 /// a program of four threads.
 const NAMES: [&str; 4] = ["compile-storm", "containers", "node-jit", "threads"];
+/// Recordings with labels, registered regions and rules, whose samples `attribution.rs` holds
+/// against seconds.
+const ATTRIBUTED: [&str; 5] = ["apart", "generated", "node", "process-numbers", "rebuilt"];
 
 fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
@@ -105,9 +108,20 @@ fn replayed_ledgers_close_and_hold_what_was_taken() {
     }
 }
 
+/// Processes that are gone before anybody can look at them: all samples have an image.
+#[test]
+fn in_a_compile_storm_every_sample_finds_its_image() {
+    let (done, _) = replayed(read(&bytes_of("compile-storm")).unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let _ = replay(read(&bytes_of("compile-storm")).unwrap(), directory.path()).unwrap();
+    let epoch = Database::open(directory.path()).unwrap().epoch("host", &done.epoch).unwrap();
+    let ledger = epoch.meta().ledgers.sum("cpu-clock");
+    assert!(ledger.merged > 500 && ledger.merged == ledger.taken, "{ledger:?}");
+}
+
 #[test]
 fn a_recording_that_is_read_and_written_is_the_same() {
-    for name in NAMES {
+    for name in NAMES.into_iter().chain(ATTRIBUTED) {
         let first = read(&bytes_of(name)).unwrap();
         let mut bytes = Vec::new();
         first.write(&mut bytes).unwrap();
@@ -161,8 +175,9 @@ fn packed(text: &str) -> Vec<u8> {
 fn a_recording_of_invented_numbers_is_merged_or_refused() {
     let mut random = fastrand::Rng::with_seed(5);
     let (mut merged, mut refused) = (0, 0);
+    let names = [&NAMES[..], &ATTRIBUTED].concat();
     for round in 0..300 {
-        let text = text_of(&bytes_of(NAMES[round % NAMES.len()]));
+        let text = text_of(&bytes_of(names[round % names.len()]));
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for _ in 0..random.usize(1..4) {
             let at = random.usize(1..lines.len());

@@ -20,30 +20,33 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../objects/sampler.x86
 #[cfg(target_arch = "aarch64")]
 static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../objects/sampler.aarch64.bpf.o"));
 
-/// What is chosen when the sampler is loaded, once and for all its programs.
+/// Settings of the sampler. They are chosen when it is loaded, and are the same for all its
+/// programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Entries of a half's spill buffer; below 2^31.
     pub spill_entries: u32,
-    /// How to look into the current task: 0 not at all, 1 by copying (Linux 5.10 with BTF), 2 by
-    /// typed pointers (5.11).
+    /// How the sampler reads the current task: 0 not at all, 1 by copying (Linux 5.10 with BTF), 2
+    /// through typed pointers (5.11).
     pub task_access: u32,
-    /// Count a program's own text, and that of two libraries, once for all processes that run it.
+    /// Counts a program's own text, and that of two libraries, once for all processes that run it.
     pub share_programs: bool,
-    /// Count kernel addresses for each process.
+    /// Counts kernel addresses for each process.
     pub kernel_by_process: bool,
-    /// Take snapshots of registers.
+    /// Takes snapshots of registers.
     pub snapshots: bool,
-    /// Buckets of a half in map `TABLE`; 0: those in the CPU's page.
+    /// Buckets of a half in the map `TABLE`; 0: the buckets are those of the CPU's page.
     pub buckets: u32,
 }
 
-/// Stands in the object for settings, with their number in the low byte: `SETTING` in `settings.h`.
+/// Marker in the object's instructions for a setting, whose number is in the low byte; the twin of
+/// `SETTING` in `settings.h`. Any number does that no other instruction loads.
 const SETTING: u32 = 0x5e77_1e00;
 
-/// The sampler for the architecture this crate is compiled for: an ELF object with BTF, maps
-/// `CPUS`, `SPILL`, `LOSSES` and programs `sample_0` to `sample_15`, with the settings in its
-/// instructions. It begins at an address that allocations of its size have, one of 16.
+/// The sampler for the architecture that this crate is compiled for: an ELF object with BTF, maps
+/// `CPUS`, `SPILL`, `LOSSES` and programs `sample_0` to `sample_15`, with the settings written into
+/// its instructions. The vector's address is a multiple of 16, as of every allocation of its size,
+/// which readers of ELF need.
 #[must_use]
 pub fn sampler(settings: &Settings) -> Vec<u8> {
     let Settings {

@@ -1,5 +1,5 @@
-//! An image's file, or what was kept of it, held open for several questions: so all answers are of
-//! one build, whatever becomes of the path.
+//! An image's file, or its kept part, held open for several questions, so that all answers are
+//! about one build, whatever happens to the path.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,15 @@ use crate::{
     Constants, Finding, ImageError, ImageId, ImageOffset, Imports, KeptFile, Layout, Procedures,
 };
 
-/// Most bytes of code read at once: no procedure that people write is larger.
+/// Most bytes of code read at once: hand-written procedures are smaller. The limit bounds the
+/// memory that a damaged file can cost.
 pub const CODE_BYTES_MAX: u64 = 4 << 20;
 
-/// An ELF file, or what was kept of one.
+/// An ELF file, or the kept part of one.
 #[derive(Debug)]
 pub struct Binary {
     content: Content,
-    /// Where it is or was: debug files may be near.
+    /// Path where the file is or was: debug files may be near.
     path: Option<PathBuf>,
     machine: u16,
     layout: Layout,
@@ -32,7 +33,7 @@ enum Content {
 }
 
 impl Binary {
-    /// The ELF file at `path`, if it is the build `expect` (`None`: of whatever build it is).
+    /// Opens the ELF file at `path`, if it is the build `expect` (`None`: any build).
     ///
     /// # Errors
     /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or
@@ -43,7 +44,7 @@ impl Binary {
         Self::new(Content::File(file), Some(path), expect).map_err(|error| error.of(path))
     }
 
-    /// What was kept of a file that was at `path`, if it is of the build `expect`.
+    /// Opens the kept part of a file that was at `path`, if it is of the build `expect`.
     ///
     /// # Errors
     /// As [`Binary::open`].
@@ -78,32 +79,32 @@ impl Binary {
         Ok(Self { content, path: path.map(Path::to_path_buf), machine, layout })
     }
 
-    /// `e_machine`: what its instructions are (System V ABI).
+    /// `e_machine`: the instruction set (System V ABI).
     pub fn machine(&self) -> u16 {
         self.machine
     }
 
-    /// Its GNU build id, by which servers and distributions know it.
+    /// The GNU build id, by which debuginfod servers and distributions know the file.
     pub fn build_id(&self) -> Option<ImageId> {
         self.elf().ok()?.build_id()
     }
 
-    /// Where its bytes are mapped.
+    /// The layout of the file.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// Where it is, or was.
+    /// Path where the file is or was.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// False for what was kept of a file.
+    /// False for the kept part of a file.
     pub fn is_whole(&self) -> bool {
         matches!(self.content, Content::File(_))
     }
 
-    /// What was kept of it, where that is all there is.
+    /// The kept part, where that is all there is.
     pub fn kept(&self) -> Option<&KeptFile> {
         match &self.content {
             Content::File(_) => None,
@@ -111,10 +112,10 @@ impl Binary {
         }
     }
 
-    /// Its procedures: as [`crate::procedures`].
+    /// The procedures, as [`crate::procedures`] finds them.
     ///
     /// # Errors
-    /// As [`crate::procedures`], but for the build, which is known.
+    /// As [`crate::procedures`], but without errors about the build, which is known.
     pub fn procedures(
         &self,
         debug_roots: &[PathBuf],
@@ -122,8 +123,9 @@ impl Binary {
         collect(self.content.source()?, None, self.path(), debug_roots)
     }
 
-    /// Those of its procedures that hold one of `offsets`, each as it is among all of
-    /// [`Binary::procedures`]; others may be there or not. If there is none, all.
+    /// The procedures that hold one of `offsets`, each as it is among all of
+    /// [`Binary::procedures`]; other procedures may be among them. If no offset is given, all
+    /// procedures.
     ///
     /// # Errors
     /// As [`Binary::procedures`].
@@ -138,8 +140,8 @@ impl Binary {
         }
     }
 
-    /// The symbols of code that `is_wanted` asks for, by where they begin and their names as the
-    /// image has them: of several at one place [`Binary::procedures`] has but one. At most 100.
+    /// Symbols of code that `is_wanted` selects, by their begin and their name as the image has it;
+    /// at most 100. Of several symbols at one address [`Binary::procedures`] has only one.
     ///
     /// # Errors
     /// As [`Binary::procedures`].
@@ -151,7 +153,7 @@ impl Binary {
         symbols(self.content.source()?, self.path(), debug_roots, is_wanted)
     }
 
-    /// What of its memory never changes: as [`Constants::of_file`].
+    /// The constant memory, as [`Constants::of_file`] finds it.
     ///
     /// # Errors
     /// As [`Constants::of_file`].
@@ -159,7 +161,7 @@ impl Binary {
         Constants::of_elf(&self.elf()?)
     }
 
-    /// The words through which it calls other files: as [`Imports::of_file`].
+    /// The words through which the file calls other files, as [`Imports::of_file`] finds them.
     ///
     /// # Errors
     /// As [`Imports::of_file`].
@@ -181,15 +183,15 @@ impl Binary {
         self.code_or_zeros(offset, len)
     }
 
-    /// As [`Binary::code`], with zeros for what was not kept.
+    /// As [`Binary::code`], with zeros where no bytes were kept.
     ///
     /// # Errors
-    /// As [`Binary::code`], but for bytes that were not kept.
+    /// As [`Binary::code`], but without the error for bytes that were not kept.
     pub fn code_or_zeros(&self, offset: ImageOffset, len: u64) -> Result<Vec<u8>, ImageError> {
         Ok(self.content.source()?.read("code", offset.0, len, CODE_BYTES_MAX)?.into_owned())
     }
 
-    /// The file's headers, and where its bytes come from.
+    /// The file's headers, with the source of its bytes.
     pub(crate) fn elf(&self) -> Result<Elf<'_>, ImageError> {
         Elf::parse(self.content.source()?)
     }

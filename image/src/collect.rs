@@ -1,4 +1,4 @@
-//! Collects the procedures of an ELF file from all places that know some.
+//! Collects the procedures of an ELF file from all tables that name some.
 
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -17,26 +17,27 @@ use crate::symbols::{self, Candidate, Label, NameBytes, Table, Unnamed, Verdict}
 use crate::{Finding, ImageError, ImageId, Procedure, ProcedureSource, Procedures};
 use crate::{ImageOffset, Vaddr, eh_frame};
 
-/// Largest `.gnu_debugdata` read, in bytes, also when it is decompressed: it has symbols only.
+/// Largest `.gnu_debugdata` that is read, in bytes, compressed and decompressed. The section has
+/// only symbols; the limit bounds the memory that a hostile file can cost.
 const MINI_LIMIT: u64 = 128 << 20;
-/// Memory that its decompression may take, in KiB: the highest level of xz takes 65 MiB.
+/// Memory that decompressing it may take, in KiB: the highest level of xz takes 65 MiB.
 const MINI_MEMORY_KIB: u32 = 128 << 10;
-/// Most symbols that are told by name or place.
+/// Most symbols that are returned for a name or an address.
 const ALIASES_MAX: usize = 100;
-/// How often the symbols near some addresses are looked at anew because some were no procedures
-/// after all; then all are taken.
+/// Times that the symbols near some addresses are searched again because some of them were no
+/// procedures; then all symbols are sorted.
 const ROUNDS: usize = 4;
 
-/// Procedures of the ELF file at `path`, at file offsets, if it is the build `expect` (`None`: of
-/// whatever build it is).
+/// Procedures of the ELF file at `path`, at file offsets, if it is the build `expect` (`None`: any
+/// build).
 ///
-/// From its symbol table; if it has none from a separate debug file of the same build, looked for
-/// as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside the file, in
-/// `.debug` there, and in `ROOT/` and the file's directory) for each root (see
-/// [`default_debug_roots`](crate::default_debug_roots)), else from the one it has compressed in
-/// `.gnu_debugdata`. In any case also from the dynamic symbols.
-/// What none of these covers is named after its section if that holds no procedures (`[.plt]`), and
-/// else, by the ranges of the unwind table, by its address as `objdump` shows it (`0x1040`).
+/// Names come from the symbol table. A file without one has a separate debug file of the same
+/// build, looked for as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside
+/// the file, in `.debug` there, and in `ROOT/` and the file's directory) for each root (see
+/// [`default_debug_roots`](crate::default_debug_roots)), or else the symbols compressed in its
+/// `.gnu_debugdata`. In any case the dynamic symbols are used too. Code that no symbol covers is
+/// named after its section, if that holds no procedures (`[.plt]`), and else, by the ranges of the
+/// unwind table, by its address as `objdump` shows it (`0x1040`).
 ///
 /// # Errors
 /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or
@@ -54,8 +55,8 @@ pub fn procedures(
         .map_err(|error| error.of(path))
 }
 
-/// Procedures of an ELF file in memory, as [`procedures`]; for what is not in the file system, as
-/// the vdso. Debug files are found by build id only.
+/// Procedures of an ELF file in memory that is not in the file system, such as the vdso; as
+/// [`procedures`]. Debug files are found by build id only.
 ///
 /// # Errors
 /// As [`procedures`].
@@ -77,8 +78,8 @@ pub(crate) fn collect(
     collect_at(source, expect, path, roots, None)
 }
 
-/// [`collect`], of which only those that hold one of these offsets are sure to be there: the fewer
-/// of them, the faster.
+/// As [`collect`], but only the procedures that hold one of these offsets are complete: the fewer
+/// offsets, the faster.
 pub(crate) fn collect_at(
     source: Source<'_>,
     expect: Option<&ImageId>,
@@ -114,7 +115,7 @@ pub(crate) fn collect_at(
         addresses.retain(|&address| !cover::has(&pieces, address));
         addresses
     });
-    // The unwind table takes long to read, and says nothing of what has a name.
+    // The unwind table takes long to read, and names no code that has a symbol.
     if unnamed.as_ref().is_none_or(|unnamed| !unnamed.is_empty()) {
         let (ranges, finding) = eh_frame::ranges(&elf, &sections);
         findings.extend(finding);
@@ -123,7 +124,7 @@ pub(crate) fn collect_at(
     Ok((tables.procedures(&pieces, &sections, &layout), findings))
 }
 
-/// The symbols of code that `wanted` asks for, each once, by where they begin and name; at most
+/// The symbols of code that `wanted` selects, each once, by begin and name; at most
 /// [`ALIASES_MAX`].
 pub(crate) fn symbols(
     source: Source<'_>,
@@ -186,17 +187,17 @@ fn or_finding<T: Default>(
     })
 }
 
-/// The symbol tables that were read; a label has its table's number.
+/// The symbol tables that were read; a label has the number of its table.
 #[derive(Default)]
 struct Tables {
     tables: Vec<Table>,
     sources: Vec<ProcedureSource>,
-    /// Symbols of code that were left out, of tables that are not here.
+    /// Number of symbols of code that were left out, of tables that were not kept.
     left_out: usize,
 }
 
 impl Tables {
-    /// All that an image has.
+    /// All tables of an image.
     fn of(wanted: &Wanted<'_>, layout: &Layout, findings: &mut Vec<Finding>) -> Self {
         let mut tables = Self::default();
         let own = tables.add(wanted, elf::SHT_SYMTAB, layout, findings);
@@ -210,7 +211,7 @@ impl Tables {
         tables
     }
 
-    /// Adds a table of the image itself. Returns whether it names any code.
+    /// Adds a table of the image itself. Returns whether the table names any code.
     fn add(
         &mut self,
         wanted: &Wanted<'_>,
@@ -273,11 +274,11 @@ impl Tables {
     }
 
     fn next(&self) -> u8 {
-        // At most three are ever added: one per source.
+        // At most three tables are added: one for each source.
         u8::try_from(self.tables.len()).unwrap_or(u8::MAX)
     }
 
-    /// Keeps a table, unless it names no code.
+    /// Adds a table, unless it names no code.
     fn push(&mut self, table: Table, source: ProcedureSource, layout: &Layout) -> bool {
         let mut bytes_left = NameBytes::default();
         let is_candidate = |symbol: Unnamed| {
@@ -293,7 +294,7 @@ impl Tables {
         names_any
     }
 
-    /// All candidates, and how many symbols of code were left out.
+    /// All candidates, and the number of symbols of code that were left out.
     fn all(&self, layout: &Layout) -> (Vec<Candidate>, usize) {
         let mut all = Vec::new();
         let mut left_out = self.left_out;
@@ -305,11 +306,11 @@ impl Tables {
         (all, left_out)
     }
 
-    /// The candidates that decide what holds these addresses, and how many symbols of code were
-    /// seen to be left out. None where that would take more work than to take them all.
+    /// The candidates that decide which procedure holds each of these addresses, and the number of
+    /// symbols of code that were left out. None where finding them takes more work than taking all.
     fn near(&self, addresses: &[u64], layout: &Layout) -> Option<(Vec<Candidate>, usize)> {
-        // The names of symbols that are no procedures, by table: such symbols are many, their names
-        // few.
+        // Names of symbols that are no procedures, by table: such symbols are many, but they have
+        // few names.
         let mut refused: BTreeSet<(usize, u32)> = BTreeSet::new();
         for _ in 0..ROUNDS {
             let mut near = Near::new(addresses);
@@ -404,7 +405,7 @@ impl Tables {
     }
 }
 
-/// The candidates of a table, and how many of its symbols of code were left out.
+/// The candidates of a table, and the number of its symbols of code that were left out.
 fn candidates(table: &Table, layout: &Layout) -> (Vec<Candidate>, usize) {
     let (mut candidates, mut left_out, mut bytes_left) = (Vec::new(), 0, NameBytes::default());
     for symbol in table.symbols(layout) {
@@ -417,7 +418,7 @@ fn candidates(table: &Table, layout: &Layout) -> (Vec<Candidate>, usize) {
     (candidates, left_out)
 }
 
-/// Sections of code that hold no procedures of the programmer's.
+/// Sections of code that hold no procedures of the program's source.
 fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
     let has_no_procedures =
         |name: &str| name.starts_with(".plt") || [".iplt", ".init", ".fini"].contains(&name);
@@ -433,8 +434,8 @@ fn named_sections(sections: &[Section], layout: &Layout) -> Vec<Piece<Label>> {
     cover::flatten(&spans)
 }
 
-/// The ranges of the unwind table; those that decide what holds these addresses, if only they are
-/// asked for.
+/// The ranges of the unwind table; with `near`, only the ranges that decide which one holds these
+/// addresses.
 fn unwound(
     ranges: Vec<(u64, u64)>,
     addresses: Option<&[u64]>,
@@ -454,7 +455,7 @@ fn unwound(
     cover::flatten(&spans)
 }
 
-/// A range of addresses with size, cut to the mapped piece that has its start.
+/// A range of addresses with a size, cut to the mapped segment that has its start.
 fn mapped(start: u64, end: u64, label: Label, layout: &Layout) -> Option<Span<Label>> {
     let limit = layout.code_at(start)?.vaddr_end();
     let end = end.min(limit);

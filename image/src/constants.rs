@@ -1,4 +1,4 @@
-//! What of a file's memory never changes once the loader has done its work.
+//! Memory of a file that never changes once the loader has done its work.
 
 use std::fs::File;
 
@@ -10,11 +10,11 @@ use crate::layout::Layout;
 use crate::source::Source;
 use crate::{ImageError, ImageOffset, Segment, Vaddr};
 
-/// Largest tables of relocations read, in bytes, and the largest region of relocated words: they
-/// are read at once. Only the very largest libraries have more (a compiler's, 10 MB), and do
-/// without.
+/// Largest table of relocations, and largest region of relocated words, in bytes: each is read at
+/// once. Only the very largest libraries have more (a compiler's, 10 MB); their constants stay
+/// unknown.
 const RELOCATIONS_LIMIT: u64 = 4 << 20;
-/// Most places that packed relocations may name: a few bytes can name millions.
+/// Most places that packed relocations may name, because a few bytes can name millions.
 const PLACES_MAX: usize = 4 << 20;
 /// Largest dynamic section, in bytes.
 const DYNAMIC_LIMIT: u64 = 1 << 16;
@@ -24,33 +24,35 @@ const WORDS_MAX: usize = 1 << 18;
 /// Bytes of an entry of `DT_RELA`.
 const RELA_BYTES: usize = 24;
 
-/// Where a constant comes from.
+/// The source of a constant.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Constant {
-    /// From the file, as it is.
+    /// Bytes of the file, unchanged.
     InFile(ImageOffset),
-    /// This, plus the distance from the file's addresses to the process's: an address in the file
-    /// itself.
+    /// An address in the file itself: this value plus the distance from the file's addresses to the
+    /// process's.
     Address(Vaddr),
 }
 
-/// The bytes of an ELF file that are the same at any time: those of segments that nobody may write
-/// to, and the addresses in the file itself that the loader writes before it protects them
-/// (`PT_GNU_RELRO`: tables of functions, computed gotos, entries of the global offset table).
+/// The constant bytes of an ELF file: segments that nobody may write to, and addresses in the file
+/// itself that the loader writes before it protects them (`PT_GNU_RELRO`: tables of functions,
+/// computed gotos, entries of the global offset table).
 ///
-/// *Other* words that are protected later are left out: programs do write to them while they start.
+/// *Other* words that the loader protects later are left out: programs do write to them while they
+/// start.
 #[derive(Clone, Debug, Default)]
 pub struct Constants {
     read_only: Vec<Segment>,
-    /// Where protected words begin.
+    /// Begin of the protected words.
     protected_begin: u64,
-    /// Those that are addresses of the file, in order: 4 bytes each, since most follow each other.
+    /// The protected words that become addresses of the file, in order, as runs of 4 bytes each,
+    /// since most such words are adjacent.
     runs: Vec<Run>,
     addresses: Vec<u32>,
 }
 
-/// Words one behind the other: how far the first is from where protected words begin, and its
-/// number among the addresses.
+/// Adjacent words: the distance of the first from the begin of the protected words, and its number
+/// among all addresses.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     into: u32,
@@ -58,7 +60,7 @@ struct Run {
 }
 
 impl Constants {
-    /// Those of an ELF file in memory. None of a file of 32 bits or with the highest byte first.
+    /// The constants of an ELF file in memory. Empty for a 32-bit or big-endian file.
     ///
     /// # Errors
     /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table
@@ -67,7 +69,7 @@ impl Constants {
         Self::of_elf(&Elf::parse(Source::Bytes(data))?)
     }
 
-    /// Those of an open ELF file, of which headers and relocations are read.
+    /// The constants of an open ELF file, of which headers and relocations are read.
     ///
     /// # Errors
     /// As [`Constants::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
@@ -75,8 +77,8 @@ impl Constants {
         Self::of_elf(&Elf::parse(Source::file(file)?)?)
     }
 
-    /// Where the `len` bytes, 1 to 8, at `vaddr` come from, if they are constant. Of an address
-    /// only all its 8 bytes are to be had.
+    /// The source of the `len` bytes, 1 to 8, at `vaddr`, if they are constant. An address is known
+    /// only as all its 8 bytes.
     pub fn at(&self, vaddr: Vaddr, len: u8) -> Option<Constant> {
         let last = Vaddr(vaddr.0.checked_add(u64::from(len).checked_sub(1)?)?);
         let in_file =
@@ -98,7 +100,7 @@ impl Constants {
             .map(|&address| Constant::Address(Vaddr(u64::from(address))))
     }
 
-    /// Bytes of memory that this takes, about.
+    /// Bytes of memory that the constants take, approximately.
     pub fn size_bytes(&self) -> usize {
         let words = size_of_val(&*self.addresses) + size_of_val(&*self.runs);
         size_of::<Self>() + words + size_of_val(&*self.read_only)
@@ -111,7 +113,7 @@ impl Constants {
         let layout = Layout::of_elf(elf);
         let dynamic = Dynamic::of(elf)?;
         if dynamic.writes_text {
-            // Relocations go anywhere, and not only where they are protected afterwards.
+            // Relocations write anywhere, not only where memory is protected afterwards.
             return Ok(Self::default());
         }
         let is_read_only =
@@ -130,13 +132,13 @@ impl Constants {
         {
             this.protected_begin = protected.vaddr;
             let mut words = match dynamic.words(elf, &layout, protected) {
-                // What nobody writes to is constant all the same.
+                // Memory that nobody writes is constant all the same.
                 Err(ImageError::TooLarge { .. }) => Vec::new(),
                 words => words?,
             };
             if words.len() <= WORDS_MAX {
                 words.sort_unstable_by_key(|&(into, _)| into);
-                // A word that is relocated twice is not understood.
+                // A word that is relocated twice is taken for unknown.
                 let groups = words.chunk_by(|a, b| a.0 == b.0);
                 let once = groups.filter_map(|group| {
                     if let &[(into, Some(address))] = group { Some((into, address)) } else { None }
@@ -149,8 +151,8 @@ impl Constants {
         Ok(this)
     }
 
-    /// Adds the word behind all others. One that lies beyond 4 GiB is left out: no file that we
-    /// read is as large.
+    /// Adds the word behind all others. A word beyond 4 GiB is left out: no file that is read is as
+    /// large.
     fn push(&mut self, into: u32, address: u64) {
         let (Ok(address), Ok(number)) =
             (u32::try_from(address), u32::try_from(self.addresses.len()))
@@ -165,12 +167,11 @@ impl Constants {
     }
 }
 
-/// How far a relocated word is from the first protected byte, and the address that the loader adds
-/// the distance of loading to.
+/// A relocated word: its distance from the first protected byte, and the address to which the
+/// loader adds the load bias.
 type Word = (u32, Option<u64>);
 
-/// What the dynamic section says of relocations (gABI, "Dynamic Section"): address and bytes of the
-/// tables.
+/// The tables of relocations in the dynamic section (gABI, "Dynamic Section"): addresses and sizes.
 #[derive(Default)]
 struct Dynamic {
     rela: (u64, u64),
@@ -202,8 +203,8 @@ impl Dynamic {
         Ok(this)
     }
 
-    /// The words in `protected` that are relocated, and of those that become addresses of the file
-    /// itself, which.
+    /// The words in `protected` that are relocated, each with its address if it becomes an address
+    /// of the file itself.
     fn words(
         &self,
         elf: &Elf<'_>,

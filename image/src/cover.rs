@@ -1,12 +1,13 @@
-//! From overlapping named ranges to disjoint ones.
+//! Makes disjoint ranges of named ranges that overlap.
 
 /// A named range of addresses that may overlap others.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Span<L> {
     pub(crate) start: u64,
-    /// The address after its last; equal to `start` when the size is not known.
+    /// The address after its last byte; equal to `start` when the size is not known.
     pub(crate) end: u64,
-    /// How far it reaches at most when its size is not known: the end of its section.
+    /// The address that it ends before in any case when its size is not known: the end of its
+    /// section.
     pub(crate) limit: u64,
     pub(crate) label: L,
 }
@@ -19,12 +20,11 @@ pub(crate) struct Piece<L> {
     pub(crate) label: L,
 }
 
-/// Makes spans disjoint. They come sorted by start, and of those with one start the one whose
-/// label is to be used comes first; it gets the longest of their sizes, since they name the same
-/// code.
+/// Makes spans disjoint. Spans come sorted by start. Of several with one start the one whose label
+/// is used comes first; it gets the longest of their sizes, since they name the same code.
 ///
-/// A span with size takes its range from the spans that start before it. One without size takes
-/// what no sized span has, up to the next one. Linear in the number of spans.
+/// A span with a size takes its range from the spans that start before it. A span without a size
+/// takes the range up to the next span that no sized span has. Linear in the number of spans.
 pub(crate) fn flatten<L: Copy>(spans: &[Span<L>]) -> Vec<Piece<L>> {
     let mut sized = Vec::new();
     let mut unsized_spans = Vec::new();
@@ -44,10 +44,10 @@ pub(crate) fn flatten<L: Copy>(spans: &[Span<L>]) -> Vec<Piece<L>> {
     pieces
 }
 
-/// Disjoint pieces from overlapping ones sorted by distinct starts: the one that starts last wins.
+/// Makes overlapping pieces, sorted by distinct starts, disjoint: the piece that starts last wins.
 fn flatten_sized<L: Copy>(spans: &[Piece<L>]) -> Vec<Piece<L>> {
     let mut out: Vec<Piece<L>> = Vec::with_capacity(spans.len());
-    // Those that began before the current address, the last to begin on top. Each is pushed and
+    // Pieces that began before the current address, the last to begin on top. Each is pushed and
     // popped once.
     let mut open: Vec<Piece<L>> = Vec::new();
     let mut at = 0;
@@ -73,8 +73,8 @@ fn flatten_sized<L: Copy>(spans: &[Piece<L>]) -> Vec<Piece<L>> {
     out
 }
 
-/// Spans without size, each reaching to the next span, the next of `pieces` or its limit.
-/// Those that start inside one of `pieces` are left out.
+/// Spans without size, each reaching to the next span, the next of `pieces` or its limit. Spans
+/// that start inside one of `pieces` are left out.
 fn stretch<L: Copy>(spans: &[Span<L>], pieces: &[Piece<L>]) -> Vec<Piece<L>> {
     let mut out: Vec<Piece<L>> = Vec::new();
     let mut pieces = pieces.iter().peekable();
@@ -91,15 +91,15 @@ fn stretch<L: Copy>(spans: &[Span<L>], pieces: &[Piece<L>]) -> Vec<Piece<L>> {
     out
 }
 
-/// Adds to disjoint sorted `pieces` those parts of disjoint sorted `more` that they do not cover.
-/// Returns how many parts that were. Linear.
+/// Adds the parts of disjoint sorted `more` that disjoint sorted `pieces` do not cover. Returns the
+/// number of parts added. Linear.
 pub(crate) fn fill<L: Copy>(pieces: &mut Vec<Piece<L>>, more: &[Piece<L>]) -> usize {
     let before = pieces.len();
     let mut out = Vec::with_capacity(before + more.len());
     let mut kept = pieces.iter().copied().peekable();
     let mut at = 0;
     for piece in more {
-        // A kept piece taken before may reach into this one.
+        // A kept piece before this one may reach into it.
         at = piece.start.max(at);
         while let Some(next) = kept.next_if(|next| next.start < piece.end) {
             if at < next.start {

@@ -14,37 +14,38 @@ use crate::elf::{Elf, Section, malformed};
 use crate::source::{self, Source};
 use crate::{Finding, ImageError, ImageId};
 
-/// Where distributions install debug files.
+/// Folder where distributions install debug files.
 const DEFAULT_ROOT: &str = "/usr/lib/debug";
 /// Largest `.gnu_debuglink` read, in bytes: a file name and a checksum.
 const LINK_LIMIT: u64 = 4 << 10;
-/// Largest debug file whose checksum is computed, in bytes. Those found by build id may be larger.
+/// Largest debug file whose checksum is computed, in bytes. A file found by build id may be larger,
+/// because its checksum is not needed.
 const CHECKSUM_LIMIT: u64 = 4 << 30;
 
-/// Where debug files are looked for unless said otherwise: `/usr/lib/debug`.
+/// Folders where debug files are looked for unless the user names others: `/usr/lib/debug`.
 pub fn default_debug_roots() -> Vec<PathBuf> {
     vec![PathBuf::from(DEFAULT_ROOT)]
 }
 
-/// What is known of the image whose debug file is wanted.
+/// The image whose debug file is wanted.
 pub(crate) struct Wanted<'a> {
     pub(crate) elf: &'a Elf<'a>,
     pub(crate) sections: &'a [Section],
     /// The GNU build id, if it has one.
     pub(crate) build_id: Option<ImageId>,
-    /// Where the image is; `None` for one that is not a file.
+    /// Path of the image; `None` for an image that is not a file.
     pub(crate) path: Option<&'a Path>,
     pub(crate) roots: &'a [PathBuf],
 }
 
-/// `.gnu_debuglink`: a file name and the CRC-32 of that file.
+/// Content of `.gnu_debuglink`: a file name and the CRC-32 of that file.
 struct Link {
     name: PathBuf,
     checksum: u32,
 }
 
-/// The debug files of the same build, best first, each opened when asked for. What was there but
-/// could not be used is told in `findings`.
+/// The debug files of the same build, best first, each opened when it is asked for. Files that are
+/// there but cannot be used are added to `findings`.
 pub(crate) fn find(
     wanted: &Wanted<'_>,
     findings: &mut Vec<Finding>,
@@ -80,7 +81,7 @@ pub(crate) fn find(
     false
 }
 
-/// Where the debug file of a build may be: `ROOT/.build-id/xx/yyyy.debug`.
+/// Paths where the debug file of a build may be: `ROOT/.build-id/xx/yyyy.debug`.
 pub(crate) fn build_id_paths(build_id: Option<ImageId>, roots: &[PathBuf]) -> Vec<PathBuf> {
     let Some(id) = build_id else {
         return Vec::new();
@@ -100,7 +101,7 @@ fn link_paths(wanted: &Wanted<'_>, name: &Path) -> Vec<PathBuf> {
     let Some(path) = wanted.path else {
         return Vec::new();
     };
-    // A link to a program says nothing of where its debug file is; the program's own place does.
+    // The debug file is near the program itself, not near a link to it.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let Some(dir) = path.parent() else {
         return Vec::new();
@@ -125,7 +126,7 @@ fn link(wanted: &Wanted<'_>, findings: &mut Vec<Finding>) -> Option<Link> {
 fn parse_link(elf: &Elf<'_>, bytes: &[u8]) -> Option<Link> {
     let end = bytes.iter().position(|&byte| byte == 0)?;
     let name = bytes.get(..end)?;
-    // Only ever a name in one of the directories above: no way out of them.
+    // Only a plain name in one of the directories above: no path may lead out of them.
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') {
         return None;
     }
@@ -135,7 +136,7 @@ fn parse_link(elf: &Elf<'_>, bytes: &[u8]) -> Option<Link> {
     Some(Link { name: PathBuf::from(OsStr::from_bytes(name)), checksum: checksum.get(elf.endian) })
 }
 
-/// Opens a file that is there and is not the image itself.
+/// Opens a file that exists and is not the image itself.
 fn open_other(path: &Path, image: Option<&Path>) -> Result<Option<File>, ImageError> {
     use std::os::unix::fs::MetadataExt;
     let file = match source::open(path) {
@@ -157,8 +158,8 @@ enum Build {
     Other(Option<ImageId>),
 }
 
-/// Whether a debug file is of the same build. Where both have a build id that decides, being the
-/// stronger; else the checksum of the whole file does.
+/// Whether a debug file is of the same build. Where both have a build id, it decides, because it is
+/// stronger; else the checksum of the whole file decides.
 fn build_of(
     file: &File,
     wanted: Option<ImageId>,

@@ -22,15 +22,15 @@ use crate::source::{self, Source};
 use crate::{Binary, Finding, ImageError, ImageId, Sites};
 
 /// Most bytes of debug information of one image, decompressed: the largest programs have one or two
-/// GiB.
+/// GiB. The limit bounds the memory of reports.
 const DEBUG_BYTES_MAX: u64 = 2 << 30;
-/// Most bytes that a byte of deflate's compressed data stands for (zlib's technical details,
-/// "Maximum Expansion Factor").
+/// Most bytes that one byte of deflate's compressed data can expand to (zlib's technical details,
+/// "Maximum Expansion Factor"). A section that claims more is damaged.
 const INFLATION_MAX: u64 = 1032;
 /// Largest `.gnu_debugaltlink` read, in bytes: a file name and a build id.
 const LINK_LIMIT: u64 = 4 << 10;
 
-/// What is read: that which lines and inlined calls need.
+/// Sections that are read: those which lines and inlined calls need.
 const SECTIONS: [SectionId; 10] = [
     SectionId::DebugInfo,
     SectionId::DebugAbbrev,
@@ -70,15 +70,16 @@ impl Sections {
         self.bytes.iter().find(|(known, _)| *known == id).map_or(&[], |(_, bytes)| bytes)
     }
 
-    /// Bytes of all.
+    /// Bytes of all sections.
     pub(crate) fn len(&self) -> u64 {
         self.bytes.iter().map(|(_, bytes)| bytes.len() as u64).sum()
     }
 }
 
 impl DebugInfo {
-    /// That of an image: its own, or of the first of the debug files of its build that has some
-    /// (see [`crate::procedures`]). What was there but could not be used is told in `findings`.
+    /// The debug information of an image: its own, or that of the first debug file of its build
+    /// that has some (see [`crate::procedures`]). Files that are there but cannot be used are added
+    /// to `findings`.
     pub fn of(
         binary: &Binary,
         debug_roots: &[PathBuf],
@@ -88,7 +89,7 @@ impl DebugInfo {
         let mut unreadable = |error| findings.push(Finding::Unreadable { part, error });
         let elf = binary.elf().map_err(&mut unreadable).ok()?;
         let sections = elf.sections().map_err(&mut unreadable).ok()?;
-        // Of a kept file the debug sections have headers, but no bytes.
+        // The debug sections of a kept file have headers, but no bytes.
         if binary.is_whole() && has_debug_info(&sections) {
             return match Self::read(&elf, &sections, binary.path(), debug_roots) {
                 Ok(info) => Some(info),
@@ -118,7 +119,8 @@ impl DebugInfo {
         found
     }
 
-    /// That of a debug file of the build `build`, wherever it was found; none if it has none.
+    /// The debug information of a debug file of the build `build`, wherever it was found; None if
+    /// the file has none.
     ///
     /// # Errors
     /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`];
@@ -139,7 +141,7 @@ impl DebugInfo {
         }
     }
 
-    /// That of a debug file, if it has some.
+    /// The debug information of a debug file, if it has some.
     fn of_file(path: &Path, file: &File, roots: &[PathBuf]) -> Result<Option<Self>, ImageError> {
         let elf = Elf::parse(Source::file(file)?)?;
         let sections = elf.sections()?;
@@ -166,20 +168,20 @@ impl DebugInfo {
         })
     }
 
-    /// The file that has it.
+    /// Path of the file that has the debug information.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// What it says about lines.
+    /// The source lines.
     ///
     /// # Errors
-    /// [`ImageError::Malformed`] when not even its units can be told apart.
+    /// [`ImageError::Malformed`] when not even the units can be told apart.
     pub fn lines(&self) -> Result<Lines<'_>, ImageError> {
         Lines::of(self)
     }
 
-    /// What it says about functions and lines, for compilers.
+    /// Functions and lines in the terms of compilers.
     ///
     /// # Errors
     /// As [`DebugInfo::lines`].
@@ -192,7 +194,7 @@ fn has_debug_info(sections: &[Section]) -> bool {
     find(sections, SectionId::DebugInfo).is_some()
 }
 
-/// A section by its name, or by the name that GNU tools once gave to compressed ones.
+/// A section by its name, or by the name that GNU tools once gave to compressed sections.
 fn find(sections: &[Section], id: SectionId) -> Option<&Section> {
     let old = || id.name().replacen(".debug_", ".zdebug_", 1);
     let named =
@@ -218,7 +220,7 @@ fn read_sections(elf: &Elf<'_>, sections: &[Section], limit: u64) -> Result<Sect
     Ok(Sections { bytes, endian })
 }
 
-/// A section's bytes, decompressed. A section that reaches beyond the end of a file that was cut is
+/// A section's bytes, decompressed. A section that reaches beyond the end of a truncated file is
 /// read as far as it is there.
 fn read_section(elf: &Elf<'_>, section: &Section, limit: u64) -> Result<Vec<u8>, ImageError> {
     let what = "debug information (bytes)";
@@ -246,15 +248,15 @@ fn read_section(elf: &Elf<'_>, section: &Section, limit: u64) -> Result<Vec<u8>,
     decompressed(format, data, size).ok_or_else(|| malformed("compressed section", section.offset))
 }
 
-/// `size` bytes of compressed data, if it is so many.
+/// Exactly `size` bytes of compressed data; None if it has another number.
 fn decompressed(format: CompressionFormat, data: &[u8], size: u64) -> Option<Vec<u8>> {
     match format {
-        // The library reserves what is said, and gives no more than that.
+        // The library reserves the size that is claimed, and never gives more.
         CompressionFormat::Zlib if size <= (data.len() as u64).saturating_mul(INFLATION_MAX) => {
             let data = CompressedData { format, data, uncompressed_size: size };
             data.decompress().ok().map(Cow::into_owned)
         }
-        // Its Zstandard gives as much as there is: so that is read here.
+        // Its Zstandard gives as much as there is, so the limit is checked here.
         CompressionFormat::Zstandard => {
             let mut bytes = Vec::new();
             let decoder = ruzstd::decoding::StreamingDecoder::new(data).ok()?;
@@ -265,8 +267,8 @@ fn decompressed(format: CompressionFormat, data: &[u8], size: u64) -> Option<Vec
     }
 }
 
-/// What a compressed section begins with (gABI, "Compression Header"): format, size, and the data
-/// behind it.
+/// Head of a compressed section (gABI, "Compression Header"): format and size; and the data behind
+/// it.
 fn compression_header<'a>(
     elf: &Elf<'_>,
     bytes: &'a [u8],
@@ -286,8 +288,8 @@ fn compression_header<'a>(
 }
 
 /// The sections of the supplementary file that `.gnu_debugaltlink` names (a file name, NUL, and the
-/// build id of that file), if it is there and of that build. Without it some names are missing,
-/// nothing else.
+/// build id of that file), if it exists and is of that build. Without it only some names are
+/// missing.
 fn supplement(
     elf: &Elf<'_>,
     sections: &[Section],
@@ -302,7 +304,7 @@ fn supplement(
     let build = ImageId::from_build_id(bytes.get(end + 1..)?)?;
     let mut paths = debug_file::build_id_paths(Some(build), roots);
     let real = path.and_then(|path| path.canonicalize().ok());
-    // An absolute name replaces the directory.
+    // An absolute path replaces the directory.
     paths.extend(real.as_deref().and_then(Path::parent).map(|dir| dir.join(name)));
     paths.into_iter().find_map(|path| {
         let file = source::open(&path).ok()?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Longest mangled name looked at, in bytes. Longer ones are shown as they are, cut.
+/// Longest mangled name that is demangled, in bytes. A longer one is shown as it is, cut.
 const MAX_INPUT: usize = 16 << 10;
 /// Longest demangled name made, in bytes; back references let a few hundred bytes of mangled name
 /// stand for gigabytes.
@@ -32,14 +32,14 @@ pub fn demangle(name: &str) -> Cow<'_, str> {
     rust(name).or_else(|| cpp(name)).map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
-/// What compilers append to a procedure that they made of another, with a number: of GCC, and of
-/// LLVM `llvm`, `__uniq`, `specialized` and `memprof`.
+/// Suffixes, each with a number, of procedures that compilers made of others: those of GCC, and
+/// LLVM's `llvm`, `__uniq`, `specialized` and `memprof`.
 const NUMBERED_SUFFIXES: [&str; 9] =
     ["constprop", "isra", "part", "lto_priv", "clone", "llvm", "__uniq", "specialized", "memprof"];
-/// What they append with a number or without.
+/// Suffixes with a number or without.
 const SUFFIXES: [&str; 2] = ["cold", "localalias"];
 
-/// A name, mangled or not, without what compilers appended to it: `foo` of `foo.isra.0.cold`.
+/// A name, mangled or not, without the suffixes of compilers: `foo` for `foo.isra.0.cold`.
 #[must_use]
 pub fn without_suffix(name: &str) -> &str {
     let mut kept = name;
@@ -65,7 +65,7 @@ fn rust(name: &str) -> Option<String> {
 }
 
 fn cpp(name: &str) -> Option<String> {
-    // GCC and LLVM append what they did to the procedure: foo.cold, foo.isra.0, foo.llvm.123.
+    // GCC and LLVM append the names of their transformations: foo.cold, foo.isra.0, foo.llvm.123.
     let (symbol, suffix) = name.split_at_checked(name.find('.').unwrap_or(name.len()))?;
     if let Some((what, target)) = thunk(symbol) {
         return itanium(&format!("_Z{target}")).map(|to| format!("{what} thunk to {to}{suffix}"));
@@ -73,8 +73,8 @@ fn cpp(name: &str) -> Option<String> {
     itanium(symbol).map(|name| name + suffix)
 }
 
-/// A procedure that adjusts `this` and goes on to another: which kind, and the mangled name of the
-/// other without its `_Z`. cpp_demangle has words of its own for it.
+/// A thunk: a procedure that adjusts `this` and goes on to another. Its kind, and the mangled name
+/// of the other procedure without its `_Z`. cpp_demangle words thunks in its own way.
 fn thunk(symbol: &str) -> Option<(&'static str, &str)> {
     match symbol.strip_prefix("_ZT")?.split_at_checked(1)? {
         ("h", offset) => Some(("non-virtual", after_offset(offset)?)),
@@ -83,7 +83,7 @@ fn thunk(symbol: &str) -> Option<(&'static str, &str)> {
     }
 }
 
-/// What follows a number, perhaps negative (`n16`), and the `_` that ends it.
+/// The text after a number, perhaps negative (`n16`), and the `_` that ends it.
 fn after_offset(text: &str) -> Option<&str> {
     let digits = text.strip_prefix('n').unwrap_or(text);
     digits.trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix('_')
@@ -107,7 +107,7 @@ fn parsed(symbol: &str) -> Option<String> {
     Some(name.replace(", >", ">").replace(", &&)", ")").replace(", &)", ")"))
 }
 
-/// The same name in words that cpp_demangle knows; none if there is nothing to rewrite.
+/// The same name in a form that cpp_demangle knows; None if there is nothing to rewrite.
 ///
 /// GCC writes `T::value` in the condition of an `enable_if`, as that of `std::swap` and of strings'
 /// `operator==`, as `sr`, the type T, the member. cpp_demangle wants a template parameter or a
@@ -133,8 +133,9 @@ fn readable(symbol: &str) -> Option<String> {
     (rewritten != symbol).then_some(rewritten)
 }
 
-/// Bytes of a number at the begin of `rest`, and of the identifier whose length it is. A number is
-/// none in a literal (`Lj32E`), a template parameter (`T0_`) or a substitution (`S1_`).
+/// Bytes of a number at the begin of `rest`, and of the identifier whose length the number is. The
+/// number in a literal (`Lj32E`), a template parameter (`T0_`) or a substitution (`S1_`) is no
+/// length.
 fn number_and_identifier(before: &str, rest: &str) -> usize {
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let is_value = matches!(
@@ -146,7 +147,7 @@ fn number_and_identifier(before: &str, rest: &str) -> usize {
     whole.filter(|whole| rest.is_char_boundary(*whole)).unwrap_or(digits)
 }
 
-/// Casts of a name to a type, as [`readable`] makes them, as members of the type again:
+/// Turns casts of a name to a type, as [`readable`] makes them, back into members of the type:
 /// `(T)(value)` becomes `T::value`.
 fn members(name: &str) -> String {
     let mut out: Vec<u8> = Vec::with_capacity(name.len());
@@ -183,7 +184,7 @@ fn members(name: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| name.to_owned())
 }
 
-/// What `write` writes, unless it fails or writes too much.
+/// The output of `write`, unless it fails or is too long.
 fn written(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
     let mut out = Bounded(String::new());
     write(&mut out).ok()?;

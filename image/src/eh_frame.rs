@@ -1,5 +1,5 @@
-//! Ranges of procedures from the stack unwinding table: what a stripped file still tells.
-//! (Linux Standard Base, "Exception Frames"; read by `gimli`.)
+//! Ranges of procedures from the stack unwinding table, which a stripped file still has (Linux
+//! Standard Base, "Exception Frames"; read by `gimli`).
 
 use std::borrow::Cow;
 
@@ -13,16 +13,17 @@ use crate::{Finding, ImageError};
 
 /// Largest table read, in bytes; the largest programs have a fifth of that.
 const TABLE_LIMIT: u64 = 128 << 20;
-/// Largest `.eh_frame_hdr` beginning read, in bytes: only the pointer to the table is used.
+/// Bytes read of `.eh_frame_hdr`: only the pointer to the table at its begin is used.
 const HEADER_LIMIT: u64 = 64;
 
-/// The unwind table's bytes and the address of its first.
+/// The unwind table's bytes and the address of its first byte.
 struct Table<'a> {
     bytes: Cow<'a, [u8]>,
     vaddr: u64,
 }
 
-/// The address ranges `(start, end)` with an entry each, in the table's order; they may overlap.
+/// The address ranges `(start, end)` of the table's entries, in the table's order; they may
+/// overlap.
 pub(crate) fn ranges(elf: &Elf<'_>, sections: &[Section]) -> (Vec<(u64, u64)>, Option<Finding>) {
     match table(elf, sections) {
         Ok(Some(table)) => read(elf, sections, &table),
@@ -45,7 +46,7 @@ fn table<'a>(elf: &Elf<'a>, sections: &[Section]) -> Result<Option<Table<'a>>, I
     table_without_sections(elf)
 }
 
-/// The table as the unwinder itself finds it, in a file whose section headers were stripped.
+/// The unwind table as the unwinder itself finds it, in a file whose section headers were stripped.
 fn table_without_sections<'a>(elf: &Elf<'a>) -> Result<Option<Table<'a>>, ImageError> {
     let what = "unwind table";
     let Some(header) = elf
@@ -71,7 +72,7 @@ fn table_without_sections<'a>(elf: &Elf<'a>) -> Result<Option<Table<'a>>, ImageE
     let Some(segment) = segment else {
         return Err(malformed(what, header.offset));
     };
-    // Its end is not known: it ends with an empty entry, or with the segment.
+    // The table's end is not known: it ends with an empty entry, or with the segment.
     let into = vaddr - segment.vaddr;
     let offset = segment.offset.saturating_add(into);
     let size = (segment.file_size - into).min(TABLE_LIMIT);
@@ -97,7 +98,7 @@ fn read(
     let mut eh_frame = EhFrame::new(&table.bytes, endian(elf));
     eh_frame.set_address_size(address_size(elf));
     if elf.machine == elf::EM_AARCH64 {
-        // Its compilers mark return addresses that are signed.
+        // Compilers for arm64 mark return addresses that are signed.
         eh_frame.set_vendor(gimli::Vendor::AArch64);
     }
     let mut out = Vec::new();
@@ -118,7 +119,7 @@ fn read(
                     _ => section.cie_from_offset(bases, offset),
                 });
                 let Ok(fde) = parsed else { continue };
-                // Code that the linker dropped has its entry left, at address 0.
+                // Code that the linker dropped leaves an entry at address 0.
                 if fde.initial_address() != 0 && fde.len() > 0 {
                     let start = fde.initial_address();
                     out.push((start, start.saturating_add(fde.len())));

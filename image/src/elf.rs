@@ -11,13 +11,14 @@ use object::{elf, read};
 use crate::source::Source;
 use crate::{ImageError, ImageId};
 
-/// Largest table of program headers, in bytes: what Linux itself accepts (fs/binfmt_elf.c,
+/// Largest table of program headers, in bytes: the limit of Linux itself (fs/binfmt_elf.c,
 /// `load_elf_phdrs`).
 const PROGRAM_HEADERS_LIMIT: u64 = 65_536;
 /// Largest table of section headers, and of their names, in bytes: a quarter of a million sections.
 const SECTION_HEADERS_LIMIT: u64 = 16 << 20;
-/// Largest piece of notes looked at, in bytes, and how many pieces.
+/// Largest piece of notes that is searched, in bytes: notes of real files have a few hundred.
 const NOTES_LIMIT: u64 = 1 << 20;
+/// Most pieces of notes that are searched.
 const NOTES_PIECES: usize = 64;
 /// Longest section name kept, in bytes.
 const SECTION_NAME_MAX: usize = 256;
@@ -59,18 +60,18 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Whether it holds instructions.
+    /// Whether the section holds instructions.
     pub(crate) fn is_code(&self) -> bool {
         self.flags & u64::from(elf::SHF_EXECINSTR) != 0
     }
 
-    /// Whether its bytes are in the file.
+    /// Whether the section's bytes are in the file.
     pub(crate) fn has_bytes(&self) -> bool {
         self.kind != elf::SHT_NOBITS && self.kind != elf::SHT_NULL
     }
 }
 
-/// Where the section headers are, as the file header says.
+/// Place of the section headers, from the file header.
 #[derive(Copy, Clone)]
 struct SectionTable {
     offset: u64,
@@ -141,7 +142,7 @@ impl<'a> Elf<'a> {
         })
     }
 
-    /// Reads the section headers: none if the file has none.
+    /// Reads the section headers; empty if the file has none.
     pub(crate) fn sections(&self) -> Result<Vec<Section>, ImageError> {
         if self.is_64 {
             self.sections_class::<elf::FileHeader64<Endianness>>()
@@ -180,7 +181,7 @@ impl<'a> Elf<'a> {
         let table = parse(count)?;
         let headers = pod::slice_from_all_bytes::<H::SectionHeader>(&table)
             .map_err(|()| malformed(what, offset))?;
-        // Names are a convenience: without them the sections still tell code from data.
+        // Names are only a convenience: without them the sections still tell code from data.
         let names = usize::try_from(names)
             .ok()
             .and_then(|names| headers.get(names))
@@ -205,8 +206,8 @@ impl<'a> Elf<'a> {
             .collect())
     }
 
-    /// Where the headers are (offset, size): the file's, the programs', and those of `sections`
-    /// sections, the first of which may have the number of the others.
+    /// Places of the headers (offset, size): of the file header, the program headers, and the
+    /// headers of `sections` sections, the first of which may have the number of the others.
     pub(crate) fn header_places(&self, sections: usize) -> [(u64, u64); 3] {
         let (file, section) = if self.is_64 {
             (
@@ -239,8 +240,8 @@ impl<'a> Elf<'a> {
         self.source.read(what, section.offset, section.size, limit)
     }
 
-    /// The GNU build id: from the notes that are mapped, else from the sections of notes (an
-    /// object file has only those).
+    /// The GNU build id: from the mapped notes, else from sections of notes (an object file has
+    /// only those).
     pub(crate) fn build_id(&self) -> Option<ImageId> {
         self.segments
             .iter()

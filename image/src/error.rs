@@ -1,60 +1,61 @@
-//! Everything that can go wrong in this crate.
+//! Errors of this crate.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::ImageId;
 
-/// Why an image could not be read, identified or named.
+/// The reason why an image could not be read, identified or named.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     /// The operating system refused an operation. Not the file's shape: those are the others.
     #[error("cannot {op} {}", shown(.path))]
     Io {
-        /// What was asked: "open", "stat", "read".
+        /// The operation: "open", "stat", "read".
         op: &'static str,
-        /// Of which file, where it is known (an open file has no name).
+        /// Path of the file, where it is known (an open file has no name).
         path: Option<PathBuf>,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A directory, device, FIFO or socket: never read, since reading may block or have effects.
+    /// A directory, device, FIFO or socket, which is never read, since reading may block or have
+    /// effects.
     #[error("{} is not a regular file", shown(.path))]
     NotRegular {
-        /// Which file, where it is known.
+        /// Path of the file, where it is known.
         path: Option<PathBuf>,
     },
-    /// It does not begin as an ELF file does.
+    /// The file does not begin as an ELF file does.
     #[error("not an ELF file")]
     NotElf,
-    /// It begins as an ELF file, but its headers contradict it.
+    /// The file begins as an ELF file, but its headers contradict that.
     #[error("malformed ELF file: {what} at file offset {offset:#x}")]
     Malformed {
-        /// Which part.
+        /// The part that is malformed.
         what: &'static str,
         /// Where that part should be, in bytes from the start of the file.
         offset: u64,
     },
-    /// More than we agree to read or hold.
+    /// A part is larger than the limit on reading or holding it.
     #[error("{what} is too large: {size} (at most {limit})")]
     TooLarge {
-        /// Which part, and of what unit the numbers are.
+        /// The part, with the unit of the numbers.
         what: &'static str,
-        /// What the data asks for.
+        /// The size in the data.
         size: u64,
-        /// What we allow.
+        /// The limit.
         limit: u64,
     },
     /// The ELF file has no build id and no byte of code: nothing tells it from another.
     #[error("no build id and no code to identify it by")]
     NoText,
-    /// The file is another build than the one whose samples are being named.
+    /// The file is of another build than the samples that are being named.
     #[error("wrong build: the samples are of {expected}, the file is {found}")]
     WrongBuild {
-        /// The build asked for.
+        /// The build that was asked for.
         expected: ImageId,
-        /// The build in the file.
+        /// The build of the file.
         found: ImageId,
     },
     /// Text that is not the text form of an [`ImageId`].
@@ -74,7 +75,7 @@ pub enum ImageError {
         "the kernel hides its symbols' addresses; read them as root, or with kernel.kptr_restrict=0"
     )]
     AddressesHidden,
-    /// A kernel symbol list without what it must have.
+    /// A list of kernel symbols lacks a symbol that every kernel has.
     #[error("the kernel's symbol list has no {name}")]
     NoKernelSymbol {
         /// The symbol that is missing.
@@ -83,7 +84,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// The same error, with the file's name where it can carry one and has none.
+    /// Adds the file's name to an error that can have one and has none.
     pub(crate) fn of(mut self, of: &std::path::Path) -> Self {
         if let Self::Io { path, .. } | Self::NotRegular { path } = &mut self
             && path.is_none()
@@ -94,7 +95,7 @@ impl ImageError {
     }
 }
 
-/// A file's name for people.
+/// A file's name, for people.
 fn shown(path: &Option<PathBuf>) -> String {
     path.as_ref().map_or_else(|| "the file".to_owned(), |path| path.display().to_string())
 }

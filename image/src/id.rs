@@ -1,4 +1,4 @@
-//! Which build of which image.
+//! Image ids: identity of one build of one image.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,31 +10,31 @@ use crate::ImageError;
 /// Longest GNU build id kept, in bytes: a SHA-1, and the kernel's `BUILD_ID_SIZE_MAX`
 /// (include/linux/buildid.h, since 5.12), so that ids from `perf_event_open` and from files agree.
 const BUILD_ID_MAX: usize = 20;
-/// Bytes of a content or name hash: XXH3's 128 bits (xxHash specification 0.1.1, stable since
-/// 0.8.0) make a chance collision out of the question. It is no cryptographic hash and need not be:
-/// whoever wants to pass for another image can copy its build id, too. It reads 100 MB of code
-/// without build id, a Rust compiler's say, ten times as fast as SHA-256, and the daemon waits for
-/// it.
+/// Bytes of a hash of content or of a name: XXH3's 128 bits (xxHash specification 0.1.1, stable
+/// since 0.8.0) rule out an accidental collision. The hash is not cryptographic and need not be: an
+/// attacker who wants to pass for another image can copy its build id, too. XXH3 hashes 100 MB of
+/// code without build id, a Rust compiler's say, ten times as fast as SHA-256, and the daemon waits
+/// for it.
 const HASH_LEN: usize = 16;
 
 const TEXT_PREFIX: &str = "text-";
 const NAME_PREFIX: &str = "name-";
 const UNRESOLVED_PREFIX: &str = "none-";
 
-/// Which build of which image. A rebuilt program is another image.
+/// Identity of a build of an image. A rebuilt program is another image.
 ///
 /// The text form ([`fmt::Display`], [`FromStr`]) has only `[0-9a-z-]`, so it can name a file:
 ///
 /// - a GNU build id: its lower-case hex, 2 to 40 digits;
 /// - a hash of the code, for a file without build id: `text-` and 32 hex digits;
-/// - a hash of a name, for what is not a file (a kernel without notes, a BPF program, the idle
-///   loop): `name-` and 32 hex digits;
+/// - a hash of a name, for an image that is not a file (a kernel without notes, a BPF program, the
+///   idle loop): `name-` and 32 hex digits;
 /// - a hash of a program's name and a reason, for samples of that program whose image is not known
 ///   for that reason: `none-` and 32 hex digits.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId {
     origin: Origin,
-    /// How many of `bytes` count; the rest are zero, so that derived comparison is right.
+    /// Number of `bytes` in use; the rest are zero, so that derived comparison is right.
     len: u8,
     bytes: [u8; BUILD_ID_MAX],
 }
@@ -59,8 +59,8 @@ impl ImageId {
         Self::new(Origin::BuildId, bytes)
     }
 
-    /// The id of an image that has no build id, from its code. Only the concatenation of `parts`
-    /// counts, not where one ends and the next begins.
+    /// The id of an image without build id, from its code. The id depends on the concatenation of
+    /// `parts`, not on where one part ends and the next begins.
     pub fn from_text(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         let mut hasher = TextHasher::new();
         for part in parts {
@@ -69,13 +69,13 @@ impl ImageId {
         hasher.finish()
     }
 
-    /// The id of an image that is not a file, from its name and a salt that tells apart what has
-    /// the same name (a kernel's release and version; a BPF program's tag).
+    /// The id of an image that is not a file, from its name and a salt that distinguishes images of
+    /// one name (a kernel's release and version; a BPF program's tag).
     pub fn from_name(name: &str, salt: &str) -> Self {
         Self::from_hash(Origin::Name, &hash_both(name, salt))
     }
 
-    /// The id under which samples of a program count whose image is not known, for this reason.
+    /// The id for samples of a program whose image is not known, for this reason.
     pub fn unresolved(program: &str, reason: &str) -> Self {
         Self::from_hash(Origin::Unresolved, &hash_both(program, reason))
     }
@@ -85,7 +85,7 @@ impl ImageId {
         self.origin == Origin::Unresolved
     }
 
-    /// The GNU build id, if that is what the id was made from.
+    /// The GNU build id, if the id was made from one.
     pub fn build_id(&self) -> Option<&[u8]> {
         (self.origin == Origin::BuildId).then(|| self.bytes())
     }
@@ -110,7 +110,7 @@ impl ImageId {
     }
 }
 
-/// The lengths keep ("ab", "c") and ("a", "bc") apart.
+/// The lengths distinguish ("ab", "c") from ("a", "bc").
 fn hash_both(first: &str, second: &str) -> Xxh3 {
     let mut hash = Xxh3::new();
     for part in [first, second] {

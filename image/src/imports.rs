@@ -1,4 +1,4 @@
-//! Which words of a file become the addresses of procedures of other files: entries of the global
+//! Words of a file that become the addresses of procedures of other files: entries of the global
 //! offset table.
 
 use std::fs::File;
@@ -11,12 +11,12 @@ use crate::source::Source;
 use crate::symbols::Names;
 use crate::{ImageError, Vaddr};
 
-/// Largest table of relocations, of symbols and of names read, in bytes. Only the very largest
-/// libraries have more.
+/// Largest table of relocations, of symbols and of names that is read, in bytes. Only the very
+/// largest libraries have more.
 const TABLE_LIMIT: u64 = 16 << 20;
-/// Most imports kept: a file with more has those that come first.
+/// Most imports kept; of a file with more, the first ones.
 const IMPORTS_MAX: usize = 1 << 18;
-/// Most bytes of their names, together: many relocations may have one name.
+/// Most bytes of all names of imports: many relocations may have one long name.
 const NAMES_BYTES_MAX: usize = 16 << 20;
 /// Most tables of relocations read: linkers make two.
 const TABLES_MAX: usize = 16;
@@ -24,14 +24,14 @@ const TABLES_MAX: usize = 16;
 const RELA_BYTES: usize = 24;
 const SYMBOL_BYTES: usize = 24;
 
-/// The words through which a file calls other files, and the name of what each becomes the address
-/// of.
+/// The words through which a file calls other files, each with the symbol's name whose address it
+/// becomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imports(Vec<(Vaddr, Box<str>)>);
 
 impl Imports {
-    /// Those of an ELF file in memory. None of a file of 32 bits, with the highest byte first, or
-    /// without section headers.
+    /// The imports of an ELF file in memory. Empty for a 32-bit or big-endian file, or one without
+    /// section headers.
     ///
     /// # Errors
     /// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table
@@ -40,7 +40,7 @@ impl Imports {
         Self::of_elf(&Elf::parse(Source::Bytes(data))?)
     }
 
-    /// Those of an open ELF file.
+    /// The imports of an open ELF file.
     ///
     /// # Errors
     /// As [`Imports::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].

@@ -1,11 +1,11 @@
-//! The part of an ELF file that must be kept so that it can later be named, listed and analysed
-//! without the file itself.
+//! The kept part of an ELF file: the bytes that suffice to name, list and analyse the file's code
+//! later without the file itself.
 //!
-//! Kept are the headers, all code and read-only data, the symbols, the unwind tables, the notes,
-//! the relocations and what the dynamic loader makes read-only after it has relocated it (tables of
-//! jumps are there). Not kept are debug information, which is large and found elsewhere, and
-//! writable data, which is nobody's business. A kept file is as long as its original and zero where
-//! nothing was kept.
+//! The kept part has the headers, all code and read-only data, the symbols, the unwind tables, the
+//! notes, the relocations, and the data that the dynamic loader makes read-only after relocating it
+//! (which has tables of jumps). It does not have debug information, which is large and found
+//! elsewhere, nor writable data, which is private. A kept file is as long as its original, and zero
+//! where nothing was kept.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -22,23 +22,24 @@ use crate::identify::identify_elf;
 use crate::source::Source;
 use crate::{Finding, ImageError, ImageId, Layout, Procedures};
 
-/// Most bytes kept of one file: the largest programs have less code and symbols.
+/// Most bytes kept of one file: the largest programs have less code and symbols. A larger file is
+/// refused.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
-/// Most separate pieces of one file; programs have some ten.
+/// Most separate pieces of one file; programs have some ten. The limit bounds the list of pieces.
 const PIECES_MAX: usize = 65_536;
-/// A copy is made in pieces of this size, in bytes.
+/// Bytes that are copied at a time.
 const COPIED: usize = 64 << 10;
 
-/// Which bytes of a file are kept.
+/// The ranges of a file that are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptRanges {
     file_len: u64,
-    /// In ascending order, not empty, and with a gap between any two.
+    /// Ranges in ascending order, not empty, and with a gap between any two.
     ranges: Vec<Range<u64>>,
 }
 
 impl KeptRanges {
-    /// Those of an ELF file in memory.
+    /// The ranges of an ELF file in memory.
     ///
     /// # Errors
     /// [`ImageError::NotElf`]; [`ImageError::Malformed`] when the file or program headers are,
@@ -48,7 +49,7 @@ impl KeptRanges {
         Self::of_source(Source::Bytes(data))
     }
 
-    /// Those of an open ELF file, of which only the headers are read.
+    /// The ranges of an open ELF file, of which only the headers are read.
     ///
     /// # Errors
     /// As [`KeptRanges::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
@@ -58,8 +59,8 @@ impl KeptRanges {
 
     fn of_source(source: Source<'_>) -> Result<Self, ImageError> {
         let elf = Elf::parse(source)?;
-        // What cannot be read in the original cannot be read in the kept file either, for the same
-        // reason.
+        // Sections that cannot be read in the original cannot be read in the kept file either, for
+        // the same reason.
         let sections = elf.sections().unwrap_or_default();
         let mut places: Vec<(u64, u64)> = elf.header_places(sections.len()).to_vec();
         places.extend(
@@ -74,7 +75,7 @@ impl KeptRanges {
         Self::of_places(elf.source.len(), places)
     }
 
-    /// The ranges that cover these places (offset, size), as far as they are in the file.
+    /// The ranges that cover these places (offset, size), as far as the places are in the file.
     fn of_places(file_len: u64, mut places: Vec<(u64, u64)>) -> Result<Self, ImageError> {
         places.sort_unstable();
         let mut ranges: Vec<Range<u64>> = Vec::new();
@@ -128,9 +129,9 @@ impl KeptRanges {
         &self.ranges
     }
 
-    /// Bytes that are kept.
+    /// The number of bytes that are kept.
     pub fn len(&self) -> u64 {
-        // Disjoint and below 2^64 each, so their sum is too.
+        // The ranges are disjoint and below 2^64, so their sum is too.
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
 
@@ -139,12 +140,12 @@ impl KeptRanges {
         self.ranges.is_empty()
     }
 
-    /// Gives the kept bytes of the file, in order, to `each`, at most 64 KiB at a time. Does not
+    /// Passes the kept bytes of the file, in order, to `each`, at most 64 KiB at a time. Does not
     /// move the file's position.
     ///
     /// # Errors
-    /// Those of reading (`UnexpectedEof` when the file was cut meanwhile) and of `each`, which end
-    /// it.
+    /// Errors of reading (`UnexpectedEof` when the file was truncated meanwhile) and of `each`,
+    /// both of which end the copy.
     pub fn copy(
         &self,
         file: &File,
@@ -165,10 +166,10 @@ impl KeptRanges {
     }
 }
 
-/// Whether a mapped piece, or a piece that a program header names, is kept.
+/// Whether a segment, or a piece that another program header names, is kept.
 fn keeps_segment(segment: &ProgramHeader) -> bool {
     match segment.kind {
-        // Code counts for the identity of files without build id, also where it may be written.
+        // Code decides the identity of files without build id, even where it is writable.
         elf::PT_LOAD => segment.flags & elf::PF_W == 0 || segment.flags & elf::PF_X != 0,
         elf::PT_NOTE
         | elf::PT_DYNAMIC
@@ -179,8 +180,8 @@ fn keeps_segment(segment: &ProgramHeader) -> bool {
     }
 }
 
-/// Whether a section is kept although no kept segment may have it. `alone`: there are no segments
-/// (an object file).
+/// Whether a section is kept although perhaps no kept segment contains it. `alone`: there are no
+/// segments (an object file).
 fn keeps_section(section: &Section, alone: bool) -> bool {
     let name = &*section.name;
     let is_debug = [".debug_", ".zdebug_", ".rela.debug_", ".rel.debug_", ".gnu.debuglto_"];
@@ -206,15 +207,15 @@ fn keeps_section(section: &Section, alone: bool) -> bool {
     }
 }
 
-/// The kept part of a file, standing for the file.
+/// The kept part of a file, used in the file's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptFile {
     ranges: KeptRanges,
-    /// Code of the file is missing, too.
+    /// True when code of the file is missing.
     is_excerpt: bool,
-    /// Each range's bytes, one behind the other.
+    /// The bytes of all ranges, one range behind the other.
     bytes: Vec<u8>,
-    /// Where in `bytes` each range begins.
+    /// Begin of each range in `bytes`.
     starts: Vec<usize>,
 }
 
@@ -232,10 +233,11 @@ impl KeptFile {
         Self::new(ranges, bytes)
     }
 
-    /// From bytes that were kept earlier: each range's, one behind the other.
+    /// The kept part from bytes that were kept earlier: those of all ranges, one range behind the
+    /// other.
     ///
     /// # Errors
-    /// [`ImageError::Malformed`] when they are more or fewer than the ranges are.
+    /// [`ImageError::Malformed`] when there are more or fewer bytes than the ranges have.
     pub fn new(ranges: KeptRanges, bytes: Vec<u8>) -> Result<Self, ImageError> {
         if bytes.len() as u64 != ranges.len() {
             return Err(malformed("kept bytes", bytes.len() as u64));
@@ -244,14 +246,14 @@ impl KeptFile {
         let mut starts = Vec::with_capacity(ranges.ranges.len());
         for range in &ranges.ranges {
             starts.push(start);
-            // At most what `bytes` has, as was just checked.
+            // At most the length of `bytes`, as was just checked.
             start += (range.end - range.start) as usize;
         }
         Ok(Self { ranges, is_excerpt: false, bytes, starts })
     }
 
-    /// The same without these pieces of its code (file offsets), which are in ascending order and
-    /// do not overlap: an excerpt.
+    /// An excerpt: the same without these pieces of its code (file offsets), which are in ascending
+    /// order and do not overlap.
     ///
     /// # Errors
     /// [`ImageError::TooLarge`] when there would be too many separate pieces.
@@ -276,20 +278,20 @@ impl KeptFile {
         Self::new(ranges, bytes).map(Self::into_excerpt)
     }
 
-    /// The same, said to have not all code of its file.
+    /// Marks the kept part as lacking some code of its file.
     #[must_use]
     pub fn into_excerpt(self) -> Self {
         Self { is_excerpt: true, ..self }
     }
 
-    /// Whether code of the file is missing: [`KeptFile::identify`] tells nothing then where the id
+    /// Whether code of the file is missing. Then [`KeptFile::identify`] says nothing where the id
     /// is a hash of the code.
     pub fn is_excerpt(&self) -> bool {
         self.is_excerpt
     }
 
-    /// Whether it can be of the build `id`: whether it is, unless it is an excerpt and the id a
-    /// hash of all code.
+    /// Whether the kept part can be of the build `id`. For an excerpt whose id is a hash of all
+    /// code the answer is yes, because it cannot be checked.
     ///
     /// # Errors
     /// As [`KeptFile::identify`].
@@ -301,12 +303,12 @@ impl KeptFile {
         Ok(identify_elf(&elf)? == *id)
     }
 
-    /// Which bytes there are.
+    /// The ranges that were kept.
     pub fn ranges(&self) -> &KeptRanges {
         &self.ranges
     }
 
-    /// The bytes, each range's behind that of the one before.
+    /// The bytes of all ranges, one range behind the other.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -321,7 +323,8 @@ impl KeptFile {
         self.bytes.get(start..start.checked_add(len)?).filter(|_| fits)
     }
 
-    /// `len` bytes from a file offset, zero where nothing was kept; the caller has bounded `len`.
+    /// Reads `len` bytes from a file offset, zero where nothing was kept; the caller has bounded
+    /// `len`.
     pub(crate) fn read(&self, offset: u64, len: usize) -> Cow<'_, [u8]> {
         if let Some(bytes) = self.get(offset, len) {
             return Cow::Borrowed(bytes);
@@ -331,7 +334,7 @@ impl KeptFile {
         let first = self.ranges.ranges.partition_point(|range| range.end <= offset);
         for range in self.ranges.ranges.iter().skip(first).take_while(|range| range.start < end) {
             let (from, to) = (range.start.max(offset), range.end.min(end));
-            // Both lie within `offset..offset + len`, and `len` is a usize.
+            // Both are within `offset..offset + len`, and `len` is a usize.
             let place = (from - offset) as usize..(to - offset) as usize;
             if let (Some(out), Some(bytes)) =
                 (out.get_mut(place), self.get(from, (to - from) as usize))
@@ -342,7 +345,7 @@ impl KeptFile {
         Cow::Owned(out)
     }
 
-    /// The whole file, zero where nothing was kept, for what wants a slice.
+    /// The whole file, zero where nothing was kept, for callers that need a slice.
     ///
     /// # Errors
     /// [`ImageError::TooLarge`] when the file had more than `limit` bytes.
@@ -351,7 +354,7 @@ impl KeptFile {
         Ok(bytes.into_owned())
     }
 
-    /// Which build it is: as [`crate::identify`] of the original.
+    /// The build, as [`crate::identify`] finds it for the original.
     ///
     /// # Errors
     /// As [`crate::identify`].
@@ -359,7 +362,7 @@ impl KeptFile {
         identify_elf(&Elf::parse(Source::Kept(self))?)
     }
 
-    /// Its layout: as [`Layout::of`] the original.
+    /// The layout, as [`Layout::of`] finds it for the original.
     ///
     /// # Errors
     /// As [`Layout::of`].
@@ -367,8 +370,8 @@ impl KeptFile {
         Ok(Layout::of_elf(&Elf::parse(Source::Kept(self))?))
     }
 
-    /// Its procedures: as [`crate::procedures`] of the original, which was at `path`; a debug file
-    /// may still be near that.
+    /// The procedures, as [`crate::procedures`] finds them for the original, which was at `path`; a
+    /// debug file may still be near that path.
     ///
     /// # Errors
     /// As [`crate::procedures_of`].

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::ImageError;
 
-/// What an image is made from; it decides what its [`ImageOffset`]s count from.
+/// The origin of an image, which decides what its [`ImageOffset`]s count from.
 ///
 /// The text form ([`fmt::Display`], [`FromStr`]) is the name in lower case.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,4 +1,4 @@
-//! Where the bytes of an ELF file are: file offsets and virtual addresses.
+//! The layout of an ELF file: file offsets and virtual addresses of its bytes.
 
 use std::fs::File;
 
@@ -12,9 +12,9 @@ use crate::{ImageError, ImageOffset, Vaddr};
 /// consecutive offsets and at consecutive addresses.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Its first byte in the file.
+    /// Offset of its first byte in the file.
     pub offset: ImageOffset,
-    /// Its first byte's address.
+    /// Address of its first byte.
     pub vaddr: Vaddr,
     /// Bytes that are in the file (`p_filesz`); those only in memory have no offset.
     pub file_size_bytes: u64,
@@ -43,10 +43,10 @@ impl Segment {
     }
 }
 
-/// The mapped pieces of an ELF file.
+/// The mapped segments of an ELF file.
 ///
-/// Strict: an offset or address in no piece has no counterpart, although the kernel maps whole
-/// pages and so some bytes around each piece too.
+/// Strict: an offset or address in no segment has no counterpart, although the kernel maps whole
+/// pages, and so also some bytes around each segment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Layout {
     segments: Vec<Segment>,
@@ -96,7 +96,7 @@ impl Layout {
         self.code_first().find_map(|segment| segment.vaddr_of(offset))
     }
 
-    /// The byte of the file at an address. `None` also for memory that is not from the file
+    /// The offset of the byte at an address; `None` also for memory that is not in the file
     /// (`.bss`).
     pub fn vaddr_to_file_offset(&self, vaddr: Vaddr) -> Option<ImageOffset> {
         self.code_first().find_map(|segment| segment.offset_of(vaddr))
@@ -107,8 +107,8 @@ impl Layout {
         self.code().find(|segment| segment.offset_of(Vaddr(vaddr)).is_some())
     }
 
-    /// The addresses of those of `offsets` that are code, in order, each once. None in a file of
-    /// which a byte of code is at two addresses, or an address has two bytes.
+    /// The addresses of the `offsets` that are code, in order, each once. None in a file of which a
+    /// byte of code is at two addresses, or an address has two bytes.
     pub(crate) fn code_addresses(&self, offsets: &[ImageOffset]) -> Option<Vec<u64>> {
         let is_disjoint = |place: fn(&Segment) -> u64| {
             let range = |segment: &Segment| {

@@ -1,5 +1,5 @@
-//! What an executable file is: which build of it (image id), where its bytes are (file offset and
-//! virtual address), and which procedures it holds.
+//! What an executable file is: its build (image id), the places of its bytes (file offset and
+//! virtual address), and its procedures.
 //!
 //! Samples are kept as counts per *(image, offset)*, never per process address (DCPI paper,
 //! section 4.3), so this crate answers these questions, from bytes alone:
@@ -11,9 +11,9 @@
 //! - [`Imports`]: through which of its words does it call other files?
 //! - [`DebugInfo`], [`Lines`]: which source line is at a [`Vaddr`]? → [`Frame`]s
 //!
-//! the same of a file that is gone, from the part of it that was kept: [`KeptFile`], and the same
-//! for the running kernel from its symbol list, in [`kernel`], and for code made at run time from
-//! what its makers write, in [`jit`].
+//! [`KeptFile`] answers the same for a file that is gone, from the part of it that was kept;
+//! [`kernel`] for the running kernel, from its symbol list; and [`jit`] for code made at run time,
+//! from the files that its compilers write.
 //!
 //! It knows no process, no profile and no instruction. Files come from strangers: no bytes make it
 //! panic, and every allocation that a file asks for is bounded (see [`ImageError::TooLarge`]). Odd

@@ -1,9 +1,9 @@
-//! From addresses to source lines and inlined calls, by the DWARF that compilers leave. Only units
-//! that have an address asked for are read.
+//! From addresses to source lines and inlined calls, by the DWARF that compilers write. Only units
+//! that have one of the addresses are read.
 //!
-//! Debug information comes from strangers, and the library that understands it recurses and loops
-//! as the information says. So all of it is read through [`Metered`], which ends a look-up that
-//! reads too much or whose stack grows too deep.
+//! Debug information comes from strangers, and the library that reads it recurses and loops as the
+//! information says. So all bytes are read through [`Metered`], which ends a look-up that reads too
+//! much or whose stack grows too deep.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -16,17 +16,19 @@ use crate::debug_info::{DebugInfo, Sections};
 use crate::elf::malformed;
 use crate::{ImageError, Vaddr, demangle};
 
-/// Reads of one image's debug information that are agreed to, besides one for each of its bytes.
+/// Most reads of one image's debug information, besides one read for each of its bytes. More let a
+/// hostile file take minutes, fewer cut the lines of large programs.
 const READS_MAX: u64 = 32 << 20;
-/// Stack that a look-up may take, in bytes: the smallest stack of a thread of ours is 2 MiB. It is
-/// enough for some hundred calls inlined into each other.
+/// Bytes of stack that a look-up may take: the smallest stack of our threads is 2 MiB. They suffice
+/// for some hundred calls inlined into each other.
 const STACK_MAX: usize = 512 << 10;
 /// Longest name or path, in bytes.
 const NAME_MAX: usize = 32 << 10;
-/// Most calls inlined into each other that are told of an address.
+/// Most calls inlined into each other that are reported for an address; the outer ones are left
+/// out.
 const FRAMES_MAX: usize = 64;
 
-/// Where an instruction comes from in the source: one of the calls that were inlined there, or the
+/// Source position of an instruction: of one of the calls that were inlined there, or of the
 /// procedure itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frame {
@@ -34,20 +36,20 @@ pub struct Frame {
     pub function: Option<String>,
     /// The source file, as the compiler was told, joined with the directory it ran in.
     pub file: Option<String>,
-    /// The line, from 1; none for code that the compiler made of no line in particular.
+    /// Line, from 1; None for code that belongs to no line in particular.
     pub line: Option<u32>,
-    /// The column, from 1; none when the whole line is meant.
+    /// Column, from 1; None when the whole line is meant.
     pub column: Option<u32>,
 }
 
-/// Why lines may be missing.
+/// The reason why lines may be missing.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum LinesCut {
-    /// Part of the debug information is not what it should be.
+    /// Part of the debug information is malformed.
     Malformed,
-    /// To understand it takes more work than we agree to.
+    /// Reading it takes more work than the limit.
     TooMuchWork,
-    /// Calls are inlined into each other more deeply than we agree to.
+    /// Calls are inlined into each other more deeply than the limit.
     TooDeep,
 }
 
@@ -75,11 +77,11 @@ impl<'a> Lines<'a> {
         Ok(Self { context, meter, cut: Cell::new(None) })
     }
 
-    /// Where the instruction at an address comes from: the innermost inlined call first, the
-    /// procedure itself last, at most 64. Empty when that is not known.
+    /// Source positions of the instruction at an address: the innermost inlined call first, the
+    /// procedure itself last, at most 64. Empty when they are not known.
     pub fn frames(&self, address: Vaddr) -> Vec<Frame> {
         let mut frames = Vec::new();
-        // The library looks one address ahead.
+        // The library also looks up the next address, which must not overflow.
         if address.0 == u64::MAX || self.cut.get() == Some(LinesCut::TooMuchWork) {
             return frames;
         }
@@ -111,7 +113,7 @@ impl<'a> Lines<'a> {
         Ok(())
     }
 
-    /// Why lines may be missing of what was asked for, if they may.
+    /// The reason why lines may be missing from the answers so far, if there is one.
     pub fn cut(&self) -> Option<LinesCut> {
         self.cut.get()
     }
@@ -154,7 +156,7 @@ fn dwarf<'a>(sections: &'a Sections, meter: &'a Meter) -> gimli::Dwarf<Metered<'
     }
 }
 
-/// The units that are there as a whole: what was cut off behind them must not take them with it.
+/// The units that are complete: a unit that was cut off must not take those before it with it.
 fn whole_units(bytes: &[u8], endian: RunTimeEndian) -> &[u8] {
     let mut rest = EndianSlice::new(bytes, endian);
     let mut whole = 0;
@@ -166,11 +168,11 @@ fn whole_units(bytes: &[u8], endian: RunTimeEndian) -> &[u8] {
     bytes.get(..whole).unwrap_or(bytes)
 }
 
-/// How much was read of an image's debug information, and how much may be.
+/// Counts the reads of an image's debug information, with a limit on them.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     left: Cell<u64>,
-    /// Where the stack was when the look-up began.
+    /// Address of the stack when the look-up began.
     stack: Cell<usize>,
     cut: Cell<Option<LinesCut>>,
 }
@@ -186,12 +188,12 @@ impl Meter {
         self.cut.set(None);
     }
 
-    /// Why the last look-up ended early, if it did.
+    /// The reason why the last look-up ended early, if it did.
     pub(crate) fn cut(&self) -> Option<LinesCut> {
         self.cut.get()
     }
 
-    /// Pays for reads, unless that is too much.
+    /// Adds to the reads; an error beyond the limit.
     #[inline]
     fn pay(&self, reads: usize) -> gimli::Result<()> {
         let Some(left) = self.left.get().checked_sub(reads as u64) else {
@@ -212,14 +214,14 @@ impl Meter {
     }
 }
 
-/// About where the stack ends.
+/// The approximate address of the stack's end.
 #[inline(always)]
 fn stack() -> usize {
     let here = 0_u8;
     (&raw const here).addr()
 }
 
-/// Bytes of which every read is paid for.
+/// Bytes whose reads are counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Metered<'a> {
     bytes: EndianSlice<'a, RunTimeEndian>,
@@ -233,7 +235,7 @@ impl fmt::Debug for Metered<'_> {
 }
 
 impl Metered<'_> {
-    /// A name or path, paid for by its length: many entries may name the same long one.
+    /// A name or path, counted by its length: many entries may have the same long one.
     fn text(&self) -> gimli::Result<&[u8]> {
         let text = self.bytes.slice();
         if text.len() > NAME_MAX {
@@ -266,7 +268,7 @@ impl Reader for Metered<'_> {
     }
 
     fn offset_from(&self, base: &Self) -> usize {
-        // The library's own would panic where the one is not part of the other.
+        // The library's own method would panic where one slice is not part of the other.
         let (this, base) = (self.bytes.slice().as_ptr().addr(), base.bytes.slice().as_ptr().addr());
         this.saturating_sub(base)
     }
@@ -281,7 +283,7 @@ impl Reader for Metered<'_> {
 
     fn find(&self, byte: u8) -> gimli::Result<usize> {
         let found = Reader::find(&self.bytes, byte)?;
-        // Sixteen bytes are looked at in the time of a read.
+        // Searching sixteen bytes takes as long as a read.
         self.meter.pay(1 + found / 16)?;
         Ok(found)
     }

@@ -1,46 +1,47 @@
-//! Which symbols decide what holds a few places. Most of an image's symbols are far from all
-//! samples: those need neither be sorted nor named.
+//! Finds the symbols that decide which procedure holds each of a few places. Most symbols of an
+//! image are far from all samples, so they need neither be sorted nor named.
 
-/// Symbols that hold one place, and places that one symbol holds, are counted together up to this
-/// number: a table in which everything holds everything is read the other way.
+/// Limit on pairs of a symbol and a place that it holds. Beyond it, as in a table in which each
+/// symbol holds each place, all symbols are sorted instead.
 const WORK_MAX: usize = 16 << 20;
 
-/// What symbol tables say about some addresses, found out symbol by symbol in any order.
+/// State of the search for some addresses, to which symbols are added in any order.
 pub(crate) struct Near<'a> {
-    /// Sorted, each once.
+    /// Addresses in order, each once.
     addresses: &'a [u64],
-    /// What is around each.
+    /// Neighbours of each address.
     around: Vec<Around>,
     work_left: usize,
 }
 
-/// The begins of the symbols around an address, so far.
+/// Begins of the symbols around an address, so far.
 #[derive(Clone, Copy)]
 struct Around {
-    /// Of those with size that hold it, the last to begin.
+    /// Of the symbols with a size that hold it, the last to begin.
     holder: Option<u64>,
-    /// Of those with size that begin at it or before, the farthest end, and the begin of that one.
+    /// Of the symbols with a size that begin at it or before, the farthest end, and the begin of
+    /// that symbol.
     reached: Option<(u64, u64)>,
-    /// The last without size that begins at it or before.
+    /// The last symbol without a size that begins at it or before.
     unsized_before: Option<u64>,
-    /// The first behind it, with size and without.
+    /// The first symbol behind it, with a size and without.
     next: [u64; 2],
 }
 
-/// Ranges of addresses where the symbols begin that decide.
+/// Ranges of addresses in which the deciding symbols begin.
 pub(crate) struct Deciding(Vec<(u64, u64)>);
 
 impl<'a> Near<'a> {
-    /// Nothing is known yet. `addresses` are sorted, each there once.
+    /// An empty search. `addresses` are sorted, each there once.
     pub(crate) fn new(addresses: &'a [u64]) -> Self {
         let around =
             Around { holder: None, reached: None, unsized_before: None, next: [u64::MAX; 2] };
         Self { addresses, around: vec![around; addresses.len()], work_left: WORK_MAX }
     }
 
-    /// Takes up a symbol of `start..end`; `start == end` when its size is not known.
+    /// Adds a symbol of `start..end`; `start == end` when its size is not known.
     pub(crate) fn add(&mut self, start: u64, end: u64) {
-        // What is found here is of all places behind; `deciding` carries it on.
+        // A result here holds for all later places too; `deciding` carries it on.
         let behind = self.addresses.partition_point(|address| *address < start);
         let is_unsized = usize::from(end <= start);
         if let Some(before) = behind.checked_sub(1).and_then(|before| self.around.get_mut(before))
@@ -68,8 +69,8 @@ impl<'a> Near<'a> {
         }
     }
 
-    /// Where those begin that decide what holds the addresses, once all were added; none when that
-    /// took too much work.
+    /// The begins of the symbols that decide, once all symbols were added; None when that took too
+    /// much work.
     pub(crate) fn deciding(mut self) -> Option<Deciding> {
         if self.work_left == 0 {
             return None;
@@ -81,13 +82,14 @@ impl<'a> Near<'a> {
         }
         let mut ranges: Vec<(u64, u64)> = Vec::new();
         let (mut reached, mut unsized_before) = (None, None);
-        // Most addresses are in what holds the one before: that has the same neighbours.
+        // Most addresses are in the symbol that holds the one before, so they have the same
+        // neighbours.
         let (mut held, mut bounded): (Option<(u64, usize)>, _) = (None, [u64::MAX; 2]);
         for (around, &address) in self.around.iter().zip(self.addresses) {
             reached = reached.max(around.reached);
             unsized_before = unsized_before.max(around.unsized_before);
             match around.holder {
-                // What begins in it before the address may have taken its begin.
+                // A symbol that begins inside before the address may have taken its begin.
                 Some(start) => match held
                     .and_then(|(holder, at)| ranges.get_mut(at).filter(|_| holder == start))
                 {
@@ -97,8 +99,9 @@ impl<'a> Near<'a> {
                         ranges.push((start, address));
                     }
                 },
-                // Then one without size may hold it, unless one with size came between; and if none
-                // does, what reached nearest to it bounds what has its name from elsewhere.
+                // A symbol without a size may hold the address, unless a symbol with a size is
+                // between. If no symbol holds it, the symbol that reached nearest to it bounds the
+                // range that is named otherwise.
                 None => {
                     let starts =
                         [unsized_before, reached.map(|(_, start)| start)].into_iter().flatten();
@@ -123,7 +126,7 @@ impl<'a> Near<'a> {
 }
 
 impl Deciding {
-    /// Whether a symbol that begins there is one of them.
+    /// Whether a symbol with this begin is one of those that decide.
     pub(crate) fn has(&self, start: u64) -> bool {
         let behind = self.0.partition_point(|(first, _)| *first <= start);
         behind.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, last)| start <= *last)

@@ -9,13 +9,13 @@ use crate::{ImageError, ImageId, ImageOffset};
 
 /// A named range of an image's code.
 ///
-/// The name is kept as the compiler wrote it and demangled when it is first asked for: an image
-/// has a hundred thousand procedures, a report shows some tens of them.
+/// The name is kept mangled and demangled when it is first asked for: an image has a hundred
+/// thousand procedures, a report shows some tens of them.
 #[derive(Clone)]
 pub struct Procedure {
-    /// Its first byte.
+    /// First byte.
     pub start: ImageOffset,
-    /// The byte after its last: `end > start`.
+    /// The byte after the last: `end > start`.
     pub end: ImageOffset,
     raw: Box<str>,
     demangled: OnceLock<Box<str>>,
@@ -46,7 +46,7 @@ impl Procedure {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// Whether `offset` lies in it.
+    /// Whether `offset` is in the procedure.
     pub fn contains(&self, offset: ImageOffset) -> bool {
         (self.start..self.end).contains(&offset)
     }
@@ -66,7 +66,7 @@ impl fmt::Debug for Procedure {
     }
 }
 
-/// Where procedures were found.
+/// The source of procedures.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum ProcedureSource {
@@ -116,8 +116,8 @@ pub struct Procedures {
 }
 
 impl Procedures {
-    /// Procedures from a list in any order. Empty ranges are dropped; of two that overlap the one
-    /// that starts first is kept whole and the other loses what they share.
+    /// Procedures from a list in any order. Empty ranges are dropped; of two ranges that overlap,
+    /// the one that starts first is kept whole, and the other loses the common part.
     pub fn from_list(list: impl IntoIterator<Item = Procedure>) -> Self {
         let mut procedures = Self { list: list.into_iter().collect(), sources: Vec::new() };
         procedures.settle();
@@ -135,7 +135,7 @@ impl Procedures {
         procedures
     }
 
-    /// Makes the list what it promises to be.
+    /// Sorts the procedures and makes them disjoint.
     fn settle(&mut self) {
         self.list.sort_by(|a, b| (a.start, a.end, &a.raw).cmp(&(b.start, b.end, &b.raw)));
         let mut reached = ImageOffset(0);
@@ -150,29 +150,29 @@ impl Procedures {
         self.list.shrink_to_fit();
     }
 
-    /// The procedure that holds `offset`. Takes time logarithmic in their number.
+    /// The procedure that holds `offset`. Takes time logarithmic in the number of procedures.
     pub fn find(&self, offset: ImageOffset) -> Option<&Procedure> {
         let after = self.list.partition_point(|procedure| procedure.start <= offset);
         let procedure = self.list.get(after.checked_sub(1)?)?;
         procedure.contains(offset).then_some(procedure)
     }
 
-    /// All, by start.
+    /// All procedures, by start.
     pub fn iter(&self) -> std::slice::Iter<'_, Procedure> {
         self.list.iter()
     }
 
-    /// How many.
+    /// The number of procedures.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no procedures.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Where they were found, and how many in each place (best first; none with zero).
+    /// The sources, each with its number of procedures (best first; none with zero).
     pub fn sources(&self) -> &[(ProcedureSource, usize)] {
         &self.sources
     }
@@ -187,8 +187,8 @@ impl<'a> IntoIterator for &'a Procedures {
     }
 }
 
-/// What was odd about a file whose procedures were asked for. None of these is an error: the
-/// procedures are what could be had.
+/// A peculiarity of a file whose procedures were asked for. None is an error: the procedures are as
+/// complete as the file allows.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Finding {
@@ -197,18 +197,18 @@ pub enum Finding {
     /// No program header maps code: nothing can be sampled in this file (an object file, a
     /// debug file).
     NoCode,
-    /// Part of the file could not be read as what it should be; it was left out.
+    /// A part of the file could not be read; it was left out.
     Unreadable {
-        /// Which part.
+        /// The part.
         part: &'static str,
-        /// Why.
+        /// The error.
         error: ImageError,
     },
     /// A separate debug file was there, but could not be read.
     DebugFileUnreadable {
         /// The debug file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: ImageError,
     },
     /// A separate debug file was there, but belongs to another build.
@@ -220,12 +220,12 @@ pub enum Finding {
     },
     /// Symbols of code were left out: outside of the mapped code, or with an unreadable name.
     SymbolsLeftOut {
-        /// How many.
+        /// Number of symbols.
         count: usize,
     },
-    /// The unwind table ends in something else than unwind entries; those before it were used.
+    /// The unwind table has bytes that are no unwind entries; the entries before them were used.
     UnwindTableCut {
-        /// Where, in bytes from the start of the table.
+        /// Place of those bytes, from the start of the table.
         offset: u64,
     },
 }

@@ -1,10 +1,10 @@
-//! Where instructions come from, in the terms of compilers that are fed with profiles: by the
-//! function's name for linkers, the line counted from the function's own, and the discriminator
-//! that tells blocks of one line apart (Chen et al., "AutoFDO", CGO 2016, section 3; DWARF 5, 6.2.2
+//! Source positions of instructions in the form that compilers read from profiles: the function's
+//! linkage name, the line counted from the function's first, and the discriminator that
+//! distinguishes blocks of one line (Chen et al., "AutoFDO", CGO 2016, section 3; DWARF 5, 6.2.2
 //! for discriminators).
 //!
-//! [`Lines`](crate::Lines) names what people read; these are other parts of the same debug
-//! information, read through the same meter.
+//! [`Lines`](crate::Lines) reads the names that people know from other parts of the same debug
+//! information, with the same meter.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -16,25 +16,25 @@ use crate::elf::malformed;
 use crate::lines::{LinesCut, Meter, Metered, begin};
 use crate::{ImageError, Vaddr};
 
-/// Most calls inlined into each other that are told of an address.
+/// Most calls inlined into each other that are reported for an address.
 const DEPTH_MAX: usize = 64;
-/// Most entries from an inlined copy to what it was declared as: copy, abstract function,
-/// declaration, and as many again for those that link-time optimisation moved.
+/// Most entries from an inlined copy to its declaration: copy, abstract function, declaration, and
+/// as many again for entries that link-time optimisation moved.
 const ORIGINS_MAX: usize = 8;
 
-/// One of the functions that an instruction is of: the procedure itself, or a call that was inlined
-/// into the one before.
+/// A function that an instruction belongs to: the procedure itself, or a call that was inlined into
+/// the site before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    /// The function's name for linkers.
+    /// Linkage name of the function.
     pub function: String,
-    /// Lines from the one the function is declared at to the instruction's, or to the call of the
-    /// next site; 16 bits, as LLVM has it.
+    /// Lines from the function's declaration to the instruction's line, or to the call of the next
+    /// site; 16 bits, as in LLVM.
     pub line: u32,
-    /// Which of the blocks of that line; 0 for the first.
+    /// Number of the block among those of that line; 0 for the first.
     pub discriminator: u32,
-    /// How many times the instruction's work was in the source for once here: loops that were
-    /// unrolled or made to handle several elements at a time. At least 1, and 1 for calls.
+    /// Number of source iterations that one execution stands for, in loops that were unrolled or
+    /// vectorised. At least 1, and 1 for calls.
     pub copies: u32,
 }
 
@@ -53,10 +53,10 @@ struct Lazy<'a> {
     content: OnceCell<Content>,
 }
 
-/// What a unit says of its addresses.
+/// Content of a unit.
 #[derive(Default)]
 struct Content {
-    /// By address.
+    /// Rows by address.
     rows: Vec<Row>,
     /// Ranges (from, to) of functions that are not inlined, and indices of `functions`, by address.
     ranges: Vec<(u64, u64, usize)>,
@@ -66,7 +66,7 @@ struct Content {
 /// Addresses of one line, up to the next row's.
 struct Row {
     address: u64,
-    /// 0 for none, and behind the last of a sequence.
+    /// The line; 0 for none, and behind the last row of a sequence.
     line: u64,
     discriminator: u32,
     copies: u32,
@@ -76,7 +76,7 @@ struct Row {
 struct Function {
     name: String,
     line: u64,
-    /// The calls that were inlined, each before those inlined into it.
+    /// Calls that were inlined, each before those inlined into it.
     calls: Vec<Call>,
 }
 
@@ -96,7 +96,7 @@ impl<'a> Sites<'a> {
         let (mut units, mut ranges) = (Vec::new(), Vec::new());
         let mut headers = dwarf.units();
         while let Some(header) = headers.next().map_err(malformed)? {
-            // A unit that cannot be read has no sites; the others have.
+            // A unit that cannot be read has no sites; other units are not affected.
             let Ok(unit) = dwarf.unit(header) else { continue };
             if let Ok(mut of_unit) = dwarf.unit_ranges(&unit) {
                 while let Ok(Some(range)) = of_unit.next() {
@@ -109,8 +109,8 @@ impl<'a> Sites<'a> {
         Ok(Self { dwarf, units, ranges, meter, cut: Cell::new(None) })
     }
 
-    /// What the instruction at an address is of: the procedure first, the innermost inlined call
-    /// last. Empty when that is not known, or when it is of no line.
+    /// Sites of the instruction at an address: the procedure first, the innermost inlined call
+    /// last. Empty when they are not known, or when the instruction belongs to no line.
     pub fn at(&self, address: Vaddr) -> Vec<Site> {
         if self.cut.get() == Some(LinesCut::TooMuchWork) {
             return Vec::new();
@@ -124,7 +124,7 @@ impl<'a> Sites<'a> {
         covering.unwrap_or_default()
     }
 
-    /// Why sites may be missing of what was asked for, if they may.
+    /// The reason why sites may be missing from the answers so far, if there is one.
     pub fn cut(&self) -> Option<LinesCut> {
         self.cut.get()
     }
@@ -161,7 +161,7 @@ impl<'a> Sites<'a> {
         Ok(())
     }
 
-    /// LLVM packs more into discriminators than the block's number.
+    /// Whether the compiler is LLVM, which packs more into discriminators than the block's number.
     fn is_by_llvm(&self, unit: &Unit<Metered<'a>>) -> bool {
         let mut entries = unit.entries();
         let producer = entries
@@ -176,7 +176,7 @@ impl<'a> Sites<'a> {
     fn functions(&self, unit: &Unit<Metered<'a>>, content: &mut Content) -> gimli::Result<()> {
         let encoded = self.is_by_llvm(unit);
         let mut entries = unit.entries();
-        // Where the function that is being read begins.
+        // Entry of the function that is being read.
         let mut inside: Option<isize> = None;
         while let Some(entry) = entries.next_dfs()? {
             let depth = entry.depth();
@@ -230,7 +230,7 @@ impl<'a> Sites<'a> {
                 found.push((range.begin, range.end));
             }
         };
-        // `gimli::Dwarf::die_ranges` does the same, but adds addresses and sizes without a look
+        // `gimli::Dwarf::die_ranges` does the same, but its sum of address and size may overflow
         // (0.34.0).
         if let Some(value) = entry.attr_value(constants::DW_AT_ranges)
             && let Some(mut ranges) = self.dwarf.attr_ranges(unit, value)?
@@ -253,8 +253,8 @@ impl<'a> Sites<'a> {
         Ok(found)
     }
 
-    /// The name for linkers (else the source's) and the line of a function, from its entry or one
-    /// that it is a copy of.
+    /// The linkage name (else the source's name) and the line of a function, from its entry or from
+    /// one that it is a copy of.
     fn origin(
         &self,
         unit: &Unit<Metered<'a>>,
@@ -284,7 +284,7 @@ impl<'a> Sites<'a> {
         (names.0.or(names.1).unwrap_or_default(), line.unwrap_or(0))
     }
 
-    /// The entry that a reference leads to.
+    /// The entry that a reference points to.
     fn follow<'s>(
         &'s self,
         unit: &'s Unit<Metered<'a>>,
@@ -325,7 +325,7 @@ impl Content {
         let (mut name, mut begin, mut reached) = (&function.name, function.line, isize::MIN);
         for call in &function.calls {
             let holds = call.ranges.iter().any(|(from, to)| (*from..*to).contains(&address));
-            // Of two on one level one cannot be in the other: the first is taken.
+            // Of two calls at one depth neither is inside the other: the first is used.
             if holds && call.depth > reached && sites.len() < DEPTH_MAX {
                 sites.push(site(name, begin, call.call_line, (call.call_discriminator, 1)));
                 (name, begin, reached) = (&call.name, call.line, call.depth);
@@ -342,11 +342,11 @@ fn site(function: &str, begin: u64, line: u64, (discriminator, copies): (u32, u3
     Site { function: function.to_owned(), line, discriminator, copies }
 }
 
-/// The values of the ranges that hold an address, the one that begins last first. Ranges are by
-/// their begin.
+/// The values of the ranges that hold an address, the range that begins last first. Ranges are
+/// sorted by their begin.
 fn covering(ranges: &[(u64, u64, usize)], address: u64) -> impl Iterator<Item = usize> {
-    /// Ranges that begin before an address and may hold it. Those of one file do not overlap, but
-    /// where they do the next ones are tried.
+    /// Ranges before an address that are tried. The ranges of one file do not overlap; where they
+    /// do, further ones are tried.
     const TRIED_MAX: usize = 16;
     let after = ranges.partition_point(|(from, _, _)| *from <= address);
     let before = ranges.get(..after).unwrap_or_default().iter().rev().take(TRIED_MAX);

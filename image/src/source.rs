@@ -1,4 +1,4 @@
-//! The bytes of a file, read a piece at a time: a file may be a gigabyte, its headers are not.
+//! The bytes of a file, read piece by piece: a file may be a gigabyte, its headers are not.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -9,26 +9,26 @@ use std::path::Path;
 use crate::{ImageError, KeptFile};
 
 /// `O_NONBLOCK | O_NOCTTY` (include/uapi/asm-generic/fcntl.h; x86-64, arm64 and riscv use these):
-/// if the name comes to mean a FIFO or terminal after it was looked at, opening it has no effect.
+/// if the name comes to mean a FIFO or terminal after the check, opening it has no effect.
 const NO_SURPRISE: i32 = 0o4000 | 0o400;
 
-/// Where an image's bytes come from.
+/// The source of an image's bytes.
 #[derive(Copy, Clone)]
 pub(crate) enum Source<'a> {
     Bytes(&'a [u8]),
-    /// Read with pread(2): the file's own position stays.
+    /// A file, read with pread(2): its own position does not move.
     File {
         file: &'a File,
         len: u64,
     },
-    /// What was kept of a file: zeros elsewhere.
+    /// The kept part of a file: zeros where nothing was kept.
     Kept(&'a KeptFile),
 }
 
 /// Opens a file for reading, if it is a regular file.
 pub(crate) fn open(path: &Path) -> Result<File, ImageError> {
     let io = |op| move |source| ImageError::Io { op, path: Some(path.to_path_buf()), source };
-    // Looked at before it is opened: opening some devices does something.
+    // The check comes before opening: opening some devices has effects.
     let metadata = std::fs::metadata(path).map_err(io("stat"))?;
     if !metadata.is_file() {
         return Err(ImageError::NotRegular { path: Some(path.to_path_buf()) });
@@ -47,7 +47,7 @@ impl<'a> Source<'a> {
         Ok(Self::File { file, len: metadata.len() })
     }
 
-    /// Bytes in it.
+    /// Number of bytes.
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -56,7 +56,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// `size` bytes from `offset`, of which at most `limit` are agreed to.
+    /// Reads `size` bytes from `offset`; more than `limit` are refused.
     pub(crate) fn read(
         &self,
         what: &'static str,
@@ -86,7 +86,7 @@ impl<'a> Source<'a> {
                 let mut bytes = vec![0; len];
                 match file.read_exact_at(&mut bytes, offset) {
                     Ok(()) => Ok(Cow::Owned(bytes)),
-                    // It was cut while we read it.
+                    // The file was truncated while it was read.
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(malformed),
                     Err(source) => Err(ImageError::Io { op: "read", path: None, source }),
                 }
@@ -94,8 +94,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Gives the bytes from `offset`, as many as there are and at most `size`, to `each`, in
-    /// pieces of at most 64 KiB. Returns how many bytes that were.
+    /// Passes the bytes from `offset`, as many as there are and at most `size`, to `each`, in
+    /// pieces of at most 64 KiB. Returns their number.
     pub(crate) fn stream(
         &self,
         what: &'static str,

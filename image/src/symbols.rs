@@ -14,22 +14,22 @@ use crate::layout::Layout;
 
 /// Largest symbol table read, in bytes: eight million symbols.
 const SYMBOLS_LIMIT: u64 = 192 << 20;
-/// Largest table of names read, in bytes, and most bytes of names looked at in it: names may share
-/// their tails, so a table can hold more names than bytes.
+/// Largest table of names that is read, in bytes, and most bytes of names that are examined in it:
+/// names may share their tails, so a table can hold more names than bytes.
 const NAMES_LIMIT: u64 = 512 << 20;
 /// Longest name kept, in bytes; a symbol with a longer one is left out.
 const NAME_MAX: usize = 32 << 10;
-/// How much of two equally long names is compared, in bytes.
+/// Bytes of two equally long names that are compared.
 const COMPARED: usize = 64;
 
-/// What a range of code is called.
+/// The source of a name for a range of code.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Label {
     /// The name at a byte of a symbol table's names.
     Symbol { table: u8, name: u32 },
     /// The name of a section, by its number.
     Section(u32),
-    /// Its address.
+    /// The address of the code.
     Address,
 }
 
@@ -44,21 +44,21 @@ pub(crate) struct Candidate {
 /// The names of a symbol table.
 pub(crate) struct Names(Vec<u8>);
 
-/// A symbol table as it is in the file, of which as much is looked at as is asked for.
+/// A symbol table of a file, which is read only as far as needed.
 pub(crate) struct Table {
     bytes: Vec<u8>,
     names: Names,
-    /// Its number among the tables of an image.
+    /// Number of the table among those of an image.
     number: u8,
     is_64: bool,
     endian: Endianness,
-    /// Bit 0 of a procedure's address says that it is Thumb code.
+    /// True where bit 0 of a procedure's address marks Thumb code.
     thumb: bool,
-    /// The address where each section ends, if it holds code.
+    /// End address of each section that holds code.
     section_ends: Vec<Option<u64>>,
 }
 
-/// A symbol that says it is of code, wherever that is, and whatever its name is.
+/// A symbol whose type is code, before its place and name are checked.
 struct Symbol {
     start: u64,
     size: u64,
@@ -98,14 +98,14 @@ impl Table {
         }))
     }
 
-    /// Its names.
+    /// The names of the table's symbols.
     pub(crate) fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Its symbols of code by their places; none of their names has been looked at. None in place
-    /// of those of code that is not mapped. `layout` is of the file that is mapped, which for a
-    /// debug file is another one.
+    /// The table's symbols of code by their places, before their names are read; None for a symbol
+    /// whose code is not mapped. `layout` is that of the mapped file, which for a debug file is
+    /// another file.
     pub(crate) fn symbols(&self, layout: &Layout) -> impl Iterator<Item = Option<Unnamed>> {
         let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
             if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
@@ -123,7 +123,7 @@ impl Table {
         })
     }
 
-    /// A symbol that says it is of code.
+    /// The symbol, if its type is code.
     fn symbol<S: Sym<Endian = Endianness>>(&self, symbol: &S) -> Option<Symbol> {
         let kind = symbol.st_type();
         let rank_of_kind = match kind {
@@ -140,7 +140,7 @@ impl Table {
         let size: u64 = symbol.st_size(self.endian).into();
         let is_local = symbol.st_bind() == elf::STB_LOCAL;
         let rank = rank_of_kind << 2 | u8::from(is_local) << 1 | u8::from(size == 0);
-        // Markers of a section's end are in no one's way.
+        // Markers at a section's end cover no code and are ignored.
         let counts = size > 0 || start < section_end;
         counts.then(|| Symbol { start, size, section_end, rank, name: symbol.st_name(self.endian) })
     }
@@ -149,7 +149,8 @@ impl Table {
     fn section_end(&self, index: u16) -> Option<u64> {
         match index {
             elf::SHN_UNDEF => None,
-            // Its number is in another table; only files with 65 thousand sections have this.
+            // The section's number is in another table; only files with 65 thousand sections have
+            // this.
             elf::SHN_XINDEX => Some(u64::MAX),
             index if index >= elf::SHN_LORESERVE => None,
             index => self.section_ends.get(usize::from(index)).copied().flatten(),
@@ -161,22 +162,22 @@ impl Table {
 pub(crate) struct Unnamed {
     pub(crate) span: Span<Label>,
     rank: u8,
-    /// Where its name begins in the table's names.
+    /// Begin of its name in the table's names.
     pub(crate) name: u32,
 }
 
-/// What a symbol's name says of it.
+/// The result of reading a symbol's name.
 pub(crate) enum Verdict {
-    /// It may be a procedure.
+    /// The symbol may be a procedure.
     Procedure(Candidate),
-    /// It is none.
+    /// The symbol is no procedure.
     Other,
-    /// Its name is unreadable, or one too many.
+    /// The name is unreadable, or beyond the limit.
     LeftOut,
 }
 
 impl Unnamed {
-    /// Looks at its name among those of its table, if there are bytes left to be looked at.
+    /// Reads the symbol's name, if the limit on bytes of names allows.
     pub(crate) fn named(self, names: &Names, bytes_left: &mut NameBytes) -> Verdict {
         let Some(name) = names.get(self.name) else {
             return Verdict::LeftOut;
@@ -196,7 +197,7 @@ impl Unnamed {
     }
 }
 
-/// Bytes of one table's names that may still be looked at.
+/// Bytes of one table's names that may still be read.
 pub(crate) struct NameBytes(u64);
 
 impl Default for NameBytes {
@@ -205,15 +206,16 @@ impl Default for NameBytes {
     }
 }
 
-/// As many whole records as there are.
+/// As many whole records as the bytes have.
 fn whole<T: pod::Pod>(bytes: &[u8]) -> &[T] {
     let len = bytes.len() - bytes.len() % size_of::<T>();
     let bytes = bytes.get(..len).unwrap_or_default();
     pod::slice_from_all_bytes(bytes).unwrap_or_default()
 }
 
-/// Assemblers' own symbols: what kind of code or data begins here (`$a`, `$d`, `$t`, `$x`: ELF for
-/// the Arm architecture, "Mapping symbols"; also RISC-V), and labels that were to be dropped.
+/// Whether the name is one of the assembler's own: a mark of the code or data that begins here
+/// (`$a`, `$d`, `$t`, `$x`: ELF for the Arm architecture, "Mapping symbols"; also RISC-V), or a
+/// label that was to be dropped.
 fn is_no_procedure(name: &[u8]) -> bool {
     match name {
         [b'$', b'a' | b'd' | b't' | b'x', rest @ ..] => {
@@ -246,8 +248,8 @@ impl Names {
     }
 }
 
-/// Sorts candidates by address, and those at one address with the one that names it first (see
-/// [`crate::Procedures`]). `tables` are the names of the tables by number.
+/// Sorts candidates by address, and those at one address such that the one that names it comes
+/// first (see [`crate::Procedures`]). `tables` are the symbol tables by number.
 pub(crate) fn sort(candidates: &[Candidate], tables: &[Table]) -> Vec<Candidate> {
     let name = |candidate: &Candidate| {
         let Label::Symbol { table, name } = candidate.span.label else {
@@ -256,7 +258,8 @@ pub(crate) fn sort(candidates: &[Candidate], tables: &[Table]) -> Vec<Candidate>
         let name = tables.get(usize::from(table))?.names.get(name)?;
         Some(name.get(..COMPARED).unwrap_or(name))
     };
-    // Few share an address: sorting two numbers takes a third of what sorting candidates does.
+    // Few candidates share an address, so sorting pairs of numbers takes a third of the time of
+    // sorting candidates.
     let mut places: Vec<(u64, usize)> = candidates
         .iter()
         .enumerate()

@@ -1,5 +1,5 @@
-//! What the hook remembers between two calls of the loader: the datagram that it fills, and where
-//! that goes.
+//! The hook's state between two calls of the loader: the datagram under construction, and the
+//! socket that it goes to.
 
 use crate::elf::{Segments, build_id};
 use crate::memory::{self, PAGE};
@@ -8,21 +8,22 @@ use crate::system;
 use abi::notice::{self, DATAGRAM_MAX, HEADER_BYTES, LoaderNotice, PATH_MAX};
 use core::ffi::c_char;
 
-/// Where dcpid listens unless the environment names another place.
+/// Socket of dcpid unless the environment names another.
 const SOCKET: &[u8] = b"/run/dcpi/loader.sock";
-/// Names another socket; empty: tell nobody. Ignored in programs that gained rights by their exec.
+/// Environment variable that names another socket; empty: nothing is sent. Ignored in programs that
+/// gained rights by their exec.
 const VARIABLE: &[u8] = b"DCPI_LOADER_SOCKET=";
 /// Bytes of `sun_path`, its NUL included (unix(7)).
 const SOCKET_PATH_MAX: usize = 108;
 /// `AF_UNIX`, as the first two bytes of an address.
 const FAMILY: [u8; 2] = 1_u16.to_ne_bytes();
-/// The loader tells of the program first and of itself next; a later glibc may put something
-/// between the two.
+/// Objects among which the loader itself is looked for. The loader reports the program first and
+/// itself next; a later glibc may report others between them.
 const OBJECTS_BEFORE_LOADER_MAX: u32 = 4;
 /// Bytes of a program header.
 const HEADER: usize = 56;
 
-/// An object as the loader tells of it.
+/// An object, as the loader reports it.
 pub struct Object {
     /// Difference between the addresses in memory and those in the file.
     pub base: usize,
@@ -35,11 +36,11 @@ pub struct Object {
 /// All of the hook's memory. It is zero at first, so that it takes no room in the file.
 pub struct Audit {
     opened: u32,
-    /// Of the program, until the stack is found.
+    /// Base and dynamic section of the program, until the stack is found.
     program: (usize, usize),
     start: Start,
     is_started: bool,
-    /// A `sockaddr_un`, and its bytes in use; none: nobody is told.
+    /// The socket's address (`sockaddr_un`); below, its bytes in use, 0: nothing is sent.
     address: [u8; FAMILY.len() + SOCKET_PATH_MAX],
     address_len: usize,
     datagram: [u8; DATAGRAM_MAX],
@@ -47,7 +48,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Nothing noted.
+    /// The state before the first object.
     pub const fn new() -> Self {
         Self {
             opened: 0,
@@ -61,12 +62,12 @@ impl Audit {
         }
     }
 
-    /// Notes an object that was just mapped.
+    /// Adds an object that was just mapped to the datagram.
     pub fn opened(&mut self, object: &Object) {
         self.opened = self.opened.saturating_add(1);
         if self.opened == 1 {
-            // Its headers and path are known to the stack, which ld.so knows, which is told of
-            // next.
+            // The program's headers and path are found through the stack, whose begin ld.so knows;
+            // ld.so is reported next.
             self.program = (object.base, object.dynamic);
             return;
         }
@@ -88,7 +89,7 @@ impl Audit {
         self.note(segments, object.base, object.dynamic, path);
     }
 
-    /// Tells what was noted, and forgets it.
+    /// Sends the objects noted so far, and forgets them.
     pub fn tell(&mut self) {
         let datagram = self.datagram.get(..self.datagram_len).unwrap_or_default();
         let address = self.address.get(..self.address_len).unwrap_or_default();
@@ -98,7 +99,7 @@ impl Audit {
         self.datagram_len = 0;
     }
 
-    /// The stack is found: now it is known where to tell and what the program is.
+    /// Reads the program and the socket's path from the stack, which was just found.
     fn begin(&mut self, start: Start) {
         (self.start, self.is_started) = (start, true);
         // SAFETY: the program has not run yet.

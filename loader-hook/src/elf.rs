@@ -1,4 +1,4 @@
-//! As much of ELF (elf(5)) as tells where an object's code is and which build it is. The bytes may
+//! The parts of ELF (elf(5)) that tell the place of an object's code and its build. The bytes may
 //! be anything.
 
 /// Bytes of a program header.
@@ -14,7 +14,7 @@ const NT_GNU_BUILD_ID: u32 = 3;
 struct Segment {
     kind: u32,
     flags: u32,
-    /// Address in the file's own counting.
+    /// Address as in the file.
     address: usize,
     file_bytes: usize,
     memory_bytes: usize,
@@ -28,7 +28,8 @@ pub struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Of the object whose file begins with these bytes, if all of its table is in them.
+    /// The segments of the object whose file begins with these bytes, if its whole table is in
+    /// them.
     pub fn of_file(start: &'a [u8]) -> Option<Self> {
         // 64 bits, little-endian.
         if start.get(..6)? != [0x7f, b'E', b'L', b'F', 2, 1] {
@@ -40,7 +41,7 @@ impl<'a> Segments<'a> {
         Some(Self { table: start.get(offset..end)? })
     }
 
-    /// From the table itself.
+    /// The segments in a table of program headers.
     pub fn new(table: &'a [u8]) -> Self {
         Self { table }
     }
@@ -58,15 +59,15 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// Whether this is the object whose dynamic section is at `dynamic` when it is moved by `base`.
+    /// Whether the segments are those of the object whose dynamic section is at `dynamic` when the
+    /// object is moved by `base`.
     pub fn are_of(self, base: usize, dynamic: usize) -> bool {
         self.iter().any(|segment| {
             segment.kind == PT_DYNAMIC && base.wrapping_add(segment.address) == dynamic
         })
     }
 
-    /// First address of its code and first address after it, in the file's counting. None without
-    /// code.
+    /// First address of the code and first address after it, as in the file. None without code.
     pub fn code(self) -> Option<(usize, usize)> {
         let code =
             self.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
@@ -75,8 +76,8 @@ impl<'a> Segments<'a> {
         ranges.reduce(|all, next| (all.0.min(next.0), all.1.max(next.1)))
     }
 
-    /// Address, size and alignment of each of its notes that lies within what the loader maps of
-    /// its file, readable.
+    /// Address, size and alignment of each piece of notes that is within what the loader maps
+    /// readable of the file.
     pub fn notes(self) -> impl Iterator<Item = (usize, usize, usize)> {
         self.iter().filter(|segment| segment.kind == PT_NOTE).filter_map(move |note| {
             let end = note.address.checked_add(note.file_bytes)?;

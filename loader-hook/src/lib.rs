@@ -6,17 +6,18 @@
 //!       ──la_activity(LA_ACT_CONSISTENT)──> /run/dcpi/loader.sock
 //! ```
 //!
-//! It runs inside strangers' programs, so it never fails, waits, allocates, prints or panics,
-//! touches no signal and no errno, and leaves no descriptor open. Whatever goes wrong, the daemon
-//! hears nothing and the program goes on.
+//! The hook runs inside strangers' programs, so it never fails, waits, allocates, prints or panics,
+//! touches no signal and no errno, and leaves no descriptor open. When something goes wrong,
+//! nothing is sent and the program goes on.
 //!
-//! The loader puts it into a namespace of its own. A dependency would be loaded there a second time
-//! (a second C library, 100 us and more), so it has none, not even on the C library: its system
-//! calls are its own. `cargo xtask hook` links it with `-z defs`, and the panic handler names a
-//! symbol that nobody has, so code that could panic, or that needs a library, does not link.
+//! The loader puts the hook into a namespace of its own. A dependency would be loaded there a
+//! second time (a second C library takes 100 us and more), so the hook has none, not even on the C
+//! library: it makes its system calls itself. `cargo xtask hook` links it with `-z defs`, and the
+//! panic handler names a symbol that does not exist, so code that could panic, or that needs a
+//! library, does not link.
 //!
-//! The loader calls with its lock held, so calls come one at a time; should one come within another
-//! (a signal handler that loads a library), its object is not told of.
+//! The loader holds its lock when it calls, so calls come one at a time. If one came within another
+//! (from a signal handler that loads a library), its object would not be sent.
 #![cfg_attr(not(test), no_std)]
 #![no_builtins]
 
@@ -30,7 +31,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_long, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// What `<link.h>` shows of an object that the loader mapped.
+/// The public fields of an object that the loader mapped, as in `<link.h>`.
 #[repr(C)]
 pub struct LinkMap {
     base: usize,
@@ -40,9 +41,9 @@ pub struct LinkMap {
     previous: *const LinkMap,
 }
 
-/// The newest version of the interface that we know: it has been 1, and 2 since glibc 2.35.
+/// The newest version of the interface that the hook knows: versions are 1, and 2 since glibc 2.35.
 const VERSION_MAX: c_uint = 2;
-/// `LA_ACT_CONSISTENT`: the loader is done with what it was asked for.
+/// `LA_ACT_CONSISTENT`: the loader has finished a request.
 const CONSISTENT: c_uint = 0;
 
 struct Shared {
@@ -50,7 +51,7 @@ struct Shared {
     audit: UnsafeCell<audit::Audit>,
 }
 
-// SAFETY: `audit` is only reached through `with`, by whoever has set `busy`.
+// SAFETY: `audit` is only reached through `with`, by the caller that has set `busy`.
 unsafe impl Sync for Shared {}
 
 static SHARED: Shared =
@@ -66,17 +67,17 @@ fn with(work: impl FnOnce(&mut audit::Audit)) {
     SHARED.busy.store(false, Ordering::Release);
 }
 
-/// The loader offers a version of the interface and takes ours; 0 would be none.
+/// The loader offers a version of the interface and accepts ours; 0 would refuse.
 #[unsafe(no_mangle)]
 pub extern "C" fn la_version(offered: c_uint) -> c_uint {
     offered.min(VERSION_MAX)
 }
 
-/// The loader has mapped an object: it is noted. The answer 0 asks for no calls when its symbols
+/// The loader has mapped an object, which is noted. Returning 0 asks for no calls when its symbols
 /// are bound, so binding costs nothing more.
 ///
 /// # Safety
-/// `map` is the loader's.
+/// `map` must come from the loader.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn la_objopen(
     map: *const LinkMap,
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn la_objopen(
     0
 }
 
-/// The loader begins or ends its work: at the end what was noted is told.
+/// The loader begins or ends a request: at the end the noted objects are sent.
 #[unsafe(no_mangle)]
 pub extern "C" fn la_activity(_cookie: *mut usize, flag: c_uint) {
     if flag == CONSISTENT {
@@ -100,8 +101,8 @@ pub extern "C" fn la_activity(_cookie: *mut usize, flag: c_uint) {
     }
 }
 
-/// The program begins. Nothing is left to do; but the loader spends more on looking for this
-/// function in vain than on calling it.
+/// The program begins. There is nothing to do, but the loader takes longer to look for a missing
+/// function than to call it.
 #[unsafe(no_mangle)]
 pub extern "C" fn la_preinit(_cookie: *mut usize) {}
 

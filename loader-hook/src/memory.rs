@@ -1,27 +1,26 @@
-//! Memory of the program that the hook runs in, seen only where it is known to be there.
+//! Reads memory of the program that the hook runs in, only where it is known to be mapped.
 
 use crate::system;
 use core::slice;
 
-/// Pages are at least so large on every machine that we run on; permissions are per page.
+/// Smallest page size of the machines that the hook runs on; permissions are per page.
 pub const PAGE: usize = 4096;
 
-/// The bytes of the page that begins at `address`; None when that is no beginning of a page, or
-/// cannot be read.
+/// The bytes of the page that begins at `address`; None when no page begins there, or it cannot be
+/// read.
 pub fn page(address: usize) -> Option<&'static [u8]> {
     if !address.is_multiple_of(PAGE) || !system::is_readable(address) {
         return None;
     }
-    // SAFETY: the kernel has just read there, what holds for 8 bytes of a page holds for all, and
-    // nobody unmaps or writes the headers of an object while the loader, which holds its lock, maps
-    // it.
+    // SAFETY: the kernel has just read there, and permissions are per page. No thread unmaps or
+    // writes the headers of an object while the loader, which holds its lock, maps it.
     Some(unsafe { slice::from_raw_parts(address as *const u8, PAGE) })
 }
 
 /// The `len` bytes at `address`.
 ///
 /// # Safety
-/// They can be read, and nobody writes them as long as the slice is used.
+/// The bytes must be readable, and no thread may write them while the slice is used.
 pub unsafe fn bytes(address: usize, len: usize) -> &'static [u8] {
     // SAFETY: the caller's promise.
     unsafe { slice::from_raw_parts(address as *const u8, len) }

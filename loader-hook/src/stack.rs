@@ -1,12 +1,12 @@
-//! What the kernel put on the first stack: environment and auxiliary vector (getauxval(3)). The
-//! loader exports where it begins.
+//! Reads what the kernel put on the first stack: environment and auxiliary vector (getauxval(3)).
+//! The loader exports the address where the stack begins.
 
 use crate::memory::{self, word};
 
 const DT_STRTAB: usize = 5;
 const DT_SYMTAB: usize = 6;
 const DT_GNU_HASH: usize = 0x6fff_fef5;
-/// Entries of a dynamic section, or of one chain of a hash table, that are looked at.
+/// Most entries of a dynamic section, or of one chain of a hash table, that are read.
 const ENTRIES_MAX: usize = 256;
 /// Bytes of a symbol table's entry.
 const SYMBOL_BYTES: usize = 24;
@@ -17,28 +17,28 @@ const AT_SECURE: usize = 23;
 const AT_EXECFN: usize = 31;
 const AT_SYSINFO_EHDR: usize = 33;
 
-/// ld.so's, since glibc 2.2 (x86-64) and 2.17 (arm64).
+/// The symbol of ld.so that has the stack's begin, since glibc 2.2 (x86-64) and 2.17 (arm64).
 const SYMBOL: &[u8] = b"__libc_stack_end";
 
-/// What the kernel said of the program when it started.
+/// Facts that the kernel gave the program when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Address of the program's table of program headers.
     pub headers: usize,
     /// Entries of that table.
     pub headers_len: usize,
-    /// Rights were gained by the exec: the environment is a stranger's.
+    /// True when the exec gained rights, so that the environment is a stranger's.
     pub secure: bool,
     /// Address of the path given to execve(2).
     pub path: usize,
-    /// Where the kernel's own library is.
+    /// Address of the kernel's own library (vdso).
     pub vdso: usize,
     /// Address of the first entry of the environment.
     environment: usize,
 }
 
-/// The beginning of the stack, as the object at `base` with this dynamic section exports it; None
-/// when it is not ld.so.
+/// The begin of the stack, as the object at `base` with this dynamic section exports it; None when
+/// the object is not ld.so.
 ///
 /// # Safety
 /// The object is mapped, and its dynamic section is as the loader accepts it.
@@ -60,7 +60,7 @@ pub unsafe fn beginning(base: usize, dynamic: usize) -> Option<usize> {
     }
     // The loader adds the base to these addresses in place, where it can write.
     let moved = |address: usize| if address < base { base + address } else { address };
-    // SAFETY: the loader itself looks symbols up here.
+    // SAFETY: the loader itself looks symbols up in these tables.
     let address = unsafe { lookup(moved(strings), moved(symbols), moved(hash)) }?;
     // SAFETY: a variable of ld.so, which is relocated and running.
     Some(unsafe { word(base.wrapping_add(address)) })
@@ -103,7 +103,7 @@ unsafe fn lookup(strings: usize, symbols: usize, hash: usize) -> Option<usize> {
 }
 
 impl Start {
-    /// Nothing is known.
+    /// No fact is known.
     pub const UNKNOWN: Self =
         Self { headers: 0, headers_len: 0, secure: false, path: 0, vdso: 0, environment: 0 };
 
@@ -111,7 +111,7 @@ impl Start {
     /// auxiliary vector.
     ///
     /// # Safety
-    /// It begins here, and the program has not run yet.
+    /// The stack must begin here, and the program must not have run yet.
     pub unsafe fn read(stack: usize) -> Self {
         // SAFETY: these words are the kernel's, up to the null or the type 0 that ends each list.
         let word = |address| unsafe { word(address) };
@@ -137,8 +137,8 @@ impl Start {
         start
     }
 
-    /// The value of a variable whose name, with `=`, is `name`, if it has at most `max` bytes; the
-    /// outer None: it is not set.
+    /// The value of a variable whose name, with `=`, is `name`. The outer None: the variable is not
+    /// set; the inner None: the value has more than `max` bytes.
     ///
     /// # Safety
     /// The program has not run yet.

@@ -1,4 +1,4 @@
-//! The few system calls, by number: there is no C library to call and no errno to set.
+//! The few system calls that the hook makes, by number: it has no C library and sets no errno.
 
 use core::arch::asm;
 
@@ -25,8 +25,8 @@ mod number {
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("the loader hook knows the system calls of x86-64 and arm64 only");
 
-// Compilers take this function of the C library for granted. It is ours alone: no other object sees
-// it.
+// Compilers assume that this function of the C library exists. This copy is private: no other
+// object sees it.
 #[cfg(all(panic = "abort", not(test), target_arch = "x86_64"))]
 core::arch::global_asm!(
     ".globl memcpy",
@@ -95,14 +95,14 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> isize {
     answer
 }
 
-/// This process, as it sees itself.
+/// Process number of this process in its own pid namespace.
 pub fn pid() -> u32 {
     // SAFETY: getpid(2) touches no memory and never fails.
     unsafe { call(number::GETPID, [0; 6]) as u32 }
 }
 
-/// Sends one datagram to a Unix socket (`sockaddr_un`), or does not: nobody there, no permission,
-/// its queue full, no descriptor left. Never waits, raises no signal, leaves no descriptor.
+/// Sends one datagram to a Unix socket (`sockaddr_un`), or drops it: no listener, no permission, a
+/// full queue, no descriptor left. Never waits, raises no signal, leaves no descriptor.
 pub fn send(address: &[u8], datagram: &[u8]) {
     // SAFETY: socket(2) touches no memory.
     let socket = unsafe {
@@ -115,7 +115,7 @@ pub fn send(address: &[u8], datagram: &[u8]) {
     unsafe {
         call(number::SENDTO, [descriptor, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, name, name_len])
     };
-    // SAFETY: the descriptor is ours, and nobody uses it after this.
+    // SAFETY: the descriptor is ours, and is not used after this.
     unsafe { call(number::CLOSE, [descriptor, 0, 0, 0, 0, 0]) };
 }
 

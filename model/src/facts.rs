@@ -12,36 +12,36 @@ pub trait Fact: Serialize + DeserializeOwned {
     const NAME: &'static str;
 }
 
-/// The facts of an epoch. What a later program wrote stays as it is.
+/// The facts of an epoch. Facts that a later program wrote are kept unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Facts(BTreeMap<String, Value>);
 
 impl Facts {
-    /// A fact; None when it was not stated, or as another type.
+    /// A fact; None when it was not stated, or has another type.
     #[must_use]
     pub fn get<Known: Fact>(&self) -> Option<Known> {
         Known::deserialize(self.0.get(Known::NAME)?).ok()
     }
 
-    /// States a fact. It replaces one of the same name.
+    /// States a fact, which replaces an earlier one of the same name.
     pub fn state<Known: Fact>(&mut self, fact: &Known) {
-        // Our facts are structures, numbers and texts, which JSON always takes.
+        // Our facts are structures, numbers and texts, which serde_json always accepts.
         self.state_value(Known::NAME, serde_json::to_value(fact).unwrap_or_default());
     }
 
-    /// States that what this fact tells could not be found out: null, which replaces an earlier
+    /// States that the fact could not be found out. The value is null, which replaces an earlier
     /// one.
     pub fn state_unknown<Known: Fact>(&mut self) {
         self.state_value(Known::NAME, Value::Null);
     }
 
-    /// States a fact of any form.
+    /// States a fact under a name, as JSON of any form.
     pub fn state_value(&mut self, name: &str, fact: Value) {
         self.0.insert(name.to_owned(), fact);
     }
 
-    /// A fact of any form.
+    /// The JSON of a fact of any form.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
@@ -64,15 +64,15 @@ impl Facts {
     }
 }
 
-/// How far behind the instruction that took the time samples of an event land, as measured on this
-/// machine when the daemon began.
+/// Skid of an event's samples, as measured on this machine when the daemon began: the distance from
+/// the instruction that took the time to the instruction where the sample lands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasuredSkid {
-    /// The event's name. Other events may land elsewhere.
+    /// The event's name. Samples of other events may have another skid.
     pub event: String,
-    /// Instructions: 0 where a sample has the instruction that took the time.
+    /// Skid in instructions; 0 when a sample names the instruction that took the time.
     pub instructions: u8,
-    /// Samples of the measurement.
+    /// Samples that the measurement took.
     #[serde(default)]
     pub samples: u64,
 }
@@ -81,7 +81,7 @@ impl Fact for MeasuredSkid {
     const NAME: &'static str = "skid";
 }
 
-/// A processor as CPUID names it, or the MIDR of Arm's.
+/// A processor, by the numbers of CPUID, or of MIDR on Arm.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpuid {
     /// `GenuineIntel`, `AuthenticAMD`; the implementer, `0x41` for Arm.
@@ -96,7 +96,8 @@ impl Fact for Cpuid {
     const NAME: &'static str = "cpuid";
 }
 
-/// The label whose samples a reader of the epoch begins with, where one command was recorded.
+/// The label that a reader of the epoch selects unless told otherwise: that of the command which
+/// was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OpensOn(pub String);
@@ -105,7 +106,7 @@ impl Fact for OpensOn {
     const NAME: &'static str = "opens_on";
 }
 
-/// The epochs that this one was made of, each as `HOST/EPOCH`.
+/// The epochs that were merged into this one, each as `HOST/EPOCH`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MergedFrom(pub std::collections::BTreeSet<String>);
@@ -114,19 +115,19 @@ impl Fact for MergedFrom {
     const NAME: &'static str = "merged_from";
 }
 
-/// When the daemon did less than all, the latest last.
+/// Times when the daemon did less than sample everything, the latest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Restraints(pub Vec<Restraint>);
 
-/// From some time on, how much the daemon did, and why.
+/// A change of how much the daemon did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restraint {
-    /// Since when, in seconds since 1970 UTC.
+    /// Time of the change, in seconds since 1970 UTC.
     pub unix_s: u64,
-    /// `all`, `counts only` or `nothing`.
+    /// What the daemon did from then on: `all`, `counts only` or `nothing`.
     pub doing: String,
-    /// Why, in a phrase.
+    /// Reason for the change, in a phrase.
     pub why: String,
 }
 

@@ -1,4 +1,4 @@
-//! Where every sample of an event went.
+//! Ledgers, which account for every sample of an event.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::measure::Measure;
 
-/// Where the samples of one event went. All numbers are samples but for the times, and saturate.
+/// Account of the samples of one event. All numbers but the times are samples; all saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Samples the kernel side took.
+    /// Samples that the sampler took.
     pub taken: u64,
-    /// Samples that the event's count and period imply; more than `taken` where the kernel
-    /// throttled or an interrupt came late. 0: not known (a writer before 0.1, or a source that
-    /// cannot tell).
+    /// Samples that the event's count and period imply. The number is larger than `taken` where the
+    /// kernel throttled the event or an interrupt came late. 0: not known (a writer before 0.1, or
+    /// a source that cannot tell).
     #[serde(default)]
     pub implied: u64,
     /// Time in which the event should have counted, all CPUs together, ns. 0: not known (a writer
@@ -53,14 +53,14 @@ impl Ledger {
         self.taken == self.accounted()
     }
 
-    /// Samples of which it is known where they went.
+    /// Samples whose destination is known: merged, unresolved or lost.
     #[must_use]
     pub fn accounted(&self) -> u64 {
         self.merged.saturating_add(sum(&self.unresolved)).saturating_add(sum(&self.lost))
     }
 }
 
-/// Event to period to where the samples of that period went.
+/// The ledgers of an epoch, by event and period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Ledgers(BTreeMap<String, BTreeMap<u64, Ledger>>);
@@ -71,7 +71,7 @@ impl Ledgers {
         self.0.entry(event.to_owned()).or_default().entry(period).or_default()
     }
 
-    /// The ledger of an event at a period, if it was sampled at that.
+    /// The ledger of an event at a period; None when the event was not sampled at that period.
     #[must_use]
     pub fn at(&self, event: &str, period: u64) -> Option<&Ledger> {
         self.0.get(event)?.get(&period)
@@ -82,7 +82,7 @@ impl Ledgers {
         self.0.get(event).into_iter().flatten().map(|(period, ledger)| (*period, ledger))
     }
 
-    /// The ledger of an event over all its periods: samples that need not stand for the same.
+    /// The ledger of an event, summed over its periods. Its samples need not have one weight.
     #[must_use]
     pub fn sum(&self, event: &str) -> Ledger {
         let mut sum = Ledger::default();
@@ -90,7 +90,7 @@ impl Ledgers {
         sum
     }
 
-    /// All of them: event, period and ledger.
+    /// All ledgers, each with event and period.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64, &Ledger)> {
         self.0.iter().flat_map(|(event, of)| {
             of.iter().map(move |(period, ledger)| (event.as_str(), *period, ledger))
@@ -102,13 +102,13 @@ impl Ledgers {
         other.iter().for_each(|(event, period, ledger)| self.entry(event, period).add(ledger));
     }
 
-    /// The most periods that an event has.
+    /// The largest number of periods of any event.
     #[must_use]
     pub fn periods(&self) -> usize {
         self.0.values().map(BTreeMap::len).max().unwrap_or(0)
     }
 
-    /// Gives ledgers of an event that name no period (0) this one.
+    /// Moves the ledgers of an event that name no period (period 0) to this period.
     pub fn describe(&mut self, event: &str, period: u64) {
         let Some(of) = self.0.get_mut(event) else { return };
         if let Some(ledger) = of.remove(&0) {
@@ -143,12 +143,13 @@ impl<'de> Deserialize<'de> for Ledgers {
     }
 }
 
-/// Samples of the profiles by event and period: of known code, and of unknown.
+/// Sums over profiles, by event and period: samples of known code, and samples of unknown code.
 #[derive(Debug, Default)]
 pub struct Totals(BTreeMap<(String, u64), (u64, u64)>);
 
 impl Totals {
-    /// Counts the samples of a profile. What is no sample has no ledger, and is left out.
+    /// Adds the samples of a profile. Observations that are no samples have no ledger, and are left
+    /// out.
     pub fn add(&mut self, measure: &Measure, image: Option<&ImageId>, samples: u64) {
         let Some(period) = measure.period() else { return };
         let (known, unknown) = self.0.entry((measure.name.to_string(), period)).or_default();
@@ -156,14 +157,14 @@ impl Totals {
         *sum = sum.saturating_add(samples);
     }
 
-    /// The names of the events that have samples, each at least once.
+    /// The names of the events that have samples. A name may come more than once.
     pub fn events(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(|(event, _)| event.as_str())
     }
 
-    /// What does not fit the ledgers: event, samples of its ledger and of its profiles. Known code
-    /// has exactly the merged samples, and unknown code at most the unresolved ones: some of these
-    /// belong to no process.
+    /// Events whose profiles do not fit their ledgers: event, samples of its ledger and of its
+    /// profiles. Profiles of known code hold exactly the merged samples. Profiles of unknown code
+    /// hold at most the unresolved samples: some of these belong to no process and have no profile.
     pub fn unbalanced<'a>(
         &'a self,
         ledgers: &'a Ledgers,

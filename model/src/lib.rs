@@ -1,13 +1,13 @@
-//! What a measurement is, for everybody who takes, stores or reads one.
+//! What a measurement is: the terms that sampling, storage and analysis share.
 //!
 //! A [`Measure`] has a name, a [`Shape`] (what one observation is of: a place, a pair of places, a
 //! value at a place) and a [`Weight`] (what one count stands for). Its [`Counts`] have one law: two
 //! are combined by adding the counts of each key, saturating at `u64::MAX`, so the order in which
-//! merges, folds and copies combine them does not matter. What was sampled has a [`Ledger`], in
-//! samples: taken = merged + unresolved + lost, each part by reason.
+//! merges, folds and copies combine them does not matter. Samples have a [`Ledger`], in samples:
+//! taken = merged + unresolved + lost, with unresolved and lost split by reason.
 //!
-//! A new measure of a known shape is one constant here, and whoever takes it. A new shape is a
-//! module of `counts/`, and a codec in `profiledb/src/shapes/`.
+//! A new measure of a known shape is one constant here and the code that takes it. A new shape is a
+//! module of `counts/` and a codec in `profiledb/src/shapes/`.
 #![forbid(unsafe_code)]
 
 mod counts;
@@ -16,7 +16,7 @@ mod ledger;
 mod measure;
 mod reasons;
 
-pub use counts::{Counted, Counts, Edges, Observation, Profile, Table, Turns, Values};
+pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
 pub use facts::{Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint, Restraints};
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};

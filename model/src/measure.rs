@@ -19,25 +19,26 @@ impl Shape {
     pub const ALL: [Self; 3] = [Self::Places, Self::Pairs, Self::Values];
 }
 
-/// What one count of a measure stands for.
+/// The weight of one count of a measure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Weight {
     /// One observation. Such counts have no ledger: nothing says how many there should have been.
     One,
     /// A sample of an event, taken each time the event has occurred this often on a CPU: the
-    /// sampling period, in the event's unit (ns, cycles or occurrences). A reader scales it by the
-    /// share of the time in which the event had a counter. Such counts balance with a ledger.
+    /// sampling period, in the event's unit (ns, cycles or occurrences). A reader divides the
+    /// weight by the share of the time in which the event had a counter. Such counts balance with a
+    /// ledger.
     Period(u64),
 }
 
-/// What is counted: a name, unique in its epoch, with shape and weight.
+/// A measure: a name, unique in its epoch, with shape and weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Measure {
-    /// The event's name for samples (`cycles`, `cpu-clock`), else the measure's.
+    /// Name: of the event for samples (`cycles`, `cpu-clock`), else of the measure.
     pub name: Cow<'static, str>,
-    /// What one observation is of.
+    /// Shape of the observations.
     pub shape: Shape,
-    /// What one count stands for.
+    /// Weight of one count.
     pub weight: Weight,
 }
 
@@ -45,12 +46,11 @@ pub struct Measure {
 /// snapshot of a thread's registers.
 pub static EDGES: Measure = Measure::observed("edges", Shape::Pairs);
 
-/// The edges that came first in their walk. They do not depend on the walks' lengths, which differ
-/// with the code that follows.
+/// The first edge of each walk. First edges do not depend on how long walks are, which differs with
+/// the code that they follow.
 pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs);
 
-/// Loops: how often in a row the branch that ends a loop was going to go the same way:
-/// [`crate::Turns`].
+/// Loops: rounds that the branch which ends a loop still has to go, as [`crate::BranchRounds`].
 pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
 
 impl Measure {

@@ -1,5 +1,5 @@
-//! Why a sample has no image, or was lost: names in the ledgers, in `dcpictl status` and in every
-//! report, each with what it means.
+//! Why a sample has no image, or was lost: the names in ledgers, in `dcpictl status` and in every
+//! report, each with its meaning.
 
 macro_rules! reasons {
     ($(#[$doc:meta])* $of:ident {
@@ -38,7 +38,8 @@ macro_rules! reasons {
 reasons! {
     /// Why the image of a sample is not known. The sample is counted under the reason.
     Unresolved {
-        /// The process was never seen: no record of it, and it was gone when looked for.
+        /// No record of the process was seen, and the process was gone when the daemon looked for
+        /// it.
         UnknownProcess "unknown_process"
             "a process that came and went between two looks, or whose records the kernel dropped",
         /// Nothing is mapped at the address, and the process has ended.
@@ -50,22 +51,23 @@ reasons! {
         /// Two files were mapped at the address in turn since the last drain.
         AmbiguousMapping "ambiguous_mapping"
             "two files were there in turn between two drains; shorten --drain-interval",
-        /// The memory belongs to no file: code made at run time, of which its maker tells nothing.
+        /// The memory belongs to no file: code made at run time that its compiler does not publish.
         Anonymous "anonymous_memory"
             "code made at run time; have its maker write /tmp/perf-PID.map, or tell with dcpictl register",
-        /// Memory of no file, in a process that is known to compile at run time.
+        /// The memory belongs to no file, in a process of a known just-in-time compiler that
+        /// publishes nothing.
         JitWithoutMap "jit_without_map"
             "run node with --perf-basic-prof, .NET with DOTNET_PerfMapEnabled=1; for java jcmd PID Compiler.perfmap",
-        /// Memory of no file, in a process that tells of its code, but not of this.
+        /// The memory belongs to no file, in a process that publishes its code, but not this code.
         JitNotInMap "jit_not_in_map"
             "made at run time; its maker's map does not have it, or not yet; tell with dcpictl register",
-        /// Memory of no file, in a process whose map is not believed, or too large.
+        /// The memory belongs to no file, in a process whose map was refused or is too large.
         JitMapRefused "jit_map_refused"
             "the map of code made at run time is no plain file of the process's user, or too large; see dcpid's log",
         /// The stack, which is executable in this process.
         ExecutableStack "executable_stack"
             "code that a program put on its stack; tell with dcpictl register",
-        /// The page where the kernel has a process execute instructions under a probe.
+        /// The page where the kernel has a process execute the instructions that a probe replaced.
         UprobesPage "uprobes_page"
             "instructions under a probe (uprobes); nothing to do",
         /// Another page that the kernel maps into every process.
@@ -81,7 +83,7 @@ reasons! {
         /// The mapped file is no ELF file.
         NotElf "not_elf"
             "code in a file that is no ELF file; tell with dcpictl register --file",
-        /// The file is an ELF file, but which build cannot be told: damaged, or unreadable.
+        /// The file is an ELF file, but its build cannot be told: damaged, or unreadable.
         Unidentified "unidentified_file"
             "a file that is damaged or cannot be read",
         /// No inspector could look at the process or the file in time, or its user had used up the
@@ -100,31 +102,30 @@ reasons! {
         /// A process outside the daemon's pid namespace.
         OtherPidNamespace "other_pid_namespace"
             "processes outside dcpid's pid namespace; run it in the first one",
-        /// The user asked to leave it out: the image, the process or its control group. Only the
-        /// number is kept.
+        /// A setting leaves out the image, the process or its control group. Only the number of
+        /// samples is kept.
         Excluded "excluded"
             "dcpid was told to leave them out: --exclude-image, --exclude-cgroup, --exclude-pid",
     }
 }
 
 reasons! {
-    /// Why a sample that was taken is in no profile, nor among the unresolved.
+    /// Why a sample that was taken is neither in a profile nor among the unresolved samples.
     Loss {
         /// The sampler found bucket and spill buffer full: the daemon did not drain in time.
         SpillFull "spill_full"
             "the sampler's buffers were full; dcpid got too little CPU time to drain them",
-        /// Too many distinct places are waiting for a disk that does not take them.
+        /// Too many distinct places wait for a disk that does not accept them.
         PendingFull "pending_full"
             "too much waits for a disk that does not take it; see dcpid's log",
-        /// The sampler's own count of samples is higher than the sum of its entries: must not
-        /// happen.
+        /// The sampler's own count of samples is higher than the sum of its entries, which is a
+        /// bug.
         Uncounted "uncounted"
             "the sampler counted more samples than it wrote down; report it",
     }
 }
 
-/// What the name of a reason why samples are unresolved means, in a phrase; None for one that a
-/// later program wrote.
+/// The meaning of an unresolved reason, by its name; None for a name that a later program wrote.
 #[must_use]
 pub fn meaning(name: &str) -> Option<&'static str> {
     Unresolved::ALL.iter().find(|reason| reason.name() == name).map(|reason| reason.meaning())

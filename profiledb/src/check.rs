@@ -1,4 +1,5 @@
-//! Looking for damage: every byte of every file, every name, every ledger against the profiles.
+//! Checks a database for damage: every byte of every file, every name, and every ledger against the
+//! profiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,45 +10,46 @@ use image::ImageId;
 use model::{Ledgers, Totals};
 
 use crate::code;
+use crate::description::EpochMeta;
 use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
-use crate::format;
+use crate::format_file;
 use crate::format1::Payload;
-use crate::join;
-use crate::key::{self, ProfileKey, TEMPORARY_SUFFIX};
-use crate::meta::EpochMeta;
+use crate::naming::{self, ProfileKey, TEMPORARY_SUFFIX};
 use crate::reader::Database;
+use crate::section_sum;
 use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
 use crate::storage::{Directory, Disk, Entry, Storage};
 
-/// An epoch is looked at anew so often when its segments are folded meanwhile; a fold takes longer
-/// than a look at the directory.
+/// Times that an epoch is read again when its segments are folded meanwhile. A fold takes longer
+/// than reading the directory, so a second reading nearly always succeeds.
 const LOOKS_MAX: usize = 20;
 
-/// Something in a database that should not be so.
+/// A defect of a database.
 #[derive(Debug)]
 pub struct Problem {
     /// The file or directory.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The defect of that file.
     pub fault: Fault,
-    /// What cannot be had because of it. All else can.
+    /// What is lost by the defect. All else can be read.
     pub lost: Lost,
 }
 
-/// What is wrong with a file.
+/// Kinds of defects.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is damaged, newer than this release, or cannot be read.
+    /// The file is damaged, newer than this release, or unreadable.
     Unreadable(DbError),
-    /// Left by a writer that was killed, or being written just now; the next writer removes it.
+    /// The file was left by a writer that was killed, or is being written; the next writer removes
+    /// it.
     Leftover,
-    /// It is no file of ours; nobody reads it.
+    /// The file is none of a database; no reader uses it.
     Unknown,
-    /// The ledger of an event says another number of samples than the profiles have.
+    /// The merged samples in the ledger of an event differ from the samples in its profiles.
     Unbalanced {
         /// The event.
         event: String,
@@ -56,34 +58,34 @@ pub enum Fault {
         /// Sum over the profiles, in samples.
         profiles: u64,
     },
-    /// The ledger of an event does not add up: samples taken are not those merged, unresolved and
-    /// lost.
+    /// The ledger of an event does not add up: the samples taken are not those merged, unresolved
+    /// and lost.
     Open {
         /// The event.
         event: String,
         /// Samples taken.
         taken: u64,
-        /// Samples of which the ledger says where they went.
+        /// Samples that the ledger accounts for.
         accounted: u64,
     },
-    /// An image has samples and no record.
+    /// An image has samples but no record.
     Nameless(ImageId),
 }
 
-/// What cannot be had because of a problem.
+/// What is lost by a defect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
     /// Nothing.
     Nothing,
-    /// Samples of one profile that some merges added.
+    /// Samples of one profile, from some merges.
     Samples {
         /// The profile.
         key: ProfileKey,
-        /// How many there should be; none where that is not known.
+        /// Number of samples; None where it is not known.
         samples: Option<u64>,
     },
-    /// All that merges from the first to the last added.
+    /// Everything that the merges from the first to the last added.
     Merges {
         /// The first.
         first: u64,
@@ -94,18 +96,18 @@ pub enum Lost {
     Images,
     /// Symbols of an image.
     Symbols(ImageId),
-    /// What was kept of an image's file.
+    /// The kept code of an image.
     Code(ImageId),
-    /// The description of the epoch as of some merges.
+    /// The epoch's description as of some merges.
     Description,
     /// A whole epoch.
     Epoch,
-    /// What it held is not known.
+    /// The content of the file is not known.
     Unknown,
 }
 
 impl Problem {
-    /// Whether something is lost or does not add up; else it is only untidy.
+    /// Whether something is lost or does not add up; else the defect is only untidy.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         !matches!(self.fault, Fault::Leftover | Fault::Unknown)
@@ -113,7 +115,7 @@ impl Problem {
 }
 
 impl fmt::Display for Problem {
-    /// One line: what is wrong, and what is lost.
+    /// One line: the defect, and what is lost by it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.path.display();
         match &self.fault {
@@ -163,8 +165,8 @@ impl fmt::Display for Lost {
     }
 }
 
-/// Looks at everything in a database, also while a daemon writes it, and tells each problem; none:
-/// all is well. Holds one file at a time.
+/// Checks everything in a database, also while a daemon writes it, and returns the defects; empty:
+/// there are none. Holds one file in memory at a time.
 ///
 /// # Errors
 /// [`DbError::Io`] when a directory cannot be listed, [`DbError::NotADatabase`]. Files that cannot
@@ -181,11 +183,11 @@ pub fn check_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Vec<Problem>, 
     let disk = Disk::new(storage);
     let mut checker = Checker { disk, problems: Vec::new() };
     let mut readable = true;
-    match format::check(&checker.disk, root) {
+    match format_file::check(&checker.disk, root) {
         Ok(()) => {}
         Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
             readable = !matches!(error, DbError::NewerFormat { .. });
-            checker.tell(key::format_path(root), Fault::Unreadable(error), Lost::Nothing);
+            checker.tell(naming::format_path(root), Fault::Unreadable(error), Lost::Nothing);
         }
         Err(error) => return Err(error),
     }
@@ -205,7 +207,7 @@ impl Checker {
         self.problems.push(Problem { path, fault, lost });
     }
 
-    /// A file that none of the rules knows.
+    /// Reports a file whose name has no meaning.
     fn stray(&mut self, directory: &Path, entry: &Entry) {
         let is_leftover = !entry.is_directory && entry.name.ends_with(TEMPORARY_SUFFIX);
         let fault = if is_leftover { Fault::Leftover } else { Fault::Unknown };
@@ -217,14 +219,15 @@ impl Checker {
             let path = root.join(&entry.name);
             match (entry.name.as_str(), entry.is_directory) {
                 ("lost+found", true) => {}
-                _ if path == key::hosts_path(root) && entry.is_directory => {}
-                _ if path == key::format_path(root) || path == key::format1_lock_path(root) => {}
+                _ if path == naming::hosts_path(root) && entry.is_directory => {}
+                _ if path == naming::format_path(root)
+                    || path == naming::format1_lock_path(root) => {}
                 _ => self.stray(root, &entry),
             }
         }
-        let hosts = key::hosts_path(root);
+        let hosts = naming::hosts_path(root);
         for entry in self.disk.list_if_there(&hosts)? {
-            if entry.is_directory && key::check_host(&entry.name).is_ok() {
+            if entry.is_directory && naming::check_host(&entry.name).is_ok() {
                 self.host(root, &entry.name)?;
             } else {
                 self.stray(&hosts, &entry);
@@ -234,16 +237,17 @@ impl Checker {
     }
 
     fn host(&mut self, root: &Path, host: &str) -> Result<(), DbError> {
-        let directory = key::host_path(root, host);
+        let directory = naming::host_path(root, host);
         for entry in self.disk.list_if_there(&directory)? {
             let path = directory.join(&entry.name);
             if let (Ok(epoch), true) = (entry.name.parse::<EpochId>(), entry.is_directory) {
                 self.epoch(root, host, &epoch)?;
-            } else if entry.is_directory && key::is_gone_name(&entry.name) {
+            } else if entry.is_directory && naming::is_gone_name(&entry.name) {
                 self.tell(path, Fault::Leftover, Lost::Nothing);
-            } else if path == key::code_path(&directory) && entry.is_directory {
+            } else if path == naming::code_path(&directory) && entry.is_directory {
                 self.code(&path)?;
-            } else if path != key::lock_path(root, host) && !entry.name.starts_with(key::CATALOGUE)
+            } else if path != naming::lock_path(root, host)
+                && !entry.name.starts_with(naming::CATALOGUE)
             {
                 self.stray(&directory, &entry);
             }
@@ -253,9 +257,9 @@ impl Checker {
 
     fn code(&mut self, directory: &Path) -> Result<(), DbError> {
         for entry in self.disk.list_if_there(directory)? {
-            let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
+            let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
             let found = whole.or_else(|| {
-                key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
+                naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
             });
             let Some((image, kind)) = found.filter(|_| !entry.is_directory) else {
                 self.stray(directory, &entry);
@@ -287,7 +291,7 @@ impl Checker {
             }
             self.problems.truncate(told);
         }
-        let path = key::epoch_path(root, host, epoch);
+        let path = naming::epoch_path(root, host, epoch);
         let source =
             std::io::Error::other("its files are replaced faster than they can be read; try again");
         let error = DbError::Io { op: Operation::Read, path: path.clone(), source };
@@ -295,19 +299,19 @@ impl Checker {
         Ok(())
     }
 
-    /// Looks at an epoch once; false when it was folded meanwhile.
+    /// Checks an epoch once; false when the epoch was folded meanwhile.
     fn look(&mut self, root: &Path, host: &str, epoch: &EpochId) -> Result<bool, DbError> {
-        let directory = key::epoch_path(root, host, epoch);
+        let directory = naming::epoch_path(root, host, epoch);
         let entries = self.disk.list_if_there(&directory)?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
         let spans: Vec<Span> = files.filter_map(|entry| Span::parse(&entry.name)).collect();
-        if entries.iter().any(|entry| entry.name == key::META) && spans.is_empty() {
+        if entries.iter().any(|entry| entry.name == naming::META) && spans.is_empty() {
             return self.format1(root, host, epoch, &entries).map(|()| true);
         }
         let (taken, missing) = cover(spans.clone());
         for entry in &entries {
             match Span::parse(&entry.name).filter(|_| !entry.is_directory) {
-                // A wider one stands for it: it stays for copies that are under way, and goes then.
+                // A wider segment replaces it: it stays for copies under way, and is removed then.
                 Some(span) if taken.iter().any(|wide| wide.covers(span)) => {}
                 Some(_) => self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing),
                 None => self.stray(&directory, entry),
@@ -323,7 +327,7 @@ impl Checker {
             match Segment::read(&self.disk, &directory, *span, (host, epoch)) {
                 Ok(Some(segment)) => self.segment(&segment, &mut sum),
                 Ok(None) if snapshot::spans(&self.disk, &directory)? != spans => return Ok(false),
-                // Listed and not there: a link to nowhere.
+                // The name is listed but leads to no file: a dangling link.
                 Ok(None) => self.tell_missing(path, *span),
                 Err(error) => self.tell(path, Fault::Unreadable(error), lost),
             }
@@ -342,7 +346,7 @@ impl Checker {
         self.tell(path, fault, Lost::Merges { first, last });
     }
 
-    /// Looks at every section, and at every byte between.
+    /// Checks every section, and every byte between them.
     fn segment(&mut self, segment: &Segment, sum: &mut Sum) {
         let before = self.problems.len();
         for section in &segment.sections {
@@ -387,7 +391,7 @@ impl Checker {
         }
     }
 
-    /// An epoch of format 1, file by file.
+    /// Checks an epoch of format 1, file by file.
     fn format1(
         &mut self,
         root: &Path,
@@ -395,12 +399,13 @@ impl Checker {
         id: &EpochId,
         entries: &[Entry],
     ) -> Result<(), DbError> {
-        let directory = key::epoch_path(root, host, id);
+        let directory = naming::epoch_path(root, host, id);
         for entry in entries {
-            let known = [key::META, key::IMAGES, key::SCOPES].contains(&entry.name.as_str())
-                || key::SamplesFile::parse(&entry.name).is_some()
-                || key::parse_symbols_name(&entry.name).is_some();
-            if entry.name == key::COMMIT {
+            let known = [naming::META, naming::IMAGES, naming::SCOPES]
+                .contains(&entry.name.as_str())
+                || naming::SamplesFile::parse(&entry.name).is_some()
+                || naming::parse_symbols_name(&entry.name).is_some();
+            if entry.name == naming::COMMIT {
                 self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing);
             } else if !known {
                 self.stray(&directory, entry);
@@ -439,10 +444,10 @@ impl Checker {
     }
 }
 
-/// What the segments of an epoch have together.
+/// The sums over the segments of an epoch.
 #[derive(Default)]
 struct Sum {
-    /// The latest that can be read.
+    /// The latest description that can be read.
     meta: Option<EpochMeta>,
     /// Samples of each profile's section.
     samples: BTreeMap<SectionKey, u64>,
@@ -456,18 +461,18 @@ impl Sum {
         if let Some(shape) = section.key.kind.shape() {
             self.sampled.extend(section.key.image);
             let total = self.samples.entry(section.key.clone()).or_default();
-            *total = total.saturating_add(join::counts(shape, &part)?.total());
+            *total = total.saturating_add(section_sum::counts(shape, &part)?.total());
             return Ok(());
         }
         match section.key.kind {
-            SectionKind::META => self.meta = join::meta(segment)?.or(self.meta.take()),
-            SectionKind::IMAGES => self.described.extend(join::records(&part)?.into_keys()),
+            SectionKind::META => self.meta = section_sum::meta(segment)?.or(self.meta.take()),
+            SectionKind::IMAGES => self.described.extend(section_sum::records(&part)?.into_keys()),
             SectionKind::SYMBOLS => {
                 if let Some(image) = &section.key.image {
-                    join::symbols(image, &part)?;
+                    section_sum::symbols(image, &part)?;
                 }
             }
-            // Of a later release: whether it is what was written is all that can be said.
+            // The section is of a later release, so only its checksum can be checked.
             _ => drop(segment.bytes(section)?),
         }
         Ok(())

@@ -1,13 +1,12 @@
-//! The code store of a host: what was kept of the images that had samples, so that they can be
+//! The code store of a host: the kept parts of images that had samples, so that the images can be
 //! named, listed and analysed when the files have been upgraded or deleted, or their container is
-//! gone.
 //!
-//! One file for each image, under its id, written once and never changed; its time of modification
-//! says when the image was last seen. When the store is full, those that were not seen for the
-//! longest time go.
+//! The store has one file for each image, under its id, written once and never changed. The file's
+//! time of modification says when the image was last seen. When the store is full, the images that
+//! were not seen for the longest time are removed.
 //!
-//! Beside the file of an image, or in its place, may be an excerpt: the same without the code of
-//! procedures that no report needs.
+//! Beside the file of an image, or in its place, may be an excerpt: the kept part without the code
+//! of procedures that no report needs.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -21,20 +20,21 @@ use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::error::{Damage, DbError, Operation};
 use crate::format1::Payload as Found;
 use crate::host_lock::HostLock;
-use crate::key;
+use crate::naming;
 use crate::storage::{Disk, MAX_FILE_BYTES};
 use crate::writer::Writer;
 
-/// "Last seen" is exact to this many seconds: a day, so that a file is touched once a day at most.
+/// Precision in seconds of the time when an image was last seen. A day, so that a file is touched
+/// once a day at most; a longer time would remove images in the wrong order.
 const SEEN_EXACT_TO_S: u64 = 86_400;
 
-/// The code store of the writer's host, to write to.
+/// The code store of the writer's host, open for writing.
 #[derive(Debug)]
 pub struct CodeStore {
     disk: Disk,
     directory: PathBuf,
     lock: HostLock,
-    /// Of the host's directory when it was listed.
+    /// Generation of the host's lock when the directory was listed.
     generation: u64,
     limit_bytes: u64,
     kept: BTreeMap<ImageId, Stored>,
@@ -42,32 +42,33 @@ pub struct CodeStore {
 
 #[derive(Copy, Clone, Debug)]
 struct Stored {
-    /// Of the file and the excerpt.
+    /// Bytes of the file and the excerpt.
     bytes: u64,
     seen_unix_s: u64,
-    /// False where there is an excerpt only.
+    /// False where only an excerpt is there.
     is_whole: bool,
 }
 
-/// What keeping an image did.
+/// The result of keeping an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// Bytes of its file.
+    /// Bytes of the image's file.
     pub bytes: u64,
-    /// Images that had to go for it.
+    /// Images that were removed for it.
     pub removed: Vec<ImageId>,
 }
 
 impl CodeStore {
-    /// Opens the store of the writer's host, and makes it when there is none; removes what a killed
-    /// writer left there, and images beyond `limit_bytes`. It shares the lock of the [`Writer`],
-    /// and holds it as long as it lives.
+    /// Opens the store of the writer's host, creates it when there is none, and removes files that
+    /// a killed writer left there, and images beyond `limit_bytes`. The store shares the lock of
+    /// the [`Writer`] and holds it as long as it lives.
     ///
     /// # Errors
     /// [`DbError::Io`].
     pub fn open(writer: &Writer, limit_bytes: u64) -> Result<Self, DbError> {
         let (disk, host) = writer.place();
-        let (disk, directory, lock) = (disk.clone(), key::code_path(&host), writer.lock().clone());
+        let (disk, directory, lock) =
+            (disk.clone(), naming::code_path(&host), writer.lock().clone());
         let mut store =
             Self { disk, directory, generation: 0, lock, limit_bytes, kept: BTreeMap::new() };
         store.generation = store.lock.check()?;
@@ -75,7 +76,7 @@ impl CodeStore {
         Ok(store)
     }
 
-    /// Makes the directory, if there is none, and finds what is in it.
+    /// Creates the directory, if there is none, and lists its files.
     fn list(&mut self) -> Result<(), DbError> {
         self.disk.create_directory(&self.directory)?;
         if let Some(host) = self.directory.parent() {
@@ -85,12 +86,14 @@ impl CodeStore {
         for entry in
             self.disk.list(&self.directory)?.into_iter().filter(|entry| !entry.is_directory)
         {
-            if entry.name.ends_with(key::TEMPORARY_SUFFIX) {
+            if entry.name.ends_with(naming::TEMPORARY_SUFFIX) {
                 self.disk.remove_if_there(&self.directory.join(&entry.name))?;
                 continue;
             }
-            let whole = key::parse_code_name(&entry.name);
-            let Some(id) = whole.or_else(|| key::parse_excerpt_name(&entry.name)) else { continue };
+            let whole = naming::parse_code_name(&entry.name);
+            let Some(id) = whole.or_else(|| naming::parse_excerpt_name(&entry.name)) else {
+                continue;
+            };
             let stored =
                 self.kept.entry(id).or_insert(Stored { bytes: 0, seen_unix_s: 0, is_whole: false });
             stored.bytes = stored.bytes.saturating_add(entry.size_bytes);
@@ -100,11 +103,11 @@ impl CodeStore {
         self.make_room(0).map(|_| ())
     }
 
-    /// Sees to it that the directory is there and this process's to write to: it may have been
-    /// removed, and made anew by the writer.
+    /// Makes sure that the directory exists and that this process may write to it: it may have been
+    /// removed, and created anew by the writer.
     ///
     /// # Errors
-    /// [`DbError::Removed`] until the writer has made it anew; [`DbError::Io`].
+    /// [`DbError::Removed`] until the writer has created it anew; [`DbError::Io`].
     pub fn follow(&mut self) -> Result<(), DbError> {
         let generation = self.lock.check()?;
         if generation != self.generation || !self.disk.is_there(&self.directory)? {
@@ -114,7 +117,7 @@ impl CodeStore {
         Ok(())
     }
 
-    /// Whether an image is kept, with all its code.
+    /// Whether an image is kept with all its code.
     #[must_use]
     pub fn has(&self, image: &ImageId) -> bool {
         self.kept.get(image).is_some_and(|stored| stored.is_whole)
@@ -126,7 +129,7 @@ impl CodeStore {
         self.kept.len()
     }
 
-    /// Whether none is.
+    /// Whether no image is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
@@ -144,7 +147,7 @@ impl CodeStore {
         &self.directory
     }
 
-    /// Notes that an image was seen; one that is not kept is no error. Written at most once a day.
+    /// Notes that an image was seen, at most once a day; an image that is not kept is no error.
     ///
     /// # Errors
     /// [`DbError::Io`], [`DbError::Removed`].
@@ -152,18 +155,18 @@ impl CodeStore {
         let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else {
             return Ok(());
         };
-        // A time in the future is one of a clock that was set back since.
+        // A time in the future is from a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
         }
         self.lock.check()?;
-        self.disk.set_modified(&self.directory.join(key::code_name(image)), now_unix_s)?;
+        self.disk.set_modified(&self.directory.join(naming::code_name(image)), now_unix_s)?;
         stored.seen_unix_s = now_unix_s;
         Ok(())
     }
 
-    /// Keeps an image, whole or not at all, which `copy` writes: the bytes of `ranges`, one behind
-    /// the other. Others that were not seen for longer may go.
+    /// Keeps an image, whole or not at all. `copy` writes the bytes of `ranges`, one range behind
+    /// the other. Images that were not seen for longer may be removed.
     ///
     /// # Errors
     /// [`DbError::TooLarge`] when it is larger than the store, or than any file may be;
@@ -177,15 +180,15 @@ impl CodeStore {
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Kept, DbError> {
         self.lock.check()?;
-        let name = key::code_name(image);
-        let temporary = self.directory.join(key::temporary_name(&format!("{name}.0")));
+        let name = naming::code_name(image);
+        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
         let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
             self.disk.set_modified(&temporary, now_unix_s)?;
             let removed = self.make_room(bytes)?;
             self.disk.rename(&temporary, &self.directory.join(&name))?;
             self.disk.sync_directory(&self.directory)?;
-            // The whole has all that the excerpt has; one that stays is read by nobody.
-            let _ = self.disk.remove_if_there(&self.directory.join(key::excerpt_name(image)));
+            // The file has everything that the excerpt has, so an excerpt that stays is not read.
+            let _ = self.disk.remove_if_there(&self.directory.join(naming::excerpt_name(image)));
             Ok(Kept { bytes, removed })
         });
         match kept {
@@ -197,14 +200,14 @@ impl CodeStore {
                 Ok(kept)
             }
             Err(error) => {
-                // What cannot be removed is removed when the store is opened next.
+                // A file that cannot be removed now is removed when the store is opened next.
                 let _ = self.disk.remove_if_there(&temporary);
                 Err(error)
             }
         }
     }
 
-    /// Writes a file of the store under a temporary name: its size.
+    /// Writes a file of the store under a temporary name, and returns its size.
     fn write(
         &self,
         path: &Path,
@@ -216,7 +219,7 @@ impl CodeStore {
         write(&self.disk, Kind::Code, limit, path, (image, ranges), copy)
     }
 
-    /// Removes those that were not seen for the longest time until `bytes` more fit.
+    /// Removes the images that were not seen for the longest time until `bytes` more fit.
     fn make_room(&mut self, bytes: u64) -> Result<Vec<ImageId>, DbError> {
         let mut removed = Vec::new();
         while self.bytes().saturating_add(bytes) > self.limit_bytes {
@@ -228,7 +231,7 @@ impl CodeStore {
             else {
                 break;
             };
-            for name in [key::code_name(&oldest), key::excerpt_name(&oldest)] {
+            for name in [naming::code_name(&oldest), naming::excerpt_name(&oldest)] {
                 self.disk.remove_if_there(&self.directory.join(name))?;
             }
             self.kept.remove(&oldest);
@@ -238,7 +241,7 @@ impl CodeStore {
     }
 }
 
-/// Writes a file of the store, of `limit` bytes at most: its size.
+/// Writes a file of the store, of at most `limit` bytes, and returns its size.
 fn write(
     disk: &Disk,
     kind: Kind,
@@ -247,8 +250,8 @@ fn write(
     (image, ranges): (&ImageId, &KeptRanges),
     copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<u64, DbError> {
-    // An excerpt is written once, while nobody samples: what it takes three times the time for is a
-    // tenth of its bytes.
+    // An excerpt is written once, while nothing is sampled, so a level that takes three times the
+    // time is worth a tenth of the bytes.
     let level = if kind == Kind::Excerpt { Compression::default() } else { Compression::fast() };
     let mut bytes = 0;
     let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
@@ -272,8 +275,7 @@ fn write(
         Err(DbError::Io { op: Operation::Write, source, .. })
             if source.kind() == io::ErrorKind::FileTooLarge =>
         {
-            // How large it would have become nobody knows; that it is compressed makes it no larger
-            // than this.
+            // The final size is not known; compression makes it no larger than this.
             Err(DbError::TooLarge { path: path.to_owned(), bytes: ranges.len(), limit })
         }
         Err(error) => Err(error),
@@ -281,7 +283,7 @@ fn write(
     }
 }
 
-/// The payload on its way to the file.
+/// Writes the payload to the file.
 struct Payload<'a> {
     file: &'a mut dyn Write,
     checksum: u32,
@@ -306,7 +308,7 @@ impl Write for Payload<'_> {
     }
 }
 
-/// The kept bytes on their way to the payload: as many as the ranges are.
+/// Writes the kept bytes to the payload: as many as the ranges have.
 struct Body<'a> {
     compressed: DeflateEncoder<Payload<'a>>,
     left: u64,
@@ -330,22 +332,22 @@ impl Write for Body<'_> {
     }
 }
 
-/// Keeps an excerpt in the place of what was kept of an image of the writer's host, where that
-/// makes it smaller: the bytes of its file before and after.
+/// Replaces the kept part of an image of the writer's host by an excerpt, where that is smaller.
+/// Returns the bytes of its file before and after.
 ///
 /// # Errors
-/// [`DbError::Io`], [`DbError::TooLarge`]: what was kept is as it was.
+/// [`DbError::Io`], [`DbError::TooLarge`]: the kept part is unchanged.
 pub fn keep_excerpt(
     writer: &Writer,
     image: &ImageId,
     excerpt: &KeptFile,
 ) -> Result<(u64, u64), DbError> {
     let (disk, host) = writer.place();
-    let directory = key::code_path(&host);
-    let (whole, name) = (key::code_name(image), key::excerpt_name(image));
+    let directory = naming::code_path(&host);
+    let (whole, name) = (naming::code_name(image), naming::excerpt_name(image));
     let there = disk.list_if_there(&directory)?.into_iter().find(|entry| entry.name == whole);
     let Some(there) = there else { return Ok((0, 0)) };
-    let temporary = directory.join(key::temporary_name(&format!("{name}.0")));
+    let temporary = directory.join(naming::temporary_name(&format!("{name}.0")));
     let ranges = excerpt.ranges();
     let written =
         write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
@@ -363,13 +365,13 @@ pub fn keep_excerpt(
         Ok(bytes)
     });
     if kept.is_err() {
-        // What cannot be removed is removed when the store is opened next.
+        // A file that cannot be removed now is removed when the store is opened next.
         let _ = disk.remove_if_there(&temporary);
     }
     Ok((there.size_bytes, kept?))
 }
 
-/// What was kept of an image in the code store of this directory: all, or else an excerpt.
+/// The kept part of an image in the code store of this directory: all of it, or else an excerpt.
 ///
 /// # Errors
 /// As [`crate::Database::code`].
@@ -378,10 +380,10 @@ pub(crate) fn read(
     directory: &Path,
     image: &ImageId,
 ) -> Result<Option<KeptFile>, DbError> {
-    if let Some(found) = Found::read(disk, directory.join(key::code_name(image)))? {
+    if let Some(found) = Found::read(disk, directory.join(naming::code_name(image)))? {
         return found.decode(Kind::Code, |payload| decode(image, payload, false)).map(Some);
     }
-    let Some(found) = Found::read(disk, directory.join(key::excerpt_name(image)))? else {
+    let Some(found) = Found::read(disk, directory.join(naming::excerpt_name(image)))? else {
         return Ok(None);
     };
     found.decode(Kind::Excerpt, |payload| decode(image, payload, true)).map(Some)
@@ -402,7 +404,7 @@ fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
     out
 }
 
-/// The kept file in the payload of a code file, which must be that of `image`.
+/// Decodes the kept part in the payload of a code file, which must be that of `image`.
 ///
 /// # Errors
 /// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what
@@ -416,7 +418,7 @@ pub(crate) fn decode(
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
     let at = input.offset();
-    // Each range has two numbers of at least a byte.
+    // Each range has two varints of at least a byte.
     let count = input.count(2)?;
     let mut ranges = Vec::with_capacity(count);
     let mut end = 0_u64;
@@ -450,7 +452,8 @@ pub(crate) fn decode(
 /// Exactly `len` bytes, compressed in all of `compressed`.
 fn inflate(compressed: &[u8], len: u64) -> Result<Vec<u8>, Damage> {
     let mut decoder = DeflateDecoder::new(compressed);
-    // It grows with what is really there; one byte more than allowed tells a longer one.
+    // The vector grows with the bytes that are there; one byte more than allowed shows a longer
+    // stream.
     let mut bytes = Vec::new();
     (&mut decoder)
         .take(len.saturating_add(1))

@@ -1,12 +1,12 @@
-//! Samples, symbols and commit records as bytes. `FORMAT.md` has the same as a document.
+//! Codecs of samples, symbols and commit records. `FORMAT.md` describes the same bytes.
 //!
-//! Every value has exactly one encoding and every byte string at most one value, so that a decoder
-//! that accepts has seen what an encoder wrote.
+//! Every value has exactly one encoding, and every byte string decodes to at most one value, so a
+//! decoder accepts only bytes that an encoder wrote.
 
 use image::{ImageId, ImageOffset};
 
 use crate::error::Damage;
-use crate::key::{ProfileKey, is_published_name};
+use crate::naming::{ProfileKey, is_published_name};
 use crate::scope::Scope;
 use crate::symbols::Symbol;
 use model::Profile;
@@ -14,12 +14,12 @@ use model::Profile;
 /// Longest varint: 64 bits in groups of seven.
 const MAX_VARINT_BYTES: usize = 10;
 
-/// Damage and where in the payload it is, in bytes from its start.
+/// Damage, with its offset in the payload.
 #[derive(Debug)]
 pub struct DecodeError {
     /// Offset in the payload in bytes.
     pub offset: usize,
-    /// What is wrong there.
+    /// The kind of damage.
     pub damage: Damage,
 }
 
@@ -57,18 +57,17 @@ pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
     out
 }
 
-/// What is none is empty, or 0: neither is a name that may be stored.
+/// An absent field is written as an empty text, or 0: neither is a name that may be stored.
 pub(crate) fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
     put_text(out, scope.label.as_deref().unwrap_or(""));
     put_text(out, scope.unit.as_deref().unwrap_or(""));
     put_varint(out, scope.pid.unwrap_or(0).into());
 }
 
-/// The scope that the payload of a file of scoped samples says it is of, which must be of that
-/// image and event.
+/// The scope in the payload of a file of scoped samples, which must be of that image and event.
 ///
 /// # Errors
-/// [`DecodeError`] when it does not begin as [`encode_samples`] makes it for some scope.
+/// [`DecodeError`] when the payload does not begin as [`encode_samples`] writes it for some scope.
 pub fn decode_scope(image: &ImageId, event: &str, payload: &[u8]) -> Result<Scope, DecodeError> {
     let mut input = Input::new(payload);
     input.expect_text(&image.to_string())?;
@@ -93,7 +92,7 @@ pub fn decode_samples(key: &ProfileKey, payload: &[u8]) -> Result<Profile, Decod
     if !key.scope.is_empty() && input.scope()? != key.scope {
         return Err(DecodeError { offset: at, damage: Damage::Misplaced });
     }
-    // Each entry has two numbers of at least a byte.
+    // Each entry has two varints of at least a byte.
     let entries = input.count(2)?;
     let mut counts = Vec::with_capacity(entries);
     let mut last = None;
@@ -112,7 +111,7 @@ pub fn decode_samples(key: &ProfileKey, payload: &[u8]) -> Result<Profile, Decod
 }
 
 /// The payload of a symbols file. The symbols must be in strictly ascending order of start, have a
-/// name and not end before they start; those that are not so are left out.
+/// name and not end before they start; other symbols are left out.
 #[must_use]
 pub fn encode_symbols(image: &ImageId, symbols: &[Symbol]) -> Vec<u8> {
     let mut kept: Vec<&Symbol> = Vec::with_capacity(symbols.len());
@@ -142,7 +141,7 @@ pub fn encode_symbols(image: &ImageId, symbols: &[Symbol]) -> Vec<u8> {
 pub fn decode_symbols(image: &ImageId, payload: &[u8]) -> Result<Vec<Symbol>, DecodeError> {
     let mut input = Input::new(payload);
     input.expect_text(&image.to_string())?;
-    // Each entry has three numbers and a name of at least a byte each.
+    // Each entry has two varints and a name of at least a byte each.
     let entries = input.count(4)?;
     let mut symbols = Vec::new();
     let mut last = None;
@@ -169,7 +168,7 @@ pub fn decode_symbols(image: &ImageId, payload: &[u8]) -> Result<Vec<Symbol>, De
 pub struct Commit {
     /// Number of the merge in its epoch.
     pub sequence: u64,
-    /// Names of the files it replaces, in the order of their publication.
+    /// Names of the files that the merge replaces, in the order of their publication.
     pub names: Vec<String>,
 }
 
@@ -188,8 +187,8 @@ pub fn encode_commit(commit: &Commit) -> Vec<u8> {
 /// The merge in the payload of a commit record.
 ///
 /// # Errors
-/// [`DecodeError`] when the bytes are not exactly what [`encode_commit`] makes, or when a name is
-/// not one of a file of an epoch: a record publishes nothing outside its directory.
+/// [`DecodeError`] when the bytes are not exactly what [`encode_commit`] writes, or when a name is
+/// not that of a file of an epoch: a record publishes nothing outside its directory.
 pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
     let mut input = Input::new(payload);
     let sequence = input.varint()?;
@@ -208,8 +207,8 @@ pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
     Ok(Commit { sequence, names })
 }
 
-/// A varint of any length, and what is behind it. Takes and gives no [`Input`], so that those of
-/// loops stay in registers.
+/// A varint of any length, and the bytes behind it. Takes and returns slices instead of an
+/// [`Input`], so that the fields of an [`Input`] stay in registers inside loops.
 #[inline(never)]
 fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
     let mut value = 0_u64;
@@ -222,7 +221,7 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
         }
         value |= bits << shift;
         if byte & 0x80 == 0 {
-            // A last byte of zero says nothing: there is a shorter form.
+            // A last byte of zero is not allowed, because there is a shorter form.
             if *byte == 0 && at > 0 {
                 return Err(Damage::Varint);
             }
@@ -232,7 +231,7 @@ fn long_varint(bytes: &[u8]) -> Result<(u64, &[u8]), Damage> {
     Err(if bytes.len() < MAX_VARINT_BYTES { Damage::Truncated } else { Damage::Varint })
 }
 
-/// A payload that is being read.
+/// A payload under reading.
 pub(crate) struct Input<'a> {
     rest: &'a [u8],
     length: usize,
@@ -247,7 +246,7 @@ impl<'a> Input<'a> {
         self.length - self.rest.len()
     }
 
-    /// What is not read yet.
+    /// The bytes that were not read yet.
     pub(crate) const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -270,7 +269,7 @@ impl<'a> Input<'a> {
         Ok(value)
     }
 
-    /// A number of entries, each of at least `entry_bytes`, that the rest can hold.
+    /// Reads a number of entries, each of at least `entry_bytes`, that must fit in the rest.
     pub(crate) fn count(&mut self, entry_bytes: usize) -> Result<usize, DecodeError> {
         let at = self.offset();
         let count = self.varint()?;
@@ -280,7 +279,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// A number above `last`, stored as the distance; the first is stored as it is.
+    /// Reads a number above `last`, stored as the distance; the first number is stored as it is.
     fn ascending(&mut self, last: Option<u64>) -> Result<u64, DecodeError> {
         let at = self.offset();
         let distance = self.varint()?;
@@ -298,7 +297,7 @@ impl<'a> Input<'a> {
             .map_err(|_| DecodeError { offset: at, damage: Damage::Utf8 })
     }
 
-    /// A length and so many bytes.
+    /// Reads a length and that many bytes.
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let length = self.count(1)?;
         let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
@@ -308,7 +307,7 @@ impl<'a> Input<'a> {
         Ok(bytes)
     }
 
-    /// So many bytes.
+    /// Reads `N` bytes.
     pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let Some((bytes, rest)) = self.rest.split_first_chunk::<N>() else {
             return Err(self.error(Damage::Truncated));

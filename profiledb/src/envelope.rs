@@ -1,18 +1,19 @@
-//! The 32 bytes every file begins with, and the checks that come before anything is believed.
+//! The 32 bytes that every file begins with, and the checks that precede any use of its content.
 
 use std::path::Path;
 
 use crate::error::{Damage, DbError};
 
-/// First bytes of every file. As in PNG: a byte above 127, letters, and line ends that any
-/// "text" transfer would change.
+/// First bytes of every file. As in PNG: a byte above 127, letters, and line ends that a transfer
+/// in text mode would change.
 pub const MAGIC: [u8; 8] = *b"\x89DCPI\r\n\x1a";
-/// The newest format version. Kinds that were there before are written with theirs.
+/// The newest format version. A kind of file is written with the version that it was introduced or
+/// last changed in.
 pub const VERSION: u16 = 3;
 /// Length of the header in bytes.
 pub const HEADER_BYTES: usize = 32;
 
-/// What a file holds.
+/// Kinds of files.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -24,24 +25,24 @@ pub enum Kind {
     Samples,
     /// Symbols of one image.
     Symbols,
-    /// The record of a merge that is decided.
+    /// The record of a decided merge.
     Commit,
     /// The epoch's scopes: JSON.
     Scopes,
-    /// Samples of one event in one image, of one scope.
+    /// Samples of one event in one image and one scope.
     ScopedSamples,
-    /// What was kept of one image.
+    /// The kept part of one image.
     Code,
-    /// What some merges of an epoch added.
+    /// The additions of some merges to an epoch.
     Segment,
-    /// What was kept of one image, without some of its code.
+    /// The kept part of one image, without some of its code.
     Excerpt,
-    /// A kind of a later release. Its contents can be checked but not understood: skip it.
+    /// A kind of a later release. Readers check its checksum and skip it.
     Unknown(u16),
 }
 
 impl Kind {
-    /// The number in the header.
+    /// The kind's number in the header.
     #[must_use]
     pub const fn code(self) -> u16 {
         match self {
@@ -77,8 +78,8 @@ impl Kind {
         }
     }
 
-    /// The format version that a file of this kind is written with: the first one that has what is
-    /// in it.
+    /// The format version that a file of this kind is written with: the first version that has its
+    /// content.
     const fn version(self) -> u16 {
         match self {
             Self::Segment => VERSION,
@@ -87,7 +88,7 @@ impl Kind {
     }
 }
 
-/// The format version that a file has by its header; 0 for what is too short to have one.
+/// The format version in a file's header; 0 when the file is too short to have one.
 #[must_use]
 pub fn version(file: &[u8]) -> u16 {
     let bytes = file.get(MAGIC.len()..MAGIC.len() + 2).and_then(|bytes| bytes.try_into().ok());
@@ -118,25 +119,25 @@ pub fn header(kind: Kind, length: u64, checksum: u32) -> Vec<u8> {
     header
 }
 
-/// What went wrong in a file, before its path is known.
+/// An error in a file, before its path is known.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Damaged at this offset.
+    /// The file is damaged at this offset.
     Damaged {
         /// Offset in the file in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         damage: Damage,
     },
-    /// Written by a newer release.
+    /// The file was written by a newer release.
     Newer {
-        /// The version it has.
+        /// Version of the file.
         found: u16,
     },
 }
 
 impl OpenError {
-    /// The error of the file at `path`.
+    /// The error with the file's path.
     #[must_use]
     pub fn of(self, path: &Path) -> DbError {
         let path = path.to_owned();
@@ -149,7 +150,7 @@ impl OpenError {
     }
 }
 
-/// The kind and the payload of a file, when all its checksums fit.
+/// The kind and the payload of a file whose checksums all fit.
 ///
 /// # Errors
 /// [`OpenError`] when the bytes are not those of a whole file that some release wrote, or are of a
@@ -162,7 +163,7 @@ pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
     Ok((kind, payload))
 }
 
-/// Kind, payload and the checksum that the payload should have.
+/// Kind, payload and the payload's checksum by the header.
 fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
     let damaged = |offset: usize, damage| OpenError::Damaged { offset: offset as u64, damage };
     let Some((header, payload)) = file.split_at_checked(HEADER_BYTES) else {
@@ -203,17 +204,17 @@ fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
     Ok((Kind::from_code(kind), payload, checksum))
 }
 
-/// The payload of a file that must be of this kind.
+/// The payload of a file of the expected kind.
 ///
 /// # Errors
-/// As [`open`], and when it is of another kind.
+/// As [`open`], and when the file is of another kind.
 pub fn open_as(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
     let (kind, payload) = open(file)?;
     expect(expected, kind).map(|()| payload)
 }
 
-/// As [`open_as`], without the checksum of the payload: for a kind whose parts have their own, so
-/// that damage in one is not damage in all.
+/// As [`open_as`], without the checksum of the payload: for a kind whose parts have checksums of
+/// their own, so that damage in one part does not affect the others.
 pub(crate) fn open_unsummed(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
     let (kind, payload, _) = open_header(file)?;
     expect(expected, kind).map(|()| payload)

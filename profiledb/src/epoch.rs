@@ -1,4 +1,4 @@
-//! Names of epochs: the second they began, in UTC.
+//! Epoch ids: names made of the second in which an epoch began, in UTC.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,8 +28,8 @@ impl EpochId {
         Self(format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{:02}", second % 60))
     }
 
-    /// The second since 1970 UTC that the name tells. An epoch may have been named a little later
-    /// than it began; `EpochMeta::started_unix_s` has the truth.
+    /// The second since 1970 UTC in the name. An epoch may have got a name a little later than it
+    /// began; `EpochMeta::started_unix_s` has the true time.
     #[must_use]
     pub fn unix_s(&self) -> u64 {
         parse(&self.0).unwrap_or(0)
@@ -54,7 +54,7 @@ impl FromStr for EpochId {
     fn from_str(text: &str) -> Result<Self, DbError> {
         match parse(text) {
             Some(_) => Ok(Self(text.to_owned())),
-            None => Err(crate::key::invalid(NameKind::Epoch, text, NameFault::NotATime)),
+            None => Err(crate::naming::invalid(NameKind::Epoch, text, NameFault::NotATime)),
         }
     }
 }
@@ -73,7 +73,7 @@ impl From<EpochId> for String {
     }
 }
 
-/// Seconds since 1970 of a name; none when it is not the name of any second since.
+/// Seconds since 1970 of a name; None when the name is no second since 1970.
 fn parse(text: &str) -> Option<u64> {
     let (date, time) = text.split_once('-')?;
     if date.len() != 8 || time.len() != 6 {
@@ -129,7 +129,7 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> Option<u64> {
 /// Year, month and day of a day since 1970-01-01.
 fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let since_year_one = days + days_before_year(1970);
-    // 366 days a year is never too late a year; at most a few steps bring it to the right one.
+    // Dividing by 366 days gives no year that is too late; a few steps bring it to the right one.
     let mut year = since_year_one / 366 + 1;
     while days_before_year(year + 1) <= since_year_one {
         year += 1;

@@ -1,4 +1,4 @@
-//! What can go wrong with a database, said so that a person knows which file and what next.
+//! Errors of a database, worded so that a user knows the file and the next step.
 
 use std::fmt;
 use std::io;
@@ -15,21 +15,21 @@ pub enum DbError {
     /// The operating system refused an operation.
     #[error("cannot {op} {}: {source}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         op: Operation,
-        /// To which file or directory.
+        /// The file or directory.
         path: PathBuf,
         /// The operating system's answer.
         source: io::Error,
     },
-    /// A file is not what was written: nothing in it was believed.
+    /// The content of a file is not what a writer wrote; none of it was used.
     #[error("{} is damaged at byte {offset}: {damage}", path.display())]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// Where in the file the damage was seen, in bytes from its start.
+        /// Offset of the damage in the file, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The kind of damage.
         damage: Damage,
     },
     /// A file was written by a newer release.
@@ -52,27 +52,27 @@ pub enum DbError {
         /// The lock file.
         path: PathBuf,
     },
-    /// The database, or a part of it that a writer needs, was removed while it was written; nothing
-    /// is written there until it is opened anew: somebody else may have begun to.
+    /// The database, or a part of it that a writer needs, was removed while it was written. Nothing
+    /// is written there until it is opened anew, because another writer may have begun to.
     #[error("{} is gone: the database, or a part of it, was removed while it was \
     written", path.display())]
     Removed {
-        /// What is missing, or another file than it was.
+        /// The missing or replaced file or directory.
         path: PathBuf,
     },
-    /// The directory is missing, or is something else than a database.
+    /// The directory is missing, or is no database.
     #[error("{} is not a profile database: {found}", path.display())]
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What is there.
+        /// What the directory is instead.
         found: NotADatabase,
     },
-    /// The directory is there, but this user or this mount may not write to it.
+    /// The directory exists, but this user or this mount may not write to it.
     #[error("cannot write to {}: {source}; run as the daemon's user or choose another \
     directory", path.display())]
     NotWritable {
-        /// What could not be written.
+        /// The file or directory that could not be written.
         path: PathBuf,
         /// The operating system's answer.
         source: io::Error,
@@ -95,17 +95,17 @@ pub enum DbError {
         /// The writer's host.
         host: String,
     },
-    /// A name that may not be stored.
+    /// The name may not be stored.
     #[error("{what} {name:?} {why}")]
     InvalidName {
-        /// What kind of name.
+        /// The kind of name.
         what: NameKind,
         /// The name, cut to a bounded length.
         name: String,
-        /// The rule it breaks.
+        /// The rule that the name breaks.
         why: NameFault,
     },
-    /// A delta's ledger and its profiles disagree: samples would appear or vanish. Nothing was
+    /// The ledger and the profiles of a delta disagree: samples would appear or vanish. Nothing was
     /// written.
     #[error(
         "the ledger of event {event:?} has {ledger} merged samples, its profiles have {profiles}"
@@ -148,15 +148,15 @@ pub enum DbError {
         /// The largest allowed.
         limit: u64,
     },
-    /// A file would have more of something than a reader accepts. Nothing was written.
+    /// A file would have more entries of a kind than a reader accepts. Nothing was written.
     #[error("{} would have {count} {what}, more than the limit of {limit}; begin a new \
     epoch", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
-        /// Of what there is too much.
+        /// The kind of entries.
         what: &'static str,
-        /// How many there would be.
+        /// Number of entries that the file would have.
         count: u64,
         /// The most a reader accepts.
         limit: u64,
@@ -169,17 +169,17 @@ pub enum DbError {
         /// The largest allowed.
         limit: u64,
     },
-    /// The epochs cannot be one: their samples do not weigh the same.
+    /// The epochs cannot be merged: their samples have different weights.
     #[error("epochs of different {what} cannot be one: {first} and {second}")]
     Incompatible {
-        /// What differs, such as the period of an event.
+        /// The difference, such as the period of an event.
         what: String,
         /// The first epoch.
         first: String,
-        /// One that differs.
+        /// An epoch that differs from it.
         second: String,
     },
-    /// A part of an epoch cannot be read, so it is not copied or made part of another.
+    /// A part of an epoch cannot be read, so the epoch is neither copied nor merged.
     #[error("epoch {epoch} of host {host:?} is not whole: {why}")]
     Damaged {
         /// The host.
@@ -189,22 +189,22 @@ pub enum DbError {
         /// The first damage.
         why: String,
     },
-    /// Another epoch has the name already, or would have to be closed first.
+    /// Another epoch has the name already, or an open epoch must be sealed first.
     #[error("{} is in the way: {why}", path.display())]
     InTheWay {
-        /// What is in the way.
+        /// The file or directory in the way.
         path: PathBuf,
-        /// Why, and what to do.
+        /// The reason, and the next step.
         why: &'static str,
     },
     /// The change is decided and kept (readers see it), but its last step failed. It must **not**
-    /// be repeated: the writer finishes it before its next change, or the next writer when it
-    /// opens.
+    /// be repeated: the writer finishes it before its next change, or the next writer when it opens
+    /// the database.
     #[error("the merge into epoch {epoch} is kept but not finished: {source}")]
     Unfinished {
         /// The epoch.
         epoch: EpochId,
-        /// The step that failed.
+        /// The error of that step.
         #[source]
         source: Box<DbError>,
     },
@@ -216,13 +216,12 @@ impl DbError {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// True for what may work another time, such as a disk that is full; not for what is not there
-    /// any more.
+    /// True for errors that may not recur, such as a full disk; not for missing files.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Io { .. }) && !self.is_not_found()
     }
 
-    /// The same error, as [`DbError::NotWritable`] when it is a matter of permission.
+    /// The same error, as [`DbError::NotWritable`] when a permission is missing.
     pub(crate) fn or_not_writable(self) -> Self {
         match self {
             Self::Io { path, source, .. }
@@ -275,11 +274,11 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What is found where a database was to be. Each kind has another next step.
+/// Kinds of paths that are no database. Each kind has another next step.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotADatabase {
-    /// Nothing.
+    /// Nothing exists there.
     Missing,
     /// A file, a device or the like.
     File,
@@ -287,7 +286,7 @@ pub enum NotADatabase {
     Empty,
     /// Epochs, but not the file `format`.
     NoFormat,
-    /// A directory of something else.
+    /// A directory with other files.
     Foreign,
 }
 
@@ -303,17 +302,17 @@ impl fmt::Display for NotADatabase {
     }
 }
 
-/// What is wrong with a damaged file.
+/// Kinds of damage in a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
     /// The file ends too early.
     #[error("it ends too early")]
     Truncated,
-    /// The file goes on after its end.
+    /// The file has bytes after its end.
     #[error("bytes follow its end")]
     TrailingBytes,
-    /// The file is larger than any this crate writes.
+    /// The file is larger than any that this crate writes.
     #[error("it is larger than {limit} bytes")]
     TooLong {
         /// The limit in bytes.
@@ -328,21 +327,21 @@ pub enum Damage {
     /// The contents' checksum does not fit.
     #[error("wrong checksum")]
     Checksum,
-    /// The file is of another kind than its name says.
+    /// The kind of the file differs from that of its name.
     #[error("kind {found} where {expected} belongs")]
     Kind {
-        /// The kind the header tells.
+        /// The kind in the header.
         found: u16,
-        /// The kind that belongs there.
+        /// The kind of the name.
         expected: u16,
     },
     /// A reserved field is not zero.
     #[error("a reserved field is not zero")]
     Reserved,
-    /// A format version that never was.
+    /// The format version does not exist.
     #[error("impossible format version")]
     Version,
-    /// A variable-length number is too long, or not in its shortest form.
+    /// A varint is too long, or not in its shortest form.
     #[error("bad variable-length number")]
     Varint,
     /// More entries than the remaining bytes can hold.
@@ -354,30 +353,30 @@ pub enum Damage {
     /// Entries are not in ascending order, or run past 2^64.
     #[error("entries are out of order")]
     Order,
-    /// An entry with a count of zero.
+    /// An entry has a count of zero.
     #[error("an entry of zero samples")]
     ZeroCount,
-    /// Text that is not UTF-8.
+    /// A text is not UTF-8.
     #[error("text that is not UTF-8")]
     Utf8,
-    /// A name that may not be stored.
+    /// A name may not be stored.
     #[error("a name that may not be stored")]
     Name,
-    /// The file belongs to another place: the contents name another host, epoch, image or event.
+    /// The file belongs elsewhere: its content names another host, epoch, image or event.
     #[error("it belongs somewhere else: the contents do not fit the name")]
     Misplaced,
-    /// The same entry twice.
+    /// The same entry comes twice.
     #[error("the same entry twice")]
     Duplicate,
-    /// A sum that is not that of the entries.
+    /// A sum differs from that of the entries.
     #[error("entries of {found} in all where {expected} belong")]
     Total {
         /// The sum of the entries.
         found: u64,
-        /// The sum that was written down.
+        /// The sum in the file.
         expected: u64,
     },
-    /// A segment that should be there is not.
+    /// A segment is missing.
     #[error(
         "it is missing, with what merges {first} to {last} added; where this is a copy of a database that a daemon wrote meanwhile, \
          make it anew with `dcpi copy`, whose copies are always whole"
@@ -385,21 +384,21 @@ pub enum Damage {
     Missing {
         /// The first merge that is missing.
         first: u64,
-        /// The last.
+        /// The last merge that is missing.
         last: u64,
     },
-    /// Compressed bytes that cannot be read.
+    /// Compressed bytes cannot be read.
     #[error("bad compressed bytes")]
     Compression,
-    /// The kept part of a file that is none.
+    /// The kept part of a file is no kept part.
     #[error("{0}")]
     Image(#[source] Box<image::ImageError>),
-    /// JSON that cannot be read as what belongs there.
+    /// JSON does not have the expected form.
     #[error("{0}")]
     Json(#[source] serde_json::Error),
 }
 
-/// What a refused name was to name.
+/// Kinds of names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameKind {
@@ -430,26 +429,26 @@ impl fmt::Display for NameKind {
     }
 }
 
-/// The rule a refused name breaks.
+/// Rules for names.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NameFault {
-    /// It is empty.
+    /// The name is empty.
     Empty,
-    /// It is too long.
+    /// The name is too long.
     TooLong {
         /// The most bytes allowed.
         limit_bytes: usize,
     },
-    /// It contains a slash.
+    /// The name contains a slash.
     Slash,
-    /// It contains a control character.
+    /// The name contains a control character.
     Control,
-    /// It begins with a dot.
+    /// The name begins with a dot.
     LeadingDot,
-    /// It is not `YYYYMMDD-HHMMSS`.
+    /// The name is not `YYYYMMDD-HHMMSS`.
     NotATime,
-    /// It is zero.
+    /// The number is zero.
     Zero,
 }
 

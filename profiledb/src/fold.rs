@@ -1,5 +1,5 @@
-//! Folding: segments that follow one another become one, a little at a time, so that an epoch stays
-//! a few files and no burst disturbs the machine.
+//! Folding: adds adjacent segments up to one, a little at a time, so that an epoch stays a few
+//! files and no burst of work disturbs the machine.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,42 +8,45 @@ use std::sync::Arc;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::join;
-use crate::key;
+use crate::naming;
+use crate::section_sum;
 use crate::segment::{SectionKey, Segment, SegmentBuilder, Span};
 use crate::storage::{Disk, MAX_FILE_BYTES};
 
-/// So many segments in a row are folded at once, at least.
+/// Least number of adjacent segments that are folded at once. Fewer write each byte more often,
+/// more leave more files.
 const FOLD_AT: usize = 4;
-/// A segment is folded with those behind it when they have this part of its bytes together: so each
-/// byte is written anew a few times only, however large the epoch, and there are never many
+/// A segment is folded with those behind it when these together have its bytes divided by this. So
+/// each byte is rewritten only a few times however large the epoch is, and there are never many
 /// segments.
 const FOLD_SHARE: u64 = 2;
-/// Segments of more bytes together are not folded: both they and what comes of them are in memory
-/// meanwhile, next to all else a daemon has.
+/// Most bytes of segments that are folded together: they and the result are in the daemon's memory
+/// meanwhile. A larger limit needs a larger memory limit, a smaller one leaves more files.
 const FOLD_MAX_BYTES: u64 = 24 << 20;
-/// Seconds for which segments stay that a fold has made superfluous. `cp -a`, `tar` and `rsync`
-/// list a directory first and open its files later: what they listed must still be there then, or
-/// their copy has a gap. Ten minutes are a copy of some gigabytes; longer times cost disk only.
+/// Seconds for which segments stay after a fold has replaced them. `cp -a`, `tar` and `rsync` list
+/// a directory first and open its files later: files that were listed must still be there then, or
+/// the copy has a gap. In ten minutes some gigabytes are copied; a longer time only takes disk
+/// space.
 const COVERED_KEPT_S: u64 = 600;
-/// Most such segments, and most bytes of them: beyond either the oldest go early. With fewer than
-/// some 700 entries a directory is listed by one getdents64(2) of the 32 KiB that the C library and
-/// rsync give it, which sees one state of it.
+/// Most replaced segments that stay; beyond, the oldest are removed early. A directory of fewer
+/// than some 700 entries is listed by one getdents64(2) of the 32 KiB that the C library and rsync
+/// give it, which sees one state of the directory.
 const COVERED_MAX: usize = 256;
+/// Most bytes of replaced segments that stay; beyond, the oldest are removed early.
 const COVERED_MAX_BYTES: u64 = 64 << 20;
 
-/// What a call of [`crate::Writer::fold`] did.
+/// The result of a call of [`crate::Writer::fold`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folded {
     /// Bytes of segments that were read and added up.
     pub read_bytes: u64,
-    /// Bytes written: none until a fold is done.
+    /// Bytes written; 0 until a fold is complete.
     pub written_bytes: u64,
     /// True when there is more to do now.
     pub more: bool,
 }
 
-/// A segment on the disk.
+/// A segment on disk.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) span: Span,
@@ -57,36 +60,36 @@ pub(crate) struct Stock {
     directory: PathBuf,
     host: String,
     epoch: EpochId,
-    /// In the order of their merges.
+    /// Segments in the order of their merges.
     stored: Vec<Stored>,
     job: Option<Job>,
-    /// Folded away, and not given to [`Covered`] yet.
+    /// Segments that a fold replaced, and that were not handed to [`Covered`] yet.
     left: Vec<Stored>,
-    /// A fold that has its name, which may not be safe on the disk yet: what it stands for must not
-    /// go, and nothing is folded across it.
+    /// A fold that has its name, which may not be safe on the disk yet. The segments that it
+    /// replaces must stay, and nothing is folded across it.
     unsynced: Option<Stored>,
-    /// The directory could not be forced to the disk since: that fold has to be written anew.
+    /// Forcing the directory to the disk has failed since, so that fold has to be written anew.
     doubted: bool,
-    /// A fold that failed, whose file could perhaps not be taken back.
+    /// A fold that failed, whose file perhaps could not be removed.
     failed: Option<Span>,
-    /// One of them is damaged or of a later release: they stay as they are.
+    /// A segment is damaged or of a later release, so the segments stay as they are.
     stuck: bool,
 }
 
-/// A fold that has begun.
+/// A fold under way.
 #[derive(Debug)]
 struct Job {
     sources: Vec<Arc<Segment>>,
-    /// In descending order: the next one last.
+    /// Keys in descending order, so that the next one is last.
     keys: Vec<SectionKey>,
     builder: SegmentBuilder,
     span: Span,
-    /// All that can be folded is, for good.
+    /// True when everything that can be folded is folded, because the epoch is sealed.
     last: bool,
 }
 
 impl Stock {
-    /// These segments.
+    /// The segments of an epoch.
     pub(crate) fn new(
         disk: Disk,
         directory: PathBuf,
@@ -123,17 +126,17 @@ impl Stock {
         Some(self.directory.join(newest.name()))
     }
 
-    /// Notes a segment that was published.
+    /// Adds a segment that was published.
     pub(crate) fn add(&mut self, stored: Stored) {
         self.stored.push(stored);
     }
 
-    /// Whether a sealed epoch has no more than its one segment.
+    /// Whether a sealed epoch has only one segment.
     pub(crate) const fn is_whole(&self) -> bool {
         self.stored.len() <= 1
     }
 
-    /// Gives away the segments that were folded into wider ones.
+    /// Hands over the segments that wider ones replaced.
     pub(crate) fn retire(&mut self, covered: &mut Covered, now_unix_s: u64) {
         for stored in self.left.drain(..) {
             let path = self.directory.join(stored.span.name());
@@ -145,7 +148,7 @@ impl Stock {
         }
     }
 
-    /// Adds up about so many bytes of segments; `last`: until there is one. See
+    /// Adds up about this many bytes of segments; with `last` until one segment is left. See
     /// [`crate::Writer::fold`].
     pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
         let mut folded = Folded::default();
@@ -213,7 +216,7 @@ impl Stock {
         keys.sort_by(|a, b| b.cmp(a));
         keys.dedup();
         if keys.iter().any(|key| !key.kind.is_known()) {
-            // What a later release added up here must not be lost.
+            // Sections of a later release cannot be added up here and must not be lost.
             self.stuck = true;
             return Ok(false);
         }
@@ -224,7 +227,7 @@ impl Stock {
 
     fn publish(&mut self, job: Job) -> Result<u64, DbError> {
         let Job { sources, builder, span, .. } = job;
-        // Before there is a file as large as all of them.
+        // The sources are freed before the whole file is in memory.
         drop(sources);
         let file = builder.finish(&self.directory).inspect_err(|_| self.stuck = true)?;
         let bytes = file.len() as u64;
@@ -238,14 +241,14 @@ impl Stock {
         Ok(bytes)
     }
 
-    /// Does what is left of a fold that has its name, and takes back one that failed.
+    /// Finishes a fold that has its name, and removes one that failed.
     fn finish(&mut self) -> Result<(), DbError> {
         if let Some(span) = self.failed {
             self.disk.remove_if_there(&self.directory.join(span.name()))?;
             self.failed = None;
         }
         let Some(wide) = self.unsynced else { return Ok(()) };
-        // Until it is on the disk nothing that it stands for may go.
+        // Until the fold is on the disk, the segments that it replaces must stay.
         if self.doubted {
             write_anew(&self.disk, &self.directory, wide.span)?;
         }
@@ -264,11 +267,11 @@ impl Stock {
     }
 }
 
-/// Segments that wider ones stand for. No reader adds them up; they stay for a while for copies of
-/// the directory that are under way.
+/// Segments that wider ones have replaced. Readers do not add them up; they stay for a while for
+/// copies of the directory under way.
 #[derive(Debug, Default)]
 pub(crate) struct Covered {
-    /// In the order of their folds.
+    /// Segments in the order of their folds.
     segments: VecDeque<Retired>,
 }
 
@@ -276,14 +279,14 @@ pub(crate) struct Covered {
 struct Retired {
     path: PathBuf,
     bytes: u64,
-    /// When it was folded, in seconds since 1970 UTC.
+    /// Time of the fold, in seconds since 1970 UTC.
     folded_unix_s: u64,
 }
 
 impl Covered {
-    /// Removes those whose time has come, and the oldest of too many. A clock that was set keeps
-    /// none for longer: only the distance counts. A segment that cannot be removed is removed by
-    /// the next writer.
+    /// Removes segments whose time is over, and the oldest beyond the limits. A clock that was set
+    /// keeps no segment longer: only the distance in time counts. A segment that cannot be removed
+    /// is left for the next writer.
     pub(crate) fn remove(&mut self, disk: &Disk, now_unix_s: u64) {
         let mut bytes =
             self.segments.iter().fold(0, |sum: u64, retired| sum.saturating_add(retired.bytes));
@@ -298,19 +301,20 @@ impl Covered {
         }
     }
 
-    /// Forgets those of an epoch that goes.
+    /// Forgets the segments of an epoch that is removed.
     pub(crate) fn forget(&mut self, directory: &Path) {
         self.segments.retain(|retired| !retired.path.starts_with(directory));
     }
 }
 
 impl Job {
-    /// Adds up one more section: the bytes that were read for it; none when all are.
+    /// Adds up one more section, and returns the bytes that were read for it; None when all are
+    /// done.
     fn step(&mut self) -> Result<Option<u64>, DbError> {
         let Some(key) = self.keys.pop() else { return Ok(None) };
-        let parts = join::found(&self.sources, &key);
+        let parts = section_sum::found(&self.sources, &key);
         let bytes: u64 = parts.iter().map(|(_, section)| section.range.len() as u64).sum();
-        let joined = join::join(&key, &parts)?;
+        let joined = section_sum::join(&key, &parts)?;
         self.builder.push(key, joined.entries, joined.total, &joined.bytes);
         Ok(Some(bytes.max(1)))
     }
@@ -323,25 +327,25 @@ pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> R
     if bytes > MAX_FILE_BYTES {
         return Err(DbError::TooLarge { path, bytes, limit: MAX_FILE_BYTES });
     }
-    let temporary = directory.join(key::temporary_name(&span.name()));
+    let temporary = directory.join(naming::temporary_name(&span.name()));
     let written = disk.write_synced(&temporary, file);
     let published = written.and_then(|()| {
         disk.rename(&temporary, &path).inspect_err(|_| {
-            // Over a network it can have happened although it failed.
+            // Over a network file system the rename may have happened although it failed.
             let _ = disk.remove_if_there(&path);
         })
     });
     if published.is_err() {
-        // What cannot be removed is removed by the next writer.
+        // A file that cannot be removed now is removed by the next writer.
         let _ = disk.remove_if_there(&temporary);
     }
     published
 }
 
-/// Writes a segment again that has its name, from what the system still has of it.
+/// Writes a segment that has its name again, from what the page cache still has of it.
 ///
-/// After an error of fsync(2) the kernel has told it, and takes for written what was not: to sync
-/// again succeeds and saves nothing (Rebello et al., "Can applications recover from fsync
+/// After an error of fsync(2) the kernel reports it once and takes for written what was not:
+/// another fsync succeeds and saves nothing (Rebello et al., "Can applications recover from fsync
 /// failures?", USENIX ATC 2020). A new file with a new name is a change of its own, which the next
 /// sync forces out.
 pub(crate) fn write_anew(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbError> {
@@ -350,7 +354,7 @@ pub(crate) fn write_anew(disk: &Disk, directory: &Path, span: Span) -> Result<()
     write(disk, directory, span, &file)
 }
 
-/// Whether `second` begins where `first` ends. A fold over a gap would say that nothing is missing.
+/// Whether `second` begins where `first` ends. A fold over a gap would hide the gap.
 const fn adjoin(first: &Stored, second: &Stored) -> bool {
     match first.span.last.checked_add(1) {
         Some(next) => next == second.span.first,
@@ -358,8 +362,7 @@ const fn adjoin(first: &Stored, second: &Stored) -> bool {
     }
 }
 
-/// The newest segments that are worth folding: as many as belong to one row of sizes that do not
-/// fall steeply.
+/// The newest segments that are worth folding: those of a row whose sizes do not fall steeply.
 fn choose(stored: &[Stored]) -> Option<Range<usize>> {
     let mut begin = stored.len();
     let mut together = 0_u64;
@@ -378,7 +381,7 @@ fn choose(stored: &[Stored]) -> Option<Range<usize>> {
     (stored.len() - begin >= FOLD_AT).then_some(begin..stored.len())
 }
 
-/// The first segments in a row, two at least, that may become one.
+/// The first adjacent segments, at least two, that may become one.
 fn choose_all(stored: &[Stored]) -> Option<Range<usize>> {
     let mut begin = 0;
     while begin + 1 < stored.len() {

@@ -1,11 +1,11 @@
-//! The lock of a host's directory, shared by all of this process that writes there.
+//! The lock of a host's directory, shared by everything in this process that writes there.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{DbError, Operation};
-use crate::format;
-use crate::key;
+use crate::format_file;
+use crate::naming;
 use crate::storage::{Disk, Lock};
 
 /// The lock, held as long as one of the clones lives.
@@ -18,7 +18,7 @@ pub(crate) struct HostLock {
 #[derive(Debug)]
 struct Held {
     lock: Box<dyn Lock>,
-    /// How often it was taken again: what was there before may be gone.
+    /// Times that the lock was taken again: earlier files may be gone.
     generation: u64,
 }
 
@@ -27,10 +27,10 @@ impl HostLock {
         Self { path, held: Arc::new(Mutex::new(Held { lock, generation: 0 })) }
     }
 
-    /// The generation of the directory, which may be written to.
+    /// The generation of the directory, if it may be written to.
     ///
     /// # Errors
-    /// [`DbError::Removed`] when the locked file is not the one of that name any more: the
+    /// [`DbError::Removed`] when the name belongs to another file than the locked one: the
     /// directory may be another writer's.
     pub(crate) fn check(&self) -> Result<u64, DbError> {
         let held = self.held();
@@ -42,7 +42,7 @@ impl HostLock {
         }
     }
 
-    /// Holds another lock of that name from now on.
+    /// Replaces the lock by another one of that name.
     pub(crate) fn replace(&self, lock: Box<dyn Lock>) {
         let mut held = self.held();
         held.lock = lock;
@@ -54,19 +54,19 @@ impl HostLock {
     }
 }
 
-/// Makes the directories that every database has and takes the host's lock.
+/// Creates the directories that every database has, and takes the host's lock.
 pub(crate) fn prepare(disk: &Disk, root: &Path, host: &str) -> Result<Box<dyn Lock>, DbError> {
     disk.create_directory(root)?;
-    disk.create_directory(&key::host_path(root, host))?;
-    // The names of directories that were just made. Those above may be others' and not ours to
-    // open; then it is as safe as they made it.
+    disk.create_directory(&naming::host_path(root, host))?;
+    // Forces out the names of directories that were just made. Directories above may belong to
+    // others and be unreadable; then the names are as safe as their owner made them.
     for above in root.ancestors().skip(1) {
         let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
         let _ = disk.sync_directory(above);
     }
-    let lock = disk.lock(&key::lock_path(root, host))?;
-    format::create(disk, root, host)?;
-    disk.sync_directory(&key::hosts_path(root))?;
+    let lock = disk.lock(&naming::lock_path(root, host))?;
+    format_file::create(disk, root, host)?;
+    disk.sync_directory(&naming::hosts_path(root))?;
     disk.sync_directory(root)?;
     Ok(lock)
 }

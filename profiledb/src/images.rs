@@ -1,4 +1,4 @@
-//! The images an epoch has samples of: which file each id was.
+//! The images that an epoch has samples of: the file of each id.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Damage;
 
-/// One image, as the writer met it.
+/// An image, as the writer saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// Which build it is.
+    /// Identity of the build.
     #[serde(with = "as_text")]
     pub id: ImageId,
-    /// What sort of image it is.
+    /// Kind of the image.
     #[serde(with = "as_text")]
     pub kind: ImageKind,
     /// Last component of the path, or a name in brackets such as `[kernel]`.
@@ -72,7 +72,7 @@ impl ImageRecord {
         PathBuf::from(OsString::from_vec(bytes))
     }
 
-    /// Takes over what a later meeting with the same image tells.
+    /// Takes over the newer fields of a later record of the image.
     pub(crate) fn absorb(&mut self, met: &Self) {
         let first = self.first_seen_unix_s.min(met.first_seen_unix_s);
         let last = self.last_seen_unix_s.max(met.last_seen_unix_s);
@@ -92,8 +92,8 @@ fn escape_bytes(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The byte that an escape at the begin of `text` stands for, and the escape's length. A backslash
-/// that begins no escape stands for itself.
+/// The byte that an escape at the begin of `text` means, and the escape's length. A backslash that
+/// begins no escape means itself.
 fn unescape(text: &str) -> (u8, usize) {
     if text.starts_with("\\\\") {
         return (b'\\', 2);
@@ -105,7 +105,7 @@ fn unescape(text: &str) -> (u8, usize) {
     }
 }
 
-/// Takes up images that were met later.
+/// Adds records of images that were seen later.
 pub(crate) fn absorb(
     known: &mut BTreeMap<ImageId, ImageRecord>,
     met: &BTreeMap<ImageId, ImageRecord>,
@@ -115,13 +115,13 @@ pub(crate) fn absorb(
     }
 }
 
-/// The file `images` holds the records in order of id.
+/// Encodes the file `images`: the records in order of id.
 pub(crate) fn encode(records: &BTreeMap<ImageId, ImageRecord>) -> Result<Vec<u8>, Damage> {
     let records: Vec<&ImageRecord> = records.values().collect();
     serde_json::to_vec(&records).map_err(Damage::Json)
 }
 
-/// The records of a file `images`.
+/// Decodes the records of a file `images`.
 pub(crate) fn decode(payload: &[u8]) -> Result<BTreeMap<ImageId, ImageRecord>, Damage> {
     let records: Vec<ImageRecord> = serde_json::from_slice(payload).map_err(Damage::Json)?;
     let mut by_id = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! Epochs of profiles on disk.
 //!
-//! Given: samples per (image, event) and, where asked for, scope of processes, what images and
-//! events they are of, and where every sample went. Gives: a directory that any number of programs
-//! can read while one program per host writes to it, byte by byte described in `FORMAT.md`. Does
-//! not know: kernels, counters, instruction sets, the clock (time is an argument).
+//! Input: samples per (image, event) and, where asked for, scope of processes; descriptions of
+//! images and events; and ledgers. Output: a directory that any number of programs can read while
+//! one program per host writes to it; `FORMAT.md` describes every byte. Kernels, counters,
+//! instruction sets and the clock are unknown here (time is an argument).
 //!
 //! Invariants:
 //! - A reader has one state of an epoch, that of some merge: files are added or replaced, never
@@ -11,12 +11,12 @@
 //! - A merge that returns an error other than [`DbError::Unfinished`] has changed nothing.
 //! - A process killed, or a machine without power, at any moment leaves a database that reads
 //!   without error and has what was acknowledged.
-//! - Nothing in a file is believed before its checksum is; no allocation trusts a length from a
-//!   file.
+//! - Nothing in a file is used before its checksum was checked; no length in a file sizes an
+//!   allocation.
 //!
-//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for everybody else;
-//! [`check()`], [`seal`], [`merge_epochs`] and [`copy_host`] for what is done with databases while
-//! nobody writes.
+//! Entry points: [`Writer`] and [`CodeStore`] for the daemon, [`Database`] for readers;
+//! [`check()`], [`seal`], [`merge_epochs`] and [`copy_host`] for work on databases that no daemon
+//! writes.
 //!
 //! # Example
 //!
@@ -85,21 +85,21 @@ pub mod storage;
 
 mod check;
 mod code;
+mod description;
 mod epoch;
 mod error;
 mod fold;
-mod format;
 mod format1;
+mod format_file;
 mod host_lock;
 mod images;
-mod join;
-mod key;
 mod merge;
-mod meta;
+mod naming;
 mod reader;
 mod recovery;
 mod retention;
 mod scope;
+mod section_sum;
 mod segment;
 mod snapshot;
 mod symbols;
@@ -108,13 +108,13 @@ mod writer;
 
 pub use check::{Fault, Lost, Problem, check, check_on};
 pub use code::{CodeStore, Kept, keep_excerpt};
+pub use description::{EpochMeta, EpochStart, EventMeta, Machine, PeriodChange};
 pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
-pub use key::{ProfileKey, event_name, is_event_name, split_events};
 pub use merge::{Delta, MergeReport};
-pub use meta::{EpochMeta, EpochStart, EventMeta, Machine, PeriodChange};
+pub use naming::{ProfileKey, event_name, is_event_name, split_events};
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};

@@ -1,4 +1,4 @@
-//! One merge: what it adds, and how the epoch being written takes it.
+//! One merge: the delta that it adds, and the epoch that takes it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,61 +9,61 @@ use image::ImageId;
 use model::{Counts, Facts, Ledgers, Totals};
 use serde_json::Value;
 
+use crate::description::{self, EpochMeta, PERIODS_MAX, PeriodChange};
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold::{self, Stock, Stored};
 use crate::images::ImageRecord;
-use crate::join;
-use crate::key::ProfileKey;
-use crate::meta::{self, EpochMeta, PERIODS_MAX, PeriodChange};
+use crate::naming::ProfileKey;
 use crate::scope::ScopeTable;
+use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
 use crate::storage::Disk;
 use crate::symbols::{Names, Symbol};
 
-/// Bytes of JSON that the facts and the bill of an epoch may have together: they are written with
-/// each merge.
+/// Most bytes of JSON for the facts and the cost of an epoch together: they are written with each
+/// merge.
 const FACTS_MAX_BYTES: u64 = 64 << 10;
 
-/// What one merge adds to an epoch.
+/// The additions of one merge to an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// Counts of every measure, each in its measure's shape. Each image must be in `images` or have
-    /// been in those of an earlier merge of the epoch, and each event of which there are samples
-    /// one of the epoch's; an event may have samples of 64 periods. A scope for which the epoch has
-    /// no room left is widened.
+    /// Counts of every measure, each in its measure's shape. Each image must be in `images` or in
+    /// those of an earlier merge of the epoch. Each event with samples must be one of the epoch's;
+    /// an event may have samples of 64 periods. A scope for which the epoch has no room left is
+    /// widened.
     pub profiles: BTreeMap<ProfileKey, Counts>,
-    /// Images met since the last merge, by their ids.
+    /// Records of images that were seen since the last merge, by id.
     pub images: BTreeMap<ImageId, ImageRecord>,
-    /// Symbols met since the last merge, also such as the epoch knows.
+    /// Symbols that were seen since the last merge, including known ones.
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
-    /// Event to period to where its samples went. `merged` must be the sum of `profiles` of that
-    /// event and period, but for those of unknown code, which are at most its `unresolved`.
+    /// Ledgers by event and period. `merged` must be the sum of `profiles` of that event and period
+    /// without those of unknown code, which have at most its `unresolved`.
     pub ledgers: Ledgers,
-    /// Event to changes of its period since the last merge.
+    /// Changes of each event's period since the last merge.
     pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
-    /// What sampling has cost so far, in any form; none: as before.
+    /// Cost of sampling so far, as JSON of any form; None: unchanged.
     pub cost: Option<Value>,
-    /// Facts found out since the last merge.
+    /// Facts that were learnt since the last merge.
     pub facts: Facts,
     /// Now, in seconds since 1970 UTC.
     pub now_unix_s: u64,
 }
 
-/// What a merge wrote.
+/// The result of a merge.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergeReport {
-    /// Number of files made.
+    /// Number of files written.
     pub files_written: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes_written: u64,
     /// Samples that were counted in a wider scope than theirs, because the epoch had no room for
-    /// another one.
+    /// another scope.
     pub samples_widened: u64,
 }
 
-/// The epoch being written. All is always as on disk.
+/// The epoch being written, always in the state that is on disk.
 #[derive(Debug)]
 pub(crate) struct Current {
     pub(crate) stock: Stock,
@@ -71,9 +71,9 @@ pub(crate) struct Current {
     images: BTreeMap<ImageId, ImageRecord>,
     scopes: ScopeTable,
     names: Names,
-    /// A segment has its name, but that may not be safe on the disk yet.
+    /// True while a segment has its name, which may not be safe on the disk yet.
     pub(crate) unsynced: bool,
-    /// The directory could not be forced to the disk since: the segment has to be written anew.
+    /// Forcing the directory to the disk has failed since: the segment has to be written anew.
     doubted: bool,
 }
 
@@ -83,7 +83,7 @@ impl Current {
         Self { stock, meta, images, scopes, names, unsynced: false, doubted: false }
     }
 
-    /// Does what is left of a decided change.
+    /// Finishes a decided change.
     pub(crate) fn finish(&mut self) -> Result<(), DbError> {
         if self.unsynced {
             let (disk, directory) = (self.stock.disk(), self.stock.directory());
@@ -124,7 +124,7 @@ impl Current {
             return Err(DbError::UnknownImage { image: *image });
         }
         delta.profiles.keys().try_for_each(|key| key.scope.check())?;
-        meta::check_balance(&delta.ledgers, &totals)
+        description::check_balance(&delta.ledgers, &totals)
     }
 
     /// Adds a delta as one segment.
@@ -158,15 +158,15 @@ impl Current {
         let (profiles, samples_widened) = place(delta, &mut scopes);
         let mut sections = Vec::new();
         for (key, counts) in &profiles {
-            sections.push((SectionKey::of(key, &meta.events), join::counts_section(counts)));
+            sections.push((SectionKey::of(key, &meta.events), section_sum::counts_section(counts)));
         }
         let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
         let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
         for (image, symbols) in &news {
-            let section = join::symbols_section(image, symbols);
+            let section = section_sum::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
         }
-        // The order of keys: of an event's periods the described one comes first.
+        // Sections are in the order of their keys: of an event's periods
         sections.sort_by(|(a, _), (b, _)| a.cmp(b));
         let outcome = self.put(meta, &images, sections);
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {
@@ -187,7 +187,7 @@ impl Current {
         &mut self,
         meta: EpochMeta,
         images: &BTreeMap<ImageId, ImageRecord>,
-        sections: Vec<(SectionKey, join::Joined)>,
+        sections: Vec<(SectionKey, section_sum::Joined)>,
     ) -> Result<u64, DbError> {
         let span = Span::one(meta.merges);
         let unwritable = |damage| DbError::Corrupt {
@@ -196,7 +196,7 @@ impl Current {
             damage,
         };
         let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
-        let described = join::meta_section(&meta).map_err(unwritable)?;
+        let described = section_sum::meta_section(&meta).map_err(unwritable)?;
         builder.push(
             SectionKey::only(SectionKind::META),
             described.entries,
@@ -204,7 +204,7 @@ impl Current {
             &described.bytes,
         );
         if !images.is_empty() {
-            let records = join::images_section(images).map_err(unwritable)?;
+            let records = section_sum::images_section(images).map_err(unwritable)?;
             builder.push(
                 SectionKey::only(SectionKind::IMAGES),
                 records.entries,
@@ -218,7 +218,7 @@ impl Current {
         let file = builder.finish(self.stock.directory())?;
         let bytes = file.len() as u64;
         fold::write(self.stock.disk(), self.stock.directory(), span, &file)?;
-        // It is there for whoever looks. A power failure may still take it back.
+        // Readers see the segment from here on. A power failure may still undo the rename.
         self.stock.add(Stored { span, bytes });
         self.meta = meta;
         self.unsynced = true;
@@ -228,7 +228,7 @@ impl Current {
         })
     }
 
-    /// The epoch in a directory as its segments have it. None when it is of format 1.
+    /// The epoch in a directory, from its segments. None when the epoch is of format 1.
     pub(crate) fn load(
         disk: &Disk,
         directory: PathBuf,
@@ -240,7 +240,7 @@ impl Current {
         };
         let meta = snapshot.meta()?;
         if snapshot.damage().iter().next().is_some() {
-            // On top of damage nothing is written; a new epoch takes what comes.
+            // A damaged epoch gets no more merges; a new epoch takes them.
             return Err(snapshot.into_damage());
         }
         let stored = snapshot
@@ -261,10 +261,10 @@ impl Current {
     }
 }
 
-/// What is added to each profile.
+/// The counts that are added to each profile.
 type Placed<'a> = BTreeMap<Cow<'a, ProfileKey>, Cow<'a, Counts>>;
 
-/// Finds each profile of a delta its scope. Also gives the samples whose scope had to be widened.
+/// Assigns each profile of a delta its scope, and sums the samples whose scope had to be widened.
 fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
     let mut placed = Placed::new();
     let mut widened = 0_u64;
@@ -278,7 +278,7 @@ fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
         };
         match placed.entry(key) {
             Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(added))),
-            // Of one measure, so of one shape.
+            // Both have one measure, so one shape.
             Entry::Occupied(mut occupied) => _ = occupied.get_mut().to_mut().merge(added),
         }
     }

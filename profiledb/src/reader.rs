@@ -8,19 +8,19 @@ use image::{ImageId, KeptFile};
 use model::{Counted, Counts, Measure, Profile, Shape, Totals};
 
 use crate::code;
+use crate::description::EpochMeta;
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::format;
+use crate::format_file;
 use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
-use crate::key::{self, ProfileKey};
-use crate::meta::EpochMeta;
+use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::snapshot::{self, Snapshot};
 use crate::storage::{Directory, Disk, Storage};
 use crate::symbols::Symbol;
 
-/// A database to read.
+/// A database, open for reading.
 #[derive(Clone, Debug)]
 pub struct Database {
     disk: Disk,
@@ -28,7 +28,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// The database in this directory.
+    /// Opens the database in this directory.
     ///
     /// # Errors
     /// [`DbError::NotADatabase`] when the directory is missing or something else,
@@ -43,7 +43,7 @@ impl Database {
     /// As [`Database::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Self, DbError> {
         let disk = Disk::new(storage);
-        format::check(&disk, root)?;
+        format_file::check(&disk, root)?;
         Ok(Self { disk, root: root.to_owned() })
     }
 
@@ -58,8 +58,8 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`].
     pub fn hosts(&self) -> Result<Vec<String>, DbError> {
-        let entries = self.disk.list_if_there(&key::hosts_path(&self.root))?;
-        let is_host = |name: &String| key::check_host(name).is_ok();
+        let entries = self.disk.list_if_there(&naming::hosts_path(&self.root))?;
+        let is_host = |name: &String| naming::check_host(name).is_ok();
         Ok(entries
             .into_iter()
             .filter(|entry| entry.is_directory)
@@ -68,19 +68,19 @@ impl Database {
             .collect())
     }
 
-    /// The epochs of a host, oldest first; none for a host that never wrote.
+    /// The epochs of a host, oldest first; empty for a host that never wrote.
     ///
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epochs(&self, host: &str) -> Result<Vec<EpochId>, DbError> {
-        key::check_host(host)?;
-        let directory = key::host_path(&self.root, host);
+        naming::check_host(host)?;
+        let directory = naming::host_path(&self.root, host);
         let mut epochs = Vec::new();
         for entry in self.disk.list_if_there(&directory)? {
             let Ok(epoch) = entry.name.parse::<EpochId>() else {
                 continue;
             };
-            // An epoch that is being made has nothing in it yet: it is not there yet.
+            // An epoch whose directory was just made has no segment, so it does not exist yet.
             if entry.is_directory && is_epoch(&self.disk, &directory.join(&entry.name))? {
                 epochs.push(epoch);
             }
@@ -88,14 +88,14 @@ impl Database {
         Ok(epochs)
     }
 
-    /// What was kept of an image on a host; none when nothing was, or it had to go for others.
+    /// The kept part of an image on a host; None when none was kept, or it was removed for others.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], also when what is there is another image; [`DbError::NewerFormat`],
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code(&self, host: &str, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
-        key::check_host(host)?;
-        code::read(&self.disk, &key::code_path(&key::host_path(&self.root, host)), image)
+        naming::check_host(host)?;
+        code::read(&self.disk, &naming::code_path(&naming::host_path(&self.root, host)), image)
     }
 
     /// The images that were kept on a host, in order of id.
@@ -103,7 +103,7 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code_images(&self, host: &str) -> Result<Vec<ImageId>, DbError> {
-        key::check_host(host)?;
+        naming::check_host(host)?;
         Ok(self.code_bytes(host)?.into_keys().collect())
     }
 
@@ -112,11 +112,13 @@ impl Database {
     /// # Errors
     /// As [`Database::code_images`].
     pub fn code_bytes(&self, host: &str) -> Result<BTreeMap<ImageId, u64>, DbError> {
-        key::check_host(host)?;
+        naming::check_host(host)?;
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
-        for entry in self.disk.list_if_there(&key::code_path(&key::host_path(&self.root, host)))? {
-            let image =
-                key::parse_code_name(&entry.name).or_else(|| key::parse_excerpt_name(&entry.name));
+        for entry in
+            self.disk.list_if_there(&naming::code_path(&naming::host_path(&self.root, host)))?
+        {
+            let image = naming::parse_code_name(&entry.name)
+                .or_else(|| naming::parse_excerpt_name(&entry.name));
             if let Some(image) = image {
                 let bytes = images.entry(image).or_default();
                 *bytes = bytes.saturating_add(entry.size_bytes);
@@ -125,14 +127,14 @@ impl Database {
         Ok(images)
     }
 
-    /// An epoch, as it is now.
+    /// An epoch in its present state.
     ///
     /// # Errors
     /// [`DbError::NoSuchEpoch`], [`DbError::Corrupt`], [`DbError::NewerFormat`], [`DbError::Io`],
     /// or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epoch(&self, host: &str, epoch: &EpochId) -> Result<Epoch, DbError> {
-        key::check_host(host)?;
-        let directory = key::epoch_path(&self.root, host, epoch);
+        naming::check_host(host)?;
+        let directory = naming::epoch_path(&self.root, host, epoch);
         if let Some(mut snapshot) = Snapshot::read(&self.disk, &directory, (host, epoch))? {
             let meta = snapshot.meta()?;
             return Ok(Epoch { disk: self.disk.clone(), files: Files::Segments(snapshot), meta });
@@ -148,18 +150,18 @@ impl Database {
         }
     }
 
-    /// Bytes of all files of an epoch, without reading them; 0 for one that is not there.
+    /// Bytes of all files of an epoch, without reading them; 0 when there is no such epoch.
     ///
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epoch_bytes(&self, host: &str, epoch: &EpochId) -> Result<u64, DbError> {
-        key::check_host(host)?;
-        let entries = self.disk.list_if_there(&key::epoch_path(&self.root, host, epoch))?;
+        naming::check_host(host)?;
+        let entries = self.disk.list_if_there(&naming::epoch_path(&self.root, host, epoch))?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
         Ok(files.fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
     }
 
-    /// The database in this directory, whatever its file `format` says.
+    /// Opens the database in this directory without looking at its file `format`.
     pub(crate) fn of(disk: Disk, root: &Path) -> Self {
         Self { disk, root: root.to_owned() }
     }
@@ -169,16 +171,17 @@ impl Database {
     }
 }
 
-/// Whether an epoch is in this directory, of whatever format.
+/// Whether the directory is an epoch, of either format.
 pub(crate) fn is_epoch(disk: &Disk, directory: &Path) -> Result<bool, DbError> {
     Ok(!snapshot::spans(disk, directory)?.is_empty()
-        || disk.is_there(&directory.join(key::META))?)
+        || disk.is_there(&directory.join(naming::META))?)
 }
 
-/// An epoch to read: one state, that of the moment it was opened. What a writer adds or removes
-/// later is not in it; [`Epoch::is_current`] tells whether there is something.
+/// An epoch in the state of the moment in which it was opened. Later additions and removals are not
+/// in it; [`Epoch::is_current`] tells whether there were any.
 ///
-/// Of an epoch of format 1, which nobody writes any more, each file is read when it is asked for.
+/// The files of an epoch of format 1, which is never written any more, are read when they are asked
+/// for.
 #[derive(Clone, Debug)]
 pub struct Epoch {
     disk: Disk,
@@ -193,14 +196,14 @@ enum Files {
 }
 
 impl Epoch {
-    /// What the epoch says about itself.
+    /// The epoch's description.
     #[must_use]
     pub const fn meta(&self) -> &EpochMeta {
         &self.meta
     }
 
-    /// Files of the epoch that could not be read when it was opened: all else is there, and the
-    /// ledgers miss what these had.
+    /// Files of the epoch that could not be read when it was opened. All else is there; the ledgers
+    /// then do not balance.
     #[must_use]
     pub fn damage(&self) -> &[DbError] {
         match &self.files {
@@ -209,9 +212,9 @@ impl Epoch {
         }
     }
 
-    /// Files of which a part does not fit its checksum, the first damage of each; what
-    /// [`Epoch::damage`] has is not among them. A report of some profiles names them all: that its
-    /// own profiles are whole is not seen from its numbers.
+    /// Files of which a part does not fit its checksum, the first damage of each, without those in
+    /// [`Epoch::damage`]. A report of some profiles names them all, because its numbers do not show
+    /// whether its own profiles are whole.
     #[must_use]
     pub fn damaged_files(&self) -> Vec<DbError> {
         match &self.files {
@@ -231,7 +234,7 @@ impl Epoch {
         }
     }
 
-    /// The profiles of samples, in order: those of events, by place. What is of unknown kinds is
+    /// The profiles of samples, in order: those of events, by place. Sections of unknown kinds are
     /// skipped.
     ///
     /// # Errors
@@ -255,7 +258,7 @@ impl Epoch {
         Ok(keys)
     }
 
-    /// The scopes that there are samples of, in order, without the empty one.
+    /// The scopes that have samples, in order, without the empty one.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
@@ -270,7 +273,7 @@ impl Epoch {
         }
     }
 
-    /// The counts of a profile, in the shape of its measure; empty when there are none.
+    /// The counts of a profile, in the shape of its measure; empty when the profile has none.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
@@ -284,7 +287,7 @@ impl Epoch {
         }
     }
 
-    /// The counts of a profile as their type; none when the measure has another shape.
+    /// The counts of a profile as the type of their shape; None when the measure has another shape.
     ///
     /// # Errors
     /// As [`Epoch::counts`].
@@ -292,7 +295,7 @@ impl Epoch {
         Ok(Shaped::of(self.counts(key)?).unwrap_or_default())
     }
 
-    /// Observations of a measure in an image, of all processes that nobody asked to keep apart.
+    /// Observations of a measure in an image, of all processes that are not kept apart.
     ///
     /// # Errors
     /// As [`Epoch::counts`].
@@ -312,7 +315,8 @@ impl Epoch {
         self.read(key)
     }
 
-    /// All counts of a profile, without reading it where the epoch's files say their sum.
+    /// The sum of a profile's counts, without reading the profile where the epoch's files have the
+    /// sum.
     ///
     /// # Errors
     /// As [`Epoch::counts`].
@@ -334,7 +338,7 @@ impl Epoch {
         }
     }
 
-    /// Whether a later release added something that this one cannot add up.
+    /// Whether the epoch has sections of a later release that this one cannot add up.
     pub(crate) fn has_unknown(&self) -> bool {
         match &self.files {
             Files::Segments(snapshot) => {
@@ -359,7 +363,8 @@ impl Epoch {
         }
     }
 
-    /// True when nothing was merged since this was opened. False as well when the epoch is gone.
+    /// True when no merge has happened since the epoch was opened. False also when the epoch is
+    /// gone.
     ///
     /// # Errors
     /// As [`Database::epoch`].
@@ -378,7 +383,7 @@ impl Epoch {
         }
     }
 
-    /// Checks that the profiles have exactly the samples that the ledgers say: reads all profiles.
+    /// Checks that the profiles have exactly the samples of the ledgers, by reading all profiles.
     ///
     /// # Errors
     /// [`DbError::Unbalanced`] when they have not, and as [`Epoch::profile`].
@@ -387,6 +392,6 @@ impl Epoch {
         for key in self.profiles()? {
             totals.add(&key.measure, Some(&key.image), self.counts(&key)?.total());
         }
-        crate::meta::check_balance(&self.meta.ledgers, &totals)
+        crate::description::check_balance(&self.meta.ledgers, &totals)
     }
 }

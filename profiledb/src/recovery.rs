@@ -1,26 +1,26 @@
-//! What a writer does first: brings to rest what one before it, killed or without power, left half
-//! done.
+//! Recovery, the first step of a writer: finishes or undoes what an earlier writer left half done
+//! when it was killed or lost power.
 
 use std::path::Path;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold::Stored;
-use crate::key::{self, TEMPORARY_SUFFIX};
+use crate::naming::{self, TEMPORARY_SUFFIX};
 use crate::segment::{Segment, Span, cover};
 use crate::storage::Disk;
 
-/// What is in the directory of an epoch after recovery.
+/// The content of an epoch's directory after recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
-    /// Its segments, in the order of their merges.
+    /// The segments, in the order of their merges.
     pub(crate) segments: Vec<Stored>,
-    /// What cannot be mended.
+    /// Damage that cannot be mended.
     pub(crate) finding: Option<DbError>,
 }
 
-/// Removes the files of an undecided merge or fold, those that were folded and not removed, and the
-/// directory itself when it never became an epoch. An epoch of format 1 is left as it is.
+/// Removes the files of an undecided merge or fold, segments that were folded but not removed, and
+/// the directory itself when it never became an epoch. An epoch of format 1 is left as it is.
 pub(crate) fn recover(
     disk: &Disk,
     directory: &Path,
@@ -28,7 +28,7 @@ pub(crate) fn recover(
 ) -> Result<Recovered, DbError> {
     let entries = disk.list_if_there(directory)?;
     let mut found = Recovered::default();
-    if entries.iter().any(|entry| entry.name == key::META) {
+    if entries.iter().any(|entry| entry.name == naming::META) {
         return Ok(found);
     }
     let mut left = 0;
@@ -55,7 +55,7 @@ pub(crate) fn recover(
         .collect();
     for span in covered {
         let Some(wide) = taken.iter().find(|wide| wide.covers(span)) else { continue };
-        // What it stands for goes only when every byte of it is good.
+        // The segments that it replaces are removed only when every byte of it is good.
         match Segment::read(disk, directory, *wide, of)
             .and_then(|wide| wide.map_or(Ok(()), |wide| wide.check_whole()))
         {
@@ -71,10 +71,10 @@ pub(crate) fn recover(
     Ok(found)
 }
 
-/// Removes what is left of epochs that were being removed.
+/// Removes the rest of epochs that were being removed.
 pub(crate) fn remove_gone(disk: &Disk, host: &Path) -> Result<(), DbError> {
     for entry in disk.list_if_there(host)? {
-        if entry.is_directory && key::is_gone_name(&entry.name) {
+        if entry.is_directory && naming::is_gone_name(&entry.name) {
             remove_directory(disk, &host.join(&entry.name))?;
         }
     }

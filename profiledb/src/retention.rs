@@ -1,43 +1,42 @@
-//! How long epochs are kept: by age, number and size.
+//! Retention: which epochs are removed, by age, number and size.
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::key;
+use crate::naming;
 use crate::recovery;
 use crate::writer::{Writer, epoch_directories};
 
-/// Which epochs of a host may go.
+/// Rules for removing the epochs of a host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Epochs that ended longer ago than this go, in seconds; none: age is no reason.
+    /// Age in seconds, since an epoch ended, from which on it is removed; None: age is no reason.
     pub max_age_s: Option<u64>,
-    /// So many of the newest stay, whatever their age and size.
+    /// Number of the newest epochs that stay, whatever their age and size.
     pub keep_newest: usize,
-    /// While all epochs together have more bytes than this, the oldest goes; none: size is no
-    /// reason.
+    /// Bytes of all epochs together above which the oldest is removed; None: size is no reason.
     pub max_bytes: Option<u64>,
 }
 
 impl Default for Retention {
-    /// As DCPI: seven days, and always the newest three.
+    /// As in DCPI: seven days, and always the newest three.
     fn default() -> Self {
         Self { max_age_s: Some(7 * 86_400), keep_newest: 3, max_bytes: None }
     }
 }
 
-/// An epoch, as far as that decides whether it goes.
+/// The properties of an epoch on which its removal depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochSize {
-    /// Which one.
+    /// Id of the epoch.
     pub epoch: EpochId,
-    /// When it ended, in seconds since 1970 UTC; none while it is open.
+    /// Time when the epoch ended, in seconds since 1970 UTC; None while it is open.
     pub ended_unix_s: Option<u64>,
-    /// Bytes of its files.
+    /// Bytes of the epoch's files.
     pub bytes: u64,
 }
 
 impl Retention {
-    /// The epochs that go, oldest first; never an open one. A time in the future is no age.
+    /// The epochs to be removed, oldest first; never an open one. An end in the future has no age.
     #[must_use]
     pub fn expired(&self, epochs: &[EpochSize], now_unix_s: u64) -> Vec<EpochId> {
         let mut epochs: Vec<&EpochSize> = epochs.iter().collect();
@@ -60,13 +59,13 @@ impl Retention {
 }
 
 impl Writer {
-    /// Removes the epochs of this host that `retention` lets go; `now_unix_s` is in seconds since
-    /// 1970 UTC. Gives those that went, oldest first. No file of an epoch is read: an epoch has
-    /// ended when the next one began, and the newest counts as open.
+    /// Removes the epochs of this host that `retention` does not keep; `now_unix_s` is in seconds
+    /// since 1970 UTC. Returns the removed epochs, oldest first. No file of an epoch is read: an
+    /// epoch has ended when the next one began, and the newest counts as open.
     ///
     /// # Errors
-    /// [`DbError::Io`]: an epoch is there, or gone; what is left of it is removed by the next
-    /// writer, and no reader sees it.
+    /// [`DbError::Io`]: an epoch is there, or gone; the next writer removes the rest of it, and no
+    /// reader sees it.
     pub fn collect_garbage(
         &mut self,
         retention: &Retention,
@@ -89,8 +88,9 @@ impl Writer {
         epochs.retain(|epoch| expired.contains(&epoch.epoch));
         for epoch in &epochs {
             self.forget(&host.join(epoch.epoch.as_str()));
-            let gone = host.join(key::gone_name(&epoch.epoch));
-            // One step: before it the epoch is there whole, after it there is none of that name.
+            let gone = host.join(naming::gone_name(&epoch.epoch));
+            // The rename decides: before it the epoch is there whole, after it no epoch has that
+            // name.
             disk.rename(&host.join(epoch.epoch.as_str()), &gone)?;
             disk.sync_directory(&host)?;
             recovery::remove_directory(&disk, &gone)?;

@@ -1,21 +1,21 @@
-//! Scopes: which processes the samples of a profile are of, where somebody asked to keep them
-//! apart.
+//! Scopes: the processes whose samples a profile has, where the user asked to keep them apart.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Damage, DbError};
-use crate::key;
+use crate::naming;
 
-/// Scopes of one epoch. Each is a file for each image and event that it has samples of.
+/// Most scopes of one epoch. Each adds a profile for each image and event that it has samples of,
+/// which readers have to add up.
 pub const SCOPES_MAX: usize = 4096;
-/// Of these, scopes with a process number: a storm of processes must not use up the places of
-/// labels and units.
+/// Most scopes with a process number among these: a storm of processes must not use up the places
+/// of labels and units.
 pub const PROCESS_SCOPES_MAX: usize = 3072;
 
-/// Whose samples a profile has. What is none was not asked for, and so is not told apart: a profile
-/// of the empty scope has the samples of all processes that nobody wanted to be kept apart.
+/// The processes whose samples a profile has. A field that is None was not asked for: the profile
+/// of the empty scope has the samples of all processes that are not kept apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Scope {
     /// The label of the run, as for [`check_label`].
@@ -24,13 +24,13 @@ pub struct Scope {
     /// The systemd unit or container: 1 to 128 bytes without control character.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The process number, not 0. A number that was used again is the same scope.
+    /// Process number, not 0. Two processes with the same number are one scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
 impl Scope {
-    /// True when nothing is told apart.
+    /// True when no field is set.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.label.is_none() && self.unit.is_none() && self.pid.is_none()
@@ -50,32 +50,32 @@ impl Scope {
         }
     }
 
-    /// Refuses what may not be stored.
+    /// Refuses a scope that may not be stored.
     pub(crate) fn check(&self) -> Result<(), DbError> {
         self.label.as_deref().map_or(Ok(()), check_label)?;
         self.unit.as_deref().map_or(Ok(()), check_unit)?;
         match self.pid {
-            Some(0) => Err(key::invalid_pid()),
+            Some(0) => Err(naming::invalid_pid()),
             _ => Ok(()),
         }
     }
 }
 
-/// Refuses what may not label a run or an epoch: it is 1 to 128 bytes without slash or control
-/// character.
+/// Refuses a label that a run or an epoch may not have: a label has 1 to 128 bytes without slash or
+/// control character.
 ///
 /// # Errors
 /// [`DbError::InvalidName`].
 pub fn check_label(label: &str) -> Result<(), DbError> {
-    key::check_label(label)
+    naming::check_label(label)
 }
 
-/// Refuses what may not name a unit: it is 1 to 128 bytes without control character.
+/// Refuses a name that a unit may not have: a unit has 1 to 128 bytes without control character.
 ///
 /// # Errors
 /// [`DbError::InvalidName`].
 pub fn check_unit(unit: &str) -> Result<(), DbError> {
-    key::check_unit(unit)
+    naming::check_unit(unit)
 }
 
 /// The scopes of an epoch by number. A number is never given to another scope.
@@ -86,7 +86,7 @@ pub(crate) struct ScopeTable {
 }
 
 impl ScopeTable {
-    /// The scope of a number.
+    /// The scope with a number.
     pub(crate) fn get(&self, number: u32) -> Option<&Scope> {
         self.by_number.get(&number)
     }
@@ -96,24 +96,24 @@ impl ScopeTable {
         self.numbers.get(scope).copied()
     }
 
-    /// How many there are.
+    /// The number of scopes.
     pub(crate) fn len(&self) -> usize {
         self.by_number.len()
     }
 
-    /// All, in order of number.
+    /// All scopes, in order of number.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = &Scope> {
         self.by_number.values()
     }
 
-    /// Takes up what a file says of itself.
+    /// Adds a scope that a file names.
     pub(crate) fn learn(&mut self, number: u32, scope: Scope) {
         self.numbers.insert(scope.clone(), number);
         self.by_number.insert(number, scope);
     }
 
-    /// The scope under which samples of `scope` are kept: itself where there is room for it, else
-    /// the narrowest wider one that there is, at last the empty one (no number).
+    /// The scope under which samples of `scope` are stored: `scope` itself where there is room for
+    /// it, else the narrowest wider scope that exists, at last the empty one (no number).
     pub(crate) fn admit(&mut self, scope: &Scope) -> (Scope, Option<u32>) {
         let mut scope = scope.clone();
         while !scope.is_empty() {
@@ -132,7 +132,7 @@ impl ScopeTable {
     }
 }
 
-/// The scopes of a file `scopes`.
+/// Decodes the scopes of a file `scopes`.
 pub(crate) fn decode(payload: &[u8]) -> Result<ScopeTable, Damage> {
     let scopes: Vec<Scope> = serde_json::from_slice(payload).map_err(Damage::Json)?;
     let mut table = ScopeTable::default();

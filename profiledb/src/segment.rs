@@ -1,5 +1,5 @@
-//! Segments: files that each hold what some merges of an epoch in a row added. An epoch is the sum
-//! of its segments.
+//! Segments: files that each hold the additions of some adjacent merges of an epoch. An epoch is
+//! the sum of its segments.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use image::ImageId;
 use model::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};
 
 use crate::codec::{self, DecodeError, Input, put_text, put_varint};
+use crate::description::EventMeta;
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
-use crate::key::{self, ProfileKey};
-use crate::meta::EventMeta;
+use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::shapes::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block_of};
 use crate::storage::Disk;
@@ -21,12 +21,13 @@ use crate::storage::Disk;
 const SUFFIX: &str = ".segment";
 /// Length of the directory, and checksum of both.
 const PREFIX_BYTES: usize = 8;
-/// The format version of segments since which an event may have several periods.
+/// The format version of segments from which on an event may have several periods.
 const PERIODS_VERSION: u16 = 3;
-/// Bytes of a directory, unpacked, at most: some 200000 sections.
+/// Most bytes of a directory, unpacked: some 200000 sections. The limit bounds the memory that a
+/// damaged file can cost.
 const MAX_DIRECTORY_BYTES: u64 = 4 << 20;
 
-/// Which merges a segment has: all from `first` to `last`. Merge 0 is the epoch's begin.
+/// The merges of a segment: all from `first` to `last`. Merge 0 is the epoch's begin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     pub(crate) first: u64,
@@ -34,38 +35,38 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// One merge.
+    /// The span of one merge.
     pub(crate) const fn one(merge: u64) -> Self {
         Self { first: merge, last: merge }
     }
 
-    /// The name of its file.
+    /// The name of the segment's file.
     pub(crate) fn name(self) -> String {
         format!("{}-{}{SUFFIX}", self.first, self.last)
     }
 
-    /// The span of a file's name; none when the name is not one that [`Span::name`] makes.
+    /// The span in a file's name; None when [`Span::name`] does not make the name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (first, last) = name.strip_suffix(SUFFIX)?.split_once('-')?;
         let span = Self { first: first.parse().ok()?, last: last.parse().ok()? };
         (span.first <= span.last && span.name() == name).then_some(span)
     }
 
-    /// Whether all merges of `other` are in this one as well.
+    /// Whether the span has all merges of `other`.
     pub(crate) const fn covers(self, other: Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 }
 
-/// The segments to add up, of those that are there, and which merges none of them has. A wider one
-/// stands for all that it covers.
+/// The segments to add up, and the merges that no segment has. A wider segment replaces all
+/// segments that it covers.
 pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
-    // The widest of those with one begin first.
+    // Of segments with one begin the widest comes first.
     spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last)));
     let (mut taken, mut missing): (Vec<Span>, Vec<Span>) = (Vec::new(), Vec::new());
     let mut next = 0_u64;
     for span in spans {
-        // It begins inside what is taken: covered, or no file of ours.
+        // The segment begins inside one that is taken: it is covered, or no segment of ours.
         if span.first < next || taken.last().is_some_and(|last| last.last >= span.first) {
             continue;
         }
@@ -78,28 +79,27 @@ pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
     (taken, missing)
 }
 
-/// What a section holds. A number that is not known here is of a later release: it is passed over.
+/// Kinds of sections. A section of an unknown number is of a later release and is skipped.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SectionKind(pub(crate) u64);
 
 impl SectionKind {
-    /// What the epoch says about itself, as of the segment's last merge: JSON.
+    /// The epoch's description as of the segment's last merge: JSON.
     pub(crate) const META: Self = Self(1);
-    /// Images met or changed: JSON.
+    /// Images that were new or changed: JSON.
     pub(crate) const IMAGES: Self = Self(2);
     /// Counts by place in one image: samples of one event, unless no event has that name.
     pub(crate) const SAMPLES: Self = Self(3);
     /// Symbols of one image.
     pub(crate) const SYMBOLS: Self = Self(4);
-    /// Counts by two places of one image: edges, unless named.
+    /// Counts by two places of one image: edges, unless the section names a measure.
     pub(crate) const PAIRS: Self = Self(5);
-    /// Those of them that were the first after a sample. Only the measure of release 0.1 has a kind
-    /// of its own: see [`SectionKey::of`].
+    /// First edges. Only measures of release 0.1 have kinds of their own: see [`SectionKey::of`].
     pub(crate) const FIRST_EDGES: Self = Self(6);
-    /// Numbers at places of one image: rounds, unless named.
+    /// Numbers at places of one image: rounds, unless the section names a measure.
     pub(crate) const VALUES: Self = Self(7);
 
-    /// The shape of the counts in such a section; None for what holds no counts.
+    /// The shape of the counts in such a section; None for a kind without counts.
     pub(crate) const fn shape(self) -> Option<Shape> {
         match self {
             Self::SAMPLES => Some(Shape::Places),
@@ -109,39 +109,39 @@ impl SectionKind {
         }
     }
 
-    /// Whether this release knows how to add two of them.
+    /// Whether this release can add up two sections of the kind.
     pub(crate) fn is_known(self) -> bool {
         (Self::META..=Self::VALUES).contains(&self)
     }
 }
 
-/// Measures that release 0.1 wrote without their names: kind of the section, and which it is.
+/// Measures that release 0.1 wrote without names, each with the kind of its section.
 static NAMELESS: [(SectionKind, &Measure); 3] = [
     (SectionKind::PAIRS, &EDGES),
     (SectionKind::FIRST_EDGES, &FIRST_EDGES),
     (SectionKind::VALUES, &ROUNDS),
 ];
 
-/// What a section is of. The order is that of sections in a file.
+/// Identity of a section. The order of keys is that of sections in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SectionKey {
     pub(crate) kind: SectionKind,
     pub(crate) image: Option<ImageId>,
-    /// The event's or measure's name; empty: none.
+    /// Name of the event or measure; empty: none.
     pub(crate) event: String,
-    /// Sampling period; 0: the event's of the description (all of version 2), or, where no event
-    /// has the name, none.
+    /// Sampling period. 0: the described period of the event (always in version 2) or, where no
+    /// event has the name, none.
     pub(crate) period: u64,
     pub(crate) scope: Scope,
 }
 
 impl SectionKey {
-    /// A section there is one of in a segment.
+    /// The key of a section that a segment has once.
     pub(crate) fn only(kind: SectionKind) -> Self {
         Self { kind, image: None, event: String::new(), period: 0, scope: Scope::default() }
     }
 
-    /// A section there is one of for an image.
+    /// The key of a section that a segment has once for an image.
     pub(crate) fn of_image(kind: SectionKind, image: ImageId) -> Self {
         Self { image: Some(image), ..Self::only(kind) }
     }
@@ -162,8 +162,8 @@ impl SectionKey {
         Self { kind, image, event: key.name().to_owned(), period, scope }
     }
 
-    /// The profile that it is the section of, in an epoch of these events; None for what is no
-    /// profile's.
+    /// The profile of the section, in an epoch of these events; None for a section that is no
+    /// profile.
     pub(crate) fn profile(&self, events: &[EventMeta]) -> Option<ProfileKey> {
         let (image, shape) = (self.image?, self.kind.shape()?);
         let nameless = || {
@@ -189,25 +189,25 @@ impl SectionKey {
     }
 }
 
-/// The period that the description has of an event; None for one that it does not have.
+/// The period of an event in the description; None for an event that the description does not have.
 pub(crate) fn described_period(events: &[EventMeta], name: &str) -> Option<u64> {
     events.iter().find(|event| event.name == name).map(|event| event.period)
 }
 
-/// A section as the directory tells of it.
+/// A section, as described in the directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) key: SectionKey,
-    /// Different observations of a profile, records of images, symbols; 0 for the description.
+    /// Distinct observations of a profile, records of images, or symbols; 0 for the description.
     pub(crate) entries: u64,
-    /// All counts of a profile; else 0.
+    /// Sum of a profile's counts; else 0.
     pub(crate) total: u64,
-    /// Where in the file it is.
+    /// Bytes of the section in the file.
     pub(crate) range: Range<usize>,
     checksum: u32,
 }
 
-/// A segment, whose directory fits its checksum. Sections are checked when they are asked for.
+/// A segment whose directory fits its checksum. Sections are checked when they are read.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) path: PathBuf,
@@ -219,8 +219,8 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The segment of that span in the directory of an epoch; none when there is no such file (any
-    /// more).
+    /// Reads the segment of that span in an epoch's directory; None when there is no such file, or
+    /// not any more.
     pub(crate) fn read(
         disk: &Disk,
         directory: &Path,
@@ -256,15 +256,15 @@ impl Segment {
         self.file.len() as u64
     }
 
-    /// Checks every byte, as whoever copies it must.
+    /// Checks every byte, for copying.
     pub(crate) fn check_whole(&self) -> Result<(), DbError> {
         envelope::open_as(Kind::Segment, &self.file)
             .map(|_| ())
             .map_err(|error| error.of(&self.path))
     }
 
-    /// The first section whose bytes do not fit their checksum. The file is in memory: a checksum
-    /// takes a tenth of the time of reading it.
+    /// The error of the first section whose bytes do not fit their checksum. The file is in memory,
+    /// so checking takes a tenth of the time of reading it.
     pub(crate) fn damage(&self) -> Option<DbError> {
         self.sections.iter().find_map(|section| self.bytes(section).err())
     }
@@ -275,7 +275,7 @@ impl Segment {
         self.sections.get(at)
     }
 
-    /// The bytes of a section, when they fit their checksum.
+    /// The bytes of a section, if they fit their checksum.
     pub(crate) fn bytes(&self, section: &Section) -> Result<&[u8], DbError> {
         let bytes = self.file.get(section.range.clone()).unwrap_or_default();
         if crc32c::crc32c(bytes) == section.checksum {
@@ -284,7 +284,7 @@ impl Segment {
         Err(self.corrupt(section, DecodeError { offset: 0, damage: Damage::Checksum }))
     }
 
-    /// What a section holds.
+    /// Decodes the content of a section.
     pub(crate) fn decode<T>(
         &self,
         section: &Section,
@@ -293,7 +293,7 @@ impl Segment {
         decode(self.bytes(section)?).map_err(|error| self.corrupt(section, error))
     }
 
-    /// What the section of that key holds, if there is one.
+    /// Decodes the section of that key, if there is one.
     pub(crate) fn find<T>(
         &self,
         key: &SectionKey,
@@ -303,7 +303,7 @@ impl Segment {
         self.decode(section, |bytes| decode(bytes, section)).map(Some)
     }
 
-    /// Damage in a section.
+    /// The error for damage in a section.
     pub(crate) fn corrupt(&self, section: &Section, error: DecodeError) -> DbError {
         let offset = (section.range.start + error.offset) as u64;
         DbError::Corrupt { path: self.path.clone(), offset, damage: error.damage }
@@ -342,7 +342,7 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     let plain =
         plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
     let begin = file.len() - body.len();
-    // Where in a packed directory something is wrong says nothing.
+    // An offset in a compressed directory says nothing, so none is given.
     let parts =
         decode_directory(&plain, begin, has_periods).map_err(|inner| error(inner.damage))?;
     let end = parts.3.last().map_or(begin, |section| section.range.end);
@@ -353,7 +353,7 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     }
 }
 
-/// Reads the directory of sections that begin at `begin` in the file; since [`PERIODS_VERSION`]
+/// Reads the directory, whose sections begin at `begin` in the file. Since [`PERIODS_VERSION`]
 /// periods are beside the events' names.
 fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Parts, DecodeError> {
     let mut input = Input::new(plain);
@@ -366,8 +366,9 @@ fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Par
     })?;
     let events = ascending(&mut input, |input| {
         let event = input.text()?;
-        let event =
-            key::check_event(event).map(|()| event.to_owned()).map_err(|_| wrong(Damage::Name))?;
+        let event = naming::check_event(event)
+            .map(|()| event.to_owned())
+            .map_err(|_| wrong(Damage::Name))?;
         Ok((event, if has_periods { input.varint()? } else { 0 }))
     })?;
     let scopes = ascending(&mut input, |input| {
@@ -375,7 +376,7 @@ fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Par
         let fine = !scope.is_empty() && scope.check().is_ok();
         if fine { Ok(scope) } else { Err(wrong(Damage::Name)) }
     })?;
-    // Each has seven numbers of at least a byte, and a checksum.
+    // Each entry has seven varints of at least a byte, and a checksum.
     let count = input.count(11)?;
     let mut sections: Vec<Section> = Vec::with_capacity(count.min(PREALLOCATED_ENTRIES));
     let mut at = begin;
@@ -415,7 +416,7 @@ fn ascending<T: Ord>(
     Ok(all)
 }
 
-/// An entry of a table by its number, counted from 1; 0 is none.
+/// The entry of a table with this number, counted from 1; None for 0.
 fn chosen<T: Clone>(input: &mut Input<'_>, table: &[T]) -> Result<Option<T>, DecodeError> {
     let at = input.offset();
     let number = input.varint()?;
@@ -427,7 +428,7 @@ fn chosen<T: Clone>(input: &mut Input<'_>, table: &[T]) -> Result<Option<T>, Dec
         .ok_or(DecodeError { offset: at, damage: Damage::Count { count: number } })
 }
 
-/// A segment that is being made.
+/// A segment under construction.
 #[derive(Debug)]
 pub(crate) struct SegmentBuilder {
     span: Span,
@@ -438,12 +439,12 @@ pub(crate) struct SegmentBuilder {
 }
 
 impl SegmentBuilder {
-    /// Nothing yet, of these merges.
+    /// A segment without sections, of these merges.
     pub(crate) const fn new(span: Span, host: String, epoch: EpochId) -> Self {
         Self { span, host, epoch, sections: Vec::new(), body: Vec::new() }
     }
 
-    /// Adds a section. They must come in the order of their keys.
+    /// Adds a section. Sections must be added in the order of their keys.
     pub(crate) fn push(&mut self, key: SectionKey, entries: u64, total: u64, bytes: &[u8]) {
         let begin = self.body.len();
         self.body.extend_from_slice(bytes);
@@ -451,11 +452,11 @@ impl SegmentBuilder {
         self.sections.push(Section { key, entries, total, range, checksum });
     }
 
-    /// The file, which is to be in this directory. The sections are moved to their place in it:
-    /// nothing is in memory twice.
+    /// The bytes of the file, which is to be in this directory. Sections are moved, so nothing is
+    /// in memory twice.
     ///
     /// # Errors
-    /// [`DbError::TooMany`] for what no reader would take.
+    /// [`DbError::TooMany`] for a segment that no reader would accept.
     pub(crate) fn finish(self, epoch: &Path) -> Result<Vec<u8>, DbError> {
         let too_many = |what, count, limit| DbError::TooMany {
             path: epoch.join(self.span.name()),
@@ -484,7 +485,7 @@ impl SegmentBuilder {
         let sum = crc32c::crc32c_append(crc32c::crc32c(&before), &file);
         let mut head = envelope::header(Kind::Segment, (before.len() + file.len()) as u64, sum);
         head.extend_from_slice(&before);
-        // Not twice the room, as it would grow by itself.
+        // Growing by itself, the vector would reserve twice the room.
         file.reserve_exact(head.len());
         drop(file.splice(0..0, head));
         Ok(file)
@@ -536,7 +537,7 @@ fn table<T: Ord>(all: impl Iterator<Item = T>) -> Vec<T> {
     table
 }
 
-/// The number of an entry, counted from 1; 0 for what is not in the table.
+/// Number of an entry, counted from 1; 0 when the entry is not in the table.
 fn number<T: Ord>(table: &[T], entry: &T) -> u64 {
     table.binary_search(entry).map_or(0, |at| at as u64 + 1)
 }

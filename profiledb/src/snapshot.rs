@@ -1,5 +1,4 @@
-//! One state of an epoch: the segments that make it up, read without a lock while a writer may add
-//! and fold.
+//! One state of an epoch: its segments, read without a lock while a writer may add and fold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,23 +7,23 @@ use std::sync::Arc;
 use image::ImageId;
 use model::Counts;
 
+use crate::description::{EpochMeta, EventMeta};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
 use crate::images::ImageRecord;
-use crate::join;
-use crate::key::ProfileKey;
-use crate::meta::{EpochMeta, EventMeta};
+use crate::naming::ProfileKey;
 use crate::scope::Scope;
+use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
 use crate::storage::Disk;
 use crate::symbols::Symbol;
 
-/// A reading is begun anew so often when segments are folded meanwhile. A fold takes longer than a
-/// listing, and what was read is kept, so each time something new is there.
+/// Times that a reading begins anew when segments are folded meanwhile. A fold takes longer than a
+/// listing, and segments already read are kept, so each reading has fewer segments left.
 const READINGS_MAX: usize = 200;
 
-/// Segments that together are one state, and what was wrong with those that should be there as
-/// well.
+/// Segments that together are one state, and the errors of segments that belong to it but cannot be
+/// read.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
     directory: PathBuf,
@@ -33,7 +32,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The state of the epoch in this directory; none when no segment is there.
+    /// Reads the state of the epoch in this directory; None when there is no segment.
     ///
     /// # Errors
     /// [`DbError::Io`]; [`DbError::Corrupt`] or [`DbError::NewerFormat`] when no segment can be
@@ -51,8 +50,8 @@ impl Snapshot {
                 return Ok(None);
             }
             let read = read_all(disk, directory, of, &taken, &mut known)?;
-            // A segment that came meanwhile may cover some that the first listing missed. And one
-            // that was not there at the end may have been folded away before it was read.
+            // A new segment may cover some that the first listing missed. A segment that was gone
+            // at the end may have been folded before it was read.
             let again = spans(disk, directory)?;
             if !read
                 || (again != listed && (newest(&again) != newest(&listed) || !missing.is_empty()))
@@ -97,16 +96,16 @@ impl Snapshot {
         Ok(Self { directory: directory.to_owned(), segments, damage: Arc::new(damage) })
     }
 
-    /// What the epoch says about itself, as of the newest segment that can be read, and what could
-    /// not.
+    /// The description as of the newest segment that can be read; errors of other segments are
+    /// added to the damage.
     ///
     /// # Errors
-    /// [`DbError::Corrupt`] when none says anything.
+    /// [`DbError::Corrupt`] when no segment has a description.
     pub(crate) fn meta(&mut self) -> Result<EpochMeta, DbError> {
         let mut damage = Vec::new();
         let mut meta = None;
         for segment in self.segments.iter().rev() {
-            match join::meta(segment) {
+            match section_sum::meta(segment) {
                 Ok(Some(found)) => {
                     meta = Some(found);
                     break;
@@ -141,13 +140,13 @@ impl Snapshot {
         &self.segments
     }
 
-    /// What of the epoch could not be read.
+    /// Errors of the parts that could not be read.
     pub(crate) fn damage(&self) -> &[DbError] {
         &self.damage
     }
 
-    /// Segments of which a section does not fit its checksum, and that are not in
-    /// [`Snapshot::damage`]: the first damage of each.
+    /// Errors of segments of which a section does not fit its checksum, the first of each, without
+    /// those in [`Snapshot::damage`].
     pub(crate) fn damaged_files(&self) -> Vec<DbError> {
         let told = |segment: &Segment| {
             let damaged = &segment.path;
@@ -162,18 +161,18 @@ impl Snapshot {
             .collect()
     }
 
-    /// The first of what could not be read; of which there is some.
+    /// The first damage; to be called only when there is some.
     pub(crate) fn into_damage(self) -> DbError {
         let none = DbError::Corrupt { path: self.directory, offset: 0, damage: Damage::Truncated };
         Arc::into_inner(self.damage).and_then(|mut damage| damage.pop()).unwrap_or(none)
     }
 
-    /// Its last merge.
+    /// Number of the last merge.
     pub(crate) fn last(&self) -> Option<u64> {
         self.segments.last().map(|segment| segment.span.last)
     }
 
-    /// Bytes of its files.
+    /// Bytes of the files.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.len()).sum()
     }
@@ -187,7 +186,7 @@ impl Snapshot {
             .collect()
     }
 
-    /// The profiles of all measures, of an epoch of these events.
+    /// The profiles of all measures, in an epoch of these events.
     pub(crate) fn profiles(&self, events: &[EventMeta]) -> Vec<ProfileKey> {
         self.keys().into_iter().filter_map(|key| key.profile(events)).collect()
     }
@@ -198,22 +197,28 @@ impl Snapshot {
     }
 
     pub(crate) fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
-        join::records(&join::found(&self.segments, &SectionKey::only(SectionKind::IMAGES)))
+        section_sum::records(&section_sum::found(
+            &self.segments,
+            &SectionKey::only(SectionKind::IMAGES),
+        ))
     }
 
     pub(crate) fn counts(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Counts, DbError> {
-        join::counts(key.measure.shape, &join::found(&self.segments, &SectionKey::of(key, events)))
+        section_sum::counts(
+            key.measure.shape,
+            &section_sum::found(&self.segments, &SectionKey::of(key, events)),
+        )
     }
 
-    /// All counts of a profile, as the directories of the segments say.
+    /// The sum of a profile's counts, from the directories of the segments.
     pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
-        let found = join::found(&self.segments, &SectionKey::of(key, events));
+        let found = section_sum::found(&self.segments, &SectionKey::of(key, events));
         found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
     }
 
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
         let key = SectionKey::of_image(SectionKind::SYMBOLS, *image);
-        join::symbols(image, &join::found(&self.segments, &key))
+        section_sum::symbols(image, &section_sum::found(&self.segments, &key))
     }
 
     /// The images that have symbols.
@@ -223,10 +228,10 @@ impl Snapshot {
     }
 }
 
-/// Segments that were read, also those that could not be made out.
+/// Segments that were read, with the errors of those that could not be.
 type Known = BTreeMap<Span, Result<Arc<Segment>, DbError>>;
 
-/// Reads those of the segments that are not known yet; false when one has gone.
+/// Reads the segments that are not known yet; false when one has gone.
 fn read_all(
     disk: &Disk,
     directory: &Path,
@@ -250,7 +255,7 @@ fn read_all(
     Ok(true)
 }
 
-/// The segments in a directory; none when it is gone.
+/// The segments in a directory; empty when the directory is gone.
 pub(crate) fn spans(disk: &Disk, directory: &Path) -> Result<Vec<Span>, DbError> {
     let entries = disk.list_if_there(directory)?;
     Ok(entries
@@ -260,7 +265,7 @@ pub(crate) fn spans(disk: &Disk, directory: &Path) -> Result<Vec<Span>, DbError>
         .collect())
 }
 
-/// The last merge of all these segments.
+/// Number of the last merge of all these segments.
 pub(crate) fn newest(spans: &[Span]) -> Option<u64> {
     spans.iter().map(|span| span.last).max()
 }

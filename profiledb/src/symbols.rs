@@ -1,4 +1,4 @@
-//! Names the writer saw, for images whose names cannot be had later.
+//! Symbols that the writer saw, for images whose names cannot be found later.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,7 +7,7 @@ use image::ImageId;
 
 /// A named range of an image: `start <= x < end`, in image offsets.
 ///
-/// Kept for images that are gone or different when somebody reads the profile (kernel, modules, BPF
+/// Stored for images that are gone or different when the profile is read (kernel, modules, BPF
 /// programs, generated code), and only for ranges that have samples.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Symbol {
@@ -19,7 +19,7 @@ pub struct Symbol {
     pub name: String,
 }
 
-/// Joins two lists: one symbol per start, the newer one where both have it. Symbols that cannot be
+/// Joins two lists: one symbol per start, the newer one where both have it. Symbols that may not be
 /// stored (no name, end before start) are left out.
 pub(crate) fn join(old: Vec<Symbol>, new: &[Symbol]) -> Vec<Symbol> {
     let mut by_start: BTreeMap<u64, Symbol> =
@@ -32,7 +32,8 @@ pub(crate) fn join(old: Vec<Symbol>, new: &[Symbol]) -> Vec<Symbol> {
     by_start.into_values().collect()
 }
 
-/// Which symbols the epoch knows, as hashes: names come again with each merge and are written once.
+/// The symbols that the epoch has, as hashes: each merge brings the same names, which are written
+/// once.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     known: BTreeMap<ImageId, BTreeMap<u64, u64>>,
@@ -44,7 +45,7 @@ impl Names {
         self.hasher.hash_one((symbol.end, &symbol.name))
     }
 
-    /// Those that are new, or other than known.
+    /// The symbols that are new or changed.
     pub(crate) fn news(&self, image: &ImageId, met: &[Symbol]) -> Vec<Symbol> {
         let known = self.known.get(image);
         let is_known = |symbol: &Symbol| {

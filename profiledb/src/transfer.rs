@@ -1,5 +1,5 @@
-//! What is done with epochs while no daemon writes them: sealing, making one of several, copying
-//! into another database.
+//! Work on epochs that no daemon writes: sealing, merging several into one, copying into another
+//! database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,35 +7,35 @@ use std::path::Path;
 use image::ImageId;
 use model::{Counts, Ledgers, MergedFrom, Totals};
 
+use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
 use crate::envelope::{self, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::fold;
 use crate::images;
-use crate::join::{self, Joined};
-use crate::key::{self, ProfileKey};
-use crate::meta::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
+use crate::naming::{self, ProfileKey};
 use crate::reader::{Database, Epoch};
 use crate::scope::ScopeTable;
+use crate::section_sum::{self, Joined};
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
 use crate::storage::Disk;
 use crate::symbols;
 use crate::writer::Writer;
 
-/// What copying an epoch did.
+/// The result of copying an epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// It was not there before.
+    /// The target did not have the epoch.
     New,
-    /// It was there as of an earlier merge.
+    /// The target had the epoch as of an earlier merge.
     Updated,
-    /// It was there.
+    /// The target had the epoch already.
     AlreadyThere,
 }
 
-/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each epoch
-/// that has ended one file. Gives the epoch that was open; none when all had ended.
+/// Ends the epoch that a writer of this host left open, as of its last merge, and makes each ended
+/// epoch one file. Returns the epoch that was open; None when all had ended.
 ///
 /// # Errors
 /// [`DbError::Locked`] while a daemon writes; as [`Database::open`], [`Writer::open`] and
@@ -44,11 +44,12 @@ pub fn seal(database: &Database, host: &str) -> Result<Option<EpochId>, DbError>
     let mut writer = writer(database, host)?;
     let open = writer.resume()?;
     if open.is_some() {
-        // Not later than its last merge: nobody sampled since.
+        // The epoch ends with its last merge, because nothing was sampled after it.
         writer.seal(0)?;
     }
     while writer.fold(u64::MAX, u64::MAX)?.more {}
-    // So late that nothing is left for copies that are under way: whoever seals wants one file.
+    // The time is so late that no segment stays for copies under way: a sealed database should be
+    // one file.
     writer.fold(u64::MAX, 0)?;
     Ok(open)
 }
@@ -57,8 +58,8 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
     Writer::open_with(database.disk().clone(), database.root(), host)
 }
 
-/// Makes one epoch of several, in `target`, of `host`: all counts added up, with its ledgers. The
-/// epochs stay where they are. What the machines and facts do not agree in is left out; the fact
+/// Merges several epochs into one of `host` in `target`: all counts and ledgers are added up. The
+/// epochs themselves stay. Fields in which the machines and facts differ are left out; the fact
 /// `merged_from` names the epochs.
 ///
 /// # Errors
@@ -72,11 +73,11 @@ pub fn merge_epochs(
     host: &str,
     label: Option<&str>,
 ) -> Result<EpochId, DbError> {
-    label.map_or(Ok(()), key::check_label)?;
+    label.map_or(Ok(()), naming::check_label)?;
     sources.iter().try_for_each(whole)?;
     let mut writer = writer(target, host)?;
     if writer.resume()?.is_some() {
-        let path = key::host_path(target.root(), host);
+        let path = naming::host_path(target.root(), host);
         return Err(DbError::InTheWay {
             path,
             why: "it has an open epoch; seal that first, or name another host",
@@ -91,8 +92,8 @@ pub fn merge_epochs(
     Ok(meta.epoch)
 }
 
-/// Copies an epoch into another database, under its host and name, where it has ended as of its
-/// last merge. One that is there already as of an earlier merge is brought up to date.
+/// Copies an epoch into another database, under its host and name, ended as of its last merge. An
+/// epoch that is there as of an earlier merge is updated.
 ///
 /// # Errors
 /// [`DbError::InTheWay`] when the target has another epoch of that name; [`DbError::Damaged`]; as
@@ -101,7 +102,7 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     whole(source)?;
     let mut meta = source.meta().clone();
     let writer = writer(target, &meta.host)?;
-    let path = key::epoch_path(target.root(), &meta.host, &meta.epoch);
+    let path = naming::epoch_path(target.root(), &meta.host, &meta.epoch);
     let there = Snapshot::read(target.disk(), &path, (&meta.host, &meta.epoch))?;
     let mut copied = Copied::New;
     if let Some(mut snapshot) = there {
@@ -118,7 +119,7 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
             return Ok(Copied::AlreadyThere);
         }
         copied = Copied::Updated;
-    } else if target.disk().is_there(&path.join(key::META))? {
+    } else if target.disk().is_there(&path.join(naming::META))? {
         return Err(DbError::InTheWay {
             path,
             why: "it is an epoch of format 1; remove it, or copy to another directory",
@@ -130,8 +131,8 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     Ok(copied)
 }
 
-/// Copies what was kept of these images' files on a host into another database: how many were
-/// copied; those that are there stay.
+/// Copies the kept parts of these images on a host into another database, and returns their number;
+/// images that are there already stay.
 ///
 /// # Errors
 /// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all
@@ -146,11 +147,11 @@ pub fn copy_code(
     failed.into_iter().next().map_or(Ok(copied), Err)
 }
 
-/// As [`copy_code`], and tells what of it could not be read: one damaged file keeps no other from
-/// being copied.
+/// As [`copy_code`], but returns the errors of parts that could not be read: a damaged file keeps
+/// no other from being copied.
 ///
 /// # Errors
-/// [`DbError::Io`] for what cannot be listed or written; as [`Writer::open`].
+/// [`DbError::Io`] when a directory cannot be listed or a file not be written; as [`Writer::open`].
 pub fn copy_readable_code(
     source: &Database,
     host: &str,
@@ -158,18 +159,19 @@ pub fn copy_readable_code(
     target: &Database,
 ) -> Result<(u64, Vec<DbError>), DbError> {
     let writer = writer(target, host)?;
-    let from = key::code_path(&key::host_path(source.root(), host));
-    let (disk, to) = (target.disk(), key::code_path(&key::host_path(target.root(), host)));
+    let from = naming::code_path(&naming::host_path(source.root(), host));
+    let (disk, to) = (target.disk(), naming::code_path(&naming::host_path(target.root(), host)));
     disk.create_directory(&to)?;
     let (mut copied, mut failed) = (0, Vec::new());
     for entry in source.disk().list_if_there(&from)? {
-        let whole = key::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-        let found = whole
-            .or_else(|| key::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt)));
+        let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
+        let found = whole.or_else(|| {
+            naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
+        });
         let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else {
             continue;
         };
-        let there = [key::code_name(&image), entry.name.clone()];
+        let there = [naming::code_name(&image), entry.name.clone()];
         if there
             .iter()
             .try_fold(false, |any, name| Ok::<_, DbError>(any || disk.is_there(&to.join(name))?))?
@@ -190,7 +192,7 @@ pub fn copy_readable_code(
                 continue;
             }
         };
-        let temporary = to.join(key::temporary_name(&format!("{}.0", entry.name)));
+        let temporary = to.join(naming::temporary_name(&format!("{}.0", entry.name)));
         disk.write_synced(&temporary, &file)?;
         disk.set_modified(&temporary, entry.modified_unix_s)?;
         disk.rename(&temporary, &to.join(&entry.name))?;
@@ -201,8 +203,8 @@ pub fn copy_readable_code(
     Ok((copied, failed))
 }
 
-/// Copies all epochs of a host into another database, with the code of their images: what
-/// [`copy_epoch`] did with each.
+/// Copies all epochs of a host into another database, with the code of their images. Returns the
+/// result of [`copy_epoch`] for each.
 ///
 /// # Errors
 /// As [`copy_epoch`] and [`copy_code`]; epochs before the one that failed are copied.
@@ -221,7 +223,7 @@ pub fn copy_host(
     Ok(copied)
 }
 
-/// Refuses an epoch of which a part cannot be read or, being of a later release, not be taken over.
+/// Refuses an epoch of which a part cannot be read or, being of a later release, not be copied.
 fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
     if epoch.has_unknown() {
@@ -239,14 +241,14 @@ fn whole(epoch: &Epoch) -> Result<(), DbError> {
     }
 }
 
-/// Writes an epoch of one segment, which is the sum of these.
+/// Writes an epoch of one segment, which is the sum of these epochs.
 fn write(
     target: &Database,
     span: Span,
     meta: &EpochMeta,
     sources: &[&Epoch],
 ) -> Result<(), DbError> {
-    let (disk, host) = (target.disk(), key::host_path(target.root(), &meta.host));
+    let (disk, host) = (target.disk(), naming::host_path(target.root(), &meta.host));
     let directory = host.join(meta.epoch.as_str());
     let file = sum(span, meta, sources, &directory)?;
     disk.create_directory(&directory)?;
@@ -278,17 +280,17 @@ fn sum(
     let mut push = |key: SectionKey, joined: Joined| {
         builder.push(key, joined.entries, joined.total, &joined.bytes)
     };
-    push(SectionKey::only(SectionKind::META), join::meta_section(meta).map_err(unwritable)?);
+    push(SectionKey::only(SectionKind::META), section_sum::meta_section(meta).map_err(unwritable)?);
     let mut records = BTreeMap::new();
     for source in sources {
         images::absorb(&mut records, &source.images()?);
     }
     push(
         SectionKey::only(SectionKind::IMAGES),
-        join::images_section(&records).map_err(unwritable)?,
+        section_sum::images_section(&records).map_err(unwritable)?,
     );
     let mut totals = Totals::default();
-    // In the order of sections: the described period of an event is the first there.
+    // Sections are in order: the described period of an event comes first.
     let placed = placed(sources)?
         .into_iter()
         .map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
@@ -299,12 +301,12 @@ fn sum(
         for (section, (key, kept_as)) in placed {
             let mut counts = Counts::none(key.measure.shape);
             for (source, key) in kept_as {
-                // Of one measure, so of one shape.
+                // Both have one measure, so one shape.
                 let _ = counts.merge(&source.counts(&key)?);
             }
             totals.add(&key.measure, Some(&key.image), counts.total());
             if !counts.is_empty() {
-                push(section, join::counts_section(&counts));
+                push(section, section_sum::counts_section(&counts));
             }
         }
         Ok::<(), DbError>(())
@@ -318,7 +320,7 @@ fn sum(
         if !all.is_empty() {
             push(
                 SectionKey::of_image(SectionKind::SYMBOLS, *image),
-                join::symbols_section(image, &all),
+                section_sum::symbols_section(image, &all),
             );
         }
     }
@@ -330,7 +332,7 @@ fn sum(
 /// Epochs that have samples of a profile, each with the key that it has them under.
 type Sources<'a> = Vec<(&'a Epoch, ProfileKey)>;
 
-/// Where the counts of each profile come from. Scopes for which one epoch has no room are widened.
+/// Sources of each profile's counts. Scopes for which one epoch has no room are widened.
 type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
 
 fn placed<'a>(sources: &[&'a Epoch]) -> Result<Placed<'a>, DbError> {
@@ -411,7 +413,7 @@ fn joined_meta(
     Ok(joined)
 }
 
-/// Takes up what another epoch says of an event; what differs is an error, by name.
+/// Adds another epoch's description of an event; a difference is an error, by name.
 fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> {
     let Some(known) = events.iter_mut().find(|known| known.name == event.name) else {
         return Ok(());
@@ -428,7 +430,7 @@ fn add_event(events: &mut [EventMeta], event: &EventMeta) -> Result<(), String> 
     Ok(())
 }
 
-/// What both machines agree in; the rest is empty.
+/// The fields in which both machines agree; the others are empty.
 fn agreed(a: Machine, b: Machine) -> Machine {
     let text = |a: String, b: &str| if a == b { a } else { String::new() };
     Machine {
@@ -458,8 +460,8 @@ mod tests {
         let epoch: EpochId = "20251121-040233".parse().unwrap();
         let mut meta = joined_meta(&[], "h", epoch.clone(), None).unwrap();
         meta.merges = 0;
-        let described = join::meta_section(&meta).unwrap();
-        let directory = key::epoch_path(root, "h", &epoch);
+        let described = section_sum::meta_section(&meta).unwrap();
+        let directory = naming::epoch_path(root, "h", &epoch);
         disk.create_directory(&directory).unwrap();
         for later in [false, true] {
             let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());

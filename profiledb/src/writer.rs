@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::description::{EpochMeta, EpochStart};
 use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
 use crate::fold::{Covered, Folded, Stock};
-use crate::format;
+use crate::format_file;
 use crate::host_lock::{HostLock, prepare};
-use crate::key::{self};
 use crate::merge::{Current, Delta, MergeReport};
-use crate::meta::{EpochMeta, EpochStart};
+use crate::naming::{self};
 use crate::recovery;
 use crate::storage::{Directory, Disk, Storage};
 
-/// The writer of a host's part of a database. There is at most one at a time: it holds the lock of
-/// its host. Writers of other hosts may write to the same database meanwhile.
+/// The writer of a host's part of a database. A host has at most one writer at a time, which holds
+/// the host's lock; writers of other hosts may write to the same database meanwhile.
 #[derive(Debug)]
 pub struct Writer {
     disk: Disk,
     root: PathBuf,
     host: String,
     current: Option<Current>,
-    /// Sealed epochs that are still more than one segment.
+    /// Sealed epochs that still have more than one segment.
     unfolded: Vec<Stock>,
     covered: Covered,
     findings: Vec<DbError>,
@@ -31,9 +31,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the database in this directory for a host, and makes it when there is none. Undoes
-    /// what a killed writer left half done. A database of format 1 becomes one of format 2; its
-    /// epochs stay as they are and are read as before.
+    /// Opens the database in this directory for a host, and creates it when there is none. Undoes
+    /// changes that a killed writer left half done. A database of format 1 becomes one of format 2;
+    /// its epochs stay as they are and are read as before.
     ///
     /// # Errors
     /// [`DbError::Locked`] when there is another writer of this host, [`DbError::NotWritable`],
@@ -53,10 +53,10 @@ impl Writer {
     }
 
     pub(crate) fn open_with(disk: Disk, root: &Path, host: &str) -> Result<Self, DbError> {
-        key::check_host(host)?;
-        format::refuse_foreign(&disk, root)?;
+        naming::check_host(host)?;
+        format_file::refuse_foreign(&disk, root)?;
         let lock = prepare(&disk, root, host).map_err(DbError::or_not_writable)?;
-        let lock = HostLock::new(key::lock_path(root, host), lock);
+        let lock = HostLock::new(naming::lock_path(root, host), lock);
         let mut writer = Self {
             disk,
             root: root.to_owned(),
@@ -71,9 +71,9 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Undoes what a killed writer left half done, and finds what there is to fold.
+    /// Undoes changes that a killed writer left half done, and finds segments to fold.
     fn look_around(&mut self) -> Result<(), DbError> {
-        let directory = key::host_path(&self.root, &self.host);
+        let directory = naming::host_path(&self.root, &self.host);
         recovery::remove_gone(&self.disk, &directory)?;
         for epoch in epoch_directories(&self.disk, &directory)? {
             let found = recovery::recover(
@@ -91,18 +91,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes what was removed under the writer anew, after [`DbError::Removed`], and takes the lock
-    /// again if that is another file now. The writer has no epoch then: [`Writer::begin`] continues
-    /// the last one, if it is still there.
+    /// Creates anew what was removed under the writer, after [`DbError::Removed`], and takes the
+    /// lock again if its file is another one now. The writer has no epoch then: [`Writer::begin`]
+    /// continues the last one, if it is still there.
     ///
     /// # Errors
-    /// As [`Writer::open`], [`DbError::Locked`] among them: another writer was faster. Nothing was
-    /// written then, and it may be called again.
+    /// As [`Writer::open`]; [`DbError::Locked`] when another writer was faster. Nothing was written
+    /// then, and the call may be repeated.
     pub fn reopen(&mut self) -> Result<(), DbError> {
-        format::refuse_foreign(&self.disk, &self.root)?;
+        format_file::refuse_foreign(&self.disk, &self.root)?;
         (self.current, self.unfolded, self.covered) = (None, Vec::new(), Covered::default());
         match self.lock.check() {
-            Ok(_) => format::create(&self.disk, &self.root, &self.host)?,
+            Ok(_) => format_file::create(&self.disk, &self.root, &self.host)?,
             Err(DbError::Removed { .. }) => {
                 let lock = prepare(&self.disk, &self.root, &self.host)
                     .map_err(DbError::or_not_writable)?;
@@ -113,12 +113,12 @@ impl Writer {
         self.look_around()
     }
 
-    /// Refuses to write where the lock is not this writer's any more, or something else of the
-    /// database is gone: three looks at names.
+    /// Refuses to write where the lock is not this writer's any more, or another part of the
+    /// database is gone. Costs three look-ups of names.
     pub(crate) fn check_in_place(&self) -> Result<(), DbError> {
         self.lock.check()?;
         let segment = self.current.as_ref().and_then(|current| current.stock.newest());
-        let needed = [Some(key::format_path(&self.root)), segment];
+        let needed = [Some(naming::format_path(&self.root)), segment];
         for path in needed.into_iter().flatten() {
             if !self.disk.is_there(&path)? {
                 return Err(DbError::Removed { path });
@@ -127,9 +127,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins to write: continues the newest epoch when that may be (see below), unless `new`; else
-    /// seals it and begins a new one. Continued is an open epoch of the same machine (boot and
-    /// kernel included) and the same events, when `start` has no label or the same.
+    /// Begins to write. Continues the newest epoch if `new` is false and the epoch is open, of the
+    /// same machine (boot and kernel included) and the same events, and `start` has no label or the
+    /// epoch's. Otherwise seals it and begins a new one.
     ///
     /// An epoch left by an earlier writer is sealed as of its last merge, this writer's own as of
     /// `start.now_unix_s`. An epoch that is damaged (see [`Writer::findings`]) or of format 1 is
@@ -174,18 +174,18 @@ impl Writer {
         self.current.as_ref().map(|current| &current.meta.epoch)
     }
 
-    /// What the epoch being written says about itself, as of the last merge.
+    /// The description of the epoch being written, as of the last merge.
     #[must_use]
     pub fn meta(&self) -> Option<&EpochMeta> {
         self.current.as_ref().map(|current| &current.meta)
     }
 
-    /// Where this writer writes: the disk and its host's directory.
+    /// The disk and the host's directory.
     pub(crate) fn place(&self) -> (&Disk, PathBuf) {
-        (&self.disk, key::host_path(&self.root, &self.host))
+        (&self.disk, naming::host_path(&self.root, &self.host))
     }
 
-    /// What keeps others from writing there.
+    /// The host's lock.
     pub(crate) fn lock(&self) -> &HostLock {
         &self.lock
     }
@@ -196,12 +196,13 @@ impl Writer {
         &self.findings
     }
 
-    /// Adds a delta to the epoch: all of it, or nothing. Costs what the delta has, however much the
-    /// epoch has.
+    /// Adds a delta to the epoch: all of it, or nothing. The cost grows with the delta, not with
+    /// the epoch.
     ///
     /// # Errors
     /// [`DbError::Unfinished`]: all of the delta is in the database and must not be merged again.
-    /// Any other error: nothing of it is, and it may be merged again: [`DbError::Removed`], see
+    /// Any other error: nothing of the delta is there, and it may be merged again:
+    /// [`DbError::Removed`], see
     /// [`Writer::reopen`]; [`DbError::NoOpenEpoch`]; [`DbError::Unbalanced`],
     /// [`DbError::UnknownEvent`], [`DbError::UnknownImage`], [`DbError::InvalidName`],
     /// [`DbError::FactsTooLarge`] for a delta that contradicts itself or the epoch;
@@ -214,17 +215,17 @@ impl Writer {
         current.merge(delta)
     }
 
-    /// Adds up segments of this host's epochs that are many, about `budget_bytes` of them, at least
-    /// one profile: merges make the segments, and to call this now and then with a small budget
-    /// spreads the work over time. The epoch reads the same before and after. Segments that were
-    /// added up stay for ten minutes, for whoever copies the directory with `cp -a`; `now_unix_s`
-    /// is in seconds since 1970 UTC.
+    /// Folds segments of this host's epochs where they are many: about `budget_bytes` of them, at
+    /// least one profile. Merges make segments, and calling this at intervals with a small budget
+    /// spreads the work over time. The epoch reads the same before and after. Folded segments stay
+    /// for ten minutes, for copies of the directory by `cp -a`; `now_unix_s` is in seconds since
+    /// 1970 UTC.
     ///
     /// # Errors
     /// [`DbError::Io`], [`DbError::Corrupt`], [`DbError::NewerFormat`]: the epoch is as it was, and
     /// merges go on.
     pub fn fold(&mut self, budget_bytes: u64, now_unix_s: u64) -> Result<Folded, DbError> {
-        // The next merge says so; until then there is nothing of this writer's to fold.
+        // The next merge reports that; until then nothing of this writer's can be folded.
         if matches!(self.check_in_place(), Err(DbError::Removed { .. })) {
             return Ok(Folded::default());
         }
@@ -241,7 +242,7 @@ impl Writer {
         let Some(mut stock) = self.unfolded.pop() else { return Ok(Folded::default()) };
         let folded = stock.fold(budget_bytes, true);
         stock.retire(&mut self.covered, now_unix_s);
-        // What is stuck stays as it is: it is not put back. A disk that is full today has room
+        // An epoch that cannot be folded is not put back. A disk that is full today may have room
         // another day.
         if matches!(&folded, Ok(Folded { more: true, .. }))
             || matches!(&folded, Err(error) if error.is_transient())
@@ -251,11 +252,12 @@ impl Writer {
         folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded })
     }
 
-    /// Ends the epoch: it never changes again, and the writer has none. Its segments become one, if
-    /// the disk has room for that; else [`Writer::fold`] does it later.
+    /// Ends the epoch, which never changes again, and leaves the writer without one. The segments
+    /// become one, if the disk has room for that; else [`Writer::fold`] does it later.
     ///
     /// # Errors
-    /// [`DbError::Unfinished`]: it is ended; [`DbError::NoOpenEpoch`], [`DbError::Io`]: it is not.
+    /// [`DbError::Unfinished`]: the epoch is ended; [`DbError::NoOpenEpoch`], [`DbError::Io`]: it
+    /// is not.
     pub fn seal(&mut self, now_unix_s: u64) -> Result<(), DbError> {
         self.check_in_place()?;
         let current = self.current.as_mut().ok_or_else(|| no_epoch(&self.root, &self.host))?;
@@ -284,7 +286,7 @@ impl Writer {
         self.begin(start, true)
     }
 
-    /// The epoch that was open when the last writer ended, to be sealed; none when all are.
+    /// The epoch that was open when the last writer ended, to be sealed; None when all are sealed.
     pub(crate) fn resume(&mut self) -> Result<Option<EpochId>, DbError> {
         let Some(newest) = self.newest()?.filter(|newest| newest.meta.ended_unix_s.is_none())
         else {
@@ -295,7 +297,7 @@ impl Writer {
         Ok(Some(epoch))
     }
 
-    /// Forgets the segments of an epoch that goes.
+    /// Forgets the segments of an epoch that is removed.
     pub(crate) fn forget(&mut self, directory: &Path) {
         self.unfolded.retain(|stock| stock.directory() != directory);
         self.covered.forget(directory);
@@ -306,7 +308,7 @@ impl Writer {
         if let Some(current) = &mut self.current {
             current.finish()?;
         }
-        let host = key::host_path(&self.root, &self.host);
+        let host = naming::host_path(&self.root, &self.host);
         let Some(epoch) = epoch_directories(&self.disk, &host)?.pop() else { return Ok(None) };
         match Current::load(&self.disk, host.join(epoch.as_str()), &self.host, &epoch) {
             Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
@@ -318,15 +320,16 @@ impl Writer {
     }
 
     /// The name of an epoch that begins now: after the newest, also when the clock was set back.
-    /// The order of names is that of epochs.
+    /// The order of names is the order of epochs.
     pub(crate) fn next_name(&self, now_unix_s: u64) -> Result<EpochId, DbError> {
-        let newest = epoch_directories(&self.disk, &key::host_path(&self.root, &self.host))?.pop();
+        let newest =
+            epoch_directories(&self.disk, &naming::host_path(&self.root, &self.host))?.pop();
         let earliest = newest.as_ref().map_or(0, |newest| newest.unix_s() + 1);
         let epoch = EpochId::from_unix_s(now_unix_s.max(earliest));
         if newest.is_some_and(|newest| newest >= epoch) {
             return Err(DbError::Io {
                 op: Operation::CreateDirectory,
-                path: key::epoch_path(&self.root, &self.host, &epoch),
+                path: naming::epoch_path(&self.root, &self.host, &epoch),
                 source: std::io::ErrorKind::AlreadyExists.into(),
             });
         }
@@ -334,8 +337,8 @@ impl Writer {
     }
 
     fn create(&mut self, meta: EpochMeta) -> Result<EpochId, DbError> {
-        let (host, epoch) = (key::host_path(&self.root, &self.host), meta.epoch.clone());
-        let directory = key::epoch_path(&self.root, &self.host, &epoch);
+        let (host, epoch) = (naming::host_path(&self.root, &self.host), meta.epoch.clone());
+        let directory = naming::epoch_path(&self.root, &self.host, &epoch);
         let stock = Stock::new(
             self.disk.clone(),
             directory.clone(),
@@ -354,8 +357,8 @@ impl Writer {
                 Ok(epoch)
             }
             Err(error) => {
-                // Fails when the first segment is there: then it is an epoch without samples, and
-                // the next begin continues it.
+                // Fails when the first segment is there: then it is an epoch without samples, which
+                // the next begin continues.
                 let _ = self.disk.remove_directory(&directory);
                 Err(error)
             }
@@ -363,7 +366,7 @@ impl Writer {
     }
 }
 
-/// The epochs in the directory of a host, oldest first, also those that are not whole.
+/// The epochs in the directory of a host, oldest first, including incomplete ones.
 pub(crate) fn epoch_directories(disk: &Disk, host: &Path) -> Result<Vec<EpochId>, DbError> {
     let entries = disk.list_if_there(host)?;
     let mut epochs: Vec<EpochId> = entries
@@ -381,11 +384,11 @@ fn no_epoch(root: &Path, host: &str) -> DbError {
 
 fn check_start(start: &EpochStart) -> Result<(), DbError> {
     if let Some(label) = &start.label {
-        key::check_label(label)?;
+        naming::check_label(label)?;
     }
     let mut names = BTreeSet::new();
     for event in &start.events {
-        key::check_event(&event.name)?;
+        naming::check_event(&event.name)?;
         if !names.insert(&event.name) {
             return Err(DbError::DuplicateEvent { event: event.name.clone() });
         }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 
+pub mod cgroup;
 pub mod container;
 pub mod daemon;
 pub mod guide;

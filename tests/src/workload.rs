@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A compiled workload.
 pub struct Workload {
@@ -259,6 +260,74 @@ impl Truth {
     pub fn number(&self, key: &str) -> f64 {
         let number = self.truth.get(key).and_then(serde_json::Value::as_f64);
         number.unwrap_or_else(|| panic!("the workload does not say {key}: {}", self.truth))
+    }
+}
+
+/// Build id of an ELF file, as the file's image id has it.
+///
+/// # Panics
+/// When the file has none.
+#[must_use]
+pub fn build_id(file: &Path) -> String {
+    let notes = crate::succeed(Command::new("readelf").arg("-n").arg(file));
+    let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: "));
+    id.unwrap_or_else(|| panic!("{notes}")).to_owned()
+}
+
+/// Starts a command under a process number that another process had before.
+///
+/// # Panics
+/// When the number cannot be had in 20 s.
+#[must_use]
+pub fn start_as_number(number: u32, command: &mut Command) -> Running {
+    let begin = Instant::now();
+    loop {
+        // The number that the kernel gave last (proc_sys_kernel(5)); somebody else may fork in
+        // between.
+        let last = (number - 1).to_string();
+        std::fs::write("/proc/sys/kernel/ns_last_pid", last).expect("root may choose numbers");
+        let running = Running::start(command);
+        if running.pid() == number {
+            return running;
+        }
+        let waited = begin.elapsed();
+        assert!(waited < Duration::from_secs(20), "the number {number} could not be had again");
+    }
+}
+
+/// A file in /tmp that a workload leaves, removed at the end.
+pub struct Left(PathBuf);
+
+impl Left {
+    /// The perf map of a process.
+    #[must_use]
+    pub fn map_of(pid: u32) -> Self {
+        Self(PathBuf::from(format!("/tmp/perf-{pid}.map")))
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // not every workload leaves one
+    }
+}
+
+/// Waits until a process has executable memory at an address.
+///
+/// # Panics
+/// When it has none after 20 s.
+pub fn wait_for_code(pid: u32, address: u64) {
+    let begin = Instant::now();
+    let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    while !maps().contains(&format!("{address:x}-")) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", maps());
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -109,7 +109,7 @@ impl Client {
         Self { silence_max: Some(silence_max), ..self }
     }
 
-    /// Whether somebody listens on the socket.
+    /// Whether a daemon listens on the socket.
     #[must_use]
     pub fn is_heard(&self) -> bool {
         UnixStream::connect(&self.socket).is_ok()

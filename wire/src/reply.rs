@@ -1,4 +1,4 @@
-//! What dcpid answers.
+//! Replies of dcpid.
 
 use crate::counts::Counts;
 use crate::line;

@@ -1,4 +1,4 @@
-//! What dcpid can be asked.
+//! Requests to dcpid.
 
 use crate::line::{self, LineError};
 use serde::{Deserialize, Serialize};

@@ -26,7 +26,7 @@ pub struct Status {
     pub handler: HandlerStatus,
     /// The daemon's own cost.
     pub daemon: DaemonStatus,
-    /// What sampling costs, and may cost.
+    /// Cost of sampling, with its limit.
     pub overhead: OverheadStatus,
     /// Labels and units.
     #[serde(default)]
@@ -54,7 +54,7 @@ pub struct Status {
     /// Processes that look into other processes and files for dcpid.
     #[serde(default)]
     pub inspectors: InspectorsStatus,
-    /// How much the daemon does, where it does less than it could.
+    /// The level of activity: all, or less.
     #[serde(default)]
     pub restraint: RestraintStatus,
     /// Time of the last merge that succeeded, in seconds since 1970 UTC. None before the first.
@@ -210,7 +210,7 @@ pub struct DaemonStatus {
     pub ns_per_sample: Option<f64>,
 }
 
-/// What sampling costs, and may cost. Shares are of all CPU time: 0.01 is 1 %.
+/// Cost of sampling, with its limit. Shares are of all CPU time: 0.01 is 1 %.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OverheadStatus {
     /// Largest share that sampling may cost. None: no limit.
@@ -361,7 +361,7 @@ pub struct WaitStatus {
     pub program: String,
 }
 
-/// How much the daemon does: less under pressure, or on request.
+/// The level of activity: less than all under pressure, or on request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestraintStatus {
     /// `all`; `counts only`, without snapshots of registers; `nothing`.

@@ -15,6 +15,7 @@ mod man;
 mod package;
 mod packages;
 mod process;
+mod record;
 mod test;
 mod tidy;
 mod vm;
@@ -27,6 +28,8 @@ cargo xtask TASK
   demo             profile this machine for a few seconds and show where the cycles went; root
   test [--unprivileged] [FILTER]
                    every test; without root, list the privileged ones, which did not run, and fail
+  record [NAME...] make the recordings of daemon/tests/attribution.rs anew; root, on a machine that
+                   does little else
   ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
   tidy             check the house rules: arrows, sizes, names, width of lines, documents
   consumers        give each format of dcpi export to the program it is for; installs half a
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
         ["demo"] => demo::run(),
         ["machines"] => machines::run(),
         ["test", rest @ ..] => test::run(rest),
+        ["record", names @ ..] => record::run(names),
         ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),

@@ -1,5 +1,5 @@
-//! The command line: the subcommands, and what is typed. Their help is made from this file and from
-//! `options.rs`.
+//! The command line and its subcommands. Their help is made from this file, from `options.rs` and
+//! from the files of the subcommands.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -30,7 +30,7 @@ use crate::options::{Epochs, Prof};
     after_help = after_help()
 )]
 pub struct Arguments {
-    /// What to do.
+    /// The subcommand, with its arguments.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -39,87 +39,83 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one in a process, and it is boxed")]
 pub enum Command {
-    /// Samples per procedure, source line, or image
+    /// Samples of each procedure, source line, or image
     Prof(Prof),
-    /// Source lines and instructions of a procedure, with samples
+    /// Source lines and instructions of a procedure, with their samples
     List(List),
     /// Executions, cycles and causes of stalls of each block of a procedure
     Calc(Calc),
-    /// What cycles were spent on: causes of stalls, waits, execution
+    /// Time by what it was spent on: causes of stalls, waits, execution
     Whatcg(commands::Whatcg),
-    /// Instructions that waited longest, with the causes
+    /// Instructions that stalled longest, with possible causes
     Topstalls(commands::Topstalls),
-    /// A drawing of a procedure's control flow, with executions and time
+    /// Draws a procedure's control flow, with executions and time
     Flow(commands::Flow),
-    /// How good the estimates of dcpi calc are, against callgrind's exact counts
+    /// Error of the estimates of dcpi calc, against callgrind's exact counts
     Truth(commands::Truth),
-    /// Instructions with the most samples of an event, or of an event by another
+    /// Instructions with the most samples of an event, or the largest ratio of two events
     Topcounts(TopcountsArgs),
-    /// How much procedures vary between sets of samples, the most variable first
+    /// Variation of procedures between sets of samples, the largest first
     Stats(StatsArgs),
-    /// What changed from one set of samples to another
+    /// Changes from one set of samples to another
     Diff(DiffArgs),
     /// Images with samples
     Images(ImagesArgs),
     /// Epochs in the database, oldest first
     Epochs(Epochs),
-    /// Samples or edges by offset, as the database has them
+    /// Samples or edges by offset, without names, as the database has them
     Cat(commands::Cat),
-    /// Damage in the database, and the samples that are lost by it
+    /// Damage in the database, and the samples that the damage costs
     Check(commands::Check),
-    /// Copies epochs into another database, such as one of many hosts
+    /// Copies epochs into another database, such as one for many hosts
     Copy(commands::Copy),
     /// Merges several epochs into one
     Merge(commands::Merge),
-    /// Packs epochs and the code of their images into an archive, to be read elsewhere
+    /// Packs epochs and the code of their images into an archive for another machine
     Tar(commands::Tar),
     /// Writes samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
     Export(Export),
-    /// Records a command, or everything for some seconds, with a dcpid of its own, and reports
+    /// Records a command, or the machine for some seconds, with its own dcpid, and reports
     Record(Record),
     /// Lists and removes recordings of dcpi record in the directory for temporary files
     Clean(commands::Clean),
-    /// Procedures that take the time now, from a running dcpid, in a terminal
+    /// Procedures that take the time now, from the running dcpid, in a terminal
     Top(Top),
-    /// A report as one HTML file: tables, a map, listings; needs no network
+    /// Writes a report as one HTML file, with tables, a map and listings; needs no network
     Html(Html),
 }
 
 /// What `dcpi help output` shows: every field of JSON and CSV.
 const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
-/// From where to why: which command answers the question that the one before leaves.
+/// Commands in the order of a search from where to why: each answers the question that the one
+/// before leaves. Command, what is typed, and the question.
 const WAY: [(&str, &str, &str); 18] = [
-    ("record", "record -- COMMAND", "a command, or -d 10s of everything: needs no running dcpid"),
-    ("top", "top", "what takes the time at this moment, from the running dcpid"),
+    ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
+    ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
-    (
-        "topcounts",
-        "topcounts",
-        "where: at which instructions of all, by an event or a ratio of two",
-    ),
+    ("topcounts", "topcounts", "where: at which instructions, by an event or a ratio of two"),
     (
         "calc",
         "calc IMAGE PROCEDURE",
         "why: how often each block ran, what it cost, and what stalled it",
     ),
     ("whatcg", "whatcg", "why: how much of the time each cause took"),
-    ("topstalls", "topstalls", "why: the instructions that waited longest, and for what"),
-    ("flow", "flow IMAGE PROC -o FILE", "why: the ways through a procedure, drawn"),
-    ("truth", "truth -- COMMAND", "how good these estimates are here, against exact counts"),
+    ("topstalls", "topstalls", "why: the instructions that stalled longest, and the causes"),
+    ("flow", "flow IMAGE PROC -o FILE", "why: the control flow of a procedure, drawn"),
+    ("truth", "truth -- COMMAND", "the error of these estimates here, against exact counts"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
     ("check", "check", "whether the database is whole"),
-    ("html", "html -o FILE.html", "all of it for a browser, to keep or send"),
-    ("clean", "clean", "what dcpi record left in the directory for temporary files"),
-    ("export", "export --to FORMAT", "for pprof, Firefox, compilers and others"),
+    ("html", "html -o FILE.html", "a report for a browser, to keep or send"),
+    ("clean", "clean", "recordings left in the directory for temporary files"),
+    ("export", "export --to FORMAT", "samples for pprof, Firefox, compilers and others"),
 ];
 
-/// The way through the commands that there are, for who asks for help and for no command in
-/// particular.
+/// The end of `dcpi help`: the existing commands in the order of [`WAY`], fields, and exit codes.
 fn after_help() -> String {
     let known = Command::augment_subcommands(clap::Command::new("dcpi"));
     let exists =
@@ -142,7 +138,7 @@ impl Command {
     /// Runs the command and writes its report.
     ///
     /// # Errors
-    /// Whatever keeps it from its work; see [`AnalysisError`].
+    /// [`AnalysisError`], if the command could not do its work.
     pub fn run(&self, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
         match self {
             Self::Prof(args) => commands::prof::run(args, out),
@@ -171,7 +167,7 @@ impl Command {
     }
 }
 
-/// What was asked for.
+/// A command line, parsed.
 #[derive(Debug)]
 pub enum Invocation {
     /// A subcommand.
@@ -180,7 +176,7 @@ pub enum Invocation {
     Show(String),
 }
 
-/// Understands a command line, the program's name included.
+/// Parses a command line, the program's name included.
 ///
 /// # Errors
 /// [`AnalysisError::Usage`].
@@ -265,7 +261,7 @@ fn with_marked_epochs(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// One line of what the argument parser says in many, and where there is more.
+/// The error of a command line: the parser's message in one line, with the command for help.
 fn usage(error: &clap::Error, help: String) -> AnalysisError {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, FromArgMatches, ValueEnum};
+use code::isa::Syntax;
 use query::DEFAULT_DB;
 use query::load::Question;
 use query::scope::{Dimension, ScopeChoice};
@@ -13,7 +14,7 @@ use query::select::{EpochChoice, Epochs as WhichEpochs};
 use sets::Comparison;
 use stats::Confidence;
 
-/// Understands the options of one command as if they had been typed behind its name.
+/// Parses the options of one command as if they had been typed behind its name.
 ///
 /// # Errors
 /// What clap says of words that the command does not take.
@@ -28,7 +29,7 @@ pub fn typed<Options: Args + FromArgMatches>(
 #[derive(Debug, Args)]
 #[command(after_help = PROF_NOTES)]
 pub struct Prof {
-    /// Show only these images, by name, path, or (the begin of) an id; shares are of their samples
+    /// Only these images: name, path, or id (may be cut short); shares are of their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
     /// A row per image instead of per procedure
@@ -37,72 +38,71 @@ pub struct Prof {
     /// A row per source line, by function, instead of per procedure
     #[arg(long, conflicts_with_all = ["by_image", "by"])]
     pub lines: bool,
-    /// A row per label, unit or process, of samples that were kept apart by it, instead of per
-    /// procedure
+    /// A row per label, unit or process instead of per procedure, for samples that dcpid kept apart
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
-    /// The rows with the most samples, as many as together have P % of all samples
+    /// Only the rows with the most samples, until they have P % of all samples together
     #[arg(long, value_name = "P%", value_parser = parse_keep)]
     pub keep: Option<f64>,
-    /// At most N rows, 0 for all [default: in text 40 rows of at least 0.1 %; else all]
+    /// At most N rows, 0 for all [default: in text 40 rows of at least 0.1 % of the samples; else
+    /// all]
     #[arg(short = 'n', value_name = "N", value_parser = parse_rows, allow_negative_numbers = true)]
     pub rows: Option<usize>,
-    /// Sort by this event [default: the first]
+    /// Sort rows by the samples of this event [default: the first event]
     #[arg(long, value_name = "EVENT")]
     pub sort: Option<String>,
-    /// What rows look like.
+    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const PROF_NOTES: &str = "\
-Shares are of all samples of the selected epochs except those of the idle loop; samples of \
-unknown code count. The interval of a row (Wilson's) holds the row's true share with the given \
-confidence.
+A share is a part of all samples of the selected epochs, including samples of unknown code, but \
+not those of the idle loop. The interval of a row (Wilson's) holds the row's true share with the \
+given confidence. Notes below the table name images whose file is gone or was rebuilt.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any \
-image could be found; 2 could not. The end of the report names images whose file is gone or was \
-rebuilt.";
+image could be found; 2 could not.";
 
 /// `dcpi epochs`.
 #[derive(Debug, Args)]
 pub struct Epochs {
-    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// What to read.
+    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// Options that say what rows look like: the same for every subcommand whose rows are images,
+/// Idle loop, confidence and debug files: options of every subcommand whose rows are images,
 /// procedures or their parts.
 #[derive(Clone, Debug, Args)]
 pub struct Look {
-    /// Count the idle loop too, in rows and shares
+    /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    /// Directory of separate debug files, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
 }
 
-/// Options that say which samples: the same for every subcommand that shows counts.
+/// Events, epochs and database: options of every subcommand that shows counts.
 #[derive(Clone, Debug, Args)]
 pub struct Chosen {
-    /// Event or events to show, separated by commas [default: all]
+    /// Events to show, separated by commas [default: all]
     #[arg(
         long = "event",
         value_name = "EVENT",
@@ -110,18 +110,69 @@ pub struct Chosen {
         value_parser = NonEmptyStringValueParser::new()
     )]
     pub events: Vec<String>,
-    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// All samples of a database of dcpi record -- COMMAND; without -a, those of COMMAND only
+    /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
+    /// of COMMAND]
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// What to read.
+    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
 
-/// Which database.
+/// A procedure of an image, by name.
+#[derive(Clone, Debug, Args)]
+pub struct ProcedureArguments {
+    /// The image: name, path, or id (may be cut short)
+    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
+    pub image: String,
+    /// The procedure: its name, a part of its name, or an address in it (0x1040)
+    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
+    pub procedure: String,
+}
+
+/// The syntax of instructions, for each command that shows some.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct SyntaxArgument {
+    /// Instructions in the syntax of Intel's manuals, destination first [default: AT&T's syntax]
+    #[arg(long)]
+    pub intel: bool,
+}
+
+impl SyntaxArgument {
+    /// Intel's, if it is asked for, else AT&T's.
+    #[must_use]
+    pub const fn syntax(self) -> Syntax {
+        if self.intel { Syntax::Intel } else { Syntax::Att }
+    }
+}
+
+/// The most rows of a table. A command with another default or help changes the argument `rows`
+/// with `mut_arg`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RowLimit {
+    /// At most N rows, 0 for all
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        default_value = "40",
+        value_parser = parse_rows,
+        allow_negative_numbers = true
+    )]
+    pub rows: usize,
+}
+
+impl RowLimit {
+    /// How many of `all` rows are shown.
+    #[must_use]
+    pub fn of(self, all: usize) -> usize {
+        if self.rows == 0 { all } else { self.rows.min(all) }
+    }
+}
+
+/// The database's directory.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
     /// The database's directory
@@ -145,19 +196,19 @@ impl Place {
     }
 }
 
-/// Options that say what to read.
+/// Database, host, label and scope: options of every subcommand that reads epochs.
 #[derive(Clone, Debug, Args)]
 pub struct Source {
-    /// Which database.
+    /// The database's directory.
     #[command(flatten)]
     place: Place,
-    /// Only this host's epochs [default: all hosts]
+    /// Only epochs of this host [default: all hosts]
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
-    /// Only epochs of this label (dcpictl epoch --label)
+    /// Only epochs with this label (dcpictl epoch --label)
     #[arg(long, value_name = "LABEL")]
     pub epoch_label: Option<String>,
-    /// Whose samples.
+    /// Label, unit and process of the samples.
     #[command(flatten)]
     pub scope: Whose,
 }
@@ -169,7 +220,7 @@ impl Source {
         self.place.db()
     }
 
-    /// Which epochs of it.
+    /// The epochs that `which` selects, of the host and label asked for.
     #[must_use]
     pub fn epochs(&self, which: &EpochChoice) -> WhichEpochs {
         WhichEpochs {
@@ -181,7 +232,7 @@ impl Source {
 }
 
 impl Chosen {
-    /// The samples of these images; none: of all.
+    /// The question for the samples of these images; of all images if there are none.
     #[must_use]
     pub fn question(&self, images: &[String]) -> Question {
         Question {
@@ -196,7 +247,8 @@ impl Chosen {
     }
 }
 
-/// Options that choose among samples that were kept apart; without any, all are summed up.
+/// Label, unit and process of samples that were kept apart; without any of these options, samples
+/// of all scopes are summed up.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
     /// Only samples of runs with this label (dcpilabel LABEL COMMAND)
@@ -205,21 +257,21 @@ pub struct Whose {
     /// Only samples of this systemd unit or container (dcpid --by-unit)
     #[arg(long, value_name = "UNIT", value_parser = NonEmptyStringValueParser::new())]
     pub unit: Option<String>,
-    /// Only samples of this process, in images that are kept apart by process (dcpid --per-process
-    /// IMAGE)
+    /// Only samples of this process, in images whose samples are kept apart by process (dcpid
+    /// --per-process IMAGE)
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 }
 
 impl Whose {
-    /// The choice.
+    /// The scopes whose samples are read.
     #[must_use]
     pub fn choice(&self) -> ScopeChoice {
         ScopeChoice { label: self.label.clone(), unit: self.unit.clone(), pid: self.pid }
     }
 }
 
-/// What samples can be kept apart by.
+/// The parts of a scope, by which dcpid keeps samples apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// A row per label.
@@ -243,41 +295,43 @@ impl From<By> for Dimension {
 /// Options of the commands that compare sets.
 #[derive(Debug, Args)]
 pub struct Compared {
-    /// The event to compare [default: the first]
+    /// The event to compare [default: the first event]
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     pub event: Option<String>,
-    /// Only these images: name, path, or id (may be repeated); shares are of their samples
+    /// Only this image: name, path, or id (may be repeated); shares are of the samples of these
+    /// images
     #[arg(long = "image", value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub of_images: Vec<String>,
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images")]
     pub by_image: bool,
-    /// Fold rows that have fewer than N samples in all sets together [default: 5 for each set]
+    /// Leave out rows with fewer than N samples in all sets together [default: 5 for each set]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
     /// At most N rows, 0 for all [default: in text 40, else all]
     #[arg(short = 'n', value_name = "N", value_parser = parse_rows, allow_negative_numbers = true)]
     pub rows: Option<usize>,
-    /// What rows look like.
+    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
-    /// Which epochs of each host, where a SET does not say: latest, all, ID, ID..ID, or -N for the
-    /// Nth before the latest
+    /// Epochs of each host, for a SET that names none: latest, all, ID, ID..ID, or -N for the Nth
+    /// before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// All samples of a database of dcpi record -- COMMAND; without -a, those of COMMAND only
+    /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
+    /// of COMMAND]
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// What to read, where a SET does not say.
+    /// Database, host, label and scope of a SET that does not name its own.
     #[command(flatten)]
     pub source: Source,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 impl Compared {
-    /// What to compare.
+    /// The question that each set answers, and how to compare.
     #[must_use]
     pub fn comparison(&self) -> Comparison {
         Comparison {
@@ -300,19 +354,19 @@ impl Compared {
     }
 }
 
-/// Options that say how to write.
+/// Format and length of names: options of every subcommand that writes a report.
 #[derive(Debug, Args)]
 pub struct Output {
-    /// Form of the report (fields of JSON and CSV: dcpi help output)
+    /// Format of the report (fields of JSON and CSV: dcpi help output)
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub format: Format,
-    /// Names in full length, however wide lines get, with the suffixes of compilers (.isra.0);
+    /// Names in full length and with the suffixes of compilers (.isra.0), however wide lines get;
     /// JSON and CSV always have full names
     #[arg(long, visible_alias = "wide")]
     pub full_names: bool,
 }
 
-/// Forms of a report.
+/// Formats of a report.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.
@@ -350,7 +404,7 @@ fn percentage(text: &str) -> Option<f64> {
     number.parse().ok()
 }
 
-/// How many rows. `-n -1` comes here because its options allow negative numbers: else clap calls
+/// A number of rows. `-n -1` comes here because its options allow negative numbers: else clap calls
 /// `-1` an unexpected argument.
 pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be a number of 0 or more".to_owned())

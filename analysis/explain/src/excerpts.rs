@@ -1,10 +1,10 @@
-//! Excerpts: a recording keeps the code of its samples only.
+//! Excerpts: a recording keeps only the code that its samples need.
 //!
-//! Three quarters of what the code store takes is code, and of a large program a recording has
-//! samples in a few hundred procedures of tens of thousands. The daemon keeps files whole, since it
-//! cannot know what will have samples tomorrow. Once a recording has ended that is known:
-//! procedures that no report on samples needs go; headers, symbols, unwind tables, relocations and
-//! read-only data stay.
+//! Three quarters of a code store's bytes are code, and a recording has samples in a few hundred of
+//! a large program's tens of thousands of procedures. dcpid keeps files whole, since it cannot know
+//! which procedures will have samples tomorrow. At the end of a recording this is known: procedures
+//! that no report on its samples needs are removed; headers, symbols, unwind tables, relocations
+//! and read-only data stay.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub struct Saved {
     pub after: u64,
 }
 
-/// Leaves of the code that was kept on a host what the samples of its epochs need. Files that are
-/// small or cannot be understood stay whole, as do all where there are more than 64 epochs.
+/// Removes the kept code of a host that the samples of its epochs do not need. Small files and
+/// files that cannot be understood stay whole, and all files if there are more than 64 epochs.
 ///
 /// # Errors
 /// [`AnalysisError::Database`], also while a daemon writes this host's part of the database.
@@ -66,8 +66,7 @@ pub fn take(root: &Path, host: &str, debug_roots: &[PathBuf]) -> Result<Saved, A
     Ok(saved)
 }
 
-/// The places of each image that have samples, or that control was seen to come from or go to; in
-/// order.
+/// The offsets of each image with samples or observed branches, in order.
 fn sampled(
     db: &Database,
     host: &str,

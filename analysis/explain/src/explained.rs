@@ -1,4 +1,4 @@
-//! Where the time went, procedure by procedure.
+//! Time by cause, procedure by procedure.
 
 use code::isa::Syntax;
 use code::skid::Skid;
@@ -16,46 +16,46 @@ use query::progress::{self, Stage};
 /// A procedure whose time is explained.
 #[derive(Debug)]
 pub struct Explanation<'a> {
-    /// Its image.
+    /// The procedure's image.
     pub image: &'a ImageSamples,
-    /// Itself.
+    /// The procedure.
     pub procedure: &'a Procedure,
-    /// Its graph, with what was sampled in it.
+    /// Its graph, with its samples.
     pub graph: &'a Graph,
-    /// Where its time went.
+    /// Its time by cause.
     pub explained: &'a Explained,
 }
 
-/// What is explained.
+/// The procedures to explain, and the machine to explain them with.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// The processor.
+    /// The model of the processor.
     pub machine: &'a Machine,
     /// Only procedures with this in their names, or the one with this address in it (`0x1040`), if
     /// any.
     pub procedure: Option<&'a str>,
-    /// Only procedures with so many samples.
+    /// Fewest samples of a procedure that is explained.
     pub least: u64,
-    /// How instructions are written, if they are.
+    /// The syntax of instructions' texts; none: instructions have no text.
     pub syntax: Option<Syntax>,
 }
 
-/// Samples of time, and those that were explained.
+/// Samples of time: all, and those that were explained.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Covered {
-    /// Of all images that were asked for.
+    /// Samples of the chosen images.
     pub samples: u64,
-    /// Of procedures that were explained.
+    /// Samples of the procedures that were explained.
     pub explained: u64,
 }
 
-/// Images that are explained at a time, at most. While the code of one is read and surveyed, which
-/// nothing can share, procedures of others are explained; each takes as much memory as its code and
+/// Most images that are explained at a time. One processor reads and surveys the code of an image,
+/// while others explain procedures of other images. Each image takes the memory of its code and
 /// symbols, some 200 MB for the largest compilers.
 const IMAGES_AT_ONCE: usize = 3;
 
-/// Explains the time of all procedures that were asked for and gives what `told` makes of each to
-/// `take`: image by image, those with most samples first.
+/// Explains the time of the chosen procedures and gives the result of `told` on each to `take`:
+/// image by image, those with most samples first.
 ///
 /// # Errors
 /// [`query::error::AnalysisError::Refused`] where no event counts time.
@@ -91,9 +91,9 @@ pub fn each<T: Send>(
     Ok(covered)
 }
 
-/// What was found out of an image.
+/// The explained procedures of an image.
 struct OfImage<T> {
-    /// Samples of each procedure that is explained, and what was made of it.
+    /// Samples of each explained procedure, and the result of `told` on it.
     procedures: Vec<(u64, T)>,
     problems: Vec<Problem>,
 }
@@ -130,7 +130,7 @@ fn of_image<T: Send>(
         }
         return found;
     }
-    // The longest first, so that nobody waits for one at the end.
+    // The longest tasks come first, so that no processor is left with one at the end.
     chosen.sort_by_key(|procedure| std::cmp::Reverse(procedure.size_bytes()));
     let retired = samples.retired(time.0);
     let explain = |procedure: &Procedure| {

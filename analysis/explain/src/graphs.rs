@@ -1,4 +1,4 @@
-//! Graphs of procedures with what was sampled in them.
+//! Control-flow graphs of procedures, with their samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use code::isa::{Isa, Syntax};
 use code::skid::Skid;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{EDGES, Edges, FIRST_EDGES, ROUNDS, Turns, Values};
+use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, Values};
 use stalls::{Explained, Machine, ProfiledProcedure};
 
 use crate::listing::{self, ByAddress, Listing};
@@ -18,32 +18,32 @@ use names::procedures::Known;
 use query::load::{ImageSamples, Retired, Samples};
 use query::problem::{self, Problem};
 
-/// A procedure's graph, and how often what of it ran.
+/// A procedure's graph, with samples, observed branches and estimated executions.
 #[derive(Debug, Default)]
 pub struct Graph {
     /// The instruction set.
     pub isa: Option<Isa>,
     /// The graph, of all parts of the procedure.
     pub graph: Cfg,
-    /// How often its blocks ran; none where that cannot be said.
+    /// Executions of its blocks and edges; none where they cannot be estimated.
     pub estimate: Option<Estimate>,
     /// The graph's loops.
     pub loops: Loops,
     /// The parts, instruction by instruction; the first begins with the entry. Samples of time are
     /// at the instructions that took it.
     pub parts: Vec<Listing>,
-    /// Branches that were seen.
+    /// Observed executions of branches.
     pub branches: Vec<Branch>,
-    /// How often in a row they were going to go the same way.
+    /// Observed numbers of rounds that loops had left.
     remaining_rounds: Vec<RemainingRounds>,
-    /// What the instructions of each block ask of a processor.
+    /// Latencies and units that the instructions of each block need.
     work: Vec<Vec<Work>>,
 }
 
 impl Graph {
-    /// Where the time of the procedure went on a machine with its instructions. `event` counts the
-    /// time; `retired` counts instructions, where such an event was sampled, and the cycles for
-    /// which one sample of each stands. None where it is not known how often the blocks ran.
+    /// The procedure's time by cause, on a machine with its instruction set. `event` counts time;
+    /// `retired` are samples of instructions, if such an event was sampled. None without an
+    /// estimate of executions.
     #[must_use]
     pub fn explained(
         &self,
@@ -60,7 +60,7 @@ impl Graph {
             let executed: f64 =
                 blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
             let enough = samples >= MEASURED_MIN && executed > 0.0;
-            // Executions of the procedure, by the cycles that a sample stands for.
+            // Executions of the procedure, divided by the cycles that a sample stands for.
             enough.then(|| samples * instructions / executed / cycles)
         });
         let profiled = ProfiledProcedure {
@@ -78,11 +78,12 @@ impl Graph {
 }
 
 /// Why a procedure has no estimate.
-pub const NOT_ESTIMATED: &str = "it has no entry, or is too large or has too many ways through it, to say how often its blocks ran";
-/// Fewer samples of instructions than this in a procedure do not tell how often it was executed.
+pub const NOT_ESTIMATED: &str =
+    "its executions cannot be estimated: it has no entry, or is too large, or has too many paths";
+/// Fewest samples of instructions in a procedure that measure its executions.
 const MEASURED_MIN: f64 = 100.0;
 
-/// What of an image is the same for all its procedures.
+/// The survey of an image: the code and branches that the graphs of its procedures share.
 #[derive(Debug)]
 pub struct Surveyed<'a> {
     isa: Isa,
@@ -97,9 +98,9 @@ pub struct Surveyed<'a> {
 /// The branches of an image that were seen.
 #[derive(Debug)]
 struct Branches {
-    /// In the order of where they come from.
+    /// Sorted by source.
     by_from: Vec<Branch>,
-    /// The same in that of where they go to.
+    /// Sorted by target.
     by_to: Vec<Branch>,
 }
 
@@ -110,7 +111,7 @@ impl Branches {
         Self { by_from: branches, by_to }
     }
 
-    /// Those that come from parts of a procedure or go there.
+    /// The branches that leave or enter parts of a procedure.
     fn of(&self, parts: &[Part<'_>]) -> Vec<Branch> {
         let mut found = BTreeMap::new();
         for part in parts {
@@ -122,7 +123,7 @@ impl Branches {
     }
 }
 
-/// The bytes of a file that never change.
+/// The read-only bytes of a file.
 struct Memory<'a> {
     binary: &'a Binary,
     constants: &'a Constants,
@@ -143,8 +144,7 @@ impl ReadOnly for Memory<'_> {
 }
 
 impl<'a> Surveyed<'a> {
-    /// Looks at all code of an image. None where it has no bytes, or is of an instruction set that
-    /// is not known.
+    /// Surveys all code of an image. None where its bytes or its instruction set are not known.
     #[must_use]
     pub fn of(
         samples: &Samples,
@@ -204,7 +204,7 @@ impl<'a> Surveyed<'a> {
         self.isa
     }
 
-    /// Procedures with samples of an event, with those of all their parts.
+    /// Procedures with samples of an event, each with the samples of all its parts.
     #[must_use]
     pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
         let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
@@ -223,7 +223,7 @@ impl<'a> Surveyed<'a> {
             .collect()
     }
 
-    /// The procedure that has a place, or the one that it is a part of.
+    /// The procedure at an offset; of a procedure's part, the procedure.
     #[must_use]
     pub fn at(&self, offset: ImageOffset) -> Option<&Procedure> {
         let number = self
@@ -235,8 +235,8 @@ impl<'a> Surveyed<'a> {
     }
 
     /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`,
-    /// which land `skid` behind what took the time. A machine that issues in order tells more of
-    /// how often blocks ran. Without a syntax instructions have no text.
+    /// corrected by `skid`. A machine that issues in order gives better estimates of executions.
+    /// Without a syntax instructions have no text.
     #[must_use]
     pub fn graph(
         &self,
@@ -275,7 +275,7 @@ impl<'a> Surveyed<'a> {
             Cfg::build(self.isa, &parts, &mut memory, &knowledge)
         };
         let mut graph = build(&[]);
-        // Where jumps go that the code does not tell of, samples may.
+        // Samples may show the targets of jumps that the code does not name.
         let open = graph.blocks().iter().filter(|block| block.targets_incomplete);
         let open: BTreeSet<Vaddr> = open.map(|block| block.last).collect();
         let observed = branches.iter().filter(|branch| open.contains(&branch.from));
@@ -333,7 +333,7 @@ fn of_blocks(graph: &Cfg, parts: &[Listing], event: usize) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// What the instructions of each block ask of a processor.
+/// Latencies and units that the instructions of each block need.
 fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
     let at = |address: Vaddr| {
         let (begin, bytes) = parts
@@ -349,13 +349,13 @@ fn work(isa: Isa, graph: &Cfg, parts: &[(Vaddr, Vec<u8>)]) -> Vec<Vec<Work>> {
         .collect()
 }
 
-/// What of an image its survey needs.
+/// The input of an image's survey.
 struct Code {
     isa: Isa,
     /// The addresses of each procedure.
     ranges: Vec<Range<u64>>,
     text: Vec<(Vaddr, Vec<u8>)>,
-    /// Procedures that do not return, by their names, and words through which such are called.
+    /// Procedures that do not return, by name, and the pointers through which they are called.
     never: Vec<Vaddr>,
 }
 
@@ -431,16 +431,15 @@ pub fn unneeded(
     Some(unneeded)
 }
 
-/// Bytes between two procedures in a row that are taken for padding: compilers align procedures to
-/// 64 bytes at most. What is kept of padding makes as many pieces of a large program as it has
-/// procedures, and a kept file has at most 65536.
+/// Most bytes between two procedures that count as padding: compilers align procedures to 64 bytes
+/// at most. If padding were kept, a large program would have a piece for each procedure, and a kept
+/// file has at most 65536 pieces.
 const PADDING_MAX: u64 = 64;
 
 /// Most bytes of code of an image that are surveyed.
 const TEXT_BYTES_MAX: u64 = 256 << 20;
 
-/// Bytes of them that are read at once: few enough to stay in a cache while they are put to the
-/// others.
+/// Bytes of code that are read at once: few enough to stay in a cache while they are copied.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// The code of a file, segment after segment, as much of it as can be read.
@@ -496,14 +495,14 @@ fn branches(
     counted.into_iter().map(branch).collect()
 }
 
-/// Those that are in a part of a procedure, of some in the order of where they are.
+/// The elements that are in a part of a procedure, of a list sorted by address.
 fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] {
     let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
     let before = |address| all.partition_point(|one| at(one) < address);
     all.get(before(part.begin)..before(end)).unwrap_or_default()
 }
 
-/// How many rounds the loops of an image were going to make.
+/// Observed numbers of rounds that the loops of an image had left.
 fn remaining_rounds(
     samples: &Samples,
     image: &ImageSamples,
@@ -518,9 +517,15 @@ fn remaining_rounds(
         }
     }
     let remaining_rounds = |(value, count)| {
-        let Turns { branch, jumps, rounds } = Turns::of(value)?;
+        let BranchRounds { branch, jumps, rounds } = BranchRounds::of(value)?;
         let branch = Vaddr(known.address(branch));
-        Some(RemainingRounds { branch, jumps, rounds, width: Turns::class_width(rounds), count })
+        Some(RemainingRounds {
+            branch,
+            jumps,
+            rounds,
+            width: BranchRounds::class_width(rounds),
+            count,
+        })
     };
     let mut remaining_rounds: Vec<RemainingRounds> =
         sum.iter().filter_map(remaining_rounds).collect();

@@ -1,5 +1,4 @@
-//! The instructions of a procedure with their samples and where each comes from in the source: what
-//! listings and their kin show.
+//! The instructions of a procedure, with their samples and their places in the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,19 +20,19 @@ pub struct Listing {
     pub id: ImageId,
     /// The procedure's name, demangled.
     pub procedure: String,
-    /// Where it is, as `nm` and `objdump` show it; in what is no file, its offsets in the image.
+    /// Its addresses, as `nm` and `objdump` show them; in an image that is no file, its offsets.
     pub addresses: Range<u64>,
-    /// Where it is in the image.
+    /// Its offsets in the image.
     pub offsets: Range<ImageOffset>,
-    /// The instruction set; none when there are no bytes to show, or it is none that we know.
+    /// The instruction set; none if the bytes or the instruction set are not known.
     pub isa: Option<Isa>,
-    /// The instructions in order, without a gap. Where there are no bytes: the places with samples.
+    /// The instructions in order, without gaps. Without bytes, the addresses with samples.
     pub instructions: Vec<ListedInstruction>,
     /// Samples by event: the sum over the instructions.
     pub counts: Vec<u64>,
-    /// Samples that [`Listing::attribute`] left where they landed.
+    /// Samples that [`Listing::attribute`] did not move back.
     pub kept: u64,
-    /// Why this may not be all.
+    /// Missing code, lines or names.
     pub problems: Vec<Problem>,
 }
 
@@ -44,27 +43,27 @@ pub struct ListedInstruction {
     pub address: u64,
     /// Its first byte in the image.
     pub offset: ImageOffset,
-    /// Bytes it is long; 0 when it could not be read.
+    /// Length in bytes; 0 if the instruction could not be read.
     pub len: u64,
-    /// Mnemonic and operands; empty when it could not be read, or nobody asked for it.
+    /// Mnemonic and operands; empty if the instruction could not be read, or without a syntax.
     pub text: String,
-    /// Where it jumps to or calls, if the instruction itself says so.
+    /// Target of a direct jump or call.
     pub target: Option<u64>,
-    /// Whether samples that land behind it are not of it: [`code::isa::Line::bars`].
+    /// Whether samples of the next instruction are not moved back to it: [`code::isa::Line::bars`].
     pub bars: bool,
-    /// What is there, if it is in another procedure: its name, and how far behind its begin.
+    /// Name of a target in another procedure, with the distance from that procedure's begin.
     pub target_name: Option<String>,
     /// Samples by event, of all its bytes.
     pub counts: Vec<u64>,
-    /// Where it comes from in the source: the innermost inlined call first, the procedure itself
-    /// last. Empty when that is not known.
+    /// Its place in the source: the innermost inlined call first, the procedure itself last. Empty
+    /// if it is not known.
     pub frames: Vec<Frame>,
 }
 
 /// A source line of a procedure, or of a function that is inlined there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
-    /// The function, file and line; the column is not told.
+    /// The function, file and line, without the column.
     pub place: Frame,
     /// Whether the function is inlined in the procedure.
     pub inlined: bool,
@@ -95,13 +94,13 @@ impl Listing {
             .collect()
     }
 
-    /// Gives the samples of an event back to the instructions that took the time, where it is known
-    /// how far behind them they land. Nothing is done without bytes: what lies between two places
-    /// with samples is not known then.
+    /// Corrects the skid of an event's samples: moves them back to the instructions that took the
+    /// time. Does nothing without bytes, since the instructions between two addresses with samples
+    /// are not known then.
     pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
         if self.isa.is_some() {
-            // Where a loop begins land the samples of the branch that goes back: what is before the
-            // loop is executed once for many of its rounds.
+            // The first instruction of a loop has the samples of the branch that leads back: the
+            // instruction before the loop is executed once for many rounds.
             let back =
                 |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
             let begins: BTreeSet<u64> = self.instructions.iter().filter_map(back).collect();
@@ -122,7 +121,7 @@ impl Listing {
         }
     }
 
-    /// The addresses that instructions of this procedure jump to in it.
+    /// The targets of jumps within the procedure.
     #[must_use]
     pub fn jump_targets(&self) -> BTreeSet<u64> {
         self.instructions
@@ -133,8 +132,8 @@ impl Listing {
     }
 }
 
-/// The instructions of some listings, found by their addresses: fast where those that are asked for
-/// come one after the other.
+/// The instructions of some listings, found by their addresses. Looking up addresses in increasing
+/// order is fast.
 #[derive(Debug)]
 pub struct ByAddress<'a> {
     /// In the order of their addresses.
@@ -144,7 +143,7 @@ pub struct ByAddress<'a> {
 }
 
 impl<'a> ByAddress<'a> {
-    /// Those of these listings.
+    /// The instructions of these listings.
     #[must_use]
     pub fn of(parts: &'a [Listing]) -> Self {
         let mut lines: Vec<&ListedInstruction> =
@@ -167,10 +166,10 @@ impl<'a> ByAddress<'a> {
 
 /// Lists a procedure of an image.
 ///
-/// The bytes are of the file, if it is still the build that was sampled, else of what the daemon
-/// kept of it; for code of which there are none only the places with samples are listed. `lines` is
-/// where source lines come from, if they are wanted. Without a syntax instructions have no text,
-/// and what is in other procedures has no name.
+/// The bytes come from the file, if it is still the build that was sampled, else from the code that
+/// dcpid kept. Without bytes, only the addresses with samples are listed. Source lines come from
+/// `lines`, if they are wanted. Without a syntax, instructions have no text, and targets in other
+/// procedures have no name.
 #[must_use]
 pub fn of(
     image: &ImageSamples,
@@ -272,7 +271,7 @@ fn disassembled(
     isa.disassemble(bytes, Vaddr(first), syntax).into_iter().map(listed).collect()
 }
 
-/// How a place in another procedure is called.
+/// The name of a place in another procedure.
 fn target_name(known: &Known, procedure: &Procedure, target: u64) -> Option<String> {
     let offset = known.offset(target).filter(|offset| !procedure.contains(*offset))?;
     let other = known.procedures.find(offset)?;

@@ -37,8 +37,10 @@ pub fn write(
     let samples = (0..resolved.events.len())
         .map(|at| if at == event { image.samples(event) } else { 0 })
         .collect();
-    let notes =
-        vec!["addresses without branches: give create_llvm_prof --use_lbr=false".to_owned()];
+    let notes = vec![
+        "the file has addresses without branches: run create_llvm_prof with --use_lbr=false"
+            .to_owned(),
+    ];
     Ok(Carried { samples, left_out: Vec::new(), notes })
 }
 

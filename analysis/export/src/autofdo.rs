@@ -27,7 +27,7 @@ use super::executed::{self, Executed};
 use super::{Carried, Place, Resolved};
 use report::escape;
 
-/// Why samples are left out that are at no known line.
+/// The reason why samples are left out that are at no known line.
 pub const NO_LINE: &str = "without source line";
 
 /// A place in a function: line from the function's, discriminator.
@@ -108,11 +108,11 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
 
 /// Adds the executions of an image's instructions, and of the calls among them.
 fn add_executed(functions: &mut BTreeMap<String, Function>, executed: &Executed) {
-    let mut ways = executed.ways.as_slice();
+    let mut edges = executed.edges.as_slice();
     for step in executed.steps.iter().filter(|step| step.sites.iter().all(is_writable)) {
-        let (_, rest) = ways.split_at(ways.partition_point(|way| way.from < step.address));
-        let (here, rest) = rest.split_at(rest.partition_point(|way| way.from == step.address));
-        ways = rest;
+        let (_, rest) = edges.split_at(edges.partition_point(|edge| edge.from < step.address));
+        let (here, rest) = rest.split_at(rest.partition_point(|edge| edge.from == step.address));
+        edges = rest;
         let Some((function, line, copies)) = function_of(functions, &step.sites) else { continue };
         let most = function.lines.entry(line).or_default();
         let more = step.times.saturating_mul(copies).saturating_sub(*most);
@@ -121,12 +121,12 @@ fn add_executed(functions: &mut BTreeMap<String, Function>, executed: &Executed)
         if step.sites.len() == 1 {
             function.head = function.head.saturating_add(step.entries);
         }
-        for way in here {
-            let Some(callee) = way.callee.as_ref().filter(|callee| is_name(callee)) else {
+        for edge in here {
+            let Some(callee) = edge.callee.as_ref().filter(|callee| is_name(callee)) else {
                 continue;
             };
             let sum = function.callees.entry(line).or_default().entry(callee.clone()).or_default();
-            *sum = sum.saturating_add(way.times.saturating_mul(copies));
+            *sum = sum.saturating_add(edge.times.saturating_mul(copies));
         }
     }
 }
@@ -208,7 +208,7 @@ fn shown((line, discriminator): Line) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::executed::{Step, Way};
+    use super::super::executed::{ExecutedEdge, Step};
     use super::super::test_profile::{resolved, with_lines, written};
     use super::*;
 
@@ -263,22 +263,22 @@ mod tests {
             step(0x40_1018, 6, &[]),
             step(0x40_101a, 0, &[line(10)[0].clone(), inlined[1].clone()]),
         ];
-        let way = |from, callee: Option<&str>, times| Way {
+        let edge = |from, callee: Option<&str>, times| ExecutedEdge {
             from,
             to: 1,
             falls_through: false,
             callee: callee.map(str::to_owned),
             times,
         };
-        let ways = vec![
-            way(0x40_1000, Some("_Z1av"), 8),
-            way(0x40_1010, None, 1),
-            way(0x40_1012, Some("_Z1av"), 2),
-            way(0x40_1012, Some("_Z1bv"), 3),
-            way(0x40_1012, Some("no name"), 4),
-            way(0x40_1018, Some("_Z1bv"), 6),
+        let edges = vec![
+            edge(0x40_1000, Some("_Z1av"), 8),
+            edge(0x40_1010, None, 1),
+            edge(0x40_1012, Some("_Z1av"), 2),
+            edge(0x40_1012, Some("_Z1bv"), 3),
+            edge(0x40_1012, Some("no name"), 4),
+            edge(0x40_1018, Some("_Z1bv"), 6),
         ];
-        image.executed = Some(Executed { steps, ways });
+        image.executed = Some(Executed { steps, edges });
         let (text, carried) = written(|out| write(&resolved, 0, out));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(

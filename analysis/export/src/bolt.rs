@@ -45,7 +45,7 @@ pub fn write(
                 .into_iter()
                 .collect(),
             notes: vec![
-                "branch records: give llvm-bolt --pa without --ba; samples without them: dcpi export --no-edges"
+                "the file has branch records: run llvm-bolt with --pa and without --ba; for a file of samples: dcpi export --no-edges"
                     .to_owned(),
                 executed::FIDELITY.to_owned(),
             ],
@@ -76,17 +76,18 @@ pub fn write(
     } else {
         Vec::new()
     };
-    let notes = vec!["basic samples without branches: give llvm-bolt --pa and --ba".to_owned()];
+    let notes =
+        vec!["the file has samples without branches: run llvm-bolt with --pa and --ba".to_owned()];
     Ok(Carried { samples, left_out, notes })
 }
 
 fn write_branches(executed: &Executed, out: &mut dyn Write) -> io::Result<()> {
-    for way in &executed.ways {
-        if way.falls_through {
+    for edge in &executed.edges {
+        if edge.falls_through {
             // Through the ends of two blocks: BOLT adds to each block between.
-            writeln!(out, "F {:x} {:x} {}", way.from, way.to, way.times)?;
+            writeln!(out, "F {:x} {:x} {}", edge.from, edge.to, edge.times)?;
         } else {
-            writeln!(out, "B {:x} {:x} {} 0", way.from, way.to, way.times)?;
+            writeln!(out, "B {:x} {:x} {} 0", edge.from, edge.to, edge.times)?;
         }
     }
     Ok(())
@@ -94,19 +95,24 @@ fn write_branches(executed: &Executed, out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::executed::{Step, Way};
+    use super::super::executed::{ExecutedEdge, Step};
     use super::super::test_profile::{resolved, written};
     use super::*;
 
     #[test]
     fn branches_taken_and_blocks_that_follow() {
         let mut resolved = resolved();
-        let way =
-            |from, to, falls_through, times| Way { from, to, falls_through, callee: None, times };
+        let edge = |from, to, falls_through, times| ExecutedEdge {
+            from,
+            to,
+            falls_through,
+            callee: None,
+            times,
+        };
         let step = |address| Step { address, ..Step::default() };
         resolved.images[0].executed = Some(Executed {
             steps: vec![step(0x40_1010), step(0x40_1014)],
-            ways: vec![way(0x40_1010, 0x40_1012, true, 3), way(0x40_1010, 0x40_1020, false, 9)],
+            edges: vec![edge(0x40_1010, 0x40_1012, true, 3), edge(0x40_1010, 0x40_1020, false, 9)],
         });
         let (text, carried) = written(|out| write(&resolved, &resolved.images[0], 0, out));
         assert_eq!(text, "E executions:cycles\nF 401010 401012 3\nB 401010 401020 9 0\n");

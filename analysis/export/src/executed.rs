@@ -1,10 +1,10 @@
-//! How often the code of an image was executed, as estimated: what tools that make programs faster
-//! want to know, and samples of time are not.
+//! Estimated executions of an image's code, for tools that make programs faster: these tools want
+//! executions, not samples of time.
 //!
-//! Executions of a procedure's blocks and branches are those of its flow ([`estimate`]), which
-//! agrees with its samples of time and with the ways that branches went, as far as registers at
-//! samples told. That is a procedure beside itself. Beside others, each is weighted so that all
-//! have the same samples for an instruction executed.
+//! Executions of a procedure's blocks and edges come from its flow ([`estimate`]), which agrees
+//! with its samples of time and with the observed edges. They are relative to one entry of the
+//! procedure. To compare procedures, each is weighted so that all have the same number of samples
+//! per executed instruction.
 
 use std::collections::BTreeMap;
 
@@ -19,55 +19,55 @@ use names::procedures::Known;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
 
-/// What an instruction that a sample was taken of for each time that it was executed counts: what
-/// is executed rarely counts less, but not nothing.
+/// Count of an instruction with one sample per execution. Formats hold whole numbers: a smaller
+/// unit would round rarely executed instructions to 0.
 pub const UNIT: u64 = 1000;
-/// What stands behind such counts, in a line.
-pub const FIDELITY: &str = "counts are executions as estimated from samples of time and from branches computed from registers at samples; which way branches go is good to about 0.03";
+/// The source and the error of the counts, in a line.
+pub const FIDELITY: &str = "counts are executions, estimated from samples of time and from branches computed from registers at samples; the error of branch probabilities is about 0.03";
 
-/// Why samples are left out of an image that others are not.
+/// The reason why some samples of an image with executions are left out.
 pub const LEFT_OUT: &str = "of code that is in no procedure's graph";
 
-/// What of an image was executed, as far as that can be said.
+/// Estimated executions of an image's instructions and edges.
 #[derive(Clone, Debug, Default)]
 pub struct Executed {
     /// Instructions of procedures with samples, by address.
     pub steps: Vec<Step>,
-    /// From instructions to what was executed next, by address; also where that just follows.
-    pub ways: Vec<Way>,
+    /// Edges from instructions to the next executed ones, by address; including fall-throughs.
+    pub edges: Vec<ExecutedEdge>,
 }
 
-/// An instruction.
+/// Executions of an instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Its address, as [`super::Place::address`].
     pub address: u64,
     /// Executions, in parts of [`UNIT`].
     pub times: u64,
-    /// How many of them enter a procedure, in parts of [`UNIT`].
+    /// Executions that enter a procedure here, in parts of [`UNIT`].
     pub entries: u64,
-    /// The places in the source that it is of; none where that was not asked for, or is not known.
+    /// Its places in the source; none if they were not asked for, or are not known.
     pub sites: Vec<Site>,
 }
 
-/// A branch that goes one way, or a call.
+/// Executions of an edge: of a branch to one target, a fall-through, or a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Way {
-    /// The instruction.
+pub struct ExecutedEdge {
+    /// Address of the instruction that the edge leaves.
     pub from: u64,
-    /// What is executed next.
+    /// Address of the instruction that is executed next.
     pub to: u64,
-    /// Whether that is just what follows it: nothing is taken.
+    /// Whether the edge falls through to the next instruction in memory.
     pub falls_through: bool,
-    /// Where `to` is the first instruction of another procedure: that one's name for linkers.
+    /// Mangled name of the called procedure, if `to` is the first instruction of another procedure.
     pub callee: Option<String>,
     /// Executions, in parts of [`UNIT`].
     pub times: u64,
 }
 
 impl Executed {
-    /// What was executed in an image, by the samples of an event that counts time, and how far they
-    /// land behind what took it. None where nothing can be said.
+    /// Estimates executions in an image from the samples of an event that counts time, and their
+    /// skid. None where no procedure has an estimate.
     #[must_use]
     pub fn of(
         samples: &Samples,
@@ -104,17 +104,17 @@ impl Executed {
             }
             same
         });
-        executed.ways.sort_by_key(|way| (way.from, way.to));
+        executed.edges.sort_by_key(|edge| (edge.from, edge.to));
         (!executed.steps.is_empty()).then_some(executed)
     }
 
-    /// The instruction at an address.
+    /// The executions of the instruction at an address.
     #[must_use]
     pub fn step(&self, address: u64) -> Option<&Step> {
         self.steps.get(self.steps.binary_search_by_key(&address, |step| step.address).ok()?)
     }
 
-    /// Says where in the source instructions are.
+    /// Adds the places in the source to the instructions.
     pub fn locate(&mut self, sites: &Sites<'_>) {
         self.steps.iter_mut().for_each(|step| step.sites = sites.at(Vaddr(step.address)));
     }
@@ -150,7 +150,7 @@ impl Executed {
             if times > 0 {
                 let callee =
                     names.get(&to.0).filter(|_| kind == Kind::Call).map(|name| (*name).to_owned());
-                self.ways.push(Way {
+                self.edges.push(ExecutedEdge {
                     from: from.0,
                     to: to.0,
                     falls_through: kind == Kind::Falls,
@@ -185,14 +185,14 @@ impl Executed {
     }
 }
 
-/// How execution goes on.
+/// Where an edge leads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// With what follows.
+    /// To the next instruction in memory.
     Falls,
-    /// Elsewhere in the procedure.
+    /// To another block of the procedure.
     Jump,
-    /// In another procedure, or in this one from its begin.
+    /// To another procedure, or to the begin of this one.
     Call,
 }
 
@@ -202,7 +202,7 @@ impl Kind {
     }
 }
 
-/// Divides executions of a jump or call through a pointer among what was seen to be executed next.
+/// Divides the executions of an indirect jump or call among the observed targets.
 fn seen(
     graph: &Graph,
     from: Vaddr,
@@ -249,7 +249,7 @@ mod tests {
         executed.add(&graph, 21, &BTreeMap::from([(0x1000, "f")]));
         let first = executed.steps.first().unwrap();
         assert_eq!((first.times, first.entries), (10_000, 1000));
-        let back = executed.ways.iter().find(|way| way.to == 0x1000).unwrap();
+        let back = executed.edges.iter().find(|edge| edge.to == 0x1000).unwrap();
         assert_eq!((back.times, &back.callee), (9000, &None), "it calls nothing");
     }
 
@@ -283,18 +283,17 @@ mod tests {
             times,
             [(0x1000, 4000, 4000), (0x1002, 4000, 0), (0x1004, 1000, 0), (0x1009, 4000, 0)]
         );
-        executed.ways.sort_by_key(|way| (way.from, way.to));
-        let ways = executed
-            .ways
-            .iter()
-            .map(|way| (way.from, way.to, way.falls_through, way.callee.as_deref(), way.times));
+        executed.edges.sort_by_key(|edge| (edge.from, edge.to));
+        let edges = executed.edges.iter().map(|edge| {
+            (edge.from, edge.to, edge.falls_through, edge.callee.as_deref(), edge.times)
+        });
         let expected = [
             (0x1002, 0x1004, true, None, 1000),
             (0x1002, 0x1009, false, None, 3000),
             (0x1004, 0x1009, true, None, 1000),
             (0x1004, 0x2000, false, Some("f"), 1000),
         ];
-        assert_eq!(ways.collect::<Vec<_>>(), expected);
+        assert_eq!(edges.collect::<Vec<_>>(), expected);
         // Nothing executed tells nothing.
         let mut executed = Executed::default();
         graph
@@ -302,6 +301,6 @@ mod tests {
             .iter_mut()
             .for_each(|estimate| estimate.blocks.iter_mut().for_each(|block| *block = runs(0.0)));
         executed.add(&graph, 13, &BTreeMap::new());
-        assert!(executed.steps.is_empty() && executed.ways.is_empty());
+        assert!(executed.steps.is_empty() && executed.edges.is_empty());
     }
 }

@@ -74,7 +74,7 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut notes = vec!["the time axis has no meaning: samples have no times".to_owned()];
     if resolved.scopes.len() > 1 {
         notes.push(
-            "labels, units and processes are summed up; choose one with --label, --unit or --pid"
+            "the file sums up labels, units and processes; choose one with --label, --unit or --pid"
                 .to_owned(),
         );
     }

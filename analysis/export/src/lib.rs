@@ -1,9 +1,9 @@
 //! Profiles for other tools. One file per format; each takes [`Resolved`] data and writes to any
 //! [`std::io::Write`].
 //!
-//! Samples of this profiler have no call stacks, no times of their own, and no process unless one
-//! was kept apart: no format can carry more than that, and most carry less. What a format had no
-//! place for is returned as [`Carried`], so that it can be said.
+//! Samples of this profiler have no call stacks, no times of their own, and no process unless dcpid
+//! kept processes apart, so no format can carry more. Most formats carry less: [`Carried`] counts
+//! the samples that a format has no place for.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -25,17 +25,17 @@ pub mod script;
 mod pieces;
 mod protobuf;
 
-/// What samples of unknown code are samples of, in formats that have a place for them.
+/// The image of samples of unknown code, in formats that have a place for them.
 pub const UNKNOWN_CODE: &str = "[unknown code]";
 
-/// Samples of a selection with everything that is known of the places they are at.
+/// The samples of a selection, with names, lines and executions of their instructions.
 #[derive(Debug, Default)]
 pub struct Resolved {
     /// The events; each place has a count for each of them.
     pub events: Vec<Event>,
     /// The images with samples, those with the most samples of the first event first.
     pub images: Vec<Image>,
-    /// Whose the samples are; those of nobody in particular are an empty scope.
+    /// The scopes of the samples; samples that were not kept apart have an empty scope.
     pub scopes: Vec<Scope>,
     /// The hosts, each once.
     pub hosts: Vec<String>,
@@ -45,7 +45,7 @@ pub struct Resolved {
     pub started_unix_s: u64,
     /// End of the last epoch, or its last merge, seconds since 1970 UTC.
     pub ended_unix_s: u64,
-    /// On which instruction samples are, in words.
+    /// Skid of the samples, in words.
     pub landed: String,
 }
 
@@ -54,12 +54,12 @@ pub struct Resolved {
 pub struct Event {
     /// Its name, as in perf.
     pub name: String,
-    /// What its period counts: `ns`, `cycles` or `count`.
+    /// Unit of its period: `ns`, `cycles` or `count`.
     pub unit: String,
     /// Mean distance of samples in `unit`.
     pub period: u64,
-    /// How many occurrences a sample stands for, in `unit`: the period, and more where the event
-    /// had a counter only part of the time.
+    /// Occurrences that a sample stands for, in `unit`: the period, and more where the event had a
+    /// counter only part of the time.
     pub weight: f64,
     /// Samples of the images here.
     pub samples: u64,
@@ -69,16 +69,16 @@ pub struct Event {
     pub unresolved: Vec<(String, u64)>,
     /// Samples that were lost.
     pub lost: u64,
-    /// What a reader of the numbers should know.
+    /// Notes on the event.
     pub notes: Vec<String>,
 }
 
 /// An image with samples.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Which build.
+    /// The id of its build.
     pub id: ImageId,
-    /// What it is made from.
+    /// The kind of the image.
     pub kind: ImageKind,
     /// Its file's name, or a name in brackets.
     pub name: String,
@@ -89,11 +89,11 @@ pub struct Image {
     pub segments: Vec<Segment>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
-    /// What a place outside of all procedures is called.
+    /// The name of places outside of all procedures.
     pub nameless: String,
     /// Places with samples, by address.
     pub places: Vec<Place>,
-    /// How often what was executed; none where that was not asked for, or nobody knows.
+    /// Executions of its code; none if they were not asked for, or are not known.
     pub executed: Option<executed::Executed>,
 }
 
@@ -106,7 +106,7 @@ pub struct Procedure {
     pub raw: String,
     /// Its first byte's address, as [`Place::address`].
     pub address: u64,
-    /// Bytes.
+    /// Its size in bytes.
     pub size: u64,
 }
 
@@ -119,11 +119,11 @@ pub struct Place {
     pub address: u64,
     /// Index of [`Image::procedures`].
     pub procedure: Option<usize>,
-    /// Where it comes from in the source, the innermost inlined call first; none where that was not
-    /// asked for, or is not known.
+    /// Its place in the source, the innermost inlined call first; none if it was not asked for, or
+    /// is not known.
     pub frames: Vec<Frame>,
-    /// The same as compilers have it, the procedure first; none where that was not asked for, or is
-    /// not known.
+    /// Its place in the form of compilers' profiles, the procedure first; none if it was not asked
+    /// for, or is not known.
     pub sites: Vec<Site>,
     /// Samples by event, for each scope that has some: index of [`Resolved::scopes`].
     pub counts: Vec<(usize, Vec<u64>)>,
@@ -142,19 +142,19 @@ pub struct Call<'a> {
     pub line: Option<u32>,
 }
 
-/// What was written, and what the format has no place for.
+/// The samples that were written, and those that the format has no place for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Samples by event.
     pub samples: Vec<u64>,
     /// Samples left out of events that were written, by reason.
     pub left_out: Vec<(String, u64)>,
-    /// Other things to know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 impl Place {
-    /// Samples of an event, of everybody.
+    /// Samples of an event, of all scopes.
     #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
         let of_event = self.counts.iter().filter_map(|(_, counts)| counts.get(event));
@@ -254,7 +254,7 @@ impl fmt::Display for Event {
 }
 
 impl Resolved {
-    /// What a reader of any format should know, a line each.
+    /// Comments for a file of any format, a line each.
     #[must_use]
     pub fn comments(&self) -> Vec<String> {
         let mut comments = vec![
@@ -271,7 +271,7 @@ impl Resolved {
         comments
     }
 
-    /// What samples of an event are called: as other profilers call them, where there is one event.
+    /// The name of an event's samples: with one event, the name that other profilers use.
     #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
         if self.events.len() == 1 {

@@ -4,7 +4,7 @@
 //! resource/v1/resource.proto; messages and field numbers below are those of these files). The
 //! signal is alpha: its next version may number them otherwise.
 //!
-//! A resource for everybody's samples and one for each label, unit and process that was kept apart;
+//! A resource for the samples without scope and one for each label, unit and process kept apart;
 //! in it a profile for each event, whose values are samples and whose period is the occurrences
 //! that one stands for. A stack is one location; addresses are those in the file. Names of
 //! attributes are those of the semantic conventions (opentelemetry.io, "Attribute registry": host,
@@ -73,7 +73,7 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     out.flush()?;
     let samples = resolved.events.iter().map(|event| event.samples.saturating_add(event.unknown()));
     let several =
-        "samples of several hosts are one resource without name; choose a host with --host"
+        "samples of several hosts are one resource without a name; choose a host with --host"
             .to_owned();
     let notes = if resolved.hosts.len() > 1 { vec![several] } else { Vec::new() };
     Ok(Carried { samples: samples.collect(), notes, ..Carried::default() })

@@ -1,4 +1,4 @@
-//! From samples to places with names: what every format begins with.
+//! Names for the places of samples: the first step of every format.
 
 use std::collections::BTreeMap;
 
@@ -14,35 +14,36 @@ use query::problem::Problem;
 use query::unresolved;
 use report::LANDED;
 
-/// How much is looked up of each place.
+/// Amount of information on each place.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// Nothing: addresses only.
+    /// Addresses only.
     Addresses,
     /// Procedures.
     Procedures,
     /// Procedures, source lines and inlined calls.
     Lines,
-    /// Procedures, and what compilers call places.
+    /// Procedures, and places in the form of compilers' profiles.
     Sites,
 }
 
 /// What to resolve.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// How much of it.
+    /// Amount of information on each place.
     pub detail: Detail,
-    /// How often code was executed, too.
+    /// Whether executions are estimated.
     pub executed: bool,
-    /// The idle loop's samples too.
+    /// Whether samples of the idle loop are included.
     pub idle: bool,
-    /// Samples of unknown code are samples of what was asked for: all images of everybody.
+    /// Whether all images of all scopes were asked for, so that samples of unknown code belong to
+    /// the selection.
     pub everything: bool,
-    /// Where names are looked for.
+    /// The places of debug files.
     pub places: Places,
 }
 
-/// Resolves samples. What could not be is told in `problems`.
+/// Names the places of samples. `problems` gets the places that have no name.
 #[must_use]
 pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) -> Resolved {
     let counts = |image: &&ImageSamples| {
@@ -93,15 +94,17 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
     }
 }
 
-/// On which instruction samples are: nothing is given back here to the one that took the time.
+/// Skid of the samples, in words: exports do not correct it.
 fn landed(samples: &Samples) -> String {
     let named = |(event, skid): (usize, Skid)| Some((&samples.events.get(event)?.name, skid));
     match samples.skid().and_then(named) {
         Some((event, skid)) if skid.instructions() == 0 => {
-            format!("samples of {event} are on the instruction that took the time")
+            format!("samples of {event} are at the instruction that took the time")
         }
         Some((event, skid)) => {
-            format!("samples of {event} are where they landed, {skid} the one that took the time")
+            format!(
+                "samples of {event} are where the processor reported them, {skid} the one that took the time"
+            )
         }
         None => format!("samples {LANDED}"),
     }

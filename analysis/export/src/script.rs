@@ -1,5 +1,5 @@
-//! Text as `perf script` writes it (perf-script(1), its default fields): for what reads that and
-//! nothing else.
+//! Text in the format of `perf script` (perf-script(1), with its default fields), for tools that
+//! read no other format.
 //!
 //! A record for each place, event and scope instead of each sample; its period is that of all of
 //! them together, so readers that weigh records by period (FlameGraph's stackcollapse-perf.pl) have
@@ -52,7 +52,7 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
         }
     }
     let samples = resolved.events.iter().map(|event| event.samples.saturating_add(event.unknown()));
-    let note = "a record stands for all samples of its place: read it with what weighs records by their period";
+    let note = "a record stands for all samples of its place: use a reader that weighs records by their period";
     Ok(Carried { samples: samples.collect(), notes: vec![note.to_owned()], ..Carried::default() })
 }
 
@@ -84,7 +84,7 @@ fn symbol(image: &Image, place: &Place) -> String {
     }
 }
 
-/// As perf calls them.
+/// The image's name, as perf writes it.
 fn image_name(image: &Image) -> &str {
     match image.kind {
         ImageKind::Kernel | ImageKind::Idle => "[kernel.kallsyms]",

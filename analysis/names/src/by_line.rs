@@ -18,7 +18,7 @@ use stats::tally::Tally;
 pub struct ByLine {
     /// Lines with samples, each once.
     pub rows: Vec<LineSamples>,
-    /// Why they may not be what they should be.
+    /// Missing or doubtful names.
     pub problems: Vec<Problem>,
 }
 

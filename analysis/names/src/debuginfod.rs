@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use image::ImageId;
 
-/// How long the fetch of one file may take in all, where `$DEBUGINFOD_MAXTIME` does not say.
+/// Longest time for one file, without `$DEBUGINFOD_MAXTIME`.
 const MAXTIME_S: u64 = 60;
-/// Most bytes of one file, where `$DEBUGINFOD_MAXSIZE` does not say.
+/// Most bytes of one file, without `$DEBUGINFOD_MAXSIZE`.
 const MAXSIZE: u64 = 2 << 30;
 /// Servers asked, of those named.
 const SERVERS_MAX: usize = 8;
@@ -25,7 +25,7 @@ const SERVERS_MAX: usize = 8;
 const REDIRECTS_MAX: usize = 5;
 /// Most bytes of an answer's headers.
 const HEADERS_MAX: usize = 16 << 10;
-/// How often to look whether the client of elfutils is done.
+/// Time between two checks whether the client of elfutils has ended.
 const POLL: Duration = Duration::from_millis(20);
 
 /// A client.
@@ -66,7 +66,7 @@ impl Debuginfod {
     /// The debug file of a build: from the cache, else from the first server that has it.
     ///
     /// # Errors
-    /// In words, why there is none.
+    /// The reason why there is none.
     pub fn fetch(&self, build: &ImageId) -> Result<PathBuf, String> {
         let place = self.cache.join(build.to_string()).join("debuginfo");
         // Other clients keep an empty file for what no server had; that may be long ago.

@@ -1,5 +1,5 @@
-//! Which procedure and source line a sample is of: from executables, their debug files, and symbols
-//! that the daemon kept.
+//! Procedures and source lines of samples: from executables, their debug files, and symbols that
+//! dcpid recorded.
 //!
 //! # Example
 //!

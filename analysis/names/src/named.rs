@@ -1,4 +1,4 @@
-//! Which procedure is meant by a name or an address.
+//! The procedure that a name or an address on the command line refers to.
 
 use std::path::PathBuf;
 
@@ -10,35 +10,35 @@ use query::error::AnalysisError;
 use query::load::{ImageSamples, sum};
 use stats::tally::Weighed;
 
-/// An image with what is known of it.
+/// An image that a PROCEDURE argument may refer to.
 #[derive(Debug)]
 pub struct Candidate<'a> {
     /// Its samples.
     pub image: &'a ImageSamples,
     /// Its procedures.
     pub known: Known,
-    /// Directories of its debug file.
+    /// Directories of separate debug files.
     pub debug_roots: Vec<PathBuf>,
 }
 
-/// How well a name fits what was asked for, best first.
+/// Quality of a name's match, the best first.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// It is the name.
+    /// The text is the name.
     Whole,
-    /// It is the name without what it is part of, and without parameters: `fold` of `<Map<I> as
+    /// The text is the name without its namespaces and parameters: `fold` of `<Map<I> as
     /// Iterator>::fold(int)`.
     Last,
-    /// It is a word of the name.
+    /// The text is a word of the name.
     Word,
-    /// It is part of the name.
+    /// The text is a part of the name.
     Part,
 }
 
-/// How well a procedure fits, by whether it has samples and what it is called.
+/// Quality of a procedure's match: whether it has samples, and the match of its name.
 type Fits<'a> = dyn Fn(&ImageSamples, &Procedure) -> Option<Fit> + 'a;
 
-/// A procedure that may be meant.
+/// A procedure whose name matches.
 struct Found<'a> {
     at: usize,
     procedure: &'a Procedure,
@@ -46,9 +46,9 @@ struct Found<'a> {
     samples: u64,
 }
 
-/// The procedure that is meant, and which of the candidates has it: by its address, its mangled
-/// name, another symbol's for it, its demangled name, how reports show that (`sort<…>(…)`), or part
-/// of it. Those with samples are tried first.
+/// Finds a procedure, and the index of its candidate, by the procedure's address, its mangled name,
+/// an alias, its demangled name, the form in which reports show that name (`sort<…>(…)`), or a part
+/// of it. Procedures with samples come before others.
 ///
 /// # Errors
 /// [`AnalysisError::NoProcedure`], [`AnalysisError::AmbiguousProcedure`].
@@ -62,7 +62,8 @@ pub fn find<'a>(
     };
     let best = found.iter().map(|found| (found.samples == 0, found.fit)).min();
     found.retain(|found| best == Some((found.samples == 0, found.fit)));
-    // Compilers make a procedure of generated code again and again: the one that ran most is meant.
+    // A just-in-time compiler compiles a procedure several times: the one with most samples is
+    // meant.
     let generated = |found: &Found<'_>| {
         candidates.get(found.at).is_some_and(|c| c.image.record.kind == ImageKind::Jit)
     };
@@ -154,7 +155,7 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     Vec::new()
 }
 
-/// Procedures that have this name besides their own: a C library has one procedure for `memcpy` and
+/// Procedures that have this name as an alias: a C library has one procedure for `memcpy` and
 /// `memmove`.
 fn by_alias<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Work on all processors at once, whose results come in order.
+//! Work on all processors, with results in the order of the tasks.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -12,9 +12,9 @@ const TOGETHER_MAX: usize = 64;
 /// longest.
 const TURNS: usize = 32;
 
-/// Works on all `tasks`, one on each processor at a time, and hands over what is made of each, in
-/// their order. Who puts the longest first waits least. What is made before its turn is kept until
-/// then: make little of each.
+/// Works on all `tasks`, one on each processor at a time, and hands over the results in the order
+/// of the tasks. The total time is shortest if the longest tasks come first. A result that is ready
+/// before its turn is kept in memory, so results should be small.
 pub fn each<'a, T: Sync, R: Send>(
     tasks: &[&'a T],
     work: impl Fn(&'a T) -> R + Sync,
@@ -23,7 +23,7 @@ pub fn each<'a, T: Sync, R: Send>(
     each_of(tasks, usize::MAX, work, hand_over);
 }
 
-/// The same with so many tasks at a time at most, for tasks that hold much memory.
+/// As [`each`], with a limit on the number of tasks at a time, for tasks that hold much memory.
 pub fn each_of<'a, T: Sync, R: Send>(
     tasks: &[&'a T],
     at_once: usize,

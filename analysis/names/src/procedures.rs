@@ -24,19 +24,19 @@ use query::problem::{self, NoProcedures, Problem};
 use query::progress;
 use stats::tally::Tally;
 
-/// Where procedures are looked for besides the images themselves and the database.
+/// Files with procedures, besides the images themselves and the database.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// Directories of separate debug files.
     pub debug_roots: Vec<PathBuf>,
     /// Directories that may have a `System.map-RELEASE`.
     pub system_maps: Vec<PathBuf>,
-    /// Who else may have debug files, if the user named somebody.
+    /// The debuginfod client, if the user named a server.
     pub debuginfod: Option<Debuginfod>,
 }
 
 impl Places {
-    /// The system's places, after those that the user names.
+    /// The places of the system, after `debug_roots`, the directories that the user named.
     #[must_use]
     pub fn with_debug_roots(mut debug_roots: Vec<PathBuf>) -> Self {
         debug_roots.extend(image::default_debug_roots());
@@ -52,20 +52,20 @@ impl Places {
 pub struct ByProcedure {
     /// Procedures with samples, in no particular order.
     pub rows: Vec<Counted>,
-    /// Why they may not be what they should be.
+    /// Missing or doubtful names.
     pub problems: Vec<Problem>,
 }
 
 /// A place with samples.
 #[derive(Debug)]
 pub struct Counted {
-    /// What it is.
+    /// The place.
     pub place: Place,
     /// Samples by event.
     pub counts: Vec<Tally>,
 }
 
-/// What samples of an image are attributed to.
+/// A procedure, or what samples are attributed to without one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// A procedure.
@@ -76,18 +76,18 @@ pub enum Place {
         /// the image.
         address: u64,
     },
-    /// Outside of all procedures of the image.
+    /// A place outside of all procedures of the image.
     Unknown,
-    /// Anywhere in an image whose procedures could not be had, for this reason.
+    /// An image whose procedures are not known, with the reason.
     NoProcedures(&'static str),
-    /// In no image that is known, for the reason of this name.
+    /// Unknown code, with the name of the reason.
     Unresolved(String),
 }
 
-/// Where an instruction is.
+/// The place of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// What it is in.
+    /// The procedure.
     pub place: Place,
     /// Bytes from the begin of the procedure; 0 where there is none.
     pub into: u64,
@@ -95,8 +95,7 @@ pub struct Located {
     pub address: u64,
 }
 
-/// Where instructions of an image are, in the order of `offsets`, and why that may not be what it
-/// should be.
+/// The places of an image's instructions, in the order of `offsets`, and missing or doubtful names.
 #[must_use]
 pub fn locate(
     samples: &Samples,
@@ -138,7 +137,8 @@ pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -
     each_image(images, |image| attribute_image(samples, image, places))
 }
 
-/// What `work` makes of each image, in their order: on all CPUs, one image at a time on each.
+/// Results of `work` on each image, in the order of images: on all CPUs, one image at a time on
+/// each.
 pub fn each_image<T: Send>(
     images: &[&ImageSamples],
     work: impl Fn(&ImageSamples) -> T + Send + Sync,
@@ -179,12 +179,12 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
     }
 }
 
-/// Which of an image's procedures are needed: some are found in a fraction of the time.
+/// The procedures of an image that are needed: a few are found in a fraction of the time.
 #[derive(Clone, Copy, Debug)]
 pub enum Needed<'a> {
     /// All of them.
     All,
-    /// Those that hold these places; others may be known too.
+    /// Those at these offsets; the result may have others, too.
     At(&'a [ImageOffset]),
 }
 
@@ -201,20 +201,20 @@ impl Needed<'_> {
     }
 }
 
-/// What is known of an image besides its samples.
+/// Procedures and code of an image.
 #[derive(Debug)]
 pub struct Known {
-    /// Its procedures, those at least that were needed.
+    /// Its procedures, at least those that were needed.
     pub procedures: Procedures,
-    /// The file, or what was kept of it: for a file, and the vdso.
+    /// The file, or the code that dcpid kept: for a file and the vdso.
     pub binary: Option<Binary>,
-    /// For a file: it has no symbol table, here or in a debug file.
+    /// Whether neither the file nor a debug file has a symbol table.
     pub stripped: bool,
 }
 
 impl Known {
-    /// A place as it is shown: in a file the address that `nm` and `objdump` show; else the offset
-    /// in the image.
+    /// The address of an offset as reports show it: in a file as `nm` and `objdump`; else the
+    /// offset in the image.
     #[must_use]
     pub fn address(&self, offset: ImageOffset) -> u64 {
         let vaddr =
@@ -222,7 +222,7 @@ impl Known {
         vaddr.map_or(offset.0, |vaddr| vaddr.0)
     }
 
-    /// The place that is shown as this address.
+    /// The offset of an address as reports show it.
     #[must_use]
     pub fn offset(&self, address: u64) -> Option<ImageOffset> {
         match &self.binary {
@@ -231,8 +231,7 @@ impl Known {
         }
     }
 
-    /// The names that a procedure's begin has besides the one that it is called by, as the image
-    /// has them.
+    /// The aliases of a procedure: other symbols of the image at its first instruction.
     #[must_use]
     pub fn aliases(&self, procedure: &Procedure, places: &Places) -> Vec<String> {
         let is_other = |at, name: &str| at == procedure.start && name != procedure.raw_name();
@@ -243,7 +242,7 @@ impl Known {
         found.into_iter().flatten().map(|(_, name)| name).collect()
     }
 
-    /// The debug information of the image, or in `problems` why there is none.
+    /// The debug information of the image. Without it `problems` gets the reason.
     #[must_use]
     pub fn debug_info(
         &self,
@@ -280,7 +279,7 @@ impl Known {
     }
 }
 
-/// The source lines of an image, or in `problems` why there are none.
+/// The source lines of an image. Without them `problems` gets the reason.
 #[must_use]
 pub fn lines<'a>(
     info: &'a DebugInfo,
@@ -290,7 +289,7 @@ pub fn lines<'a>(
     info.lines().map_err(|error| problems.push(no_lines(image, Some(error.to_string())))).ok()
 }
 
-/// An image has no source lines, and why if that is known.
+/// The problem of an image without source lines, with the reason if it is known.
 pub fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
     Problem::NoLines {
         image: image.record.name.clone(),
@@ -398,7 +397,7 @@ pub fn known(
     Err(why)
 }
 
-/// Looks at each path that the image had, the latest first.
+/// Looks for the image's build at each path that the image had, the latest path first.
 pub fn in_files(
     image: &ImageSamples,
     places: &Places,
@@ -421,8 +420,8 @@ pub fn in_files(
     Err(why)
 }
 
-/// Looks at what the daemon kept of the file. A debug file may still be where the system has those,
-/// or where the file was.
+/// Reads the code that dcpid kept of the file. A debug file may still be in the system's
+/// directories, or where the file was.
 fn in_code_store(
     samples: &Samples,
     image: &ImageSamples,

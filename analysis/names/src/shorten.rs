@@ -1,10 +1,10 @@
-//! Names of procedures in little room: what goes first is what tells least.
+//! Names of procedures in little room: the parts that tell least are left out first.
 
 use std::collections::BTreeMap;
 
 use image::without_suffix;
 
-/// What stands for what was left out.
+/// Stands for parts of a name that were left out.
 const LEFT_OUT: char = '…';
 /// A namespace without a name, as demanglers write it: no parameters, though in parentheses.
 const ANONYMOUS: &str = "(anonymous namespace)";
@@ -72,7 +72,7 @@ enum Piece<'a> {
     Lambda(&'a str),
 }
 
-/// How much of a name is shown.
+/// The parts of a name that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Detail {
     /// As [`Self::Brief`], but of Rust's types and traits the last part of their paths.
@@ -83,7 +83,7 @@ enum Detail {
     Marked,
     /// `std::vector<int>::push_back(…)`.
     Arguments,
-    /// `std::vector<int>::push_back(int&&)`: all but what it returns.
+    /// `std::vector<int>::push_back(int&&)`: all parts but the return type.
     Parameters,
 }
 
@@ -102,9 +102,9 @@ pub fn shorten(text: &str, most: usize) -> String {
     first.chain(['…']).chain(last).collect()
 }
 
-/// The name in at most `most` characters. Left out are, one after the other: what the procedure
-/// returns, its parameters, template arguments, what it is part of; its own name is cut only where
-/// it has no room alone.
+/// The name in at most `most` characters. Its parts are left out in this order: the return type,
+/// parameters, template arguments, namespaces. The procedure's own name is cut only if it alone is
+/// too long.
 pub fn fit(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();
@@ -131,12 +131,12 @@ pub fn fit(name: &str, most: usize) -> String {
     shorten(last, most)
 }
 
-/// The name without what the procedure returns, parameters and template arguments.
+/// The name without return type, parameters and template arguments.
 pub fn brief(name: &str) -> String {
     parse(name).map_or_else(|| name.to_owned(), |pieces| render(&pieces, Detail::Brief))
 }
 
-/// Whether `asked` is how `name` may be shown: brief, or with `…` for what was left out.
+/// Whether reports may show `name` as `asked`: brief, or with `…` for parts that were left out.
 pub fn is_shown_as(name: &str, asked: &str) -> bool {
     let name = without_suffix(name);
     let pieces = parse(name);
@@ -167,8 +167,8 @@ pub fn is_shown_as(name: &str, asked: &str) -> bool {
     true
 }
 
-/// Which names of an image's procedures need what a compiler appended to them, because others are
-/// the same without it.
+/// The procedures' names that need the suffix that a compiler appended, because others are the same
+/// without it.
 pub struct Suffixes<'a>(BTreeMap<(&'a str, &'a str), Option<&'a str>>);
 
 impl<'a> Suffixes<'a> {
@@ -187,7 +187,7 @@ impl<'a> Suffixes<'a> {
         self.0.get(&(image, without_suffix(name))).is_some_and(Option::is_none)
     }
 
-    /// The name as it is shown.
+    /// The name as reports show it.
     pub fn shown<'b>(&self, image: &str, name: &'b str, full: bool) -> &'b str {
         if full || self.needed(image, name) { name } else { without_suffix(name) }
     }

@@ -15,7 +15,7 @@ const FILES_MAX: usize = 1024;
 /// terminal after it was looked at, to open it has no effect.
 const NO_SURPRISE: i32 = 0o4000 | 0o400;
 
-/// Source files, and where they are.
+/// Source files and the directories to search for them.
 #[derive(Debug, Default)]
 pub struct Sources {
     directories: Vec<PathBuf>,
@@ -23,14 +23,14 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Sources that are where the debug information says, or below one of these directories: there
-    /// with as much of the end of their path as fits.
+    /// Sources at the paths of the debug information, or below one of these directories, where as
+    /// much of the end of the path as possible must match.
     #[must_use]
     pub fn below(directories: Vec<PathBuf>) -> Self {
         Self { directories, files: RefCell::default() }
     }
 
-    /// A line of a file, from 1, without its end; none when that is not there.
+    /// A line of a file, counted from 1, without its line break; none if there is no such line.
     #[must_use]
     pub fn line(&self, file: &str, line: u32) -> Option<String> {
         let mut files = self.files.borrow_mut();
@@ -42,7 +42,7 @@ impl Sources {
         text.as_ref()?.get(at).cloned()
     }
 
-    /// The files that were asked for and are not there.
+    /// The files that were needed and not found.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
         self.files

@@ -7,7 +7,8 @@ use profiledb::{DbError, NotADatabase};
 
 /// Why a command could not do its work.
 ///
-/// What can be worked around is no error but a [`Problem`](crate::problem::Problem) of the report.
+/// Missing data that a report can do without is no error but a
+/// [`Problem`](crate::problem::Problem) of the report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnalysisError {
@@ -31,7 +32,7 @@ pub enum AnalysisError {
         known: Vec<String>,
     },
     /// No epoch fits the selection.
-    #[error("no epoch fits {asked}; see those there are: dcpi epochs --db {}", root.display())]
+    #[error("no epoch matches {asked}; for a list of epochs: dcpi epochs --db {}", root.display())]
     NoEpoch {
         /// The database.
         root: PathBuf,
@@ -46,19 +47,19 @@ pub enum AnalysisError {
         /// Events there are.
         known: Vec<String>,
     },
-    /// Nobody's samples were kept apart so.
+    /// No samples were kept apart by the label, unit or process asked for.
     #[error("no samples {asked}; {}", there_are(known, how))]
     NoScope {
-        /// Whose samples were asked for.
+        /// The scope asked for, in words.
         asked: String,
-        /// Whose there are; none: see `how`.
+        /// Labels, units or processes that have samples; none: see `how`.
         known: Vec<String>,
-        /// What else to do.
+        /// The next step.
         how: &'static str,
     },
     /// The command that was recorded has no samples.
     #[error(
-        "no samples of {label}, which was recorded: it took too little CPU time; -a shows everybody's"
+        "the recorded command {label} has no samples: it used too little CPU time; -a shows the whole machine"
     )]
     NothingRecorded {
         /// The command's label.
@@ -77,7 +78,7 @@ pub enum AnalysisError {
     },
     /// No image with samples fits an IMAGE argument.
     #[error(
-        "no image with samples has the name, path or id {asked:?}; see those there are: dcpi prof -i (--epoch all: in all epochs)"
+        "no image with samples has the name, path or id {asked:?}; for a list of images: dcpi prof -i (--epoch all: of all epochs)"
     )]
     NoImage {
         /// The argument.
@@ -85,7 +86,7 @@ pub enum AnalysisError {
     },
     /// No procedure of the chosen images fits a PROCEDURE argument.
     #[error(
-        "no procedure of {image} has the name or address {asked:?}{why}; see those with samples: dcpi prof {} -n 0 --full-names",
+        "no procedure of {image} has the name or address {asked:?}{why}; for procedures with samples: dcpi prof {} -n 0 --full-names",
         quoted(image)
     )]
     NoProcedure {
@@ -97,18 +98,19 @@ pub enum AnalysisError {
         why: String,
     },
     /// More than one procedure fits a PROCEDURE argument.
-    #[error("{asked:?} may be one of {}; name one in full, or by its address", listed(known))]
+    #[error("{asked:?} matches {}; name one in full, or by its address", listed(known))]
     AmbiguousProcedure {
         /// The argument.
         asked: String,
         /// What it may be: name, address and image.
         known: Vec<String>,
     },
-    /// It cannot be done: why, and the next step.
+    /// The command cannot do its work; the text has the reason and the next step.
     #[error("{0}")]
     Refused(String),
-    /// It could not be done, and part of the database could not be read, which may be why.
-    #[error("{error}; besides, {damage}; what is lost: dcpi check")]
+    /// The command could not do its work, and part of the database could not be read, which may be
+    /// the reason.
+    #[error("{error}; besides, {damage}; to see what is lost: dcpi check")]
     BesideDamage {
         /// What could not be done.
         error: Box<AnalysisError>,
@@ -132,7 +134,7 @@ pub enum AnalysisError {
     },
     /// There is nothing to compare a set with.
     #[error(
-        "there is one set only{}; name another, or make one of each epoch with --each (and --epoch all)",
+        "there is only one set{}; name another, or compare epochs with --each (and --epoch all)",
         too_small(*left_out, *least)
     )]
     OneSet {
@@ -150,7 +152,7 @@ pub enum AnalysisError {
         help: String,
     },
     /// The report could not be written.
-    #[error("cannot write the report: {0}; see where the standard output leads")]
+    #[error("cannot write the report: {0}; check where standard output goes")]
     Output(#[from] io::Error),
     /// A file could not be written.
     #[error("cannot write {}: {source}; name another file with -o, or - for standard \
@@ -167,7 +169,7 @@ pub enum AnalysisError {
 }
 
 impl AnalysisError {
-    /// The same, with what could not be read, if there is something.
+    /// The error, with the damage that may be its cause, if there is some.
     #[must_use]
     pub fn beside(self, damage: Option<String>) -> Self {
         match damage {
@@ -176,7 +178,7 @@ impl AnalysisError {
         }
     }
 
-    /// True when the reader of our output has gone: no failure of ours.
+    /// Whether the reader of the output has gone, which is no failure.
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         match self {
@@ -187,14 +189,15 @@ impl AnalysisError {
     }
 }
 
-/// What to do about a database error, with the separator; empty where its message says it already.
+/// The next step after a database error, with the separator; empty where the message has it
+/// already.
 fn next_step(error: &DbError) -> &'static str {
     match error {
         DbError::NotADatabase { found: NotADatabase::Missing, .. } => {
-            "; name one with --db or $DCPIDB, or let dcpid make it"
+            "; name a database with --db or $DCPIDB, or let dcpid make this one"
         }
         DbError::NotADatabase { found: NotADatabase::Empty, .. } => {
-            "; start dcpid with it as --db, or name another with --db or $DCPIDB"
+            "; start dcpid with this --db, or name another database with --db or $DCPIDB"
         }
         DbError::NotADatabase { found: NotADatabase::NoFormat, .. } => {
             "; dcpid writes it anew when it starts with this --db"
@@ -203,7 +206,7 @@ fn next_step(error: &DbError) -> &'static str {
         DbError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             "; read it as a member of the directory's group, or as root"
         }
-        DbError::Io { .. } => "; see whether the file system is whole and the database in place",
+        DbError::Io { .. } => "; check the file system and the database's directory",
         DbError::Corrupt { path, .. } if path.file_name().is_some_and(|name| name == "format") => {
             "; dcpi check names what else is damaged; remove this file, and dcpid writes it anew when it starts with this --db"
         }
@@ -214,16 +217,16 @@ fn next_step(error: &DbError) -> &'static str {
     }
 }
 
-/// `there are: a, b`, or how there come to be some.
+/// `there are: a, b`, or the command that keeps samples apart.
 fn there_are(known: &[String], how: &str) -> String {
     match known {
         [] if how.starts_with("see") => how.to_owned(),
-        [] => format!("there are none in these epochs (--epoch chooses others): {how}"),
+        [] => format!("these epochs keep none apart (--epoch chooses others): {how}"),
         known => format!("there are: {} (in these epochs; --epoch chooses others)", list(known)),
     }
 }
 
-/// Why a set of so many epochs is empty.
+/// Why a set is empty.
 fn emptiness(epochs: usize, least: u64, event: &str) -> String {
     let epochs = if epochs == 1 {
         "its epoch does not have".to_owned()
@@ -234,7 +237,7 @@ fn emptiness(epochs: usize, least: u64, event: &str) -> String {
     format!("{epochs} {samples} of {event} outside the idle loop")
 }
 
-/// What became of the others, where there is one set only.
+/// The epochs that are too small to be sets, where there is only one set.
 fn too_small(left_out: usize, least: u64) -> String {
     let what = if left_out == 1 { "epoch has" } else { "epochs have" };
     if left_out == 0 {
@@ -244,7 +247,7 @@ fn too_small(left_out: usize, least: u64) -> String {
     }
 }
 
-/// A word as a shell takes it.
+/// A text as one word of a shell's command line.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%~".contains(c);

@@ -31,9 +31,9 @@ pub struct Samples {
     pub events: Vec<EventSamples>,
     /// The images asked for (by default all) that have samples, and the idle loop's, by id.
     pub images: Vec<ImageSamples>,
-    /// Whose samples they are: as asked for, or of the command that was recorded.
+    /// The scope of the samples: the one asked for, or that of the recorded command.
     pub whose: ScopeChoice,
-    /// What could not be read.
+    /// Files that could not be read, and other notes.
     pub problems: Vec<Problem>,
 }
 
@@ -44,11 +44,11 @@ pub struct ImageSamples {
     pub record: ImageRecord,
     /// Paths it was met at, latest first, on whatever host.
     pub paths: Vec<PathBuf>,
-    /// Whether it was asked for: by name, or because all were.
+    /// Whether the image is one of those asked for, or all images were asked for.
     pub wanted: bool,
     /// Samples by event, in the order of [`Samples::events`].
     pub profiles: Vec<Weighed>,
-    /// How many of them each event has of whom.
+    /// Samples by scope and event.
     pub scopes: BTreeMap<Scope, Vec<Tally>>,
     /// The profiles of each scope by event, which add up to `profiles`; only with
     /// [`Question::by_scope`], else none.
@@ -64,7 +64,7 @@ impl ImageSamples {
         self.profiles.iter().map(Weighed::total).collect()
     }
 
-    /// The same as numbers of samples.
+    /// Numbers of samples by event.
     #[must_use]
     pub fn sample_totals(&self) -> Vec<u64> {
         tally::samples(&self.totals())
@@ -91,7 +91,7 @@ impl ImageSamples {
         (self.record.kind == ImageKind::Unresolved).then_some(self.record.path.as_str())
     }
 
-    /// True for the idle loop, which is time that nobody wanted.
+    /// Whether the image is the idle loop.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.record.kind == ImageKind::Idle
@@ -126,8 +126,8 @@ impl Samples {
         images.filter_map(|image| image.profiles.get(event)).map(Weighed::total).sum()
     }
 
-    /// The event that counts time, by its place in [`Samples::events`], and how far behind what
-    /// took it its samples land: as measured, else 0.
+    /// The index in [`Samples::events`] of the event that counts time, and its skid: as measured,
+    /// else 0.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] when no event does.
@@ -139,13 +139,13 @@ impl Samples {
         let named = || Some((self.events.iter().position(counts_time)?, Skid::default()));
         self.skid().or_else(named).ok_or_else(|| {
             let why =
-                "no event of these samples counts time (cycles, cpu-clock); choose epochs that have one: dcpi epochs";
+                "no event of these samples counts time (cycles, cpu-clock); choose epochs with such an event: dcpi epochs";
             AnalysisError::Refused(why.to_owned())
         })
     }
 
-    /// How far behind the instruction that took the time samples of an event land, by its place in
-    /// [`Samples::events`]; where the daemon has measured that, and all epochs agree.
+    /// The index in [`Samples::events`] of the event whose skid dcpid measured, and the skid. None
+    /// where no skid was measured, or the epochs differ.
     #[must_use]
     pub fn skid(&self) -> Option<(usize, Skid)> {
         let of = |epoch: &Epoch| {
@@ -169,8 +169,7 @@ impl Samples {
         all.all(|cpuid| cpuid.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Samples of executed instructions, beside those of time by the event with this place, if that
-    /// counts cycles.
+    /// Samples of the event `instructions`, if the event with index `time` counts cycles.
     #[must_use]
     pub fn retired(&self, time: usize) -> Option<Retired> {
         let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
@@ -179,8 +178,8 @@ impl Samples {
         Some(Retired { event, instructions, cycles: time.weight })
     }
 
-    /// What the daemon kept of an image's file, on any of the hosts that have samples of it. Code
-    /// stores that cannot be read are told in `problems`.
+    /// The code that dcpid kept of an image's file, on any of the hosts with samples of it.
+    /// `problems` gets the code stores that cannot be read.
     #[must_use]
     pub fn code(&self, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<KeptFile> {
         let of_epochs = image.epochs.iter().filter_map(|&at| self.epochs.get(at));
@@ -199,7 +198,7 @@ impl Samples {
 pub struct Retired {
     /// Their event.
     pub event: usize,
-    /// Instructions that one stands for.
+    /// Instructions that one sample stands for.
     pub instructions: f64,
     /// Cycles that a sample of time stands for.
     pub cycles: f64,
@@ -211,7 +210,7 @@ pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
     samples.into_iter().fold(0, u64::saturating_add)
 }
 
-/// What to read of a database.
+/// The selection of samples to read from a database.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
     /// The directory of the database.
@@ -222,9 +221,9 @@ pub struct Question {
     pub events: Vec<String>,
     /// Names, paths or beginnings of ids of images; none: all.
     pub images: Vec<String>,
-    /// Whose samples; by default all, or those of the command that was recorded.
+    /// Scope of the samples; by default all, or that of the recorded command.
     pub whose: ScopeChoice,
-    /// Everybody's, also where one command was recorded.
+    /// Read the samples of the whole machine, also if one command was recorded.
     pub all: bool,
     /// Fill [`ImageSamples::by_scope`] as well, which takes as much memory again.
     pub by_scope: bool,
@@ -244,12 +243,12 @@ impl Question {
     }
 }
 
-/// What to read of epochs, as typed.
+/// The part of a [`Question`] that selects within epochs, as typed.
 struct Asked<'a> {
     events: &'a [String],
     images: &'a [String],
     whose: &'a ScopeChoice,
-    /// Of everybody, also where one command was recorded.
+    /// Whether samples of the whole machine are read, also if one command was recorded.
     all: bool,
     by_scope: bool,
 }
@@ -342,8 +341,9 @@ fn sums(
     Ok(Samples { db: db.clone(), epochs, events, images, whose, problems: Vec::new() })
 }
 
-/// Whose samples a reader begins with: those of the one command that all these epochs recorded, by
-/// what their descriptions say. Where they recorded several it is everybody's, and that is said.
+/// The default scope: that of the one command that all these epochs recorded, by their
+/// descriptions. If they recorded several commands the scope is the whole machine, and a problem
+/// says so.
 fn opens_on(epochs: &[Epoch], problems: &mut Vec<Problem>) -> Option<ScopeChoice> {
     let of_epochs: BTreeSet<Option<String>> =
         epochs.iter().map(|epoch| epoch.meta().facts.get().map(|OpensOn(label)| label)).collect();
@@ -356,7 +356,7 @@ fn opens_on(epochs: &[Epoch], problems: &mut Vec<Problem>) -> Option<ScopeChoice
     Some(ScopeChoice { label: Some(label), ..ScopeChoice::default() })
 }
 
-/// Opens the epochs. Those that cannot be are left out, unless that is all of them.
+/// Opens the epochs, without those that cannot be opened. It is an error if none can.
 fn open(
     db: &Database,
     chosen: &[(String, EpochId)],

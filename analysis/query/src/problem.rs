@@ -1,4 +1,4 @@
-//! What a reader of a report must know: names that could not be had, files that could not be read.
+//! Notes of a report: missing names, files that could not be read, doubtful data.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use image::{ImageError, ImageId, LinesCut};
 use profiledb::DbError;
 
-/// Something that a report had to work around.
+/// Missing or doubtful data that a report had to work around.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
     /// A file of the database could not be read: its samples are missing from the report.
     Unreadable {
-        /// Which, and why.
+        /// The file and the reason.
         error: DbError,
     },
-    /// What was kept of an image's file could not be read: its procedures come from elsewhere, if
-    /// at all.
+    /// The kept code of an image could not be read: its procedures come from the file or from
+    /// recorded symbols, or are not known.
     CodeUnreadable {
-        /// Which, and why.
+        /// The file and the reason.
         error: DbError,
     },
-    /// An image's file is not there as it was; its procedures are from what the daemon kept of it.
+    /// An image's file is gone or changed; its procedures come from the code that dcpid kept.
     FromCodeStore {
         /// The image's name.
         image: String,
@@ -29,17 +29,18 @@ pub enum Problem {
         id: ImageId,
         /// Its samples by event.
         counts: Vec<u64>,
-        /// What became of the file.
+        /// Why the file is of no use.
         why: NoProcedures,
     },
-    /// The processor has not the instructions of an image: its time is not explained.
+    /// The model of the processor lacks the instructions of an image, so the image's time is not
+    /// explained.
     NoMachine {
         /// The image's name.
         image: String,
-        /// The processor's.
+        /// The model's name.
         machine: &'static str,
     },
-    /// These epochs recorded several commands: the samples are everybody's.
+    /// The epochs recorded several commands: the samples are those of the whole machine.
     SeveralCommands {
         /// The labels of the commands.
         labels: Vec<String>,
@@ -51,7 +52,7 @@ pub enum Problem {
         /// Its name.
         epoch: String,
     },
-    /// An epoch's profiles have other samples than its account of them says.
+    /// An epoch's profiles have another number of samples than its ledger.
     Unbalanced {
         /// Its host.
         host: String,
@@ -59,7 +60,7 @@ pub enum Problem {
         epoch: String,
         /// The event.
         event: String,
-        /// Samples by the account.
+        /// Samples by the ledger.
         ledger: u64,
         /// Samples in the profiles.
         profiles: u64,
@@ -82,15 +83,15 @@ pub enum Problem {
         /// Why.
         why: NoProcedures,
     },
-    /// Not one image has procedures.
+    /// No image has procedures.
     NoNames,
-    /// An image has no symbol table, and samples in procedures of which only the address is known.
+    /// An image has no symbol table, and some of its samples are in procedures without a name.
     Stripped {
         /// The image's name.
         image: String,
         /// Its id.
         id: ImageId,
-        /// Those samples by event.
+        /// Samples of these procedures by event.
         counts: Vec<u64>,
     },
     /// A procedure's instructions cannot be shown.
@@ -102,7 +103,7 @@ pub enum Problem {
         /// Why.
         why: NoCode,
     },
-    /// A procedure is larger than what is listed.
+    /// A procedure is listed in part only: it is larger than the limit.
     ListingCut {
         /// The procedure.
         procedure: String,
@@ -117,7 +118,7 @@ pub enum Problem {
         id: ImageId,
         /// Its samples by event.
         counts: Vec<u64>,
-        /// What was there and of no use; none: there is no debug information.
+        /// Why the debug information is of no use; none: there is none.
         why: Option<String>,
     },
     /// Source files are not where the debug information says.
@@ -134,8 +135,7 @@ pub enum Problem {
         /// Why.
         why: LinesCut,
     },
-    /// The kernel's procedures are those of a file for its release, of which the build is not
-    /// known.
+    /// The kernel's procedures come from a file for its release, which may be of another build.
     KernelMapUnchecked {
         /// The image's name.
         image: String,
@@ -170,8 +170,8 @@ pub fn add_unreadable(problems: &mut Vec<Problem>, error: DbError) {
     }
 }
 
-/// What is missing from all that was read, in a few words, for an error that may come of it; None:
-/// nothing is.
+/// The first serious problem and the number of others, in a few words, for an error that may come
+/// of it. None without serious problems.
 #[must_use]
 pub fn damage(problems: &[Problem]) -> Option<String> {
     let mut serious = problems.iter().filter(|problem| problem.is_serious());
@@ -190,7 +190,7 @@ pub enum NoCode {
     Kernel,
     /// A program made the code while it ran.
     Generated,
-    /// Nobody here knows these instructions.
+    /// The instruction set is not known to this program.
     UnknownMachine {
         /// The ELF file's `e_machine`.
         machine: u16,
@@ -218,9 +218,9 @@ pub enum NoProcedures {
         /// Why.
         error: ImageError,
     },
-    /// The file has not a single one.
+    /// The file has no procedures.
     NoneInFile,
-    /// It is no file, and the daemon could not see its symbols.
+    /// The image is no file, and dcpid could not read its symbols.
     NotRecorded,
 }
 
@@ -249,10 +249,9 @@ impl Problem {
         }
     }
 
-    /// True when the report is not what it should be: samples are missing or counted wrongly, or
-    /// not one procedure of those asked for could be found. Exit code 1. A single image without
-    /// names is not: programs are upgraded every day, all their samples are counted, and the rows
-    /// say so.
+    /// Whether the report is incomplete, which means exit code 1: samples are missing or counted
+    /// wrongly, or no procedure could be found. A single image without names is not serious:
+    /// programs are upgraded every day, all their samples are counted, and the rows say so.
     #[must_use]
     pub const fn is_serious(&self) -> bool {
         matches!(
@@ -264,7 +263,7 @@ impl Problem {
         )
     }
 
-    /// Name, id and samples of the image it is about.
+    /// Name and id of the image that the problem is about.
     #[must_use]
     pub fn image(&self) -> Option<(&str, &ImageId)> {
         match self {
@@ -284,49 +283,49 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable { error } => write!(f, "left out: {error}"),
-            Self::CodeUnreadable { error } => write!(f, "kept code left out: {error}"),
+            Self::CodeUnreadable { error } => write!(f, "kept code could not be read: {error}"),
             Self::FromCodeStore { image, why, .. } => {
-                write!(f, "{image}: {why}; procedures are from the code that the daemon kept")
+                write!(f, "{image}: {why}; its procedures are from the code that dcpid kept")
             }
             Self::NoMachine { image, machine } => {
-                write!(f, "{image}: not explained: its instructions are not those of {machine}; --machine")
+                write!(f, "{image}: time not explained: its instructions are not those of {machine}; name another --machine")
             }
             Self::SeveralCommands { labels } => write!(
                 f,
-                "everybody's samples: these epochs recorded several commands ({}); --label chooses one",
+                "the samples are of the whole machine: these epochs recorded several commands ({}); --label chooses one",
                 labels.join(", ")
             ),
-            Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} is \
-            gone"),
+            Self::Vanished { host, epoch } => write!(f, "left out: epoch {epoch} of {host} was \
+            removed during the report"),
             Self::Unbalanced { host, epoch, event, ledger, profiles } => write!(
                 f,
-                "epoch {epoch} of {host} accounts for {ledger} samples of {event}, but its profiles have {profiles}"
+                "epoch {epoch} of {host}: the ledger has {ledger} samples of {event}, the profiles have {profiles}"
             ),
             Self::UnitsDiffer { event, units } => write!(
                 f,
-                "{event} is counted in {} in these epochs: their sums mean nothing; choose some with --epoch",
+                "these epochs count {event} in {}: sums over them mean nothing; choose epochs of one unit with --epoch",
                 units.join(" and in ")
             ),
             Self::NoProcedures { image, why, .. } => write!(f, "{image}: no procedures: {why}"),
             Self::NoNames => f.write_str(
-                "no procedure of any image could be found: look where the images are (dcpi prof -i needs none)",
+                "no procedure of any image could be found: run dcpi on a machine that has the images, or report by image with dcpi prof -i",
             ),
             Self::Stripped { image, .. } => {
-                write!(f, "{image}: no symbol table, here or in a debug file: some procedures are shown by address")
+                write!(f, "{image}: neither the image nor a debug file has a symbol table: some procedures are shown by address")
             }
             Self::KernelMapUnchecked { image, map, .. } => {
-                write!(f, "{image}: procedures are from {}, for this release but perhaps another build", map.display())
+                write!(f, "{image}: procedures are from {}, which is of this release but perhaps of another build", map.display())
             }
-            Self::NoCode { image, why, .. } => write!(f, "{image}: no instructions, only places with samples: {why}"),
+            Self::NoCode { image, why, .. } => write!(f, "{image}: instructions are not known, only addresses with samples: {why}"),
             Self::ListingCut { procedure, listed } => {
                 write!(
                     f,
-                    "{procedure}: only its first {listed} bytes are listed; the rest's samples are in the last line"
+                    "{procedure}: only its first {listed} bytes are listed; the last line has the samples of the rest"
                 )
             }
             Self::NoLines { image, why: None, .. } => write!(
                 f,
-                "{image}: no source lines: no debug information, here or in a debug file; install debug symbols, see --debug-root"
+                "{image}: no source lines: neither the image nor a debug file has debug information; install debug symbols, see --debug-root"
             ),
             Self::NoLines { image, why: Some(why), .. } => write!(f, "{image}: no source lines: {why}"),
             Self::SourceMissing { files } => {
@@ -334,7 +333,8 @@ impl fmt::Display for Problem {
                 let more = files.len().saturating_sub(NAMED);
                 let more = if more > 0 { format!(" and {more} more") } else { String::new() };
                 let named: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
-                write!(f, "source not found: {}{more}; see --source-dir", named.join(", "))
+                let next = "name their directory with --source-dir";
+                write!(f, "source files not found: {}{more}; {next}", named.join(", "))
             }
             Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines are missing: {why}"),
         }
@@ -345,12 +345,12 @@ impl fmt::Display for NoCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotKept => {
-                f.write_str("the file is gone or was rebuilt, and the daemon kept no code of it")
+                f.write_str("the file is gone or was rebuilt, and dcpid kept no code of it")
             }
-            Self::Kernel => f.write_str("the kernel's code is in no file"),
+            Self::Kernel => f.write_str("the code of the running kernel is in no file"),
             Self::Generated => f.write_str("the program made this code while it ran"),
             Self::UnknownMachine { machine } => {
-                write!(f, "instructions of ELF machine {machine} are not known here")
+                write!(f, "the instructions of ELF machine {machine} are not known to dcpi")
             }
             Self::Unreadable { error } => write!(f, "{error}"),
         }
@@ -376,7 +376,7 @@ impl fmt::Display for NoProcedures {
         match self {
             Self::FileGone => f.write_str("the file is gone, or not on this machine"),
             Self::FileChanged { found } => {
-                write!(f, "the file was replaced since, by build {found}")
+                write!(f, "the file was replaced by build {found}")
             }
             Self::FileUnreadable { error } => {
                 write!(f, "{error}")?;
@@ -384,7 +384,7 @@ impl fmt::Display for NoProcedures {
                 source.map_or(Ok(()), |source| write!(f, ": {source}"))
             }
             Self::NoneInFile => f.write_str("the file has neither symbols nor an unwind table"),
-            Self::NotRecorded => f.write_str("the daemon could not see its symbols"),
+            Self::NotRecorded => f.write_str("dcpid could not read its symbols"),
         }
     }
 }

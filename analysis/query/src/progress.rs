@@ -1,4 +1,4 @@
-//! How far a command that takes long is: one line on standard error, as git and cargo have it.
+//! Progress of a command that takes long: one line on standard error, as git and cargo have it.
 //!
 //! The line is there only where standard error is a terminal, only after two seconds, and is erased
 //! before the report is written. Commands say what they do with [`stage`] wherever they work
@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is done sooner has no line: it would only flicker.
+/// Time before a command has a progress line: a line of a shorter command would only flicker.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two looks at how far the command is.
+/// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
 /// Moves to the begin of the line and erases it (ECMA-48: CR, EL).
 const ERASE: &str = "\r\x1b[K";

@@ -1,4 +1,4 @@
-//! Whose samples a report is of: a labelled run, a systemd unit or container, a process.
+//! The scope of a report: a labelled run, a systemd unit or container, a process.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use profiledb::Scope;
 
 use crate::error::AnalysisError;
 
-/// A choice among samples that were kept apart; without any part, all are summed up.
+/// A choice among samples that were kept apart; without label, unit and process, samples of all
+/// scopes are summed up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScopeChoice {
     /// Only samples of runs with this label.
@@ -17,7 +18,7 @@ pub struct ScopeChoice {
     pub pid: Option<u32>,
 }
 
-/// What samples can be kept apart by.
+/// The parts of a scope, by which dcpid keeps samples apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Dimension {
     /// By label.
@@ -40,7 +41,7 @@ pub enum Part {
 }
 
 impl Dimension {
-    /// Where a scope lies.
+    /// The value of this dimension in a scope.
     #[must_use]
     pub fn of(self, scope: &Scope) -> Part {
         match self {
@@ -50,7 +51,7 @@ impl Dimension {
         }
     }
 
-    /// As a title.
+    /// The dimension's name, as a title of a column.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,7 +61,7 @@ impl Dimension {
         }
     }
 
-    /// How samples of a value are spoken of.
+    /// The words before a value: `labelled "x"`.
     const fn words(self) -> &'static str {
         match self {
             Self::Label => "labelled",
@@ -69,10 +70,10 @@ impl Dimension {
         }
     }
 
-    /// How there come to be some.
+    /// The command that keeps samples apart by this dimension.
     const fn how(self) -> &'static str {
         match self {
-            Self::Label => "dcpilabel LABEL COMMAND makes some",
+            Self::Label => "dcpilabel LABEL COMMAND labels samples",
             Self::Unit => "dcpid --by-unit keeps units apart",
             Self::Pid => "dcpid --per-process IMAGE keeps an image's processes apart",
         }
@@ -80,7 +81,7 @@ impl Dimension {
 }
 
 impl Part {
-    /// What it is a value of.
+    /// The dimension of the value.
     #[must_use]
     pub const fn dimension(&self) -> Dimension {
         match self {
@@ -99,7 +100,7 @@ impl Part {
         }
     }
 
-    /// For people.
+    /// The value, or in brackets that there is none.
     #[must_use]
     pub fn shown(&self) -> String {
         let none = match self {
@@ -112,13 +113,13 @@ impl Part {
 }
 
 impl ScopeChoice {
-    /// True when all samples are meant.
+    /// Whether samples of all scopes are chosen.
     #[must_use]
     pub const fn is_all(&self) -> bool {
         self.label.is_none() && self.unit.is_none() && self.pid.is_none()
     }
 
-    /// What is asked for.
+    /// The label, unit and process of the choice, without missing ones.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let parts =
@@ -126,7 +127,7 @@ impl ScopeChoice {
         parts.into_iter().filter(|part| part.value().is_some()).collect()
     }
 
-    /// What is asked for, each with its value.
+    /// The dimensions of the choice, each with its value.
     #[must_use]
     pub fn asked(&self) -> Vec<(Dimension, String)> {
         self.parts()
@@ -135,7 +136,7 @@ impl ScopeChoice {
             .collect()
     }
 
-    /// Whether samples of this scope are meant.
+    /// Whether samples of this scope are chosen.
     #[must_use]
     pub fn admits(&self, scope: &Scope) -> bool {
         self.parts().into_iter().all(|part| part.dimension().of(scope) == part)
@@ -174,12 +175,12 @@ impl ScopeChoice {
             (!known.iter().any(|part| part.value().as_ref() == Some(&asked)))
                 .then_some((dimension, asked, known))
         });
-        // Each is there, but not together.
+        // Each value has samples, but no sample has all of them.
         let Some((dimension, asked, known)) = unknown else {
             return Err(AnalysisError::NoScope {
                 asked: self.shown(),
                 known: Vec::new(),
-                how: "see what there is of each: dcpi prof --by label, unit or pid",
+                how: "see the samples of each: dcpi prof --by label, unit or pid",
             });
         };
         let alone = match dimension {
@@ -229,7 +230,7 @@ mod tests {
             (scope("a", "", 9), "no samples of process 9; there are: 7, 10"),
             (
                 scope("a", "u", 0),
-                "no samples labelled \"a\", of unit \"u\"; see what there is of each: dcpi prof --by",
+                "no samples labelled \"a\", of unit \"u\"; see the samples of each: dcpi prof --by",
             ),
         ] {
             let error = choice(&asked).check(known.iter()).unwrap_err().to_string();
@@ -237,7 +238,7 @@ mod tests {
         }
         let error =
             choice(&scope("x", "", 0)).check([Scope::default()].iter()).unwrap_err().to_string();
-        let said = "no samples labelled \"x\"; there are none in these epochs (--epoch chooses others): dcpilabel LABEL COMMAND makes some";
+        let said = "no samples labelled \"x\"; these epochs keep none apart (--epoch chooses others): dcpilabel LABEL COMMAND labels samples";
         assert_eq!(error, said);
         assert!(choice(&scope("b", "u", 0)).check(known.iter()).is_ok());
         assert!(choice(&Scope::default()).check([].iter()).is_ok());

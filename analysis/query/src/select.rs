@@ -1,4 +1,4 @@
-//! Which epochs, events and images a report is of.
+//! Selection of epochs, events and images.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! Samples whose image is not known: how they are called, and which of them have no process either.
+//! Samples of unknown code: their names, and those among them whose process is not known either.
 
 use std::collections::BTreeSet;
 
 use crate::load::{EventSamples, Samples};
 use stats::tally::Tally;
 
-/// How samples are called whose image is not known, for the reason of this name.
+/// The name of samples of unknown code, by the name of the reason.
 #[must_use]
 pub fn name(reason: &str) -> String {
     format!("[unresolved: {}]", reason.replace('_', " "))

@@ -17,7 +17,7 @@ use super::quantity::{self, percent, period, plain, thousands};
 use super::table::width;
 use super::text::{self, head, note, problem_lines, selection};
 use super::{
-    EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, ways,
+    EventColumn, ImageName, Report, Selection, Style, escape, hottest, listing_text, out_edges,
 };
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -26,40 +26,40 @@ use stats::Confidence;
 /// `dcpi calc`.
 #[derive(Debug)]
 pub struct CalcReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
-    /// The events; shares are of the procedure's samples.
+    /// The events, with the procedure's samples of each.
     pub events: Vec<EventColumn>,
-    /// The one that counts time.
+    /// Index of the event that counts time.
     pub time: usize,
     /// The confidence of all intervals.
     pub confidence: Confidence,
-    /// Whose samples these are.
+    /// Label, unit or process whose samples these are; all, if none is chosen.
     pub whose: ScopeChoice,
     /// The procedure's image.
     pub image: ImageName,
     /// The procedure.
     pub procedure: String,
-    /// What else its symbols call it.
+    /// Other names of the procedure in the symbol table.
     pub aliases: Vec<String>,
-    /// What its parts are called, and where they are, as `objdump` shows them; the first is what it
-    /// is called by.
+    /// Names and addresses of its parts, as `objdump` shows them; the first has the procedure's
+    /// name.
     pub parts: Vec<(String, Range<u64>)>,
-    /// How far behind what took the time samples landed.
+    /// Skid of the samples of time.
     pub skid: Skid,
-    /// Samples that were not given back from where they landed.
+    /// Samples that were not moved back by the skid.
     pub kept: u64,
-    /// Branches that were seen in it.
+    /// Observed executions of its branches.
     pub branches: u64,
-    /// Whether it may go where its edges do not say.
+    /// Whether the procedure may have edges that are not in the graph.
     pub missing_edges: bool,
-    /// What was odd in its code, and where.
+    /// Addresses of code whose edges are not known, with the reason.
     pub findings: Vec<(u64, String)>,
-    /// The processor whose best cases these are.
+    /// The model of the processor that gives the best cases.
     pub machine: Model,
-    /// What cycles are told by; none without samples.
+    /// Samples per cycle, and the basis of this estimate; none without samples.
     pub scale: Option<Scale>,
-    /// Where the time went.
+    /// The procedure's time by cause.
     pub sums: TimeBreakdown,
     /// Its loops, those with most samples first.
     pub loops: Vec<LoopRow>,
@@ -67,7 +67,7 @@ pub struct CalcReport {
     pub blocks: Vec<BlockRow>,
     /// Its edges, by the block that they leave.
     pub edges: Vec<EdgeRow>,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
@@ -76,16 +76,16 @@ pub struct CalcReport {
 pub struct Model {
     /// LLVM's name.
     pub name: &'static str,
-    /// Whether it was not known which processor was sampled.
+    /// Whether the sampled processor is not known, so that the model is the usual one.
     pub assumed: bool,
 }
 
 impl Model {
-    /// In words.
+    /// The name, and that it is assumed.
     pub(super) fn shown(self) -> String {
         let Self { name, assumed } = self;
         let assumed = if assumed {
-            ", assumed: the database does not say which it was (--machine)"
+            ", assumed: the database does not name the processor (--machine does)"
         } else {
             ""
         };
@@ -93,16 +93,16 @@ impl Model {
     }
 }
 
-/// How often something ran.
+/// Executions of a block or edge for one entry of the procedure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Runs {
-    /// Executions for one of the procedure, and the interval that they are in.
+    /// The estimate.
     pub value: f64,
-    /// The least.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The most.
+    /// Upper end of the interval.
     pub high: f64,
-    /// How sure the value is.
+    /// Confidence in the estimate.
     pub confidence: estimate::Confidence,
 }
 
@@ -113,15 +113,15 @@ pub struct BlockRow {
     pub start: u64,
     /// The address after its last byte.
     pub end: u64,
-    /// Samples that it took.
+    /// Samples of time.
     pub samples: f64,
-    /// How often it ran.
+    /// Its executions.
     pub runs: Runs,
-    /// Cycles of an execution at best; none where it never ran.
+    /// Best-case cycles of one execution; none for a block that never ran.
     pub best: Option<f64>,
-    /// Cycles that one took, as told ([`Scale::samples_per_cycle`]).
+    /// Estimated cycles of one execution (by [`Scale::samples_per_cycle`]).
     pub cycles: Option<f64>,
-    /// And at most.
+    /// Upper bound of the cycles of one execution.
     pub cycles_most: Option<f64>,
     /// Its instructions.
     pub instructions: Vec<InstructionCost>,
@@ -138,7 +138,7 @@ pub struct InstructionCost {
     pub counts: Vec<u64>,
     /// Of these, samples of time.
     pub samples: u64,
-    /// What they were spent on.
+    /// Cycles and causes of stalls of one execution.
     pub why: Explanation,
 }
 
@@ -147,22 +147,21 @@ pub struct InstructionCost {
 pub struct EdgeRow {
     /// The block that it leaves.
     pub from: u64,
-    /// Where it goes, if that is a place.
+    /// The address that it leads to; none where it leaves the procedure or is not known.
     pub to: Option<u64>,
-    /// Why.
+    /// The kind of the edge, in words.
     pub kind: &'static str,
-    /// How often it was taken.
+    /// Its executions.
     pub runs: Runs,
-    /// Of its block's executions.
+    /// Branch probability: its part of the block's executions, from 0 to 1.
     pub share: f64,
-    /// How often it was seen.
+    /// Observed executions.
     pub observed: u64,
 }
 
-/// Characters before what stands beside an instruction's samples and cycles.
+/// Characters before the column beside an instruction's samples and cycles.
 const MARGIN: usize = 24;
-/// Characters by which what a terminal shows of a line in that column behind its first line is
-/// indented.
+/// Further indentation, on a terminal, of the second and later lines of a text in that column.
 const NEXT: usize = 2;
 
 impl Report for CalcReport {
@@ -257,7 +256,7 @@ impl CalcReport {
             style,
             out,
             "branches",
-            &format!("{} seen from registers at samples", thousands(self.branches)),
+            &format!("{} executions observed, from registers at samples", thousands(self.branches)),
         )?;
         let sure = plain(self.confidence.percent());
         head(
@@ -265,7 +264,7 @@ impl CalcReport {
             out,
             "runs",
             &format!(
-                "for one entry of the procedure; from–to of {sure} % confidence; (high, medium, low): how sure that is"
+                "executions for one entry of the procedure, with their interval of {sure} % confidence; (high, medium, low): confidence in the number"
             ),
         )?;
         self.text_scale(style, out)?;
@@ -274,7 +273,7 @@ impl CalcReport {
                 style,
                 out,
                 "missing",
-                "it has jumps whose targets are not all known: what is behind them is understated",
+                "the procedure has jumps whose targets are not all known: executions of the blocks behind them are understated",
             )?;
         }
         self.findings
@@ -290,7 +289,7 @@ impl CalcReport {
         let range = if known {
             format!("{}–{}", number(runs.low), number(runs.high))
         } else {
-            "by any factor".to_owned()
+            "without bounds".to_owned()
         };
         let runs = format!("runs {}, {range} ({})", number(runs.value), word(runs.confidence));
         let share = percent(block.samples / all);
@@ -317,14 +316,13 @@ impl CalcReport {
             )?;
         } else if let Some(best) = block.best {
             let most = block.cycles_most.filter(|most| most.is_finite() && *most > best);
-            let most =
-                most.map_or_else(String::new, |most| format!(": from that to {}", cycle(most)));
+            let most = most.map_or_else(String::new, |most| format!(", at most {}", cycle(most)));
             let best = cycle(best);
             text::line(
                 style,
                 out,
                 MARGIN,
-                &format!("{:>21}  best case {best} cy, took not known{most}", ""),
+                &format!("{:>21}  best case {best} cy, cycles not known{most}", ""),
             )?;
         }
         for line in &block.instructions {
@@ -338,13 +336,13 @@ impl CalcReport {
         }
         let begin = self.edges.partition_point(|edge| edge.from < block.start);
         let end = self.edges.partition_point(|edge| edge.from <= block.start);
-        let ways = ways::text(self.edges.get(begin..end).unwrap_or_default());
-        ways.lines().try_for_each(|line| text::line(style, out, MARGIN + NEXT, line))
+        let edges = out_edges::text(self.edges.get(begin..end).unwrap_or_default());
+        edges.lines().try_for_each(|line| text::line(style, out, MARGIN + NEXT, line))
     }
 }
 
 impl CalcReport {
-    /// What cycles are, and what they were spent on.
+    /// The lines `machine`, `cycles` and `spent on` of the head.
     fn text_scale(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "machine", &self.machine.shown())?;
         head(style, out, "cycles", &costs::cycles(self.scale))?;
@@ -354,7 +352,7 @@ impl CalcReport {
         super::stalls::text(&self.sums, style, out)
     }
 
-    /// What an instruction waited for, before it: a bubble.
+    /// The line before an instruction with its stall and possible causes: a bubble.
     fn text_stall(
         &self,
         line: &InstructionCost,
@@ -371,7 +369,7 @@ impl CalcReport {
                 style,
                 out,
                 MARGIN + NEXT,
-                &format!("{:>12} {best:>9}  best case: {what}", ""),
+                &format!("{:>12} {best:>9}  best case: waits for {what}", ""),
             )?;
         }
         let causes: Vec<String> = told(&why.culprits)
@@ -391,8 +389,11 @@ impl CalcReport {
         } else {
             format!("{} cy", cycle(least))
         };
-        let causes =
-            if causes.is_empty() { "nothing explains it".to_owned() } else { causes.join(", or ") };
+        let causes = if causes.is_empty() {
+            "no cause explains it".to_owned()
+        } else {
+            causes.join(", or ")
+        };
         text::line(
             style,
             out,
@@ -414,12 +415,12 @@ struct Calc<'a> {
     /// The processor, as LLVM names it.
     machine: &'static str,
     machine_assumed: bool,
-    /// How many times as many cycles an execution may have taken: at least.
+    /// Least factor between the true and the estimated cycles of one execution.
     cycles_factor_least: Option<f64>,
-    /// And at most; null where nothing limits it.
+    /// Largest such factor; null where nothing limits it.
     cycles_factor: Option<f64>,
     cycles_measured: bool,
-    /// False where they are bounds only.
+    /// False where cycles have bounds only.
     cycles_known: bool,
     #[serde(flatten)]
     spent: super::stalls::Spent,

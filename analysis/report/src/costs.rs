@@ -1,4 +1,4 @@
-//! What executions of instructions took, as reports show it.
+//! Executions, cycles and stalls of instructions, as reports show them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,40 +11,43 @@ use super::quantity::thousands;
 use super::text::head;
 use super::{BlockRow, InstructionCost, LoopRow, Model, Runs, loops};
 
-/// A stall is told if it has so many samples, and so large a part of the procedure's.
+/// Fewest samples of an instruction whose stall is shown.
 const STALL_SAMPLES: u64 = 10;
+/// Smallest part of the procedure's samples that a stall has to be shown.
 const STALL_SHARE: f64 = 0.005;
-/// Ends of a range that are nearer than by this factor are one number.
+/// Factor between the ends of a range below which the range is shown as one number.
 pub(super) const ROUGHLY: f64 = 1.2;
-/// An interval whose ends are farther apart than by this factor says nothing.
+/// Factor between the ends of an interval from which on it counts as having no bounds.
 pub(super) const UNKNOWN: f64 = 100.0;
 
-/// What the executions of a listing's instructions took.
+/// Executions, cycles and stalls of a listing's instructions.
 #[derive(Debug)]
 pub struct Costs {
-    /// The processor whose best cases these are.
+    /// The model of the processor that gives the best cases.
     pub machine: Model,
-    /// What cycles are told by; none: they are not known.
+    /// Samples per cycle, and the basis of this estimate; none without samples.
     pub scale: Option<Scale>,
     /// Samples of time of the whole procedure.
     pub samples: f64,
-    /// Instructions by address, with how often they ran.
+    /// Instructions by address, with their executions.
     pub rows: BTreeMap<u64, (Runs, InstructionCost)>,
     /// The procedure's loops, those with most samples first.
     pub loops: Vec<LoopRow>,
 }
 
-/// What an instruction was stalled by.
+/// The stall of an instruction.
 pub(super) struct Stall {
-    /// Cycles, as told and at most.
+    /// Estimated cycles of one execution beyond the best case.
     pub(super) least: f64,
+    /// Upper bound of these cycles.
     pub(super) most: f64,
-    /// Letters of what may have stalled it.
+    /// Letters of the causes that may have stalled the instruction.
     pub(super) letters: String,
 }
 
 impl InstructionCost {
-    /// Its stall, if that is worth telling in a procedure with so many samples.
+    /// The instruction's stall, if it is large enough to be shown in a procedure with `all`
+    /// samples.
     pub(super) fn stall(&self, scale: Option<Scale>, all: f64) -> Option<Stall> {
         let why = &self.why;
         let stall: f64 = why.cycles - why.best.cycles;
@@ -60,48 +63,49 @@ impl InstructionCost {
     }
 }
 
-/// What cycles are, in words.
+/// The meaning and the error of cycles, in words.
 pub(super) fn cycles(scale: Option<Scale>) -> String {
     let Some(Scale { samples_per_cycle, upper, lower, basis, .. }) = scale else {
-        return "not known: no samples of time".to_owned();
+        return "not known: the procedure has no samples of time".to_owned();
     };
     let (down, up) = (number(samples_per_cycle / upper), number(samples_per_cycle / lower));
     match basis {
         ScaleBasis::RetiredInstructions => {
-            return "cy: cycles of an execution, by samples of executed instructions".to_owned();
+            return "cy: cycles of one execution, measured with samples of instructions".to_owned();
         }
         ScaleBasis::Unknown => return NOT_KNOWN.to_owned(),
         ScaleBasis::IssuePoints => {
             return format!(
-                "cy: cycles of an execution, by instructions that were hardly ever stalled; probably {down} to {up} times as many"
+                "cy: cycles of one execution, by instructions that hardly ever stalled; true cycles: probably {down}–{up} times that"
             );
         }
         ScaleBasis::TypicalStalls => {}
     }
     format!(
-        "cy: cycles of an execution, if stalled as most code is; {down} to {up} times as many in 19 of 20 procedures"
+        "cy: cycles of one execution with typical stalls; true cycles: {down}–{up} times that in 19 of 20 procedures"
     )
 }
 
-/// What is said where nothing tells of cycles.
-const NOT_KNOWN: &str = "not known: most time is where it may have waited for memory; with samples of instructions they are measured";
+/// The line `cycles` of a procedure whose cycles are not known.
+const NOT_KNOWN: &str = "not known: most samples are where instructions may have waited for memory; dcpid --event cycles --event instructions measures cycles";
 
-/// Whether cycles of executions are told, and not only bounds of them.
+/// Whether cycles have an estimate, and not only bounds.
 pub(super) fn is_known(scale: Option<Scale>) -> bool {
     scale.is_some_and(|scale| scale.is_known())
 }
 
-/// What runs are, in words.
-const RUNS: &str = "runs: executions for one entry of the procedure; sure: how well they are known";
+/// The meaning of runs, in words.
+const RUNS: &str =
+    "runs: executions for one entry of the procedure; sure: confidence in their number";
 
-/// Titles of the cells of a listing.
+/// Titles of the columns of a listing.
 pub(super) const TITLES: [&str; 5] = ["runs", "sure", "cy", "to cy", "may be"];
-/// And in a spreadsheet.
+/// Titles of the same columns in CSV.
 pub(super) const COLUMNS: [&str; 8] =
     ["runs", "runs_low", "runs_high", "confidence", "best_cpi", "cpi", "cpi_most", "letters"];
 
 impl Costs {
-    /// What blocks' executions took.
+    /// The costs of the instructions of these blocks.
     #[must_use]
     pub fn of(
         blocks: Vec<BlockRow>,
@@ -129,7 +133,7 @@ impl Costs {
         head(style, out, "cycles", &cycles(self.scale))
     }
 
-    /// An instruction's cells, as [`TITLES`] says; empty where it is not known.
+    /// An instruction's cells of the columns [`TITLES`]; empty where the instruction is not known.
     pub(super) fn cells(&self, address: u64) -> [String; TITLES.len()] {
         let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
         let Explanation { cycles, cycles_max: cycles_most, .. } = line.why;
@@ -146,7 +150,7 @@ impl Costs {
         ]
     }
 
-    /// An instruction's cells, as [`COLUMNS`] says.
+    /// An instruction's cells of the columns [`COLUMNS`].
     pub(super) fn columns(&self, address: u64) -> [String; COLUMNS.len()] {
         let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
         let number =
@@ -165,7 +169,7 @@ impl Costs {
         ]
     }
 
-    /// What a page says of them.
+    /// Explanations of the columns, for an HTML page.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut causes: Vec<Cause> = Vec::new();
         let stalled =
@@ -180,14 +184,14 @@ impl Costs {
             vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
         if self.scale.is_some() {
             notes.push(format!(
-                "what may have stalled an instruction: {}? none of these",
+                "letters of possible causes of stalls: {}? none of these",
                 letters.collect::<String>()
             ));
         }
         notes
     }
 
-    /// What a page says of its loops.
+    /// The procedure's loops, each in a line, for an HTML page.
     pub(super) fn loops(&self) -> Vec<String> {
         let lines = loops::lines(&self.loops, self.samples);
         lines
@@ -202,7 +206,7 @@ impl Costs {
     }
 }
 
-/// How often something ran.
+/// Executions, for JSON.
 #[derive(Serialize)]
 pub(super) struct Frequency {
     value: f64,
@@ -223,13 +227,13 @@ impl Frequency {
     }
 }
 
-/// What an execution of an instruction took. Cycles are null where nothing tells of them.
+/// Executions, cycles and stalls of an instruction, for JSON. Cycles that are not known are null.
 #[derive(Serialize)]
 pub(super) struct Cost {
     frequency: Frequency,
     best_cpi: Option<f64>,
     cpi: Option<f64>,
-    /// Null where nothing limits it, too.
+    /// Also null where nothing limits the cycles.
     cpi_most: Option<f64>,
     unexplained: Option<f64>,
     culprits: Vec<CulpritEntry>,
@@ -257,7 +261,7 @@ pub(super) struct CulpritEntry {
     cause: String,
     letter: char,
     address: String,
-    /// Cycles of each execution; null where these are not known.
+    /// Cycles of one execution; null where cycles are not known.
     low: Option<f64>,
     high: Option<f64>,
 }
@@ -274,13 +278,14 @@ impl CulpritEntry {
     }
 }
 
-/// What cannot have been a tenth of the largest is not worth a letter. The largest comes first.
+/// The causes that have a letter, the largest first: those that may have taken at least a tenth of
+/// the cycles of the largest.
 pub(super) fn told(culprits: &[Culprit]) -> impl Iterator<Item = &Culprit> {
     let largest = culprits.first().map_or(0.0, |culprit| culprit.high);
     culprits.iter().filter(move |culprit| culprit.high >= largest / 10.0)
 }
 
-/// Letters of culprits, and a question mark if there is more to explain.
+/// Letters of culprits, and a question mark if the culprits do not explain the whole stall.
 pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
     let mut letters: String = told(culprits).map(|culprit| culprit.cause.letter()).collect();
     if unexplained {
@@ -289,7 +294,7 @@ pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
     letters
 }
 
-/// Cycles.
+/// Cycles, with as many decimals as matter.
 pub(super) fn cycle(value: f64) -> String {
     match value {
         value if value < 10.0 => format!("{value:.2}"),
@@ -298,8 +303,8 @@ pub(super) fn cycle(value: f64) -> String {
     }
 }
 
-/// A number for JSON: more than six digits, or less than a billionth, mean nothing, and are not the
-/// same on every machine.
+/// A number for JSON, rounded to six digits, and to 0 below a billionth: further digits are noise
+/// and differ between machines.
 pub(super) fn digits(value: f64) -> f64 {
     if !value.is_finite() {
         return value;
@@ -311,7 +316,7 @@ pub(super) fn digits(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// A number in three digits, or four.
+/// A number with three or four digits.
 pub(super) fn number(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),
@@ -322,7 +327,7 @@ pub(super) fn number(value: f64) -> String {
     }
 }
 
-/// Rounded to so many digits, of which whole numbers are told.
+/// A whole number, rounded to `digits` digits.
 pub(super) fn in_digits(value: f64, digits: i32) -> u64 {
     let unit = 10_f64.powi((value.max(1.0).log10().floor() as i32 + 1 - digits).max(0));
     ((value / unit).round() * unit) as u64

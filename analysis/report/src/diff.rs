@@ -19,8 +19,8 @@ use query::problem::Problem;
 use sets::Subject;
 use stats::compare::{Judged, Measure};
 
-/// Characters of a set's name in a column's title: the line has room for both and a procedure's
-/// name. The head has the whole name.
+/// Most characters of a set's name in a column's title, so that a line has room for two of them and
+/// a procedure's name. The head has the whole name.
 const MAX_TITLE: usize = 14;
 
 /// `dcpi diff`.
@@ -35,7 +35,7 @@ pub struct DiffReport {
 /// A procedure or image in two sets.
 #[derive(Clone, Debug)]
 pub struct DiffRow {
-    /// What it is.
+    /// The procedure or image.
     pub subject: Subject,
     /// The builds of its image.
     pub builds: BTreeSet<ImageId>,
@@ -45,12 +45,12 @@ pub struct DiffRow {
     pub a: f64,
     /// Share or amount after.
     pub b: f64,
-    /// What is to be said of the change.
+    /// The change, with its interval and significance.
     pub judged: Judged,
 }
 
 impl DiffRow {
-    /// The change by the value before; none of nothing.
+    /// The change divided by the value before; none if that is 0.
     #[must_use]
     pub fn relative(&self) -> Option<f64> {
         (self.a > 0.0).then(|| self.judged.change.value / self.a)
@@ -63,7 +63,7 @@ impl DiffReport {
         [0, 1].map(|at| self.sets.sets.get(at).map_or("", |set| set.name.as_str()))
     }
 
-    /// The same as titles of columns: two of the same are told apart.
+    /// The names as titles of columns; two equal names are told apart by a number.
     fn titles(&self) -> [String; 2] {
         let [a, b] = self.names();
         if a == b { [format!("{a} (1)"), format!("{b} (2)")] } else { [a, b].map(str::to_owned) }
@@ -97,10 +97,10 @@ struct DiffRowJson<'a> {
     a: f64,
     b: f64,
     change: f64,
-    /// Null: without bound, where a set has no samples at all.
+    /// Null where there is no bound, because a set has no samples at all.
     low: Option<f64>,
     high: Option<f64>,
-    /// Null: of nothing.
+    /// Null where the value before is 0.
     relative: Option<f64>,
     samples: [u64; 2],
     spread: f64,
@@ -151,7 +151,7 @@ impl Report for DiffReport {
         let mut notes = self.sets.notes(self.rows.len(), marked);
         if self.sets.sets.iter().all(|set| set.parts.len() < 2) {
             notes.push(
-                "one epoch a set: how much runs differ by themselves is not known; give several"
+                "each set is one epoch: how much runs differ without a change is not known; give each set several epochs"
                     .to_owned(),
             );
         }

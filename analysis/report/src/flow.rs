@@ -1,4 +1,4 @@
-//! A procedure's control flow as a picture: the paper's annotated graphs (section 3).
+//! A procedure's control flow as a drawing: the annotated graphs of the DCPI paper (section 3).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,15 +7,17 @@ use super::calc::{BlockRow, CalcReport, Runs};
 use super::costs::{cycle, number, word};
 use super::quantity::percent;
 
-/// Pixels: of the widest block, the least height of one that says what it is, the gap between two.
+/// Width of the widest block, in pixels.
 const WIDTH: f64 = 360.0;
+/// Height of a block with one line of text, in pixels: the least height.
 const LINE: f64 = 16.0;
+/// Gap between two blocks, in pixels.
 const GAP: f64 = 14.0;
-/// Where blocks begin: lines that go back are drawn before, those that go on behind.
+/// Left side of the blocks, in pixels: edges that lead back are drawn to the left of it.
 const LEFT: f64 = 180.0;
-/// The picture's height, if blocks were only as high as their time.
+/// Height of the drawing, in pixels, if blocks had no least height.
 const HEIGHT: f64 = 900.0;
-/// Instructions that a tooltip has at most.
+/// Most instructions in a tooltip.
 const TIP_MAX: usize = 40;
 
 struct Drawn<'a> {
@@ -25,7 +27,7 @@ struct Drawn<'a> {
     width: f64,
 }
 
-/// As SVG.
+/// The drawing as SVG.
 pub fn svg(report: &CalcReport) -> String {
     let drawn = place(report);
     let at: BTreeMap<u64, usize> =
@@ -89,7 +91,7 @@ pub fn svg(report: &CalcReport) -> String {
     out
 }
 
-/// As a page.
+/// The drawing as an HTML page.
 pub fn html(report: &CalcReport) -> String {
     let name = escaped(&report.procedure);
     format!(
@@ -98,7 +100,7 @@ pub fn html(report: &CalcReport) -> String {
     )
 }
 
-/// For Graphviz.
+/// The graph in Graphviz's language DOT.
 pub fn dot(report: &CalcReport) -> String {
     let mut out = "digraph procedure {\n  node [shape=box fontname=monospace];\n".to_owned();
     let all: f64 = report.sums.samples.max(f64::MIN_POSITIVE);
@@ -125,12 +127,12 @@ pub fn dot(report: &CalcReport) -> String {
     out
 }
 
-/// Whether an edge is drawn with dashes: its executions may be off by any factor.
+/// Whether an edge is drawn with dashes: the error of its executions is not known.
 fn unsure(runs: Runs) -> bool {
     runs.confidence == estimate::Confidence::Low
 }
 
-/// Where blocks are: as wide as they ran often, as large as their time.
+/// The places of blocks: the width stands for executions, the area for time.
 fn place(report: &CalcReport) -> Vec<Drawn<'_>> {
     let most = report.blocks.iter().map(|block| block.runs.value).fold(f64::MIN_POSITIVE, f64::max);
     let wide = |block: &BlockRow| (block.runs.value / most * WIDTH).clamp(40.0, WIDTH);
@@ -148,7 +150,7 @@ fn place(report: &CalcReport) -> Vec<Drawn<'_>> {
     drawn
 }
 
-/// The instructions of a block.
+/// The tooltip of a block: its instructions with their samples.
 fn tip(block: &BlockRow) -> String {
     let mut tip = String::new();
     for line in block.instructions.iter().take(TIP_MAX) {
@@ -160,7 +162,7 @@ fn tip(block: &BlockRow) -> String {
     tip
 }
 
-/// For text and attributes of XML. What XML has no characters for becomes a space.
+/// Escapes a text for XML. Characters that XML cannot hold become spaces.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

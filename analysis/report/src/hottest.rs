@@ -10,10 +10,11 @@ use super::quantity::{counted, percent};
 use super::table::Table;
 use super::{BlockRow, CalcReport, EventColumn, Style};
 
-/// Lines of a listing that are read at one look.
+/// Most lines of a listing without a table of its hottest blocks: one screen.
 const SCREEN: usize = 50;
-/// Most blocks that are named, and the least part of the samples that one has.
+/// Most blocks in the table.
 const SHOWN_MAX: usize = 10;
+/// Smallest part of the procedure's samples that a block in the table has.
 const SHOWN_MIN: f64 = 0.01;
 
 /// A line for each of the hottest blocks, if the listing is longer than a screen.
@@ -46,11 +47,14 @@ pub(super) fn text(report: &CalcReport, style: &Style, out: &mut dyn Write) -> i
     }
     writeln!(out)?;
     table.write(style, out)?;
-    let more = counted((report.blocks.len() - hottest.len().min(SHOWN_MAX)) as u64, "block");
-    writeln!(out, "and {more}; all of them, with their instructions, by address:")
+    let more = counted((report.blocks.len() - hottest.len().min(SHOWN_MAX)) as u64, "more block");
+    writeln!(
+        out,
+        "and {more}; all blocks, with their instructions, in the order of their addresses:"
+    )
 }
 
-/// What may have stalled a block most, and what else nearly as long.
+/// The causes that may have stalled a block longest.
 fn cause(report: &CalcReport, block: &BlockRow) -> String {
     let stalled = block
         .instructions
@@ -67,18 +71,19 @@ fn cause(report: &CalcReport, block: &BlockRow) -> String {
     let largest = causes.iter().filter(|(_, cycles)| **cycles >= most / SIMILAR);
     let names: Vec<String> = largest.map(|(cause, _)| cause.to_string()).collect();
     match names.as_slice() {
-        [] if any => "nothing explains it".to_owned(),
+        [] if any => "no cause explains it".to_owned(),
         [] if block.cycles.zip(block.best).is_some_and(|(took, best)| took > NEAR * best) => {
-            "not sure of any: few samples".to_owned()
+            "not known: too few samples".to_owned()
         }
-        [] => "nothing: near its best case".to_owned(),
+        [] => "no stall: near the best case".to_owned(),
         [one] => one.clone(),
         [one, two] => format!("{one}, or {two}"),
-        [one, rest @ ..] => format!("{one}, or {} others as much", rest.len()),
+        [one, rest @ ..] => format!("{one}, or one of {} others", rest.len()),
     }
 }
 
-/// What takes less than so many times its best case is near it.
+/// Factor between the cycles of a block and its best case below which the block is near its best
+/// case.
 const NEAR: f64 = 1.5;
-/// Causes that may have taken as many cycles but for this factor are told together.
+/// Factor between the cycles of two causes below which both are named.
 const SIMILAR: f64 = 1.2;

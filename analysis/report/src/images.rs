@@ -19,28 +19,28 @@ use stats::tally::{self, Tally};
 /// `dcpi images`.
 #[derive(Debug)]
 pub struct ImagesReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
     /// The events, in order of columns.
     pub events: Vec<EventColumn>,
-    /// Whose samples these are.
+    /// Label, unit or process whose samples these are; all, if none is chosen.
     pub whose: ScopeChoice,
     /// The images, those with the most samples of the first event first.
     pub rows: Vec<ImageRow>,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
 /// An image.
 #[derive(Clone, Debug)]
 pub struct ImageRow {
-    /// What the database says of it, over all epochs chosen.
+    /// Its record, joined over the chosen epochs.
     pub record: ImageRecord,
     /// Samples by event.
     pub counts: Vec<Tally>,
     /// Hosts that have samples of it.
     pub hosts: BTreeSet<String>,
-    /// One of them has a copy of its code.
+    /// Whether dcpid kept its code on one of these hosts.
     pub code_kept: bool,
 }
 
@@ -96,7 +96,7 @@ impl Report for ImagesReport {
             cells.push(if row.code_kept { "kept" } else { "" }.to_owned());
             cells.extend([record.kind.as_str().to_owned(), short_id(&record.id)]);
             let place = if record.path.is_empty() { &record.name } else { &record.path };
-            // Of what is no file the path is a name too, or says less.
+            // An image that is no file has a name for a path, or nothing.
             let place = if record.kind == image::ImageKind::File { place } else { &record.name };
             cells.push(escape(place).into_owned());
             table.row(cells);
@@ -105,7 +105,7 @@ impl Report for ImagesReport {
         let kept = self.rows.iter().filter(|row| row.code_kept).count();
         writeln!(
             out,
-            "\n{}, code of {} kept",
+            "\n{}, of which dcpid kept the code of {}",
             counted(self.rows.len() as u64, "image"),
             thousands(kept as u64)
         )?;

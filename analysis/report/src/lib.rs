@@ -1,5 +1,5 @@
-//! Reports as plain data, and their three forms. Nothing below this line reads a file or computes
-//! a share.
+//! Reports as plain data, and their three forms: text, JSON and CSV. This crate reads no database
+//! and computes no share.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
@@ -28,6 +28,7 @@ mod json;
 mod listing;
 mod listing_text;
 mod loops;
+mod out_edges;
 mod quantity;
 mod sets;
 mod stalls;
@@ -37,7 +38,6 @@ mod top;
 mod topcounts;
 mod topstalls;
 mod truth;
-mod ways;
 mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
@@ -61,37 +61,37 @@ pub use whatcg::WhatcgReport;
 
 /// A report that can be written.
 pub trait Report {
-    /// The command whose report it is, as the schema of its JSON is called: `dcpi.NAME`.
+    /// The report's command, which names the schema of its JSON: `dcpi.NAME`.
     const NAME: &'static str;
-    /// The schema's number: one more whenever a field goes away or means something else. New fields
-    /// do not count.
+    /// The schema's version: one more whenever a field goes away or changes its meaning. New fields
+    /// do not change it.
     const VERSION: u32 = 1;
 
-    /// For people.
+    /// Writes the report as text.
     ///
     /// # Errors
     /// Those of the output.
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
-    /// For programs.
+    /// The report as JSON.
     fn json(&self) -> impl Serialize + '_;
 
-    /// For spreadsheets (RFC 4180): a header and rows.
+    /// Writes the report as CSV (RFC 4180): a line of titles, and rows.
     ///
     /// # Errors
     /// Those of the output.
     fn csv(&self, out: &mut dyn Write) -> io::Result<()>;
 
-    /// What the reader must know besides.
+    /// Missing or doubtful data: the notes of the report.
     fn problems(&self) -> &[Problem];
 }
 
-/// What was read.
+/// Database, epochs and hosts that were read.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The database, as it was named.
+    /// The database's directory, as typed.
     pub db: String,
-    /// What the epochs say about themselves, by host and time.
+    /// The descriptions of the epochs, by host and time.
     pub epochs: Vec<EpochMeta>,
 }
 
@@ -123,21 +123,21 @@ pub struct EventColumn {
     pub idle: u64,
     /// The samples that shares are of.
     pub counted: Tally,
-    /// How often the event occurred in all; None when it never counted.
+    /// Occurrences of the event in all; None if it never had a counter.
     pub occurrences: Option<Occurrences>,
-    /// Those of them that are of unknown code, by reason, with their share.
+    /// Samples of unknown code among these, by reason, with their share.
     pub unresolved: Vec<(String, Tally, Share)>,
 }
 
 impl EventColumn {
-    /// As many samples as stand for what those counted do, each for [`EventSamples::weight`].
+    /// The counted samples as a number of samples of equal weight, [`EventSamples::weight`].
     #[must_use]
     pub fn equal(&self) -> u64 {
         self.event.equal(self.counted)
     }
 }
 
-/// What a row of `dcpi prof` is.
+/// The subject of a row of `dcpi prof`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// A procedure.
@@ -146,14 +146,14 @@ pub enum By {
     Line,
     /// An image.
     Image,
-    /// What samples were kept apart by.
+    /// A label, unit or process.
     Scope(Dimension),
 }
 
 /// `dcpi prof`.
 #[derive(Debug)]
 pub struct ProfReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
     /// The events, in order of columns.
     pub events: Vec<EventColumn>,
@@ -161,26 +161,26 @@ pub struct ProfReport {
     pub sort: usize,
     /// The confidence of all intervals.
     pub confidence: Confidence,
-    /// What a row is.
+    /// The subject of a row.
     pub by: By,
-    /// Whose samples these are.
+    /// Label, unit or process whose samples these are; all, if none is chosen.
     pub whose: ScopeChoice,
-    /// Only images that were asked for count.
+    /// Whether shares are of the samples of chosen images only.
     pub restricted: bool,
-    /// The idle loop counts.
+    /// Whether rows and shares include the idle loop.
     pub with_idle: bool,
     /// The rows, those with the most samples of the sort event first.
     pub rows: Vec<Row>,
-    /// Rows that were left out, all with fewer samples of the sort event.
+    /// Rows that are not shown: all have fewer samples of the sort event.
     pub omitted: Omitted,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
 /// Rows that are not shown.
 #[derive(Clone, Debug, Default)]
 pub struct Omitted {
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
     /// Their samples by event.
     pub counts: Vec<Tally>,
@@ -207,7 +207,7 @@ pub struct Row {
     pub cumulative: f64,
 }
 
-/// A procedure, or what stands for one.
+/// The name of a procedure, or of samples that have none.
 #[derive(Clone, Debug)]
 pub struct ProcedureName {
     /// Its name, or in brackets why there is none.
@@ -234,7 +234,7 @@ pub struct LineName {
 pub struct ImageName {
     /// Its id.
     pub id: ImageId,
-    /// What it is.
+    /// The kind of the image.
     pub kind: ImageKind,
     /// Its name.
     pub name: String,
@@ -247,39 +247,39 @@ pub struct ImageName {
 /// `dcpi epochs`.
 #[derive(Debug)]
 pub struct EpochsReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
     /// The epochs, in the order of the selection.
     pub rows: Vec<EpochRow>,
-    /// What is kept of programs' code, by host; hosts without are not there.
+    /// The code stores of hosts that have one.
     pub code_stores: Vec<CodeStoreRow>,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
 /// The code store of a host, which all its epochs share.
 #[derive(Clone, Debug, Serialize)]
 pub struct CodeStoreRow {
-    /// Whose it is.
+    /// The host.
     pub host: String,
-    /// Images that are kept.
+    /// Number of images whose code is kept.
     pub images: usize,
-    /// Bytes of their files.
+    /// Size of their files in bytes.
     pub size_bytes: u64,
 }
 
 /// An epoch.
 #[derive(Clone, Debug)]
 pub struct EpochRow {
-    /// What it says about itself.
+    /// The epoch's description.
     pub meta: EpochMeta,
-    /// How many epochs of its host came later: 0 is the latest.
+    /// Number of later epochs of the host: 0 for the latest.
     pub back: usize,
     /// Labels of runs that have samples of their own, in order.
     pub run_labels: Vec<String>,
-    /// How many images have samples; none when that cannot be read.
+    /// Number of images with samples; none if the epoch cannot be read.
     pub images: Option<usize>,
-    /// Bytes of its files; none when that cannot be read.
+    /// Size of its files in bytes; none if the epoch cannot be read.
     pub size_bytes: Option<u64>,
 }
 
@@ -290,8 +290,7 @@ pub fn duration_s(epoch: &EpochMeta) -> u64 {
 }
 
 impl ProfReport {
-    /// The reasons why counted samples are of unknown code, those with the most samples of the sort
-    /// event first.
+    /// The reasons of unresolved samples, those with the most samples of the sort event first.
     #[must_use]
     pub fn unresolved_reasons(&self) -> Vec<&str> {
         let mut reasons: Vec<(f64, &str)> = Vec::new();

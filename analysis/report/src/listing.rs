@@ -17,7 +17,7 @@ use query::problem::Problem;
 use query::scope::ScopeChoice;
 use stats::{Confidence, Share, wilson};
 
-/// What is shown of a procedure.
+/// Views of a procedure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum View {
     /// Source lines, by function and file.
@@ -31,34 +31,34 @@ pub enum View {
 /// `dcpi list`.
 #[derive(Debug)]
 pub struct ListReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
     /// The events, in order of columns; shares are of the procedure's samples.
     pub events: Vec<EventColumn>,
     /// The confidence of all intervals.
     pub confidence: Confidence,
-    /// Whose samples these are.
+    /// Label, unit or process whose samples these are; all, if none is chosen.
     pub whose: ScopeChoice,
     /// The procedure's image.
     pub image: ImageName,
-    /// What else its symbols call the procedure.
+    /// Other names of the procedure in the symbol table.
     pub aliases: Vec<String>,
     /// The procedure.
     pub listing: Listing,
     /// Each instruction's share of the procedure's samples, by event.
     pub shares: Vec<Vec<Share>>,
-    /// The event whose samples are given back to the instruction that took the time, and how far
-    /// behind it they landed; none: all are where they landed.
+    /// The event whose samples are moved back to the instruction that took the time, and its skid;
+    /// none: all samples are where the processor reported them.
     pub skid: Option<(String, Skid)>,
-    /// What executions took, or why that is not known; none where nobody asked.
+    /// Executions, cycles and stalls, or why these are not known; none without `--why`.
     pub costs: Option<Result<Costs, String>>,
-    /// What is shown.
+    /// Whether source lines, instructions or both are shown.
     pub view: View,
     /// The file that source lines come from.
     pub debug_file: Option<String>,
     /// The text of source files.
     pub sources: Sources,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
@@ -77,19 +77,19 @@ impl ListReport {
         counts.iter().zip(&self.events).map(share).collect()
     }
 
-    /// The text of a source line, if its file is there.
+    /// The text of a source line, if its file is found.
     #[must_use]
     pub fn text_of(&self, place: &Frame) -> Option<String> {
         self.sources.line(place.file.as_deref()?, place.line?)
     }
 
-    /// What executions took, where that is known.
+    /// Executions, cycles and stalls, if these are known.
     #[must_use]
     pub fn known_costs(&self) -> Option<&Costs> {
         self.costs.as_ref()?.as_ref().ok()
     }
 
-    /// Finds out which sources are missing, and says so once.
+    /// Looks for the source files, and adds one problem for the missing ones.
     pub fn look_at_sources(&mut self) {
         if self.view != View::Instructions {
             self.lines().iter().for_each(|line| drop(self.text_of(&line.place)));
@@ -136,8 +136,7 @@ struct List<'a> {
     end: String,
     isa: Option<String>,
     debug_file: Option<&'a str>,
-    /// Instructions by which samples of the event were given back to the one that took the time;
-    /// null: they are where they landed.
+    /// Instructions by which samples of the event were moved back; null: they were not moved.
     skid: Option<SkidOf<'a>>,
     #[serde(flatten)]
     why: Option<Why<'a>>,
@@ -147,11 +146,11 @@ struct List<'a> {
     problems: Vec<ProblemEntry<'a>>,
 }
 
-/// What cycles of executions are told by.
+/// The basis of the estimated cycles.
 #[derive(Serialize)]
 struct Why<'a> {
     machine: Option<&'static str>,
-    /// How many times as many cycles an execution may have taken; null where nothing limits it.
+    /// Largest factor between the true and the estimated cycles; null where nothing limits it.
     cycles_factor_least: Option<f64>,
     cycles_factor: Option<f64>,
     cycles_measured: bool,

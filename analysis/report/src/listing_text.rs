@@ -1,4 +1,4 @@
-//! `dcpi list` for people.
+//! `dcpi list` as text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -17,21 +17,22 @@ use query::DEFAULT_DB;
 use query::error::quoted;
 use stats::Share;
 
-/// Source lines without samples between two with some are shown up to so many.
+/// Most source lines without samples that are shown between two lines with samples; more are
+/// replaced by an ellipsis.
 const GAP_LINES: u32 = 12;
 /// Source lines shown around the first and the last of a function.
 const AROUND: u32 = 2;
-/// Source files named in the head.
+/// Most source files in the head.
 const FILES: usize = 5;
-/// Other names of the procedure in the head.
+/// Most other names of the procedure in the head.
 const ALIASES: usize = 8;
 /// Spaces that a tab is worth.
 const TAB: &str = "    ";
 /// Least characters of a line's text, however wide the numbers are.
 const TEXT_MIN: usize = 20;
-/// Characters before what a line of the head says.
+/// Characters of a line of the head before its text.
 const HEAD_LEFT: usize = 12;
-/// Characters of the name of what an instruction calls.
+/// Most characters of a called procedure's name.
 const TARGET_MAX: usize = 60;
 
 pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -47,7 +48,7 @@ pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> i
         let db = Some(&report.selection.db).filter(|db| *db != DEFAULT_DB);
         let db = db.map(|db| format!(" --db {}", quoted(db))).unwrap_or_default();
         let next = format!(
-            "no samples in this procedure; those with some: dcpi prof{db} {}",
+            "the procedure has no samples; procedures with samples: dcpi prof{db} {}",
             report.image.name
         );
         writeln!(out)?;
@@ -85,7 +86,12 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
         report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)),
         report.listing.kept,
     );
-    head(style, out, "samples", &format!("{landed}{}", if given { " (--raw)" } else { "" }))?;
+    head(
+        style,
+        out,
+        "samples",
+        &format!("{landed}{}", if given { "; --raw moves none" } else { "" }),
+    )?;
     head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))?;
     match &report.costs {
         Some(Ok(costs)) => costs.text(style, out),
@@ -94,7 +100,7 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
     }
 }
 
-/// A procedure and where it is, in a line of the head.
+/// A procedure's name and addresses, for the head.
 pub(super) fn of_procedure(name: &str, addresses: Range<u64>, style: &Style) -> String {
     let at = format!(" [{:#x}..{:#x}]", addresses.start, addresses.end);
     let room = if style.full_names {
@@ -106,7 +112,7 @@ pub(super) fn of_procedure(name: &str, addresses: Range<u64>, style: &Style) -> 
     format!("{}{at}", fit_procedure(name, room.max(TEXT_MIN)))
 }
 
-/// What else a procedure is called.
+/// Other names of a procedure.
 pub(super) fn also(aliases: &[String], style: &Style, out: &mut dyn Write) -> io::Result<()> {
     if aliases.is_empty() {
         return Ok(());
@@ -117,7 +123,8 @@ pub(super) fn also(aliases: &[String], style: &Style, out: &mut dyn Write) -> io
     head(style, out, "also", &format!("{}{more}", shown.join(", ")))
 }
 
-/// Where samples are, in words. `kept`: those that were not given back.
+/// The skid of the samples and its correction, in words; `kept` is the number of samples that were
+/// not moved.
 pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
     match skid {
         Some((event, skid)) if skid.instructions() > 0 => {
@@ -125,17 +132,17 @@ pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
                 0 => String::new(),
                 kept => {
                     let kept_at = "after a jump, call or no-op or at the begin of a loop or procedure";
-                    format!(", but for {} {kept_at}", thousands(kept))
+                    format!(", except {} {kept_at}", thousands(kept))
                 }
             };
-            format!("of {event} landed {skid} what took the time; given back{but}")
+            format!("of {event} were reported {skid} the one that took the time (skid) and are moved back{but}")
         }
-        _ => "are on the instruction that they landed on, which may be the one after what took the time".to_owned(),
+        _ => "are at the instruction that the processor reported, which may be after the one that took the time (skid)".to_owned(),
     }
 }
 
-/// Of all samples but those of the idle loop, as `dcpi prof` has it, unless the procedure is in
-/// that.
+/// An event's samples in the procedure, and their share of all samples. As in `dcpi prof`, samples
+/// of the idle loop do not count, unless the procedure is the idle loop's.
 fn event(column: &EventColumn, kind: ImageKind) -> String {
     let event = &column.event;
     let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
@@ -155,7 +162,7 @@ fn frames(report: &ListReport) -> impl Iterator<Item = &Frame> {
     report.listing.instructions.iter().filter_map(|instruction| instruction.frames.first())
 }
 
-/// How source files are called: by their last part, unless two have the same.
+/// The names of source files: without directories, unless two files would have the same name.
 fn file_names(report: &ListReport) -> BTreeMap<String, String> {
     let all = report.listing.instructions.iter().flat_map(|instruction| &instruction.frames);
     let files: BTreeSet<&str> = all.filter_map(|frame| frame.file.as_deref()).collect();
@@ -174,7 +181,7 @@ fn file_names(report: &ListReport) -> BTreeMap<String, String> {
     files.iter().map(name).collect()
 }
 
-/// What is below the head.
+/// The lines below the head.
 struct Body<'a> {
     report: &'a ListReport,
     style: &'a Style,
@@ -182,13 +189,13 @@ struct Body<'a> {
     files: BTreeMap<String, String>,
 }
 
-/// A line: with numbers of an instruction or source line, or a heading.
+/// A line: an instruction or source line with its numbers, or a heading.
 struct Row {
-    /// Samples, percent and how sure, of each event; empty where there are none.
+    /// Samples, share and half the interval's width, of each event; empty without samples.
     numbers: Vec<[String; 3]>,
-    /// What executions took; empty where that is not told.
+    /// Executions, cycles and causes of stalls; empty where they are not shown.
     costs: [String; TITLES.len()],
-    /// The share of the first event's samples.
+    /// Share of the first event's samples, from 0 to 1.
     share: f64,
     text: String,
     heading: bool,
@@ -425,7 +432,7 @@ fn same_lines(a: &[Frame], b: &[Frame]) -> bool {
     !a.is_empty() && a.iter().map(place).eq(b.iter().map(place))
 }
 
-/// The numbers of a row, each event's behind that of the one before; as wide without numbers.
+/// The numbers of a row, event after event; a row without numbers is as wide.
 fn numbers(cells: &[[String; 3]], widths: &[[usize; 3]]) -> String {
     let mut line = String::new();
     for (at, widths) in widths.iter().enumerate() {

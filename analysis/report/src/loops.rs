@@ -13,27 +13,28 @@ use super::text;
 /// A loop.
 #[derive(Clone, Debug, Default)]
 pub struct LoopRow {
-    /// First byte of its header, where it is entered.
+    /// Address of its header: the block at which the loop is entered.
     pub header: u64,
-    /// 1 for a loop in no other.
+    /// Nesting depth: 1 for a loop in no other loop.
     pub depth: u32,
-    /// Samples of its blocks, those of inner loops too.
+    /// Samples of its blocks, including those of inner loops.
     pub samples: f64,
-    /// How often its header ran for one entry of the loop, as estimated; none where nobody is known
-    /// to enter it.
+    /// Estimated executions of its header for one entry of the loop; none where no edge is known to
+    /// enter the loop.
     pub rounds: Option<f64>,
-    /// How sure it is how often the header ran.
+    /// Confidence in the rounds.
     pub sure: estimate::Confidence,
-    /// What its test says, where samples tell how many rounds were left.
+    /// Rounds by the loop's test, where registers at samples tell how many rounds were left.
     pub test: Option<TripCount>,
 }
 
-/// Fewer samples than this part of the procedure's are not shown as text, nor more loops than that.
+/// Smallest part of the procedure's samples that a loop needs to be shown in text.
 const SHOWN_MIN: f64 = 0.01;
+/// Most loops that are shown in text.
 const SHOWN_MAX: usize = 20;
 
-/// Those that took time, of a procedure with so many samples: each in a line, and what its test
-/// says in another.
+/// Writes the loops that took time in a procedure with `samples`: each in a line, and the rounds by
+/// its test in another.
 pub(super) fn write(
     loops: &[LoopRow],
     samples: f64,
@@ -52,7 +53,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The lines of [`write`], without the margin.
+/// The lines of [`write`], without their margin.
 pub(super) fn lines(
     loops: &[LoopRow],
     samples: f64,
@@ -66,23 +67,23 @@ pub(super) fn lines(
         } else {
             String::new()
         };
-        let rounds = rounds.map_or("nobody is known to enter it".to_owned(), |rounds| {
+        let rounds = rounds.map_or("no edge is known to enter the loop".to_owned(), |rounds| {
             format!("about {} rounds for one entry ({})", about(rounds), word(*sure))
         });
         let line = format!("loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)));
         let test = row.test.as_ref().map(|test| {
             let TripCount { quantiles, only_exit, single_test_entries, constant, .. } = test;
             let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
-            let limit = if *only_exit { "" } else { ", unless something else ends it" };
-            let of = if *single_test_entries { "entries that come to it twice" } else { "entries" };
+            let limit = if *only_exit { "" } else { ", unless another exit ends the loop" };
+            let of = if *single_test_entries { "entries that reach the test twice" } else { "entries" };
             let seen = thousands(test.samples);
             let said = if *constant {
-                format!("{few} rounds for all {of}, in {seen} samples{limit}")
+                format!("{few} rounds for all {of}, by {seen} samples{limit}")
             } else {
                 let (low, high) = test.range();
                 let mean = range(low, high);
                 format!(
-                    "{mean} rounds in the mean, in {seen} samples{limit}: a tenth of {of} at most {few}, half {half}, nine tenths {most}"
+                    "{mean} rounds in the mean, by {seen} samples{limit}; of {of}, 10 % have at most {few}, 50 % at most {half}, 90 % at most {most}"
                 )
             };
             format!("its test at {:#x} says {said}", test.test.0)
@@ -91,12 +92,12 @@ pub(super) fn lines(
     })
 }
 
-/// With the two digits that are worth telling.
+/// Rounds with two digits.
 fn about(rounds: f64) -> String {
     if rounds < 10.0 { decimal(rounds) } else { thousands(in_digits(rounds, 2)) }
 }
 
-/// From one number to another, with three digits: of classes that are an eighth wide.
+/// A range of rounds with three digits: the classes of rounds are an eighth wide.
 fn range(low: f64, high: f64) -> String {
     let end =
         |rounds: f64| if rounds < 10.0 { decimal(rounds) } else { thousands(in_digits(rounds, 3)) };
@@ -104,7 +105,7 @@ fn range(low: f64, high: f64) -> String {
     if low == high { low } else { format!("{low}–{high}") }
 }
 
-/// With a decimal, unless it is a whole number.
+/// A number with one decimal, unless it is whole.
 fn decimal(rounds: f64) -> String {
     if rounds.fract() == 0.0 { format!("{rounds:.0}") } else { format!("{rounds:.1}") }
 }
@@ -128,7 +129,7 @@ struct Test {
     rounds_low: f64,
     rounds_high: f64,
     spread: f64,
-    /// Of each quantile the class that it is in.
+    /// Quantiles: the ends of the class of each.
     rounds_10_low: u64,
     rounds_10: u64,
     rounds_50_low: u64,
@@ -137,11 +138,11 @@ struct Test {
     rounds_90: u64,
     alike: bool,
     only_exit: bool,
-    /// Entries that make one round are not among these.
+    /// Whether entries that make one round are missing from these numbers.
     without_once: bool,
 }
 
-/// As they are written.
+/// A loop, for JSON.
 pub(super) fn json(row: &LoopRow) -> Loop {
     Loop {
         header: format!("{:#x}", row.header),

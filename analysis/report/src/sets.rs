@@ -1,4 +1,4 @@
-//! What reports that compare sets of samples have in common, and `dcpi stats`.
+//! The common part of reports that compare sets of samples, and `dcpi stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -20,11 +20,11 @@ use sets::{Comparison, LeftOut, Set, Subject};
 use stats::Confidence;
 use stats::compare::{Measure, Typical};
 
-/// Sets that have a line each in the head.
+/// Most sets with a line of their own in the head.
 const SETS_SHOWN: usize = 12;
-/// Rows of a text, when no number is asked for.
+/// Most rows of a text report without `-n`.
 const TEXT_ROWS: usize = 40;
-/// Names in a line.
+/// Most names in a line.
 const NAMED: usize = 5;
 
 /// Sets of samples that were compared.
@@ -32,19 +32,19 @@ const NAMED: usize = 5;
 pub struct SetsReport {
     /// The sets.
     pub sets: Vec<Set>,
-    /// What a sample of the numbers stands for.
+    /// Occurrences of the event that one sample of the numbers stands for.
     pub weight: f64,
-    /// What was compared.
+    /// Whether shares or samples were compared.
     pub measure: Measure,
-    /// How much rows vary where nothing changed.
+    /// Variation of rows where nothing changed.
     pub typical: Typical,
     /// The confidence of intervals, and of all marks together.
     pub confidence: Confidence,
-    /// Rows are images.
+    /// Whether a row is an image.
     pub by_image: bool,
-    /// Only images that were asked for count.
+    /// Whether shares are of the samples of chosen images only.
     pub restricted: bool,
-    /// Rows to show at most.
+    /// Most rows that are shown.
     pub most: usize,
     /// Rows that had too few samples.
     pub folded: Folded,
@@ -52,18 +52,18 @@ pub struct SetsReport {
     pub rebuilt: BTreeSet<String>,
     /// Epochs with too few samples to be compared.
     pub left_out: Vec<LeftOut>,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
 /// Rows that had too few samples.
 #[derive(Clone, Debug, Default)]
 pub struct Folded {
-    /// How many.
+    /// Number of such rows.
     pub rows: usize,
     /// Their samples, by set.
     pub samples: Vec<u64>,
-    /// A row with as many is one of its own.
+    /// Fewest samples of a row that is not left out.
     pub min: u64,
 }
 
@@ -79,42 +79,42 @@ pub struct StatsReport {
 /// A procedure or image over several sets. All but `n` and `p` is in samples, or shares.
 #[derive(Clone, Debug)]
 pub struct StatsRow {
-    /// What it is.
+    /// The procedure or image.
     pub subject: Subject,
     /// The builds of its image.
     pub builds: BTreeSet<ImageId>,
     /// Its samples in all sets.
     pub samples: u64,
-    /// Largest less smallest, by the sum.
+    /// Largest value less the smallest, as a part of the sum.
     pub range: f64,
     /// Sum over the sets.
     pub sum: f64,
-    /// Its part of the sum of all rows.
+    /// The row's part of the sum of all rows.
     pub share: f64,
     /// The number of sets.
     pub n: usize,
     /// Mean over the sets.
     pub mean: f64,
-    /// Standard deviation, of a sample.
+    /// Standard deviation of the sets' values (with N - 1).
     pub stddev: f64,
-    /// What that would be by sampling alone.
+    /// Standard deviation that sampling alone would cause.
     pub by_sampling: f64,
-    /// The smallest.
+    /// Smallest value.
     pub min: f64,
-    /// The largest.
+    /// Largest value.
     pub max: f64,
-    /// Each set's.
+    /// The value of each set.
     pub values: Vec<f64>,
-    /// The probability of varying so much, where nothing differs.
+    /// Probability of at least this variation, if the sets do not differ.
     pub p: f64,
-    /// The same, corrected for the other rows.
+    /// The probability, corrected for the number of rows (Holm).
     pub p_corrected: f64,
-    /// Marked.
+    /// Whether the row is marked.
     pub significant: bool,
 }
 
 impl SetsReport {
-    /// Of what was read.
+    /// The common part of a report on this table.
     #[must_use]
     pub fn of(
         table: sets::Table,
@@ -184,24 +184,31 @@ impl SetsReport {
         };
         head(style, out, "event", &format!("{name}: {what}"))?;
         let sure = plain(self.confidence.percent());
-        head(style, out, "marks", &format!("* at {sure} % confidence, of all marks together"))
+        head(
+            style,
+            out,
+            "marks",
+            &format!(
+                "* where the sets differ by more than chance, at {sure} % confidence for all marks together"
+            ),
+        )
     }
 
-    /// What stands below the table; `kinds` of rows were left out.
+    /// The notes below the table of `rows`, of which `marked` have a mark.
     pub(super) fn notes(&self, rows: usize, marked: usize) -> Vec<String> {
         let what = if self.by_image { "image" } else { "procedure" };
         let more = |number: u64| counted(number, &format!("more {what}"));
         let mut notes = Vec::new();
         let left = rows.saturating_sub(self.most);
         if left > 0 {
-            notes.push(format!("{} (all: -n 0)", more(left as u64)));
+            notes.push(format!("{} (-n 0 shows all)", more(left as u64)));
         }
         let mut fate = format!("{marked} of {} marked", counted(rows as u64, what));
         if self.folded.rows > 0 {
             let samples = counted(sum(self.folded.samples.iter().copied()), "sample");
             let folded = thousands(self.folded.rows as u64);
             fate.push_str(&format!(
-                "; {folded} with fewer than {} folded: {samples}",
+                "; {folded} more, with fewer than {}, left out: {samples}",
                 counted(self.folded.min, "sample")
             ));
         }
@@ -210,7 +217,7 @@ impl SetsReport {
         if self.typical != Typical::default() {
             let (times, by) = (self.typical.factor.sqrt(), percent(self.typical.cv2.sqrt()));
             notes.push(format!(
-                "rows vary more than sampling explains, typically {times:.1} times as much, large ones by {by} %; allowed for"
+                "rows vary more than sampling explains: typically by {times:.1} times its standard deviation, large rows by {by} % of their size; marks allow for that"
             ));
         }
         if !self.rebuilt.is_empty() {
@@ -218,7 +225,7 @@ impl SetsReport {
             let more = self.rebuilt.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             notes.push(format!(
-                "of different builds, taken for the same: {}{more}",
+                "different builds of an image, compared as one image: {}{more}",
                 names.join(", ")
             ));
         }
@@ -229,12 +236,12 @@ impl SetsReport {
         ));
         if about_images > 0 {
             let images = counted(about_images as u64, "note");
-            notes.push(format!("{images} on images whose procedures are missing or not of their files: --format json"));
+            notes.push(format!("{images} on images whose procedures are not known or not from their files: --format json"));
         }
         notes
     }
 
-    /// Which epochs are not compared.
+    /// The note on epochs that are left out.
     fn left_out_note(&self) -> Option<String> {
         let samples = self.left_out.iter().map(|epoch| epoch.counted).max()?;
         let few = match samples {

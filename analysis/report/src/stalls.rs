@@ -1,4 +1,4 @@
-//! What cycles were spent on, as text and for JSON and CSV: figure 4 of the paper.
+//! Time by cause, as text, JSON and CSV: figure 4 of the DCPI paper.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use super::json::rounded;
 use super::quantity::percent;
 use super::text::head;
 
-/// What the best case waits for.
+/// What an instruction waits for in the best case.
 pub(super) fn wait(wait: Wait) -> &'static str {
     match wait {
         Wait::Nothing => "its turn",
@@ -20,7 +20,7 @@ pub(super) fn wait(wait: Wait) -> &'static str {
     }
 }
 
-/// Parts of all samples by name: at least, and at most.
+/// Parts of the time by name: the least and the most, as parts of all samples.
 pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
     let share = |samples: f64| samples / sums.samples.max(f64::MIN_POSITIVE);
     let one = |name: &str, samples: f64| (name.to_owned(), share(samples), share(samples));
@@ -44,7 +44,7 @@ pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
     rows
 }
 
-/// What dynamic, static, execution and error add up to, of all samples.
+/// Sum of dynamic, static, execution, sampling error and unknown time, as a part of all samples.
 pub(super) fn total(sums: &TimeBreakdown) -> f64 {
     let all = sums.dynamic + sums.unexplained - sums.gain
         + sums.waits.values().sum::<f64>()
@@ -73,10 +73,10 @@ pub(super) fn text(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// What is less than this at most is not told.
+/// Smallest part of all samples that has a line.
 const TOLD: f64 = 0.0005;
 
-/// The same for JSON. Parts of all samples.
+/// The parts of the time for JSON, as parts of all samples.
 #[derive(Serialize)]
 pub(super) struct Spent {
     causes: Vec<CauseEntry>,
@@ -103,7 +103,7 @@ struct StaticEntry {
     share: f64,
 }
 
-/// Makes it.
+/// The parts of the time for JSON.
 pub(super) fn spent(sums: &TimeBreakdown) -> Spent {
     let share =
         |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };

@@ -1,4 +1,4 @@
-//! Reports for people: a head that says what the numbers are of, a table, and what to know besides.
+//! Text reports: a head that says what the numbers are of, a table, and notes below it.
 
 use std::io::{self, Write};
 
@@ -20,11 +20,12 @@ use stats::tally::Tally;
 const SHORT_ID: usize = 8;
 /// Names of hosts, labels or images in one line.
 const NAMED: usize = 5;
-/// Width of the words that the lines of the head begin with.
+/// Width of the first word of a line of the head.
 const HEAD: usize = 10;
-/// An event that had a counter for so much of the time counted all of it.
+/// Part of the time from which on an event counts as having had a counter all the time.
 const WHOLE_TIME: f64 = 0.999;
-/// A reason for unresolved samples is explained from this share of samples on.
+/// Smallest share of samples, of any event, from which on a note explains a reason for unresolved
+/// samples.
 const MEANING_SHARE: f64 = 0.001;
 
 pub(super) fn prof(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -47,7 +48,7 @@ pub(super) fn head_lines(report: &ProfReport) -> Vec<String> {
     String::from_utf8_lossy(&head).lines().map(str::to_owned).collect()
 }
 
-/// What to know besides, each in a line.
+/// The notes below the table, each in a line.
 pub(super) fn note_lines(report: &ProfReport) -> Vec<String> {
     prof_notes(report).iter().map(|line| escape(line).into_owned()).collect()
 }
@@ -56,16 +57,16 @@ pub(super) fn head(style: &Style, out: &mut dyn Write, word: &str, says: &str) -
     line(style, out, HEAD + 2, &format!("{word:HEAD$}  {}", escape(says)))
 }
 
-/// Columns by which what a terminal shows of a note behind its first line is indented.
+/// Indentation of the second and later lines of a note on a terminal, in columns.
 const NOTE: usize = 4;
 
-/// A line beside a table.
+/// A note below a table.
 pub(super) fn note(style: &Style, out: &mut dyn Write, says: &str) -> io::Result<()> {
     line(style, out, NOTE, &escape(says))
 }
 
-/// A line, which a terminal shows as several where it is wider, all but the first of them indented.
-/// Files and pipes have it whole: programs look for its words.
+/// A line of text. A terminal wraps a line that is wider than the terminal, and indents all but its
+/// first part. Files and pipes get the whole line, since programs search for its words.
 pub(super) fn line(
     style: &Style,
     out: &mut dyn Write,
@@ -132,7 +133,7 @@ pub(super) fn some_of(names: &[&str]) -> String {
 fn span(epoch: &EpochMeta) -> String {
     let (start, lasted) = (moment(epoch.started_unix_s), duration_s(epoch));
     let end = moment(epoch.started_unix_s.saturating_add(lasted));
-    // Whether somebody still adds to it, nobody can tell from the database.
+    // The database does not tell whether a daemon still adds to the epoch.
     let last = if epoch.ended_unix_s.is_none() { " (last merge)" } else { "" };
     format!("{start} to {end} UTC{last}, {}", duration(lasted))
 }
@@ -148,24 +149,24 @@ fn together(epochs: &[EpochMeta]) -> String {
     format!("{}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
 }
 
-/// What the event's period implies and nobody took, when it is worth a line: one in a hundred.
+/// A note on samples that the event's period implies and that were not taken, from 1 % on.
 pub(super) fn missed(ledger: &Ledger) -> Option<String> {
     let missed = ledger.implied.saturating_sub(ledger.taken);
     (missed > 0 && missed >= ledger.implied / 100).then(|| {
         let of_implied = percent(ratio(missed, ledger.implied));
         format!(
             "{of_implied} % of the samples that the period implies were not taken: the kernel throttled the event, as it does on an idle \
-             CPU, or interrupts came late; idle is more than stated"
+             CPU, or interrupts came late; the idle share is understated"
         )
     })
 }
 
-/// How much of the time the event had a counter, when that is not all of it.
+/// A note on the part of the time in which the event had a counter, unless it had one all the time.
 fn part_of_time(column: &EventColumn) -> Option<String> {
     let event = &column.event;
     let (Some(scale), Some(count)) = (event.scale(), column.occurrences) else {
         return Some(
-            "never counted: other events had the counters all the time; sample fewer at once, or --mux them".to_owned(),
+            "the event never had a counter: other events had the counters all the time; sample fewer events at once, or let them take turns (dcpid --mux)".to_owned(),
         );
     };
     (1.0 / scale < WHOLE_TIME).then(|| {
@@ -173,13 +174,13 @@ fn part_of_time(column: &EventColumn) -> Option<String> {
             .map(|count| thousands(count.round() as u64));
         let unit = if event.unit == "count" { "occurrences" } else { &event.unit };
         format!(
-            "counted {:.1} % of the time (multiplexed): counts are scaled by {scale:.2}, to {value} {unit} ({low}–{high})",
+            "the event had a counter {:.1} % of the time (multiplexed): counts are scaled by {scale:.2}, to {value} {unit} ({low}–{high})",
             100.0 / scale
         )
     })
 }
 
-/// What was sampled of an event, and what the reader must know of it.
+/// An event's samples and period, and its notes.
 pub(super) fn event_head(
     column: &EventColumn,
     with_idle: bool,
@@ -195,7 +196,10 @@ pub(super) fn event_head(
     );
     if column.idle > 0 && !with_idle {
         let of_all = ratio(column.idle, event.total());
-        says.push_str(&format!("; {} % idle, not counted below (--idle)", percent(of_all)));
+        says.push_str(&format!(
+            "; {} % idle, left out below (--idle includes them)",
+            percent(of_all)
+        ));
     }
     head(style, out, "event", &says)?;
     if let Some(part) = part_of_time(column) {
@@ -210,8 +214,8 @@ pub(super) fn event_head(
     Ok(())
 }
 
-/// Where single instructions' samples are, in reports that do not look at the code.
-pub const LANDED: &str = "are on the instruction that they landed on, often the one after what took the time; dcpi list gives them back, where dcpid could measure that";
+/// Skid of the samples, in reports that do not read the code.
+pub const LANDED: &str = "are at the instruction that the processor reported, often after the one that took the time (skid); dcpi list corrects a skid that dcpid measured";
 
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, style, out)?;
@@ -294,8 +298,7 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     cells
 }
 
-/// Samples, share, interval. Where there is room the interval's ends; else how far it reaches to
-/// its farther end.
+/// Samples, share, interval: its ends where there is room, else the distance of the farther end.
 fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
     let interval = if report.events.len() == 1 {
         format!("{}–{}", percent(share.low), percent(share.high))
@@ -305,7 +308,8 @@ fn count_cells(report: &ProfReport, count: u64, share: &Share) -> [String; 3] {
     [thousands(count), percent(share.value), interval]
 }
 
-/// A procedure, with its address where others have its name, or would be shown like it.
+/// A procedure, with its address where another procedure has the same name or would be shown with
+/// the same text.
 fn procedure(procedure: &ProcedureName, style: &Style) -> Cell {
     let with_suffix = procedure.needs_suffix || style.full_names;
     let name = if with_suffix { &procedure.name } else { image::without_suffix(&procedure.name) };
@@ -314,7 +318,8 @@ fn procedure(procedure: &ProcedureName, style: &Style) -> Cell {
     Cell::name(name).tail(tail).apart(at)
 }
 
-/// A row's file and line: of the file its last part, unless names are asked for in full length.
+/// A row's source file and line. The file is shown without its directories, unless names are asked
+/// for in full length.
 fn source_line(row: &Row, style: &Style) -> Cell {
     let Some(LineName { file, line }) = &row.line else {
         return Cell::default();
@@ -323,7 +328,7 @@ fn source_line(row: &Row, style: &Style) -> Cell {
     Cell::name(file).tail(line.map_or_else(|| ":?".to_owned(), |number| format!(":{number}")))
 }
 
-/// What a row is about, or the image that its procedure is of.
+/// The image, label, unit or process of a row, or the image of its procedure.
 fn subject(report: &ProfReport, row: &Row) -> Cell {
     match (&row.image, &row.part) {
         (Some(image), _) if report.by == By::Image && image.kind == image::ImageKind::File => {
@@ -350,17 +355,17 @@ pub(super) fn short_id(id: &image::ImageId) -> String {
     id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
 }
 
-/// Why a table is empty where nothing is damaged, and what to do.
-const NO_SAMPLES: &str = "no samples yet: nothing was merged into this epoch; dcpictl flush has the daemon write what it \
-    counted; --epoch -1 is the epoch before";
+/// Why the table of an undamaged database is empty, and the next step.
+const NO_SAMPLES: &str = "no samples yet: dcpid has merged none into this epoch; dcpictl flush makes dcpid write its \
+    counts; --epoch -1 selects the epoch before";
 
-/// Why a table is empty; damage may be the reason, and then it is the first to be named.
+/// Why a table is empty: damage, if there is some, else missing samples.
 pub(super) fn no_samples(problems: &[Problem]) -> Vec<String> {
     let mut lines = problem_lines(problems.iter().filter(|problem| problem.is_serious()));
     lines.push(if lines.is_empty() {
         NO_SAMPLES.to_owned()
     } else {
-        "no samples in what could be read".to_owned()
+        "the files that could be read have no samples".to_owned()
     });
     lines
 }
@@ -376,7 +381,10 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
             By::Scope(dimension) => dimension.name(),
         };
         let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
-        notes.push(format!("{rows}, {} % (all: -n 0)", percent(report.omitted.share)));
+        notes.push(format!(
+            "{rows} with {} % of the samples (-n 0 shows all)",
+            percent(report.omitted.share)
+        ));
     }
     notes.extend(
         report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)),
@@ -388,7 +396,7 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
     notes
 }
 
-/// What a reason means, if it has a part of the samples that matters.
+/// The meaning of a reason for unresolved samples, if its share of samples is large enough.
 fn meaning(report: &ProfReport, reason: &str) -> Option<String> {
     let shares = report.events.iter().flat_map(|column| &column.unresolved);
     let matters = |(known, _, share): &(String, Tally, Share)| {
@@ -420,7 +428,7 @@ fn lost(report: &ProfReport, column: &EventColumn) -> Option<String> {
     })
 }
 
-/// Serious problems each in a line; images without names together, by what can be done about it.
+/// Serious problems, each in a line, and images without names in one line for each next step.
 fn problems(report: &ProfReport) -> Vec<String> {
     let all = report.events.get(report.sort).map_or(0, |column| column.counted.samples);
     let samples = |counts: &[u64]| counts.get(report.sort).copied().unwrap_or(0);
@@ -446,15 +454,20 @@ fn problems(report: &ProfReport) -> Vec<String> {
             problem => push_new(&mut lines, problem_line(problem)),
         }
     }
-    lines.extend(group(kept, all, "named from kept code", "see dcpid --code-store"));
-    let what = "without procedure";
-    lines.extend(group(nameless, all, what, "see why: --format json"));
-    let what = "in procedures without name";
+    lines.extend(group(
+        kept,
+        all,
+        "have names from the code that dcpid kept",
+        "see dcpid --code-store",
+    ));
+    let what = "have no procedure";
+    lines.extend(group(nameless, all, what, "--format json has the reasons"));
+    let what = "are in procedures without a name";
     lines.extend(group(stripped, all, what, "install debug symbols, see --debug-root"));
     lines.extend(group(
         without_lines,
         all,
-        "without source lines",
+        "have no source lines",
         "install debug symbols, see --debug-root",
     ));
     lines
@@ -465,7 +478,7 @@ pub(super) fn problem_line(problem: &Problem) -> String {
     format!("{word}: {problem}")
 }
 
-/// Problems each in a line, and each once: the parts of a report may meet the same damage.
+/// Problems, each in a line and each once: several parts of a report may meet the same damage.
 pub(super) fn problem_lines<'a>(problems: impl IntoIterator<Item = &'a Problem>) -> Vec<String> {
     let mut lines = Vec::new();
     problems.into_iter().for_each(|problem| push_new(&mut lines, problem_line(problem)));
@@ -478,7 +491,8 @@ fn push_new(lines: &mut Vec<String>, line: String) {
     }
 }
 
-/// Images of one fate in a line, those with the most samples first.
+/// One line for images with the same problem, those with the most samples first: the share of
+/// samples, `what` is wrong with them, the images, and the next step.
 fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
     if images.is_empty() {
         return None;
@@ -489,7 +503,10 @@ fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Op
     let more = images.len().saturating_sub(NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let of = counted(images.len() as u64, "image");
-    Some(format!("note: {share} % {what}, of {of}: {}{more}; {next}", named.join(", ")))
+    Some(format!(
+        "note: {share} % of the samples {what}, in {of}: {}{more}; {next}",
+        named.join(", ")
+    ))
 }
 
 pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -521,13 +538,15 @@ pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) 
         note(
             style,
             out,
-            &format!("beside the epochs of {host}: code of {images}, {size} (dcpid --code-store)"),
+            &format!(
+                "code kept beside the epochs of {host}: {images}, {size} (dcpid --code-store)"
+            ),
         )?;
     }
     problem_lines(&report.problems).iter().try_for_each(|line| note(style, out, line))
 }
 
-/// A line per event of the epoch; what is the epoch's only in the first.
+/// A row for each event of the epoch; only the first has the values of the epoch as a whole.
 fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
     let meta = &row.meta;
     let lasted = duration(duration_s(meta));

@@ -12,12 +12,12 @@ use super::{Report, Style, Suffixes, escape};
 use query::problem::Problem;
 use stats::{Confidence, Share};
 
-/// What took the time of late.
+/// Samples of the last seconds.
 #[derive(Debug)]
 pub struct TopReport {
     /// The event's name.
     pub event: String,
-    /// The time that it is of.
+    /// The time in which the samples were taken.
     pub span: Duration,
     /// Samples taken and not lost.
     pub total: u64,
@@ -29,11 +29,11 @@ pub struct TopReport {
     pub lost: u64,
     /// The confidence of all intervals.
     pub confidence: Confidence,
-    /// The idle loop counts.
+    /// Whether rows and shares include the idle loop.
     pub with_idle: bool,
-    /// In their order.
+    /// The rows, in order.
     pub rows: Vec<TopRow>,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
@@ -51,7 +51,7 @@ pub struct TopRow {
 }
 
 impl TopReport {
-    /// What the numbers are of, in a line.
+    /// Event, samples and time, in a line.
     #[must_use]
     pub fn head(&self) -> String {
         let whole = self.total.max(1) as f64;
@@ -66,12 +66,12 @@ impl TopReport {
         format!("{}: {total} in {seconds:.1} s{idle}{lost}", escape(&self.event))
     }
 
-    /// Which procedures need what compilers appended to their names.
+    /// The procedures whose names need the suffixes of compilers to be told apart.
     pub fn suffixes(&self) -> Suffixes<'_> {
         Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())))
     }
 
-    /// What shares are of, in a line.
+    /// The samples that shares are of, and the confidence, in a line.
     #[must_use]
     pub fn foot(&self) -> String {
         let sure = plain(self.confidence.percent());
@@ -80,7 +80,7 @@ impl TopReport {
 }
 
 impl TopRow {
-    /// Samples, share, and where the truth lies.
+    /// Samples, share, and the share's interval.
     #[must_use]
     pub fn numbers(&self) -> [String; 3] {
         let interval = format!("{}–{}", percent(self.share.low), percent(self.share.high));

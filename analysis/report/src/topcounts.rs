@@ -17,39 +17,39 @@ use query::scope::ScopeChoice;
 use stats::tally::{self, Tally};
 use stats::{Confidence, Share};
 
-/// What instructions are sorted by, as indices of the events.
+/// The key that sorts instructions, as indices of the events.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sort {
     /// Samples of an event.
     Event(usize),
-    /// Occurrences of an event by those of another.
+    /// Ratio of the occurrences of two events.
     Ratio(usize, usize),
 }
 
 /// `dcpi topcounts`.
 #[derive(Debug)]
 pub struct TopcountsReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
     /// The events, in order of columns.
     pub events: Vec<EventColumn>,
-    /// What rows are sorted by.
+    /// The key that sorts rows.
     pub sort: Sort,
     /// The confidence of all intervals.
     pub confidence: Confidence,
-    /// Whose samples these are.
+    /// Label, unit or process whose samples these are; all, if none is chosen.
     pub whose: ScopeChoice,
-    /// The idle loop counts.
+    /// Whether rows and shares include the idle loop.
     pub with_idle: bool,
-    /// The rows, the first in order first.
+    /// The rows, in order.
     pub rows: Vec<InstructionRow>,
-    /// Rows that come after these.
+    /// Number of rows beyond `-n`.
     pub omitted: usize,
-    /// Rows that had too few samples.
+    /// Number of rows with too few samples.
     pub folded: usize,
-    /// A row with as many is shown.
+    /// Fewest samples of a row that is shown.
     pub min_samples: u64,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
@@ -58,11 +58,11 @@ pub struct TopcountsReport {
 pub struct InstructionRow {
     /// Its image.
     pub image: ImageName,
-    /// The procedure it is in, if that is known.
+    /// The procedure of the instruction, if it is known.
     pub procedure: Option<String>,
     /// Bytes from the procedure's begin.
     pub into: u64,
-    /// In a file its address as `objdump` shows it, else the offset.
+    /// Its address: in a file as `objdump` shows it, else the offset in the image.
     pub address: u64,
     /// Offset in the image, as in the database.
     pub offset: u64,
@@ -70,7 +70,7 @@ pub struct InstructionRow {
     pub counts: Vec<Tally>,
     /// Share of [`EventColumn::counted`], by event.
     pub shares: Vec<Share>,
-    /// The ratio that is sorted by; none where nothing is known of it.
+    /// The ratio that rows are sorted by; none where an event never had a counter.
     pub ratio: Option<Share>,
 }
 
@@ -154,12 +154,21 @@ impl TopcountsReport {
         let is_empty = self.rows.is_empty() && self.folded == 0;
         let mut notes = if is_empty { no_samples(&self.problems) } else { Vec::new() };
         if self.omitted > 0 {
-            notes.push(format!("{} (all: -n 0)", counted(self.omitted as u64, "more instruction")));
+            notes.push(format!(
+                "{} (-n 0 shows all)",
+                counted(self.omitted as u64, "more instruction")
+            ));
         }
         if self.folded > 0 {
-            let (folded, what) = (counted(self.folded as u64, "instruction"), self.sorted_by());
+            let what = match self.sort {
+                Sort::Event(event) => self.event(event).to_owned(),
+                Sort::Ratio(top, bottom) => {
+                    format!("{} and {} together", self.event(top), self.event(bottom))
+                }
+            };
+            let folded = counted(self.folded as u64, "instruction");
             let few = counted(self.min_samples, "sample");
-            notes.push(format!("{folded} with fewer than {few} of {what} folded"));
+            notes.push(format!("{folded} with fewer than {few} of {what} left out"));
         }
         // Images without procedures have rows that say so.
         let more = problem_lines(&self.problems).into_iter().filter(|line| !notes.contains(line));
@@ -169,7 +178,7 @@ impl TopcountsReport {
     }
 }
 
-/// A ratio, to three digits.
+/// A ratio, with about three digits.
 fn number(ratio: f64) -> String {
     if !ratio.is_finite() {
         return "∞".to_owned();

@@ -9,7 +9,7 @@ use stalls::Culprit;
 use super::costs::{CulpritEntry, cycle, digits, letters, word};
 use super::csv::record;
 use super::json::{self, Event, Head, ProblemEntry};
-use super::quantity::{counted, percent, thousands};
+use super::quantity::{counted, percent};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Selection, Style, Suffixes};
@@ -18,38 +18,38 @@ use query::problem::Problem;
 /// `dcpi topstalls`.
 #[derive(Debug)]
 pub struct TopstallsReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
-    /// The events, with the samples of the images that were asked for.
+    /// The events, with the samples of the chosen images.
     pub events: Vec<EventColumn>,
-    /// The processor whose best cases these are.
+    /// The model of the processor that gives the best cases.
     pub machine: Model,
-    /// Samples of time of the images that were asked for.
+    /// Samples of time of the chosen images.
     pub samples: u64,
-    /// Of procedures that were explained.
+    /// Samples of time of the procedures that were explained.
     pub explained: u64,
     /// The longest stalls, in order.
     pub rows: Vec<StallRow>,
-    /// Rows that come after these.
+    /// Number of rows beyond `-n`.
     pub omitted: usize,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
 /// A stalled instruction.
 #[derive(Clone, Debug)]
 pub struct StallRow {
-    /// Samples beyond its best case.
+    /// Samples beyond the best case.
     pub stall: f64,
-    /// The same if executions were as few as they can be.
+    /// Samples beyond the best case, for the fewest executions that are possible.
     pub most: f64,
-    /// Cycles of each execution, if they are known.
+    /// Cycles of each execution beyond the best case, if they are known.
     pub cycles: Option<f64>,
-    /// How sure it is how often it was executed.
+    /// Confidence in the number of executions.
     pub confidence: Confidence,
-    /// What may have stalled it.
+    /// Possible causes of the stall.
     pub culprits: Vec<Culprit>,
-    /// Whether there is more than that.
+    /// Whether the causes leave a part of the stall unexplained.
     pub unexplained: bool,
     /// Its image.
     pub image: String,
@@ -108,7 +108,7 @@ impl Report for TopstallsReport {
         }
         table.write(style, out)?;
         if self.omitted > 0 {
-            writeln!(out, "and {} more; -n 0 shows all", thousands(self.omitted as u64))?;
+            writeln!(out, "{} (-n 0 shows all)", counted(self.omitted as u64, "more instruction"))?;
         }
         if !self.problems.is_empty() {
             writeln!(out)?;

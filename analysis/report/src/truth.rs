@@ -16,21 +16,21 @@ use query::problem::Problem;
 /// `dcpi truth`.
 #[derive(Debug)]
 pub struct TruthReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
     /// The file of exact counts.
     pub counts: String,
-    /// The processor that cycles are told of, where they are.
+    /// The model of the processor that cycles are estimated with; none where they are not.
     pub model: Option<Model>,
     /// Samples of the images that were counted.
     pub samples: u64,
-    /// Samples that a procedure must have to be among the rows.
+    /// Fewest samples of a procedure among the rows.
     pub least: u64,
     /// Procedures, those with the most samples first.
     pub rows: Vec<TruthRow>,
-    /// How many of them text shows.
+    /// Most rows that text shows.
     pub shown: usize,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
@@ -45,14 +45,14 @@ pub struct TruthRow {
     pub samples: u64,
     /// Its blocks.
     pub blocks: usize,
-    /// How far its estimate is off.
+    /// The errors of its estimates.
     pub scored: ProcedureScore,
-    /// The cycles that an execution is said to take, at least, by default and at most: factors of
-    /// the true ones, where those are known.
+    /// Cycles of one execution: lower end of the range, estimate and upper end, each divided by the
+    /// true cycles; none where those are not known.
     pub cycles: Option<[f64; 3]>,
 }
 
-/// How far all of several estimates are off.
+/// The errors of the estimates of several procedures together.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     blocks: Score,
@@ -81,7 +81,7 @@ impl TruthReport {
         Sum::of(self.rows.iter())
     }
 
-    /// The procedures, a row each.
+    /// A table with a row for each procedure.
     fn table(&self, style: &Style) -> Table {
         let mut table = Table::default();
         table.number("samples", "");
@@ -90,7 +90,7 @@ impl TruthReport {
         table.number("edges 5/10/15 %", "within");
         let cycles = self.rows.iter().any(|row| row.cycles.is_some());
         if cycles {
-            table.number("least–told–most", "cycles told/true");
+            table.number("low–estimate–high", "cycles estimated/true");
         }
         table.procedures("procedure");
         table.names("image");
@@ -130,7 +130,7 @@ impl Report for TruthReport {
         let (samples, procedures) =
             (counted(self.samples, "sample"), counted(self.rows.len() as u64, "procedure"));
         let of = format!(
-            "{procedures} with {} of {samples}, each at least {}",
+            "{procedures} with {} of {samples}; each procedure has at least {}",
             thousands(scored),
             self.least
         );
@@ -139,12 +139,23 @@ impl Report for TruthReport {
             style,
             out,
             "blocks",
-            &format!("{} of samples are within 5 / 10 / 15 %", shares(&sum.blocks)),
+            &format!(
+                "{} of samples are in blocks whose estimate is within 5 / 10 / 15 %",
+                shares(&sum.blocks)
+            ),
         )?;
-        head(style, out, "edges", &format!("{} of executions", shares(&sum.edges)))?;
+        head(
+            style,
+            out,
+            "edges",
+            &format!(
+                "{} of executions are of edges whose estimate is that near",
+                shares(&sum.edges)
+            ),
+        )?;
         if sum.rounds.all > 0.0 {
             let of = format!(
-                "{} of {} in loops that tell how many were left",
+                "{} of {} are in loops whose test gives the rounds that near",
                 shares(&sum.rounds),
                 counted(sum.rounds.all as u64, "sample")
             );
@@ -152,11 +163,16 @@ impl Report for TruthReport {
         }
         for (score, word) in sum.by_confidence.iter().zip(["low", "medium", "high"]).rev() {
             let part = score.all / sum.blocks.all.max(f64::MIN_POSITIVE) * 100.0;
-            head(style, out, word, &format!("{part:.0} % of samples, of which {}", shares(score)))?;
+            head(
+                style,
+                out,
+                word,
+                &format!("{part:.0} % of samples have this confidence, of which {}", shares(score)),
+            )?;
         }
         if let Some(cycles) = Cycles::of(&self.rows) {
             let what = format!(
-                "{:.0} % of samples are in procedures whose true cycles are in the range told: {:.2} of the true ones, {:.2} to {:.2} (medians)",
+                "{:.0} % of samples are in procedures whose true cycles are in the estimated range; estimated / true cycles: {:.2}, range {:.2} to {:.2} (medians)",
                 cycles.right * 100.0,
                 cycles.told,
                 cycles.least,
@@ -167,7 +183,11 @@ impl Report for TruthReport {
         writeln!(out)?;
         self.table(style).write(style, out)?;
         if self.rows.len() > self.shown {
-            writeln!(out, "and {} more; -n 0 shows all", self.rows.len() - self.shown)?;
+            writeln!(
+                out,
+                "{} (-n 0 shows all)",
+                counted((self.rows.len() - self.shown) as u64, "more procedure")
+            )?;
         }
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
@@ -225,13 +245,13 @@ fn shares(score: &Score) -> String {
 struct Json<'a> {
     #[serde(flatten)]
     head: Head<'a>,
-    /// The processor that cycles are told of; null where they are not.
+    /// The model of the processor that cycles are estimated with; null where they are not.
     machine: Option<&'static str>,
     machine_assumed: Option<bool>,
     samples: u64,
     blocks: Within,
     edges: Within,
-    /// Of loops that nothing but their test ends, by samples that tell of it.
+    /// Rounds of loops with one exit, their test, weighted by the samples that tell the rounds.
     rounds: Within,
     confidence: ByConfidence,
     cycles: Option<Cycles>,
@@ -252,7 +272,7 @@ struct Within {
     within_5: f64,
     within_10: f64,
     within_15: f64,
-    /// Samples, or executions.
+    /// Number of samples, or executions, that the shares are of.
     of: f64,
 }
 
@@ -271,7 +291,7 @@ struct Row<'a> {
     graph_blocks: usize,
     blocks: Within,
     edges: Within,
-    /// Factors of the true ones.
+    /// Estimates divided by the true cycles.
     cycles: Option<[f64; 3]>,
 }
 
@@ -288,14 +308,16 @@ fn row(row: &TruthRow) -> Row<'_> {
     }
 }
 
-/// How far the ranges of cycles of an execution are off.
+/// Errors of the ranges of cycles of one execution.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Cycles {
-    /// The part of the samples that is in procedures whose range has the true ones.
+    /// Part of the samples in procedures whose range holds the true cycles.
     right: f64,
-    /// The ends of ranges, factors of the true ones: medians, weighted by samples.
+    /// Lower end of the range, divided by the true cycles: median, weighted by samples.
     least: f64,
+    /// Estimate, in the same unit.
     told: f64,
+    /// Upper end of the range, in the same unit.
     most: f64,
 }
 

@@ -15,26 +15,26 @@ use query::problem::Problem;
 /// `dcpi whatcg`.
 #[derive(Debug)]
 pub struct WhatcgReport {
-    /// What was read.
+    /// Database, epochs and hosts that were read.
     pub selection: Selection,
-    /// The events, with the samples of the images that were asked for.
+    /// The events, with the samples of the chosen images.
     pub events: Vec<EventColumn>,
-    /// The processor whose best cases these are.
+    /// The model of the processor that gives the best cases.
     pub machine: Model,
-    /// Procedures that were explained.
+    /// Number of procedures that were explained.
     pub procedures: u64,
-    /// Samples of time of the images that were asked for.
+    /// Samples of time of the chosen images.
     pub samples: u64,
-    /// Of procedures that were explained.
+    /// Samples of time of the procedures that were explained.
     pub explained: u64,
-    /// What they were spent on.
+    /// The time of these procedures by cause.
     pub sums: TimeBreakdown,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
-/// What the sums at the end are by.
-const SPLIT: &str = "dynamic, static, execution: without counted instructions as if stalled as most code is, 3 times its best";
+/// The assumption behind the sums at the end.
+const SPLIT: &str = "into dynamic, static and execution: without samples of instructions, assuming typical stalls (3 times the best case)";
 
 impl Report for WhatcgReport {
     const NAME: &'static str = "whatcg";

@@ -1,4 +1,4 @@
-//! Sets of samples to compare: what is typed for one, and reading several.
+//! Sets of samples to compare: their syntax on the command line, and their reading.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
@@ -13,22 +13,23 @@ mod table;
 
 pub use table::{EACH_MIN_SAMPLES, LeftOut, Part, Row, Set, Subject, Table, read, samples};
 
-/// What a SET may be, for `--help`.
+/// The syntax of a SET, for `--help`.
 pub const SYNTAX: &str = "\
 A SET is one of
   WHICH           epochs of the database, as for --epoch: latest, all, ID, ID..ID, -N
   DIR             another database
   DIR@WHICH       epochs of another database
-  KEY:VALUE,...   of db, epoch, epoch-label, host, label, unit, pid: each as the option of that name
+  KEY:VALUE,...   keys: db, epoch, epoch-label, host, label, unit, pid, as the options of that name
 'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the \
 last two epochs, and 'dcpi diff epoch-label:old,host:a epoch-label:new,host:a' two epochs that \
 dcpictl epoch --label began on the host a. The options --db, --epoch, --host, --label and so on \
-say what a SET leaves out. A directory that looks like something else is db:DIR.
+give the parts that a SET does not name. db:DIR is for a directory whose name looks like another \
+kind of SET.
 
 Procedures of the same name in an image are one row, and so are images of the same name, rebuilt \
-or not. The path counts only where a set has several files of that name at once.";
+or not. Paths distinguish images only where a set has several files of that name.";
 
-/// A set of samples, as typed. What is none is as the options say.
+/// A set of samples, as typed. Parts that are none come from the options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetChoice {
     /// As typed.
@@ -71,7 +72,7 @@ impl FromStr for SetChoice {
             set.db = (!db.is_empty()).then(|| db.into());
             set.epoch = Some(epoch);
         } else if text.is_empty() {
-            return Err("is empty; it is epochs, a database, or KEY:VALUE".to_owned());
+            return Err("is empty; a SET is epochs, a database, or KEY:VALUE".to_owned());
         } else {
             set.db = Some(text.into());
         }
@@ -83,7 +84,7 @@ impl SetChoice {
     fn take(&mut self, pair: &str) -> Result<(), String> {
         let (key, value) = pair.split_once(':').unwrap_or((pair, ""));
         if value.is_empty() {
-            return Err(format!("has no value behind {key}:"));
+            return Err(format!("has no value after {key}:"));
         }
         let twice = match key {
             "db" => self.db.replace(value.into()).is_some(),
@@ -125,31 +126,30 @@ fn pairs(text: &str) -> Vec<&str> {
     pairs
 }
 
-/// What to compare of sets.
+/// The question that all sets answer, and limits of the table.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What to read where a set does not say: the database, the epochs, whose samples; the images
-    /// whose samples shares are of. Its events are those below.
+    /// Defaults of the sets: database, epochs and scope; and the images whose samples shares are
+    /// of. Its events are not used: see `event`.
     pub source: Question,
     /// The event to compare; None: the first.
     pub event: Option<String>,
     /// A row per image instead of per procedure.
     pub by_image: bool,
-    /// Count the idle loop too.
+    /// Include the samples of the idle loop.
     pub idle: bool,
-    /// Where separate debug files are, besides /usr/lib/debug.
+    /// Directories of separate debug files, besides /usr/lib/debug.
     pub debug_roots: Vec<PathBuf>,
     /// The confidence of intervals and marks.
     pub confidence: Confidence,
-    /// Samples that a row must have in all sets together to be a row of its own; None: 5 for each
-    /// set.
+    /// Fewest samples of a row in all sets together; None: 5 for each set.
     pub min_samples: Option<u64>,
-    /// Most rows; 0 for all; None: as many as the form of the report is made for.
+    /// Most rows; 0 for all; None: the default of the report's format.
     pub rows: Option<usize>,
 }
 
 impl Comparison {
-    /// Samples that a row must have in all sets together to be a row of its own.
+    /// Fewest samples of a row in all sets together.
     #[must_use]
     pub fn min_samples(&self, sets: usize) -> u64 {
         // Below, chi-squared is not (W. G. Cochran, "Some methods for strengthening the common
@@ -159,7 +159,7 @@ impl Comparison {
 }
 
 impl SetChoice {
-    /// What to read of the set: `source`, but for what the set says itself.
+    /// The question for a set: `source`, with the parts that the set names itself.
     #[must_use]
     pub fn question(&self, source: &Question) -> Question {
         let either =
@@ -220,7 +220,7 @@ mod tests {
     fn what_cannot_be_a_set_is_told() {
         for (text, said) in [
             ("", "is empty"),
-            ("label:", "has no value behind label:"),
+            ("label:", "has no value after label:"),
             ("epoch:tomorrow", "is none of latest"),
             ("pid:x", "which is no number"),
             ("label:a,label:b", "has label: twice"),

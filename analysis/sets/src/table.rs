@@ -24,11 +24,11 @@ pub struct Table {
     pub sets: Vec<Set>,
     /// The rows, in order of subject.
     pub rows: Vec<Row>,
-    /// Images that are of another build in one set than in another, by name.
+    /// Names of images that have different builds in the sets.
     pub rebuilt: BTreeSet<String>,
     /// Epochs of the sets that have too few samples to be compared.
     pub left_out: Vec<LeftOut>,
-    /// What the reader must know.
+    /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
 
@@ -43,7 +43,7 @@ pub struct LeftOut {
     pub counted: u64,
 }
 
-/// Samples that an epoch must have to be a set of its own with `--each`. With 100, the standard
+/// Fewest samples of an epoch that is a set of its own with `--each`. With 100, the standard
 /// error of a share is 5 points of percent at most; with fewer, an epoch that was begun and ended
 /// at once varies from the others in every row.
 pub const EACH_MIN_SAMPLES: u64 = 100;
@@ -55,10 +55,9 @@ pub struct Set {
     pub name: String,
     /// The database, as it was named.
     pub db: String,
-    /// Whose samples.
+    /// The scope of the samples.
     pub whose: ScopeChoice,
-    /// Its parts: each epoch of each host. Those without any of the samples asked for are not
-    /// there.
+    /// Its parts: each epoch of each host, without epochs that have no samples of the selection.
     pub parts: Vec<Part>,
 }
 
@@ -76,7 +75,7 @@ pub struct Part {
 /// A row, with its samples in each part of all sets, one set after the other.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it is.
+    /// The procedure or image.
     pub subject: Subject,
     /// The builds of its image.
     pub builds: BTreeSet<ImageId>,
@@ -84,7 +83,7 @@ pub struct Row {
     pub samples: Vec<Tally>,
 }
 
-/// What is the same in all sets.
+/// The procedure or image of a row: the same in all sets.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
     /// The image's name; none for samples of unknown code.
@@ -436,7 +435,7 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
     of_databases.into_iter().map(finish).collect()
 }
 
-/// What is the same program in all sets.
+/// Names of images that need a path or an address to be told apart.
 struct Programs {
     /// Names that a set has several files of.
     ambiguous: BTreeSet<String>,

@@ -1,5 +1,5 @@
-//! What leads from and to the procedures that decide which parts one has, found without looking at
-//! all others.
+//! The edges from and to those procedures that decide which parts one procedure has, found without
+//! looking at all other procedures of the image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,26 +7,29 @@ use std::ops::Range;
 use super::crossings::{Crossings, Image};
 use crate::isa::leads::{BEFORE_MAX, Lead};
 
-/// How often procedures that those found before are joined with are looked at. Compilers' need two
-/// or three.
+/// Times that procedures joined with those already found are looked for. Compilers' code needs two
+/// or three; a larger number would let hand-written code that joins everything cost as much as the
+/// whole image.
 const ROUNDS_MAX: usize = 8;
-/// Ranges with less between them are looked for together, and so are all if there are more.
+/// Bytes between two ranges below which one search covers both: decoding a smaller gap costs less
+/// than another search.
 const APART: u64 = 1 << 16;
+/// Most ranges that are searched; with more, one search covers them all.
 const RANGES_MAX: usize = 16;
 
-/// Some procedures of an image, and what leads from and to them.
+/// Some procedures of an image, and the edges from and to them.
 struct Around<'a> {
     image: &'a Image<'a>,
     crossings: Crossings,
     /// Procedures whose instructions were looked at.
     read: BTreeSet<usize>,
-    /// Procedures of which is known who jumps there, as far as that may matter, and whether they
-    /// are called.
+    /// Procedures for which the jumps to them, as far as they may matter, and whether they are
+    /// called, are known.
     known: BTreeSet<usize>,
 }
 
-/// What leads from and to the procedure with this number, and all that can be a part of it, or of
-/// which it can be a part. None where those are joined with many others.
+/// The edges from and to the procedure with this number, and from and to all procedures that can be
+/// a part of it, or of which it can be a part. None where these are joined with many others.
 pub(super) fn crossings(image: &Image<'_>, number: usize) -> Option<Crossings> {
     let mut this = Around {
         image,
@@ -56,8 +59,8 @@ impl Around<'_> {
             .is_some_and(|procedure| self.crossings.called.contains_key(&procedure.start))
     }
 
-    /// The procedures that what is known so far joins with one, as `Survey` joins them, or may:
-    /// those of which less is known are among them.
+    /// The procedures that the edges found so far join, or may join, with one, as `Survey` joins
+    /// them. Procedures of which less is known are among them.
     fn joined(&self, number: usize) -> BTreeSet<usize> {
         let mut beside: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut join = |a: usize, b: usize| {
@@ -87,13 +90,13 @@ impl Around<'_> {
         }
     }
 
-    /// Looks at what is at an address in an instruction.
+    /// Decodes the procedure that has the address in an instruction.
     fn read_at(&mut self, at: u64) {
         let numbers = [at.saturating_sub(BEFORE_MAX), at].map(|at| self.image.number_of(at));
         numbers.into_iter().flatten().for_each(|number| self.read(number));
     }
 
-    /// Finds out what leads from these procedures and to them.
+    /// Finds the edges from and to these procedures.
     fn look(&mut self, new: &BTreeSet<usize>) {
         new.iter().for_each(|number| self.read(*number));
         let (mut calls, mut jumps) = (Vec::new(), Vec::new());
@@ -120,13 +123,13 @@ impl Around<'_> {
             }
         }
         for (at, number) in calls {
-            // One call is enough.
+            // One call suffices to know that the procedure is called.
             if !self.is_called(number) {
                 self.read_at(at);
             }
         }
         for (at, begun) in jumps {
-            // Who jumps to the begin of what is called joins nothing.
+            // A jump to the begin of a procedure that is called joins nothing.
             if !begun.is_some_and(|number| self.is_called(number)) {
                 self.read_at(at);
             }
@@ -135,7 +138,7 @@ impl Around<'_> {
     }
 }
 
-/// A few ranges that hold all of these, which are in order.
+/// Few ranges that cover all of these, which are in order.
 fn together<'a>(ranges: impl Iterator<Item = &'a Range<u64>>) -> Vec<Range<u64>> {
     let mut together: Vec<Range<u64>> = Vec::new();
     for range in ranges {

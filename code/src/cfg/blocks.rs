@@ -1,4 +1,4 @@
-//! From instructions to blocks, and where each goes.
+//! From instructions to blocks and edges.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::discover::Code;
 use super::{EdgeKind, Ending};
 use crate::isa::flow::Flow;
 
-/// A block, by places.
+/// A block, as places in [`Code`].
 #[derive(Debug)]
 pub(super) struct Raw {
     pub(super) place: usize,
@@ -17,13 +17,13 @@ pub(super) struct Raw {
     /// Its last instruction.
     pub(super) last: usize,
     pub(super) instructions: usize,
-    /// What that does.
+    /// Effect of the last instruction on the order of execution.
     pub(super) flow: Flow,
-    /// Whether the linker or compiler may have filled a gap with it.
+    /// Whether the linker or compiler may have filled a gap with the block.
     pub(super) filler: bool,
 }
 
-/// Where a way goes.
+/// The goal of an edge.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Goal {
     Place(usize),
@@ -34,7 +34,7 @@ pub(super) enum Goal {
     Unknown,
 }
 
-/// A way from a block.
+/// An edge from a block.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) goal: Goal,
@@ -42,12 +42,12 @@ pub(super) struct Way {
     pub(super) cases: u32,
 }
 
-/// Where an indirect jump goes: goals in order, and how many entries of a table say so.
+/// The targets of an indirect jump, in order, each with the number of table entries that name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Targets(pub(super) Vec<(Goal, u32)>);
 
 impl Targets {
-    /// Those of the entries of a table.
+    /// The targets that the entries of a table name.
     pub(super) fn of(entries: impl IntoIterator<Item = Goal>) -> Self {
         let mut counts: BTreeMap<Goal, u32> = BTreeMap::new();
         for goal in entries {
@@ -57,7 +57,7 @@ impl Targets {
         Self(counts.into_iter().collect())
     }
 
-    /// Those of two ways to one jump.
+    /// The targets of one jump, reached by two edges with a table each.
     pub(super) fn and(&self, other: &Self) -> Self {
         let mut counts: BTreeMap<Goal, u32> = self.0.iter().copied().collect();
         for &(goal, cases) in &other.0 {
@@ -68,11 +68,11 @@ impl Targets {
     }
 }
 
-/// What is known of a procedure's indirect jumps, by the jump's place.
+/// Targets of a procedure's indirect jumps, by the jump's place.
 #[derive(Debug, Default)]
 pub(super) struct Jumps {
     pub(super) resolved: BTreeMap<usize, std::rc::Rc<Targets>>,
-    /// Those that were seen to go somewhere.
+    /// Jumps that were observed, with their targets.
     pub(super) observed: BTreeMap<usize, Vec<Goal>>,
 }
 
@@ -122,7 +122,7 @@ impl Raw {
         }
     }
 
-    /// Where it goes.
+    /// The edges from this block.
     pub(super) fn ways(&self, code: &Code<'_>, jumps: &Jumps) -> Vec<Way> {
         let way = |goal, kind| Way { goal, kind, cases: 1 };
         let to = |address: u64| {
@@ -173,7 +173,7 @@ impl Raw {
     }
 }
 
-/// Bytes that are no instruction are nowhere.
+/// The goal, or nowhere where its bytes are no instruction.
 fn decoded(code: &Code<'_>, goal: Goal) -> Goal {
     match goal {
         Goal::Place(place) if code.len_at(place) == 0 => Goal::Nowhere,

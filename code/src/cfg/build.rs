@@ -1,4 +1,4 @@
-//! The graph, put together.
+//! Builds the graph.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ use super::{
 use crate::isa::Isa;
 use crate::isa::flow::{Flow, Tracker};
 
-/// How deep jumps through tables may be nested: each round finds what is behind those found before.
+/// Most nested jumps through tables: each round finds the code behind the jumps of the round
+/// before. Code that nests deeper has unresolved jumps; compilers' code nests a few deep.
 const ROUNDS_MAX: usize = 24;
 
 pub(super) fn build(
@@ -37,11 +38,11 @@ pub(super) fn build(
         (0..code.places()).filter(|&place| code.is_entered_aside(place)).collect::<Vec<_>>()
     };
     resolve(&mut code, &mut jumps, &mut reader, &known, memory, knowledge);
-    // What nothing leads to is looked at last: it may be no code, and what is known on other ways
-    // is not known there.
+    // Code that no edge leads to is followed last. It may be no code, and values known on other
+    // paths are not known there.
     let mut roots = code.fill_gaps();
     roots.extend(aside(&code).into_iter().filter(|&place| Some(place) != entry));
-    // Without such code, values would be followed once more to the same end.
+    // Without such code, another pass would find the same.
     if !roots.is_empty() {
         let others = roots.iter().map(|&place| (place, false));
         let known: Vec<(usize, bool)> = known.iter().copied().chain(others).collect();
@@ -52,7 +53,7 @@ pub(super) fn build(
     finish(code, &jumps, entry)
 }
 
-/// Resolves indirect jumps until there is nothing more to find.
+/// Resolves indirect jumps until a round finds nothing new.
 fn resolve(
     code: &mut Code<'_>,
     jumps: &mut Jumps,
@@ -79,7 +80,7 @@ fn resolve(
     }
 }
 
-/// Jumps that were seen, as places.
+/// The observed jumps, as places.
 fn observed(code: &Code<'_>, knowledge: &Knowledge<'_>) -> BTreeMap<usize, Vec<Goal>> {
     let mut all: BTreeMap<usize, Vec<Goal>> = BTreeMap::new();
     for &(from, to) in knowledge.observed {
@@ -131,8 +132,8 @@ fn finish(mut code: Code<'_>, jumps: &Jumps, entry: Option<usize>) -> Cfg {
     cfg
 }
 
-/// Where each block goes, and whether something leads to it, or it is no filler. Filler that nobody
-/// comes to goes nowhere: else it would be a second entry of the loop that it is there to align.
+/// The edges of each block, and whether an edge leads to the block or it is no filler. Filler that
+/// no edge leads to gets no edges: else it would be a second entry of the loop that it aligns.
 fn ways(
     code: &Code<'_>,
     raws: &[Raw],
@@ -144,8 +145,7 @@ fn ways(
         |raw: &Raw| !raw.filler || Some(raw.place) == entry || code.is_entered_aside(raw.place);
     let mut used: Vec<bool> = raws.iter().map(is_used).collect();
     let mut all: Vec<Vec<Way>> = raws.iter().map(|_| Vec::new()).collect();
-    // Filler goes forward only, so what leads to it from other filler is known when it is looked
-    // at.
+    // Filler goes forward only, so a piece of filler is decided after all filler that leads to it.
     for filler in [false, true] {
         for (index, raw) in raws.iter().enumerate().filter(|(_, raw)| raw.filler == filler) {
             if used.get(index) != Some(&true) {
@@ -204,7 +204,7 @@ fn push_block(cfg: &mut Cfg, code: &Code<'_>, raw: &Raw, first_edge: usize, used
     });
 }
 
-/// Sorts edges by where they go.
+/// Sorts edges by the block that they go to.
 pub(super) fn index(cfg: &mut Cfg) {
     let goal = |edge: &usize| match cfg.edges.get(*edge)?.to {
         To::Block(block) => Some(block),
@@ -218,7 +218,7 @@ pub(super) fn index(cfg: &mut Cfg) {
     cfg.into = into;
 }
 
-/// Finds the blocks that the graph's edges do not lead to.
+/// Marks the blocks that the graph's edges do not lead to.
 pub(super) fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
     let mut seen: Vec<bool> = cfg.blocks.iter().map(|block| block.padding).collect();
     let entry = cfg.entry;
@@ -230,8 +230,8 @@ pub(super) fn enter(cfg: &mut Cfg, is_aside: impl Fn(usize) -> bool) {
             .filter(|&block| Some(block) != entry && is_aside(block))
             .map(|block| (block, Entered::Aside)),
     );
-    // Those that nothing at all leads to first; then loops that nothing leads into, from their
-    // first block.
+    // Blocks without any edge to them first; then loops that no edge enters, from their first
+    // block.
     let unreferenced = all.clone().filter(|&block| cfg.into_of(block).is_empty()).chain(all);
     let roots = roots.into_iter().chain(unreferenced.map(|block| (block, Entered::Unreferenced)));
     let mut found = Vec::new();

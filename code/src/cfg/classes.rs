@@ -1,21 +1,20 @@
-//! What is executed equally often, whatever the input.
+//! Blocks and edges that are executed equally often, whatever the input.
 
 use super::values::mixed;
 use super::{Cfg, To};
 
-/// Frequency classes of blocks and edges: those of one class are executed equally often in every
-/// run that ends, or has just come back to where it was. (DCPI paper, section 6.1.2.)
+/// Frequency classes of blocks and edges (DCPI paper, section 6.1.2). Members of a class are
+/// executed equally often in every run that ends or is back at the place where it began.
 ///
-/// Two edges of a graph in which everything is reached from everything are in the same cycles
-/// exactly if they carry equal flow whatever the flow is (Johnson, Pearson, Pingali: The Program
-/// Structure Tree, 1994). So a random flow is made: random numbers on the edges outside of a
-/// spanning tree, and on those in it what conservation leaves, in arithmetic modulo 2^64. Two that
-/// are not in one class get the same number with a probability of about 2^-64 for each pair. This
-/// takes linear time.
+/// In a strongly connected graph, two edges are in the same cycles exactly if every conserved flow
+/// gives them the same value (Johnson, Pearson, Pingali: The Program Structure Tree, 1994). So one
+/// random flow tells the classes: random numbers on the edges outside of a spanning tree, and on
+/// the tree's edges the values that conservation requires, in arithmetic modulo 2^64. Two edges of
+/// different classes get the same number with a probability of about 2^-64. This takes linear time.
 ///
-/// The procedure's outside is a block too, that entrances come from and exits go to. What ends
-/// nowhere (loops without an exit, as an idle loop; the paper's extension) goes outside as well:
-/// from one block of each such loop.
+/// The outside of the procedure is a block too: entrances come from it and exits go to it. Loops
+/// without an exit, such as an idle loop, go to the outside from one of their blocks (the paper's
+/// extension).
 ///
 /// **A graph that misses edges** has a class for each block and each edge.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +24,8 @@ pub struct Classes {
     count: usize,
 }
 
-/// An edge of the flow: from the end of a block to the begin of a block, or through one. Ends are
-/// numbers of nodes.
+/// An edge of the flow: from the end of a block to the begin of a block, or through a block. Its
+/// ends are numbers of nodes.
 #[derive(Copy, Clone, Debug)]
 struct Arc {
     from: usize,
@@ -34,7 +33,7 @@ struct Arc {
 }
 
 impl Classes {
-    /// Those of `graph`.
+    /// The classes of `graph`.
     #[must_use]
     pub fn of(graph: &Cfg) -> Self {
         let (blocks, edges) = (graph.blocks().len(), graph.edges().len());
@@ -51,7 +50,7 @@ impl Classes {
             Self { blocks: Vec::with_capacity(blocks), edges: Vec::with_capacity(edges), count: 0 };
         let mut known = std::collections::HashMap::new();
         for (number, &flow) in flow.iter().take(blocks + edges).enumerate() {
-            // Filler is executed as often as nothing else.
+            // Filler is executed as often as no other block.
             let padding = graph.blocks().get(number).is_some_and(|block| block.padding);
             let new = this.count;
             let class = if padding { new } else { *known.entry(flow).or_insert(new) };
@@ -73,15 +72,15 @@ impl Classes {
         self.edges.get(edge).copied()
     }
 
-    /// How many there are: classes are numbered from 0.
+    /// The number of classes; they are numbered from 0.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }
 }
 
-/// The arcs of the flow: one through each block, one for each edge, and those from and to outside.
-/// Node 0 is outside, `2 b + 1` is where block `b` begins and `2 b + 2` where it ends.
+/// The arcs of the flow: one through each block, one for each edge, and the arcs from and to the
+/// outside. Node 0 is the outside, `2 b + 1` is the begin of block `b` and `2 b + 2` its end.
 fn arcs(graph: &Cfg) -> Vec<Arc> {
     let begin = |block: usize| 2 * block + 1;
     let end = |block: usize| 2 * block + 2;
@@ -97,14 +96,14 @@ fn arcs(graph: &Cfg) -> Vec<Arc> {
     arcs
 }
 
-/// One block of each part of the graph that nothing leaves.
+/// One block of each part of the graph that no edge leaves.
 fn endless(graph: &Cfg) -> Vec<usize> {
     let mut ended: Vec<bool> = graph.blocks().iter().map(|block| block.padding).collect();
     for edge in graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_))) {
         mark(graph, &mut ended, edge.from, None);
     }
-    // The last to be finished in a walk against the edges is where nothing leads out of (Kosaraju);
-    // so is the last of what is left without all that comes there.
+    // The block that a walk against the edges finishes last is in a part that no edge leaves
+    // (Kosaraju); without all blocks that lead to that part, the same holds for the rest.
     let mut finished = Vec::new();
     let mut seen = ended.clone();
     for block in 0..seen.len() {
@@ -120,8 +119,8 @@ fn endless(graph: &Cfg) -> Vec<usize> {
     chosen
 }
 
-/// Marks all from which `root` is reached through such as are not marked, and lists them as they
-/// are finished.
+/// Marks all unmarked blocks from which `root` is reached through unmarked blocks, and lists them
+/// in the order in which the walk finishes them.
 fn mark(graph: &Cfg, marks: &mut [bool], root: usize, mut finished: Option<&mut Vec<usize>>) {
     let mut met = Some(root);
     let mut path = Vec::new();
@@ -143,7 +142,7 @@ fn mark(graph: &Cfg, marks: &mut [bool], root: usize, mut finished: Option<&mut 
     }
 }
 
-/// A flow that is conserved at each node, random otherwise: one number for each arc.
+/// A flow that is conserved at each node and random otherwise: one number for each arc.
 fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
     // Arcs at each node: sorted, as a compressed table.
     let mut at: Vec<(usize, usize)> = Vec::with_capacity(arcs.len() * 2);
@@ -187,7 +186,7 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
     up.iter().flatten().for_each(|&arc| in_tree.get_mut(arc).into_iter().for_each(|is| *is = true));
     let mut flow: Vec<u64> =
         (0_u64..).map(|number| mixed(number, 0x5eed)).take(arcs.len()).collect();
-    // What goes into a node and does not come out, so far.
+    // Inflow less outflow of each node, so far.
     let mut excess = vec![0_u64; nodes];
     for ((arc, flow), in_tree) in arcs.iter().zip(&mut flow).zip(&in_tree) {
         if *in_tree {
@@ -203,7 +202,7 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
         let Some(number) = up.get(node).copied().flatten() else { continue };
         let Some(arc) = arcs.get(number) else { continue };
         let missing = excess.get(node).copied().unwrap_or_default();
-        // The arc to the node above takes what is left over here, or brings it.
+        // The arc to the parent node takes or brings the excess.
         let (other, value) =
             if arc.from == node { (arc.to, missing) } else { (arc.from, missing.wrapping_neg()) };
         flow.get_mut(number).into_iter().for_each(|flow| *flow = value);
@@ -216,12 +215,12 @@ fn random_flow(arcs: &[Arc], nodes: usize) -> Vec<u64> {
 mod tests {
     use super::*;
 
-    /// Of each arc, which simple cycles it is in.
+    /// The simple cycles that each arc is in.
     fn cycles(arcs: &[Arc], nodes: usize) -> Vec<Vec<usize>> {
         let mut of_arcs = vec![Vec::new(); arcs.len()];
         let mut count = 0;
         for root in 0..nodes {
-            // Those whose least node is the root.
+            // Cycles whose least node is the root.
             let mut pending = vec![(root, vec![root], Vec::new())];
             while let Some((node, path, taken)) = pending.pop() {
                 for (number, arc) in

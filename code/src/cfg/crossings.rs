@@ -1,4 +1,4 @@
-//! What leads from one procedure of an image to another, and which do not return.
+//! Calls and jumps between the procedures of an image, and procedures that do not return.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
@@ -13,7 +13,9 @@ use crate::isa::flow::Flow;
 pub(super) type Set<T> = HashSet<T, RandomState>;
 pub(super) type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// Most instructions looked at of one procedure before it is taken to return.
+/// Most instructions of one procedure that are searched for a return; a longer procedure is taken
+/// to return. A smaller number misses procedures that do not return, a larger one costs time in
+/// generated code.
 const INSTRUCTIONS_MAX: usize = 1 << 16;
 
 /// An image's code and procedures.
@@ -24,18 +26,21 @@ pub(super) struct Image<'a> {
     pub(super) never: BTreeSet<Vaddr>,
 }
 
-/// What instructions lead from one procedure to another.
+/// Calls and jumps from one procedure to another.
 #[derive(Default)]
 pub(super) struct Crossings {
-    /// What is called, and a procedure that does.
+    /// Addresses that are called, each with a procedure that calls it.
     pub(super) called: Map<u64, usize>,
-    /// How often one procedure jumps into the middle of another, and how often conditionally.
+    /// Number of jumps from one procedure into the middle of another, and how many of these are
+    /// conditional.
     pub(super) joined: BTreeMap<(usize, usize), (usize, usize)>,
-    /// Procedures to whose begin one jumps: that one, from where, whether conditionally.
+    /// Jumps to the begin of a procedure: the procedure, the one that jumps, whether the jump is
+    /// conditional.
     pub(super) begun: Vec<(usize, usize, bool)>,
 }
 
-/// What an instruction leads to in its procedure, for the question whether that returns.
+/// The effect of an instruction inside its procedure, for the question whether the procedure
+/// returns.
 enum Outcome {
     Returns,
     On(Option<u64>),
@@ -52,17 +57,18 @@ impl<'a> Image<'a> {
         Self { isa, text, procedures, never: known.into_iter().collect() }
     }
 
-    /// Finds out whether these addresses, and those that this depends on, are of what does not
-    /// return. Gives all these addresses.
+    /// Finds out which of these addresses, and of the addresses that the answers depend on, belong
+    /// to procedures that do not return. Returns all addresses that were examined.
     ///
-    /// The order in which addresses are looked at does not matter: what does not return only grows,
-    /// and who relied on one of these is looked at again.
+    /// The order in which addresses are examined does not matter: the set of procedures that do not
+    /// return only grows, and an address is examined again when one that it relied on joins the
+    /// set.
     pub(super) fn find_no_return(&mut self, asked: Set<u64>) -> Set<u64> {
-        // Who took it that a call of that address returns.
+        // Addresses that wait for the answer of a call's target, which was taken to return.
         let mut waiting: Map<u64, Vec<u64>> = Map::default();
         let mut pending: Vec<u64> = asked.iter().copied().collect();
         pending.sort_unstable();
-        // Those that are pending, so that each is so once.
+        // The pending addresses, so that each is queued once.
         let mut queued = asked.clone();
         let mut known = asked;
         while let Some(entry) = pending.pop() {
@@ -95,7 +101,7 @@ impl<'a> Image<'a> {
         found
     }
 
-    /// What leads from the procedure with this number to others.
+    /// Finds the calls and jumps from the procedure with this number to others.
     pub(super) fn cross_from(&self, number: usize, found: &mut Crossings) {
         let Some(procedure) = self.procedures.get(number) else { return };
         let mut at = procedure.start;
@@ -121,7 +127,7 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// What a procedure may call, whatever of its bytes are instructions.
+    /// Addresses that a procedure may call, whichever of its bytes are instructions.
     pub(super) fn may_call(&self, procedure: &Range<u64>) -> Vec<u64> {
         let len = usize::try_from(procedure.end - procedure.start).unwrap_or(usize::MAX);
         let bytes = self.bytes(procedure.start);
@@ -140,7 +146,7 @@ impl<'a> Image<'a> {
         called
     }
 
-    /// The procedure with this number jumps to `target`, in another.
+    /// Notes a jump of the procedure with this number to `target`, in another procedure.
     pub(super) fn cross(
         &self,
         number: usize,
@@ -157,8 +163,8 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// Whether there is but a jump through a word: all stubs of a file are one procedure, as far as
-    /// symbols go.
+    /// Whether the code at the address is only a jump through a word. All stubs of a file are one
+    /// procedure by its symbols, so they are told apart by their code.
     pub(super) fn is_stub(&self, address: u64) -> bool {
         let Some(first) = self.isa.order(self.bytes(address), address) else { return false };
         let next = address.wrapping_add(u64::from(first.len));
@@ -189,9 +195,10 @@ impl<'a> Image<'a> {
         part.bytes.get(into..).unwrap_or_default()
     }
 
-    /// If a return is reached from `entry`: what was taken to return, of what is called, or jumped
-    /// to outside, on the way. Ways through others are gone only where no other is left: who needs
-    /// not ask of them has less to find out.
+    /// Walks from `entry` to a return. Returns the addresses, called or jumped to outside, that
+    /// were taken to return on that path; None when no return is reached. The walk goes past calls
+    /// of other procedures only where no other path is left, because an answer that depends on
+    /// fewer procedures needs fewer others examined.
     pub(super) fn walk(&self, entry: u64) -> Option<BTreeSet<u64>> {
         let mut called = BTreeSet::new();
         let Some(procedure) = self.number_of(entry).and_then(|number| self.procedures.get(number))
@@ -218,7 +225,7 @@ impl<'a> Image<'a> {
                     }
                 }
             }
-            // None left: it does not return.
+            // No path is left: the procedure does not return.
             let (target, next) = through.pop()?;
             called.insert(target);
             match next {
@@ -228,8 +235,9 @@ impl<'a> Image<'a> {
         }
     }
 
-    /// What the instruction at `at` leads to. Those that it calls, or jumps to outside, go to
-    /// `through`, with where to go on when they return: none where that is a return, too.
+    /// The effect of the instruction at `at`. Calls, and jumps to the outside, are added to
+    /// `through`, with the address where execution goes on when they return: none where that is a
+    /// return too.
     fn outcome(
         &self,
         at: u64,
@@ -246,8 +254,8 @@ impl<'a> Image<'a> {
             if ordered.flow == Flow::Next { self.isa.stub(self.bytes(at), at) } else { None };
         match ordered.flow {
             _ if stub.is_some_and(|stub| never(stub.through)) => return Outcome::On(None),
-            // After a procedure's last instruction: its call did not return, or another procedure
-            // goes on with it.
+            // After a procedure's last instruction, either its call did not return or another
+            // procedure follows.
             Flow::Call { .. } if !procedure.contains(&next) => return Outcome::On(None),
             Flow::Next if !procedure.contains(&next) => leave(next, None),
             Flow::Next => return Outcome::On(Some(next)),

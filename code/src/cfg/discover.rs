@@ -1,4 +1,4 @@
-//! Where instructions are: followed from the places that are known to be executed.
+//! Finds instructions by following code from places that are known to be executed.
 
 use image::Vaddr;
 
@@ -15,25 +15,25 @@ const CALLS: u8 = 16;
 const ENDS: u8 = 32;
 const IN_ROW: u8 = 64;
 
-/// A procedure's bytes. A place in them is a number: parts one after the other, with one byte
-/// between them that is nowhere.
+/// A procedure's bytes. A place in them is a number: the parts come one after the other, with one
+/// number between two parts that is no byte.
 #[derive(Debug)]
 pub(super) struct Code<'a> {
     isa: Isa,
     parts: Vec<Placed<'a>>,
-    /// How long the instruction is that begins at a place; 0 where none is known to.
+    /// Length of the instruction that begins at a place; 0 where none is known to begin.
     lens: Vec<u8>,
     marks: Vec<u8>,
     pub(super) findings: Vec<Finding>,
     knowledge: Knowledge<'a>,
-    /// Places still to follow.
+    /// Places that are still to be followed.
     pending: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Placed<'a> {
     part: Part<'a>,
-    /// Of its first byte.
+    /// Place of its first byte.
     place: usize,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Code<'a> {
         let (mut findings, mut placed, mut place, mut reached) =
             (Vec::new(), Vec::new(), 0_usize, 0);
         for part in sorted {
-            // Nothing is at the end of the address space, so no sum of an address in a part and a
-            // length overflows.
+            // The last byte of the address space is left out, so no sum of an address in a part and
+            // a length overflows.
             let shared = reached.max(part.begin.0) - part.begin.0;
             let room = u64::MAX - 4096 - part.begin.0.min(u64::MAX - 4096);
             let from = usize::try_from(shared).unwrap_or(usize::MAX).min(part.bytes.len());
@@ -90,7 +90,7 @@ impl<'a> Code<'a> {
         self.isa
     }
 
-    /// Whether an instruction begins at a place, or nothing is known of it yet.
+    /// Whether an instruction begins at a place, or it is not known yet.
     pub(super) fn may_begin(&self, place: usize) -> bool {
         self.len_at(place) != 0 || !self.has(place, COVERED)
     }
@@ -117,7 +117,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Whether an instruction begins at a place, by [`Self::walk_in_row`].
+    /// Whether an instruction begins at a place according to [`Self::walk_in_row`].
     pub(super) fn is_in_row(&self, place: usize) -> bool {
         self.has(place, IN_ROW)
     }
@@ -148,17 +148,17 @@ impl<'a> Code<'a> {
         (placed.part.bytes.get(into..).unwrap_or_default(), placed.part.begin.0 + into as u64)
     }
 
-    /// How many places there are.
+    /// The number of places.
     pub(super) fn places(&self) -> usize {
         self.lens.len()
     }
 
-    /// How long the instruction is that begins at a place; 0 where none does.
+    /// Length of the instruction that begins at a place; 0 where none does.
     pub(super) fn len_at(&self, place: usize) -> usize {
         self.lens.get(place).map_or(0, |&len| usize::from(len))
     }
 
-    /// Whether the instruction at a place calls.
+    /// Whether the instruction at a place is a call.
     pub(super) fn calls(&self, place: usize) -> bool {
         self.has(place, CALLS)
     }
@@ -213,8 +213,8 @@ impl<'a> Code<'a> {
         Some(ordered)
     }
 
-    /// The word that the jump at a place goes through: of the instruction itself, or of the stub
-    /// that it ends, if nobody jumps into that.
+    /// The word that the jump at a place goes through: the word of the instruction itself, or of
+    /// the stub that it ends, if nothing jumps into that stub.
     pub(super) fn through(&self, place: usize) -> Option<u64> {
         let ordered = self.order(place)?;
         if let Flow::Indirect { through: Some(word) } = ordered.flow {
@@ -236,7 +236,7 @@ impl<'a> Code<'a> {
         None
     }
 
-    /// A block begins at a place, that is to be followed.
+    /// Notes that a block begins at a place, which is to be followed.
     pub(super) fn lead(&mut self, place: usize) {
         if !self.is_leader(place) || self.len_at(place) == 0 {
             self.mark(place, LEADER);
@@ -244,7 +244,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Follows what is to be followed.
+    /// Follows all pending places.
     pub(super) fn follow(&mut self) {
         while let Some(place) = self.pending.pop() {
             self.follow_from(place);
@@ -257,7 +257,7 @@ impl<'a> Code<'a> {
         }
         loop {
             if self.len_at(place) != 0 {
-                // Two ways come here, if this is not the first.
+                // Two paths meet here, unless this is the first.
                 return self.mark(place, LEADER);
             }
             let Some(ordered) = self.order(place) else {
@@ -312,8 +312,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Follows everything that nothing leads to: filler, and what may be code. Returns the places
-    /// where such code begins.
+    /// Follows all bytes that no edge leads to: filler, and possible code. Returns the places where
+    /// such code begins.
     pub(super) fn fill_gaps(&mut self) -> Vec<usize> {
         let mut roots = Vec::new();
         let mut place = 0;
@@ -353,8 +353,8 @@ impl<'a> Code<'a> {
         roots
     }
 
-    /// The next place after bytes that are no instruction, at which one begins. The bytes are
-    /// covered.
+    /// The next place after bytes that are no instruction at which one begins. The bytes between
+    /// are covered.
     fn skip_data(&mut self, mut place: usize) -> usize {
         while !self.has(place, COVERED)
             && !self.bytes(place).0.is_empty()

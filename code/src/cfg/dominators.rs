@@ -1,14 +1,14 @@
-//! Which block is executed before which, whatever the way: Semi-NCA (Georgiadis, Tarjan, Werneck:
-//! Finding Dominators in Practice, 2006).
+//! Immediate dominators of blocks, by Semi-NCA (Georgiadis, Tarjan, Werneck: Finding Dominators in
+//! Practice, 2006).
 
 use super::Cfg;
 
-/// A walk over all blocks that are reached, depth first.
+/// A depth-first walk over all blocks that are reached.
 pub(super) struct Walk {
-    /// Blocks as they were met.
+    /// Blocks in the order in which the walk met them.
     preorder: Vec<usize>,
-    /// Of each in that order, the one it was met from: its number in that order, counted from 1; 0
-    /// for those entered from outside.
+    /// Parent of each block in that order, as its number in that order counted from 1; 0 for blocks
+    /// that are entered from outside.
     parents: Vec<usize>,
     pub(super) postorder: Vec<usize>,
 }
@@ -17,7 +17,7 @@ impl Walk {
     pub(super) fn of(graph: &Cfg) -> Self {
         let mut numbers = vec![0_usize; graph.blocks().len()];
         let mut this = Self { preorder: Vec::new(), parents: Vec::new(), postorder: Vec::new() };
-        // The procedure's entry last: so it is the first in reverse postorder.
+        // The procedure's entry comes last, so that it is the first in reverse postorder.
         for root in graph.entrances().into_iter().rev() {
             let mut path = Vec::new();
             let mut met = Some((root, 0));
@@ -44,8 +44,8 @@ impl Walk {
     }
 }
 
-/// The forest of what is linked so far, with the least semidominator on the way up. Numbers as in a
-/// walk, 0 is outside of the procedure.
+/// The forest of the blocks linked so far, each with the least semidominator on its path upwards.
+/// Numbers as in a walk; 0 is the outside of the procedure.
 struct Forest {
     ancestors: Vec<usize>,
     least: Vec<usize>,
@@ -90,7 +90,7 @@ impl Forest {
     }
 }
 
-/// The immediate dominator of each block; none for those that are entered from outside, or from
+/// The immediate dominator of each block; None for blocks that are entered from outside, or from
 /// several entrances, or not at all.
 pub(super) fn dominators(graph: &Cfg, walk: &Walk) -> Vec<Option<usize>> {
     let count = walk.preorder.len();

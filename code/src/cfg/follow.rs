@@ -1,4 +1,4 @@
-//! What indirect jumps go by: values are followed through the blocks.
+//! Follows values through the blocks to indirect jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -9,50 +9,53 @@ use super::values::{Decision, State, Value};
 use super::{EdgeKind, ReadOnly};
 use crate::isa::flow::{Flow, Tracker};
 
-/// Blocks of procedures whose values are followed: 64 thousand states take 80 MB.
+/// Most blocks of a procedure whose values are followed: 64 thousand states take 80 MB. Jumps of
+/// larger procedures stay unresolved.
 const BLOCKS_MAX: usize = 1 << 16;
-/// How often a node's state may change before its bounds are given up, and before it is left as it
-/// is.
+/// Times that a node's state may change before its bounds are given up. Fewer lose tables whose
+/// bound settles late; more cost time in large loops.
 const VISITS_WITH_BOUNDS: u32 = 16;
+/// Times that a node's state may change before it is left as it is, so that following values ends.
 const VISITS_MAX: u32 = 256;
-/// Most different targets that come together before a jump.
+/// Most different targets that come together before a jump; with more, the jump stays unresolved.
 const WAYS_MAX: usize = 16;
 
-/// What an indirect jump goes by.
+/// The values that decide an indirect jump.
 #[derive(Clone, Debug)]
 pub(super) struct Reached {
-    /// One, or one for each way to the jump's block.
+    /// The target: one value, or one for each edge to the jump's block.
     pub(super) targets: Vec<Value>,
-    /// How far the stack pointer is from where it was at the entry.
+    /// Distance of the stack pointer from its value at the procedure's entry.
     pub(super) stack: Option<i64>,
 }
 
 impl Reached {
-    /// Addresses of the tables it goes by.
+    /// Addresses of the tables that the jump reads.
     pub(super) fn tables(&self) -> impl Iterator<Item = u64> {
         self.targets.iter().filter_map(|target| {
             if let Value::Entry(entry) = target { Some(entry.table) } else { None }
         })
     }
 
-    /// Whether it goes by a table of which no comparison says how long it is.
+    /// Whether the jump reads a table whose length no comparison tells.
     pub(super) fn has_unbounded_table(&self) -> bool {
         self.targets.iter().any(|target| matches!(target, Value::Entry(entry) if !entry.compared))
     }
 
-    /// Whether it is a number without a value, that may be made of several that have one.
+    /// Whether the target is a symbol that several known values may have been joined to.
     fn is_mixed(&self) -> bool {
         self.stack != Some(0) && matches!(self.targets[..], [Value::Number { .. }])
     }
 }
 
-/// The blocks, and one node more for each table, that all jumps through it lead to and that leads
-/// to its targets: a loop of an interpreter with hundreds of jumps through a table of hundreds of
-/// entries has no more ways than that.
+/// The nodes that values are followed through: the blocks, and one more for each table, which all
+/// jumps through the table lead to and which leads to its targets. So a loop of an interpreter with
+/// hundreds of jumps through a table of hundreds of entries has a number of edges that is their
+/// sum, not their product.
 struct Nodes {
-    /// What each leads to.
+    /// Edges from each node.
     next: Vec<Vec<(usize, EdgeKind)>>,
-    /// How many ways lead to each.
+    /// Number of edges to each node.
     into: Vec<u32>,
 }
 
@@ -109,7 +112,7 @@ struct States {
 }
 
 impl States {
-    /// `state` comes to a node; `alone`: nothing else does.
+    /// Joins `state` into that of a node; `alone`: no other edge leads to the node.
     fn arrive(&mut self, node: usize, alone: bool, state: &State) {
         let Some(at) = self.states.get_mut(node) else { return };
         let Some((known, visits)) = at else {
@@ -135,8 +138,8 @@ impl States {
     }
 }
 
-/// Follows values from the `roots`, each with whether it is the procedure's entry, along the ways
-/// that are known. Returns what each indirect jump that is reached goes by, by its place.
+/// Follows values from the `roots`, each with whether it is the procedure's entry, along the known
+/// edges. Returns the values that decide each indirect jump that is reached, by the jump's place.
 pub(super) fn follow_values(
     code: &Code<'_>,
     raws: &[Raw],
@@ -189,7 +192,7 @@ pub(super) fn follow_values(
     reached
 }
 
-/// What is known after a conditional jump that went this way, if that is more.
+/// The state after a conditional jump that went this way, if that is more than the state before.
 fn learnt(state: &State, decision: Decision, kind: EdgeKind) -> Option<State> {
     let order = match (decision, kind) {
         (Decision::By(taken, _), EdgeKind::Taken) => taken,
@@ -201,7 +204,7 @@ fn learnt(state: &State, decision: Decision, kind: EdgeKind) -> Option<State> {
     Some(state)
 }
 
-/// Looks at jumps that ways with different targets come together before: at each way by itself.
+/// Examines jumps before which edges with different targets come together: each edge by itself.
 fn split(
     code: &Code<'_>,
     raws: &[Raw],

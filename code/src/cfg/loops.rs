@@ -3,7 +3,7 @@
 use super::Cfg;
 use super::dominators::Walk;
 
-/// Loops of a graph, and the orders that they are found by. Numbers are those of blocks.
+/// The loops of a graph, and the orders of blocks that find them. Blocks are named by number.
 #[derive(Clone, Debug, Default)]
 pub struct Loops {
     order: Vec<usize>,
@@ -15,24 +15,24 @@ pub struct Loops {
     irreducible: Vec<usize>,
 }
 
-/// A natural loop: all blocks from which a block that jumps back to the header is reached without
-/// passing it. Those with the same header are one.
+/// A natural loop: all blocks from which a latch (a block that jumps back to the header) is reached
+/// without passing the header. Loops with the same header are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loop {
     /// The only block that it is entered at.
     pub header: usize,
     /// The blocks that jump back to the header.
     pub latches: Vec<usize>,
-    /// The loop around it, by its number; always a smaller one.
+    /// Number of the loop around it, which is always smaller than its own.
     pub parent: Option<usize>,
     /// 1 for a loop that is in no other.
     pub depth: u32,
-    /// Its blocks, those of inner loops too.
+    /// Number of its blocks, those of inner loops included.
     pub blocks: usize,
 }
 
 impl Loops {
-    /// Those of `graph`.
+    /// The loops of `graph`.
     #[must_use]
     pub fn of(graph: &Cfg) -> Self {
         let count = graph.blocks().len();
@@ -48,28 +48,28 @@ impl Loops {
         this
     }
 
-    /// Blocks in reverse postorder: each before those that it goes to, unless it goes back. Filler
-    /// is not among them.
+    /// Blocks in reverse postorder: each comes before its successors, but for edges that go back.
+    /// Filler is not among them.
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order
     }
 
-    /// Where `block` is in [`Self::order`].
+    /// Position of `block` in [`Self::order`].
     #[must_use]
     pub fn position(&self, block: usize) -> Option<usize> {
         *self.position.get(block)?
     }
 
-    /// The last block that is executed before `block` on every way to it. None for those that are
-    /// entered from outside.
+    /// The immediate dominator: the last block before `block` that is on every path to it. None for
+    /// blocks that are entered from outside.
     #[must_use]
     pub fn dominator(&self, block: usize) -> Option<usize> {
         *self.dominators.get(block)?
     }
 
-    /// Whether `block` is executed only after `before`, or is it. Takes time linear in how many
-    /// dominate it.
+    /// Whether `before` dominates `block`, or is it. Takes time linear in the number of dominators
+    /// of `block`.
     #[must_use]
     pub fn dominates(&self, before: usize, block: usize) -> bool {
         let mut at = Some(block);
@@ -77,7 +77,7 @@ impl Loops {
             if current == before {
                 return true;
             }
-            // Dominators come earlier.
+            // Dominators come earlier in the order.
             if self.position(current) <= self.position(before) {
                 return false;
             }
@@ -98,20 +98,20 @@ impl Loops {
         *self.innermost.get(block)?
     }
 
-    /// How many loops `block` is in.
+    /// The number of loops around `block`.
     #[must_use]
     pub fn depth(&self, block: usize) -> u32 {
         self.innermost(block).and_then(|inner| self.loops.get(inner)).map_or(0, |inner| inner.depth)
     }
 
-    /// Whether `block` is in the loop with this number, or in one in it.
+    /// Whether `block` is in the loop with this number, or in a loop inside it.
     #[must_use]
     pub fn contains(&self, number: usize, block: usize) -> bool {
         self.innermost(block).is_some_and(|inner| self.nested.is_in(inner, number))
     }
 
-    /// Edges, by number, that go back to a block that does not dominate the one they leave: they
-    /// close cycles with several entries, which are no natural loops.
+    /// Numbers of edges that go back to a block that does not dominate the block they leave. Such
+    /// edges close cycles with several entries, which are no natural loops.
     #[must_use]
     pub fn irreducible(&self) -> &[usize] {
         &self.irreducible
@@ -122,8 +122,8 @@ impl Loops {
             self.dominator(block)
         });
         let mut found: Vec<Loop> = Vec::new();
-        // Which loop a block is the header of, and the outermost header so far of the loops around
-        // it.
+        // The loop that each block is the header of, and the outermost header so far of the loops
+        // around it.
         let mut headed: Vec<Option<usize>> = vec![None; self.position.len()];
         let mut around: Vec<usize> = (0..self.position.len()).collect();
         let mut latches: Vec<Vec<usize>> = vec![Vec::new(); self.position.len()];
@@ -205,7 +205,7 @@ impl Loops {
     }
 }
 
-/// The outermost header of the loops found so far around a block. Halves the way at each step.
+/// The outermost header so far of the loops around a block. Halves the path at each step.
 fn outermost(around: &mut [usize], mut block: usize) -> usize {
     while let Some(&next) = around.get(block)
         && next != block
@@ -217,12 +217,12 @@ fn outermost(around: &mut [usize], mut block: usize) -> usize {
     block
 }
 
-/// Where what is below each node of a forest is, in a walk that has it all in one row.
+/// The range of each node's descendants in a preorder walk of a forest.
 #[derive(Clone, Debug, Default)]
 struct Nested(Vec<(usize, usize)>);
 
 impl Nested {
-    /// Of a forest of `count` nodes; `order` has each before those below it.
+    /// Ranges for a forest of `count` nodes; `order` has each node before its descendants.
     fn of(
         count: usize,
         order: impl DoubleEndedIterator<Item = usize> + Clone,
@@ -248,7 +248,7 @@ impl Nested {
         Self(begins)
     }
 
-    /// Whether a node is another, or below it.
+    /// Whether a node is another, or a descendant of it.
     fn is_in(&self, node: usize, above: usize) -> bool {
         let (Some(node), Some(above)) = (self.0.get(node), self.0.get(above)) else { return false };
         above.0 <= node.0 && node.0 < above.1
@@ -260,7 +260,7 @@ mod tests {
     use super::super::To;
     use super::*;
 
-    /// What is reached from outside, or from `from`, without passing `without`.
+    /// The blocks that are reached from outside, or from `from`, without passing `without`.
     fn reached(graph: &Cfg, from: Option<usize>, without: Option<usize>) -> Vec<bool> {
         let mut seen = vec![false; graph.blocks().len()];
         let mut pending = from.map_or_else(|| graph.entrances(), |from| vec![from]);

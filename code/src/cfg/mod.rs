@@ -1,25 +1,25 @@
-//! The control-flow graph of a procedure, from its bytes: what may be executed after what.
+//! The control-flow graph of a procedure, from its bytes.
 //!
 //! [`Cfg::build`] follows the code from the procedure's entry. Jumps through tables are resolved by
 //! following values from the entry ([`values`](self)): tables of addresses or of distances, bounded
-//! by the comparison before, tables of labels whose address was put aside long before (the dispatch
-//! of interpreters). What is not reached that way is decoded too, as blocks that nobody jumps to:
-//! landing pads of exceptions, code behind jumps that are not resolved, dead code, and filler
+//! by the comparison before the jump, and tables of labels whose address was saved long before (the
+//! dispatch of interpreters). Code that is not reached that way is decoded too, as blocks without a
+//! predecessor: landing pads of exceptions, code behind unresolved jumps, dead code, and filler
 //! between blocks, which is told apart.
 //!
-//! What holds:
+//! Invariants:
 //! 1. Whatever the bytes are: time and memory are linear in bytes and edges, both are bounded
 //!    ([`BYTES_MAX`], [`EDGES_MAX`], [`TABLE_ENTRIES_MAX`]), nothing panics. What a bound cuts off
 //!    is a [`Finding`].
 //! 2. Targets are never guessed. A jump whose targets are not known has an edge to [`To::Unknown`],
-//!    and the block says so ([`Block::targets_incomplete`]). What was taken for granted about its
-//!    targets is a finding.
+//!    and the block says so ([`Block::targets_incomplete`]). Each assumption about its targets is a
+//!    finding.
 //! 3. Flow is conserved: each block but filler ends in at least one edge; to [`To::Caller`],
 //!    [`To::Outside`], [`To::Nowhere`] where it leaves.
 //!
-//! Taken for granted, because compilers write no other code: a call that may return does so to the
-//! instruction after it; a function keeps the registers that the ABI makes it keep; words of the
-//! stack that hold a table's address are written by nobody else.
+//! Three assumptions hold because compilers write no other code: a call that may return does so to
+//! the instruction after it; a function keeps the registers that the ABI makes it keep; no other
+//! code writes the words of the stack that hold a table's address.
 
 mod around;
 mod blocks;
@@ -48,16 +48,18 @@ pub use survey::{NO_RETURN_NAMES, Survey, is_no_return_name};
 
 use crate::isa::Isa;
 
-/// Most bytes of a procedure, of all its parts together; what is more is left out. Compilers'
-/// largest have a tenth.
+/// Most bytes of a procedure, all its parts together; bytes beyond are left out. Compilers' largest
+/// procedures have a tenth. A larger limit lets damaged files cost more time and memory.
 pub const BYTES_MAX: usize = 16 << 20;
-/// Most edges of a procedure. Beyond, targets of tables are left out.
+/// Most edges of a procedure. Beyond, targets of tables are left out. The limit bounds the memory
+/// that a damaged or hostile file can cost.
 pub const EDGES_MAX: usize = 1 << 20;
-/// Most entries of a table read: no compiler's largest `switch` comes near.
+/// Most entries of a table that are read; the largest `switch` of compilers' code has far fewer.
+/// The limit bounds the work for a table without an end.
 pub const TABLE_ENTRIES_MAX: u64 = 1 << 16;
 
-/// A range of a procedure's bytes. Compilers split procedures: what is seldom executed is a part of
-/// its own (`name.cold`).
+/// A range of a procedure's bytes. Compilers split procedures: code that is seldom executed is a
+/// part of its own (`name.cold`).
 #[derive(Copy, Clone, Debug)]
 pub struct Part<'a> {
     /// Address of the first byte, in the file.
@@ -74,21 +76,22 @@ pub trait ReadOnly {
     fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
 }
 
-/// No memory is known.
+/// No memory is constant.
 impl ReadOnly for () {
     fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
         None
     }
 }
 
-/// What is known besides the bytes.
+/// Knowledge about a procedure besides its bytes.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Knowledge<'a> {
     /// Addresses that a call does not return from: of procedures and stubs, and of words through
     /// which calls and jumps go to one (entries of the global offset table). See [`Survey`].
     pub no_return: Option<&'a BTreeSet<Vaddr>>,
-    /// Jumps that were seen, from a jump's first byte to the next instruction's, in any order, more
-    /// than once or not. No calls, no returns. Those from outside into the procedure are entries.
+    /// Jumps that were observed, from the address of the jump to that of the next instruction, in
+    /// any order and possibly repeated; no calls and no returns. Jumps from outside into the
+    /// procedure are entries.
     pub observed: &'a [(Vaddr, Vaddr)],
 }
 
@@ -100,109 +103,108 @@ pub struct Cfg {
     /// Numbers of edges, sorted by the block that they go to; those that leave the procedure are
     /// not among them.
     into: Vec<usize>,
-    /// Of each block, where its edges begin in `into`.
+    /// Begin of each block's edges in `into`.
     into_begin: Vec<usize>,
     calls: Vec<Call>,
-    /// How long each instruction is, block after block.
+    /// Length of each instruction, block after block.
     lens: Vec<u8>,
     entry: Option<usize>,
     findings: Vec<Finding>,
 }
 
-/// Instructions that are executed one after the other: who executes the first executes all (unless
-/// a call in it does not return).
+/// Instructions that are executed one after the other: when the first is executed, all are (unless
+/// a call among them does not return).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its first byte.
+    /// Address of the first byte.
     pub start: Vaddr,
     /// The address after its last byte. Blocks overlap where something jumps between an
     /// instruction's prefix and the rest.
     pub end: Vaddr,
-    /// Its last instruction.
+    /// Address of the last instruction.
     pub last: Vaddr,
-    /// How many instructions, at least 1.
+    /// Number of instructions, at least 1.
     pub instructions: usize,
-    /// What its last instruction does.
+    /// Effect of the last instruction on the order of execution.
     pub ending: Ending,
-    /// How it is entered other than by the graph's edges.
+    /// Entries into the block other than by the graph's edges.
     pub entered: Entered,
-    /// Filler between blocks, that nobody executes. It has no edges.
+    /// True for filler between blocks, which is never executed. Filler has no edges.
     pub padding: bool,
-    /// Whether its last instruction, an indirect jump, may go elsewhere than its edges say; one of
-    /// them goes to [`To::Unknown`].
+    /// True when the last instruction, an indirect jump, may go elsewhere than the edges say; one
+    /// of its edges then goes to [`To::Unknown`].
     pub targets_incomplete: bool,
     edges: Range<usize>,
     calls: Range<usize>,
     first_len: usize,
 }
 
-/// What a block's last instruction does.
+/// Effect of a block's last instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ending {
-    /// Nothing but that another block begins after it.
+    /// Execution goes on in the next block.
     Next,
-    /// It jumps, or does not.
+    /// A conditional jump.
     Conditional,
-    /// It always jumps to one place.
+    /// A jump to a fixed target.
     Jump,
-    /// It jumps through a register or memory.
+    /// A jump through a register or memory.
     Indirect,
-    /// It returns.
+    /// A return.
     Return,
-    /// It calls what does not return.
+    /// A call that does not return.
     NoReturn,
-    /// It stops the program (`ud2`, `hlt`, `int3`).
+    /// A trap that stops the program (`ud2`, `hlt`, `int3`).
     Trap,
-    /// What follows is no instruction.
+    /// Bytes that are no instruction follow.
     NoInstruction,
 }
 
-/// How a block is entered other than by the graph's edges.
+/// Entries into a block other than by the graph's edges.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Entered {
-    /// Not at all.
+    /// None.
     No,
-    /// It is where the procedure begins.
+    /// The procedure begins here.
     Entry,
-    /// By a jump from outside that was seen, or by a call from inside.
+    /// An observed jump from outside, or a call from inside, enters here.
     Aside,
-    /// Nobody is known to come here, and it is no filler: a landing pad of exceptions, a target of
-    /// a jump whose targets are not known, another entry, dead code.
+    /// No entry is known, and the block is no filler: a landing pad of exceptions, a target of an
+    /// unresolved jump, another entry, dead code.
     Unreferenced,
 }
 
-/// A way from a block to the next.
+/// An edge of the graph.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// The block that it leaves.
     pub from: usize,
-    /// Where it goes.
+    /// The block or place that it goes to.
     pub to: To,
-    /// Why.
+    /// The reason for the edge.
     pub kind: EdgeKind,
-    /// Of [`EdgeKind::Case`]: how many entries of the table say so. Else 1.
+    /// Number of table entries that name the target, for [`EdgeKind::Case`]; else 1.
     pub cases: u32,
 }
 
-/// Where an edge goes.
+/// The target of an edge.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum To {
     /// A block, by its number.
     Block(usize),
-    /// An address that is not in the procedure: a call and return in one.
+    /// An address outside of the procedure: a tail call, that is, a call and a return in one.
     Outside(Vaddr),
-    /// Out of the procedure to a place that is not known: a call through a pointer, and return, in
-    /// one.
+    /// An unknown place outside of the procedure: a tail call through a pointer.
     Elsewhere,
     /// The instruction after the call of this procedure.
     Caller,
-    /// Nowhere: the call before does not return, or the program stops.
+    /// Nothing: the call before does not return, or the program stops.
     Nowhere,
-    /// A place that is not known, in the procedure or not.
+    /// An unknown place, in the procedure or not.
     Unknown,
 }
 
-/// Why an edge is there.
+/// The reason for an edge.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EdgeKind {
     /// The next block follows.
@@ -211,13 +213,13 @@ pub enum EdgeKind {
     NotTaken,
     /// A conditional jump that is taken.
     Taken,
-    /// A jump to one place.
+    /// A jump to a fixed target.
     Jump,
     /// A jump through a table.
     Case,
-    /// An indirect jump that the code does not explain, and that was seen.
+    /// An indirect jump that the code does not explain but that was observed.
     Observed,
-    /// An indirect jump to a place that is not known.
+    /// An indirect jump to an unknown place.
     Indirect,
     /// A return.
     Return,
@@ -228,22 +230,22 @@ pub enum EdgeKind {
 /// A call in a block.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The block.
+    /// Number of the block.
     pub block: usize,
-    /// The call's first byte.
+    /// Address of the call.
     pub at: Vaddr,
-    /// What it calls, if the instruction itself says so.
+    /// Target, if the instruction itself has it.
     pub target: Option<Vaddr>,
-    /// The word that holds what it calls, if that word's address is fixed.
+    /// The word that holds the target, if the word's address is fixed.
     pub through: Option<Vaddr>,
 }
 
-/// What was odd, or had to be left out.
+/// A peculiarity of the code, or code that had to be left out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The kind.
     pub kind: FindingKind,
-    /// Where.
+    /// The address that it is about.
     pub address: Vaddr,
 }
 
@@ -253,8 +255,8 @@ pub struct Finding {
 pub enum FindingKind {
     /// An indirect jump whose targets are not known.
     UnresolvedJump,
-    /// A table without a bound: its targets were read up to the first entry that is none, and may
-    /// be too many.
+    /// A table without a bound: its targets were read up to the first entry that is no target, and
+    /// may be too many.
     UnboundedTable,
     /// A table has an entry that is no code, within its bound. The entry was left out.
     OddEntry,
@@ -286,7 +288,8 @@ impl fmt::Display for FindingKind {
 }
 
 impl Cfg {
-    /// The graph of the procedure with these parts, of which the first begins with the entry.
+    /// Builds the graph of the procedure with these parts, the first of which begins with the
+    /// entry.
     pub fn build(
         isa: Isa,
         parts: &[Part<'_>],
@@ -320,26 +323,26 @@ impl Cfg {
         &self.calls
     }
 
-    /// What was odd.
+    /// The findings about the code.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Whether some block may go where its edges do not say.
+    /// Whether some block may go to places that its edges do not name.
     #[must_use]
     pub fn missing_edges(&self) -> bool {
         self.blocks.iter().any(|block| block.targets_incomplete)
             || self.findings.iter().any(|finding| finding.kind == FindingKind::TooLarge)
     }
 
-    /// The numbers of the edges that leave `block`.
+    /// Numbers of the edges that leave `block`.
     #[must_use]
     pub fn out_of(&self, block: usize) -> Range<usize> {
         self.blocks.get(block).map_or(0..0, |block| block.edges.clone())
     }
 
-    /// The numbers of the edges that go to `block`.
+    /// Numbers of the edges that go to `block`.
     #[must_use]
     pub fn into_of(&self, block: usize) -> &[usize] {
         let begin = self.into_begin.get(block).copied().unwrap_or_default();
@@ -347,7 +350,7 @@ impl Cfg {
         self.into.get(begin..end).unwrap_or_default()
     }
 
-    /// The blocks that `block` goes to, one for each edge.
+    /// Blocks that the edges of `block` go to, one for each edge.
     pub fn successors(&self, block: usize) -> impl DoubleEndedIterator<Item = usize> {
         let edges = self.edges.get(self.out_of(block)).unwrap_or_default();
         edges
@@ -355,12 +358,13 @@ impl Cfg {
             .filter_map(|edge| if let To::Block(block) = edge.to { Some(block) } else { None })
     }
 
-    /// The blocks that go to `block`, one for each edge.
+    /// Blocks whose edges go to `block`, one for each edge.
     pub fn predecessors(&self, block: usize) -> impl Iterator<Item = usize> {
         self.into_of(block).iter().filter_map(|&edge| Some(self.edges.get(edge)?.from))
     }
 
-    /// Blocks that are entered from outside: the entry first, then the others by address.
+    /// Numbers of the blocks that are entered from outside: the entry first, then the others by
+    /// address.
     #[must_use]
     pub fn entrances(&self) -> Vec<usize> {
         let others = (0..self.blocks.len())
@@ -381,7 +385,7 @@ impl Cfg {
         self.calls.get(calls).unwrap_or_default()
     }
 
-    /// First bytes of the instructions of `block`.
+    /// Addresses of the instructions of `block`.
     pub fn instructions(&self, block: usize) -> impl Iterator<Item = Vaddr> {
         let found = self.blocks.get(block);
         let lens = found
@@ -394,8 +398,8 @@ impl Cfg {
         })
     }
 
-    /// The block that has an instruction at, or around, `address`. Where two have, the one whose
-    /// first byte is nearer.
+    /// The block that has an instruction at, or around, `address`. Of two such blocks, the one
+    /// whose first byte is nearer.
     #[must_use]
     pub fn block_of(&self, address: Vaddr) -> Option<usize> {
         let after = self.blocks.partition_point(|block| block.start <= address);

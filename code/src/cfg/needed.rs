@@ -1,5 +1,4 @@
-//! Which of an image's procedures have to be there so that some of them are understood as in the
-//! whole image.
+//! The procedures of an image whose code suffices to explain some of them as the whole image would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,11 +10,11 @@ use super::crossings::{Crossings, Image, Set};
 use crate::isa::Isa;
 
 /// The procedures whose code decides what [`Survey::of`](super::Survey::of) and
-/// [`Survey::around`](super::Survey::around) say of those with the numbers `of`, and their graphs:
-/// they themselves, their parts, one caller of each procedure that could be such a part, the
-/// procedures whose instructions say whether a call returns, and stubs. With the code of all others
-/// zero, both say the same of them. Arguments as of [`Survey::of`](super::Survey::of); takes as
-/// long.
+/// [`Survey::around`](super::Survey::around) say of the procedures with the numbers `of`, and their
+/// graphs: these procedures, their parts, one caller of each procedure that could be such a part,
+/// the procedures whose instructions say whether a call returns, and stubs. If the code of all
+/// others is zero, both functions say the same of these procedures. Arguments as in
+/// [`Survey::of`](super::Survey::of); takes as long.
 #[must_use]
 pub fn needed(
     isa: Isa,
@@ -27,8 +26,8 @@ pub fn needed(
     let mut image = Image::new(isa, text, procedures, known);
     let crossings = image.crossings();
     let joined = joined(&image, &crossings, of);
-    // A procedure that is called is no part of another: of each that one of them jumps to, one
-    // caller says so.
+    // A procedure that is called is no part of another. For each procedure that one of these jumps
+    // to, one caller proves that it is called.
     let begun = crossings
         .begun
         .iter()
@@ -48,8 +47,8 @@ pub fn needed(
     of.iter().copied().chain(stubs).chain(joined).chain(callers).chain(walked).collect()
 }
 
-/// Those of `of`, and all that can be parts of them, or of which they can be parts, as `Survey`
-/// joins procedures.
+/// The procedures `of`, and all that can be parts of them, or of which they can be parts, as
+/// `Survey` joins procedures.
 fn joined(image: &Image<'_>, crossings: &Crossings, of: &BTreeSet<usize>) -> BTreeSet<usize> {
     let mut beside: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let mut join = |a: usize, b: usize| {

@@ -1,5 +1,4 @@
-//! What a look at an image tells about its procedures: which do not return, and which are parts of
-//! others.
+//! A survey of an image's procedures: which do not return, and which are parts of others.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -66,22 +65,21 @@ pub fn is_no_return_name(name: &str) -> bool {
         || name.starts_with("_ZSt") && name.contains("__throw_")
 }
 
-/// What an image tells of all its procedures, or of one. Takes time linear in the code that is
-/// looked at, but for procedures that call such as do not return, which are looked at again for
-/// each of those.
+/// The survey of all procedures of an image, or of one. Takes time linear in the code, but for
+/// procedures that call others which do not return: these are decoded again for each such callee.
 #[derive(Debug, Default)]
 pub struct Survey {
     no_return: BTreeSet<Vaddr>,
-    /// Of each procedure, the one that it is a part of, or itself.
+    /// The procedure that each procedure is a part of, or itself.
     whole: Vec<usize>,
-    /// The other parts of those that have some.
+    /// The other parts of procedures that have several.
     parts: BTreeMap<usize, Vec<usize>>,
 }
 
 impl Survey {
-    /// Of the image with this code (its parts by address) and these `procedures` (by address, not
-    /// overlapping). `known`: addresses of procedures, and of words that hold the address of one,
-    /// that do not return; usually by [`is_no_return_name`].
+    /// Surveys the image with this code (its parts by address) and these `procedures` (by address,
+    /// not overlapping). `known` has the addresses of procedures that do not return, and of words
+    /// that hold the address of one; usually by [`is_no_return_name`].
     #[must_use]
     pub fn of(
         isa: Isa,
@@ -136,21 +134,21 @@ impl Survey {
         &self.no_return
     }
 
-    /// The procedure that the one with this number is a part of, as the cold part of a procedure
-    /// is; or itself.
+    /// The procedure that the one with this number is a part of, such as that of a cold part; or
+    /// itself.
     #[must_use]
     pub fn whole(&self, procedure: usize) -> usize {
         self.whole.get(procedure).copied().unwrap_or(procedure)
     }
 
-    /// The other parts of a procedure, by their numbers.
+    /// The other parts of a procedure, by number.
     #[must_use]
     pub fn parts(&self, procedure: usize) -> &[usize] {
         self.parts.get(&procedure).map_or(&[], Vec::as_slice)
     }
 
     /// Joins the parts of procedures. Compilers jump into the middle of a procedure only from
-    /// another part of it, and nobody calls a part but the first.
+    /// another part of it, and call only the first part.
     fn join(&mut self, procedures: &[Range<u64>], crossings: &Crossings) {
         let is_called = |number: usize| {
             procedures
@@ -158,8 +156,8 @@ impl Survey {
                 .is_some_and(|procedure| crossings.called.contains_key(&procedure.start))
         };
         self.whole = (0..procedures.len()).collect();
-        // A part begins with what the first part jumps to; what is seldom executed is jumped to
-        // conditionally, and jumps back always.
+        // A part begins where the first part jumps to; a seldom executed part is jumped to
+        // conditionally and jumps back always.
         let begins: HashSet<(usize, usize)> =
             crossings.begun.iter().map(|&(number, from, _)| (number, from)).collect();
         let size = |number: usize| {
@@ -171,7 +169,7 @@ impl Survey {
         for &(one, two) in crossings.joined.keys() {
             let (a, b) = (one, two);
             let (a, b) = (root(&mut self.whole, a), root(&mut self.whole, b));
-            // Two that are called are two procedures that share code, as those written by hand do.
+            // Two procedures that are called stay two: hand-written ones may share code.
             if a == b || is_called(a) && is_called(b) {
                 continue;
             }
@@ -186,8 +184,8 @@ impl Survey {
             let first = if rank(a, one, two) >= rank(b, two, one) { a } else { b };
             self.whole.get_mut(a + b - first).into_iter().for_each(|whole| *whole = first);
         }
-        // Nor does a compiler jump conditionally to another procedure: what only one comes to like
-        // that is its part, too.
+        // Compilers do not jump conditionally to another procedure either, so code that only one
+        // procedure reaches in that way is a part of that procedure.
         let mut begun = crossings.begun.clone();
         begun.sort_unstable();
         for jumps in begun.chunk_by(|a, b| a.0 == b.0) {
@@ -213,7 +211,7 @@ impl Survey {
     }
 }
 
-/// The first part of what a procedure is a part of. Halves the way at each step.
+/// The first part of the whole that a procedure belongs to. Halves the path at each step.
 fn root(whole: &mut [usize], mut number: usize) -> usize {
     while let Some(&next) = whole.get(number)
         && next != number

@@ -1,4 +1,4 @@
-//! Where indirect jumps go: tables are read.
+//! Resolves indirect jumps by reading their tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -11,23 +11,24 @@ use super::follow::Reached;
 use super::values::{Entry, Value};
 use super::{EDGES_MAX, Finding, FindingKind, Knowledge, ReadOnly, TABLE_ENTRIES_MAX};
 
-/// Entries one after the other that lead out of the procedure, in a table without a bound: more are
-/// no part of it.
+/// Most successive entries of an unbounded table that may lead out of the procedure. Longer runs
+/// are other data: a larger number takes them for targets, a smaller one cuts tables with many tail
+/// calls.
 const OUTSIDE_MAX: usize = 8;
 
 /// Reads tables.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// What was read, by the entry of index 0.
+    /// Tables that were read, by their entry of index 0.
     known: BTreeMap<Entry, Option<Rc<Targets>>>,
-    /// Edges so far.
+    /// Number of edges so far.
     edges: usize,
     pub(super) findings: Vec<Finding>,
 }
 
 impl Reader {
-    /// Finds out where the jumps that were `reached` go; `named`: addresses of data that the code
-    /// names, where a table ends. Returns whether one was resolved that was not.
+    /// Resolves the jumps that were `reached`. `named` has the addresses of data that the code
+    /// names, where an unbounded table ends. Returns whether a further jump was resolved.
     pub(super) fn resolve(
         &mut self,
         code: &mut Code<'_>,
@@ -69,7 +70,7 @@ impl Reader {
         changed
     }
 
-    /// Where a jump goes, if all of that is known.
+    /// The targets of a jump; None unless all of them are known.
     fn targets(
         &mut self,
         code: &Code<'_>,
@@ -106,9 +107,9 @@ impl Reader {
         all
     }
 
-    /// The targets in a table. None if it is none. Without a bound it ends before the next table,
-    /// before the next address that the code names, and before the first entry that is not the
-    /// begin of an instruction.
+    /// The targets in a table; None if it is no table. An unbounded table ends before the next
+    /// table, before the next address that the code names, and before the first entry that is not
+    /// the begin of an instruction.
     fn read(
         &mut self,
         code: &Code<'_>,
@@ -124,7 +125,7 @@ impl Reader {
             .map_or(TABLE_ENTRIES_MAX, |last| last.saturating_add(1).min(TABLE_ENTRIES_MAX));
         let mut goals = Vec::new();
         let (mut odd, mut all) = (false, true);
-        // A table without a bound ends where its last entry leads into the procedure.
+        // An unbounded table ends at its last entry that leads into the procedure.
         let mut certain = 0;
         for index in 0..count {
             let at = entry.table.wrapping_add(index * u64::from(entry.stride));
@@ -137,7 +138,7 @@ impl Reader {
                 Some(Goal::Place(target)) => {
                     code.may_begin(target) && (bounded || code.is_in_row(target))
                 }
-                // Words of 8 bytes are addresses as they are; shorter ones are anything.
+                // Words of 8 bytes are addresses; shorter words may be any data.
                 Some(Goal::Outside(target)) => {
                     let near = entry.width == 8 && goals.len() < certain + OUTSIDE_MAX;
                     bounded || near && memory.constant(target, 1).is_some()
@@ -173,7 +174,7 @@ impl Reader {
     }
 }
 
-/// Where a jump goes that leaves the procedure for all that is known.
+/// The target of a jump that leaves the procedure, as far as is known.
 fn leaves(
     code: &Code<'_>,
     place: usize,
@@ -187,7 +188,7 @@ fn leaves(
             Goal::Nowhere
         }
         Some(_) if !seen => Goal::Elsewhere,
-        // The frame is gone: a call through a pointer in the place of a return.
+        // The frame is gone: the jump is a call through a pointer in the place of a return.
         _ if reached.stack == Some(0) && !seen => Goal::Elsewhere,
         _ => return None,
     };

@@ -1,56 +1,58 @@
-//! What registers hold, as far as jumps through tables need it: addresses that the code names, the
-//! stack pointer, indices with a bound, entries of tables. Everything else is a number without a
-//! value, but with a name: the same name is the same number.
+//! Values of registers, as far as jumps through tables need them: addresses that the code names,
+//! the stack pointer, indices with a bound, entries of tables. Every other value is a symbol: a
+//! number without a known value, where equal symbols are equal numbers.
 
 use super::ReadOnly;
 
-/// Words of the stack that are followed at one time, and bounds of numbers.
+/// Most words of the stack that are followed at one time. Fewer lose tables whose address is saved
+/// in a large frame; more cost time at each join.
 const SLOTS_MAX: usize = 32;
+/// Most bounds of numbers that are known at one time; more cost time at each join.
 const BOUNDS_MAX: usize = 8;
-/// Longest table of indices that is read.
+/// Most entries of a table of indices that are read; larger tables are not resolved.
 const INDICES_MAX: u64 = 1 << 12;
 
-/// A number's name: equal names are equal numbers.
+/// A number without a known value. Equal symbols are equal numbers.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Symbol {
     root: u64,
-    /// That it is no longer than so many bytes; of a longer number, its lowest.
+    /// Bytes that the number fits in; of a longer number, the symbol is its lowest bytes.
     bytes: u8,
 }
 
-/// What a register holds.
+/// The value of a register.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     /// `symbol * scale + base`.
     Number { symbol: Symbol, scale: u8, base: u64 },
-    /// An address or number that the code itself says.
+    /// An address or number that the code itself has.
     Const(u64),
-    /// The stack pointer at the entry plus this.
+    /// The stack pointer at the procedure's entry plus this.
     Stack(i64),
     /// An entry of a table.
     Entry(Entry),
 }
 
-/// An entry of a table, and what was added to it.
+/// An entry of a table, with the arithmetic that was done on it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entry {
     /// Address of the entry of index 0.
     pub(crate) table: u64,
-    /// Bytes from one to the next, and bytes read of each.
+    /// Bytes from one entry to the next, and bytes that are read of each.
     pub(crate) stride: u8,
     pub(crate) width: u8,
     pub(crate) signed: bool,
-    /// The greatest index, if that is known: from a comparison or mask, or only from the bytes that
-    /// it has.
+    /// The greatest index, if it is known: from a comparison or mask, or only from the size of the
+    /// index.
     pub(crate) last: Option<u64>,
     pub(crate) compared: bool,
-    /// What the entry is multiplied by, and what is added to that.
+    /// Factor of the entry, and the constant that is added to the product.
     pub(crate) factor: u8,
     pub(crate) plus: u64,
     index: u64,
 }
 
-/// The order of two numbers that a conditional jump decides by.
+/// The comparison of two numbers that decides a conditional jump.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Unsigned: `a < b`, `a <= b`, and their opposites.
@@ -62,21 +64,22 @@ pub(crate) enum Order {
     NotEqual,
 }
 
-/// What an instruction at the end of a block goes by.
+/// The value that decides the instruction at the end of a block.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Decision {
     None,
-    /// There an indirect jump goes.
+    /// The target of an indirect jump.
     To(Value),
-    /// Because of this a conditional one jumps, and because of that it does not.
+    /// The comparison that holds when a conditional jump jumps, and the one that holds when it does
+    /// not.
     By(Order, Order),
 }
 
-/// What is known at a place in the code.
+/// The known values at a place in the code.
 ///
-/// A name stands for the number that was made at one place the last time. That this is no earlier
-/// one, of the round before in a loop, follows from joins: where a loop is entered, nothing is
-/// known by a name that is made in it.
+/// A symbol stands for the number that its place made the last time. It never stands for an earlier
+/// number, of the round before in a loop, because of joins: where a loop is entered, no value has a
+/// symbol that the loop makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     registers: Box<[Value]>,
@@ -85,11 +88,11 @@ pub(crate) struct State {
     bounds: Vec<(Symbol, u64)>,
     /// The last comparison: of a number with a constant.
     compared: Option<(Symbol, u64)>,
-    /// The name of what is in memory.
+    /// The symbol for the content of memory.
     memory: u64,
 }
 
-/// A name made of two (splitmix64's mixing step, public domain).
+/// A symbol made of two (splitmix64's mixing step, public domain).
 pub(crate) fn mixed(a: u64, b: u64) -> u64 {
     let mut z =
         a.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(b).wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -98,7 +101,7 @@ pub(crate) fn mixed(a: u64, b: u64) -> u64 {
     z ^ z >> 31
 }
 
-/// The lowest `bytes` bytes.
+/// The lowest `bytes` bytes of a number.
 fn cut(value: u64, bytes: u8, signed: bool) -> u64 {
     let unused = 64 - 8 * u32::from(bytes.clamp(1, 8));
     if signed { (((value << unused) as i64) >> unused) as u64 } else { value << unused >> unused }
@@ -115,7 +118,7 @@ impl Value {
         Self::Number { symbol: Symbol { root, bytes }, scale: 1, base: 0 }
     }
 
-    /// The name of what it is.
+    /// A symbol for the value.
     pub(crate) fn id(self) -> u64 {
         match self {
             Self::Number { symbol, scale, base } => {
@@ -130,7 +133,7 @@ impl Value {
         }
     }
 
-    /// As a number with a name.
+    /// The value as a symbol.
     fn symbol(self) -> Symbol {
         match self {
             Self::Number { symbol, scale: 1, base: 0 } => symbol,
@@ -141,7 +144,7 @@ impl Value {
         }
     }
 
-    /// Its lowest `bytes` bytes, with copies of the sign above them or zeros.
+    /// The lowest `bytes` bytes, with copies of the sign or zeros above them.
     pub(crate) fn extended(self, bytes: u8, signed: bool) -> Self {
         match self {
             _ if bytes >= 8 => self,
@@ -150,7 +153,7 @@ impl Value {
                 Self::Entry(Entry { signed, ..entry })
             }
             Self::Entry(entry) if entry.width < bytes && entry.is_whole() && !entry.signed => self,
-            // A sign that is extended: the bounds that matter leave none.
+            // The sign is extended, which leaves no bound that matters.
             _ => Self::Number { symbol: self.symbol().part(bytes), scale: 1, base: 0 },
         }
     }
@@ -169,7 +172,7 @@ impl Value {
         }
     }
 
-    /// This times `factor`, if that is known to be anything.
+    /// The value times `factor`; None when the product is not followed.
     pub(crate) fn times(self, factor: u8) -> Option<Self> {
         match self {
             _ if factor == 1 => Some(self),
@@ -183,7 +186,7 @@ impl Value {
         }
     }
 
-    /// As a part of an address: an entry is an index into another table.
+    /// The value as part of an address: an entry of a table is then an index into another table.
     pub(crate) fn as_index(self) -> Self {
         match self {
             Self::Entry(_) => Self::Number { symbol: self.symbol(), scale: 1, base: 0 },
@@ -191,7 +194,8 @@ impl Value {
         }
     }
 
-    /// This times `factor`, as a part of where a jump goes: an entry is a distance.
+    /// The value times `factor`, as part of a jump's target: an entry of a table is then a
+    /// distance.
     pub(crate) fn as_distance(self, factor: u8) -> Option<Self> {
         match self {
             Self::Entry(entry) if entry.is_whole() => Some(Self::Entry(Entry { factor, ..entry })),
@@ -199,7 +203,7 @@ impl Value {
         }
     }
 
-    /// What is one of two entries of one table.
+    /// The value that is one of two entries of the same table.
     fn same_table(self, other: Self, index: u64) -> Option<Self> {
         let (Self::Entry(a), Self::Entry(b)) = (self, other) else { return None };
         let last = a.last.zip(b.last).map(|(a, b)| a.max(b));
@@ -209,7 +213,7 @@ impl Value {
         (joined == Entry { last, compared, index, ..b }).then_some(Self::Entry(joined))
     }
 
-    /// The sum of two, if that is known to be anything.
+    /// The sum of two values; None when it is not followed.
     pub(crate) fn sum(self, other: Self) -> Option<Self> {
         match (self, other) {
             (value, Self::Const(addend)) | (Self::Const(addend), value) => Some(value.plus(addend)),
@@ -218,40 +222,40 @@ impl Value {
     }
 }
 
-/// Where memory is.
+/// The place of a memory operand.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Spot {
-    /// Its address, as far as it is anything.
+    /// The address, as far as it is followed.
     pub(crate) address: Option<Value>,
-    /// Whether a part of the address is one that the code names, or an index is scaled: it may be a
-    /// table.
+    /// Whether a part of the address is one that the code names, or an index is scaled, so that it
+    /// may be a table.
     pub(crate) table: bool,
-    /// The name of the address.
+    /// The symbol of the address.
     pub(crate) id: u64,
 }
 
 impl Entry {
-    /// The same, whatever the name of the index.
+    /// The entry with any index.
     pub(super) fn of_any_index(self) -> Self {
         Self { index: 0, ..self }
     }
 
-    /// Where it goes if that is the word in the table.
+    /// The jump's target if `word` is the word in the table.
     pub(super) fn target(&self, word: u64) -> u64 {
         cut(word, self.width, self.signed)
             .wrapping_mul(u64::from(self.factor))
             .wrapping_add(self.plus)
     }
 
-    /// Whether it is the entry itself, and nothing made of it.
+    /// Whether the value is the entry itself, without arithmetic.
     fn is_whole(&self) -> bool {
         self.plus == 0 && self.factor == 1
     }
 }
 
 impl State {
-    /// At the entry, with so many registers: nothing is known but where the stack is, in the
-    /// register `stack`. At another beginning, not even that.
+    /// The state at the entry, with this many registers: only the stack pointer is known, in the
+    /// register `stack`. At another beginning nothing is known.
     pub(crate) fn at_entry(place: u64, registers: usize, stack: Option<usize>) -> Self {
         let register = |number| match stack {
             Some(stack) if stack == number => Value::Stack(0),
@@ -281,13 +285,12 @@ impl State {
         }
     }
 
-    /// A register becomes a number of which nothing is known but that it has `bytes` bytes; `at` is
-    /// the instruction's address.
+    /// Makes a register a new symbol of `bytes` bytes; `at` is the instruction's address.
     pub(crate) fn set_fresh(&mut self, register: usize, at: u64, bytes: u8) {
         self.set(register, Value::number(mixed(at, register as u64), bytes));
     }
 
-    /// A register becomes a number of at most `last`.
+    /// Makes a register a new symbol of at most `last`.
     pub(crate) fn set_bounded(&mut self, register: usize, at: u64, last: u64) {
         self.set_fresh(register, at, 8);
         let symbol = self.get(register).symbol();
@@ -302,7 +305,7 @@ impl State {
         self.bounds.push((symbol, last));
     }
 
-    /// The greatest value of a number, and whether a comparison says so.
+    /// The greatest value of a number, and whether a comparison proves it.
     fn last(&self, symbol: Symbol) -> (Option<u64>, bool) {
         let of_same = self
             .bounds
@@ -314,18 +317,18 @@ impl State {
         }
     }
 
-    /// `value`, of `bytes` bytes, was compared with the constant `with`.
+    /// Notes that `value`, of `bytes` bytes, was compared with the constant `with`.
     pub(crate) fn compare(&mut self, value: Value, bytes: u8, with: u64) {
         let symbol = value.symbol().part(bytes);
         self.compared = Some((symbol, cut(with, bytes, false)));
     }
 
-    /// Nothing is known of the flags.
+    /// Forgets the flags.
     pub(crate) fn forget_comparison(&mut self) {
         self.compared = None;
     }
 
-    /// A jump went, or did not, because the last comparison was like this.
+    /// Notes the outcome of the last comparison, by which a jump went or did not.
     pub(crate) fn learn(&mut self, order: Order) {
         let Some((symbol, with)) = self.compared else { return };
         let last = match order {
@@ -338,7 +341,7 @@ impl State {
         }
     }
 
-    /// What is loaded from `spot`, `width` bytes, with zeros or copies of the sign above them.
+    /// Loads `width` bytes from `spot`, with zeros or copies of the sign above them.
     pub(crate) fn load(
         &mut self,
         spot: Spot,
@@ -379,7 +382,7 @@ impl State {
         Value::number(self.in_memory(spot, width), width)
     }
 
-    /// Of a table of indices into another table, the greatest is known.
+    /// Bounds an entry by the greatest entry of the table of indices that its index comes from.
     fn bound_entry(&mut self, entry: &Entry, memory: &mut impl ReadOnly) {
         let Some(last) =
             entry.last.filter(|&last| entry.compared && entry.width == 1 && last < INDICES_MAX)
@@ -395,8 +398,7 @@ impl State {
         self.bound(Value::Entry(Entry { signed: false, ..*entry }).symbol(), greatest);
     }
 
-    /// `value` is stored at `spot`; the instruction's address is `at`. None: something that is not
-    /// known.
+    /// Stores `value` at `spot`; the instruction's address is `at`. None: an unknown value.
     pub(crate) fn store(&mut self, spot: Spot, width: u8, value: Option<Value>, at: u64) {
         let Some(Value::Stack(slot)) = spot.address else { return self.store_elsewhere(spot, at) };
         let ends = slot.wrapping_add(i64::from(width));
@@ -408,9 +410,9 @@ impl State {
         self.slots.push((slot, value.map_or(unknown, |value| value.extended(width, false))));
     }
 
-    /// Something is stored through a pointer. It is another word than those that were compared
-    /// through other pointers: a compiler that loads an index again after it has compared it, knows
-    /// that.
+    /// Stores an unknown value through a pointer. The word is taken to be another than those that
+    /// were compared through other pointers: a compiler that loads an index again after the
+    /// comparison has proved that.
     fn store_elsewhere(&mut self, spot: Spot, at: u64) {
         for width in [1, 2, 4, 8] {
             let root = self.in_memory(spot, width);
@@ -426,19 +428,18 @@ impl State {
         }
     }
 
-    /// Anything may have been written to memory, but to words that the compiler put aside:
-    /// addresses of tables.
+    /// Forgets all memory but the words in which the compiler saved addresses of tables.
     pub(crate) fn clobber(&mut self, at: u64) {
         self.memory = mixed(at, 7);
         self.slots.retain(|(_, value)| matches!(value, Value::Const(_) | Value::Stack(_)));
     }
 
-    /// The name of what is in memory at `spot`.
+    /// The symbol for the content of memory at `spot`.
     fn in_memory(&self, spot: Spot, width: u8) -> u64 {
         mixed(self.memory, mixed(spot.id, u64::from(width)))
     }
 
-    /// Takes up what is known on another way to the same place. Returns whether that made a
+    /// Joins the state with that of another path to the same place. Returns whether that made a
     /// difference.
     pub(crate) fn join(&mut self, other: &Self, place: u64) -> bool {
         let mut changed = false;
@@ -486,7 +487,7 @@ impl State {
         changed
     }
 
-    /// Forgets all bounds: a join that goes on changing comes to an end.
+    /// Forgets all bounds, so that a join that goes on changing comes to an end.
     pub(crate) fn forget_bounds(&mut self) {
         self.bounds.clear();
         self.compared = None;

@@ -6,16 +6,16 @@
 
 use std::ops::{BitAnd, BitOr, BitXor, Not};
 
-/// A value, bit by bit known or unknown.
+/// A 64-bit value each of whose bits is known or unknown.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// The known bits; 0 where unknown.
+    /// The known bits; unknown ones are 0 here.
     value: u64,
-    /// 1 where unknown.
+    /// A bit is 1 where the value's bit is unknown.
     unknown: u64,
 }
 
-/// The bits of a value of `bytes` bytes, 1 to 8.
+/// A mask of the lowest `bytes` bytes, 1 to 8.
 #[must_use]
 pub const fn mask(bytes: u8) -> u64 {
     if bytes >= 8 { u64::MAX } else { (1 << (bytes * 8)) - 1 }
@@ -39,7 +39,7 @@ impl Bits {
         Self { value: value & !unknown, unknown }
     }
 
-    /// The lowest bit; the others are 0.
+    /// A flag as the lowest bit; the other bits are 0.
     #[must_use]
     pub const fn of_flag(flag: Option<bool>) -> Self {
         match flag {
@@ -48,31 +48,31 @@ impl Bits {
         }
     }
 
-    /// The value, if all of it is known.
+    /// The value, if all bits are known.
     #[must_use]
     pub const fn get(self) -> Option<u64> {
         if self.unknown == 0 { Some(self.value) } else { None }
     }
 
-    /// The known bits, 0 where unknown: the smallest value it can be.
+    /// The smallest value that the bits allow: unknown ones are 0.
     #[must_use]
     pub const fn least(self) -> u64 {
         self.value
     }
 
-    /// The largest value it can be.
+    /// The largest value that the bits allow: unknown ones are 1.
     #[must_use]
     pub const fn most(self) -> u64 {
         self.value | self.unknown
     }
 
-    /// Which bits are unknown.
+    /// A mask of the unknown bits.
     #[must_use]
     pub const fn unknown(self) -> u64 {
         self.unknown
     }
 
-    /// Whether it may be `value`.
+    /// Whether the bits allow `value`.
     #[must_use]
     pub const fn may_be(self, value: u64) -> bool {
         (self.value ^ value) & !self.unknown == 0
@@ -88,13 +88,13 @@ impl Bits {
         }
     }
 
-    /// Its lowest `bytes` bytes, the others 0.
+    /// The lowest `bytes` bytes; the others become 0.
     #[must_use]
     pub const fn low(self, bytes: u8) -> Self {
         Self { value: self.value & mask(bytes), unknown: self.unknown & mask(bytes) }
     }
 
-    /// Its lowest `bytes` bytes, the others as their highest bit.
+    /// The lowest `bytes` bytes; the others become copies of their highest bit.
     #[must_use]
     pub const fn sign_extended(self, bytes: u8) -> Self {
         if bytes >= 8 {
@@ -117,7 +117,7 @@ impl Bits {
         }
     }
 
-    /// One or the other: what both agree on.
+    /// The bits on which both values agree; all others are unknown.
     #[must_use]
     pub const fn or_else(self, other: Self) -> Self {
         Self::partly(self.value, self.unknown | other.unknown | (self.value ^ other.value))
@@ -161,7 +161,7 @@ impl Bits {
         }
     }
 
-    /// Whether it is 0, as a value of `bytes` bytes.
+    /// Whether the lowest `bytes` bytes are 0; None when the unknown bits decide.
     #[must_use]
     pub const fn is_zero(self, bytes: u8) -> Option<bool> {
         let low = self.low(bytes);
@@ -174,7 +174,7 @@ impl Bits {
         }
     }
 
-    /// The smallest and the largest value it can be as a signed number of `bytes` bytes.
+    /// The smallest and the largest signed number of `bytes` bytes that the bits allow.
     #[must_use]
     pub const fn signed_range(self, bytes: u8) -> (i64, i64) {
         let low = self.sign_extended(bytes);

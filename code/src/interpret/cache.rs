@@ -1,8 +1,8 @@
-//! Decoded instructions, kept: the hot code of a machine is small.
+//! A cache of decoded instructions: the hot code of a machine is small.
 
 use image::ImageOffset;
 
-/// A table of one place for each of many keys: what comes later takes the place of what was there.
+/// A direct-mapped table: a new instruction replaces the one that had its place.
 #[derive(Debug)]
 pub(super) struct Cache<T> {
     entries: Vec<Option<(u32, ImageOffset, T)>>,
@@ -14,14 +14,14 @@ impl<T: Copy> Cache<T> {
         Self { entries: vec![None; len.clamp(1, 1 << 24).next_power_of_two()] }
     }
 
-    /// What is at that place of that image, decoded now if it is not there.
+    /// The instruction at an offset of an image, decoded now if it is not in the table.
     pub(super) fn get(
         &mut self,
         image: u32,
         offset: ImageOffset,
         decode: impl FnOnce() -> Option<T>,
     ) -> Option<&T> {
-        // Fibonacci hashing: neighbours do not meet, nor do the same offsets of images.
+        // Fibonacci hashing spreads neighbours, and the same offset in different images.
         let key = (offset.0 ^ u64::from(image) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (key >> 32) as usize & (self.entries.len() - 1);
         let entry = self.entries.get_mut(index)?;

@@ -1,28 +1,28 @@
-//! What the interpreter needs of an instruction set.
+//! The interface between the interpreter and an instruction set.
 
 use std::fmt;
 
 use super::{CodeView, Comparison, Memory, Step};
 
-/// What the interpreter needs of an instruction set.
+/// An instruction set, as far as the interpreter needs it.
 pub trait InstructionSet {
     /// Registers and flags, as far as they are known.
     type State: fmt::Debug;
-    /// An instruction, decoded, wherever it is: it is kept and used again at other addresses.
+    /// A decoded instruction, without its address: it is kept and used again at other addresses.
     type Instruction: Copy + fmt::Debug;
-    /// What decoding needs and keeps.
+    /// Working memory of the decoder.
     type Decoder: Default + fmt::Debug;
     /// Bytes of the longest instruction, at most 16.
     const LEN_MAX: usize;
 
-    /// The instruction that `bytes` begin with, if they do.
+    /// Decodes the instruction that `bytes` begin with; None when they begin with none.
     fn decode(decoder: &mut Self::Decoder, bytes: &[u8]) -> Option<Self::Instruction>;
 
-    /// Bytes it is long, 1 to [`Self::LEN_MAX`].
+    /// Length in bytes, 1 to [`Self::LEN_MAX`].
     fn len(instruction: &Self::Instruction) -> usize;
 
-    /// Executes the instruction at the address `at`: afterwards state and memory are those after
-    /// it, and what is not sure is unknown.
+    /// Executes the instruction at the address `at`. Afterwards state and memory are those after
+    /// the instruction, and everything that is not certain is unknown.
     fn execute(
         instruction: &Self::Instruction,
         at: u64,
@@ -31,7 +31,7 @@ pub trait InstructionSet {
         view: &mut impl CodeView,
     ) -> Step;
 
-    /// What the conditional branch that was just executed asked for, where that is a comparison of
-    /// two known numbers.
+    /// The comparison that decided the conditional branch which was just executed. None when an
+    /// operand is unknown or the branch is no comparison.
     fn decided(instruction: &Self::Instruction, state: &Self::State) -> Option<Comparison>;
 }

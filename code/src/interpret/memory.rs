@@ -5,8 +5,9 @@ use image::Vaddr;
 
 use super::{Bits, CodeView};
 
-/// Most stores that are remembered; beyond, all that was known of memory is forgotten. A walk of 64
-/// instructions has at most 128, for none that is followed stores more than twice.
+/// Stores that are remembered. Beyond this number all that was known of memory is forgotten, which
+/// ends walks early. A walk of 64 instructions makes at most 128, because no instruction that is
+/// followed stores more than twice.
 const STORES_MAX: usize = 128;
 
 /// Bytes of a thread's stack as they were at the sample. Of ten programs, 70.0 % of samples tell a
@@ -14,35 +15,36 @@ const STORES_MAX: usize = 128;
 /// the red zone below adds nothing (`cargo xtask bench walks`).
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Window<'a> {
-    /// Address of the first byte: the stack pointer, or less where the red zone is taken too.
+    /// Address of the first byte: the stack pointer, or less where the red zone below it is
+    /// included.
     pub begin: Vaddr,
     /// The bytes.
     pub bytes: &'a [u8],
 }
 
-/// A store since the sample, in their order.
+/// A store since the sample. Stores are kept in the order in which they were made.
 #[derive(Copy, Clone, Debug)]
 enum Store {
     /// `len` bytes, 1 to 8, at `address`.
     At { address: u64, len: u8, value: Bits },
-    /// Whatever is in `len` bytes from `address`.
+    /// Unknown bytes, `len` of them, at `address`.
     Clobbered { address: u64, len: u64 },
-    /// Something somewhere.
+    /// Unknown bytes at an unknown address.
     Anywhere,
 }
 
-/// Who asks.
+/// The kind of a load.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// Any load.
+    /// A load that may read any memory.
     Data,
-    /// A return address or a register that was put aside on the stack, read by the instruction that
-    /// is for that. No pointer leads there in programs that compilers write, so a store through a
-    /// pointer that is not known leaves it.
+    /// A load of a return address or of a saved register, by an instruction that restores one.
+    /// Compilers let no pointer lead to such a slot, so a store through an unknown pointer leaves
+    /// it known.
     Saved,
 }
 
-/// What is known of memory.
+/// The known part of a thread's memory.
 #[derive(Debug, Default)]
 pub struct Memory<'a> {
     window: Window<'a>,
@@ -50,7 +52,7 @@ pub struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// Nothing was stored yet; `stores` is room that is used again.
+    /// Memory without stores; `stores` is an allocation that is used again.
     pub(crate) fn new(window: Window<'a>, stores: Stores) -> Self {
         let mut stores = stores.0;
         stores.clear();
@@ -61,7 +63,7 @@ impl<'a> Memory<'a> {
         Stores(self.stores)
     }
 
-    /// `value`, of `len` bytes, 1 to 8, is stored at `address`, if that is known.
+    /// Stores `value`, of `len` bytes, 1 to 8, at `address`. None: the address is unknown.
     pub fn store(&mut self, address: Option<u64>, len: u8, value: Bits) {
         self.push(match address {
             Some(address) => Store::At { address, len, value },
@@ -69,7 +71,7 @@ impl<'a> Memory<'a> {
         });
     }
 
-    /// Something is stored in `len` bytes from `address`, if that is known.
+    /// Stores unknown bytes, `len` of them, at `address`. None: the address is unknown.
     pub fn clobber(&mut self, address: Option<u64>, len: u64) {
         self.push(match address {
             Some(address) => Store::Clobbered { address, len },
@@ -79,14 +81,14 @@ impl<'a> Memory<'a> {
 
     fn push(&mut self, store: Store) {
         if self.stores.len() >= STORES_MAX {
-            // What is forgotten here must not be found below: not in the window either.
+            // What is forgotten here must not be found again in the window.
             self.window = Window::default();
             self.stores.clear();
         }
         self.stores.push(store);
     }
 
-    /// The `len` bytes, 1 to 8, at `address`.
+    /// Loads `len` bytes, 1 to 8, at `address`.
     pub fn load(
         &self,
         address: Option<u64>,
@@ -96,8 +98,7 @@ impl<'a> Memory<'a> {
     ) -> Bits {
         let Some(address) = address else { return Bits::UNKNOWN.low(len) };
         let mut found = Bits::UNKNOWN.low(len);
-        // One bit for each byte that nobody has written since the sample, as far as the search has
-        // come.
+        // One bit for each byte that none of the stores searched so far has written, latest first.
         let all = super::mask_of_bytes(len);
         let mut missing = all;
         for store in self.stores.iter().rev() {
@@ -112,7 +113,7 @@ impl<'a> Memory<'a> {
                         && into < u64::from(stored)
                         && into + u64::from(len) <= u64::from(stored)
                     {
-                        // As most are: all of it was stored at once.
+                        // The common case: one store wrote all bytes.
                         return value.right(into as u32 * 8).low(len);
                     }
                     for byte in 0..len {
@@ -161,20 +162,20 @@ impl<'a> Memory<'a> {
         found
     }
 
-    /// The bytes as they were at the sample, where all of them are in the window.
+    /// The bytes at the time of the sample, if all of them are in the window.
     fn sampled(&self, address: u64, len: u8) -> Option<&'a [u8]> {
         let into = usize::try_from(address.wrapping_sub(self.window.begin.0)).ok()?;
         self.window.bytes.get(into..into.checked_add(usize::from(len))?)
     }
 }
 
-/// Whether the bytes of a load, where and how many, are none of those of a store, around the end of
-/// the address space as well.
+/// Whether a load and a store, each by address and length, have no byte in common. Addresses wrap
+/// around at 2^64.
 fn apart((load, load_len): (u64, u8), (store, store_len): (u64, u64)) -> bool {
     load.wrapping_sub(store) >= store_len && store.wrapping_sub(load) >= u64::from(load_len)
 }
 
-/// Room for stores, kept from walk to walk.
+/// An allocation for stores that walks use one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Stores(Vec<Store>);
 

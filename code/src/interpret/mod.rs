@@ -1,14 +1,14 @@
-//! What a thread is going to do next, from its registers: an interpreter that knows a part of the
-//! state and says nothing of the rest.
+//! What a thread is going to execute next, from its registers: an interpreter that knows part of
+//! the state and claims nothing about the rest.
 //!
 //! At a sample the processor's registers and flags are known, and some bytes of the stack. From
-//! there [`Walker`] follows the code, at most [`STEPS_MAX`] instructions, as long as what decides
-//! the way is known, and says which way each branch goes. It needs no counter of branches, so it
-//! works wherever registers can be read.
+//! there [`Walker`] follows the code for at most [`STEPS_MAX`] instructions, as long as known
+//! values decide where execution goes, and reports which way each branch goes. It needs no counter
+//! of branches, so it works wherever registers can be read.
 //!
 //! **Nothing is guessed**: what may have changed, or is not modelled, is unknown, and where
-//! something unknown decides, the walk ends. What is taken for granted, because only broken
-//! programs do otherwise:
+//! something unknown decides, the walk ends. Four assumptions are made, which only broken programs
+//! violate:
 //! - return addresses and registers put aside are not changed through pointers ([`Slot::Saved`]);
 //! - the guard word of a stack frame is what it was ([the comparison](crate::isa) of it is true);
 //! - no other thread, signal handler or debugger changes this thread's stack, or the code,
@@ -30,20 +30,20 @@ pub use memory::{Memory, Slot, Window};
 pub use rounds::{Comparison, Relation, Rounds};
 pub use walk::{Edge, STEPS_MAX, Walk, Walker};
 
-/// What the memory of a process is known to be: its code, and data that never change. The caller's,
-/// for only it knows what is mapped where.
+/// The known memory of a process: its code, and data that never change. The caller implements it,
+/// because only the caller knows what is mapped where.
 pub trait CodeView {
     /// The piece of code that has the byte at `address`. None where nothing executable of a known
     /// image is mapped, or where the bytes may differ from the image's.
     fn place(&mut self, address: Vaddr) -> Option<Place>;
 
-    /// The bytes of `image` from `offset`, as many as there are and fit into `into`. Returns their
-    /// number; 0 if they cannot be had.
+    /// Copies the bytes of `image` from `offset`, as many as there are and fit into `into`, and
+    /// returns their number; 0 if the image cannot be read.
     fn bytes(&mut self, image: u32, offset: ImageOffset, into: &mut [u8]) -> usize;
 
-    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they have been that since before the
-    /// thread's first instruction of its own program and nobody may write to them: read-only data,
-    /// and words that the loader relocates and then protects.
+    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they have had that value since
+    /// before the thread's first instruction of its own program and nobody may write to them:
+    /// read-only data, and words that the loader relocates and then protects.
     fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
 }
 
@@ -56,20 +56,21 @@ pub struct Place {
     pub begin: Vaddr,
     /// Address after its last byte.
     pub end: Vaddr,
-    /// Where its first byte is in the image.
+    /// Offset of its first byte in the image.
     pub offset: ImageOffset,
 }
 
-/// What an instruction led to.
+/// The result of executing one instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The instruction after it.
+    /// Execution goes on at the instruction after it.
     Next,
-    /// A jump, call or return; or a conditional one that was not taken.
+    /// Execution goes through a jump, call or return, or through a conditional one that was not
+    /// taken.
     Branch {
-        /// Which.
+        /// The kind of branch.
         kind: BranchKind,
-        /// What is executed next.
+        /// Address of the instruction that is executed next.
         to: Vaddr,
     },
     /// The walk ends here.
@@ -79,15 +80,15 @@ pub enum Step {
 /// Why a walk ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stop {
-    /// It is long enough.
+    /// The walk has [`STEPS_MAX`] instructions.
     Steps,
     /// A conditional branch depends on something unknown.
     UnknownCondition,
-    /// An indirect jump or call, or a return, goes where is not known.
+    /// The target of an indirect jump or call, or of a return, is unknown.
     UnknownTarget,
-    /// A system call, a trap, a transaction, or what changes the processor's mode.
+    /// A system call, a trap, a transaction, or a change of the processor's mode.
     NotFollowed,
-    /// There is no code known at that address.
+    /// No code is known at the address.
     NoCode,
     /// The bytes are no instruction.
     NoInstruction,
@@ -100,27 +101,27 @@ pub enum BranchKind {
     Taken,
     /// Conditional, and not taken.
     NotTaken,
-    /// Always to one place.
+    /// To a fixed target.
     Jump,
     /// Through a register or memory.
     IndirectJump,
-    /// Always to one place.
+    /// To a fixed target.
     Call,
     /// Through a register or memory.
     IndirectCall,
-    /// To after the call.
+    /// To the instruction after the call.
     Return,
 }
 
 impl BranchKind {
-    /// Whether it might have gone elsewhere, so that the code alone does not tell.
+    /// Whether the target depends on state, so that the code alone does not tell it.
     #[must_use]
     pub fn depends(self) -> bool {
         !matches!(self, Self::Jump | Self::Call)
     }
 }
 
-/// One bit for each of `len` bytes, at most 8.
+/// A mask with one bit for each of `len` bytes, at most 8.
 const fn mask_of_bytes(len: u8) -> u8 {
     if len >= 8 { u8::MAX } else { (1 << len) - 1 }
 }

@@ -1,49 +1,52 @@
-//! How many more rounds a loop makes: its test compares what changes by the same amount in each.
+//! How many more rounds a loop makes, where its test compares values that change by the same amount
+//! in each round.
 
 use super::{BranchKind, Edge, STEPS_MAX, mask};
 
-/// More rounds than this are not told: so many take hours.
+/// Largest number of rounds that is reported. 2^44 rounds take hours, so a larger result comes from
+/// a comparison that is no loop's test.
 const ROUNDS_MAX: u128 = 1 << 44;
 
-/// What decided a conditional branch: `left` was compared with `right`.
+/// The comparison of `left` with `right` that decided a conditional branch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// In the lowest `bytes` bytes; the others are 0.
+    /// The value in the lowest `bytes` bytes; the others are 0.
     pub left: u64,
-    /// The same.
+    /// The value that `left` is compared with, in the same form.
     pub right: u64,
-    /// 1 to 8.
+    /// Bytes that are compared, 1 to 8.
     pub bytes: u8,
-    /// Of which relation the branch asks whether it holds, or does not.
+    /// The relation whose truth, or whose negation, the branch depends on.
     pub relation: Relation,
 }
 
-/// How `left` may be to `right`.
+/// A relation of `left` to `right`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// They are the same.
+    /// Both are equal.
     Equal,
-    /// Less, without signs.
+    /// `left` is less, as unsigned numbers.
     Below,
-    /// Less or the same, without signs.
+    /// `left` is less or equal, as unsigned numbers.
     BelowOrEqual,
-    /// Less, with signs.
+    /// `left` is less, as signed numbers.
     Less,
-    /// Less or the same, with signs.
+    /// `left` is less or equal, as signed numbers.
     LessOrEqual,
 }
 
-/// How often in a row a branch goes the same way.
+/// The number of times in a row that a branch goes the same way.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Rounds {
-    /// The branch as it went first.
+    /// The branch, and where it goes these times.
     pub edge: Edge,
-    /// So often, that time included; then it goes the other way, if the loop is not left before.
+    /// Number of times, the first one included; then the branch goes the other way, if the loop is
+    /// not left before.
     pub rounds: u64,
 }
 
-/// Branches of a walk with what decided them and after how many instructions they came, and how
-/// many of them came before the walk was where it began again.
+/// The conditional branches of a walk, each with its comparison and the number of instructions
+/// before it, and the number of branches before the walk came back to where it began.
 #[derive(Debug, Default)]
 pub(super) struct Visits {
     pub(super) decided: Vec<(Option<Comparison>, usize)>,
@@ -56,9 +59,9 @@ impl Visits {
         self.returned = None;
     }
 
-    /// Of each conditional branch between the walk's begin and its begin's next round - so a sample
-    /// in the loop is any of its rounds, not the first
-    /// - how often in a row it goes where it goes next, where that is known.
+    /// The rounds of each conditional branch between the begin of the walk and its return there,
+    /// where they are known. A sample in a loop is in any of its rounds, so these are the rounds
+    /// that are left.
     pub(super) fn rounds<'a>(&'a self, edges: &'a [Edge]) -> impl Iterator<Item = Rounds> + 'a {
         let until = self.returned.unwrap_or(0);
         let firsts = edges.iter().enumerate().take(until);
@@ -82,8 +85,9 @@ impl Visits {
         let mut rounds = 0;
         let mut begun = None;
         for (edge, (decided, steps)) in visits {
-            // A few rounds are told only where many would be: where there is room for three visits,
-            // of which more than that they were is known.
+            // A small number of rounds is reported only where a large one could be: where the walk
+            // has room for three visits. Otherwise reported rounds would be biased towards small
+            // numbers.
             let apart = begun.map_or(0, |begun| steps - begun);
             if edge.to != first.to {
                 return (decided.is_some() && steps + apart < STEPS_MAX || rounds > 2)
@@ -98,8 +102,8 @@ impl Visits {
     }
 }
 
-/// How often more a comparison that came out the same three times does so, if both sides go on
-/// changing as they did.
+/// The number of further times that a comparison comes out as it did three times, if both sides go
+/// on changing by the same amount.
 fn more(visits: [Comparison; 3]) -> Option<u64> {
     let [first, second, third] = visits;
     let bytes = third.bytes;
@@ -120,9 +124,9 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
     let changes = match third.relation {
         Relation::Equal => {
             let step = signed(minus(left, right));
-            // As numbers with a sign, such as a negative index that goes up to 0, or without. What
-            // is met only after they have wrapped around is mostly not met then: they are
-            // remainders.
+            // As signed numbers, such as a negative index that goes up to 0, or as unsigned ones. A
+            // relation that is reached only after the numbers wrap around is mostly not reached at
+            // all: such numbers are remainders.
             let signed_way = signed(third.right) - signed(third.left);
             let way = i128::from(third.right) - i128::from(third.left);
             let way = if step == 0 {
@@ -147,7 +151,7 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
             let apart = number(third.left) - number(third.right);
             let step = signed(left) - signed(right);
             let or_equal = matches!(relation, Relation::BelowOrEqual | Relation::LessOrEqual);
-            // In whole numbers: at least `edge` apart is where the relation ends.
+            // In whole numbers, the relation ends where both sides are at least `edge` apart.
             let edge = i128::from(or_equal);
             let rounds = if apart < edge && step > 0 {
                 (edge - apart + step - 1) / step
@@ -166,7 +170,7 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
             (fits(left) && fits(right)).then_some(rounds.unsigned_abs())
         }
     };
-    // The visit that comes out otherwise is none of them.
+    // The visit that comes out otherwise is not counted.
     changes
         .filter(|changes| *changes <= ROUNDS_MAX)
         .and_then(|changes| u64::try_from(changes - 1).ok())
@@ -176,7 +180,7 @@ fn more(visits: [Comparison; 3]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What `more` says, and what counting says.
+    /// The results of `more` and of counting rounds one by one.
     fn both(
         bytes: u8,
         relation: Relation,

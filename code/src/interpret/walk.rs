@@ -8,24 +8,24 @@ use super::memory::Stores;
 use super::rounds::{Rounds, Visits};
 use super::{Bits, BranchKind, CodeView, Memory, Place, Slot, Step, Stop, Window};
 
-/// Most instructions of a walk: what is farther away is seldom known, and was not better for the
-/// estimates made from it.
+/// Most instructions of a walk. Beyond 64 instructions little is still known, and longer walks did
+/// not improve the estimates that are made from edges.
 pub const STEPS_MAX: usize = 64;
 
-/// A branch, and what was executed next.
+/// A branch, and the instruction that was executed next.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// What branches.
+    /// Kind of the branch.
     pub kind: BranchKind,
-    /// The branch's first byte.
+    /// Address of the branch.
     pub from: Vaddr,
-    /// The next instruction's first byte: of a conditional branch that is not taken, the one after
-    /// it.
+    /// Address of the next instruction: the one after the branch, where a conditional branch is not
+    /// taken.
     pub to: Vaddr,
 }
 
-/// Follows samples of one instruction set. It keeps what it has decoded, so one serves all
-/// processes.
+/// Follows threads of one instruction set. The walker keeps decoded instructions by image, so one
+/// walker serves all processes.
 #[derive(Debug)]
 pub struct Walker<I: InstructionSet> {
     cache: Cache<I::Instruction>,
@@ -36,8 +36,8 @@ pub struct Walker<I: InstructionSet> {
 }
 
 impl<I: InstructionSet> Walker<I> {
-    /// One that keeps at least `instructions` decoded instructions, each of about 128 bytes; 16384
-    /// are plenty.
+    /// A walker that keeps at least `instructions` decoded instructions, each of about 128 bytes.
+    /// 16384 are plenty.
     #[must_use]
     pub fn new(instructions: usize) -> Self {
         Self {
@@ -50,10 +50,11 @@ impl<I: InstructionSet> Walker<I> {
     }
 
     /// Follows a thread that is about to execute the instruction at `at` in `state`, with the bytes
-    /// of `window` on its stack: one that was interrupted in the mode of the instruction set (in
-    /// 64-bit mode for x86-64) and not in a system call, whose registers are of no one moment.
-    /// Returns the branches on the way, at most [`STEPS_MAX`], in their order, and why the walk
-    /// ended there. Their first, if it is not behind a call, is that of the sampled block.
+    /// of `window` on its stack. The thread must have been interrupted in the mode of the
+    /// instruction set (64-bit mode for x86-64), and not in a system call, in which the registers
+    /// are of different moments. Returns the branches that were met, at most [`STEPS_MAX`], in
+    /// order, and why the walk ended. The first branch, if no call is before it, is that of the
+    /// sampled block.
     pub fn walk<V: CodeView>(
         &mut self,
         at: Vaddr,
@@ -71,13 +72,13 @@ impl<I: InstructionSet> Walker<I> {
         (&self.edges, stop)
     }
 
-    /// Of the loops that the last walk began in: how often in a row their tests go the same way,
-    /// where that follows from what they compare.
+    /// For the loops that the last walk began in: the number of times in a row that their tests go
+    /// the same way, where their comparisons tell it.
     pub fn rounds(&self) -> impl Iterator<Item = Rounds> + '_ {
         self.visits.rounds(&self.edges)
     }
 
-    /// The same, instruction by instruction.
+    /// Begins the same walk, for a caller that executes it instruction by instruction.
     pub fn begin<'a, 'w, V: CodeView>(
         &'a mut self,
         at: Vaddr,
@@ -116,14 +117,14 @@ impl<I: InstructionSet> Walker<I> {
             let len = view.bytes(place.image, offset, room);
             I::decode(decoder, room.get(..len)?)
         })?;
-        // The last instruction of a piece may be cut: what follows in the file is not what follows
-        // in memory.
+        // The last instruction of a piece may be cut: the bytes that follow in the file need not be
+        // those that follow in memory.
         (into.saturating_add(I::len(decoded) as u64) <= place.end.0 - place.begin.0)
             .then_some(decoded)
     }
 }
 
-/// A walk, on its way.
+/// A walk under way.
 #[derive(Debug)]
 pub struct Walk<'a, 'w, I: InstructionSet, V> {
     walker: &'a mut Walker<I>,
@@ -131,7 +132,7 @@ pub struct Walk<'a, 'w, I: InstructionSet, V> {
     at: Vaddr,
     state: I::State,
     memory: Memory<'w>,
-    /// That of the last instruction.
+    /// The piece of code that the last instruction was in.
     place: Option<Place>,
     steps: usize,
     begin: Vaddr,
@@ -139,25 +140,25 @@ pub struct Walk<'a, 'w, I: InstructionSet, V> {
 }
 
 impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
-    /// What is executed next.
+    /// Address of the instruction that is executed next.
     #[must_use]
     pub fn at(&self) -> Vaddr {
         self.at
     }
 
-    /// What is known before that.
+    /// The known state before that instruction.
     #[must_use]
     pub fn state(&self) -> &I::State {
         &self.state
     }
 
-    /// What is known of the `len` bytes, 1 to 8, at `address`.
+    /// The known part of the `len` bytes, 1 to 8, at `address`.
     pub fn load(&mut self, address: Vaddr, len: u8, slot: Slot) -> Bits {
         self.memory.load(Some(address.0), len, slot, self.view)
     }
 
-    /// Executes one instruction. After a [`Step::Stop`] every further one is the same, and the
-    /// state is that of no moment.
+    /// Executes one instruction. After a [`Step::Stop`] every further call returns the same, and
+    /// the state is not valid.
     pub fn step(&mut self) -> Step {
         if let Some(stop) = self.ended {
             return Step::Stop(stop);
@@ -208,7 +209,7 @@ impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
 }
 
 impl<I: InstructionSet, V> Drop for Walk<'_, '_, I, V> {
-    /// The room for stores is the next walk's.
+    /// Hands the room for stores to the next walk.
     fn drop(&mut self) {
         self.walker.stores = std::mem::take(&mut self.memory).into_stores();
     }

@@ -1,5 +1,5 @@
-//! What an instruction does to the order of execution: all that a control-flow graph asks of most
-//! of them.
+//! The effect of an instruction on the order of execution, which is nearly all that a control-flow
+//! graph needs of an instruction.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,21 @@ use super::{Isa, aarch64, x86_64};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Decision, State};
 
-/// Where execution goes on after an instruction.
+/// The place where execution goes on after an instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// At the next one.
+    /// At the next instruction.
     Next,
-    /// There or at the next one.
+    /// At the target or at the next instruction.
     Conditional { target: u64 },
-    /// There.
+    /// At the target.
     Jump { target: u64 },
-    /// Where a register or memory says; `through`: memory at a fixed address.
+    /// At an address in a register or in memory; `through` is the memory's address where it is
+    /// fixed.
     Indirect { through: Option<u64> },
-    /// In another procedure, and then at the next one.
+    /// In another procedure, and then at the next instruction.
     Call { target: Option<u64>, through: Option<u64> },
-    /// In another procedure, and no more here. Instructions do not say so: the graph does.
+    /// In another procedure that does not return. Instructions do not say so: the graph finds out.
     NoReturn { target: Option<u64>, through: Option<u64> },
     /// In the caller.
     Return,
@@ -28,23 +29,23 @@ pub(crate) enum Flow {
     Trap,
 }
 
-/// An instruction, as far as the order of execution goes.
+/// An instruction's effect on the order of execution.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ordered {
-    /// Bytes it is long, at least 1.
+    /// Length in bytes, at least 1.
     pub(crate) len: u8,
     pub(crate) flow: Flow,
-    /// Whether compilers fill gaps with it: it does nothing, or stops.
+    /// Whether compilers fill gaps with the instruction: a no-op or a trap.
     pub(crate) filler: bool,
 }
 
-/// Code that does nothing but jump to where a word at a fixed address says, and takes more than one
-/// instruction for that.
+/// A stub of several instructions that only jumps to the address in a word at a fixed address, such
+/// as an entry of the procedure linkage table.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stub {
-    /// Bytes it is long.
+    /// Length in bytes.
     pub(crate) len: usize,
-    /// The word's address.
+    /// Address of the word.
     pub(crate) through: u64,
 }
 
@@ -60,7 +61,7 @@ impl Isa {
         }
     }
 
-    /// Bytes from one place where an instruction may begin to the next.
+    /// Alignment of instructions, in bytes.
     pub(crate) fn step(self) -> usize {
         match self {
             Self::X86_64 => 1,
@@ -77,7 +78,7 @@ impl Isa {
     }
 }
 
-/// Follows values through instructions.
+/// Follows the values of registers through instructions.
 #[derive(Debug)]
 pub(crate) struct Tracker(Followed);
 
@@ -95,7 +96,7 @@ impl Tracker {
         }
     }
 
-    /// The number of the register that has the stack pointer.
+    /// The number of the stack pointer's register.
     pub(crate) fn stack(&self) -> usize {
         match &self.0 {
             Followed::X86_64(_) => x86_64::Tracker::STACK,
@@ -103,7 +104,7 @@ impl Tracker {
         }
     }
 
-    /// How many registers are followed.
+    /// The number of registers that are followed.
     pub(crate) fn registers(&self) -> usize {
         match &self.0 {
             Followed::X86_64(_) => x86_64::Tracker::REGISTERS,
@@ -111,7 +112,7 @@ impl Tracker {
         }
     }
 
-    /// Addresses that the instructions so far name.
+    /// Addresses that the instructions so far have as operands.
     pub(crate) fn named(&self) -> &BTreeSet<u64> {
         match &self.0 {
             Followed::X86_64(tracker) => tracker.named(),
@@ -119,7 +120,7 @@ impl Tracker {
         }
     }
 
-    /// Makes `state` that after the instruction that `bytes` begin with, at the address `at`.
+    /// Changes `state` to that after the instruction that `bytes` begin with, at the address `at`.
     pub(crate) fn step(
         &mut self,
         bytes: &[u8],

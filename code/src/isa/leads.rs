@@ -1,32 +1,34 @@
-//! Where direct branches could be, and lead to, found without decoding: at any byte that may end
-//! the opcode of one, whatever else it may be.
+//! Finds bytes that could be direct branches, without decoding: any byte that may end the opcode of
+//! a direct branch counts as one.
 
 use std::ops::Range;
 
 use super::{Isa, aarch64};
 use crate::isa::flow::Flow;
 
-/// A direct branch, if there is one.
+/// A possible direct branch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lead {
     /// An address in the instruction.
     pub(crate) at: u64,
-    /// Where it leads to.
+    /// Its target.
     pub(crate) target: u64,
-    /// Whether it is a call.
+    /// Whether the branch is a call.
     pub(crate) calls: bool,
 }
 
-/// Bytes of x86's longest instruction before the end of its opcode.
+/// Most bytes of an x86 instruction before the end of its opcode.
 pub(crate) const BEFORE_MAX: u64 = 14;
-/// Bytes that are looked at together.
+/// Bytes that are compared together: a block without a near branch is skipped at once. Larger
+/// blocks are skipped less often.
 const BLOCK: usize = 256;
-/// Bytes that the nearest branches reach, and those branches themselves.
+/// Largest distance of a branch with 8 bits of distance, with the branch's own length.
 const NEAR: u64 = 130;
 
 impl Isa {
-    /// Tells `found` of everything in `bytes`, the first of which is at `address`, that would lead
-    /// to an address in `into` if it were a direct branch: all that are, and some that are none.
+    /// Calls `found` for each place in `bytes`, the first of which is at `address`, that would
+    /// branch into the addresses of `into` if a direct branch began there: all direct branches, and
+    /// some bytes that are none.
     pub(crate) fn leads(
         self,
         bytes: &[u8],
@@ -74,13 +76,13 @@ fn far(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lea
     }
 }
 
-/// Whether the upper half of any 4 bytes of a block is that of a distance to one of `len` bytes: of
-/// few blocks it is, and half as much is compared, twice as much at once. `next` as of
-/// [`any_near`].
+/// Whether the upper half of any 4 bytes of a block is that of a distance into a target of `len`
+/// bytes. Only few blocks pass this test, and it compares half as many bytes as [`any_near`], so
+/// twice as many at once. `next` as in [`any_near`].
 fn any_high(block: &[u8], next: u32, len: u32) -> bool {
     let least = next.wrapping_neg().wrapping_sub(BLOCK as u32 - 1);
-    // That of the largest distance from the block's first bytes, above that of the least from its
-    // last.
+    // The upper half of the largest distance, from the block's first bytes, above that of the least
+    // distance, from its last bytes.
     let more = (u64::from(least & 0xffff) + u64::from(len) + BLOCK as u64 - 1) >> 16;
     let (least, more) = ((least >> 16) as u16, u16::try_from(more).unwrap_or(u16::MAX));
     let mut any = 0;
@@ -92,8 +94,9 @@ fn any_high(block: &[u8], next: u32, len: u32) -> bool {
     any != 0
 }
 
-/// Whether any 4 bytes may be a distance to one of `len` bytes; `next` is how far behind their
-/// begin the address after the first 4 is. Written so that many are compared at once.
+/// Whether any 4 bytes may be a distance into a target of `len` bytes. `next` is the number of
+/// bytes from the begin of `bytes` to the address after the first 4. The loop is written so that
+/// the compiler compares many at once.
 fn any_near(bytes: &[u8], next: u32, len: u32) -> bool {
     let mut any = false;
     for phase in 0..4_u32 {
@@ -106,7 +109,7 @@ fn any_near(bytes: &[u8], next: u32, len: u32) -> bool {
     any
 }
 
-/// Branches with 8 bits of distance: conditional jumps, `loop` and its kin, `jmp`.
+/// Branches with 8 bits of distance: conditional jumps, `loop` and its variants, `jmp`.
 fn near(bytes: &[u8], address: u64, into: &Range<u64>, found: &mut impl FnMut(Lead)) {
     let place =
         |address_of: u64| usize::try_from(address_of.saturating_sub(address)).unwrap_or(usize::MAX);

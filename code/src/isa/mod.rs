@@ -10,17 +10,17 @@ pub(crate) mod leads;
 pub mod work;
 pub mod x86_64;
 
-/// An instruction set.
+/// An instruction set whose code is decoded.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isa {
     /// x86-64 in 64-bit mode.
     X86_64,
-    /// A64: Arm in 64-bit state, whatever the order of its data.
+    /// A64: Arm in 64-bit state, little- or big-endian data.
     Aarch64,
 }
 
-/// How assembly of x86-64 is written; others are written in one way.
+/// Syntax of x86-64 assembly. Other instruction sets have only one.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Syntax {
     /// As `objdump` and gcc write it: source first.
@@ -30,29 +30,29 @@ pub enum Syntax {
     Intel,
 }
 
-/// An instruction in words.
+/// An instruction as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its first byte.
+    /// Address of its first byte.
     pub address: Vaddr,
-    /// Bytes it is long, at least 1. A byte that begins no instruction is a line of its own.
+    /// Length in bytes, at least 1. A byte that begins no instruction is a line of its own.
     pub len: usize,
-    /// Mnemonic and operands; empty where they were not asked for.
+    /// Mnemonic and operands; empty where no text was asked for.
     pub text: String,
-    /// Where it jumps to or calls, if the instruction itself says so.
+    /// Target of a direct jump or call.
     pub target: Option<Vaddr>,
-    /// Whether a sample that lands behind it is not of it: something else may have been before - it
-    /// is a jump, a call, a return, a trap - or it takes no time: it is a no-op, mostly between a
-    /// jump and the target of another.
+    /// True when a sample that lands behind the instruction does not belong to it: a jump, a call,
+    /// a return or a trap, after which execution came from elsewhere; or a no-op, which takes no
+    /// time and mostly fills the gap between a jump and the target of another.
     pub bars: bool,
 }
 
 impl Isa {
-    /// All of them.
+    /// All instruction sets.
     pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
     /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62,
-    /// `EM_AARCH64` is 183), if it is one of ours.
+    /// `EM_AARCH64` is 183); None for others.
     #[must_use]
     pub fn of_elf_machine(machine: u16) -> Option<Self> {
         match machine {
@@ -62,8 +62,8 @@ impl Isa {
         }
     }
 
-    /// The instructions of `bytes`, of which the first is at `address`, in order and without a gap;
-    /// without a syntax without text, in a fraction of the time.
+    /// Disassembles `bytes`, the first of which is at `address`, in order and without a gap.
+    /// Without a syntax the lines have no text, which takes a fraction of the time.
     #[must_use]
     pub fn disassemble(
         self,

@@ -1,39 +1,39 @@
-//! What an instruction asks of a processor: what it reads and writes, and what it may have to wait
-//! for.
+//! Demands of an instruction on a processor: registers and memory that it reads and writes, and
+//! units that it may have to wait for.
 
 use super::{Isa, aarch64, x86_64};
 
-/// The form of an instruction: what a processor's tables tell apart. Its operation, the sizes and
-/// kinds of its operands, and whether one of them is memory.
+/// The form of an instruction, as far as tables of processors tell forms apart: its operation, the
+/// sizes and kinds of its operands, and whether one of them is memory.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Form(pub(crate) u16);
 
 impl Form {
-    /// Its number among the forms of its instruction set, from 0.
+    /// Number of the form among those of its instruction set, from 0.
     #[must_use]
     pub fn number(self) -> usize {
         usize::from(self.0)
     }
 }
 
-/// Registers, a bit each; flags are registers too.
+/// A set of registers, a bit each; flags are registers too.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Registers(pub u64);
 
 impl Registers {
-    /// Those in either.
+    /// The union of both sets.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether some register is in both.
+    /// Whether both sets have a register in common.
     #[must_use]
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Their numbers, 0 to 63.
+    /// The numbers of the registers, 0 to 63.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
         std::iter::from_fn(move || {
@@ -44,63 +44,63 @@ impl Registers {
     }
 }
 
-/// Where memory is that an instruction reads or writes.
+/// The kind of address of an instruction's memory operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// On the stack, at a fixed distance from its pointer.
     Stack,
-    /// At an address that the instruction itself says.
+    /// At an address that the instruction itself has.
     Fixed,
-    /// Where registers say.
+    /// At an address that is computed from registers.
     Computed,
 }
 
-/// What an instruction asks of a processor.
+/// Demands of an instruction on a processor.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Bytes it is long.
+    /// Length in bytes.
     pub len: u8,
     /// Its form.
     pub form: Form,
-    /// What it reads. The stack pointer is left out where the instruction only pushes or pops:
-    /// processors keep count of that apart.
+    /// Registers that it reads. The stack pointer is left out where the instruction only pushes or
+    /// pops, because processors track those changes in a separate unit.
     pub reads: Registers,
-    /// Those of them that make addresses.
+    /// The registers among `reads` that make addresses.
     pub addresses: Registers,
-    /// What it writes.
+    /// Registers that it writes.
     pub writes: Registers,
-    /// Where it loads from.
+    /// The address that it loads from.
     pub loads: Option<Place>,
-    /// Where it stores to.
+    /// The address that it stores to.
     pub stores: Option<Place>,
-    /// The one register to which it only adds a constant, and that.
+    /// The register to which the instruction only adds a constant, and the constant.
     pub adds: Option<(Registers, i64)>,
     /// It copies a register or makes a zero, which out-of-order processors do when they rename
     /// registers.
     pub renamed: bool,
     /// It divides, or takes a root.
     pub divides: bool,
-    /// It has memory to itself while it reads and writes.
+    /// It locks memory while it reads and writes.
     pub locks: bool,
-    /// It waits for all before it, or all behind it wait for it.
+    /// It waits for all instructions before it, or all instructions behind it wait for it.
     pub serialises: bool,
-    /// It is a program of the processor: a string instruction, say.
+    /// It is microcoded: a string instruction, say.
     pub microcoded: bool,
     /// Its address is a register times 2, 4 or 8.
     pub scaled: bool,
-    /// It calls.
+    /// It is a call.
     pub calls: bool,
     /// It enters the kernel.
     pub enters_kernel: bool,
     /// It sets flags that a conditional jump just after it may read in the same step: the processor
-    /// makes one of both.
+    /// fuses both into one operation.
     pub fuses: bool,
-    /// A conditional jump.
+    /// It is a conditional jump.
     pub conditional: bool,
 }
 
 impl Work {
-    /// Whether other code is executed before the next instruction.
+    /// Whether code elsewhere is executed before the next instruction.
     #[must_use]
     pub fn leaves(&self) -> bool {
         self.calls || self.enters_kernel
@@ -108,7 +108,7 @@ impl Work {
 }
 
 impl Isa {
-    /// What the instruction that `bytes` begin with asks of a processor; none if they begin with no
+    /// The demands of the instruction that `bytes` begin with; None if they begin with no
     /// instruction.
     #[must_use]
     pub fn work(self, bytes: &[u8]) -> Option<Work> {
@@ -118,7 +118,7 @@ impl Isa {
         }
     }
 
-    /// What a form is called in tables of machines.
+    /// Name of a form in the tables of machines.
     #[must_use]
     pub fn form_name(self, form: Form) -> String {
         match self {
@@ -127,7 +127,7 @@ impl Isa {
         }
     }
 
-    /// All forms.
+    /// All forms of the instruction set.
     pub fn forms(self) -> impl Iterator<Item = Form> {
         let (x86_64, aarch64) = match self {
             Self::X86_64 => (Some(x86_64::forms()), None),

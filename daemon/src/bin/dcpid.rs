@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dcpid: {}", daemon::daemon::one_line(&error));
-            // A service manager need not try again what could not start; what ran, it may.
+            // The service manager need not restart a daemon that could not start.
             ExitCode::from(if error.is::<LastSamplesLost>() { 1 } else { 2 })
         }
     }

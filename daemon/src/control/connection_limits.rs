@@ -1,8 +1,8 @@
-//! Who is connected to the control socket: a bounded number, and nobody can take all places.
+//! Limits the connections to the control socket, so that no client can take all places.
 //!
-//! When all are taken, whoever comes next gets the place of one that keeps us waiting: of the user
-//! who has the most of them, the one that has done so for the longest time. A request that waits
-//! for its answer is never let go.
+//! When all places are taken, a new client gets the place of a client that keeps the daemon
+//! waiting: of the user with the most such clients, the one that has done so for the longest time.
+//! A client whose request waits for its answer is never let go.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// Clients at once.
+/// Most clients at once. More let one user open more descriptors, fewer refuse scripts that ask in
+/// parallel.
 pub const CLIENTS_MAX: usize = 128;
-/// The log says at most so often how many were let go.
+/// Shortest time between two lines of the log about clients that were let go.
 const SAID_INTERVAL: Duration = Duration::from_secs(60);
 
-/// All clients.
+/// All connected clients.
 #[derive(Default)]
 pub struct Clients {
     here: Mutex<Here>,
-    /// A place may be free now.
+    /// Signals that a place may be free.
     changed: Notify,
 }
 
@@ -27,20 +28,20 @@ pub struct Clients {
 struct Here {
     clients: BTreeMap<u64, Client>,
     next: u64,
-    /// Let go since the log said so, and when it did.
+    /// Clients let go since the last line in the log, and the time of that line.
     let_go: u64,
     said: Option<Instant>,
 }
 
 struct Client {
     user: u32,
-    /// Since when we wait for it to write or to read; None: it waits for us, or is not looked at
-    /// yet.
+    /// Time since which the daemon waits for the client to write or to read; None: the client waits
+    /// for the daemon, or was not looked at yet.
     waiting: Option<Instant>,
     task: Option<AbortHandle>,
 }
 
-/// A client's place; it is free again when this is dropped.
+/// A client's place, which is free again when this value is dropped.
 pub struct Seat {
     clients: Arc<Clients>,
     number: u64,
@@ -48,11 +49,12 @@ pub struct Seat {
 
 impl Clients {
     fn here(&self) -> MutexGuard<'_, Here> {
-        // Nobody panics while holding it.
+        // No code panics while it holds the lock.
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a client of this user. Waits only while all others wait for the daemon.
+    /// Waits for a place for a client of this user: only while all other clients wait for the
+    /// daemon.
     pub async fn seat(self: &Arc<Self>, user: u32) -> Seat {
         loop {
             let changed = self.changed.notified();
@@ -96,7 +98,7 @@ impl Here {
 }
 
 impl Seat {
-    /// Who serves the client: ended when it is let go.
+    /// Sets the task that serves the client, which is aborted when the client is let go.
     pub fn served_by(&self, task: AbortHandle) -> &Self {
         let mut here = self.clients.here();
         match here.clients.get_mut(&self.number) {
@@ -107,7 +109,7 @@ impl Seat {
         self
     }
 
-    /// The client waits for us, or we for it.
+    /// Notes whether the client waits for the daemon, or the daemon for the client.
     pub fn waits_for_us(&self, does: bool) {
         if let Some(client) = self.clients.here().clients.get_mut(&self.number) {
             client.waiting = (!does).then(Instant::now);
@@ -147,7 +149,7 @@ mod tests {
             "the one that has kept us waiting the longest"
         );
         assert!(here.clients.contains_key(&first) && here.clients.contains_key(&another));
-        // Who waits for us stays.
+        // A client that waits for the daemon keeps its place.
         here.clients.get_mut(&crowd[1]).unwrap().waiting = None;
         come(&mut here, 1000, 1001);
         assert!(here.clients.contains_key(&crowd[1]) && !here.clients.contains_key(&crowd[2]));

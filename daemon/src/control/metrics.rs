@@ -1,5 +1,5 @@
-//! Metrics for Prometheus: the status as text, by HTTP, on a Unix socket or a loopback address. One
-//! reader at a time, for a moment each.
+//! Metrics for Prometheus: the status as text, by HTTP, on a Unix socket or a loopback address.
+//! Readers are served one at a time.
 
 use crate::control::socket::{Access, Asked, ControlError, listen};
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use wire::{Request, Status};
 
-/// A reader who takes longer is let go.
+/// Longest time that a reader may take; a slower reader is let go, because others wait for it.
 const READER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of its request no more is looked at.
+/// Bytes of a request that are read. A longer request is cut, which no reader of metrics sends.
 const REQUEST_BYTES_MAX: usize = 4096;
 
-/// Where metrics are served.
+/// The place where metrics are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// A Unix socket, with the control socket's mode and group.
@@ -27,14 +27,14 @@ pub enum Endpoint {
 
 /// A bound socket.
 pub enum MetricsSocket {
-    /// Its file stays, and is replaced by the next daemon.
+    /// A Unix socket, whose file stays and is replaced by the next daemon.
     Unix(std::os::unix::net::UnixListener),
-    /// Of this machine.
+    /// A loopback address.
     Loopback(std::net::TcpListener),
 }
 
 impl MetricsSocket {
-    /// Binds it.
+    /// Binds the socket.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -53,13 +53,13 @@ impl MetricsSocket {
         }
     }
 
-    /// Serves readers for ever, each with the status of its moment.
+    /// Serves readers for ever, each with the current status.
     ///
     /// # Errors
     /// When the runtime cannot take the socket.
     pub async fn serve(self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
-        // A reader that goes away is no concern of ours; one that waits does so for the others'
-        // five seconds at most.
+        // A reader that goes away does no harm; a slow one delays the others by the timeout at
+        // most.
         match self {
             Self::Unix(listener) => {
                 let listener = tokio::net::UnixListener::from_std(listener)?;
@@ -108,14 +108,14 @@ async fn answer(mut reader: impl AsyncRead + AsyncWrite + Unpin, asked: &mpsc::S
         reader.write_all(answer.as_bytes()).await?;
         reader.shutdown().await
     };
-    // It has gone, or is too slow.
+    // An error here means that the reader has gone, or is too slow.
     let _: Result<io::Result<()>, _> = tokio::time::timeout(READER_TIMEOUT, served).await;
 }
 
 /// One metric: its name without the prefix `dcpi_`, its kind, its help, and its values by labels.
 type Metric = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
 
-/// In Prometheus's text format, 0.0.4.
+/// The status in Prometheus's text format, 0.0.4.
 #[must_use]
 pub fn text(status: &Status) -> String {
     let mut text = String::new();
@@ -133,7 +133,7 @@ fn one(value: f64) -> Vec<(String, f64)> {
     vec![(String::new(), value)]
 }
 
-/// Where the samples are.
+/// Metrics of samples.
 fn samples(status: &Status) -> Vec<Metric> {
     let samples = &status.samples;
     let reasons = |reasons: &std::collections::BTreeMap<String, u64>| -> Vec<(String, f64)> {
@@ -155,7 +155,7 @@ fn samples(status: &Status) -> Vec<Metric> {
     ]
 }
 
-/// What the daemon costs, and how its disk does.
+/// Metrics of the daemon's cost and of its disk.
 fn daemon(status: &Status) -> Vec<Metric> {
     let (overhead, rss_bytes) = (&status.overhead, status.daemon.rss_bytes as f64);
     let restraint = match status.restraint.doing.as_str() {
@@ -178,13 +178,13 @@ fn daemon(status: &Status) -> Vec<Metric> {
         ("restraint", "gauge", doing, one(restraint)),
         ("processes", "gauge", "Processes known.", one(status.processes as f64)),
         ("lost_records_total", "counter", dropped, lost_records),
-        ("merge_failed", "gauge", "1 while the disk takes no samples.", failed),
+        ("merge_failed", "gauge", "1 while merges to the disk fail.", failed),
         ("last_merge_timestamp_seconds", "gauge", "When the disk took samples last.", merged),
         ("database_bytes", "gauge", "Size of the database.", one(status.db.bytes as f64)),
     ]
 }
 
-/// `{name="value"}`, escaped as the format wants it.
+/// A label as `{name="value"}`, escaped as the format requires.
 fn label(name: &str, value: &str) -> String {
     let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     format!("{{{name}=\"{value}\"}}")

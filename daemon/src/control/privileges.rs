@@ -1,4 +1,4 @@
-//! What dcpid may do once it samples: less than it needed to begin.
+//! Gives up the privileges that dcpid needs only at start.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
@@ -42,8 +42,8 @@ pub fn keep_for_looking() {
     });
 }
 
-/// Gives up everything for a thread that only writes files of its own; root keeps what he writes
-/// them with.
+/// Gives up all capabilities in a thread that only writes files of its own; root keeps those that
+/// it writes files with.
 pub fn give_up_all() {
     keep(|_| if nix::unistd::geteuid().is_root() { ROOTS } else { CapabilitySet::empty() });
 }

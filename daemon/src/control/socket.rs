@@ -1,8 +1,8 @@
 //! The control socket: a Unix stream socket, one request and one reply per line.
 //!
-//! Nobody who may connect can keep it from others: clients, requests and times are bounded
-//! ([`crate::control::connection_limits`]), and however many come, they are taken up and answered
-//! at a pace that costs little.
+//! No user who may connect can keep others from connecting: clients, requests and times are bounded
+//! ([`crate::control::connection_limits`]), and connections are accepted and answered at a rate
+//! that costs little.
 
 use crate::control::connection_limits::{CLIENTS_MAX, Clients, Seat};
 use std::io;
@@ -15,33 +15,34 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use wire::{REQUEST_BYTES_MAX, Reply, Request};
 
-/// A client may take so long to write a request, and to read its answer.
+/// Longest time that a client may take to write a request, and as long to read its answer.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// After so many clients there is a pause.
+/// Number of accepted clients after which there is a pause, and that pause. Without it, a client
+/// that connects in a loop would take a whole CPU.
 const ACCEPTS: (u32, Duration) = (16, Duration::from_millis(5));
 
-/// Who may ask for what.
+/// The users that may connect, and their rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Mode of the socket.
     pub mode: u32,
     /// Group of the socket; None: dcpid's own.
     pub group: Option<u32>,
-    /// Of clients that are neither root nor dcpid's own user.
+    /// Rights of clients that are neither root nor dcpid's own user.
     pub rights: Rights,
 }
 
-/// What a client may ask for.
+/// The requests that a client may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// What changes nothing but the client's own label.
+    /// Requests that change nothing but the client's own label.
     Read,
-    /// Everything.
+    /// All requests.
     Control,
 }
 
 impl Rights {
-    /// Whether a client may ask for that; one of root or of dcpid's own user may always.
+    /// Whether a user may make a request. Root and dcpid's own user may make all requests.
     fn allow(self, request: &Request, user: u32) -> bool {
         let own = user == 0 || user == nix::unistd::geteuid().as_raw();
         match request {
@@ -58,7 +59,7 @@ impl Rights {
     }
 }
 
-/// A request and where its answer goes.
+/// A request, and the channel for its answer.
 pub type Asked = (Request, oneshot::Sender<Reply>);
 
 /// The bound socket; its file is removed on drop.
@@ -66,15 +67,15 @@ pub struct ControlSocket {
     listener: std::os::unix::net::UnixListener,
     path: PathBuf,
     rights: Rights,
-    /// A permit is held from the request until its reply is written.
+    /// Each request holds a permit until its reply is written.
     answering: Arc<Semaphore>,
 }
 
-/// Why the socket could not be bound.
+/// The reason why the socket could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// Somebody answers there.
+    /// Another daemon answers on the socket.
     #[error(
         "another dcpid answers on {path}; stop it with `dcpictl --control {path} quit`, or choose another --control"
     )]
@@ -82,7 +83,7 @@ pub enum ControlError {
         /// The socket.
         path: String,
     },
-    /// The metrics' address cannot be had.
+    /// The address for metrics cannot be bound.
     #[error("cannot listen on {address} ({source}); choose another --metrics, or off")]
     Metrics {
         /// The address.
@@ -90,7 +91,7 @@ pub enum ControlError {
         /// The system's words.
         source: io::Error,
     },
-    /// The system refused.
+    /// The system refused to listen.
     #[error("cannot listen on {path} ({source}); choose another --control")]
     Listen {
         /// The socket.
@@ -101,8 +102,8 @@ pub enum ControlError {
 }
 
 impl ControlSocket {
-    /// Binds the socket, for those who may connect. A socket that a dead daemon left is replaced;
-    /// anything else is not.
+    /// Binds the socket for the users of `access`. A socket that a dead daemon left is replaced;
+    /// any other file is not.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -112,7 +113,7 @@ impl ControlSocket {
         Ok(Self { listener, path: path.to_owned(), rights: access.rights, answering })
     }
 
-    /// Serves clients for ever: each request goes to `asked`, its reply back to the client.
+    /// Serves clients for ever: each request goes to `asked`, and its reply back to the client.
     ///
     /// # Errors
     /// When the runtime cannot take the socket.
@@ -128,7 +129,7 @@ impl ControlSocket {
                     let (asked, answering, kept) =
                         (asked.clone(), self.answering.clone(), seat.clone());
                     let rights = self.rights;
-                    // A client that goes away is no concern of ours.
+                    // A client that goes away does no harm.
                     let served = async move {
                         drop(serve_client(client, asked, answering, rights, &kept).await)
                     };
@@ -139,7 +140,7 @@ impl ControlSocket {
                     if !std::mem::replace(&mut failed, true) {
                         tracing::warn!(%error, "accepting a control client failed");
                     }
-                    // Out of descriptors: give others time to end.
+                    // Descriptors ran out: wait for other clients to end.
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -150,16 +151,16 @@ impl ControlSocket {
         Ok(())
     }
 
-    /// Waits until every reply that was given is written, or its client is too slow.
+    /// Waits until every reply is written, or its client is too slow.
     pub async fn finish(&self) {
         let all = self.answering.acquire_many(CLIENTS_MAX as u32);
-        // A client that does not read must not keep us.
+        // A client that does not read must not delay the end.
         let _ = tokio::time::timeout(Duration::from_secs(5), all).await;
     }
 }
 
-/// A Unix socket for those who may connect. One that a dead daemon left is replaced; anything else
-/// is not.
+/// A Unix socket for the users of `access`. A socket that a dead daemon left is replaced; any other
+/// file is not.
 ///
 /// # Errors
 /// [`ControlError`].
@@ -180,7 +181,7 @@ pub fn listen(
         std::fs::create_dir_all(parent).map_err(fail)?;
     }
     let listener = std::os::unix::net::UnixListener::bind(path).map_err(fail)?;
-    // The group first: it is dcpid's own that may connect until then.
+    // The group is set before the mode: until then only dcpid's own group may connect.
     std::os::unix::fs::chown(path, None, access.group).map_err(fail)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(access.mode)).map_err(fail)?;
     listener.set_nonblocking(true).map_err(fail)?;
@@ -194,12 +195,12 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Who asks, as the kernel says.
+/// The client, as the kernel identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Peer {
-    /// As our user namespace numbers it; nobody's where the kernel does not say.
+    /// User, as numbered in our user namespace; the overflow user where the kernel does not say.
     user: u32,
-    /// As our pid namespace numbers the client, whatever its own says.
+    /// Process, as numbered in our pid namespace.
     pid: Option<u32>,
 }
 
@@ -251,12 +252,13 @@ async fn serve_client(
         if !understood {
             return Ok(()); // whoever talks nonsense has to connect again for more
         }
-        // Who asks for more at once has his place taken by others who wait for one.
+        // Another request needs another connection, so a busy client queues behind those that wait
+        // for a place.
         tokio::task::yield_now().await;
     }
 }
 
-/// The request, with what the kernel says of the client where it means itself.
+/// The request, completed with the client's user or process where the request is about the client.
 fn from_peer(request: Request, peer: Peer) -> Request {
     match request {
         Request::Label { pid: None, label, .. } => {

@@ -1,4 +1,4 @@
-//! How things stand: parts of the status, from the daemon's state.
+//! Parts of the status, computed from the daemon's state.
 
 use crate::clock;
 use crate::instruments::branch_edges;
@@ -23,8 +23,8 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
     }
 }
 
-/// What the epoch keeps of where samples land, which is unknown where it could not be measured, and
-/// of the processor. `names` are the events' by number.
+/// Facts for the epoch: the skid, unknown where it could not be measured, and the processor.
+/// `names` are the events' names by number.
 #[must_use]
 pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
     let mut facts = Facts::default();
@@ -43,16 +43,16 @@ pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) 
     facts
 }
 
-/// What sampling costs, for the epoch: `ns_per_sample` with its interrupt, the daemon's `cpu_s` and
-/// samples `taken` since it started, and the `share` of all CPU time in the last minute, null
-/// before the first has passed.
+/// The cost of sampling, for the epoch: `ns_per_sample` with the interrupt, the daemon's `cpu_s`
+/// and samples `taken` since it started, and the `share` of all CPU time in the last minute, null
+/// before the first minute has passed.
 #[must_use]
 pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> Value {
     let cpu_s = cpu_ns as f64 / 1e9;
     json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_s, "taken": taken})
 }
 
-/// Snapshots and their edges, where at most `rate_per_s` snapshots are taken a second and CPU.
+/// Snapshots and their edges, where at most `rate_per_s` snapshots are taken per second and CPU.
 #[must_use]
 pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStatus {
     let branch_edges::Totals { taken, dropped, unresolved, fruitful, edges, cpu_ns } = *totals;
@@ -60,7 +60,7 @@ pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStat
     EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, ns_per_snapshot }
 }
 
-/// What a CPU took, and why it took no more.
+/// Samples of a CPU, and the reasons why it missed some.
 #[must_use]
 pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
     let missed = [("throttled", ledger.throttled), ("late", ledger.late())]
@@ -78,7 +78,7 @@ pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
     }
 }
 
-/// An event, and what it counted.
+/// An event, and its counts.
 #[must_use]
 pub fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
     EventStatus {

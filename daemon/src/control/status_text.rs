@@ -1,4 +1,4 @@
-//! The status for people, as `dcpictl status` prints it: lines of a name and a sentence.
+//! The status as text, as `dcpictl status` prints it: lines of a name and a sentence.
 
 use std::fmt::Write as _;
 use wire::{
@@ -7,7 +7,7 @@ use wire::{
     RestraintStatus, Status, TableStatus, WaitStatus,
 };
 
-/// Labels that the text shows; of more it says how many.
+/// Labels that the text lists; of further ones it states the number.
 const LABELS_SHOWN: usize = 8;
 
 /// The text of a status. `now_unix_s`, in seconds since 1970 UTC, makes ages of the times in it.
@@ -93,7 +93,7 @@ fn cpu_lines(cpus: &[CpuStatus]) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What is not sampled, and why; `None` where all is.
+/// The level of activity and its reason; `None` while all is sampled.
 fn restraint_text(restraint: &RestraintStatus) -> Option<String> {
     let why = restraint.why.as_ref()?;
     let doing = match restraint.doing.as_str() {
@@ -105,7 +105,7 @@ fn restraint_text(restraint: &RestraintStatus) -> Option<String> {
 
 fn event_text(event: &EventStatus) -> String {
     let note = event.note.as_ref().map(|note| format!(" - {note}")).unwrap_or_default();
-    // Of nothing: no number, and none is shown.
+    // A division of 0 by 0 gives no number, which is not shown.
     let share = event.running_ns as f64 / event.enabled_ns as f64;
     let part = if share < 0.999 {
         format!(", counted {:.1} % of the time", 100.0 * share)
@@ -137,7 +137,7 @@ fn daemon_text(daemon: &DaemonStatus) -> String {
     )
 }
 
-/// Names and sentences; none without a budget.
+/// Lines about the overhead, as names and sentences; empty without a budget.
 fn overhead_lines(overhead: &OverheadStatus, now_unix_s: u64) -> Vec<(&'static str, String)> {
     let (Some(budget), Some(ns)) = (overhead.budget, overhead.ns_per_sample) else {
         return Vec::new();
@@ -174,7 +174,7 @@ fn overhead_lines(overhead: &OverheadStatus, now_unix_s: u64) -> Vec<(&'static s
     lines
 }
 
-/// Names and sentences; none where nothing is kept apart.
+/// Lines about scopes, as names and sentences; empty where nothing is kept apart.
 fn apart_lines(apart: &ApartStatus) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if !apart.labels.is_empty() {
@@ -221,7 +221,7 @@ fn generated_text(generated: &GeneratedStatus) -> String {
     )
 }
 
-/// None before the first notice.
+/// The sentence about the loader hook; None before the first notice.
 fn loader_text(loader: &LoaderStatus) -> Option<String> {
     let LoaderStatus { received, known, learnt, refused } = loader;
     (*received > 0)

@@ -1,7 +1,7 @@
-//! Who watches the counts as they come (`dcpi top`): for each the samples since its last question,
-//! beside those that wait for the disk.
+//! Counts for clients that watch (`dcpi top`): for each watch the samples since its last question,
+//! kept beside the counts that wait for the disk.
 //!
-//! Nobody pays for it while nobody watches. A watch that is not asked for a while is forgotten.
+//! Without a watch this costs nothing. A watch without questions for a while is forgotten.
 
 use crate::instruments::events::PlannedEvent;
 use crate::pipeline::pending::Pending;
@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use wire::{Counts, EventCounts, ImageCounts};
 
-/// Watches at once, of all users and of one: nobody can take those of the others.
+/// Most watches at once: each adds counting to every drain and memory for its places.
 const WATCHES_MAX: usize = 8;
+/// Most watches of one user, so that one user cannot take all.
 const OF_A_USER_MAX: usize = 4;
-/// Distinct places of a watch between two questions: a reply has some 25 bytes for each.
+/// Most distinct places of a watch between two questions: a reply has some 25 bytes for each.
 const PLACES_MAX: usize = 65_536;
-/// A watch that nobody asked for so long is forgotten.
+/// Time without a question after which a watch is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
 /// The watches there are.
@@ -28,7 +29,7 @@ pub struct Watches {
 
 #[derive(Debug)]
 struct Watch {
-    /// Whose it is, and the number that he chose.
+    /// User of the watch, and the number that its client chose.
     token: (u32, u64),
     asked: Instant,
     recent: Recent,
@@ -37,37 +38,37 @@ struct Watch {
 /// Samples since the last question.
 #[derive(Debug, Default)]
 struct Recent {
-    /// By image, and by event number.
+    /// Samples by image and by event number.
     profiles: BTreeMap<ImageId, BTreeMap<usize, Profile>>,
     records: BTreeMap<ImageId, ImageRecord>,
     symbols: BTreeMap<ImageId, BTreeMap<u64, Symbol>>,
     ledgers: BTreeMap<usize, Ledger>,
-    /// Event number, as text, to the period of its samples.
+    /// Periods of samples by event number, as text.
     periods: BTreeMap<String, u64>,
     places: usize,
     beyond: u64,
 }
 
 impl Watches {
-    /// Whether somebody watches.
+    /// Whether there is a watch.
     #[must_use]
     pub fn any(&mut self, now: Instant) -> bool {
         self.watches.retain(|watch| now.saturating_duration_since(watch.asked) < FORGOTTEN);
         !self.watches.is_empty()
     }
 
-    /// Takes note of what a drain brought.
+    /// Adds the counts of a drain to all watches.
     pub fn note(&mut self, drained: &Pending) {
         let names: Vec<String> = (0..drained.events()).map(|number| number.to_string()).collect();
         let delta = drained.delta(&names, 0);
         self.watches.iter_mut().for_each(|watch| watch.recent.add(&delta));
     }
 
-    /// What came since the last question of the user's client that chose this number; a new one is
-    /// taken up.
+    /// The samples since the last question of the user's client that chose this number. A new
+    /// number begins a watch.
     ///
     /// # Errors
-    /// One line, when too many watch.
+    /// One line, when there are too many watches.
     pub fn ask(
         &mut self,
         token: (u32, u64),
@@ -93,7 +94,7 @@ impl Watches {
 
 impl Recent {
     fn add(&mut self, delta: &Delta) {
-        // Samples of two periods do not add up: what came before the change is let go.
+        // Samples of two periods do not add up, so samples before the change are dropped.
         let sampled = delta.ledgers.iter().filter(|(_, _, ledger)| ledger.taken > 0);
         let periods: BTreeMap<String, u64> =
             sampled.map(|(event, period, _)| (event.to_owned(), period)).collect();
@@ -109,7 +110,7 @@ impl Recent {
             else {
                 continue;
             };
-            // They are counted by reason.
+            // Samples of unknown code are counted by reason.
             if key.image.is_unresolved() {
                 continue;
             }

@@ -8,10 +8,10 @@
 
 pub mod answers;
 pub mod blame;
+mod code_files;
 pub mod frames;
 pub mod inspector;
 pub mod pool;
 pub mod questions;
 pub mod starter;
-mod texts;
 pub mod walks;

@@ -241,7 +241,7 @@ pub struct SampledRegisters {
 pub struct Walked {
     /// From, to, and whether it is the first of its walk, as image offsets.
     pub edges: Vec<(u64, u64, bool)>,
-    /// Branch, and rounds left in the form of [`model::Turns::value`].
+    /// Branch, and rounds left in the form of [`model::BranchRounds::value`].
     pub rounds: Vec<(u64, i64)>,
     /// Samples in code that could not be read.
     pub unresolved: u64,

@@ -1,35 +1,35 @@
 //! Edges and rounds, from registers that were sampled: the interpreter of the crate `code` goes on
 //! from them through the bytes of the sampled image.
 
+use super::code_files::{CodeFiles, View};
 use super::questions::{SampledRegisters, Walk, Walked};
-use super::texts::{Texts, View};
 use code::interpret::{BranchKind, Edge, Place, Rounds, Walker, Window};
 use code::isa::x86_64::{State, X86_64};
 use image::{ImageId, ImageOffset, Vaddr};
-use model::Turns;
+use model::BranchRounds;
 use std::fs::File;
 
-/// Decoded instructions kept.
+/// Decoded instructions kept, about 128 bytes each; with fewer, hot code is decoded again.
 const INSTRUCTIONS: usize = 4096;
 
 /// The interpreter and the files it reads.
 pub struct Walks {
     walker: Walker<X86_64>,
-    texts: Texts,
+    files: CodeFiles,
 }
 
 impl Default for Walks {
     fn default() -> Self {
-        Self { walker: Walker::new(INSTRUCTIONS), texts: Texts::default() }
+        Self { walker: Walker::new(INSTRUCTIONS), files: CodeFiles::default() }
     }
 }
 
 impl Walks {
     /// Walks from each sample; `open` opens the image's file.
     pub fn walk(&mut self, asked: &Walk, open: impl Fn() -> Option<File>) -> Walked {
-        let opened = self.texts.opened();
+        let opened = self.files.opened();
         let mut walked = Walked::default();
-        self.texts.close_unused();
+        self.files.close_unused();
         for sample in &asked.samples {
             let before = walked.edges.len() + walked.rounds.len();
             match self.follow(asked.image, sample, &open, &mut walked) {
@@ -40,7 +40,7 @@ impl Walks {
                 None => walked.unresolved += 1,
             }
         }
-        if self.texts.opened() != opened {
+        if self.files.opened() != opened {
             crate::kernel::give_back(); // tables of relocations are large
         }
         walked
@@ -53,7 +53,7 @@ impl Walks {
         open: impl Fn() -> Option<File>,
         walked: &mut Walked,
     ) -> Option<()> {
-        let text = self.texts.get(image, open)?;
+        let text = self.files.get(image, open)?;
         let (begin, end) = sample.range;
         let place = Place {
             image: text.number(),
@@ -83,7 +83,7 @@ impl Walks {
         for Rounds { edge, rounds } in self.walker.rounds() {
             let Some(branch) = offset(edge.from).map(ImageOffset) else { continue };
             let jumps = edge.kind == BranchKind::Taken;
-            if let Some((branch, value)) = (Turns { branch, jumps, rounds }).value() {
+            if let Some((branch, value)) = (BranchRounds { branch, jumps, rounds }).value() {
                 walked.rounds.push((branch.0, value));
             }
         }

@@ -1,6 +1,6 @@
-//! Events by name: what the user may ask for and what the kernel is asked for.
+//! Events by name: the events that users may ask for, and their encodings for the kernel.
 //!
-//! Names are perf's; DCPI's words are accepted where they mean the same. Numbers are those of
+//! Names are perf's; DCPI's names are accepted where they mean the same. Numbers are those of
 //! linux/perf_event.h.
 
 use std::fmt;
@@ -11,19 +11,20 @@ pub(crate) const SOFTWARE: u32 = 1;
 pub(crate) const HW_CACHE: u32 = 3;
 pub(crate) const RAW: u32 = 4;
 
-/// Samples per second and CPU unless the user says otherwise (the paper's rate: SOSP 1997,
-/// abstract).
+/// Samples per second and CPU unless the user says otherwise: the paper's rate (SOSP 1997,
+/// abstract). The budget may lower it.
 pub const DEFAULT_RATE: u64 = 5200;
 
-/// Mean period of an event whose frequency nobody can know ahead, when the user gives none.
+/// Mean period of an event whose frequency depends on the program, when the user gives none.
+/// Shorter periods cost more with frequent events, longer ones find rare events late.
 const DEFAULT_PERIOD: u64 = 65_536;
 
-/// What an event's period is counted in, and so how a rate becomes a period.
+/// Unit of an event's period, which decides how a rate becomes a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds of a timer.
     Nanoseconds,
-    /// Something that happens about once per clock cycle.
+    /// Events that occur about once per clock cycle.
     Cycles,
     /// Occurrences at a frequency that depends on the program.
     Occurrences,
@@ -50,7 +51,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// What perf_event_open(2) is told of an event.
+/// The encoding of an event for perf_event_open(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoding {
     /// perf_event_attr.type.
@@ -62,16 +63,16 @@ pub struct Encoding {
 /// A term of `PMU/TERM,.../`: a name, and a value where one was given.
 pub type Term = (String, Option<u64>);
 
-/// How an event was asked for.
+/// The form in which an event was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// One that the kernel has numbers for on every machine.
+    /// An event that the kernel has numbers for on every machine.
     Generic(Encoding),
-    /// One that a PMU's files in sysfs describe.
+    /// An event that a PMU's files in sysfs describe.
     Terms {
         /// Name of the PMU.
         pmu: String,
-        /// In the order they were typed, without `period`.
+        /// The terms in the order in which they were typed, without `period`.
         terms: Vec<Term>,
     },
 }
@@ -81,57 +82,57 @@ pub enum Coding {
 pub struct Event {
     /// perf's name for it; also the name in the database.
     pub name: String,
-    /// How the kernel is asked for it.
+    /// Encoding or terms of the event.
     pub coding: Coding,
-    /// What its period counts.
+    /// Unit of its period.
     pub unit: Unit,
 }
 
 /// The CPUs that have an event under one encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The PMU, where it was chosen among several.
+    /// Name of the PMU, where one of several was chosen.
     pub pmu: Option<String>,
-    /// Its CPUs; None: all.
+    /// The CPUs of the site; None: all.
     pub cpus: Option<Vec<usize>>,
-    /// What the event is there.
+    /// Encoding of the event on these CPUs.
     pub encoding: Encoding,
 }
 
 impl Site {
-    /// Whether that CPU is one of them.
+    /// Whether a CPU belongs to the site.
     #[must_use]
     pub fn has(&self, cpu: usize) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
 }
 
-/// How often to sample.
+/// The sampling frequency of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frequency {
-    /// Every so many units on average.
+    /// Mean number of units between two samples.
     Period(u64),
-    /// So many samples per second and CPU.
+    /// Samples per second and CPU.
     Rate(u64),
     /// The event's default.
     Default,
 }
 
-/// What the user typed: `NAME[:PERIOD][@RATE]`, where the name may be `PMU/TERM=VALUE,.../`.
+/// A parsed `NAME[:PERIOD][@RATE]`, where the name may be `PMU/TERM=VALUE,.../`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSpec {
-    /// Which event.
+    /// The event.
     pub event: Event,
-    /// How often.
+    /// The sampling frequency.
     pub frequency: Frequency,
-    /// The group of events that it takes turns with, by number.
+    /// Number of the group that the event takes turns in.
     pub mux: Option<usize>,
 }
 
-/// An event with the period it is sampled at.
+/// An event with its sampling period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedEvent {
-    /// Which event.
+    /// The event.
     pub event: Event,
     /// Mean units between two samples, at least 1.
     pub period: u64,
@@ -139,36 +140,35 @@ pub struct PlannedEvent {
     pub rate: Option<u64>,
     /// Whether the user left the frequency to us, so that the budget may lower it.
     pub adjustable: bool,
-    /// The group of events that it takes turns with, by number.
+    /// Number of the group that the event takes turns in.
     pub mux: Option<usize>,
-    /// Where it is sampled.
+    /// The sites where it is sampled.
     pub sites: Vec<Site>,
-    /// What the reader of the profile should know, such as a fallback.
+    /// A note for readers of the profile, such as a fallback to another event.
     pub note: Option<String>,
 }
 
 impl PlannedEvent {
-    /// The same event at another rate.
+    /// The event, planned at another rate.
     #[must_use]
     pub fn at_rate(&self, rate: u64, clock_hz: u64) -> Self {
         let period = (self.event.unit.per_second(clock_hz) / rate.max(1)).max(1);
         Self { period, rate: Some(rate), ..self.clone() }
     }
 
-    /// Samples a second that a CPU takes of it, with a clock of `clock_hz`; of occurrences an upper
-    /// bound.
+    /// Samples per second of a CPU with a clock of `clock_hz`; for occurrences, an upper bound.
     #[must_use]
     pub fn samples_per_s(&self, clock_hz: u64) -> f64 {
         self.event.unit.per_second(clock_hz) as f64 / self.period.max(1) as f64
     }
 
-    /// What the kernel is told of it on that CPU; None: it is not sampled there.
+    /// The event's encoding on a CPU; None: the event is not sampled there.
     #[must_use]
     pub fn encoding(&self, cpu: usize) -> Option<Encoding> {
         self.sites.iter().find(|site| site.has(cpu)).map(|site| site.encoding)
     }
 
-    /// Adds to what the reader should know.
+    /// Adds a remark to the note.
     pub fn remark(&mut self, words: &str) {
         self.note = Some(
             self.note.take().map_or_else(|| words.to_owned(), |note| format!("{note}; {words}")),
@@ -176,11 +176,11 @@ impl PlannedEvent {
     }
 }
 
-/// What is wrong with an event the user typed.
+/// An error in an event that the user typed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventError {
-    /// No such name.
+    /// The name is unknown.
     #[error(
         "unknown event '{0}'; try cycles, cpu-clock, instructions, cache-misses, branch-misses, L1-dcache-load-misses, a raw rNNN (hex) or PMU/term=value,.../"
     )]
@@ -188,7 +188,7 @@ pub enum EventError {
     /// The number after ':' or '@' is not one in range.
     #[error("event '{spec}': {what} must be a number from {min} to {max}")]
     Number {
-        /// What the user typed.
+        /// The text that the user typed.
         spec: String,
         /// "period" or "rate".
         what: &'static str,
@@ -197,31 +197,31 @@ pub enum EventError {
         /// Largest value accepted.
         max: u64,
     },
-    /// Both a period and a rate.
+    /// Both a period and a rate were given.
     #[error("event '{0}': give a period (:N) or a rate (@N), not both")]
     Both(String),
-    /// `period=` and `:N`.
+    /// The period was given twice: `period=` and `:N`.
     #[error("event '{0}': its period is given twice; give it once, as :N or as period=N")]
     PeriodTwice(String),
-    /// A rate for an event without a known frequency.
+    /// A rate was given for an event without a known frequency.
     #[error(
         "event '{0}': how often it happens depends on the program, so give a period (:N) instead of a rate"
     )]
     NoRate(String),
-    /// `PMU/terms` without its end.
+    /// The `PMU/terms` has no closing slash.
     #[error("event '{0}': its second slash is missing; write PMU/term=value,.../")]
     Unclosed(String),
-    /// `PMU/terms/u`.
+    /// The text behind the closing slash is no period.
     #[error(
         "event '{spec}': '{modifier}' behind the slash is not understood; only :PERIOD may stand there, user and kernel code are sampled alike"
     )]
     Modifier {
-        /// What the user typed.
+        /// The text that the user typed.
         spec: String,
-        /// What stands behind the slash.
+        /// The text behind the slash.
         modifier: String,
     },
-    /// A value that is no number, or too large for its term.
+    /// A value is no number, or too large for its term.
     #[error(
         "event '{spec}': the value of {term} is wrong; it must be a number of at most {bits} bits, decimal or 0x..."
     )]
@@ -230,10 +230,10 @@ pub enum EventError {
         spec: String,
         /// The term.
         term: String,
-        /// What it has room for.
+        /// Bits of the term.
         bits: u32,
     },
-    /// An event that happens in a task, not in an interrupt.
+    /// The event occurs in a task, not in an interrupt.
     #[error(
         "event '{spec}': its '{pmu}' does not count by interrupts; sample cpu-clock, or an event of a hardware PMU"
     )]
@@ -243,17 +243,17 @@ pub enum EventError {
         /// The PMU asked for.
         pmu: String,
     },
-    /// No such PMU.
+    /// The PMU does not exist.
     #[error("event '{spec}': this machine has no PMU '{pmu}'; it has {known}")]
     UnknownPmu {
         /// The event.
         spec: String,
         /// The PMU asked for.
         pmu: String,
-        /// Those there are.
+        /// The PMUs of the machine.
         known: String,
     },
-    /// No such term or event of the PMU.
+    /// The PMU has no such term or event.
     #[error("event '{spec}': {pmu} has no term '{term}'; it has {known}")]
     UnknownTerm {
         /// The event.
@@ -262,15 +262,15 @@ pub enum EventError {
         pmu: String,
         /// The term asked for.
         term: String,
-        /// Those there are.
+        /// The terms and events of the PMU.
         known: String,
     },
-    /// The database cannot hold the name.
+    /// The name is too long for the database.
     #[error(
         "event '{0}': the name is too long for the database, which takes 160 bytes, / = and , as three each; write config=0x... instead of the terms"
     )]
     TooLong(String),
-    /// A group of one.
+    /// A group has only one event.
     #[error(
         "--mux {0}: takes turns with nobody; name two events or more, with commas between, or use --event"
     )]
@@ -324,8 +324,8 @@ impl EventSpec {
         Ok(Self { event, frequency, mux: None })
     }
 
-    /// Parses `SPEC,SPEC,...`, the events of a group that take turns. Commas between the slashes of
-    /// `PMU/.../` part nothing.
+    /// Parses `SPEC,SPEC,...`, the events of a group that take turns. A comma between the slashes
+    /// of `PMU/.../` does not separate events.
     ///
     /// # Errors
     /// [`EventError`] says what to type instead.
@@ -336,7 +336,7 @@ impl EventSpec {
         if group.len() < 2 { Err(EventError::Alone(text.to_owned())) } else { Ok(group) }
     }
 
-    /// Fixes the period, on a machine whose clock runs at `clock_hz`.
+    /// Fixes the period for a machine whose clock runs at `clock_hz`.
     #[must_use]
     pub fn plan(&self, clock_hz: u64) -> PlannedEvent {
         let units_per_second = self.event.unit.per_second(clock_hz);
@@ -373,9 +373,9 @@ impl Event {
         make(canonical, RAW, u64::from_str_radix(digits, 16).ok()?, Unit::Occurrences)
     }
 
-    /// The event `PMU/TERM=VALUE,.../[:PERIOD]`, with its period where one is given, before it is
-    /// known what the machine has. Its name is the text without spaces, period and empty terms, so
-    /// that each event has one.
+    /// Parses the event `PMU/TERM=VALUE,.../[:PERIOD]`, with its period where one is given, without
+    /// looking at the machine. The event's name is the text without spaces, period and empty terms,
+    /// so that each event has one name.
     fn of_terms(spec: &str) -> Result<(Self, Option<&str>), EventError> {
         let whole = || spec.to_owned();
         let (pmu, rest) = spec.split_once('/').ok_or_else(|| EventError::Unclosed(whole()))?;

@@ -1,5 +1,5 @@
-//! What takes measurements: the seam to the source of samples, the events, what a sample costs, and
-//! the branches that snapshots of registers show. The kernel's side is in [`crate::kernel`].
+//! Instruments: the interface to sources of samples, the events, the cost of a sample, and edges
+//! from snapshots of registers. The kernel's side is in [`crate::kernel`].
 
 pub mod branch_edges;
 pub mod events;

@@ -1,4 +1,4 @@
-//! What one sample costs, from many short measurements of which most may be disturbed.
+//! The cost of one sample, from many short measurements most of which may be disturbed.
 //!
 //! A disturbance (a task or a hypervisor that takes the CPU, a slower clock, a cold cache) makes a
 //! window dearer, never cheaper. So the quiet windows are the cheap ones: as long as an eighth of
@@ -6,30 +6,32 @@
 //! it is the cost. A median over all windows is wrong as soon as half are disturbed, which
 //! on a busy host they are.
 
-/// Windows with a clock slower than the fastest by this factor ran at another frequency, or beside
-/// a busy sibling.
+/// Factor by which a window's clock must be slower than the fastest one for the window to count as
+/// disturbed: it ran at another frequency, or beside a busy sibling. A larger factor accepts slow
+/// windows, a smaller one rejects ordinary ones.
 const SLOWER_CLOCK: f64 = 1.25;
 /// The window of this rank, as a part of all, is taken to be quiet. Smaller parts are at the mercy
 /// of one window that measured too little, larger ones of disturbance: of 24 windows each quiet
 /// with a probability of 0.4, fewer than 4 are in 0.4 % of measurements.
 const QUIET_RANK: f64 = 0.125;
-/// Quiet is what is within this factor of that window. Undisturbed windows differ by some percent.
+/// A window is quiet when it is within this factor of that window. Undisturbed windows differ by
+/// some percent.
 const QUIET_WITHIN: f64 = 1.25;
-/// With fewer undisturbed windows all are looked at.
+/// Fewest undisturbed windows; with fewer, all windows are used.
 const UNDISTURBED_MIN: usize = 4;
 
 /// One short measurement on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
-    /// Median time of an interruption, ns; None: there were too few.
+    /// Median time of an interruption, in ns; None: there were too few interruptions.
     pub ns: Option<f64>,
     /// Median time between two readings of the clock, ns: longer at a lower frequency.
     pub clock_ns: f64,
-    /// A part of it was somebody else's.
+    /// Something else had the CPU for a part of the window.
     pub disturbed: bool,
 }
 
-/// What the windows say together.
+/// The result of all windows together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Median over the quiet windows, ns.
@@ -44,7 +46,7 @@ pub struct Measured {
     pub windows: usize,
 }
 
-/// The cost by these windows; None when not one of them has a cost.
+/// The cost that these windows show; None when no window has a cost.
 #[must_use]
 pub fn of<'a>(windows: impl IntoIterator<Item = &'a Window>) -> Option<Measured> {
     let windows: Vec<Window> = windows.into_iter().copied().collect();

@@ -1,15 +1,15 @@
-//! The seam between what takes samples and the rest of the daemon: the kernel, or a recording of
-//! what came out of it.
+//! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
+//! a recording of what the kernel gave.
 
 use crate::clock;
 use crate::kernel::{Cost, Drained, KernelSource, TimedRecord};
 use abi::{Entry, Snapshot};
 
-/// Gives samples and the records that explain them. No method has a default: each source says what
-/// it does, also where that is nothing.
+/// A source of samples and of the records that explain them. No method has a default, so each
+/// source states its behaviour even where it does nothing.
 pub trait SampleSource {
-    /// The time of the source: CLOCK_MONOTONIC in ns as its records have it, or as a recording
-    /// does.
+    /// Current time of the source: CLOCK_MONOTONIC in ns as in its records, or the time of a
+    /// recording.
     fn now_ns(&self) -> u64;
 
     /// Moves what was counted since the last call to `entries`.
@@ -24,11 +24,11 @@ pub trait SampleSource {
     /// room in the sampler's rings since the last call.
     fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64;
 
-    /// How full the fullest spill buffer is that counts now, 0 to 1.
+    /// Fill level of the fullest spill buffer that counts now, 0 to 1.
     fn spill_used(&self) -> f64;
 
-    /// Nanoseconds and runs of the sampler since the start. `None` where the kernel does not
-    /// measure them (`kernel.bpf_stats_enabled`).
+    /// Run time in ns and number of runs of the sampler since the start. `None` where the kernel
+    /// does not measure them (`kernel.bpf_stats_enabled`).
     fn handler_cost(&self) -> Option<(u64, u64)>;
 
     /// Changes how samples are taken.
@@ -38,40 +38,40 @@ pub trait SampleSource {
 /// A change of how samples are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Count this process's own text, and that of its later children, no longer together with
-    /// that of other processes.
+    /// From now on count this process's own text, and that of its future children, apart from that
+    /// of other processes.
     KeepApart {
         /// Process.
         pid: u32,
     },
-    /// Take one snapshot per CPU for so many samples of user code; 0: none.
+    /// Take one snapshot per CPU for every so many samples of user code; 0: none.
     SnapshotEvery(u32),
-    /// Take no samples until the next such order, with false.
+    /// Pause sampling, or with false continue it.
     Pause(bool),
     /// Take no samples any more.
     Stop,
-    /// Let a CPU's events go on that the kernel has throttled.
+    /// Revive a CPU's events that the kernel has throttled.
     Revive {
         /// CPU.
         cpu: u32,
     },
-    /// Let events that take turns pass on to the next.
+    /// Advance the turns of events.
     Rotate,
-    /// Change the mean period of an event, now.
+    /// Change the mean period of an event at once.
     SetPeriod {
         /// Number of the event.
         event: usize,
-        /// In the event's unit.
+        /// New period in the event's unit.
         period: u64,
     },
-    /// Measure again what a sample costs, if the last measurement is old.
+    /// Measure the cost of a sample again, if the last measurement is old.
     MeasureCost,
 }
 
-/// What became of an [`Order`].
+/// The outcome of an [`Order`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Steered {
-    /// It is in force.
+    /// The order is in force.
     Done,
     /// A sample costs this much.
     Costs(Cost),
@@ -121,7 +121,7 @@ impl SampleSource for KernelSource {
     }
 }
 
-/// Batches made by hand: one for each drain, then nothing more.
+/// A source for tests: one hand-made batch for each drain, then empty drains.
 #[cfg(test)]
 pub struct Batches {
     batches: std::collections::VecDeque<(Vec<Entry>, Drained, Vec<TimedRecord>)>,
@@ -130,7 +130,7 @@ pub struct Batches {
 
 #[cfg(test)]
 impl Batches {
-    /// Gives these, in this order.
+    /// A source that gives these batches in this order.
     pub fn new(batches: Vec<(Vec<Entry>, Drained, Vec<TimedRecord>)>) -> Self {
         Self { batches: batches.into(), records: Vec::new() }
     }
@@ -173,7 +173,7 @@ impl SampleSource for Batches {
                 self.batches.clear();
                 Steered::Done
             }
-            // As if the batches to come were taken so.
+            // The batches to come count as taken at the new period.
             Order::SetPeriod { .. } => Steered::Done,
             Order::KeepApart { .. }
             | Order::SnapshotEvery(_)

@@ -1,4 +1,4 @@
-//! One timer for the loop.
+//! The one timer of the daemon's loop.
 
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// One timer of the kernel's, for a loop that waits for the first of several times. Tokio's own
-/// wake twice for each sleep of more than 64 ms, as its wheel's coarser slots come first, and once
-/// more for each reset (tokio 1.54): more than half of what an idle machine's daemon costs.
+/// A timer of the kernel's, for a loop that waits for the earliest of several times. Tokio's own
+/// timers wake the process twice for each sleep of more than 64 ms, because the coarser slots of
+/// its wheel come first, and once more for each reset (tokio 1.54). On an idle machine these
+/// wake-ups were more than half of the daemon's cost.
 pub struct Alarm {
     timer: AsyncFd<OwnTimer>,
     set: Option<Instant>,
@@ -25,10 +26,10 @@ impl AsRawFd for OwnTimer {
 }
 
 impl Alarm {
-    /// Not set. Within a runtime of tokio's.
+    /// A timer that is not set. Must be called within a runtime of tokio's.
     ///
     /// # Errors
-    /// When there are no descriptors left.
+    /// When no descriptors are left.
     pub fn new() -> io::Result<Self> {
         let timer = TimerFd::new(
             ClockId::CLOCK_MONOTONIC,
@@ -40,13 +41,13 @@ impl Alarm {
         Ok(Self { timer: timer.map_err(io::Error::from)?, set: None })
     }
 
-    /// Waits until that time, if it is not over. Whoever stops waiting may set another.
+    /// Waits until that time, if it is not over. A caller that stops waiting may set another time.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub async fn wait_until(&mut self, at: Instant) -> io::Result<()> {
         if self.set != Some(at) {
-            // Nothing at all would switch it off.
+            // A zero would switch the timer off.
             let left = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
             let expiration = Expiration::OneShot(TimeSpec::from_duration(left));
             self.timer.get_ref().0.set(expiration, TimerSetTimeFlags::empty())?;
@@ -58,7 +59,7 @@ impl Alarm {
             ready.clear_ready();
             match rang {
                 Ok(()) => break,
-                // It rang for a time that is no longer the one.
+                // The timer rang for an earlier setting.
                 Err(nix::errno::Errno::EAGAIN) => {}
                 Err(error) => return Err(error.into()),
             }

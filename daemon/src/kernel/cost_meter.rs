@@ -1,7 +1,7 @@
-//! What one sample costs on this machine, measured in short windows: at start with the sampler,
-//! spread over the CPUs; while sampling, over time, without it, because its samples would be in the
-//! table. What sampler and interrupt cost together then is what the sampler added at start, and the
-//! interrupt now.
+//! Measures the cost of one sample on this machine in short windows. At start the windows include
+//! the sampler and are spread over the CPUs. While sampling, windows go on over time, but without
+//! the sampler, because its samples would be in the table. The cost of a sample then is the part
+//! that the sampler added at start, plus the interrupt as measured now.
 
 use super::counters::{Counters, open_bare};
 use super::machine;
@@ -13,42 +13,48 @@ use std::os::fd::RawFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Samples per second while measuring: many more than clock ticks, and few enough that the kernel
-/// does not find perf too dear (kernel.perf_cpu_time_max_percent, 25 % of a CPU, would be 50 us a
-/// sample).
+/// Samples per second while measuring. Many more than clock ticks, which else would be mistaken for
+/// samples; few enough that the kernel does not throttle perf (kernel.perf_cpu_time_max_percent
+/// allows 25 % of a CPU, that is 50 us a sample).
 const RATE: u64 = 5000;
-/// The same without the sampler: twice as many as the highest sampling rate has, so that the median
-/// gap is not one of the sampler's, which goes on.
+/// Samples per second of a window without the sampler. Twice the highest sampling rate, so that the
+/// median gap does not come from the sampler, which goes on.
 const BARE_RATE: u64 = 2 * RATE;
-/// Length of a window: some 30 samples, and short enough that a busy CPU's scheduler leaves some
-/// whole.
+/// Length of a window: some 30 samples. A longer window is seldom left undisturbed on a busy CPU; a
+/// shorter one has too few samples for a median.
 const WINDOW: Duration = Duration::from_millis(6);
-/// Windows with the sampler at start, and for each two of them one without it: 0.2 s in all.
+/// Windows with the sampler at start; one window without it is added for each two of them: 0.2 s in
+/// all. Fewer leave too few quiet windows, more delay the start.
 const WINDOWS: usize = 24;
-/// A window with fewer samples than this says nothing: most of it was somebody else's.
+/// Fewest samples of a window that is used: in a window with fewer, something else had the CPU for
+/// most of the time.
 const SAMPLES_MIN: usize = 12;
-/// A step of the clock longer than this is an interruption: reading the clock takes 20 to 60 ns, an
-/// interrupt 500 at least.
+/// Time between two readings of the clock, in ns, from which on it is an interruption: reading
+/// takes 20 to 60 ns, an interrupt 500 at least.
 const GAP_NS: u64 = 300;
-/// A longer one is another task's, or the hypervisor's: at the rates above, samples that long would
-/// take half the CPU.
+/// Time in ns from which on an interruption is another task or the hypervisor: samples of that
+/// length would take half the CPU at the rates above.
 const LONG_NS: u64 = 100_000;
-/// A window is disturbed when such interruptions take more than this part of it.
+/// A window is disturbed when such long interruptions take more than this part of it. Larger values
+/// let disturbed windows make samples dearer; smaller ones leave no window on a busy machine.
 const LONG_PART: f64 = 0.05;
-/// While sampling, windows of so long ago count: ten minutes at the shortest interval.
+/// Windows kept while sampling: the last ten minutes at the shortest interval. More react late to a
+/// changed machine; fewer leave the median to chance.
 const WINDOWS_KEPT: usize = 60;
-/// While sampling, a window each so long, or as seldom as it takes to spend this part of the budget
-/// on it.
+/// Least time between two windows while sampling. A longer time notices a changed machine later; a
+/// shorter one costs CPU time.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// Part of the budget that windows may take. Where the budget is small, windows are rarer than
+/// [`INTERVAL`].
 const BUDGET_PART: f64 = 0.02;
 
-/// Measures what samples cost, now and again.
+/// Measures the cost of a sample at start, and again at intervals.
 #[derive(Debug)]
 pub struct Meter {
     plan: PlannedEvent,
     cpus: Vec<usize>,
     next_cpu: usize,
-    /// What the sampler adds to its interrupt, ns.
+    /// Time that the sampler adds to its interrupt, in ns.
     sampler_ns: f64,
     /// Windows without the sampler, oldest first.
     bare: VecDeque<Window>,
@@ -80,7 +86,8 @@ impl Meter {
         let measured = quiet_windows::of(&windows)?;
         let interrupt_ns = quiet_windows::of(&bare).map_or(measured.ns, |bare| bare.ns);
         let sampler_ns = (measured.ns - interrupt_ns).max(0.0);
-        // A part of the budget is so much CPU time a second; a window takes its own length.
+        // A part of the budget is a CPU time per second; a window takes as much CPU time as it is
+        // long.
         let spent_per_s = budget.unwrap_or(1.0) * BUDGET_PART * cpus.len() as f64;
         let interval = INTERVAL
             .max(Duration::from_secs_f64((WINDOW.as_secs_f64() / spent_per_s).min(86_400.0)));
@@ -90,8 +97,8 @@ impl Meter {
         Some((meter, measured))
     }
 
-    /// Begins a window when it is time for one, and takes up what the last one found: a new cost.
-    /// Waits for nothing.
+    /// Begins a window when one is due, and returns a new cost when the last window found one.
+    /// Never waits.
     pub fn look(&mut self, now_ns: u64) -> Option<Cost> {
         let found = match self.running.take() {
             Some(running) if running.is_finished() => running.join().ok().flatten(),
@@ -100,8 +107,8 @@ impl Meter {
                 None
             }
         };
-        // A hardware counter more might take another's place, and its interrupt is no hypervisor's
-        // timer: the cost at start stays.
+        // With hardware counters the cost at start stays: one more counter might take the place of
+        // a sampled event, and the interrupt does not come from a hypervisor's timer.
         if self.running.is_none()
             && now_ns >= self.next_ns
             && self.plan.event.unit == Unit::Nanoseconds
@@ -127,8 +134,8 @@ impl Meter {
     }
 }
 
-/// A thread that reads the clock without pause on a CPU while the event overflows there:
-/// interruptions are gaps, of which [`judge`] makes a cost.
+/// A thread that reads the clock without pause on a CPU while the event overflows there.
+/// Interruptions show as gaps, from which [`judge`] computes a cost.
 fn window(
     plan: &PlannedEvent,
     program: Option<RawFd>,
@@ -161,7 +168,7 @@ fn window(
     std::thread::Builder::new().name("calibrate".into()).spawn(measure).ok()
 }
 
-/// Reads the clock for a window, on a CPU that is interrupted `rate` times a second.
+/// Reads the clock for one window, on a CPU that is interrupted `rate` times a second.
 fn read_clock(rate: u64) -> Window {
     let mut gaps = Vec::with_capacity(256);
     let mut steps = [0_u32; GAP_NS as usize + 1];
@@ -179,14 +186,14 @@ fn read_clock(rate: u64) -> Window {
     judge(gaps, &steps, last.duration_since(begin), rate)
 }
 
-/// What gaps and shorter steps, counted by their length in ns, say of a window of that length on a
-/// CPU that is interrupted `rate` times a second.
+/// The cost that a window shows: from its gaps and its shorter steps (counted by their length in
+/// ns), on a CPU that is interrupted `rate` times a second.
 ///
-/// How many gaps are samples is known; which are, is not: clock ticks and other tasks leave gaps
-/// too, and a hypervisor leaves many of 300 to 900 ns, far shorter than a sample and more than
-/// samples. So the samples are taken to be the longest gaps, but for those that no sample is as
-/// long as, and their median is the cost. What else is long makes it dearer; nothing makes it
-/// cheaper.
+/// The number of samples in the window is known, but not which gaps are samples: clock ticks and
+/// other tasks leave gaps too, and a hypervisor leaves many of 300 to 900 ns, which are more than
+/// the samples and far shorter. So the longest gaps are taken for the samples, without those longer
+/// than any sample, and their median is the cost. Other long gaps make the cost larger; nothing
+/// makes it smaller.
 fn judge(mut gaps: Vec<u64>, steps: &[u32], length: Duration, rate: u64) -> Window {
     let long: u64 = gaps.iter().filter(|gap| **gap > LONG_NS).sum();
     gaps.retain(|gap| *gap <= LONG_NS);
@@ -204,19 +211,19 @@ fn judge(mut gaps: Vec<u64>, steps: &[u32], length: Duration, rate: u64) -> Wind
     Window { ns, clock_ns: median.unwrap_or(steps.len()) as f64, disturbed }
 }
 
-/// What a sample costs here.
+/// The cost of a sample on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Time that one sample takes from the program it interrupts, ns.
     pub ns_per_sample: f64,
-    /// From which windows; None: it is assumed.
+    /// The windows that measured it; None: the cost is assumed.
     pub measured: Option<Measured>,
-    /// When, in seconds since 1970 UTC.
+    /// Time of the measurement, in seconds since 1970 UTC.
     pub unix_s: u64,
 }
 
 impl Cost {
-    /// The cost that was measured now.
+    /// A cost that was measured now.
     #[must_use]
     pub fn of(measured: Measured) -> Self {
         Self { ns_per_sample: measured.ns, measured: Some(measured), unix_s: clock::unix_s() }

@@ -1,19 +1,19 @@
-//! What an event counted.
+//! The counts of an event that do not come from samples.
 
-/// What one event did on one CPU since the last look.
+/// Counts of one event on one CPU since the last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Counted {
-    /// Samples that its count and period imply.
+    /// Samples that the event's count and period imply.
     pub implied: u64,
-    /// Time in which it should have counted, ns: while it was enabled or, where events take turns,
-    /// any of its group was.
+    /// Time in which the event should have counted, in ns: while it was enabled or, where events
+    /// take turns, while any event of its group was.
     pub enabled_ns: u64,
-    /// Time in which it had a counter, ns.
+    /// Time in which the event had a counter, in ns.
     pub running_ns: u64,
 }
 
 impl Counted {
-    /// Adds what the event did elsewhere, or later.
+    /// Adds the counts of another CPU or of a later time.
     pub fn add(&mut self, other: Self) {
         self.implied += other.implied;
         self.enabled_ns += other.enabled_ns;

@@ -2,8 +2,8 @@
 
 use super::KernelError;
 use super::counted::Counted;
+use super::multiplexer::Multiplexer;
 use super::refusal::refused;
-use super::turns::Turns;
 use crate::instruments::events::{Encoding, PlannedEvent, Unit};
 use abi::EVENTS_MAX;
 use perf_event::events::Software;
@@ -14,19 +14,21 @@ use std::os::fd::{AsRawFd, RawFd};
 nix::ioctl_write_ptr!(perf_event_ioc_period, b'$', 4, u64);
 nix::ioctl_write_int_bad!(perf_event_ioc_set_output, nix::request_code_none!(b'$', 5));
 
-/// What records carry besides their own fields, the same for all events that share a ring.
+/// Fields that records have besides their own, the same for all events that share a ring.
 pub const RECORD_FIELDS: SampleFlag =
     SampleFlag::TID.union(SampleFlag::TIME).union(SampleFlag::CPU);
 
 /// The period varies by this part of its mean to either side: the paper's 60K to 64K cycles (SOSP
-/// 1997, section 4.1.1).
+/// 1997, section 4.1.1). Without variation, samples stay in step with a program's loops.
 const PERIOD_SPREAD: f64 = 2.0 / 62.0;
 
-/// An event has its period changed after so many samples: a change throws the begun period away,
-/// half of one on average.
+/// Samples after which an event gets a new period. A change discards the begun period, half a
+/// period on average: fewer samples lose more time, more leave a program longer in step with one
+/// period.
 const SPAN_SAMPLES: u64 = 1000;
 
-/// The period of an event that is opened to see whether it can be.
+/// Period of an event that is opened only to see whether the kernel takes it: long enough not to
+/// overflow before it is closed.
 const PERIOD_TRIED: u64 = 1_000_000;
 
 /// All open counters, enabled until dropped or stopped.
@@ -38,30 +40,31 @@ pub struct Counters {
 /// The counters of one CPU.
 struct OnCpu {
     cpu: usize,
-    /// By event number; None: this CPU lacks the event.
+    /// The counters by event number; None: this CPU lacks the event.
     opened: Vec<Option<OpenEvent>>,
-    turns: Turns,
+    turns: Multiplexer,
 }
 
-/// One event on one CPU, in a span of time in which its period is the same.
+/// One event on one CPU, in a span of time in which its period does not change.
 struct OpenEvent {
     counter: Counter,
     period: u64,
-    /// Its count, or its running time, when the span began.
+    /// The event's count, or its running time, when the span began.
     begin: u64,
-    /// Samples of this span that were said to be implied.
+    /// Samples of this span that were already reported as implied.
     implied: u64,
-    /// What it did in spans before it, not said yet.
+    /// Counts of earlier spans that were not reported yet.
     untold: Counted,
-    /// A timer: its own count stands still while it is throttled, its running time does not.
+    /// True for a timer: its own count stands still while it is throttled, its running time does
+    /// not.
     timer: bool,
-    /// Times enabled and running that have been told, ns.
+    /// Times enabled and running that were already reported, in ns.
     told: (u64, u64),
 }
 
 impl OpenEvent {
-    /// Units that passed while the event was scheduled on its CPU: neither they nor what is left of
-    /// its period change while it is disabled.
+    /// Units that passed while the event was scheduled on its CPU. Neither these nor the rest of
+    /// the period change while the event is disabled.
     fn read(&mut self) -> Option<u64> {
         let read = self.counter.read_count_and_time().ok()?;
         Some(self.units(&read))
@@ -71,7 +74,7 @@ impl OpenEvent {
         if self.timer { read.time_running } else { read.count }
     }
 
-    /// What it did since the last call.
+    /// The event's counts since the last call.
     fn measure(&mut self) -> Counted {
         let Ok(read) = self.counter.read_count_and_time() else { return Counted::default() };
         let implied = self.units(&read).saturating_sub(self.begin) / self.period.max(1);
@@ -85,9 +88,9 @@ impl OpenEvent {
         counted
     }
 
-    /// Begins a span with a new random period. The kernel throws the begun one away
+    /// Begins a span with a new random period. The kernel discards the begun period
     /// (perf_event_period clears period_left), so an event whose period was changed at every drain
-    /// would be sampled too seldom, and a rare one never.
+    /// would be sampled too seldom, and a rare event never.
     fn begin_span(&mut self, mean: u64) {
         let period = random_period(mean);
         let measured = self.measure();
@@ -110,19 +113,19 @@ fn builder(encoding: Encoding, cpu: usize, period: u64) -> Builder<'static> {
     (attributes.type_, attributes.config) = (encoding.kind, config);
     (attributes.config1, attributes.config2) = (config1, config2);
     builder.any_pid().one_cpu(cpu).include_kernel().include_hv().sample_period(period);
-    // As the side-band events have it, whose ring takes the records of throttling.
+    // The same fields as the side-band events have, whose ring takes the records of throttling.
     builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
     builder
 }
 
-/// Whether the kernel takes an event on a CPU, sampled: opened with a period that does not overflow
-/// before it is closed again.
+/// Tries to open an event for sampling on a CPU, with a period that does not overflow before it is
+/// closed again.
 pub fn try_open(encoding: Encoding, cpu: usize) -> io::Result<()> {
     builder(encoding, cpu, PERIOD_TRIED).build().map(drop)
 }
 
-/// An event that overflows without a sampler and without a ring: an interrupt and nothing else,
-/// until it is dropped.
+/// Opens an event that overflows without a sampler and without a ring: only interrupts, until the
+/// event is dropped.
 pub fn open_bare(encoding: Encoding, cpu: usize, period: u64) -> io::Result<Counter> {
     let mut counter = builder(encoding, cpu, period).build()?;
     counter.enable()?;
@@ -145,7 +148,7 @@ impl Counters {
         Ok(counters)
     }
 
-    /// Opens every event that one more CPU has.
+    /// Opens all events on one more CPU.
     pub fn add(
         &mut self,
         events: &[PlannedEvent],
@@ -172,18 +175,19 @@ impl Counters {
             let open = plan.encoding(cpu).map(open).transpose();
             opened.push(open.map_err(|source| refused(&plan.event, source))?);
         }
-        let turns = Turns::new(events, |event| opened.get(event).is_some_and(Option::is_some));
+        let turns =
+            Multiplexer::new(events, |event| opened.get(event).is_some_and(Option::is_some));
         self.cpus.push(OnCpu { cpu, opened, turns });
         Ok(())
     }
 
-    /// Closes the counters of a CPU; no sampler runs there any more.
+    /// Closes the counters of a CPU; afterwards no sampler runs there.
     pub fn remove(&mut self, cpu: usize) {
         self.cpus.retain(|on| on.cpu != cpu);
     }
 
-    /// Lets all of them count whose turn it is.
-    /// The same again for one CPU is no error.
+    /// Lets events count, of each group the one whose turn it is. Idempotent: starting a CPU that
+    /// already counts is not an error.
     pub fn start(&mut self, events: &[PlannedEvent]) -> Result<(), KernelError> {
         for on in &mut self.cpus {
             for (number, (open, plan)) in on.opened.iter_mut().zip(events).enumerate() {
@@ -195,8 +199,8 @@ impl Counters {
         Ok(())
     }
 
-    /// A tick has passed: events that take turns do. The one that ends is disabled first, so no two
-    /// of a group ever count together on a CPU.
+    /// Advances the turns of groups by a tick. The event whose turn ends is disabled before the
+    /// next is enabled, so no two events of a group count together on a CPU.
     pub fn rotate(&mut self) {
         for on in &mut self.cpus {
             for change in on.turns.tick() {
@@ -211,7 +215,7 @@ impl Counters {
         }
     }
 
-    /// Has none of them count, until [`Counters::start`].
+    /// Lets no event count until [`Counters::start`].
     pub fn hold(&mut self) {
         for open in self.cpus.iter_mut().flat_map(|on| on.opened.iter_mut().flatten()) {
             // Only a closed or broken descriptor fails here, and such a counter does not count.
@@ -219,8 +223,8 @@ impl Counters {
         }
     }
 
-    /// Stops all of them for good. Each is disabled on its own CPU, so afterwards no sampler runs
-    /// any more.
+    /// Stops all events for good. Each is disabled on its own CPU, so no sampler runs after the
+    /// call.
     pub fn stop(&mut self) {
         self.cpus.iter_mut().for_each(|on| on.turns.end());
         self.hold();
@@ -231,7 +235,7 @@ impl Counters {
         self.cpus.iter().map(|on| on.cpu)
     }
 
-    /// Changes the mean period of an event, now.
+    /// Changes the mean period of an event at once.
     pub fn set_period(&mut self, event: usize, mean: u64) {
         if let Some(period) = self.periods.get_mut(event) {
             *period = mean;
@@ -241,7 +245,7 @@ impl Counters {
         }
     }
 
-    /// Gives every event on that CPU a new period, now.
+    /// Gives every event on that CPU a new period at once.
     pub fn begin_spans(&mut self, cpu: usize) {
         for on in self.cpus.iter_mut().filter(|on| on.cpu == cpu) {
             let opened = on.opened.iter_mut().zip(&self.periods);
@@ -251,8 +255,8 @@ impl Counters {
         }
     }
 
-    /// What each event, by number, did on that CPU since the last call. Events that have had their
-    /// samples of one period get another.
+    /// The counts of each event on that CPU since the last call, by event number. Events that had
+    /// their samples of one period get another period.
     pub fn measure(&mut self, cpu: usize) -> [Counted; EVENTS_MAX] {
         let mut measured = [Counted::default(); EVENTS_MAX];
         let Some(on) = self.cpus.iter_mut().find(|on| on.cpu == cpu) else { return measured };
@@ -268,8 +272,8 @@ impl Counters {
         measured
     }
 
-    /// Sends records of throttling to the side-band ring of the same CPU; `ring` gives its
-    /// descriptor.
+    /// Sends records of throttling to the side-band ring of the same CPU, whose descriptor `ring`
+    /// returns.
     pub fn share_rings(&self, ring: impl Fn(usize) -> Option<RawFd>) {
         for on in &self.cpus {
             for (open, ring) in
@@ -283,8 +287,8 @@ impl Counters {
     }
 }
 
-/// Uniform around `mean`, so that nothing stays in step with a program, and the mean is what tools
-/// report.
+/// A random period, uniform around `mean`, so that samples do not stay in step with a program.
+/// Tools report the mean.
 fn random_period(mean: u64) -> u64 {
     let spread = (mean as f64 * PERIOD_SPREAD) as u64;
     fastrand::u64(mean - spread..=mean + spread).max(1)

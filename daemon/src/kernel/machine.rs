@@ -1,4 +1,4 @@
-//! What this machine and this process have: capabilities, CPUs, the kernel's identity.
+//! Facts about this machine and this process: capabilities, CPUs, the kernel's identity.
 
 use super::KernelError;
 use image::ImageId;
@@ -11,7 +11,8 @@ use std::path::Path;
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Bytes of /proc/modules that are looked at: a distribution's kernel has some 10 thousand.
+/// Bytes of /proc/modules that are read: a distribution's kernel has some 10 thousand. A smaller
+/// limit misses that a module came or went.
 const MODULES_BYTES_MAX: u64 = 1 << 20;
 
 /// Fails unless this process may sample every CPU and load the sampler: CAP_PERFMON and CAP_BPF
@@ -41,14 +42,14 @@ fn missing_capabilities(status: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// The machine as it is recorded in an epoch.
+/// The facts about the machine that an epoch records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// `uname -m`.
     pub arch: String,
     /// Processor model as /proc/cpuinfo names it, or "unknown".
     pub cpu_model: String,
-    /// The processor as its makers number it; none where its CPUs differ.
+    /// The processor by its maker's numbers; None where the CPUs differ.
     pub cpuid: Option<Cpuid>,
     /// CPUs online.
     pub cpus: Vec<usize>,
@@ -63,7 +64,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads all of it.
+    /// Reads all facts.
     ///
     /// # Errors
     /// [`KernelError::Read`] when a file of /proc or /sys that every Linux has cannot be read.
@@ -92,7 +93,7 @@ fn cpu_model(cpuinfo: &str) -> Option<&str> {
     ["model name", "CPU part", "cpu model"].iter().find_map(|key| cpu_fact(cpuinfo, key))
 }
 
-/// What /proc/cpuinfo says of the first CPU.
+/// A value of the first CPU in /proc/cpuinfo.
 fn cpu_fact<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
     let mut facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
@@ -108,8 +109,8 @@ fn cpuid(cpuinfo: &str) -> Option<Cpuid> {
     })
 }
 
-/// The MIDR as arm64 tells it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same: which
-/// of several a sample is of, nobody keeps.
+/// The MIDR as arm64 reports it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same one.
+/// Samples do not keep the kind of their CPU, so several kinds give None.
 fn midr(cpuinfo: &str) -> Option<Cpuid> {
     let all = |key| {
         let facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
@@ -152,17 +153,18 @@ pub fn kernel_symbols() -> Result<image::kernel::KernelSymbols, image::ImageErro
     image::kernel::KernelSymbols::load(Path::new("/proc/kallsyms"), Path::new("/proc/modules"))
 }
 
-/// The list of the kernel's modules with their addresses, as text: it tells cheaply whether one
-/// came or went. Empty without modules.
+/// The list of the kernel's modules with their addresses, as text, which shows cheaply whether a
+/// module came or went. Empty without modules.
 pub fn kernel_modules() -> Vec<u8> {
     let mut list = Vec::new();
     let file = fs::File::open("/proc/modules");
-    // A list that cannot be read to its end is another list, which costs a look at the symbols.
+    // A list that cannot be read to its end differs from the last one, which only costs reading the
+    // symbols again.
     let _ = file.and_then(|file| file.take(MODULES_BYTES_MAX).read_to_end(&mut list));
     list
 }
 
-/// One of the kernel's CPU lists: `online`, `possible`.
+/// A CPU list of the kernel: `online`, `possible`.
 pub fn cpu_list(which: &str) -> Result<Vec<usize>, KernelError> {
     Ok(parse_cpu_list(&read(&format!("/sys/devices/system/cpu/{which}"))?))
 }

@@ -1,17 +1,18 @@
-//! The rim towards the kernel: the only place that names aya, perf events or unsafe code.
+//! The border to the kernel: the only place that names aya, perf events or unsafe code.
 //!
-//! [`KernelSource`] is everything that needs privilege: the counters, the sampler's tables and the
-//! records of processes. What leaves this module are plain values: [`Entry`](abi::Entry) counts and
+//! [`KernelSource`] has everything that needs privilege: the counters, the sampler's tables and the
+//! records of processes. Only plain values leave this module: [`Entry`](abi::Entry) counts and
 //! [`Record`]s.
 
 mod alarm;
-mod choose;
+mod choose_events;
 mod cost_meter;
 mod counted;
 mod counters;
 mod machine;
 mod mapped;
 mod memory;
+mod multiplexer;
 mod object;
 mod pmu;
 mod refusal;
@@ -20,10 +21,9 @@ mod sideband;
 mod skid;
 mod snapshots;
 mod source;
-mod turns;
 
 pub use alarm::Alarm;
-pub use choose::resolve_event;
+pub use choose_events::resolve_event;
 pub use cost_meter::Cost;
 pub use counted::Counted;
 pub use machine::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
@@ -34,7 +34,7 @@ pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, Time
 pub use skid::Landing;
 pub use source::{CpuDrained, Drained, KernelSource, SourceSettings};
 
-/// What the kernel refused, with what to do about it.
+/// A refusal of the kernel, with what can be done about it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KernelError {
@@ -51,7 +51,7 @@ pub enum KernelError {
     Event {
         /// The event as the user named it.
         event: String,
-        /// What to try instead.
+        /// Advice: what to try instead.
         hint: String,
         /// The kernel's answer.
         source: std::io::Error,
@@ -59,16 +59,16 @@ pub enum KernelError {
     /// A PMU or a term that the machine does not have.
     #[error(transparent)]
     Spec(#[from] crate::instruments::events::EventError),
-    /// The rate would take the machine.
+    /// Sampling at this rate would take most of the machine.
     #[error(
         "event '{event}' would take {percent} % of every CPU at that rate: a sample costs {ns_per_sample} ns here; ask for at most {event}@{rate_max}"
     )]
     TooDear {
         /// The event.
         event: String,
-        /// Part of each CPU.
+        /// Percent of each CPU that sampling would take.
         percent: u64,
-        /// As measured.
+        /// Cost of a sample, in ns, as measured.
         ns_per_sample: u64,
         /// The highest rate accepted.
         rate_max: u64,
@@ -78,7 +78,7 @@ pub enum KernelError {
         "the kernel refused the records of processes and mappings on CPU {cpu} ({source}); it needs perf events (CONFIG_PERF_EVENTS) and Linux 5.10 or later"
     )]
     Sideband {
-        /// The CPU whose ring it would have been.
+        /// The CPU of the ring.
         cpu: usize,
         /// The kernel's answer.
         source: std::io::Error,
@@ -88,7 +88,7 @@ pub enum KernelError {
         "the kernel refused the eBPF sampler ({reason}); it needs CONFIG_BPF_SYSCALL, Linux 5.10 or later and CAP_BPF: see `dmesg` and `sysctl kernel.bpf_stats_enabled`"
     )]
     Sampler {
-        /// The loader's or the verifier's words, on one line.
+        /// The message of the loader or the verifier, on one line.
         reason: String,
     },
     /// A map of the sampler could not be mapped.
@@ -96,9 +96,9 @@ pub enum KernelError {
         "mapping the sampler's {what} ({bytes} bytes) failed ({source}); lower --spill-entries or --table-entries"
     )]
     Map {
-        /// Which map.
+        /// Name of the map.
         what: &'static str,
-        /// Its size.
+        /// Size of the map.
         bytes: usize,
         /// The kernel's answer.
         source: std::io::Error,

@@ -11,11 +11,12 @@ use aya::{Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// How the sampler looks into the task it interrupts, best first; the numbers are those in the C
-/// source.
+/// Ways in which the sampler reads the task it interrupts, best first; the numbers are those of the
+/// C source.
 const TASK_ACCESS: [(&str, u32); 3] = [("typed", 2), ("copied", 1), ("hidden", 0)];
 
-/// Called for every new mapping before its record is written (kernel/events/core.c, 5.10 to 7.2).
+/// The kernel function that is called for every new mapping before its record is written
+/// (kernel/events/core.c, 5.10 to 7.2).
 const MAPPING_FUNCTION: &str = "perf_event_mmap";
 
 /// The loaded object. Programs are verified one by one, as events need them.
@@ -24,36 +25,35 @@ pub struct Sampler {
     settings: TableSettings,
     sharing: Sharing,
     cpus: usize,
-    /// Changes of address spaces as they happen; None where the sampler cannot tell generations
-    /// apart.
+    /// Ring of changes of address spaces; None where the sampler cannot tell generations apart.
     changes: Option<RingBuf<MapData>>,
     /// Messages from the ring that no [`ChangeKind`] describes.
     refused_changes: u64,
 }
 
-/// What is counted together, and what besides.
+/// Settings of what is counted once for all processes, and what is recorded besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     /// Kernel addresses are counted for each process.
     pub kernel_by_process: bool,
     /// A program's own text, and that of libraries, is counted for each process.
     pub programs_by_process: bool,
-    /// Snapshots of registers are taken. They cost memory, and nothing is tested for them
-    /// otherwise.
+    /// Snapshots of registers are taken. They cost memory; without this setting the sampler has no
+    /// instruction for them.
     pub snapshots: bool,
 }
 
 impl Sampler {
-    /// Creates the maps for `cpus` possible CPUs, and takes the best access to the current task
-    /// that this kernel accepts: typed pointers since 5.11 with BTF, copying since 5.10 with BTF,
-    /// none without.
+    /// Creates the maps for `cpus` possible CPUs, and uses the best access to the current task that
+    /// this kernel accepts: typed pointers since 5.11 with BTF, copying since 5.10 with BTF, none
+    /// without BTF.
     pub fn load(
         settings: TableSettings,
         sharing: Sharing,
         cpus: usize,
     ) -> Result<Self, KernelError> {
-        // Before 5.11 maps are charged to RLIMIT_MEMLOCK; where raising it fails, creating the map
-        // tells.
+        // Before 5.11 maps are charged to RLIMIT_MEMLOCK. Where raising it fails, creating the map
+        // reports it.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
         let mut refusal = None;
         for (name, access) in TASK_ACCESS {
@@ -90,7 +90,7 @@ impl Sampler {
     ) -> Result<Self, KernelError> {
         let namespace = super::machine::pid_namespace();
         let (pidns_dev, pidns_ino) = namespace.unwrap_or_default();
-        // The daemon finds a process's line by its number in the root namespace, to keep it apart.
+        // The daemon finds a process's slot by its number in the root namespace, to keep it apart.
         let share_programs = !sharing.programs_by_process && namespace.is_none();
         let halves = (cpus * HALVES) as u32;
         let chosen = ebpf::Settings {
@@ -119,8 +119,8 @@ impl Sampler {
         Ok(Self { ebpf, settings, sharing, cpus, changes: None, refused_changes: 0 })
     }
 
-    /// Has the kernel report every exec with the generation it begins, and forks and mappings noted
-    /// where samples see them.
+    /// Makes the kernel report every exec with the generation that begins, and note forks and
+    /// mappings in the slots that samples read.
     fn follow_changes(&mut self) -> Result<(), KernelError> {
         let ring = self.ebpf.take_map("CHANGES").ok_or_else(|| missing("map CHANGES"))?;
         self.changes = Some(RingBuf::try_from(ring).map_err(refused)?);
@@ -146,7 +146,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// Has the kernel call the sampler before it writes the record of a new mapping.
+    /// Attaches the probe that runs before the kernel writes the record of a new mapping.
     fn probe_mappings(&mut self) -> Result<(), KernelError> {
         let program = self.ebpf.program_mut("mmap_probe").ok_or_else(|| missing("mmap_probe"))?;
         let program: &mut KProbe = program.try_into().map_err(refused)?;
@@ -155,8 +155,8 @@ impl Sampler {
         Ok(())
     }
 
-    /// Moves the changes that are in the ring now to `into`. A message of an unknown kind is
-    /// refused; the log has their number at each power of two, so that it cannot be flooded.
+    /// Moves the changes that are in the ring to `into`. A message of an unknown kind is refused;
+    /// the log states their number at each power of two, so that it cannot be flooded.
     pub fn changes(&mut self, into: &mut Vec<TimedRecord>) {
         let Some(ring) = &mut self.changes else { return };
         while let Some(bytes) = ring.next() {
@@ -186,7 +186,7 @@ impl Sampler {
         Table::new(&fds, self.settings, self.cpus)
     }
 
-    /// Maps the rings of snapshots into this process, where there are any.
+    /// Maps the rings of snapshots into this process, where snapshots are taken.
     pub fn snapshots(&self) -> Result<Option<Snapshots>, KernelError> {
         let rings =
             || Snapshots::new(self.map("SNAPSHOT_RINGS")?, self.map("SNAPSHOT_DATA")?, self.cpus);
@@ -216,7 +216,7 @@ impl Sampler {
         Ok(program.fd().map_err(refused)?.as_fd().as_raw_fd())
     }
 
-    /// Nanoseconds and runs of the programs that take samples.
+    /// Run time in ns, and number of runs, of the programs that take samples.
     pub fn cost(&self) -> (u64, u64) {
         let samplers = self.ebpf.programs().filter(|(name, _)| name.starts_with("sample_"));
         let infos = samplers.filter_map(|(_, program)| program.info().ok());
@@ -226,8 +226,9 @@ impl Sampler {
     }
 }
 
-/// The ring of changes, whose pages count twice as the daemon's: 1365 for a CPU, which starts some
-/// 750 programs a second, told of in three each, and the ring is read every 400 ms or sooner.
+/// Bytes of the ring of changes. Its pages count twice in the daemon's memory. It has room for 1365
+/// changes for each CPU: a CPU starts some 750 programs a second, each program makes three changes,
+/// and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(128).next_power_of_two() as u32 * (64 << 10)).max(128 << 10)
 }
@@ -251,7 +252,7 @@ fn change(bytes: &[u8]) -> Option<Change> {
     })
 }
 
-/// The record of a change; none where its kind is unknown.
+/// The record of a change; None where its kind is unknown.
 fn told(change: &Change) -> Option<RecordKind> {
     let (pid, generation) = (change.pid, change.generation as u16);
     let program =
@@ -268,8 +269,8 @@ fn told(change: &Change) -> Option<RecordKind> {
     })
 }
 
-/// The chain of causes on one line. A verifier log has many lines: the last one that says
-/// something, before it counts what it did, is the reason.
+/// The chain of causes on one line. Of a verifier's log of many lines, the reason is the last line
+/// that says something, before the verifier's statistics.
 fn refused(error: impl std::error::Error) -> KernelError {
     let mut reason = error.to_string();
     let mut cause = error.source();

@@ -15,21 +15,22 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel has them.
+/// Folder of the PMUs in sysfs.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
-/// Of each file; the kernel's are a page at most.
+/// Bytes read of each file; the kernel's files have at most a page.
 const FILE_BYTES_MAX: u64 = 4096;
-/// PMUs, and terms or events of one, that are looked at; a large server has some hundred of each.
+/// PMUs that are read, and terms or events of one PMU; a large server has some hundred of each.
 const ENTRIES_MAX: usize = 4096;
-/// Names in an error.
+/// Names that an error lists.
 const NAMES_SHOWN: usize = 24;
-/// The generic event's PMU is in the upper half of its config (PERF_PMU_TYPE_SHIFT, Linux 5.13).
+/// Shift of the PMU's number in the config of a generic event, since Linux 5.13
+/// (PERF_PMU_TYPE_SHIFT).
 const PMU_TYPE_SHIFT: u32 = 32;
-/// Files beside an event's that say how to print it.
+/// Suffixes of files beside an event's file that describe how to print it.
 const NOT_EVENTS: [&str; 4] = [".scale", ".unit", ".per-pkg", ".snapshot"];
 
-/// PMUs whose events happen in a task, as those of software but its clocks do: its drain could find
-/// the sampler in the middle of a sample.
+/// PMUs whose events occur in a task, as those of most software events do. A drain cannot rely on
+/// their sampler having ended: the task may be suspended in the middle of a sample.
 const IN_TASKS: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];
 /// PERF_COUNT_SW_TASK_CLOCK (include/uapi/linux/perf_event.h); the CPU's clock is 0.
 const TASK_CLOCK: u64 = 1;
@@ -42,47 +43,47 @@ struct Pmu {
     kind: u32,
     /// The CPUs that its events can be opened on; None: all.
     cpus: Option<Vec<usize>>,
-    /// Counts a kind of core.
+    /// Whether the PMU counts a kind of core.
     is_core: bool,
     directory: PathBuf,
 }
 
-/// Where the bits of a term's value go: a word of the config, and ranges of its bits, those of the
-/// lowest bits of the value first.
+/// The place of a term's value: a word of the config, and ranges of its bits. The first range takes
+/// the lowest bits of the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Format {
     word: usize,
     ranges: Vec<(u32, u32)>,
 }
 
-/// Those of a machine.
+/// The PMUs of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pmus {
     all: Vec<Pmu>,
 }
 
 impl Pmus {
-    /// Reads what is below `root`; what cannot be read is not there.
+    /// Reads the PMUs below `root`; a file that cannot be read counts as absent.
     pub fn read(root: &Path) -> Self {
         let all =
             names(root).into_iter().filter_map(|name| Pmu::read(root.join(&name), name)).collect();
         Self { all }
     }
 
-    /// The kinds of cores of a machine that has several; none on all others, where the generic
-    /// events need no PMU's name.
+    /// The kinds of cores of a machine that has several; empty on all other machines, where the
+    /// generic events need no PMU's name.
     fn cores(&self) -> Vec<&Pmu> {
         let cores: Vec<_> = self.all.iter().filter(|pmu| pmu.is_core).collect();
         if cores.len() > 1 { cores } else { Vec::new() }
     }
 
-    /// The CPUs of a PMU, as they are now.
+    /// The CPUs of a PMU, as of the last reading.
     pub fn cpus(&self, name: &str) -> Option<&[usize]> {
         self.all.iter().find(|pmu| pmu.name == name)?.cpus.as_deref()
     }
 
-    /// Where an event can be opened. Of several sites with one PMU the first that the kernel takes
-    /// is meant.
+    /// The sites where an event can be opened. Of several sites with one PMU, the first that the
+    /// kernel accepts is used.
     ///
     /// # Errors
     /// [`EventError`] for a PMU or a term that is not there.
@@ -107,7 +108,7 @@ impl Pmus {
         Ok(vec![Site { pmu, cpus: found.cpus.clone(), encoding }])
     }
 
-    /// A generic event, or a raw number, for each kind of core.
+    /// The sites of a generic event, or of a raw number, for each kind of core.
     fn generic(&self, encoding: Encoding) -> Vec<Site> {
         let plain = Site { pmu: None, cpus: None, encoding };
         let per_core = [HARDWARE, HW_CACHE, RAW].contains(&encoding.kind);
@@ -124,8 +125,9 @@ impl Pmus {
                     config: [config | u64::from(pmu.kind) << PMU_TYPE_SHIFT, more[0], more[1]],
                 },
             };
-            // arm64 takes the PMU's number in a generic event since 6.7 only, and has the plain one
-            // opened by the PMU of its CPU (drivers/perf/arm_pmu.c, armpmu_event_init).
+            // arm64 accepts the PMU's number in a generic event only since 6.7; before, an event
+            // without it is opened by the PMU of its CPU (drivers/perf/arm_pmu.c,
+            // armpmu_event_init).
             [own, encoding].map(|encoding| Site {
                 pmu: Some(pmu.name.clone()),
                 cpus: pmu.cpus.clone(),
@@ -159,14 +161,14 @@ impl Pmu {
             return Err(unknown(""));
         }
         let mut config = [0; 3];
-        // An event by name first, so that the terms beside it change it.
+        // An event by name comes first, so that the terms beside it change it.
         for (name, _) in
             terms.iter().filter(|(name, value)| value.is_none() && self.format(name).is_none())
         {
             let own = self.event(name).ok_or_else(|| unknown(name))?;
             for word in own.split(',') {
                 let (term, value) = word.trim().split_once('=').unwrap_or((word.trim(), "1"));
-                // `term=?`: to be given by the user.
+                // `term=?`: the user must give the value.
                 let value = number(value)
                     .or_else(|| Some(0).filter(|_| value == "?"))
                     .ok_or_else(|| unknown(name))?;
@@ -182,7 +184,7 @@ impl Pmu {
         Ok(Encoding { kind: self.kind, config })
     }
 
-    /// Puts a term's value in its place; None where the PMU has no such term.
+    /// Puts a term's value into the config; None where the PMU has no such term.
     fn set(
         &self,
         config: &mut [u64; 3],
@@ -209,13 +211,13 @@ impl Pmu {
         Format::parse(&text(&self.directory.join("format").join(file_name(term)?))?)
     }
 
-    /// The terms of an event that the PMU has a name for.
+    /// The terms that the PMU defines for an event's name.
     fn event(&self, name: &str) -> Option<String> {
         let name = file_name(name).filter(|name| is_event(name))?;
         text(&self.directory.join("events").join(name))
     }
 
-    /// Its terms and events, for an error.
+    /// The PMU's terms and events, for an error.
     fn has(&self) -> String {
         let terms = names(&self.directory.join("format"));
         let events: Vec<_> = names(&self.directory.join("events"))
@@ -233,7 +235,7 @@ impl Pmu {
 }
 
 impl Format {
-    /// `config:0-7,32-35`.
+    /// Parses a format such as `config:0-7,32-35`.
     fn parse(text: &str) -> Option<Self> {
         let (word, ranges) = text.split_once(':')?;
         let word = ["config", "config1", "config2"].iter().position(|known| *known == word)?;
@@ -247,7 +249,7 @@ impl Format {
             .then_some(Self { word, ranges })
     }
 
-    /// The word with the value in it; the bits that there are when the value has more.
+    /// The word with the value in it; on error the number of bits that there is room for.
     fn put(&self, mut word: u64, value: u64) -> Result<u64, u32> {
         let (mut rest, mut bits) = (value, 0);
         for (low, high) in &self.ranges {
@@ -261,7 +263,7 @@ impl Format {
     }
 }
 
-/// What was typed, if it can be the name of a file in a directory.
+/// The text, if it can be the name of a file in a directory.
 fn file_name(name: &str) -> Option<&str> {
     (!name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0'])).then_some(name)
 }
@@ -270,7 +272,7 @@ fn is_event(name: &str) -> bool {
     !NOT_EVENTS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Names in a directory, in order; none where it cannot be read.
+/// Names in a directory, in order; empty where it cannot be read.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().take(ENTRIES_MAX);
     let mut names: Vec<_> =

@@ -1,4 +1,4 @@
-//! What the kernel's refusals of events mean, and what to do about them.
+//! Explains the kernel's refusals of events, with what can be done about them.
 
 use super::KernelError;
 use crate::instruments::events::Event;

@@ -18,13 +18,13 @@ use abi::{
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Sizes of what each CPU has.
+/// Sizes of each CPU's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSettings {
     /// Entries, of 16 bytes, in the spill buffer of a half. 1 to 2^20.
     pub spill_entries: u32,
-    /// Buckets, of 64 bytes, of a half that are not in the CPU's page, at most 4096 (what many
-    /// processes share is spread by 12 bits); 0: those that are.
+    /// Buckets, of 64 bytes, of a half outside of the CPU's page, at most 4096 (code that many
+    /// processes share is spread by 12 bits of its address); 0: the buckets in the page are used.
     pub buckets: u32,
 }
 
@@ -43,11 +43,12 @@ impl TableSettings {
 pub struct Table {
     settings: TableSettings,
     cpus: Mapped<CpuBlock>,
-    /// All halves' buckets, where they are not in the pages.
+    /// The buckets of all halves, where they are not in the pages.
     buckets: Option<Mapped<Bucket>>,
     spill: Mapped<Entry>,
     losses: Mapped<Losses>,
-    /// Mapped when it is needed: its pages would count as the daemon's.
+    /// The map of slots, which is mapped only when it is needed: its pages would count as the
+    /// daemon's.
     slots: OwnedFd,
 }
 
@@ -63,7 +64,7 @@ pub struct MapFds<'a> {
 /// The counts of a drained half besides its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HalfTotals {
-    /// What the sampler said.
+    /// Statistics as the sampler wrote them.
     pub stats: HalfStats,
     /// Samples taken but not counted, by event number.
     pub losses: [u64; EVENTS_MAX],
@@ -98,8 +99,8 @@ impl Table {
         })
     }
 
-    /// Makes the other half of `cpu` count from now on and gives the number of the one that
-    /// counted. The caller must let the CPU answer an interrupt before it drains that half.
+    /// Makes the other half of `cpu` count from now on, and returns the number of the half that
+    /// counted. The caller must make the CPU answer an interrupt before it drains that half.
     pub fn flip(&self, cpu: usize) -> usize {
         let Some(block) = self.cpus.pointer(cpu) else { return 0 };
         // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it whole
@@ -111,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Has the sampler on `cpu` take a snapshot for so many samples of user code; 0: none.
+    /// Makes the sampler on `cpu` take a snapshot for every so many samples of user code; 0: none.
     pub fn snapshot_every(&self, cpu: usize, every: u32) {
         if let Some(block) = self.cpus.pointer(cpu) {
             // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it
@@ -120,30 +121,30 @@ impl Table {
         }
     }
 
-    /// Marks a process so that neither its text and libraries nor those of its children is counted
-    /// together with that of others. Its number is the root namespace's.
+    /// Marks a process, so that neither its text and libraries nor those of its children are
+    /// counted together with those of others. The number is that in the root namespace.
     pub fn keep_apart(&self, pid: u32) {
         let index = pid as usize & ((1 << SLOT_BITS) - 1);
         let slots = match Mapped::<Slot>::new(self.slots.as_fd(), 1 << SLOT_BITS, "processes") {
             Ok(slots) => slots,
             Err(error) => {
                 return tracing::error!(
-                    "{error}; samples of process {pid} in its own text are nobody's in particular"
+                    "{error}; samples of process {pid} in its own text are not kept apart"
                 );
             }
         };
         let Some(mut slot) = slots.read(index) else { return };
         if slot.space & ((1 << PID_BITS) - 1) != pid {
-            // Another process has the line, and can do without: the mark must be found when this
-            // one forks or execs.
+            // Another process has the slot and can do without it. The mark must be there when this
+            // process forks or execs.
             slot = Slot { space: pid, ..Slot::default() };
         }
         let libraries = slot.libraries.map(|library| Library { len: 0, ..library });
         slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, libraries, ..slot });
     }
 
-    /// How full the spill buffer of the half is that counts now on `cpu`, 0 to 1: a look, for the
-    /// sampler writes it meanwhile.
+    /// Fill level of the spill buffer of the half that counts now on `cpu`, 0 to 1. Only a hint,
+    /// because the sampler writes the buffer meanwhile.
     pub fn spill_used(&self, cpu: usize) -> f64 {
         let Some(block) = self.cpus.pointer(cpu) else { return 0.0 };
         // SAFETY: inside the mapping, half is 0 or 1; `spilled` is an aligned 32-bit word.
@@ -155,14 +156,14 @@ impl Table {
         f64::from(spilled) / f64::from(self.settings.spill_entries)
     }
 
-    /// Moves all counts of a half that no longer counts to `into`. The places stay, so that they
-    /// are found when the half counts again.
+    /// Moves all counts of a half that no longer counts to `into`. The entries keep their places
+    /// with count 0, so that they are found when the half counts again.
     pub fn drain(&self, cpu: usize, half: usize, into: &mut Vec<Entry>) -> HalfTotals {
         let half_index = cpu * HALVES + half;
         let stats = self.take_stats(cpu, half);
         let spill_entries = self.settings.spill_entries as usize;
         let spilled = (stats.spilled as usize).min(spill_entries);
-        // One place may be spilled many times; coalescing by the caller needs all of them.
+        // One place may be spilled many times; the caller adds these entries up.
         into.extend((0..spilled).filter_map(|n| self.spill.read(half_index * spill_entries + n)));
         if stats.taken != 0 {
             for index in 0..self.buckets() {

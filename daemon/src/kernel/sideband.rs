@@ -1,8 +1,8 @@
 //! Records of processes and mappings: one dummy event per CPU whose ring carries MMAP2, COMM, FORK,
 //! EXIT and KSYMBOL records.
 //!
-//! They have an event of their own so that they go on whatever happens to the sampled events. Times
-//! are CLOCK_MONOTONIC.
+//! The records have an event of their own, so that they continue whatever happens to the sampled
+//! events. Times are CLOCK_MONOTONIC.
 
 use super::KernelError;
 use super::counters::RECORD_FIELDS;
@@ -17,8 +17,8 @@ use perf_event::{Builder, Clock, Sampler};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-/// Bytes of one CPU's ring: about 5000 mappings between two drains. What does not fit the kernel
-/// drops and counts.
+/// Bytes of one CPU's ring: about 5000 mappings between two readings. The kernel drops and counts
+/// records that do not fit.
 const RING_BYTES: usize = 512 << 10;
 
 /// PERF_RECORD_MISC_COMM_EXEC (linux/perf_event.h): the command changed because of an exec.
@@ -29,27 +29,27 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 pub struct TimedRecord {
     /// CLOCK_MONOTONIC, ns.
     pub time_ns: u64,
-    /// What happened.
+    /// The event that the record reports.
     pub kind: RecordKind,
 }
 
 /// Code that the kernel made for itself (PERF_RECORD_KSYMBOL, linux/perf_event.h): a BPF program, a
-/// trampoline, instructions to be executed out of line. Modules are not told of.
+/// trampoline, instructions to be executed out of line. No record reports modules.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct KernelSymbol {
     /// Address of its first byte.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// A BPF program or trampoline; else another's.
+    /// True for a BPF program or trampoline, false for other code.
     pub is_bpf: bool,
-    /// It went; else it came.
+    /// True when the code is gone, false when it is new.
     pub is_gone: bool,
-    /// As in /proc/kallsyms.
+    /// Name as in /proc/kallsyms.
     pub name: String,
 }
 
-/// What happened.
+/// Kinds of records.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum RecordKind {
     /// Memory became executable.
@@ -59,13 +59,14 @@ pub enum RecordKind {
         /// Process.
         pid: u32,
     },
-    /// What an exec began, told after the records of the exec and of its first mappings.
+    /// The sampler's message of an exec, which is told after the records of the exec and of its
+    /// first mappings.
     Execed {
         /// Process.
         pid: u32,
         /// As in [`abi::Entry::generation`].
         generation: u16,
-        /// The program, where the sampler counts its text once for all who run it.
+        /// The program, where the sampler counts its text once for all processes that run it.
         program: Option<Program>,
     },
     /// The code that the process maps next is counted once for all processes that map it.
@@ -75,7 +76,7 @@ pub enum RecordKind {
         /// The mapping.
         library: Program,
     },
-    /// A file is about to be mapped where another may have been; samples from now on are of this
+    /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.
     Remapped {
         /// Process.
@@ -107,10 +108,10 @@ pub enum RecordKind {
     /// The kernel stopped an event for the rest of a clock tick: too many samples, or too dear
     /// (kernel.perf_event_max_sample_rate, kernel.perf_cpu_time_max_percent).
     Throttled {
-        /// Where.
+        /// The CPU.
         cpu: u32,
     },
-    /// The ring was full: so many records are missing.
+    /// The ring was full, and this many records are missing.
     Lost {
         /// Records.
         records: u64,
@@ -123,9 +124,9 @@ pub enum RecordKind {
 pub struct Program {
     /// As in [`abi::Space::Program`].
     pub number: u32,
-    /// First address of its text in the process that told.
+    /// First address of its text in the process that the record is about.
     pub text: u64,
-    /// Bytes of it.
+    /// Length in bytes.
     pub len: u64,
 }
 
@@ -143,18 +144,18 @@ pub struct Record {
     /// The file's path as the process named it, or a label of the kernel: `[vdso]`, `//anon`.
     #[serde(with = "crate::latin1")]
     pub path: Vec<u8>,
-    /// Which file.
+    /// Identity of the file.
     pub file: MappedFileId,
 }
 
-/// What the kernel knows of a mapped file.
+/// The kernel's identification of a mapped file.
 #[derive(
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub enum MappedFileId {
     /// Its GNU build id (Linux 5.12), 1 to 20 bytes.
     BuildId(#[serde(with = "crate::latin1")] Vec<u8>),
-    /// Where it lies; inode 0: not a file.
+    /// Place of the file; inode 0: not a file.
     Inode {
         /// Major device number.
         major: u32,
@@ -163,7 +164,7 @@ pub enum MappedFileId {
         /// Inode.
         inode: u64,
     },
-    /// The same, of a file that was looked at after it was mapped.
+    /// Place of a file whose content was identified after it was mapped.
     Version {
         /// Major device number.
         major: u32,
@@ -171,8 +172,8 @@ pub enum MappedFileId {
         minor: u32,
         /// Inode.
         inode: u64,
-        /// Which content it had ([`crate::spaces::file_versions`]); None: that could not be known
-        /// any more.
+        /// Number of its content ([`crate::spaces::file_versions`]); None: the content could not be
+        /// identified any more.
         content: Option<u64>,
     },
 }
@@ -186,15 +187,15 @@ pub struct Sideband {
 struct Ring {
     cpu: usize,
     sampler: Sampler,
-    /// When its event began to run.
+    /// When the ring's event began to run.
     begun_ns: u64,
-    /// How long its event had run, and when that was read.
+    /// Time for which the event had run, and the time of that reading.
     running_ns: u64,
     read_ns: u64,
 }
 
 impl Sideband {
-    /// Opens and starts them.
+    /// Opens and starts the rings of these CPUs.
     pub fn open(cpus: &[usize]) -> Result<Self, KernelError> {
         let mut sideband = Self { rings: Vec::new() };
         for &cpu in cpus {
@@ -225,14 +226,14 @@ impl Sideband {
     /// runs there by smp_call_function_single and waits for it (kernel/events/core.c,
     /// perf_event_read, 5.10 to 6.18), and the dummy event is always active. It disturbs no
     /// sampling. Samplers run with interrupts off or in NMIs, so none that began before the answer
-    /// is left. On a CPU that is offline no sampler runs either. False: the kernel did not do it.
+    /// is left. On a CPU that is offline no sampler runs either. False: the CPU did not answer.
     pub fn quiesce(&mut self, cpu: usize) -> bool {
         let Some(ring) = self.rings.iter_mut().find(|ring| ring.cpu == cpu) else { return false };
         ring.sampler.as_counter_mut().read_count_and_time().is_ok()
     }
 
-    /// CPUs whose events the kernel has taken away: they were offline since they were opened, and
-    /// their events stay dead when they are online again.
+    /// CPUs whose events the kernel has taken away: the CPUs were offline since the events were
+    /// opened, and the events stay dead when the CPUs are online again.
     pub fn dead(&mut self, now_ns: u64) -> Vec<usize> {
         let mut dead = Vec::new();
         for ring in &mut self.rings {
@@ -245,7 +246,7 @@ impl Sideband {
         dead
     }
 
-    /// Until when the event of that CPU has run, CLOCK_MONOTONIC: now, or when the CPU went
+    /// Time until which the event of that CPU has run, CLOCK_MONOTONIC: now, or when the CPU went
     /// offline.
     pub fn alive_until(&mut self, cpu: usize) -> Option<u64> {
         let ring = self.rings.iter_mut().find(|ring| ring.cpu == cpu)?;
@@ -268,7 +269,7 @@ impl Sideband {
             let config = ring.sampler.as_counter().config().clone();
             while let Some(record) = ring.sampler.next_record() {
                 bytes.clear();
-                // The parser wants the header in front, which the ring's reader has taken off.
+                // The parser needs the header in front, which the ring's reader has taken off.
                 bytes.extend(record.ty().to_ne_bytes());
                 bytes.extend(record.misc().to_ne_bytes());
                 bytes.extend(((record.len() + 8) as u16).to_ne_bytes());
@@ -296,7 +297,7 @@ fn open_ring(cpu: usize) -> io::Result<Sampler> {
         ring.as_counter_mut().enable()?;
         Ok(ring)
     };
-    // Build ids in the records came with 5.12; before, the files are opened to learn them.
+    // Records have build ids since 5.12; before, the files are opened to learn them.
     open(true).or_else(|_| open(false))
 }
 
@@ -307,7 +308,7 @@ fn parse(
     Parser::new(bytes, config.clone()).parse_record(ToRecord).ok().flatten()
 }
 
-/// Keeps what we need of each record; None for the rest.
+/// Converts each record to the fields that the daemon needs; None for other records.
 struct ToRecord;
 
 impl ToRecord {

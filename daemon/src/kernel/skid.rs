@@ -1,9 +1,9 @@
-//! On which instruction a sample lands, measured: the one that keeps the processor waiting, or one
-//! after it.
+//! Measures the skid of samples: whether a sample lands on the instruction that keeps the processor
+//! waiting, or on one after it.
 //!
 //! An interrupt is taken when an instruction has retired, so out-of-order processors without
-//! precise sampling show the instruction after the one that was the oldest not yet retired. Which
-//! it is here decides what time is charged to.
+//! precise sampling show the instruction after the oldest one that was not yet retired. The skid of
+//! this machine decides which instruction the time is charged to.
 
 use super::counters::Counters;
 use crate::instruments::events::PlannedEvent;
@@ -13,26 +13,29 @@ use std::arch::asm;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Samples per second while measuring, and how long: some 300 samples.
+/// Samples per second while measuring. Together with [`TIME`] some 300 samples, three times as many
+/// as the result needs.
 const RATE: u64 = 5000;
+/// Duration of the measurement, which delays the start.
 const TIME: Duration = Duration::from_millis(60);
-/// Rounds between two looks at the clock: about a millisecond.
+/// Rounds of the loop between two readings of the clock: about a millisecond. More end the
+/// measurement late, fewer let reading the clock take a share of the samples.
 const ROUNDS: u64 = 100_000;
 
-/// Where samples land.
+/// Skid of an event's samples on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Landing {
-    /// Of which event, by number.
+    /// Number of the event.
     pub event: usize,
-    /// How far behind the instruction that stalls.
+    /// Distance from the instruction that stalls.
     pub skid: Skid,
-    /// Samples of the loop that told.
+    /// Samples of the loop.
     pub samples: u64,
 }
 
-/// Runs a loop whose time goes to one instruction on `cpu` while the event is sampled there, which
-/// the sampler's tables show afterwards: [`found`]. Gives the address of that instruction; None
-/// where the thread could not run there.
+/// Runs a loop whose time goes to one instruction on `cpu` while the event is sampled there;
+/// [`found`] reads the result from the sampler's tables. Returns the address of that instruction;
+/// None where the thread could not run there.
 pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usize) -> Option<u64> {
     let plan = PlannedEvent { period: (units_per_second / RATE).max(1), mux: None, ..plan.clone() };
     let ran = std::thread::Builder::new().name("skid".into()).spawn(move || {
@@ -53,7 +56,8 @@ pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usiz
     ran.ok()?.join().ok()?
 }
 
-/// What the samples of the loop say, whose divisions are at the address `stalls` of this process.
+/// The skid that the loop's samples show. The loop's divisions are at the address `stalls` of this
+/// process.
 pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
     let pid = std::process::id();
     let mine =
@@ -69,15 +73,15 @@ pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
     Skid::measured(&counts, 0).map(|skid| Landing { event, skid, samples: counts.iter().sum() })
 }
 
-/// Where the instructions of the loop begin, in bytes from the division on: it, three additions,
-/// the end of a round in two.
+/// Begins of the loop's instructions, in bytes from the division on: the division, three additions,
+/// and the two instructions that end a round.
 #[cfg(target_arch = "x86_64")]
 const LOOP: [u64; 6] = [0, 3, 7, 11, 15, 18];
 #[cfg(target_arch = "aarch64")]
 const LOOP: [u64; 6] = [0, 4, 8, 12, 16, 20];
 
-/// Divisions, each of which waits for the one before, with work for a fraction of their time behind
-/// each. Gives their address.
+/// A loop of divisions, each of which waits for the one before, with work behind each that takes a
+/// fraction of its time. Returns the address of the division.
 #[cfg(target_arch = "x86_64")]
 fn divide(rounds: u64) -> u64 {
     let at: u64;
@@ -105,7 +109,7 @@ fn divide(rounds: u64) -> u64 {
     at
 }
 
-/// The same.
+/// The loop of divisions for arm64, as for x86-64 above.
 #[cfg(target_arch = "aarch64")]
 fn divide(rounds: u64) -> u64 {
     let at: u64;

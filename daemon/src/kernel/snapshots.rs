@@ -1,9 +1,9 @@
 //! The rings in which samplers leave snapshots of registers: one writer, the sampler on that CPU,
 //! and one reader, the daemon.
 //!
-//! The sampler writes a snapshot and then counts `written` up (x86-64 keeps the order of stores,
-//! Intel SDM volume 3, 9.2.2). The daemon reads what was written, wipes it, and then counts `taken`
-//! up, which frees the places.
+//! The sampler writes a snapshot and then increments `written` (x86-64 keeps the order of stores,
+//! Intel SDM volume 3, 9.2.2). The daemon reads the snapshot, wipes it, and then increments
+//! `taken`, which frees the place.
 
 use super::KernelError;
 use super::mapped::Mapped;
@@ -30,8 +30,8 @@ impl Snapshots {
         })
     }
 
-    /// Moves what `cpu` left to `into`, of which nothing stays behind. Gives the number of
-    /// snapshots that it ever had to drop, which wraps.
+    /// Moves the snapshots of `cpu` to `into` and wipes them in the ring. Returns the number of
+    /// snapshots that the CPU ever had to drop, which wraps.
     pub fn take(&self, cpu: usize, into: &mut Vec<Snapshot>) -> u32 {
         let Some(ring) = self.rings.pointer(cpu) else { return 0 };
         // SAFETY: inside the mapping; aligned words, of which the sampler writes the first two and
@@ -55,7 +55,7 @@ impl Snapshots {
     }
 }
 
-/// What is left of a snapshot that was taken.
+/// The content of a place in the ring after its snapshot was taken.
 const EMPTY: Snapshot =
     Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 

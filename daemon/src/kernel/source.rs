@@ -1,4 +1,4 @@
-//! Everything that needs privilege, behind one value: counts and records out, nothing else.
+//! Everything that needs privilege, behind one type that returns only counts and records.
 
 use super::cost_meter::{Cost, Meter};
 use super::counted::Counted;
@@ -8,7 +8,7 @@ use super::sample_table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
-use super::{KernelError, Machine, choose, machine};
+use super::{KernelError, Machine, choose_events, machine};
 use crate::clock;
 use crate::instruments::events::{PlannedEvent, Unit};
 use crate::pipeline::governor::{self, Budget};
@@ -16,27 +16,28 @@ use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
-/// What to open.
+/// Settings of the source.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
     /// At most [`EVENTS_MAX`] events.
     pub events: Vec<PlannedEvent>,
     /// Sizes of the tables.
     pub table: TableSettings,
-    /// What sampling may cost.
+    /// Limit on the cost of sampling.
     pub budget: Option<Budget>,
-    /// What is counted together.
+    /// Settings of what is counted once for all processes.
     pub sharing: Sharing,
 }
 
-/// Assumed where a busy machine does not let itself be measured: dearer than any hardware
-/// interrupt, cheaper than the dearest virtual one.
+/// Cost of a sample in ns that is assumed where a busy machine cannot be measured: more than any
+/// hardware interrupt, less than the most expensive virtual one. A larger value samples too seldom,
+/// a smaller one may exceed the budget until a measurement succeeds.
 const NS_PER_SAMPLE_ASSUMED: f64 = 5000.0;
 
-/// What one CPU took in one drain.
+/// Samples of one CPU in one drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct CpuDrained {
-    /// Which CPU.
+    /// Number of the CPU.
     pub cpu: u32,
     /// Samples taken.
     pub taken: u64,
@@ -49,17 +50,17 @@ pub struct CpuDrained {
 pub struct Drained {
     /// Samples taken since the last drain.
     pub taken: u64,
-    /// Of these, samples that found no entry of theirs in the table.
+    /// Samples taken that found no entry of theirs in the table.
     pub misses: u64,
-    /// Of these, samples that are in no entry, by event number.
+    /// Samples taken that are in no entry, by event number.
     pub lost: [u64; EVENTS_MAX],
-    /// What the events did, by number.
+    /// Counts of the events, by number.
     pub counted: [Counted; EVENTS_MAX],
-    /// By CPU.
+    /// Samples by CPU.
     pub cpus: Vec<CpuDrained>,
-    /// CPUs that went offline, since when (CLOCK_MONOTONIC, ns).
+    /// CPUs that went offline, each with the time (CLOCK_MONOTONIC, ns).
     pub gone: Vec<(u32, u64)>,
-    /// CPUs that are sampled again.
+    /// CPUs that came back and are sampled again.
     pub back: Vec<u32>,
 }
 
@@ -81,9 +82,9 @@ pub struct KernelSource {
     sideband: Sideband,
     sampler: Sampler,
     snapshots: Option<Snapshots>,
-    /// One for so many samples of user code.
+    /// Samples of user code per snapshot.
     snapshot_every: u32,
-    /// Snapshots that found no room, by CPU, as the samplers counted them.
+    /// Snapshots that found no room, by CPU, as the samplers count them.
     snapshots_dropped: BTreeMap<usize, u32>,
     events: Vec<PlannedEvent>,
     programs: Vec<RawFd>,
@@ -91,23 +92,23 @@ pub struct KernelSource {
     meter: Option<Meter>,
     landing: Option<Landing>,
     cpus_checked_ns: u64,
-    /// Nothing samples for now.
+    /// Sampling is paused.
     paused: bool,
-    /// Nothing samples any more, and CPUs that come are not taken up.
+    /// Sampling has ended, and CPUs that come online are not opened.
     stopped: bool,
 }
 
-/// CPUs that come and go are looked for this often.
+/// Time between two looks for CPUs that came or went.
 const CPUS_INTERVAL_NS: u64 = 2_000_000_000;
-/// A period is refused when sampling would take more than this part of every CPU: the machine would
-/// do little else.
+/// Largest part of every CPU that a period may cost. A shorter period is refused: the machine would
+/// do little but sample.
 const SHARE_MAX: f64 = 0.25;
 
 impl KernelSource {
-    /// Opens all of it; records flow at once, samples after [`KernelSource::start`].
+    /// Opens everything. Records flow at once, samples after [`KernelSource::start`].
     ///
     /// # Errors
-    /// What the kernel refused and what to do about it.
+    /// The kernel's refusal, with what to do about it.
     pub fn open(settings: &SourceSettings, machine: &Machine) -> Result<Self, KernelError> {
         let sideband = Sideband::open(&machine.cpus)?;
         let mut sampler = Sampler::load(settings.table, settings.sharing, possible_cpus()?)?;
@@ -118,7 +119,7 @@ impl KernelSource {
         let mut events = settings.events.clone();
         let clock_hz = machine::clock_hz();
         let (cost, meter) = measure(settings.budget, &events, &programs, machine);
-        // What was sampled while measuring.
+        // Discards the samples of the measurement.
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new()));
         let landing = measure_skid(&events, &programs, machine, &table);
         if let Some(budget) = settings.budget {
@@ -156,26 +157,26 @@ impl KernelSource {
         &self.events
     }
 
-    /// What a sample costs, as measured at start.
+    /// The cost of a sample, as measured at start.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// What a sample costs by now, where that was measured since the last call. While nothing is
-    /// sampled nothing is measured.
+    /// A newer cost of a sample, where it was measured since the last call. Nothing is measured
+    /// while sampling is paused.
     pub fn look_at_cost(&mut self) -> Option<Cost> {
         let meter = self.meter.as_mut().filter(|_| !self.paused && !self.stopped)?;
         meter.look(clock::monotonic_ns())
     }
 
-    /// Where samples of the first event land; None where that could not be seen.
+    /// Skid of the first event's samples; None where it could not be measured.
     #[must_use]
     pub fn landing(&self) -> Option<Landing> {
         self.landing
     }
 
-    /// Changes the mean period of an event, now.
+    /// Changes the mean period of an event at once.
     pub fn set_period(&mut self, event: usize, period: u64) {
         if let Some(event) = self.events.get_mut(event) {
             event.period = period;
@@ -183,13 +184,13 @@ impl KernelSource {
         self.counters.set_period(event, period);
     }
 
-    /// Lets a CPU's events go on that the kernel has throttled: a new period does that
-    /// (perf_event_period), and on an idle CPU whose tick is stopped nothing else does for long.
+    /// Revives a CPU's events that the kernel has throttled. A new period does that
+    /// (perf_event_period); on an idle CPU whose tick is stopped nothing else does for long.
     pub fn revive(&mut self, cpu: u32) {
         self.counters.begin_spans(cpu as usize);
     }
 
-    /// Has events that take turns do so; to be called at short intervals.
+    /// Advances the turns of events; to be called at short intervals.
     pub fn rotate(&mut self) {
         if !self.paused {
             self.counters.rotate();
@@ -204,7 +205,7 @@ impl KernelSource {
         self.counters.start(&self.events)
     }
 
-    /// Has nothing sampled until the next call, with false.
+    /// Pauses sampling, or with false continues it.
     pub fn pause(&mut self, pauses: bool) {
         if self.stopped || pauses == self.paused {
             return;
@@ -217,20 +218,20 @@ impl KernelSource {
         }
     }
 
-    /// Stops sampling; what was taken can still be drained, once for each half.
+    /// Stops sampling. Samples that were taken can still be drained, once for each half.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.counters.stop();
     }
 
-    /// Moves what every CPU has counted since the last drain to `entries`, one after the other;
+    /// Moves the counts of every CPU since the last drain to `entries`, one after the other;
     /// sampling goes on.
     pub fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
         let mut drained = Drained::default();
         let cpus: Vec<usize> = self.counters.cpus().collect();
         for &cpu in &cpus {
             let half = self.table.flip(cpu);
-            // Else the half keeps its counts, and a later drain takes them.
+            // Otherwise the half keeps its counts, and a later drain takes them.
             if self.sideband.quiesce(cpu) {
                 let totals = self.table.drain(cpu, half, entries);
                 drained.add(cpu, &totals, self.counters.measure(cpu));
@@ -240,8 +241,8 @@ impl KernelSource {
         drained
     }
 
-    /// Moves the snapshots that are there now to `into`. Gives the number of those that found no
-    /// room since the last call.
+    /// Moves the snapshots that are there now to `into`. Returns the number of snapshots that found
+    /// no room since the last call.
     pub fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
         let Some(snapshots) = &self.snapshots else { return 0 };
         let mut dropped = 0;
@@ -253,25 +254,25 @@ impl KernelSource {
         dropped
     }
 
-    /// Has every CPU take a snapshot for so many samples of user code; 0: none.
+    /// Makes every CPU take a snapshot for every so many samples of user code; 0: none.
     pub fn snapshot_every(&mut self, every: u32) {
         self.snapshot_every = every;
         self.counters.cpus().for_each(|cpu| self.table.snapshot_every(cpu, every));
     }
 
-    /// Counts a process's own text no longer together with that of others, nor that of children it
-    /// will have.
+    /// From now on counts a process's own text, and that of its future children, apart from that of
+    /// other processes.
     pub fn keep_apart(&self, pid: u32) {
         self.table.keep_apart(pid);
     }
 
-    /// How full the fullest spill buffer is that counts now, 0 to 1.
+    /// Fill level of the fullest spill buffer that counts now, 0 to 1.
     #[must_use]
     pub fn spill_used(&self) -> f64 {
         self.counters.cpus().map(|cpu| self.table.spill_used(cpu)).fold(0.0, f64::max)
     }
 
-    /// Takes up CPUs that came online, and lets go of those that went.
+    /// Opens the events of CPUs that came online, and closes those of CPUs that went offline.
     fn follow_cpus(&mut self, entries: &mut Vec<Entry>, drained: &mut Drained) {
         let now_ns = clock::monotonic_ns();
         if self.stopped || now_ns.saturating_sub(self.cpus_checked_ns) < CPUS_INTERVAL_NS {
@@ -292,7 +293,7 @@ impl KernelSource {
         }
         let had: Vec<usize> = self.counters.cpus().collect();
         if online.iter().any(|cpu| !had.contains(cpu)) {
-            choose::follow(&mut self.events);
+            choose_events::follow(&mut self.events);
         }
         for &cpu in online.iter().filter(|cpu| !had.contains(cpu)) {
             let opened = self
@@ -328,7 +329,7 @@ impl KernelSource {
         self.sampler.changes(records);
     }
 
-    /// Nanoseconds and runs of all programs, when the kernel measures them
+    /// Run time in ns and number of runs of all programs, when the kernel measures them
     /// (kernel.bpf_stats_enabled, Linux 5.1).
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
@@ -336,7 +337,7 @@ impl KernelSource {
     }
 }
 
-/// Measures a sample of the first event whose frequency is known.
+/// Measures the cost of a sample with the first event whose frequency is known.
 fn measure(
     budget: Option<Budget>,
     events: &[PlannedEvent],
@@ -351,7 +352,7 @@ fn measure(
         Some((meter, measured)) => (Cost::of(measured), Some(meter)),
         None => {
             tracing::warn!(
-                "what a sample costs could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed"
+                "the cost of a sample could not be measured; {NS_PER_SAMPLE_ASSUMED} ns are assumed"
             );
             (
                 Cost {
@@ -365,8 +366,8 @@ fn measure(
     }
 }
 
-/// Measures where samples land, on the last CPU, with the first event whose frequency is known. The
-/// tables are empty before and after.
+/// Measures the skid on the last CPU, with the first event whose frequency is known. The tables are
+/// empty before and after.
 fn measure_skid(
     events: &[PlannedEvent],
     programs: &[RawFd],
@@ -384,7 +385,7 @@ fn measure_skid(
 }
 
 /// Refuses a period so short that the machine would do little but sample: a virtual machine whose
-/// timer takes 14 us hangs at one every 10.
+/// timer takes 14 us hangs at a sample every 10 us.
 fn affordable(plan: &PlannedEvent, cost: Cost, clock_hz: u64) -> Result<(), KernelError> {
     let rate = plan.event.unit.per_second(clock_hz) as f64 / plan.period as f64;
     let share = rate * cost.ns_per_sample / 1e9;

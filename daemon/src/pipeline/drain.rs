@@ -1,5 +1,5 @@
-//! One drain: counts out of the source, records in order of time, every sample to its image or its
-//! reason.
+//! One drain: takes the counts out of the source, applies the records in order of time, and
+//! attributes every sample to its image or to a reason.
 
 use crate::control::watches::Watches;
 use crate::inspect::pool::THREAD_PATIENCE;
@@ -27,36 +27,39 @@ use std::sync::Arc;
 use std::time::Instant;
 use wire::Registration;
 
-/// What one CPU took, and what it should have.
+/// Samples of one CPU: taken, implied and missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuLedger {
     /// Samples taken.
     pub taken: u64,
     /// Samples that the events' counts and periods imply.
     pub implied: u64,
-    /// Of those not taken, the ones in drains in which the kernel throttled an event here.
+    /// Samples that were implied and not taken in drains in which the kernel throttled an event of
+    /// the CPU.
     pub throttled: u64,
-    /// How often it did.
+    /// Number of times that the kernel throttled an event.
     pub throttles: u64,
-    /// How often it had until the last drain.
+    /// Value of `throttles` at the last drain.
     throttles_booked: u64,
-    /// How often it went offline.
+    /// Number of times that the CPU went offline.
     pub offline: u64,
-    /// How long it was not sampled because of that, without the time since `offline_since_ns`.
+    /// Time without sampling because the CPU was offline, in ns, without the time since
+    /// `offline_since_ns`.
     pub offline_ns: u64,
-    /// It is offline since then.
+    /// Time since which the CPU is offline.
     pub offline_since_ns: Option<u64>,
 }
 
 impl CpuLedger {
-    /// Samples implied and neither taken nor throttled: the timer came late because a hypervisor
-    /// ran something else, or an interrupt came while another BPF program held this CPU.
+    /// Samples implied that were neither taken nor throttled: the timer came late because a
+    /// hypervisor ran another machine, or an interrupt came while another BPF program held this
+    /// CPU.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.implied.saturating_sub(self.taken + self.throttled)
     }
 
-    /// How long it was not sampled until `now_ns` because it was offline.
+    /// Time without sampling until `now_ns` because the CPU was offline, in ns.
     #[must_use]
     pub fn offline_ns(&self, now_ns: u64) -> u64 {
         self.offline_ns + self.offline_since_ns.map_or(0, |since| now_ns.saturating_sub(since))
@@ -73,32 +76,34 @@ impl CpuLedger {
     }
 }
 
-/// Records kept between drains; beyond it they stay in the kernel's rings, which drop and count
-/// what does not fit.
+/// Most records kept between drains. Further records stay in the kernel's rings, which drop and
+/// count what does not fit.
 const HELD_MAX: usize = 200_000;
 
-/// A drain comes early when a spill buffer is so full, 0 to 1: what is left has to last until the
-/// next look.
+/// Fill level of a spill buffer, 0 to 1, from which on a drain comes early. The rest has to last
+/// until the next look: a higher level loses samples in a storm, a lower one drains too often.
 const SPILL_USED_MAX: f64 = 0.7;
-/// A drain comes early when so many processes have ended since the last: they are kept until their
-/// samples have been drained.
+/// Ended processes since the last drain from which on a drain comes early: their mappings stay in
+/// memory until their samples have been drained.
 const ENDED_MAX: usize = 4096;
 
-/// After a new file was mapped, drains come every second for a while: what has to be seen of its
-/// process (code, names of generated code) can only be seen while it lives.
+/// Time in ns after the mapping of a new file in which drains come early: the code and the
+/// generated names of a process can only be read while it lives.
 const NEWS_NS: u64 = 3_000_000_000;
+/// Time between drains, in ns, in the time of [`NEWS_NS`].
 const NEWS_DRAIN_NS: u64 = 1_000_000_000;
-/// After a drain of so many records the memory that they took is given back: they are small pieces
-/// among others that stay.
+/// Records in a drain from which on their memory is returned to the kernel afterwards. The records
+/// are small pieces between others that stay, so the allocator would keep it.
 const RECORDS_MANY: usize = 30_000;
 
-/// How a collector takes part in a recording or a replay. The default: in neither.
+/// The part of a collector in a recording or a replay. The default has neither.
 pub struct Replay {
-    /// Whom questions about processes and files go to.
+    /// Answers questions about processes and files.
     pub system: System,
-    /// Where steps are kept.
+    /// Keeps the steps of a recording.
     pub tape: Tape,
-    /// Tells the images of generated code of this run from those of other runs.
+    /// Random number of this run, which tells its images of generated code from those of other
+    /// runs.
     pub run: u64,
 }
 
@@ -111,50 +116,50 @@ impl Default for Replay {
 /// The state between drains.
 pub struct Collector<Source> {
     source: Source,
-    /// Processes and what they map.
+    /// Processes and their mappings.
     pub mappings: Mappings,
     kernel: KernelText,
     vdso: Option<Arc<Image>>,
     narrow_vdso: NarrowVdso,
     /// Code that is in no file.
     pub jit: Jit,
-    /// What stands for code that is not known.
+    /// Images that stand for unknown code.
     unknown: UnknownCode,
-    /// What is recorded.
+    /// The recording under way.
     pub tape: Tape,
-    /// Which way branches go.
+    /// Edges from snapshots of registers.
     pub edges: Edges,
-    /// What waits for the next merge.
+    /// Counts that wait for the next merge.
     pub pending: Pending,
-    /// Samples that the samplers took and found no entry of theirs in the table for.
+    /// Samples that found no entry of theirs in the samplers' tables.
     pub misses: u64,
-    /// Different places that drains gave, summed up.
+    /// Distinct places of all drains, summed up.
     pub places: u64,
-    /// By CPU.
+    /// Samples by CPU.
     pub cpus: BTreeMap<u32, CpuLedger>,
-    /// What the loader hook says.
+    /// Notices of the loader hook.
     pub notices: Notices,
-    /// Who is told what came since.
+    /// Clients that watch the counts.
     pub watches: Watches,
-    /// Before the first half of the last drain was taken.
+    /// Time before the first half of the last drain was taken.
     drained_from_ns: u64,
-    /// Records of a time after the last drain, for the next.
+    /// Records later than the last drain, for the next one.
     held: Vec<TimedRecord>,
     /// Processes that ended since the last drain.
     ended: usize,
-    /// When a file was mapped last that nobody had mapped before.
+    /// Time when a file was last mapped that no process had mapped before.
     news_ns: Option<u64>,
-    /// The records that were read last tell of throttling.
+    /// Whether the last records had one of throttling.
     saw_throttle: bool,
     /// Records that were applied since the last drain.
     applied: usize,
-    // Kept for their memory.
+    // These are kept for their memory.
     entries: Vec<Entry>,
 }
 
 impl<Source: SampleSource> Collector<Source> {
-    /// Takes up what runs now; images are looked up in `library`. The source's records must flow
-    /// already, so that nothing falls between them and the scan.
+    /// A collector that knows all running processes; images are looked up in `library`. The
+    /// source's records must flow already, so that no mapping falls between records and scan.
     pub fn new(
         source: Source,
         kernel: KernelText,
@@ -195,15 +200,15 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
-    /// The same, with what the loader hook says.
+    /// Adds the notices of the loader hook.
     #[must_use]
     pub fn hearing(self, notices: Notices) -> Self {
         let notices = notices.asking(self.mappings.system.clone());
         Self { notices, ..self }
     }
 
-    /// Takes the records out of the kernel's rings, which a storm of mappings fills faster than one
-    /// drain follows another. Gives their number.
+    /// Takes the records out of the kernel's rings, which a storm of mappings can fill between two
+    /// drains. Returns their number.
     pub fn collect_records(&mut self) -> usize {
         let known = self.held.len();
         if known < HELD_MAX {
@@ -216,8 +221,8 @@ impl<Source: SampleSource> Collector<Source> {
         self.held.len() - known
     }
 
-    /// Whether records should be looked at soon again: a spill buffer fills fast, a drain is near
-    /// because of a new file, or the kernel throttles events, which then wait to be revived.
+    /// Whether the rings should be read again soon: a spill buffer fills fast, a new file makes a
+    /// drain near, or throttled events wait to be revived.
     pub fn is_watchful(&self) -> bool {
         self.has_news() || self.saw_throttle || self.source.spill_used() > SPILL_USED_MAX / 4.0
     }
@@ -226,7 +231,7 @@ impl<Source: SampleSource> Collector<Source> {
         self.news_ns.is_some_and(|news| self.source.now_ns() < news + NEWS_NS)
     }
 
-    /// Whether the next drain should not wait for its time.
+    /// Whether the next drain should come early.
     pub fn wants_drain(&self) -> bool {
         let news = self.has_news() && self.source.now_ns() >= self.drained_from_ns + NEWS_DRAIN_NS;
         let records = self.held.len() + self.applied;
@@ -235,8 +240,8 @@ impl<Source: SampleSource> Collector<Source> {
             || self.source.spill_used() > SPILL_USED_MAX
     }
 
-    /// Has the snapshots interpreted, where many are held. The tables wait for their drain: what
-    /// the records tell meanwhile is of its window.
+    /// Interprets snapshots, where many are held. The tables wait for their drain, so the records
+    /// that are read here belong to its window.
     pub fn follow_branches(&mut self) {
         if !self.edges.are_many() {
             return;
@@ -285,8 +290,8 @@ impl<Source: SampleSource> Collector<Source> {
         let begun_ns = self.source.now_ns();
         let drained = self.source.drain(&mut self.entries);
         self.edges.hold(|into| self.source.snapshots(into));
-        // A CPU's samples of now are in its other half as soon as it has been drained, before the
-        // others are.
+        // Samples of the present are in a CPU's other half as soon as that CPU has been drained,
+        // before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         self.drained_from_ns = begun_ns;
         self.apply_records(window);
@@ -318,10 +323,10 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
-    /// Labels a process from now on: [`Mappings::label`].
+    /// Labels a process from now on; see [`Mappings::label`].
     ///
     /// # Errors
-    /// Why it is not labelled.
+    /// The reason why the process is not labelled.
     pub fn label(
         &mut self,
         pid: u32,
@@ -337,8 +342,8 @@ impl<Source: SampleSource> Collector<Source> {
         Ok(())
     }
 
-    /// Takes up a region that somebody tells of: [`Jit::register`]. The process's own text is no
-    /// longer counted together with that of others, for the region may be in it.
+    /// Registers a region as code; see [`Jit::register`]. The process's own text is counted by
+    /// process from now on, because the region may be in it.
     ///
     /// # Errors
     /// One line with the next step.
@@ -349,7 +354,7 @@ impl<Source: SampleSource> Collector<Source> {
         Ok(regions)
     }
 
-    /// Forgets a registered region: [`Jit::unregister`].
+    /// Forgets a registered region; see [`Jit::unregister`].
     ///
     /// # Errors
     /// One line with the next step.
@@ -358,18 +363,18 @@ impl<Source: SampleSource> Collector<Source> {
         self.jit.unregister(pid, start)
     }
 
-    /// Where samples come from.
+    /// The source of samples.
     pub fn source_mut(&mut self) -> &mut Source {
         &mut self.source
     }
 
-    /// Changes how samples are taken, where that needs nothing of the collector's own.
+    /// Gives the source an order that needs no state of the collector.
     pub fn steer(&mut self, order: Order) -> Steered {
         self.source.steer(order)
     }
 
-    /// Changes the mean period of an event. What was sampled before is drained first: the few
-    /// samples that CPUs take between that and their change count as of the new period.
+    /// Changes the mean period of an event. Earlier samples are drained first; the few samples that
+    /// CPUs take between the drain and their change count with the new period.
     pub fn set_period(&mut self, event: usize, change: PeriodChange) {
         self.drain();
         let order = Order::SetPeriod { event, period: change.period };
@@ -379,7 +384,7 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
-    /// Nanoseconds and runs of the sampler, where the kernel measures them.
+    /// Run time in ns and number of runs of the sampler, where the kernel measures them.
     #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         self.source.handler_cost()
@@ -405,9 +410,9 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
-    /// Holds what each CPU took against what its events imply.
+    /// Compares the samples that each CPU took with those that its events imply.
     fn book_cpus(&mut self, drained: &Drained, now_ns: u64) {
-        // One that came back before anybody saw it gone is in both.
+        // A CPU that came back before its absence was noticed is in both lists.
         drained
             .gone
             .iter()
@@ -424,7 +429,8 @@ impl<Source: SampleSource> Collector<Source> {
         }
     }
 
-    /// Books what the samplers took, and holds their own count against the sum of the entries.
+    /// Adds the samples taken to the ledger, and compares the samplers' own count with the sum of
+    /// the entries.
     fn book(&mut self, drained: &Drained) {
         self.misses += drained.misses;
         self.places += self.entries.len() as u64;

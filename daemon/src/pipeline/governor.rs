@@ -1,8 +1,9 @@
-//! What sampling may cost, and the highest rate that fits.
+//! The governor: the highest sampling rate whose cost fits the budget.
 //!
-//! Most of the bill is the interrupt itself, which no profiler can make cheaper: about a
+//! Most of the cost is the interrupt itself, which no profiler can make cheaper: about a
 //! microsecond on real hardware, 14 us where a hypervisor emulates the timer. So the daemon
-//! measures it at start and picks its rate; then it holds the bill against the budget.
+//! measures the cost at start, picks a rate, and then compares the bill (the cost of a term) with
+//! the budget.
 
 use crate::instruments::events::PlannedEvent;
 use std::time::Duration;
@@ -13,28 +14,33 @@ use std::time::Duration;
 pub const RATES: [u64; 16] =
     [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
 
-/// Part of the budget that is kept for the daemon's own work.
+/// Part of the budget that is kept for the daemon's own work. A larger part lowers the rate, with a
+/// smaller one the daemon's work in storms exceeds the budget.
 const DAEMON_PART: f64 = 0.2;
-/// A bill is judged over this time.
+/// A term: the time over which a bill is computed and judged.
 pub const TERM: Duration = Duration::from_secs(60);
-/// The rate goes down when two terms in a row cost more than this part of the budget, or one more
-/// than the other. What a storm of compilers makes the daemon do in one minute is no reason: larger
-/// values let sampling cost more, smaller ones let the rate follow noise.
+/// Part of the budget that two terms in a row must cost for the rate to go down. A storm of
+/// compilers that makes the daemon work for one minute is no reason. Larger values let sampling
+/// cost more, smaller ones let the rate follow noise.
 const TOO_MUCH: f64 = 1.25;
+/// Part of the budget that a single term must cost for the rate to go down at once.
 const FAR_TOO_MUCH: f64 = 4.0;
-/// It goes down to where the bill would have been this part of the budget. In a simulation of busy
-/// hours (the test below) 1.0 takes a second step down more than twice as often.
+/// Part of the budget that the bill should be after a step down. In a simulation of busy hours (the
+/// test below) 1.0 takes a second step down more than twice as often.
 const AIM_DOWN: f64 = 0.8;
-/// Below this part of the budget, in each of so many terms, the rate goes up: to where the dearest
-/// of them would have cost the other part. What is between it and [`TOO_MUCH`] moves nothing, and a
-/// step up of the square root of 2 from the one does not reach the other.
+/// Part of the budget below which a term counts as a term of plenty. A bill between this and
+/// [`TOO_MUCH`] changes nothing.
 const PLENTY: f64 = 0.5;
+/// Part of the budget that the most expensive of the terms of plenty would have cost at the rate
+/// after a step up. A step by the square root of 2 from [`PLENTY`] stays below it, so a step up
+/// does not cause a step down.
 const AIM_UP: f64 = 0.75;
-/// Terms of plenty before a step up. Each step down that follows one up doubles them, up to the
-/// other number: a host that is busy for some minutes of each hour soon keeps one rate.
+/// Terms of plenty before a step up. Fewer let the rate go up between two busy times of a host.
 const PATIENCE_MIN: u32 = 30;
+/// Most terms of plenty before a step up. Each step down that follows a step up doubles the number
+/// up to this, so a host that is busy for some minutes of each hour soon keeps one rate.
 const PATIENCE_MAX: u32 = 320;
-/// Below this part of its limit there is plenty of memory.
+/// Part of the memory limit below which a term may count as a term of plenty.
 const MEMORY_PLENTY: f64 = 0.8;
 
 /// The part of all CPU time that sampling may cost: 0.01 is 1 %.
@@ -50,7 +56,7 @@ pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
     RATES.iter().position(fits).unwrap_or(RATES.len() - 1)
 }
 
-/// How many events count at once: of those that take turns, one of each group.
+/// The number of events that count at once: of events that take turns, one of each group.
 #[must_use]
 pub fn at_once(events: &[PlannedEvent]) -> usize {
     let groups: std::collections::BTreeSet<usize> =
@@ -58,7 +64,7 @@ pub fn at_once(events: &[PlannedEvent]) -> usize {
     events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
 }
 
-/// What one term cost.
+/// The cost of one term.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bill {
     /// Time of all CPUs in the term, ns.
@@ -70,27 +76,27 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// The part of all CPU time that it is.
+    /// The cost as a part of all CPU time.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.cpu_ns > 0.0 { (self.sampling_ns + self.daemon_ns) / self.cpu_ns } else { 0.0 }
     }
 }
 
-/// How much is done, from all to nothing.
+/// The level of activity, from all to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doing {
-    /// Samples and snapshots of registers.
+    /// Samples and snapshots of registers are taken.
     #[default]
     All,
-    /// Samples.
+    /// Only samples are taken.
     CountsOnly,
     /// Nothing is sampled.
     Nothing,
 }
 
 impl Doing {
-    /// For people, and in the status.
+    /// Name of the level in the log and in the status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -109,51 +115,51 @@ impl Doing {
     }
 }
 
-/// What changes after a term.
+/// Changes at the end of a term.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// A new rate.
+    /// The new rate.
     pub rate: Option<u64>,
-    /// More or less is done.
+    /// The new level.
     pub doing: Option<Doing>,
 }
 
-/// The last change of the rate.
+/// A change of the rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When, in seconds since 1970 UTC.
+    /// Time of the change, in seconds since 1970 UTC.
     pub unix_s: u64,
-    /// Samples per second and CPU before it.
+    /// Samples per second and CPU before the change.
     pub from: u64,
-    /// And since.
+    /// Samples per second and CPU after the change.
     pub to: u64,
-    /// Why.
+    /// Reason for the change.
     pub why: String,
 }
 
-/// Holds bills against the budget, and memory against its limit: under pressure first the rate goes
-/// down, then there are only counts, then nothing; after long plenty the other way.
+/// Compares bills with the budget, and memory with its limit. Under pressure first the rate goes
+/// down, then only counts are taken, then nothing; after long plenty the same steps are taken back.
 #[derive(Clone, Debug)]
 pub struct Governor {
     budget: Option<Budget>,
-    /// The rate is ours to choose.
+    /// True when the budget may choose the rate.
     adjustable: bool,
     step: usize,
     doing: Doing,
-    /// Part of the budget that the term before cost.
+    /// Part of the budget that the previous term cost.
     used_before: f64,
     terms_of_plenty: u32,
-    /// Part of the budget that the dearest of the terms of plenty cost.
+    /// Part of the budget that the most expensive of the terms of plenty cost.
     dearest: f64,
-    /// Terms of plenty that a step up takes.
+    /// Number of terms of plenty before a step up.
     patience: u32,
-    /// The last change of the rate was one up.
+    /// True when the last change of the rate was a step up.
     went_up: bool,
     last_change: Option<Change>,
 }
 
 impl Governor {
-    /// Starts at `step` of [`RATES`].
+    /// A governor that starts at `step` of [`RATES`].
     #[must_use]
     pub fn new(budget: Option<Budget>, adjustable: bool, step: usize) -> Self {
         let step = step.min(RATES.len() - 1);
@@ -171,12 +177,12 @@ impl Governor {
         }
     }
 
-    /// Another budget from now on, or none.
+    /// Replaces the budget; None: no limit.
     pub fn set_budget(&mut self, budget: Option<Budget>) {
         self.budget = budget;
     }
 
-    /// The rate in force, samples per second and CPU; None where it is not the budget's to choose.
+    /// The rate in force, in samples per second and CPU; None where the budget does not choose it.
     #[must_use]
     pub fn rate(&self) -> Option<u64> {
         self.is_adjustable().then(|| rate(self.step))
@@ -186,7 +192,7 @@ impl Governor {
         self.adjustable && self.budget.is_some()
     }
 
-    /// How much may be done.
+    /// The level of activity in force.
     #[must_use]
     pub fn doing(&self) -> Doing {
         self.doing
@@ -198,8 +204,8 @@ impl Governor {
         self.last_change.as_ref()
     }
 
-    /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used at
-    /// its end (0 without a limit). `allowed` is the step of [`RATES`] that the measured cost of a
+    /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used
+    /// now (0 without a limit). `allowed` is the step of [`RATES`] that the measured cost of a
     /// sample allows: no step up goes beyond it.
     pub fn judge(&mut self, bill: Bill, memory: f64, allowed: usize, now_unix_s: u64) -> Verdict {
         let used = self.budget.map_or(0.0, |budget| bill.share() / budget.0);
@@ -207,7 +213,7 @@ impl Governor {
         let is_plenty = used < PLENTY && memory < MEMORY_PLENTY;
         (self.terms_of_plenty, self.dearest) =
             if is_plenty { (self.terms_of_plenty + 1, self.dearest.max(used)) } else { (0, 0.0) };
-        // Of two terms the cheaper: the other's surplus was its own.
+        // The cheaper of two terms decides, because the surplus of the other may come from a burst.
         let too_much = Some(used.min(before)).filter(|both| *both > TOO_MUCH);
         let too_much = too_much.or(Some(used).filter(|used| *used > FAR_TOO_MUCH));
         let lowest = RATES.len() - 1;
@@ -261,7 +267,7 @@ fn rate(step: usize) -> u64 {
     RATES.get(step).copied().unwrap_or(1)
 }
 
-/// By how much a bill changes with the rate.
+/// Factor by which a change of the rate changes the bill.
 fn factor(from: usize, to: usize) -> f64 {
     rate(to) as f64 / rate(from) as f64
 }

@@ -1,19 +1,20 @@
-//! Every sample accounted for: taken = merged + pending + unresolved + lost, for each event.
+//! The ledger: every sample is accounted for, as taken = merged + pending + unresolved + lost, for
+//! each event.
 
 use crate::kernel::Counted;
 use model::Ledger;
 use model::{Loss, Unresolved};
 use std::collections::BTreeMap;
 
-/// Where the samples of one event went.
+/// Account of the samples of one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Samples that the sampler took.
     pub taken: u64,
-    /// Samples that the event's count and period imply, of which those missed were throttled, or
-    /// their interrupt came late; and for how long it counted.
+    /// Samples that the event's count and period imply, and the time for which it counted. Samples
+    /// implied and not taken were throttled, or their interrupt came late.
     pub counted: Counted,
-    /// Samples whose image is known, in profiles or on the way there.
+    /// Samples whose image is known, in profiles or waiting for a merge.
     pub resolved: u64,
     /// Samples without an image, by reason.
     pub unresolved: BTreeMap<Unresolved, u64>,
@@ -22,12 +23,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// Counts samples whose image is unknown.
+    /// Adds samples whose image is unknown.
     pub fn unresolve(&mut self, reason: Unresolved, samples: u64) {
         *self.unresolved.entry(reason).or_default() += samples;
     }
 
-    /// Counts samples that are gone.
+    /// Adds samples that are lost.
     pub fn lose(&mut self, loss: Loss, samples: u64) {
         if samples > 0 {
             *self.lost.entry(loss).or_default() += samples;
@@ -43,7 +44,7 @@ impl Account {
         other.lost.iter().for_each(|(loss, samples)| self.lose(*loss, *samples));
     }
 
-    /// The account as an epoch keeps it, once its resolved samples are merged.
+    /// The account as an epoch stores it, once its resolved samples are merged.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger {

@@ -1,5 +1,5 @@
-//! From drained entries to merges: the one loop, the drain, resolution, the counts that wait, the
-//! ledger of every sample, and the decisions about rates.
+//! From drained entries to merges: the one loop, the drain, resolution, pending counts, the ledger
+//! of every sample, and the decisions about rates.
 
 pub mod drain;
 pub mod governor;

@@ -15,15 +15,15 @@ use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Distinct places that may wait, about 40 bytes each: a disk that takes nothing for long costs
-/// samples, not the machine's memory.
+/// Most distinct places that wait, about 40 bytes each. When a disk accepts nothing for long,
+/// samples are lost rather than the machine's memory.
 pub const PLACES_MAX: usize = 2_000_000;
 
 /// Distinct observations of measures other than samples (edges, rounds of loops) that may wait,
 /// about 50 bytes each; an observation that finds no room is not counted.
 pub const OBSERVATIONS_MAX: usize = 400_000;
 
-/// What is counted of an image: an event at a period, by its place in [`Pending::runs`], or another
+/// The measure of a count: an event at a period, by its index in [`Pending::runs`], or another
 /// measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Series {
@@ -31,10 +31,10 @@ enum Series {
     Observed(&'static Measure),
 }
 
-/// An image, what is counted of it and, where somebody asked to keep processes apart, whose.
+/// An image, a measure and, where the user asked to keep processes apart, the scope.
 type Whose = (ImageId, Series, Option<Arc<Scope>>);
 
-/// Counts in no order, by place, pair of places, or number at a place.
+/// Unsorted counts, by place, pair of places, or number at a place.
 #[derive(Debug)]
 enum Waiting {
     Places(HashMap<ImageOffset, u64, RandomState>),
@@ -51,8 +51,8 @@ impl Waiting {
         }
     }
 
-    /// Counts an observation so many times. False when it is new and there is no room for it, or of
-    /// another shape.
+    /// Counts an observation `times` times. False when the observation is new and there is no room,
+    /// or is of another shape.
     fn count(&mut self, observation: Observation, times: u64, room: &mut Room) -> bool {
         match (self, observation) {
             (Self::Places(counts), Observation::Place(at)) => room.count(counts, at, times),
@@ -74,7 +74,7 @@ impl Waiting {
         }
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     fn total(&self) -> u64 {
         match self {
             Self::Places(counts) => counts.values().sum(),
@@ -98,7 +98,7 @@ impl Waiting {
         }
     }
 
-    /// In order, as the database has them.
+    /// The counts sorted, as the database needs them.
     fn counts(&self) -> Counts {
         match self {
             Self::Places(counts) => {
@@ -114,7 +114,7 @@ impl Waiting {
     }
 }
 
-/// How many distinct observations wait, and how many may.
+/// Number of distinct observations that wait, and the limit on it.
 #[derive(Debug)]
 struct Room {
     used: usize,
@@ -140,7 +140,7 @@ impl Room {
     }
 }
 
-/// An event as it was sampled for some time, and what came of it.
+/// A stretch of time in which an event has one period, with its account.
 #[derive(Clone, Debug)]
 struct Run {
     /// The event's number.
@@ -150,26 +150,27 @@ struct Run {
     account: Account,
 }
 
-/// What one merge will add to the epoch.
+/// The counts that one merge will add to the epoch.
 #[derive(Debug)]
 pub struct Pending {
     profiles: HashMap<Whose, Waiting, RandomState>,
     images: HashMap<ImageId, Arc<Image>, RandomState>,
     symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
-    /// The periods that each event has had: first those in force at the begin, by event number.
+    /// The periods of events in the order in which they came into force; the first ones by event
+    /// number.
     runs: Vec<Run>,
-    /// By event number: the place of its run that is in force.
+    /// Index of the run in force of each event, by event number.
     now: Vec<usize>,
-    /// Periods that events got, in order of time.
+    /// Changes of periods, in order of time.
     changes: Vec<(usize, PeriodChange)>,
-    /// For samples.
+    /// Room for places of samples.
     places: Room,
-    /// For all else.
+    /// Room for other observations.
     observations: Room,
 }
 
 impl Pending {
-    /// Nothing yet, of events that are sampled at these periods.
+    /// No counts yet, for events that are sampled at these periods.
     #[must_use]
     pub fn new(periods: impl IntoIterator<Item = u64>) -> Self {
         let run = |(event, period)| Run { event, period, account: Account::default() };
@@ -186,7 +187,7 @@ impl Pending {
         }
     }
 
-    /// All that waits; what comes from now on is of the same periods.
+    /// Takes all counts out; later counts have the same periods.
     #[must_use]
     pub fn take(&mut self) -> Self {
         let periods: Vec<u64> =
@@ -194,7 +195,7 @@ impl Pending {
         std::mem::replace(self, Self::new(periods))
     }
 
-    /// Samples of this event that are counted from now on are of another period.
+    /// Changes the period of an event's later samples.
     pub fn set_period(&mut self, event: usize, change: PeriodChange) {
         let run = self.run(event, change.period);
         if let Some(now) = self.now.get_mut(event) {
@@ -203,7 +204,7 @@ impl Pending {
         }
     }
 
-    /// The place of the run of that event and period.
+    /// The index of the run of that event and period.
     fn run(&mut self, event: usize, period: u64) -> usize {
         let known = self.runs.iter().position(|run| (run.event, run.period) == (event, period));
         known.unwrap_or_else(|| {
@@ -212,7 +213,7 @@ impl Pending {
         })
     }
 
-    /// The account of an event at its period of now; None for a number that no event has.
+    /// The account of an event at its current period; None for an unknown number.
     pub fn account(&mut self, event: usize) -> Option<&mut Account> {
         self.runs.get_mut(*self.now.get(event)?).map(|run| &mut run.account)
     }
@@ -228,7 +229,7 @@ impl Pending {
         self.now.len()
     }
 
-    /// Counts samples of one event in one image, that are nobody's in particular or of a scope.
+    /// Counts samples of one event in one image, of a scope or of none.
     pub fn count(
         &mut self,
         image: &Arc<Image>,
@@ -240,7 +241,7 @@ impl Pending {
         self.count_in(run, image, scope, places);
     }
 
-    /// Counts samples of a run. Those of unknown code are on its account already.
+    /// Counts samples of a run. Samples of unknown code are on its account already.
     fn count_in(
         &mut self,
         run: usize,
@@ -265,8 +266,8 @@ impl Pending {
         }
     }
 
-    /// Counts one observation of a measure in an image, of everybody's processes together. False
-    /// when there is no room for it, or it is not of the measure's shape.
+    /// Counts one observation of a measure in an image, for all processes together. False when
+    /// there is no room, or the shape differs from the measure's.
     pub fn observe(
         &mut self,
         image: &Arc<Image>,
@@ -291,8 +292,8 @@ impl Pending {
         counts.count(observation, times, &mut self.observations)
     }
 
-    /// Counts samples without an image, and where their process is known, under its program and
-    /// scope.
+    /// Counts samples without an image and, where their process is known, a profile under its
+    /// program and scope.
     pub fn unresolve(
         &mut self,
         event: usize,
@@ -308,7 +309,7 @@ impl Pending {
         }
     }
 
-    /// Remembers the name of a procedure that has samples.
+    /// Stores the name of a procedure that has samples.
     pub fn name(&mut self, image: &ImageId, range: Range<u64>, name: &str) {
         let symbols = self.symbols.entry(*image).or_default();
         if symbols.get(&range.start).is_none_or(|known| known.name != name) {
@@ -319,7 +320,7 @@ impl Pending {
         }
     }
 
-    /// Samples of known code in the waiting profiles of an event, summed up from the profiles
+    /// Samples of known code in the waiting profiles of an event, computed from the profiles
     /// themselves.
     #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
@@ -342,13 +343,13 @@ impl Pending {
         self.changes.is_empty() && self.runs.iter().all(|run| counts_nothing(&run.account))
     }
 
-    /// Distinct places waiting.
+    /// The number of distinct places that wait.
     #[must_use]
     pub fn places(&self) -> usize {
         self.places.used
     }
 
-    /// Takes back what could not be written, which came before what waits here.
+    /// Takes back counts that could not be written; they are older than the counts that wait here.
     pub fn absorb(&mut self, other: Pending) {
         let runs: Vec<usize> =
             other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
@@ -373,19 +374,20 @@ impl Pending {
         }
         self.changes.splice(0..0, other.changes);
         for (id, symbols) in other.symbols {
-            // What waits here is newer.
+            // The names that wait here are newer.
             let mine = self.symbols.entry(id).or_default();
             symbols.into_iter().for_each(|(start, symbol)| _ = mine.entry(start).or_insert(symbol));
         }
         for (at, theirs) in runs.into_iter().zip(other.runs) {
             if let Some(mine) = self.runs.get_mut(at) {
-                // `count_in` has booked the resolved ones already.
+                // `count_in` has booked the resolved samples already.
                 mine.account.add(&Account { resolved: 0, ..theirs.account });
             }
         }
     }
 
-    /// What the database is to add, at `now_unix_s`; `names` are the events' by number.
+    /// The counts as the database takes them, at `now_unix_s`; `names` are the events' names by
+    /// number.
     #[must_use]
     pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
         let name = |event: usize| names.get(event).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How fast to sample: from measurements of cost, memory and the wish to pause to one decision.
+//! Decides the rates of sampling, from measurements of cost and memory and from the wish to pause.
 //!
 //! [`Rates`] owns what the decisions depend on (the governor of the sampling rate, the restraint,
 //! the cost of a sample, the current term). It does nothing itself: each method takes measurements
@@ -15,25 +15,28 @@ use std::time::{Duration, Instant};
 /// Time between two looks at the rings of records while many records come. Each ring holds some
 /// 4000 mappings; a longer time lets a storm of mappings overflow it.
 const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
-/// The same while few records come. A shorter time costs CPU time on an idle machine.
+/// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
+/// one overflows rings when a storm begins.
 const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
 /// Share of the overhead budget that snapshots of registers may take, set by hand. A larger value
 /// leaves less for samples, a smaller one gives fewer edges.
 const SNAPSHOT_BUDGET_SHARE: f64 = 0.2;
-/// CPU time of the sampler for one snapshot, ns: it copies registers and 256 bytes of stack.
+/// CPU time in which the sampler takes one snapshot, in ns: it copies registers and 256 bytes of
+/// stack. Only the sum with interpreting counts against the budget.
 const SNAPSHOT_COPY_NS: f64 = 1000.0;
 /// CPU time of interpreting one snapshot, ns, assumed until [`SNAPSHOTS_MEASURED_MIN`] of them
 /// were measured.
 const SNAPSHOT_WALK_NS_ASSUMED: f64 = 10_000.0;
-/// Snapshots whose measured mean is believed. Fewer are dominated by opening their files.
+/// Snapshots from which on their measured mean is used. The cost of fewer is mostly that of opening
+/// their files.
 const SNAPSHOTS_MEASURED_MIN: u64 = 1000;
-/// Snapshots per second on all CPUs together: more would need drains too often.
+/// Most snapshots per second on all CPUs together: more would fill the buffer before the drain.
 const SNAPSHOTS_PER_S_MAX: f64 = 4000.0;
 /// Share of a CPU's ring of snapshots that may fill between two looks at it, on average. The rest
 /// is for bursts; a larger share drops snapshots.
 const SNAPSHOT_RING_SHARE: f64 = 0.6;
 
-/// What the user allows. Read again with the configuration.
+/// The user's limits, which are read again with the configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Share of all CPU time that sampling may cost; `None`: any.
@@ -42,11 +45,11 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Snapshots per second and CPU; `None`: the sampler takes none.
     pub snapshots_per_s: Option<f64>,
-    /// Nothing is sampled while this file exists.
+    /// Path of the file whose existence pauses sampling.
     pub pause_file: Option<PathBuf>,
 }
 
-/// Walks of snapshots so far: their cost decides how many are taken.
+/// Cost of walks from snapshots so far, which decides the rate of snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkCost {
     /// Snapshots interpreted.
@@ -55,12 +58,12 @@ pub struct WalkCost {
     pub cpu_ns: u64,
 }
 
-/// Running totals of what the daemon and its samples cost.
+/// Running totals of the cost of the daemon and its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    /// When they were read.
+    /// Time of the reading.
     pub at: Instant,
-    /// The same in seconds since 1970 UTC.
+    /// Time of the reading, in seconds since 1970 UTC.
     pub unix_s: u64,
     /// Samples taken since the start.
     pub taken: u64,
@@ -70,16 +73,16 @@ pub struct Spent {
     pub resident_bytes: u64,
 }
 
-/// What the loop has to do. The default is nothing.
+/// Actions for the loop. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Stop sampling (true) or go on (false).
     pub pause: Option<bool>,
-    /// Take one snapshot for so many samples of user code; 0: none.
+    /// Take one snapshot for every so many samples of user code; 0: none.
     pub snapshot_every: Option<u32>,
     /// Sample adjustable events at this many samples per second and CPU.
     pub rate: Option<u64>,
-    /// Write to the database soon.
+    /// Merge soon.
     pub merge: bool,
 }
 
@@ -112,7 +115,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// For `events` on `cpus` CPUs, where a sample costs `cost`; a term begins now.
+    /// The state for `events` on `cpus` CPUs, where a sample costs `cost`. A term begins now.
     #[must_use]
     pub fn new(
         limits: Limits,
@@ -135,8 +138,8 @@ impl Rates {
         }
     }
 
-    /// Other limits from now on. Whether the sampler takes snapshots at all is settled when it is
-    /// loaded, so their limit changes from a number to a number only.
+    /// Replaces the limits. Whether the sampler takes snapshots at all is decided when it is
+    /// loaded, so their limit changes only from a number to a number.
     pub fn set_limits(&mut self, new: Limits) {
         let snapshots_per_s = self.limits.snapshots_per_s.and(new.snapshots_per_s);
         let snapshots_per_s = snapshots_per_s.or(self.limits.snapshots_per_s);
@@ -144,12 +147,12 @@ impl Rates {
         self.limits = Limits { snapshots_per_s, ..new };
     }
 
-    /// A newer measurement of what a sample costs.
+    /// Takes over a newer cost of a sample.
     pub fn set_cost(&mut self, cost: Cost) {
         self.cost = cost;
     }
 
-    /// The file that stops sampling.
+    /// Path of the file that pauses sampling.
     #[must_use]
     pub fn pause_file(&self) -> Option<&Path> {
         self.limits.pause_file.as_deref()
@@ -161,7 +164,7 @@ impl Rates {
         if changed { self.restrain(walks, samples_per_s) } else { Decision::default() }
     }
 
-    /// What the restraint in force means. The epoch is told of it with the next merge.
+    /// Actions for the level of activity in force. The epoch gets it with the next merge.
     fn restrain(&mut self, walks: WalkCost, samples_per_s: f64) -> Decision {
         let pause = Some(self.restraint.doing() == Doing::Nothing);
         let merge = true;
@@ -172,8 +175,8 @@ impl Rates {
         })
     }
 
-    /// How many snapshots the budget allows by what walks have cost; `samples_per_s` is of the
-    /// first event, on one CPU.
+    /// Computes the rate of snapshots that the budget allows by the cost of walks so far.
+    /// `samples_per_s` is the rate of the first event on one CPU.
     pub fn pace_snapshots(&mut self, walks: WalkCost, samples_per_s: f64) -> Decision {
         let Some(rate_max) = self.limits.snapshots_per_s else { return Decision::default() };
         let all = self.restraint.doing() == Doing::All;
@@ -188,13 +191,13 @@ impl Rates {
     }
 
     /// Whether the term ends with a drain at `now`, where drains come every `drain_interval`: the
-    /// nearest drain to its end ends it.
+    /// drain nearest to the end of the term ends it.
     #[must_use]
     pub fn is_term_over(&self, now: Instant, drain_interval: Duration) -> bool {
         now.saturating_duration_since(self.term_began) + drain_interval / 2 >= TERM
     }
 
-    /// Ends a term: holds what it cost against the budget, and the memory against its limit.
+    /// Ends a term: compares its cost with the budget, and the memory with its limit.
     pub fn end_term(
         &mut self,
         now: &Spent,
@@ -217,7 +220,7 @@ impl Rates {
         let memory =
             self.limits.memory_bytes.map_or(0.0, |max| now.resident_bytes as f64 / max as f64);
         let verdict = self.governor.judge(bill, memory, self.allowed_step(events), now.unix_s);
-        // What waits for the disk is memory too.
+        // Counts that wait for the disk take memory too, so they are merged.
         let decision = Decision { rate: verdict.rate, merge: memory > 1.0, ..Decision::default() };
         if verdict.doing.is_some_and(|doing| self.restraint.allow(doing)) {
             return decision.and(self.restrain(walks, samples_per_s));
@@ -225,9 +228,9 @@ impl Rates {
         decision
     }
 
-    /// Time until the rings of records are read again: soon after a storm of records and where
-    /// events take turns, which are as long as these intervals; and so that no ring of snapshots
-    /// overflows.
+    /// Time until the rings of records are read again. It is short after a storm of records, where
+    /// events take turns (which last as long as these intervals), and where a ring of snapshots
+    /// would overflow.
     #[must_use]
     pub fn records_interval(&self, is_storm: bool, events: &[PlannedEvent]) -> Duration {
         let takes_turns = events.iter().any(|event| event.mux.is_some());
@@ -237,14 +240,14 @@ impl Rates {
         snapshots.map_or(interval, |rate| interval.min(look_within(rate)))
     }
 
-    /// The step of [`RATES`] that the budget allows by what a sample costs; the highest without a
-    /// budget.
+    /// The step of [`RATES`] that the budget allows by the cost of a sample; the highest step
+    /// without a budget.
     fn allowed_step(&self, events: &[PlannedEvent]) -> usize {
         let ns = self.cost.ns_per_sample;
         self.limits.budget.map_or(0, |budget| affordable(budget, ns, at_once(events)))
     }
 
-    /// The highest rate that the budget allows by what a sample costs, in samples per second and
+    /// The highest rate that the budget allows by the cost of a sample, in samples per second and
     /// CPU.
     #[must_use]
     pub fn allowed_per_s(&self, events: &[PlannedEvent]) -> u64 {
@@ -257,25 +260,25 @@ impl Rates {
         self.limits.budget
     }
 
-    /// What a sample costs.
+    /// The cost of a sample.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
-    /// What the last whole term cost; `None` during the first.
+    /// The bill of the last whole term; `None` during the first.
     #[must_use]
     pub fn last_bill(&self) -> Option<Bill> {
         self.last_bill
     }
 
-    /// The rate and its last change.
+    /// The governor, with the rate and its last change.
     #[must_use]
     pub fn governor(&self) -> &Governor {
         &self.governor
     }
 
-    /// What is done less, and why.
+    /// The level of activity, and the reason for it.
     #[must_use]
     pub fn restraint(&self) -> &Restraint {
         &self.restraint
@@ -287,7 +290,7 @@ impl Rates {
         self.snapshot_rate
     }
 
-    /// As if the term had begun that much earlier.
+    /// Moves the begin of the term back by this time.
     #[cfg(test)]
     pub fn age_term(&mut self, by: Duration) {
         self.term_began = self.term_began.checked_sub(by).unwrap();
@@ -323,7 +326,7 @@ fn every(samples_per_s: f64, rate: f64) -> u32 {
     (samples_per_s / rate.max(0.01)).ceil().clamp(1.0, 1e6) as u32
 }
 
-/// Longest time between two looks at the rings of snapshots so that none overflows at `rate`
+/// Longest time between two readings of the rings of snapshots such that none overflows at `rate`
 /// snapshots per second and CPU.
 fn look_within(rate: f64) -> Duration {
     let seconds = SNAPSHOT_RING_SHARE * SNAPSHOTS_PER_CPU as f64 / rate.max(1.0);

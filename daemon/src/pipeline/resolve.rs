@@ -1,6 +1,6 @@
 //! From drained entries to counts per (image, offset): the paper's three look-ups per sample
-//! (section 4.3.1), shared by all entries of one mapping because the entries are sorted first (its
-//! own future work, section 5.4).
+//! (section 4.3.1). Entries are sorted first, so that all entries of one mapping share a look-up
+//! (the paper's own future work, section 5.4).
 
 use crate::pipeline::pending::Pending;
 use crate::spaces::jit::{Asked, Jit, JitPlace};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Sorts by address space, event and program counter, and adds up the entries of one place.
 pub fn coalesce(entries: &mut Vec<Entry>) {
     entries.sort_unstable_by_key(|entry| (entry.space, entry.key));
-    // Counts of one place that do not fit in one entry stay in two.
+    // Counts of one place that overflow one entry stay in two.
     entries.dedup_by(|next, kept| {
         let sum = if (next.space, next.key) == (kept.space, kept.key) {
             kept.count.checked_add(next.count)
@@ -31,32 +31,32 @@ pub fn coalesce(entries: &mut Vec<Entry>) {
     });
 }
 
-/// What entries are resolved with.
+/// The state that resolution needs.
 pub struct Resolver<'a> {
-    /// Processes.
+    /// Processes and their mappings.
     pub mappings: &'a mut Mappings,
-    /// The kernel.
+    /// Text of the kernel.
     pub kernel: &'a mut KernelText,
     /// The kernel's vdso, if there is one.
     pub vdso: Option<&'a Arc<Image>>,
-    /// That of 32-bit programs.
+    /// The vdso of 32-bit programs.
     pub narrow_vdso: &'a mut NarrowVdso,
     /// Code that is in no file.
     pub jit: &'a mut Jit,
-    /// What stands for code that is not known.
+    /// Images that stand for unknown code.
     pub unknown: &'a mut UnknownCode,
-    /// When the entries were sampled.
+    /// Time in which the entries were sampled.
     pub window: Window,
 }
 
 impl Resolver<'_> {
-    /// Counts every entry in `pending`, under its image or under the reason why there is none.
+    /// Counts every entry in `pending`, under its image or under the reason why it has none.
     /// Entries must be [coalesced](coalesce).
     pub fn resolve(&mut self, entries: &[Entry], pending: &mut Pending) {
         for same in entries.chunk_by(|a, b| a.whose() == b.whose() && a.event() == b.event()) {
             let Some(first) = same.first() else { continue };
-            // Kernel addresses have the higher keys. They have a process only where the sampler was
-            // asked to count them by process.
+            // Kernel addresses have the higher keys. They have a process only where the sampler
+            // counts kernel code by process.
             let (user, kernel) =
                 same.split_at(same.partition_point(|entry| entry.pc() as i64 >= 0));
             match first.whose() {
@@ -85,7 +85,7 @@ impl Resolver<'_> {
                         self.resolve_kernel(pid, &tags, kernel, pending);
                     }
                 }
-                // Whose text is kept apart is not counted here.
+                // Text of a process that is kept apart is not counted under its program.
                 Space::Program(program) => {
                     self.resolve_user((None, 0), user, pending, |mappings, pc, window| {
                         let (mapping, at) = mappings.find_in_program(program, pc, window)?;
@@ -132,7 +132,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Entries of a process's generation, or of a program that many processes run.
+    /// Resolves entries of one generation of a process, or of a program that many processes run.
     fn resolve_user(
         &mut self,
         (pid, generation): (Option<u32>, u16),
@@ -166,7 +166,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Entries in one mapping.
+    /// Resolves entries in one mapping.
     fn resolve_mapped(&mut self, inside: Inside<'_>, here: &[Entry], pending: &mut Pending) {
         let Some(event) = here.first().map(Entry::event) else { return };
         let Inside { at, mapping, .. } = inside;
@@ -209,8 +209,9 @@ impl Resolver<'_> {
         }
     }
 
-    /// Counts entries under the reason why their image is not known, and where their process is
-    /// known, under its program and scope as well. Of what is left out only the number is kept.
+    /// Counts entries under the reason why their image is not known and, where their process is
+    /// known, under its program and scope as well. Of samples that are left out only the number is
+    /// kept.
     fn unresolve(
         &mut self,
         entries: &[Entry],
@@ -237,7 +238,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// An entry of a process that has registered regions: these come first.
+    /// Resolves an entry of a process that has registered regions, which take precedence.
     fn resolve_registered(&mut self, inside: Inside<'_>, one: &[Entry], pending: &mut Pending) {
         let Some(entry) = one.first() else { return };
         match self.jit.registered(self.asked(inside, entry)) {
@@ -269,26 +270,26 @@ impl Resolver<'_> {
                     [(place.offset, samples)].into_iter(),
                 );
             }
-            // As the user asked: of what is left out only the number is kept.
+            // The user asked to leave the samples out: only the number is kept.
             Err(reason) => pending.unresolve(entry.event(), reason, samples, None),
         }
     }
 }
 
-/// Where entries were taken.
+/// The place where entries were sampled.
 #[derive(Clone, Copy)]
 struct Inside<'a> {
-    /// In which process, and where it has the mapping.
+    /// The process, and its address of the mapping.
     at: MappedAt,
-    /// In which of its address spaces; 0: not known.
+    /// Generation of the address space; 0: not known.
     generation: u16,
-    /// Which mapping.
+    /// The mapping.
     mapping: &'a Mapping,
-    /// Whose process it is.
+    /// Tags of the process: its scope, and whether it is left out.
     tags: &'a Tags,
 }
 
-/// Whose samples of an image are; nobody's in particular unless somebody asked.
+/// The scope of an image's samples; None unless the user asked to keep them apart.
 fn whose(
     rules: &Rules,
     tags: &Tags,

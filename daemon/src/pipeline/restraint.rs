@@ -1,4 +1,4 @@
-//! How much is done: what the bill and the memory allow, and nothing while a file says so. Each
+//! The level of activity: what the governor allows, or nothing while the pause file exists. Each
 //! change is logged once and kept for the epoch.
 
 use crate::clock;
@@ -9,25 +9,26 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use wire::RestraintStatus;
 
-/// Changes that an epoch is told of; of more the newest.
+/// Most changes that an epoch keeps; the newest stay. More make the facts of an epoch large on a
+/// host that changes level all day.
 const CHANGES_MAX: usize = 32;
 const PRESSURE: &str = "it took too much of the budget or of the memory limit";
 
-/// What is done now, and how that came.
+/// The level of activity in force, with its causes.
 #[derive(Debug, Default)]
 pub struct Restraint {
-    /// The file that stops sampling exists.
+    /// True while the pause file exists.
     told_to_pause: bool,
-    /// What the governor allows.
+    /// The level that the governor allows.
     allowed: Doing,
     why: Option<String>,
     changes: VecDeque<model::Restraint>,
-    /// All since the start.
+    /// Number of changes since the start.
     changed: u64,
 }
 
-/// Whether the file that stops sampling is there. Only a file of root or of the daemon's own user
-/// counts: its directory may be one that others write to. A link that leads nowhere counts too.
+/// Whether the pause file exists. The file must belong to root or to the daemon's own user, because
+/// others may be able to write to its directory. A dangling link counts too.
 #[must_use]
 pub fn is_pause_file_there(file: Option<&Path>) -> bool {
     let own = |user| user == 0 || user == nix::unistd::geteuid().as_raw();
@@ -35,19 +36,19 @@ pub fn is_pause_file_there(file: Option<&Path>) -> bool {
 }
 
 impl Restraint {
-    /// What is done now.
+    /// The level of activity in force.
     #[must_use]
     pub fn doing(&self) -> Doing {
         if self.told_to_pause { Doing::Nothing } else { self.allowed }
     }
 
-    /// Somebody wants nothing sampled: what it costs now says nothing of what it may.
+    /// Whether the pause file exists. While it does, the cost says nothing about the budget.
     #[must_use]
     pub fn is_told_to_pause(&self) -> bool {
         self.told_to_pause
     }
 
-    /// Takes over whether the pause file `exists`. True when something changes by it.
+    /// Takes over whether the pause file `exists`. True when the level changes.
     pub fn told_to_pause(&mut self, exists: bool, file: Option<&Path>) -> bool {
         if exists == self.told_to_pause {
             return false;
@@ -61,7 +62,7 @@ impl Restraint {
         )
     }
 
-    /// Takes over what the governor allows. True when something changes by it.
+    /// Takes over the level that the governor allows. True when the level in force changes.
     pub fn allow(&mut self, allowed: Doing) -> bool {
         let before = self.doing();
         let less = allowed > self.allowed;
@@ -96,13 +97,13 @@ impl Restraint {
         true
     }
 
-    /// What the epoch is told; None before anything has changed.
+    /// The fact for the epoch; None before the first change.
     #[must_use]
     pub fn fact(&self) -> Option<Restraints> {
         (!self.changes.is_empty()).then(|| Restraints(self.changes.iter().cloned().collect()))
     }
 
-    /// For the status.
+    /// The level for the status.
     #[must_use]
     pub fn status(&self) -> RestraintStatus {
         RestraintStatus {

@@ -1,35 +1,35 @@
-//! When the loop does again what it does again and again.
+//! Times of the loop's periodic actions.
 
 use std::time::Instant;
 
-/// What is done again and again.
+/// Periodic actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tick {
-    /// Records are read.
+    /// Read the records.
     Records,
-    /// The tables are drained.
+    /// Drain the tables.
     Drain,
-    /// The database is written.
+    /// Write the database.
     Merge,
-    /// The service manager is told that the loop turns.
+    /// Notify the service manager's watchdog.
     Watchdog,
 }
 
-/// When each is done next.
+/// The next time of each action.
 #[derive(Debug)]
 pub struct Ticks {
-    /// Of records.
+    /// Next time to read the records.
     pub records: Instant,
-    /// Of drains.
+    /// Next time to drain.
     pub drain: Instant,
-    /// Of merges.
+    /// Next time to merge.
     pub merge: Instant,
-    /// Of the service manager, if it wants to be told.
+    /// Next time to notify the watchdog; None: there is none.
     pub watchdog: Option<Instant>,
 }
 
 impl Ticks {
-    /// The first one, and its time.
+    /// The action whose time is first, and that time.
     #[must_use]
     pub fn first(&self) -> (Tick, Instant) {
         let watchdog = self.watchdog.map(|at| (Tick::Watchdog, at));
@@ -41,7 +41,7 @@ impl Ticks {
         )
     }
 
-    /// This one at that time.
+    /// Sets the next time of an action.
     pub fn set(&mut self, tick: Tick, at: Instant) {
         match tick {
             Tick::Records => self.records = at,

@@ -16,26 +16,26 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a replay did.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
     /// The last epoch.
     pub epoch: EpochId,
     /// Samples taken, as the samplers counted them.
     pub taken: u64,
-    /// Merges.
+    /// Number of merges.
     pub merges: u64,
-    /// Questions that the recording has no answer for: it was made by another version.
+    /// Questions that the recording has no answer for, because another version made it.
     pub unanswered: u64,
 }
 
-/// The source of a replay: what the next call gives is set before the call.
+/// The source of a replay. What the next call returns is set before the call.
 #[derive(Default)]
 struct Player {
     now_ns: u64,
-    /// Entries and statistics of the next drain, and its end.
+    /// Entries and statistics of the next drain, and the time of its end.
     drain: Option<(Vec<Entry>, Drained, u64)>,
-    /// What each next look at the records gives, and when it was.
+    /// Records and time of each next reading.
     records: VecDeque<(u64, Vec<TimedRecord>)>,
     system: System,
 }
@@ -83,7 +83,7 @@ impl SampleSource for Player {
 /// Merges a recording into the database at `db`, which is made if there is none.
 ///
 /// # Errors
-/// One line: the database's, or what in the recording cannot be.
+/// One line: the database's error, or an impossible value in the recording.
 pub fn replay(recording: Recording, db: &Path) -> anyhow::Result<Replayed> {
     let Recording { start, steps, answers } = recording;
     let system = System::replay(answers);
@@ -125,7 +125,7 @@ struct State {
 }
 
 impl State {
-    /// Does what the daemon did; `rest` is what came after.
+    /// Carries out a step of the recording; `rest` has the later steps.
     fn play(&mut self, step: Step, rest: &mut VecDeque<Step>) -> anyhow::Result<()> {
         let collector = &mut self.collector;
         match step {
@@ -154,7 +154,7 @@ impl State {
                 }
             }
             Step::Period { event, change } => collector.pending.set_period(event, change),
-            // A client that was refused then is refused again, and nothing else comes of it.
+            // A request that was refused then is refused again, without consequences.
             Step::Label { pid, start_time, label, with_children } => {
                 drop(collector.label(pid, start_time, &label, with_children));
             }
@@ -172,7 +172,8 @@ impl State {
     }
 }
 
-/// The records that a drain read, with what was learnt of mappings before it resolved its samples.
+/// The records that a drain read, with the mappings that were learnt before its samples were
+/// resolved.
 fn records_of_drain(rest: &mut VecDeque<Step>) -> Vec<TimedRecord> {
     let mut records = Vec::new();
     if let Some(Step::Records { .. }) = rest.front()

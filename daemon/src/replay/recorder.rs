@@ -1,4 +1,4 @@
-//! A source whose samples and records are kept on a tape on their way.
+//! A source that records its samples and records on a tape.
 
 use super::recording::Tape;
 use super::steps::Step;
@@ -7,7 +7,7 @@ use crate::kernel::{Drained, TimedRecord};
 use crate::spaces::system::System;
 use abi::{Entry, Snapshot};
 
-/// A source and its tape. With a tape that keeps nothing it is the source alone.
+/// A source and its tape. With a tape that keeps nothing, it behaves as the source alone.
 pub struct Recorder<Source> {
     source: Source,
     tape: Tape,
@@ -15,7 +15,7 @@ pub struct Recorder<Source> {
 }
 
 impl<Source: SampleSource> Recorder<Source> {
-    /// Keeps what comes out of `source` on `tape`; the answers of `system` belong to these steps.
+    /// Records the output of `source` on `tape`; the answers of `system` belong to these steps.
     pub fn new(source: Source, tape: Tape, system: System) -> Self {
         Self { source, tape, system }
     }

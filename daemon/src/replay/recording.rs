@@ -1,5 +1,5 @@
 //! The file of a recording: gzip (RFC 1952) around lines of JSON. The checksum and length at the
-//! end of gzip cover every line; a reader believes none before all of them are read.
+//! end of gzip cover every line, so a reader uses no line before it has read all.
 
 use super::steps::{Start, Step};
 use crate::spaces::system::{Answers, System};
@@ -13,14 +13,15 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The format that is written. A reader refuses others.
+/// Version of the format. A reader refuses other versions.
 const VERSION: u32 = 1;
-/// Bytes of text in a recording. A reader holds them in memory; a daemon stops recording there.
+/// Most bytes of text in a recording. A reader holds them in memory; a daemon stops recording
+/// there.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
-/// Steps in a recording: 14 hours of ten looks a second.
+/// Most steps in a recording: 14 hours of ten readings a second.
 const STEPS_MAX: usize = 1 << 19;
-/// Counts and times of one step are below this number: with [`STEPS_MAX`] steps no sum overflows
-/// 63 bits. As nanoseconds 4.8 hours, which is more than all CPUs spend between two drains.
+/// Limit on the counts and times of one step: with [`STEPS_MAX`] steps no sum overflows 63 bits. In
+/// nanoseconds it is 4.8 hours, more than all CPUs spend between two drains.
 const COUNT_MAX: u64 = 1 << 44;
 /// Times are below this number of nanoseconds: 146 years after the machine started.
 const TIME_MAX_NS: u64 = 1 << 62;
@@ -30,50 +31,50 @@ const TIME_MAX_NS: u64 = 1 << 62;
 pub struct Recording {
     /// The daemon's state when it began.
     pub start: Start,
-    /// What happened.
+    /// The steps, in order of time.
     pub steps: Vec<Step>,
-    /// What the system answered.
+    /// The answers of the system.
     pub answers: Answers,
 }
 
-/// Why a file is no recording. Each is one line with the next step.
+/// The reason why a file is no recording. Each text is one line with the next step.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path} ({source}); name a file that dcpid --record-input has written")]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("cannot write the recording {path} ({source}); name a new file on a disk with room")]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         source: io::Error,
     },
-    /// It is damaged, or no recording.
+    /// The file is damaged, or no recording.
     #[error(
         "{path} is no whole recording ({why}); copy it again, or record anew with dcpid --record-input"
     )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
-    /// Another version of the format.
+    /// The file has another version of the format.
     #[error(
         "{path} is a recording of format {found}, and this dcpid reads format {VERSION}; use the dcpid that wrote it"
     )]
     Version {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Its version.
         found: u32,
     },
 }
@@ -113,7 +114,7 @@ impl Recording {
         let damaged = |why: String| RecordingError::Damaged { path: path.to_owned(), why };
         let mut decoder = GzDecoder::new(stream);
         let mut text = Vec::new();
-        // What grows is what is read, so a length that the file claims allocates nothing.
+        // The buffer grows with the bytes that are read, so a false length allocates nothing.
         let read = decoder.by_ref().take(TEXT_BYTES_MAX + 1).read_to_end(&mut text);
         read.map_err(|error| damaged(error.to_string()))?;
         if text.len() as u64 > TEXT_BYTES_MAX {
@@ -159,10 +160,10 @@ impl Recording {
         Ok(Self { start, steps, answers })
     }
 
-    /// Writes it.
+    /// Writes the recording.
     ///
     /// # Errors
-    /// The stream's.
+    /// The stream's error.
     pub fn write(&self, stream: impl Write) -> io::Result<()> {
         let mut writer = TextWriter::begin(stream, &self.start)?;
         for step in &self.steps {
@@ -226,7 +227,7 @@ impl<Stream: Write> TextWriter<Stream> {
         self.stream.write_all(&text)
     }
 
-    /// Half of the text is left for the answers, which come last.
+    /// Whether half of the text is used: the other half is for the answers, which come last.
     fn is_full(&self) -> bool {
         self.bytes > TEXT_BYTES_MAX / 2 || self.steps >= STEPS_MAX
     }
@@ -243,16 +244,17 @@ struct Live {
     /// `None` after an error.
     writer: Option<TextWriter<BufWriter<File>>>,
     is_full: bool,
-    /// Whose answers belong to the steps.
+    /// The system whose answers belong to the steps.
     system: System,
 }
 
-/// Where steps are kept while a recording is made; the default keeps none.
+/// Keeps steps while a recording is made; the default keeps none.
 #[derive(Clone, Default)]
 pub struct Tape(Option<Arc<Mutex<Live>>>);
 
 impl Tape {
-    /// A recording in a new file, which only its owner may read: it tells paths and addresses.
+    /// Begins a recording in a new file that only its owner may read, because it has paths and
+    /// addresses.
     ///
     /// # Errors
     /// [`RecordingError::Write`], also where the file exists.
@@ -269,7 +271,7 @@ impl Tape {
         })))))
     }
 
-    /// Keeps a step.
+    /// Adds a step.
     pub fn note(&self, step: impl FnOnce() -> Step) {
         let Some(live) = &self.0 else { return };
         let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
@@ -286,7 +288,7 @@ impl Tape {
         }
     }
 
-    /// Ends the recording with what the system has answered.
+    /// Ends the recording with the answers of the system.
     ///
     /// # Errors
     /// [`RecordingError::Write`], also for an earlier error.

@@ -1,4 +1,4 @@
-//! What happened, in the order in which the daemon was told.
+//! The steps of a recording, in the order in which the daemon was told.
 
 use crate::kernel::{Drained, TimedRecord};
 use crate::spaces::mapped_files::Image;
@@ -13,10 +13,11 @@ use serde_json::Value;
 use std::sync::Arc;
 use wire::Registration;
 
-/// The measures that snapshots give. Recordings name them by their place here, which never changes.
+/// The measures of observations from snapshots. Recordings name a measure by its index here, which
+/// never changes.
 const OBSERVED: [&Measure; 3] = [&EDGES, &FIRST_EDGES, &ROUNDS];
 
-/// What an epoch was begun with.
+/// The parameters that an epoch was begun with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredEpoch {
@@ -56,19 +57,19 @@ pub struct Start {
     pub vdso: Option<StoredVdso>,
     /// The epoch that was open.
     pub epoch: StoredEpoch,
-    /// What was kept apart and left out.
+    /// The rules on what was kept apart and left out.
     pub rules: Rules,
-    /// Tells the images of generated code from those of other runs of the daemon.
+    /// Random number of the run, which tells its images of generated code from those of other runs.
     pub run: u64,
-    /// CLOCK_MONOTONIC, ns.
+    /// Time of the begin (CLOCK_MONOTONIC, ns).
     pub now_ns: u64,
 }
 
-/// One observation, and of which measure.
+/// An observation with its measure.
 pub type Measured = (&'static Measure, Observation);
 
-/// Observations of one image: the place of the measure in the list of measures, the offset, and
-/// the other end of an edge or the number of rounds.
+/// Observations of one image: the index of the measure in the list of measures, the offset, and the
+/// other end of an edge or the number of rounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observed {
@@ -80,7 +81,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The image and what was observed of it. `None` when the id is none, or a measure is unknown.
+    /// The image and its observations. `None` when the id is no image id, or a measure is unknown.
     #[must_use]
     pub fn restored(&self) -> Option<(Arc<Image>, Vec<Measured>)> {
         let image = Image {
@@ -106,15 +107,15 @@ impl Observed {
     }
 }
 
-/// One thing that happened.
+/// A step: one event in the daemon's life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Step {
     /// The tables were drained.
     Drain {
-        /// Before the first CPU was drained (CLOCK_MONOTONIC, ns).
+        /// Time before the first CPU was drained (CLOCK_MONOTONIC, ns).
         begun_ns: u64,
-        /// After the last.
+        /// Time after the last CPU was drained.
         ended_ns: u64,
         /// Key, address space and count of each entry, as in [`abi::Entry`].
         entries: Vec<(u64, u32, u32)>,
@@ -123,49 +124,49 @@ pub enum Step {
     },
     /// Records were read.
     Records {
-        /// When (CLOCK_MONOTONIC, ns).
+        /// Time of the reading (CLOCK_MONOTONIC, ns).
         time_ns: u64,
-        /// In the order of the rings.
+        /// The records, in the order of the rings.
         records: Vec<TimedRecord>,
     },
-    /// A notice of the loader hook told of a mapping that no record had told of.
+    /// A notice of the loader hook told of a mapping that no record had.
     Learnt(TimedRecord),
-    /// What snapshots of registers showed. The registers themselves are never written.
+    /// Observations from snapshots. The registers themselves are never written.
     Observed(Vec<Observed>),
     /// An event got another period.
     Period {
-        /// Its number.
+        /// Number of the event.
         event: usize,
-        /// To what.
+        /// The new period.
         change: PeriodChange,
     },
-    /// A client had a process labelled.
+    /// A client labelled a process.
     Label {
         /// Process.
         pid: u32,
-        /// When it started, in clock ticks since boot, where the client knew.
+        /// Start time of the process, in clock ticks since boot, where the client gave it.
         start_time: Option<u64>,
         /// The label.
         label: String,
-        /// Its children of then too.
+        /// True when the children that the process had are labelled too.
         with_children: bool,
     },
-    /// A client told of a region of code.
+    /// A client registered a region of code.
     Register(Registration),
-    /// A client took that back.
+    /// A client unregistered a region.
     Unregister {
         /// Process.
         pid: u32,
         /// First address.
         start: u64,
     },
-    /// All that waited was handed to the disk.
+    /// All waiting counts were sent to the disk.
     Merge {
-        /// When, in seconds since 1970 UTC.
+        /// Time of the merge, in seconds since 1970 UTC.
         unix_s: u64,
-        /// What was stated with it.
+        /// Facts that were stated with it.
         facts: Facts,
-        /// What sampling had cost.
+        /// Cost of sampling until then.
         cost: Option<Value>,
     },
     /// Another epoch began.
@@ -180,7 +181,7 @@ impl Step {
         Self::Drain { begun_ns, ended_ns, entries, drained: Box::new(drained.clone()) }
     }
 
-    /// What snapshots showed, in that order.
+    /// A step with these observations, in this order.
     #[must_use]
     pub fn observed(all: &[(Arc<Image>, &'static Measure, Observation)]) -> Self {
         let mut observed: Vec<(ImageId, Observed)> = Vec::new();

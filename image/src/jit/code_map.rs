@@ -1,14 +1,15 @@
-//! Which code is where in a process now, by what was told of it so far.
+//! The code in a process's memory at this time, from all that its compiler has published so far.
 
 use super::Code;
 use std::collections::BTreeMap;
 
-/// Pieces of code kept of one process; what is told beyond is refused and counted. A large node or
+/// Most pieces of code kept of one process; further pieces are refused and counted. A large node or
 /// Java program has some 50 thousand.
 pub const CODE_MAX: usize = 262_144;
-/// Bytes of names kept of one process.
+/// Most bytes of names kept of one process.
 pub const NAMES_MAX: usize = 32 << 20;
-/// Names of code that is gone are let go when they take this much and half of all.
+/// Bytes of names of removed code from which on they are freed, when they are also half of all
+/// names.
 const DEAD_MAX: usize = 64 << 10;
 
 /// A piece of code.
@@ -16,20 +17,20 @@ const DEAD_MAX: usize = 64 << 10;
 pub struct Piece<'a> {
     /// Address of its first byte.
     pub start: u64,
-    /// The address after its last.
+    /// The address after its last byte.
     pub end: u64,
     /// Its name.
     pub name: &'a str,
 }
 
-/// Pieces of code, never overlapping: compilers use memory again, so what is told later of an
-/// address replaces what was told before, wholly, because code of which a part was overwritten is
+/// Pieces of code, never overlapping. Compilers reuse memory, so a piece that is published later
+/// replaces all earlier pieces that it overlaps, wholly: code of which a part was overwritten is
 /// gone.
 #[derive(Clone, Debug, Default)]
 pub struct CodeMap {
-    /// By start.
+    /// Entries by start.
     entries: BTreeMap<u64, Entry>,
-    /// Each ended by a NUL, which no name has.
+    /// Names, each ended by a NUL, which no name contains.
     names: String,
     /// Bytes of names that no entry has any more.
     dead: usize,
@@ -39,12 +40,12 @@ pub struct CodeMap {
 #[derive(Copy, Clone, Debug)]
 struct Entry {
     size: u32,
-    /// Where its name begins.
+    /// Begin of its name in `names`.
     name: u32,
 }
 
 impl CodeMap {
-    /// Takes up what is told of a piece of code.
+    /// Adds a piece of code.
     pub fn insert(&mut self, code: &Code<'_>) {
         let end = code.start.saturating_add(u64::from(code.size));
         if self.find(code.start) == Some(Piece { start: code.start, end, name: &code.name }) {
@@ -62,7 +63,7 @@ impl CodeMap {
         self.tidy();
     }
 
-    /// The code at `from` is at `to` from now on.
+    /// Moves the code at `from` to `to`.
     pub fn relocate(&mut self, from: u64, to: u64) {
         let Some(piece) = self.find(from).filter(|piece| piece.start == from) else { return };
         let (size, name) = (piece.end - piece.start, piece.name.to_owned());
@@ -72,7 +73,7 @@ impl CodeMap {
         }
     }
 
-    /// The piece that holds `address`. Takes time logarithmic in their number.
+    /// The piece that holds `address`. Takes time logarithmic in the number of pieces.
     #[must_use]
     pub fn find(&self, address: u64) -> Option<Piece<'_>> {
         let (&start, entry) = self.entries.range(..=address).next_back()?;
@@ -80,30 +81,30 @@ impl CodeMap {
         (address < end).then(|| Piece { start, end, name: self.name(entry.name) })
     }
 
-    /// Forgets everything.
+    /// Removes all pieces.
     pub fn clear(&mut self) {
         *self = Self { refused: self.refused, ..Self::default() };
     }
 
-    /// How many pieces.
+    /// The number of pieces.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no pieces.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// How many were refused because of a limit.
+    /// The number of pieces refused because of a limit.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Bytes of memory it takes, about: a B-tree's nodes are two thirds full.
+    /// Bytes of memory that the map takes, approximately: a B-tree's nodes are two thirds full.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.names.capacity() + self.entries.len() * (size_of::<(u64, Entry)>() * 3 / 2)
@@ -114,7 +115,7 @@ impl CodeMap {
         from.split('\0').next().unwrap_or_default()
     }
 
-    /// Removes what overlaps `start..end`.
+    /// Removes the pieces that overlap `start..end`.
     fn remove(&mut self, start: u64, end: u64) {
         while let Some((&at, entry)) = self.entries.range(..end).next_back() {
             if at + u64::from(entry.size) <= start {
@@ -125,7 +126,7 @@ impl CodeMap {
         }
     }
 
-    /// Lets the names of gone code go.
+    /// Frees the names of removed code.
     fn tidy(&mut self) {
         if self.dead < DEAD_MAX || self.dead * 2 < self.names.len() {
             return;
@@ -139,7 +140,7 @@ impl CodeMap {
                 .split('\0')
                 .next()
                 .unwrap_or_default();
-            // Names only become fewer, so each begins below 4 GiB as it did.
+            // The names only shrink, so each still begins below 4 GiB.
             entry.name = names.len() as u32;
             names.push_str(name);
             names.push('\0');

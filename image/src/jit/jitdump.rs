@@ -1,28 +1,27 @@
-//! jitdump: a header, then records that each tell their size
+//! jitdump: a header, then records that each begin with their size
 //! (tools/perf/Documentation/jitdump-specification.txt, version 1).
 //!
-//! Written by V8 (`node --perf-prof`), CPython (`-X perf_jit`), LLVM's and OpenJ9's listeners. Of
-//! the records two matter here: code was loaded, code was moved; the code itself, its source lines
-//! and its unwinding data are passed over.
+//! Written by V8 (`node --perf-prof`), CPython (`-X perf_jit`), LLVM's and OpenJ9's listeners. Two
+//! records matter here: code was loaded, and code was moved. The code itself, its source lines and
+//! its unwinding data are skipped.
 
 use super::{Code, NAME_MAX};
 
-/// "JiTD", as the writer's machine has it in a word.
+/// "JiTD" as a word in the writer's byte order.
 const MAGIC: u32 = 0x4A69_5444;
-/// The only version there ever was.
+/// The only version of the format so far.
 const VERSION: u32 = 1;
-/// Bytes of the header that every version has.
+/// Bytes of the header, which every version has.
 const HEADER: usize = 40;
 /// Bytes that each record begins with: id, size, time.
 const PREFIX: usize = 16;
-/// Bytes of a loaded code's record before its name, and of a moved code's.
+/// Bytes of a record of loaded code before its name; below, of a record of moved code.
 const LOAD: usize = 56;
 const MOVE: usize = 64;
-/// Ids of records.
+/// Numbers of the kinds of records.
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
-/// As many bytes as a record must be given with, if it has them: the fields of any, and the longest
-/// name.
+/// Bytes of a dump that suffice to read a record: the fields of any kind, and the longest name.
 pub const RECORD_MIN: usize = MOVE + NAME_MAX;
 
 /// The header.
@@ -30,44 +29,45 @@ pub const RECORD_MIN: usize = MOVE + NAME_MAX;
 pub struct Header {
     /// Bytes before the first record.
     pub size: u64,
-    /// The writer's process, by its own pid namespace.
+    /// The writer's process number, in its own pid namespace.
     pub pid: u32,
     swapped: bool,
 }
 
-/// What a record tells.
+/// The content of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
-    /// Code was made.
+    /// Code was generated.
     Load(Code<'a>),
-    /// The code at one address is at another now.
+    /// Code was moved.
     Move {
-        /// Where it was.
+        /// The old address.
         from: u64,
-        /// Where it is.
+        /// The new address.
         to: u64,
     },
-    /// Anything else: source lines, unwinding data, the end, or something later than this program.
+    /// Any other record: source lines, unwinding data, the end, or a kind later than this program.
     Other,
 }
 
-/// What a piece of a dump begins with.
+/// The result of reading a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<'a> {
-    /// A record; the next one begins `size` bytes after it, which may be beyond the piece.
+    /// A record. The next one begins `size` bytes after the begin of this one, which may be beyond
+    /// the bytes given.
     Record {
-        /// What it tells.
+        /// The content.
         event: Event<'a>,
-        /// Bytes of all of it.
+        /// Bytes of the whole record.
         size: u64,
     },
-    /// The record is not there yet: give more bytes, or come back when the file has grown.
+    /// The record is incomplete: give more bytes, or come back when the file has grown.
     More,
-    /// No record, and nothing behind it can be found.
+    /// The bytes are no record, and no later record can be found.
     Damaged,
 }
 
-/// Reads the header; None while it is not all there, or for what is no dump.
+/// Reads the header; None while it is incomplete, or when the bytes are no dump.
 #[must_use]
 pub fn header(bytes: &[u8]) -> Option<Header> {
     let bytes = bytes.get(..HEADER)?;
@@ -81,7 +81,7 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
 }
 
 impl Header {
-    /// The record at the begin of `bytes`, of which [`RECORD_MIN`] are enough.
+    /// Reads the record at the begin of `bytes`; [`RECORD_MIN`] bytes suffice.
     #[must_use]
     pub fn next<'a>(&self, bytes: &'a [u8]) -> Step<'a> {
         let (Some(id), Some(size)) = (word(bytes, 0, self.swapped), word(bytes, 4, self.swapped))
@@ -107,14 +107,14 @@ impl Header {
         Step::Record { event: event.unwrap_or(Event::Other), size: u64::from(size) }
     }
 
-    /// After the prefix: pid, tid, virtual address, address of the code, its size, its number; then
-    /// its name with a NUL, and the code.
+    /// Fields after the prefix: pid, tid, virtual address, address of the code, its size, its
+    /// number; then its name with a NUL, and the code.
     fn load<'a>(&self, record: &'a [u8]) -> Option<Event<'a>> {
         let (start, size) = (long(record, 32, self.swapped)?, long(record, 40, self.swapped)?);
         Code::new(start, size, record.get(LOAD..)?).map(Event::Load)
     }
 
-    /// After the prefix: pid, tid, virtual address, address before, address now, size, number.
+    /// Fields after the prefix: pid, tid, virtual address, old address, new address, size, number.
     fn relocate(&self, record: &[u8]) -> Option<Event<'static>> {
         Some(Event::Move {
             from: long(record, 32, self.swapped)?,

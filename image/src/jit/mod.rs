@@ -1,13 +1,13 @@
-//! Code made at run time: what its makers (just-in-time compilers) tell of it, in the two forms
-//! that Linux has.
+//! Code made at run time, as just-in-time compilers publish it in the two formats that Linux tools
+//! read.
 //!
 //! - [`perf_map`]: a text file, a line for each piece of code
 //!   (tools/perf/Documentation/jit-interface.txt);
 //! - [`jitdump`]: a binary file with times, moves and the code itself
 //!   (tools/perf/Documentation/jitdump-specification.txt).
 //!
-//! Both grow while the program runs, so both are read from where the last reading ended. What they
-//! tell goes to a [`CodeMap`].
+//! Both files grow while the program runs, so both are read from where the last reading ended.
+//! Their content goes to a [`CodeMap`].
 
 mod code_map;
 pub mod jitdump;
@@ -17,26 +17,25 @@ pub use code_map::{CODE_MAX, CodeMap, NAMES_MAX, Piece};
 
 use std::borrow::Cow;
 
-/// Longest name kept, in bytes; of a longer one the rest is cut off.
+/// Longest name kept, in bytes; a longer name is cut.
 pub const NAME_MAX: usize = 1024;
 
-/// Addresses of code lie below: programs have at most 57 bits (five-level paging, half of it the
-/// kernel's).
+/// Addresses of code are below this: user addresses have at most 57 bits (five-level paging).
 const ADDRESS_MAX: u64 = 1 << 57;
 
-/// A piece of code, as its maker tells.
+/// A piece of code, as its compiler published it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Code<'a> {
     /// Address of its first byte in the process.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
-    /// What it is called; at most [`NAME_MAX`] bytes, never empty, without NUL.
+    /// Name; at most [`NAME_MAX`] bytes, never empty, without NUL.
     pub name: Cow<'a, str>,
 }
 
 impl<'a> Code<'a> {
-    /// None for what cannot be code: no bytes, more than 4 GiB, or beyond all addresses.
+    /// The piece; None when it cannot be code: no bytes, more than 4 GiB, or beyond all addresses.
     #[must_use]
     pub fn new(start: u64, size: u64, name: &'a [u8]) -> Option<Self> {
         let size = u32::try_from(size).ok().filter(|size| *size > 0)?;
@@ -44,7 +43,7 @@ impl<'a> Code<'a> {
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default().trim_ascii();
         let mut name = String::from_utf8_lossy(name.get(..NAME_MAX).unwrap_or(name));
         if name.len() > NAME_MAX {
-            // What is not UTF-8 became longer than it was.
+            // Replacing bytes that are not UTF-8 has made the name longer.
             name = Cow::Owned(
                 name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned(),
             );

@@ -2,17 +2,18 @@
 //! line.
 //!
 //! Written by V8 (`node --perf-basic-prof`), perf-map-agent and `jcmd PID Compiler.perfmap` (Java),
-//! .NET (`DOTNET_PerfMapEnabled`, with `0x`), LuaJIT, CPython (`-X perf`), BEAM and others. None
-//! tells when code is freed: a later line about the same memory means that.
+//! .NET (`DOTNET_PerfMapEnabled`, with `0x`), LuaJIT, CPython (`-X perf`), BEAM and others. No
+//! writer says when code is freed: only a later line about the same memory shows it.
 
 use super::Code;
 
-/// Longest line waited for, in bytes; a longer one is cut there.
+/// Longest line, in bytes; a longer one is cut there, so that a file without line ends is not
+/// waited for.
 const LINE_MAX: usize = 16 << 10;
 
-/// Calls `each` with the code of every whole line, and returns how many bytes those lines have: the
-/// next reading begins there. A last line without end is being written, or was cut when its writer
-/// died; it is left, unless no line is that long.
+/// Calls `each` with the code of every whole line, and returns the number of bytes of these lines,
+/// where the next reading begins. A last line without an end is still being written, or was cut
+/// when its writer died; it is left, unless it is longer than any line.
 pub fn read(bytes: &[u8], mut each: impl FnMut(Code<'_>)) -> usize {
     let whole = match bytes.iter().rposition(|byte| *byte == b'\n') {
         Some(last) => last + 1,
@@ -24,21 +25,21 @@ pub fn read(bytes: &[u8], mut each: impl FnMut(Code<'_>)) -> usize {
     whole
 }
 
-/// One line; None for what is of another form.
+/// Reads one line; None when it has another form.
 fn line(line: &[u8]) -> Option<Code<'_>> {
     let (start, rest) = hex(line)?;
     let (size, name) = hex(rest)?;
     Code::new(start, size, name)
 }
 
-/// The number that the text begins with, and what comes after the blank behind it.
+/// The number that the text begins with, and the text after the blank behind it.
 fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(u8::is_ascii_whitespace)?;
     let (digits, rest) = text.split_at_checked(end)?;
     let digits = str::from_utf8(digits).ok()?;
     let digits = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).unwrap_or(digits);
-    // from_str_radix takes a sign, no map has one.
+    // from_str_radix accepts a sign, which no map has.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }

@@ -6,27 +6,29 @@ use std::io::{BufRead, Read as _};
 use super::{KernelSymbols, Names, OwnerEntry, OwnerKind, PADDED, PADDING_PREFIX, Run};
 use crate::ImageError;
 
-/// Longest line looked at, in bytes; of a longer one the rest is passed over. A symbol has at most
-/// 512 (`KSYM_NAME_LEN`, since 6.1), a module's users may be many.
+/// Longest line that is read, in bytes; the rest of a longer line is skipped. A symbol has at most
+/// 512 (`KSYM_NAME_LEN`, since 6.1), a module may have many users.
 const LINE_MAX: u64 = 16 << 10;
-/// Most symbols, bytes of names, and owners kept; a kernel has some 200 thousand, 5 MB, 200.
+/// Most symbols kept; a kernel has some 200 thousand. The limit bounds memory.
 const SYMBOLS_MAX: usize = 4 << 20;
+/// Most bytes of names kept; a kernel has some 5 MB.
 const NAMES_MAX: usize = 256 << 20;
+/// Most owners kept; a kernel has some 200 modules.
 const OWNERS_MAX: usize = 1 << 15;
 
-/// What a page of code is rounded to, in bytes.
+/// Bytes that the size of code is rounded up to.
 const PAGE: u64 = 4096;
-/// How far the last of BPF's programs reaches at most, in bytes: no size is told, and a program
+/// Bytes that the last BPF program is taken to have at most: its size is not listed, and a program
 /// may be larger than a page.
 const PROGRAM_MAX: u64 = 1 << 20;
 
-/// Where a module is, from `/proc/modules`.
+/// Place of a module, from `/proc/modules`.
 pub(super) struct Module {
     base: u64,
     size: u64,
 }
 
-/// Calls `each` with every line, without its end, until it refuses.
+/// Calls `each` with every line, without its end, until `each` returns an error.
 fn lines(
     mut from: impl BufRead,
     mut each: impl FnMut(&[u8]) -> Result<(), ImageError>,
@@ -57,8 +59,8 @@ fn fields(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|field| !field.is_empty())
 }
 
-/// Reads `/proc/modules`: `name size users used-by state address`. Addresses that are hidden are
-/// left out.
+/// Reads `/proc/modules`: `name size users used-by state address`. Modules whose addresses are
+/// hidden are left out.
 pub(super) fn modules(from: impl BufRead) -> Result<HashMap<String, Module>, ImageError> {
     let mut out = HashMap::new();
     lines(from, |line| {
@@ -96,7 +98,7 @@ pub(super) struct Lists {
     stext: Option<u64>,
     idle_start: Option<u64>,
     idle_end: Option<u64>,
-    /// Set once, and then nothing more is read.
+    /// The error that ended reading; later lines are ignored.
     too_large: Option<ImageError>,
 }
 
@@ -114,7 +116,7 @@ pub(super) fn symbols(from: impl BufRead) -> Result<Lists, ImageError> {
         too_large: None,
     };
     lines(from, |line| {
-        // None: not a line of the list's form, or not a symbol of code.
+        // None: the line is not of the list's form, or not a symbol of code.
         let _ = lists.add(line);
         lists.too_large.take().map_or(Ok(()), Err)
     })?;
@@ -212,7 +214,7 @@ impl Lists {
         }
         let name = "_stext";
         let stext = self.stext.ok_or(ImageError::NoKernelSymbol { name })?;
-        // What runs before `_stext` runs only while the kernel starts.
+        // Code before `_stext` runs only while the kernel starts.
         self.symbols.retain(|symbol| symbol.owner != 0 || symbol.address >= stext);
         self.sort();
         self.set_bases(stext, modules);
@@ -229,7 +231,7 @@ impl Lists {
             padding: 0,
             names: self.names,
         };
-        // A name that is empty: where the kernel's code ends, and nothing else begins.
+        // An empty name marks the end of the kernel's code where no other symbol begins.
         let no_name = out.names.bytes.len() as u32;
         out.names.bytes.push(0);
         let mut is_padded = false;
@@ -254,7 +256,7 @@ impl Lists {
         Ok(out)
     }
 
-    /// By address, one symbol for each.
+    /// Sorts by address, and keeps one symbol for each address.
     fn sort(&mut self) {
         let names = &self.names;
         self.symbols.sort_by(|a, b| {
@@ -266,14 +268,15 @@ impl Lists {
         self.symbols.dedup_by_key(|symbol| symbol.address);
     }
 
-    /// Where each owner's offsets count from.
+    /// Sets the address that each owner's offsets count from.
     fn set_bases(&mut self, stext: u64, modules: &HashMap<String, Module>) {
         for owner in &mut self.owners {
             owner.base = modules.get(&*owner.name).map_or(u64::MAX, |module| module.base);
         }
         for symbol in &self.symbols {
             if let Some(owner) = self.owners.get_mut(usize::from(symbol.owner)) {
-                // No offset is negative: a symbol below the load address would be a new rule.
+                // The base is lowered where needed, so no offset is negative even if a symbol were
+                // below the load address.
                 owner.base = owner.base.min(symbol.address);
             }
         }
@@ -283,8 +286,8 @@ impl Lists {
     }
 }
 
-/// Whether a symbol is the padding before the next one, as all padding is that was met so far: then
-/// the next one's mark tells of it. It must not begin a run, whose start would be another.
+/// Whether a symbol is padding of the usual size before the next one: then a mark on the next
+/// symbol stands for it. A symbol that begins a run is kept, because the run's start would change.
 fn is_padding(out: &mut KernelSymbols, symbol: &Listed, next: &Listed) -> bool {
     let size = u32::try_from(next.address - symbol.address).unwrap_or(0);
     let run = out.runs.last().filter(|run| run.owner == symbol.owner && symbol.owner == next.owner);
@@ -297,7 +300,7 @@ fn is_padding(out: &mut KernelSymbols, symbol: &Listed, next: &Listed) -> bool {
     is_one && size == out.padding
 }
 
-/// The offset of the next symbol in its run, beginning a new run where it must.
+/// The offset of the next symbol in its run; begins a new run where it must.
 fn place_in_run(runs: &mut Vec<Run>, number: usize, symbol: &Listed) -> u32 {
     let last = runs.last().filter(|run| run.owner == symbol.owner);
     let offset = last.and_then(|run| u32::try_from(symbol.address - run.start).ok());
@@ -312,7 +315,7 @@ fn place_in_run(runs: &mut Vec<Run>, number: usize, symbol: &Listed) -> u32 {
     })
 }
 
-/// Where the last symbol of each run ends: at the next run, or where its owner's code must end.
+/// Sets the end of the last symbol of each run: the next run, or the end of its owner's code.
 fn set_ends(symbols: &mut KernelSymbols, modules: &HashMap<String, Module>) {
     let starts = symbols.runs.iter().map(|run| run.start).skip(1);
     let next_starts: Vec<u64> = starts.chain([u64::MAX]).collect();
@@ -340,8 +343,8 @@ fn set_ends(symbols: &mut KernelSymbols, modules: &HashMap<String, Module>) {
     }
 }
 
-/// Of symbols at one address the lowest is kept: not a section's marker, then global, then with
-/// fewer leading underscores.
+/// Rank among symbols at one address, of which the lowest is kept: no marker of a section, then
+/// global, then fewer leading underscores.
 fn rank(name: &str, kind: u8) -> u8 {
     let underscores = name.bytes().take_while(|&byte| byte == b'_').count();
     let is_marker = underscores > 0

@@ -1,4 +1,4 @@
-//! The running kernel's code: which symbol holds an address, and whose it is.
+//! The running kernel's code: the symbol and the owner of an address.
 //!
 //! The kernel lists its symbols in `/proc/kallsyms` (kernel/kallsyms.c): `address type name`, and
 //! in brackets the owner if that is not the kernel proper: a module's name, `bpf` (BPF programs and
@@ -16,7 +16,7 @@ use object::endian::Endianness;
 
 use crate::{ImageError, ImageId, ImageOffset, Procedure, Procedures};
 
-/// Who a piece of kernel code belongs to.
+/// The owner of a piece of kernel code.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Owner<'a> {
     /// The kernel proper.
@@ -31,10 +31,10 @@ pub enum Owner<'a> {
     Other(&'a str),
 }
 
-/// Where an address of kernel code is.
+/// The place of an address of kernel code.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct KernelPlace<'a> {
-    /// Whose code.
+    /// The owner of the code.
     pub owner: Owner<'a>,
     /// The address in that owner's image: from `_stext` in the kernel, from the load address in a
     /// module, from the symbol's own start in the rest (BPF and other).
@@ -48,12 +48,12 @@ pub struct KernelPlace<'a> {
     pub symbol: &'a str,
 }
 
-/// A kernel with padding before each procedure (x86, since 6.2) lists every procedure twice; the
-/// padding is executed only by what patches itself in there, but code there belongs to the
+/// A kernel with padding before each procedure (x86, since 6.2) lists each procedure twice. The
+/// padding is executed only by tracers that patch themselves in, but a sample there belongs to the
 /// procedure that follows, not to the one before.
 const PADDING_PREFIX: &str = "__pfx_";
-/// Marks a symbol with padding before it, in the place where its name begins: names have fewer
-/// bytes.
+/// Bit that marks a symbol with padding before it, in the number where its name begins: names have
+/// fewer bytes than that.
 const PADDED: u32 = 1 << 31;
 
 /// The kernel's symbols of code, compactly: for a kernel of 120 thousand symbols about 2 MB.
@@ -65,13 +65,13 @@ pub struct KernelSymbols {
     stext: u64,
     idle_text: Option<Range<u64>>,
     owners: Vec<OwnerEntry>,
-    /// By start; disjoint.
+    /// Runs by start; they are disjoint.
     runs: Vec<Run>,
-    /// For each symbol its address, from its run's start; sorted in each run.
+    /// Address of each symbol, from its run's start; sorted in each run.
     offsets: Vec<u32>,
-    /// For each symbol where its name begins in `names`, and whether it is [`PADDED`].
+    /// Begin of each symbol's name in `names`, and whether the symbol is [`PADDED`].
     name_starts: Vec<u32>,
-    /// Bytes of padding before each symbol so marked.
+    /// Bytes of padding before each symbol with that mark.
     padding: u32,
     names: Names,
 }
@@ -80,7 +80,7 @@ pub struct KernelSymbols {
 #[derive(Debug)]
 struct Run {
     start: u64,
-    /// Where its last symbol ends.
+    /// End of its last symbol.
     end: u64,
     /// Number of its first symbol. Its last is the one before the next run's first.
     first: u32,
@@ -99,7 +99,7 @@ enum OwnerKind {
 struct OwnerEntry {
     kind: OwnerKind,
     name: Box<str>,
-    /// Address where its offsets start; not used where each symbol has its own start.
+    /// Address that its offsets count from; unused where each symbol counts from its own start.
     base: u64,
 }
 
@@ -108,7 +108,7 @@ struct OwnerEntry {
 #[derive(Debug, Default)]
 struct Names {
     bytes: Vec<u8>,
-    /// Where the last one begins.
+    /// Begin of the last name.
     last: usize,
 }
 
@@ -116,7 +116,7 @@ impl Names {
     fn get(&self, start: u32) -> &str {
         let from = self.bytes.get(start as usize..).unwrap_or_default();
         let end = from.iter().position(|&byte| byte == 0).unwrap_or(0);
-        // Only text is ever put in; the start may be in the middle of it but never of a letter.
+        // Only text is ever added. The start may be inside a name but never inside a character.
         str::from_utf8(from.get(..end).unwrap_or_default()).unwrap_or_default()
     }
 }
@@ -200,17 +200,17 @@ impl KernelSymbols {
         (address < place.end).then(|| self.shown(run, &place, address))
     }
 
-    /// How many symbols it holds.
+    /// The number of symbols.
     pub fn len(&self) -> usize {
         self.offsets.len() + self.name_starts.iter().filter(|&&start| start & PADDED != 0).count()
     }
 
-    /// Whether it holds none; never so for one that [`KernelSymbols::parse`] made.
+    /// Whether there are no symbols; never so after [`KernelSymbols::parse`].
     pub fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory that the symbols take.
     pub fn memory_bytes(&self) -> usize {
         self.names.bytes.capacity()
             + size_of::<u32>() * (self.offsets.capacity() + self.name_starts.capacity())
@@ -225,7 +225,7 @@ impl KernelSymbols {
         Some(first..next.map_or(self.offsets.len(), |next| next.first as usize))
     }
 
-    /// The symbol that is number `at` of its run's.
+    /// The symbol with number `at` of its run.
     fn symbol(&self, run: &Run, symbols: Range<usize>, at: usize) -> Option<Symbol<'_>> {
         let number = symbols.start + at;
         let start = run.start + u64::from(*self.offsets.get(number)?);
@@ -235,11 +235,11 @@ impl KernelSymbols {
             _ => run.end,
         };
         let name = self.names.get(*self.name_starts.get(number)? & !PADDED);
-        // One without name is where the code before it ends.
+        // A symbol without a name only marks the end of the code before it.
         (!name.is_empty()).then_some(Symbol { start, end, name })
     }
 
-    /// The padding before the symbol that is number `at` of its run's, if that has some.
+    /// The padding before the symbol with number `at` of its run, if it has some.
     fn padding_before(&self, run: &Run, symbols: &Range<usize>, at: usize) -> Option<Symbol<'_>> {
         let number = symbols.start.checked_add(at).filter(|number| *number < symbols.end)?;
         let name = self.name_starts.get(number).filter(|start| **start & PADDED != 0)? & !PADDED;

@@ -8,7 +8,7 @@ mod values;
 pub use pairs::Edges;
 pub use places::Profile;
 pub use table::Table;
-pub use values::{Turns, Values};
+pub use values::{BranchRounds, Values};
 
 use image::ImageOffset;
 
@@ -17,36 +17,36 @@ use crate::measure::Shape;
 /// The counts of one measure in one image, in the measure's shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// By place.
+    /// Counts by place.
     Places(Profile),
-    /// By two places.
+    /// Counts by pair of places.
     Pairs(Edges),
-    /// By place and number.
+    /// Counts by place and number.
     Values(Values),
 }
 
 /// One observation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Observation {
-    /// Of a place.
+    /// An observation of a place.
     Place(ImageOffset),
-    /// Of two places, from and to.
+    /// An observation of two places: from the first to the second.
     Pair(ImageOffset, ImageOffset),
-    /// Of a number at a place.
+    /// An observation of a number at a place.
     Value(ImageOffset, i64),
 }
 
-/// Counts of one shape, as a type of their own.
+/// The counts of one shape, as a type of their own.
 pub trait Counted: Default {
     /// The shape.
     const SHAPE: Shape;
 
-    /// Counts of this shape; None for those of another.
+    /// The counts inside, when they are of this shape; None when they are of another.
     fn of(counts: Counts) -> Option<Self>;
 }
 
 impl Counts {
-    /// No counts of a shape.
+    /// Empty counts of a shape.
     #[must_use]
     pub const fn none(shape: Shape) -> Self {
         match shape {
@@ -56,7 +56,7 @@ impl Counts {
         }
     }
 
-    /// What one observation is of.
+    /// The shape of the counts.
     #[must_use]
     pub const fn shape(&self) -> Shape {
         match self {
@@ -66,8 +66,8 @@ impl Counts {
         }
     }
 
-    /// Adds all counts of `other`, which must be of the same shape: false, and nothing added, when
-    /// it is not.
+    /// Adds all counts of `other`, which must be of the same shape. Returns false, and adds
+    /// nothing, when the shapes differ.
     #[must_use]
     pub fn merge(&mut self, other: &Self) -> bool {
         match (self, other) {
@@ -79,7 +79,7 @@ impl Counts {
         true
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         match self {
@@ -99,7 +99,7 @@ impl Counts {
         }
     }
 
-    /// True when there are none.
+    /// True when there are no counts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

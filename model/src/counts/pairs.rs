@@ -4,7 +4,7 @@ use image::ImageOffset;
 
 use super::table::Table;
 
-/// How often control went from one place of an image to another: by (from, to).
+/// Number of times that control went from one place of an image to another: by (from, to).
 pub type Edges = Table<(ImageOffset, ImageOffset)>;
 
 #[cfg(test)]

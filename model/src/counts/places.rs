@@ -10,8 +10,8 @@ use super::table::Table;
 pub type Profile = Table<ImageOffset>;
 
 impl Profile {
-    /// Adds `count` samples at `offset`. Cheap at the end; elsewhere all that follows is moved, so
-    /// many are better added with [`Table::from_counts`] and [`Table::merge`].
+    /// Adds `count` samples at `offset`. Cheap for an offset behind all others; elsewhere all later
+    /// entries are moved, so [`Table::from_counts`] and [`Table::merge`] add many entries faster.
     pub fn add(&mut self, offset: ImageOffset, count: u64) {
         if count == 0 {
             return;
@@ -23,7 +23,7 @@ impl Profile {
         }
     }
 
-    /// Those of the entries that are within `offsets`; others are not looked at.
+    /// The entries within `offsets`, found by binary search.
     pub fn within(
         &self,
         offsets: Range<ImageOffset>,

@@ -23,7 +23,7 @@ impl<K> Table<K> {
         Self { counts: Vec::new() }
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
@@ -43,7 +43,7 @@ impl<K> Table<K> {
 }
 
 impl<K: Ord + Copy> Table<K> {
-    /// The table of these counts; the same key may come more than once.
+    /// The table of these counts. A key may come more than once: its counts are added.
     pub fn from_counts(counts: impl IntoIterator<Item = (K, u64)>) -> Self {
         let mut counts: Vec<(K, u64)> =
             counts.into_iter().filter(|(_, count)| *count > 0).collect();
@@ -58,8 +58,8 @@ impl<K: Ord + Copy> Table<K> {
         Self { counts }
     }
 
-    /// The table of entries that are in strictly ascending order of the keys, and none of whose
-    /// counts is zero. None when they are not.
+    /// The table of entries that are in strictly ascending order of the keys and have no count of
+    /// zero. None when the entries are not so.
     #[must_use]
     pub fn from_sorted(counts: Vec<(K, u64)>) -> Option<Self> {
         let ascends = counts.is_sorted_by(|(before, _), (key, _)| before < key);
@@ -71,7 +71,7 @@ impl<K: Ord + Copy> Table<K> {
         self.counts.iter().copied()
     }
 
-    /// The count of a key; 0 for one that has none.
+    /// The count of a key; 0 for a key that is not in the table.
     #[must_use]
     pub fn get(&self, key: K) -> u64 {
         let found = self.counts.binary_search_by_key(&key, |(known, _)| *known);

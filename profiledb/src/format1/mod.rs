@@ -1,5 +1,5 @@
-//! Epochs of format 1, which are read and no longer written: a file for each profile, and a record
-//! of a merge that renames many.
+//! Epochs of format 1, which are read but no longer written: they have a file for each profile, and
+//! a record of a merge that renames many.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use image::ImageId;
 
 use crate::codec::{self, Commit, DecodeError};
+use crate::description::{EpochMeta, EventMeta};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
-use crate::key::{self, ProfileKey, SamplesFile};
-use crate::meta::{EpochMeta, EventMeta};
+use crate::naming::{self, ProfileKey, SamplesFile};
 use crate::scope::{self, Scope, ScopeTable};
 use crate::segment::described_period;
 use crate::storage::{Disk, Entry};
@@ -28,8 +28,7 @@ pub(crate) struct EpochFiles {
     /// The merge that was decided and perhaps not finished when this was opened: its files count
     /// even under their temporary names.
     decided: Option<Commit>,
-    /// The scopes as far as they were read. A number never gets another scope, so what is known
-    /// stays true.
+    /// The scopes read so far. A number never gets another scope, so known numbers stay valid.
     scopes: Arc<Mutex<ScopeTable>>,
 }
 
@@ -40,7 +39,7 @@ pub(crate) struct Payload {
 }
 
 impl EpochFiles {
-    /// The files of a directory in which a merge may be underway or may have been cut short.
+    /// Opens a directory in which a merge may be under way or may have been cut short.
     pub(crate) fn open(disk: Disk, directory: PathBuf) -> Result<Self, DbError> {
         let decided = read_commit(&disk, &directory)?;
         Ok(Self { disk, directory, decided, scopes: Arc::default() })
@@ -50,9 +49,9 @@ impl EpochFiles {
         &self.directory
     }
 
-    /// The epoch's description; none when there is none, and so no epoch.
+    /// The epoch's description; None when there is none, and so no epoch.
     pub(crate) fn meta(&self, host: &str, epoch: &EpochId) -> Result<Option<EpochMeta>, DbError> {
-        let Some(found) = self.read(key::META)? else {
+        let Some(found) = self.read(naming::META)? else {
             return Ok(None);
         };
         let meta: EpochMeta = found
@@ -67,9 +66,9 @@ impl EpochFiles {
         Ok(Some(meta.at_described_periods()))
     }
 
-    /// The images, which may be none yet.
+    /// The images; empty before the first merge.
     pub(crate) fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
-        match self.read(key::IMAGES)? {
+        match self.read(naming::IMAGES)? {
             Some(found) => found.decode(Kind::Images, |payload| {
                 images::decode(payload).map_err(|damage| match damage {
                     Damage::Json(error) => json_error(error),
@@ -80,9 +79,9 @@ impl EpochFiles {
         }
     }
 
-    /// The scopes, of which there may be none.
+    /// The scopes; empty where no scope was asked for.
     pub(crate) fn scopes(&self) -> Result<ScopeTable, DbError> {
-        match self.read(key::SCOPES)? {
+        match self.read(naming::SCOPES)? {
             Some(found) => found.decode(Kind::Scopes, |payload| {
                 scope::decode(payload).map_err(|damage| match damage {
                     Damage::Json(error) => json_error(error),
@@ -93,7 +92,7 @@ impl EpochFiles {
         }
     }
 
-    /// A profile; empty when there is no file of it.
+    /// A profile; empty when it has no file.
     pub(crate) fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
         if key.scope.is_empty() {
             return self.profile_in(key, None);
@@ -106,7 +105,7 @@ impl EpochFiles {
         number.map_or_else(|| Ok(Profile::new()), |number| self.profile_in(key, Some(number)))
     }
 
-    /// A profile whose scope has that number; empty when there is no file of it.
+    /// A profile whose scope has that number; empty when it has no file.
     fn profile_in(&self, key: &ProfileKey, number: Option<u32>) -> Result<Profile, DbError> {
         let kind = if number.is_some() { Kind::ScopedSamples } else { Kind::Samples };
         match self.read(&SamplesFile::of(key, number).name())? {
@@ -115,9 +114,9 @@ impl EpochFiles {
         }
     }
 
-    /// The symbols of an image; empty when there is no file of them.
+    /// The symbols of an image; empty when they have no file.
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
-        match self.read(&key::symbols_name(image))? {
+        match self.read(&naming::symbols_name(image))? {
             Some(found) => {
                 found.decode(Kind::Symbols, |payload| codec::decode_symbols(image, payload))
             }
@@ -126,13 +125,14 @@ impl EpochFiles {
     }
 
     /// The profiles that have a file, in order, in an epoch of these events. Where the list of
-    /// scopes cannot be read, the files themselves tell theirs.
+    /// scopes cannot be read, the files themselves name their scopes.
     pub(crate) fn profiles(&self, events: &[EventMeta]) -> Result<Vec<ProfileKey>, DbError> {
         let listed = self.entries()?.into_iter().map(|entry| entry.name);
         let decided = self.decided.iter().flat_map(|commit| commit.names.clone());
         let files: Vec<SamplesFile> =
             listed.chain(decided).filter_map(|name| SamplesFile::parse(&name)).collect();
-        // After the files: the list is published before any file of a scope that is new in it.
+        // The scopes are read after the files: the list is published before any file of a new
+        // scope.
         if files.iter().any(|file| file.scope.is_some())
             && let Ok(scopes) = self.scopes()
         {
@@ -144,8 +144,8 @@ impl EpochFiles {
                 None => Scope::default(),
                 Some(number) => match self.scope(number, &file) {
                     Ok(Some(scope)) => scope,
-                    // Neither the list nor the file tells: the ledger misses its samples, and
-                    // whoever reads the list is told.
+                    // Neither the list nor the file names the scope. The ledger then misses these
+                    // samples, and a reader of the list gets its error.
                     Ok(None) | Err(DbError::Corrupt { .. }) => continue,
                     Err(error) => return Err(error),
                 },
@@ -158,7 +158,7 @@ impl EpochFiles {
         Ok(keys)
     }
 
-    /// The scope of that number, of which this is a file; none when the file is gone.
+    /// The scope with that number, to which this file belongs; None when the file is gone.
     fn scope(&self, number: u32, file: &SamplesFile) -> Result<Option<Scope>, DbError> {
         if let Some(scope) = self.known_scopes().get(number) {
             return Ok(Some(scope.clone()));
@@ -171,11 +171,11 @@ impl EpochFiles {
     }
 
     fn known_scopes(&self) -> std::sync::MutexGuard<'_, ScopeTable> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything in the directory; nothing when it is gone.
+    /// All entries of the directory; empty when the directory is gone.
     pub(crate) fn entries(&self) -> Result<Vec<Entry>, DbError> {
         self.disk.list_if_there(&self.directory)
     }
@@ -185,8 +185,8 @@ impl EpochFiles {
             && commit.names.iter().any(|decided| decided == name)
         {
             let path =
-                self.directory.join(key::temporary_name(&format!("{name}.{}", commit.sequence)));
-            // When it is gone it has its final name by now.
+                self.directory.join(naming::temporary_name(&format!("{name}.{}", commit.sequence)));
+            // A temporary file that is gone has its final name by now.
             if let Some(file) = self.disk.read_if_there(&path)? {
                 return Ok(Some(Payload { path, file }));
             }
@@ -215,15 +215,16 @@ impl Payload {
     }
 }
 
-/// The merge that is decided in a directory; none when there is none.
+/// The decided merge in a directory; None when there is none.
 fn read_commit(disk: &Disk, directory: &Path) -> Result<Option<Commit>, DbError> {
-    let Some(found) = Payload::read(disk, directory.join(key::COMMIT))? else {
+    let Some(found) = Payload::read(disk, directory.join(naming::COMMIT))? else {
         return Ok(None);
     };
     found.decode(Kind::Commit, codec::decode_commit).map(Some)
 }
 
-/// Where in a payload of JSON something is wrong. We write one line, so the column tells.
+/// Position of an error in a payload of JSON. Writers write one line, so the column is the
+/// position.
 fn json_error(error: serde_json::Error) -> DecodeError {
     let offset = match error.line() {
         1 => error.column().saturating_sub(1),

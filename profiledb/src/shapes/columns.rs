@@ -1,8 +1,8 @@
-//! Columns of numbers: what is alike stands together, so that DEFLATE finds it.
+//! Columns of numbers: similar numbers stand together, so that DEFLATE compresses them well.
 //!
-//! Measured on profiles of a machine that compiles (1.5 million entries): 2.1 bytes an entry as
-//! plain numbers, 1.32 so; Rice codes in blocks of 64 need 1.36, blocks of equal width 1.6, and
-//! flate2's level 6 takes seven times as long for 1.34.
+//! Measured on profiles of a machine that compiles (1.5 million entries): plain numbers take 2.1
+//! bytes an entry, columns 1.32. Rice codes in blocks of 64 need 1.36, blocks of equal width 1.6,
+//! and flate2's level 6 takes seven times as long for 1.34.
 
 use std::io::{Read as _, Write as _};
 
@@ -12,18 +12,18 @@ use crate::codec::{DecodeError, Input, put_varint};
 use crate::error::Damage;
 use crate::storage::MAX_FILE_BYTES;
 
-/// Longest run that one byte of DEFLATE can stand for is below this (RFC 1951: 258 bytes from 2
-/// bits): a block cannot become larger, so a claim of more is no claim to believe.
+/// Limit on the bytes that one byte of DEFLATE can expand to (RFC 1951: 258 bytes from 2 bits). A
+/// block that claims more is damaged.
 const MAX_EXPANSION: u64 = 1032;
-/// Entries of a section at most: of an image of 64 MiB each place where an instruction may begin,
-/// on a machine where all have 4 bytes.
+/// Most entries of a section: each place where an instruction may begin in an image of 64 MiB, on a
+/// machine whose instructions have 4 bytes.
 pub(crate) const MAX_ENTRIES: u64 = 16 << 20;
-/// So many entries are made room for before they are read; for more as they come. Zeros unpack to a
-/// thousand times their bytes.
+/// Entries for which memory is reserved before they are read; beyond, memory grows with the
+/// entries. A damaged file can claim many: zeros unpack to a thousand times their bytes.
 pub(crate) const PREALLOCATED_ENTRIES: usize = 64 << 10;
-/// Bytes of an entry in one column at most: the longest varint.
+/// Most bytes of an entry in one column: the longest varint.
 const ENTRY_BYTES: u64 = 10;
-/// Shorter blocks are not worth trying.
+/// Bytes below which a block is not compressed: DEFLATE saves nothing there.
 const WORTH_BYTES: usize = 24;
 
 /// Appends a block: varint length, varint stored length, the bytes as DEFLATE stream where that is
@@ -38,17 +38,17 @@ pub(crate) fn put_block(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn deflate(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = DeflateEncoder::new(Vec::with_capacity(bytes.len() / 2), Compression::fast());
-    // Writing to a vector cannot fail; if it did the bytes would be kept as they are.
+    // Writing to a vector cannot fail; after an error the bytes would be kept uncompressed.
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()
 }
 
-/// Takes a block.
+/// Reads a block.
 pub(crate) fn take_block(input: &mut Input<'_>) -> Result<Vec<u8>, DecodeError> {
     take_block_of(input, MAX_FILE_BYTES)
 }
 
-/// Takes a block that may not have more than so many bytes.
+/// Reads a block of at most `most` bytes.
 pub(crate) fn take_block_of(
     input: &mut Input<'_>,
     limit_bytes: u64,
@@ -68,9 +68,9 @@ pub(crate) fn take_block_of(
         return Err(error(Damage::Count { count: length }));
     }
     let mut decoder = DeflateDecoder::new(stored);
-    // Believed as far as `most`, which the stored bytes pay for.
+    // The claimed length is limited by `most`, which is in proportion to the stored bytes.
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // One byte more than claimed tells a longer stream.
+    // One byte more than claimed shows a longer stream.
     (&mut decoder)
         .take(length.saturating_add(1))
         .read_to_end(&mut bytes)
@@ -82,7 +82,7 @@ pub(crate) fn take_block_of(
     }
 }
 
-/// Bytes that a column of so many entries can have.
+/// Most bytes of a column of this many entries.
 pub(super) fn column_bytes(entries: u64) -> Result<u64, Damage> {
     if entries > MAX_ENTRIES {
         Err(Damage::Count { count: entries })
@@ -91,15 +91,15 @@ pub(super) fn column_bytes(entries: u64) -> Result<u64, Damage> {
     }
 }
 
-/// The number of entries, when columns of these bytes can have so many: each entry is a byte at
-/// least in each.
+/// The number of entries, if columns of these bytes can have so many: each entry has at least one
+/// byte in each column.
 pub(super) fn capacity(entries: u64, columns: &[&Vec<u8>]) -> Result<usize, Damage> {
     let fits = |entries: &usize| columns.iter().all(|column| *entries <= column.len());
     usize::try_from(entries).ok().filter(fits).ok_or(Damage::Count { count: entries })
 }
 
-/// The next number of a column. Where in a packed column something is wrong says nothing: `at` is
-/// the place of the columns.
+/// Reads the next number of a column. An offset in a compressed column says nothing, so errors have
+/// `at`, the offset of the columns.
 #[inline]
 pub(super) fn column(input: &mut Input<'_>, at: usize) -> Result<u64, DecodeError> {
     match input.varint() {

@@ -1,4 +1,4 @@
-//! The shapes of counts as bytes: one codec each. `FORMAT.md` has the same as a document.
+//! The codecs of counts, one for each shape. `FORMAT.md` describes the same bytes.
 
 mod columns;
 mod pairs;
@@ -24,10 +24,10 @@ pub fn encode(counts: &Counts) -> Vec<u8> {
     }
 }
 
-/// The counts of a section of that shape, which must have this number of entries.
+/// Decodes the counts of a section of that shape, which must have this number of entries.
 ///
 /// # Errors
-/// [`DecodeError`] when it is not what [`encode`] makes of such counts.
+/// [`DecodeError`] when the bytes are not what [`encode`] writes for such counts.
 pub fn decode(shape: Shape, section: &[u8], entries: u64) -> Result<Counts, DecodeError> {
     match shape {
         Shape::Places => decode_samples(section, entries).map(Counts::Places),

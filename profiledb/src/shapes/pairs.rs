@@ -31,10 +31,10 @@ pub fn encode_edges(edges: &Edges) -> Vec<u8> {
     out
 }
 
-/// The edges of a section that must have this number of entries.
+/// Decodes the edges of a section, which must have this number of entries.
 ///
 /// # Errors
-/// [`DecodeError`] when it is not what [`encode_edges`] makes of such edges.
+/// [`DecodeError`] when the bytes are not what [`encode_edges`] writes.
 pub fn decode_edges(section: &[u8], entries: u64) -> Result<Edges, DecodeError> {
     let mut input = Input::new(section);
     let error = |damage| DecodeError { offset: 0, damage };
@@ -58,7 +58,7 @@ pub fn decode_edges(section: &[u8], entries: u64) -> Result<Edges, DecodeError> 
     Edges::from_sorted(pairs).ok_or_else(|| error(Damage::Order))
 }
 
-/// A signed distance as a number that is small when the distance is.
+/// A signed distance as an unsigned number that is small when the distance is.
 pub(super) const fn zigzag(distance: u64) -> u64 {
     (distance << 1) ^ (distance.cast_signed() >> 63).cast_unsigned()
 }

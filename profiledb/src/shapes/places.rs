@@ -22,7 +22,7 @@ pub fn encode_samples(profile: &Profile) -> Vec<u8> {
         let offset = offset.0 >> shift;
         put_varint(&mut offsets, offset - next);
         put_varint(&mut counts, count - 1);
-        // The last offset of all has none behind it.
+        // No offset follows the largest one.
         next = offset.saturating_add(1);
     }
     let mut out = Vec::with_capacity(offsets.len() + counts.len() + 16);
@@ -32,10 +32,10 @@ pub fn encode_samples(profile: &Profile) -> Vec<u8> {
     out
 }
 
-/// The profile of a section that must have this number of entries.
+/// Decodes the profile of a section, which must have this number of entries.
 ///
 /// # Errors
-/// [`DecodeError`] when it is not what [`encode_samples`] makes of such a profile.
+/// [`DecodeError`] when the bytes are not what [`encode_samples`] writes.
 pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeError> {
     let mut input = Input::new(section);
     let shift = input.varint()?;
@@ -49,7 +49,7 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     let (mut pairs, mut all) = (Vec::with_capacity(entries.min(PREALLOCATED_ENTRIES)), 0);
     let room = room(shift);
     let mut next = Some(0_u64);
-    // There are millions: what has a closure for each costs twice as much.
+    // There are millions of entries: a closure for each takes twice the time.
     for _ in 0..entries {
         let distance = column(&mut offsets, at)?;
         let Some(place) = next.and_then(|next| next.checked_add(distance)) else {
@@ -75,8 +75,8 @@ pub fn decode_samples(section: &[u8], entries: u64) -> Result<Profile, DecodeErr
     Profile::from_sorted(pairs).ok_or_else(|| error(Damage::Order))
 }
 
-/// The shift as a number of bits, and the largest place that loses none by it. None for a shift
-/// that leaves nothing.
+/// The shift as a number of bits, and the largest offset that can be shifted without loss. None for
+/// a shift of all bits.
 fn room(shift: u64) -> Option<(u32, u64)> {
     let shift = u32::try_from(shift).ok().filter(|shift| *shift < 64)?;
     Some((shift, u64::MAX >> shift))

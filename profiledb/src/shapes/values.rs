@@ -1,4 +1,4 @@
-//! Counts by place and number: written as pairs are, of the place and the place so far behind it.
+//! Counts by place and number, encoded as pairs: of the place, and of the sum of place and number.
 
 use image::ImageOffset;
 use model::{Edges, Values};
@@ -15,10 +15,10 @@ pub fn encode_values(values: &Values) -> Vec<u8> {
     encode_edges(&Edges::from_counts(values.iter().map(pair)))
 }
 
-/// The numbers at places of a section that must have this number of entries.
+/// Decodes the values of a section, which must have this number of entries.
 ///
 /// # Errors
-/// [`DecodeError`] when it is not what [`encode_values`] makes of such numbers.
+/// [`DecodeError`] when the bytes are not what [`encode_values`] writes.
 pub fn decode_values(section: &[u8], entries: u64) -> Result<Values, DecodeError> {
     let number = |((at, behind), count): ((ImageOffset, ImageOffset), u64)| {
         ((at, behind.0.wrapping_sub(at.0).cast_signed()), count)

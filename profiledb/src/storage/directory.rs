@@ -8,20 +8,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Entry, Lock, Storage, WriteBody};
 
-/// Directories: the daemon's group may read.
+/// Mode of directories: the daemon's group may read.
 const DIRECTORY_MODE: u32 = 0o750;
-/// Files: the daemon's group may read.
+/// Mode of files: the daemon's group may read.
 const FILE_MODE: u32 = 0o640;
-/// open(2): does not wait for who writes into a FIFO. The same number on x86-64 and arm64
-/// (asm-generic/fcntl.h).
+/// Flag of open(2) with which opening a FIFO does not wait for a writer. The number is the same on
+/// x86-64 and arm64 (asm-generic/fcntl.h).
 const O_NONBLOCK: i32 = 0o4000;
 
 /// Directories and files of the operating system.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Directory;
 
-/// The open file keeps the lock: flock(2) locks belong to the open file description, and the kernel
-/// gives them back when the process ends, however it ends.
+/// A lock that the open file keeps: flock(2) locks belong to the open file description, and the
+/// kernel releases them when the process ends, however it ends.
 #[derive(Debug)]
 struct FileLock {
     file: File,
@@ -33,7 +33,7 @@ impl Lock for FileLock {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         match fs::metadata(&self.path) {
             Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
-            // The last: a file is where a directory was.
+            // In the last case a file is in the place of a directory.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -59,7 +59,7 @@ impl Storage for Directory {
             let Ok(name) = entry.file_name().into_string() else {
                 continue;
             };
-            // A file may go between being listed and being looked at; then it is not there.
+            // A file that is removed after it was listed counts as absent.
             let metadata = match entry.metadata() {
                 Ok(metadata) => metadata,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -79,7 +79,7 @@ impl Storage for Directory {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        // A FIFO or a device under a name of ours must not stop who reads.
+        // A FIFO or a device with the name of a file must not block a reader.
         let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
@@ -90,7 +90,7 @@ impl Storage for Directory {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or(0));
-        // One byte more than allowed tells a file that grew from one that fits.
+        // One byte more than allowed distinguishes a file that grew from one that fits.
         file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -110,7 +110,7 @@ impl Storage for Directory {
             .mode(FILE_MODE)
             .open(path)?;
         file.write_all(bytes)?;
-        // The size is part of what must survive, so not only the data.
+        // The size must survive a power failure too, so the metadata is synced as well.
         file.sync_all()
     }
 
@@ -155,8 +155,8 @@ impl Storage for Directory {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         match File::open(path)?.sync_all() {
-            // fsync(2): EINVAL where the file system cannot do this for a directory, as some
-            // network file systems; there is nothing more to be had there.
+            // fsync(2): EINVAL where the file system cannot sync a directory, as some network file
+            // systems; no stronger guarantee exists there.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             other => other,
         }
@@ -174,7 +174,7 @@ impl Storage for Directory {
         match file.try_lock() {
             Ok(()) => {
                 let lock = FileLock { file, path: path.to_owned() };
-                // Removed between the two calls, it keeps nobody out.
+                // A file that was removed between the two calls locks out nobody.
                 if !lock.has_its_name()? {
                     return Err(io::Error::new(
                         io::ErrorKind::NotFound,

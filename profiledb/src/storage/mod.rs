@@ -1,7 +1,8 @@
-//! The only door to the disk.
+//! Access to the disk. No other module calls the file system.
 //!
-//! [`Storage`] has the few operations the database needs, each of which can fail or be the last one
-//! before a crash: [`Directory`] is the real thing, [`SimulatedDisk`] one that fails on command.
+//! [`Storage`] has the few operations that the database needs, each of which can fail or be the
+//! last one before a crash: [`Directory`] is the real disk, [`SimulatedDisk`] one that fails on
+//! command.
 
 mod directory;
 mod simulated;
@@ -16,21 +17,21 @@ pub use simulated::SimulatedDisk;
 
 use crate::error::{Damage, DbError, Operation};
 
-/// The largest file written or read, in bytes. A profile of this size would have tens of millions
-/// of distinct offsets.
+/// Largest file that is written or read, in bytes. A profile of this size would have tens of
+/// millions of distinct offsets. The limit bounds the memory that a damaged file can cost.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Its name. Names that are not UTF-8 are not listed: no file of ours has one.
+    /// Name. Names that are not UTF-8 are not listed, because no file of a database has one.
     pub name: String,
     /// True for directories.
     pub is_directory: bool,
     /// Size in bytes; of no meaning for directories.
     pub size_bytes: u64,
-    /// When it was last changed, or is said to have been ([`Storage::set_modified`]), in seconds
-    /// since 1970 UTC; 0 where unknown.
+    /// Time of the last change, real or set by [`Storage::set_modified`], in seconds since 1970
+    /// UTC; 0 where unknown.
     pub modified_unix_s: u64,
 }
 
@@ -39,12 +40,12 @@ pub type WriteBody<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<Vec
 
 /// A lock that is held until this is dropped.
 pub trait Lock: fmt::Debug + Send + Sync {
-    /// Whether the locked file still has its name. Once it has not, another writer may lock another
-    /// file of that name.
+    /// Whether the name still belongs to the locked file. When it does not, another writer may lock
+    /// a new file of that name.
     fn has_its_name(&self) -> io::Result<bool>;
 }
 
-/// What the database asks of a disk. Errors are the operating system's.
+/// The operations that the database needs of a disk. Errors are the operating system's.
 pub trait Storage: fmt::Debug + Send + Sync {
     /// Makes a directory and its parents; one that exists is fine.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
@@ -54,14 +55,14 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
     /// The size of a file in bytes.
     fn size_bytes(&self, path: &Path) -> io::Result<u64>;
-    /// Creates or replaces a file and forces its bytes to the disk. Interrupted, it leaves any
-    /// part.
+    /// Creates or replaces a file and forces its bytes to the disk. When interrupted, it may leave
+    /// any part of the file.
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
-    /// As [`Storage::write_synced`], for a file too large to be had in memory whose first
-    /// `head_bytes` bytes are known last: `body` writes the rest and returns them.
+    /// As [`Storage::write_synced`], for a file too large for memory whose first `head_bytes` bytes
+    /// are known last: `body` writes the rest and returns the head.
     fn write_streamed(&self, path: &Path, head_bytes: usize, body: WriteBody<'_>)
     -> io::Result<()>;
-    /// Says when a file was last changed.
+    /// Sets the time of a file's last change.
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()>;
     /// Renames a file within its directory in one step; a file that has the new name is replaced.
     /// A directory can be renamed too, but only to a name that no file or directory has.
@@ -72,12 +73,12 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
     /// Forces the names in a directory to the disk.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
-    /// Takes an exclusive lock on a file, which is created when missing; none when it is held by
-    /// somebody else, in this process or another.
+    /// Takes an exclusive lock on a file, which is created when missing; None when it is held
+    /// elsewhere, in this process or another.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
 }
 
-/// A storage whose errors tell the operation and the path.
+/// A storage whose errors name the operation and the path.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk(Arc<dyn Storage>);
 
@@ -94,7 +95,7 @@ impl Disk {
         self.0.list(path).map_err(failed(Operation::List, path))
     }
 
-    /// The entries of a directory; none when there is no such directory.
+    /// The entries of a directory; empty when there is no such directory.
     pub(crate) fn list_if_there(&self, path: &Path) -> Result<Vec<Entry>, DbError> {
         match self.list(path) {
             Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -102,11 +103,11 @@ impl Disk {
         }
     }
 
-    /// A whole file; none when there is no such file.
+    /// The content of a file; None when there is no such file.
     pub(crate) fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, DbError> {
         match self.0.read(path, MAX_FILE_BYTES) {
             Ok(bytes) => Ok(Some(bytes)),
-            // Over NFS a file that goes while it is read is stale (nfs(5)).
+            // Over NFS a file that is removed while it is read becomes stale (nfs(5)).
             Err(error)
                 if matches!(
                     error.kind(),

@@ -1,8 +1,8 @@
 //! A disk in memory that fails on command, for tests of this crate and of its users.
 //!
-//! It shows what a *process* sees when operations fail or when it is killed: everything done before
-//! is there. And what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what was
-//! forced out is there; of the rest, anything.
+//! It shows what a *process* sees when operations fail or when it is killed (everything done before
+//! is there), and what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what
+//! was forced out is there, and any part of the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,18 +20,18 @@ pub struct SimulatedDisk {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<PathBuf, Vec<u8>>,
-    /// Names and bytes that would be there after a power failure: those forced out.
+    /// Names and bytes that survive a power failure: those forced out.
     durable: BTreeMap<PathBuf, Vec<u8>>,
-    /// Bytes that were forced out, of files whose name perhaps was not.
+    /// Bytes that were forced out, of files whose names perhaps were not.
     synced: BTreeMap<PathBuf, Vec<u8>>,
     durable_directories: BTreeSet<PathBuf>,
     /// Directories that were renamed since their parent was forced out: new name to old.
     renamed: BTreeMap<PathBuf, PathBuf>,
-    /// Names that a directory got before it could not be forced out. As on Linux the error is told
+    /// Names that a directory got before forcing it out failed. As on Linux the error is reported
     /// once, and the next sync succeeds without them (fsync(2), "NOTES"; "Can applications recover
     /// from fsync failures?", USENIX ATC 2020): only a name that is given anew is forced out.
     forgotten: BTreeSet<PathBuf>,
-    /// Said to have been changed when, where that was said.
+    /// Times of change that were set.
     modified: BTreeMap<PathBuf, u64>,
     directories: BTreeSet<PathBuf>,
     locked: BTreeSet<PathBuf>,
@@ -43,12 +43,12 @@ struct State {
 struct Fault {
     /// The first operation to fail, counted like `State::operations`.
     at: u64,
-    /// How many fail from there on.
+    /// Number of operations that fail from there on.
     count: u64,
     errno: i32,
 }
 
-/// How a file is written: two steps, each of which can fail.
+/// The steps of writing a file, each of which can fail.
 enum Step {
     Write,
     Sync,
@@ -67,18 +67,18 @@ impl SimulatedDisk {
         self.state().operations
     }
 
-    /// The operation after `skip` more fails once with this error number.
+    /// Lets the operation after `skip` more fail once with this error number.
     pub fn fail_after(&self, skip: u64, errno: i32) {
         self.set_fault(skip, 1, errno);
     }
 
-    /// All operations after `skip` more fail, as if the process had been killed there (EIO).
+    /// Lets all operations after `skip` more fail, as if the process had been killed there (EIO).
     pub fn stop_after(&self, skip: u64) {
         // 5 = EIO (errno(3)).
         self.set_fault(skip, u64::MAX, 5);
     }
 
-    /// No operation fails any more.
+    /// Lets no operation fail any more.
     pub fn heal(&self) {
         self.state().fault = None;
     }
@@ -89,8 +89,8 @@ impl SimulatedDisk {
         self.state().files.clone()
     }
 
-    /// Puts a file on the disk, whatever is there, and its directory with it, safe from power
-    /// failures.
+    /// Puts a file and its directory on the disk, safe from power failures, in place of any file
+    /// there.
     pub fn put(&self, path: &Path, bytes: Vec<u8>) {
         let mut state = self.state();
         if let Some(parent) = path.parent() {
@@ -102,9 +102,9 @@ impl SimulatedDisk {
         state.files.insert(path.to_owned(), bytes);
     }
 
-    /// The disk after a power failure now. What was not forced out may be there or not: for each
-    /// name that `choice` decides, called with a number that is new each time. A file whose bytes
-    /// were not forced out is empty, half there or whole.
+    /// The disk after a power failure now. For each name that was not forced out, `choice` decides
+    /// whether it is there; it is called with a new number each time. A file whose bytes were not
+    /// forced out is empty, half there or whole.
     #[must_use]
     pub fn cut_power(&self, choice: impl Fn(u64) -> u64) -> Self {
         let state = self.state();
@@ -114,7 +114,7 @@ impl SimulatedDisk {
             question += 1;
             choice(question) % answers.max(1)
         };
-        // A directory that was renamed is at one place or the other, with all that is in it.
+        // A directory that was renamed is at one place or the other, with its content.
         let moved = ask(2) == 1;
         let is_moved = |path: &Path| {
             let names = state.renamed.iter().flat_map(|(to, from)| [to, from]);
@@ -156,7 +156,7 @@ impl SimulatedDisk {
         after
     }
 
-    /// Another disk with the same files and directories, not locked and without faults.
+    /// Another disk with the same files and directories, without locks and faults.
     #[must_use]
     pub fn copy(&self) -> Self {
         let state = self.state();
@@ -197,8 +197,8 @@ impl State {
         }
     }
 
-    /// What is left of a file that has its name: all of what was forced out, any part of what was
-    /// not.
+    /// The surviving bytes of a file that has its name: all that were forced out, and any part of
+    /// the others.
     fn surviving(&self, name: &Path, ask: &mut impl FnMut(u64) -> u64) -> Option<Vec<u8>> {
         let bytes = self.files.get(name)?;
         if self.synced.get(name) == Some(bytes) {
@@ -208,7 +208,7 @@ impl State {
         Some(bytes.split_at(part).0.to_vec())
     }
 
-    /// Moves what has this name, or is below it, to another.
+    /// Moves the file or directory with this name, and everything below it, to another name.
     fn move_all(&mut self, from: &Path, to: &Path) {
         let moved = |path: &PathBuf| Some(to.join(path.strip_prefix(from).ok()?));
         for map in [&mut self.files, &mut self.synced] {
@@ -228,15 +228,15 @@ impl State {
         }
     }
 
-    /// The directory could not be forced out: names that were not safe before are not safe by
-    /// trying again.
+    /// Forcing the directory out failed: names that were not safe before do not become safe by
+    /// another attempt.
     fn forget_names(&mut self, path: &Path) {
         let inside = self.files.iter().filter(|(child, _)| child.parent() == Some(path));
         let fresh = inside.filter(|(child, bytes)| self.durable.get(*child) != Some(*bytes));
         self.forgotten.extend(fresh.map(|(child, _)| child.clone()));
     }
 
-    /// The names in a directory are safe, and what it had lost is lost.
+    /// Makes the names in a directory safe; names that were lost stay lost.
     fn sync_names(&mut self, path: &Path) {
         let inside = |child: &PathBuf| child.parent() == Some(path);
         let gone: Vec<PathBuf> = self
@@ -262,7 +262,7 @@ impl State {
             .collect();
         self.durable_directories.insert(path.to_owned());
         for name in fresh {
-            // A directory that was renamed brings what is in it.
+            // A directory that was renamed takes its content along.
             let below: Vec<PathBuf> =
                 self.directories.iter().filter(|child| child.starts_with(&name)).cloned().collect();
             self.durable_directories.insert(name.clone());
@@ -277,7 +277,7 @@ impl State {
                 self.durable.extend(before.get(child).map(|bytes| (child.clone(), bytes.clone())));
                 continue;
             }
-            // A name whose bytes were not forced out: as far as they were, that is nothing.
+            // A file whose name is safe but whose bytes were not forced out is empty.
             let safe = self
                 .synced
                 .get(child)
@@ -395,7 +395,7 @@ impl Storage for SimulatedDisk {
     ) -> io::Result<()> {
         let mut rest = Vec::new();
         let head = body(&mut rest);
-        // Its lock is not held while others write.
+        // The lock on the state is released while others write.
         let mut state = self.state();
         state.write_step(&Step::Write, path, &rest)?;
         let mut file = head?;

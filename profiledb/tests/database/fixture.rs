@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{
-    Counted, Counts, EDGES, Edges, FIRST_EDGES, Ledger, Measure, Profile, ROUNDS, Turns, Values,
+    BranchRounds, Counted, Counts, EDGES, Edges, FIRST_EDGES, Ledger, Measure, Profile, ROUNDS,
+    Values,
 };
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
@@ -148,7 +149,8 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
         Edges::from_counts([(pair(0x14, 0x10), count), (pair(0x14, 0x18), 1)]),
     );
     add(&mut delta, of(&FIRST_EDGES), Edges::from_counts([(pair(0x14, 0x10), count / 2 + 1)]));
-    let turns = |rounds| Turns { branch: ImageOffset(0x14), jumps: true, rounds }.value().unwrap();
+    let turns =
+        |rounds| BranchRounds { branch: ImageOffset(0x14), jumps: true, rounds }.value().unwrap();
     add(
         &mut delta,
         of(&ROUNDS),

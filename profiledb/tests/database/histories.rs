@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use image::ImageOffset;
-use model::{EDGES, Edges, FIRST_EDGES, Profile, ROUNDS, Turns, Values};
+use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, Profile, ROUNDS, Values};
 use profiledb::storage::{Directory, SimulatedDisk, Storage};
 use profiledb::{Database, ProfileKey, Symbol, Writer};
 use proptest::collection::vec;
@@ -137,8 +137,11 @@ fn merge(
         let edges = Edges::from_counts([((ImageOffset(*offset), ImageOffset(offset / 2)), *count)]);
         add(&mut delta, ProfileKey::of(image(*number), &EDGES), edges.clone());
         add(&mut delta, ProfileKey::of(image(*number), &FIRST_EDGES), edges);
-        let turns =
-            Turns { branch: ImageOffset(*offset), jumps: offset % 2 == 0, rounds: offset + 1 };
+        let turns = BranchRounds {
+            branch: ImageOffset(*offset),
+            jumps: offset % 2 == 0,
+            rounds: offset + 1,
+        };
         let value = turns.value().unwrap();
         add(
             &mut delta,

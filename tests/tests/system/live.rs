@@ -82,7 +82,7 @@ fn a_command_is_recorded_and_its_output_and_exit_code_are_its_own() {
     );
     assert!(
         stderr.contains(&format!(
-            "look again: dcpi prof --db {} (-a: of the whole machine)",
+            "to see the report again: dcpi prof --db {} (-a: the whole machine)",
             db.display()
         )),
         "{stderr}"
@@ -302,9 +302,9 @@ mod alone {
                 let (_, report) = said(&output);
                 assert!(output.status.success(), "{command:?}: {report}");
                 let last = report.lines().find(|line| line.starts_with("recorded ")).unwrap();
-                let mut words = last.split(" took ").nth(1).unwrap().split_whitespace();
+                let mut words = last.split(" used ").nth(1).unwrap().split_whitespace();
                 let mut seconds = |nth| words.nth(nth).unwrap().parse::<f64>().unwrap();
-                // "3.16 s of CPU time by its samples, 3.20 s by the kernel's account"
+                // "3.16 s of CPU time by its samples, 3.20 s by the kernel's accounting"
                 let (sampled, used) = (seconds(0), seconds(7));
                 println!(
                     "{} {}: {sampled} s by samples, {used} s by the kernel",

@@ -19,6 +19,7 @@ mod alone;
 mod cli;
 mod database;
 mod edges;
+mod generated;
 mod listing;
 mod live;
 mod loader;

@@ -1,12 +1,13 @@
 //! Whose samples are whose: programs that change what is mapped where, faster than the daemon
-//! drains.
+//! drains. One test for each way in which the sampler tells such samples apart; recordings show
+//! what resolution makes of them (`daemon/tests/attribution.rs`).
 
 use std::path::Path;
 use std::process::Command;
 use tests::daemon::{Place, start_by_time};
 use tests::report::prof;
+use tests::require_root;
 use tests::workload::{Running, Workload};
-use tests::{Setting, require_root};
 
 /// Plugins that are loaded and unloaded at one address many times within each drain: the address
 /// says nothing.
@@ -139,102 +140,30 @@ fn rebuilt_in_place(place: &Place, builds: [&Path; 2], program: &Path, image: &P
 
 const SEEDS: [&str; 2] = ["-DSEED=1442695040888963407u", "-DSEED=1442695040888963409u"];
 
-fn program_built_anew(build_id: &str) {
+/// Without a build id the daemon has to read the file while it is the build that was sampled.
+const NO_ID: &str = "-Wl,--build-id=none";
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_program_without_build_id_built_anew_in_place_is_a_second_image() {
     let place = Place::default();
     let builds = SEEDS.map(|seed| {
-        Workload::build(place.path(), "rebuilt", &[seed, build_id]).copy(&format!("build{seed}"))
+        Workload::build(place.path(), "rebuilt", &[seed, NO_ID]).copy(&format!("build{seed}"))
     });
     let program = builds[0].copy("program");
     let builds = builds.each_ref().map(Workload::program);
     rebuilt_in_place(&place, builds, program.program(), program.program());
 }
 
-fn library_built_anew(build_id: &str) {
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_library_without_build_id_built_anew_in_place_is_a_second_image() {
     let place = Place::default();
     let (program, builds) = Workload::build_with_libraries(
         place.path(),
-        SEEDS.map(|seed| [seed, build_id]).each_ref().map(<[_; 2]>::as_slice),
+        SEEDS.map(|seed| [seed, NO_ID]).each_ref().map(<[_; 2]>::as_slice),
     );
     let first = place.path().join("first.so");
     std::fs::copy(&builds[0], &first).unwrap();
     rebuilt_in_place(&place, [&first, &builds[1]], program.program(), &builds[0]);
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_program_built_anew_in_place_is_a_second_image() {
-    program_built_anew("-Wl,--build-id");
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_program_without_build_id_built_anew_in_place_is_a_second_image() {
-    program_built_anew("-Wl,--build-id=none");
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_library_built_anew_in_place_is_a_second_image() {
-    library_built_anew("-Wl,--build-id");
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_library_without_build_id_built_anew_in_place_is_a_second_image() {
-    library_built_anew("-Wl,--build-id=none");
-}
-
-/// They want the whole machine: `tests/system/main.rs`.
-mod alone {
-    use super::*;
-
-    /// Process numbers that come round again within a drain: two programs at the same addresses,
-    /// hundreds of runs in fewer numbers.
-    #[test]
-    #[ignore = "needs root: run by cargo xtask test"]
-    fn programs_that_reuse_process_numbers_keep_their_own_time() {
-        require_root();
-        let place = Place::default();
-        let programs = ["one", "other"].map(|name| {
-            let build = Workload::build(
-                place.path(),
-                "two_functions",
-                &["-no-pie", &format!("-Wl,--defsym={name}=1")],
-            );
-            build.copy(name)
-        });
-        let running = std::fs::read_dir("/proc").expect("reading /proc").flatten();
-        let highest =
-            running.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max();
-        let numbers = highest.expect("processes").max(400) + 300;
-        let daemon = start_by_time(&place);
-        let pid_max = Setting::set("/proc/sys/kernel/pid_max", &numbers.to_string());
-        let (mut work_s, mut runs) = ([0.0, 0.0], 0);
-        while runs < 800 {
-            for (program, seconds, work_s) in programs
-                .iter()
-                .zip(["0.004", "0.020"])
-                .zip(&mut work_s)
-                .map(|((program, seconds), work_s)| (program, seconds, work_s))
-            {
-                let mut command = Command::new(program.program());
-                *work_s += Running::start(command.arg(seconds)).wait().number("work_s");
-                runs += 1;
-            }
-        }
-        drop(pid_max);
-        daemon.flush();
-        let prof = prof(&place.db(), &["--confidence", "99.9", "one", "other"]);
-        let samples = ["one", "other"].map(|name| prof.samples_of_image(name) as f64);
-        let (share, expected) =
-            (samples[0] / (samples[0] + samples[1]), work_s[0] / (work_s[0] + work_s[1]));
-        eprintln!(
-            "one: {share:.4} of the samples, {expected:.4} by its own clock; {samples:?} in {runs} runs; {:?}",
-            prof.unresolved
-        );
-        assert!(
-            (share - expected).abs() < 0.02,
-            "one: {share:.4} of the samples, {expected:.4} by its own clock"
-        );
-    }
 }

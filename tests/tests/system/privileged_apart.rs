@@ -1,13 +1,16 @@
-//! The real daemon on the real kernel, asked to keep processes apart or to leave them out. As in
-//! privileged.rs: root, one at a time.
+//! The real daemon on the real kernel, asked to keep processes apart or to leave them out: the
+//! sampler's mark of such processes, and what clients and settings say. A recording shows whose
+//! samples are whose then (`daemon/tests/attribution.rs`). These tests need root, as privileged.rs
+//! does.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tests::cgroup::Group;
 use tests::daemon::{Daemon, Place, assert_closes};
-use tests::report::{Prof, dcpi, prof, prof_by};
-use tests::workload::{Running, Workload};
+use tests::report::{Prof, Row, dcpi, prof, prof_by};
+use tests::workload::{Running, Workload, build_id};
 use tests::{refuse, require_root, run, succeed};
 
 /// A daemon that samples CPU time, so that samples can be compared with seconds on any machine.
@@ -93,13 +96,11 @@ fn labelled_runs_are_kept_apart_to_the_last_sample() {
     let by_label = prof_by(&place.db(), "label", &["--idle"]);
     let names: Vec<_> = by_label.keys().map(|name| name.as_deref()).collect();
     assert_eq!(names, [None, Some("first"), Some("second run")]);
-    let (all, unresolved) =
-        (everything(&place), everything(&place).unresolved.values().sum::<u64>());
-    assert_eq!(
-        by_label.values().sum::<u64>() + unresolved,
-        all.total(),
-        "a sample is in one of them"
-    );
+    let all = everything(&place);
+    // Samples without an image are a label's, too, where their program is known.
+    let is_nobodys = |row: &&Row| row.image.is_empty();
+    let nobodys: u64 = all.rows.iter().filter(is_nobodys).map(Row::samples).sum();
+    assert_eq!(by_label.values().sum::<u64>() + nobodys, all.total(), "a sample is in one of them");
     assert!(
         succeed(&mut dcpi(&place.db(), "epochs", &["--full-names"])).contains("first, second run")
     );
@@ -154,71 +155,6 @@ fn a_labelled_command_behaves_as_if_alone() {
     assert!(daemon.terminate().success());
 }
 
-/// A service that runs already is labelled with what it has started.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_running_process_is_labelled_with_its_children() {
-    require_root();
-    let place = Place::default();
-    let workload = build(&place, "two_functions35");
-    let daemon = start(&place, &[]);
-    let script = format!("{} 5; true", workload.program().display());
-    let running = Running::start(Command::new("sh").args(["-c", &script]));
-    let begin = Instant::now();
-    while daemon.status().samples.taken < 1 || begin.elapsed() < Duration::from_secs(2) {
-        std::thread::sleep(Duration::from_millis(50)); // let it run without a label for a while
-    }
-    let said = succeed(&mut place.dcpictl(&["label", &running.pid().to_string(), "late"]));
-    assert!(said.contains("is labelled late from now on"), "{said}");
-    let truth = running.wait().number("cpu_s");
-    daemon.flush();
-    let (all, labelled) =
-        (of(&place, image(&workload), &[]), of(&place, image(&workload), &["--label", "late"]));
-    assert_about("all of it", all.1, truth);
-    let before = all.1 - labelled.1;
-    eprintln!("{before:.3} s before the label, {:.3} s after", labelled.1);
-    assert!(
-        before > 0.2 && labelled.1 > 0.4 * truth && labelled.1 < 0.9 * truth,
-        "{before} {labelled:?}"
-    );
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn an_image_can_be_kept_apart_by_process() {
-    require_root();
-    let place = Place::default();
-    let [workload, other] = ["two_functions36", "stripped36"].map(|name| build(&place, name));
-    let daemon = start(&place, &["--per-process", image(&workload)]);
-    let running = [1, 3].map(|seconds| workload.start(seconds));
-    let bystander = other.start(1);
-    let pids = [running[0].pid(), running[1].pid()];
-    let truths = running.map(|running| running.wait().number("cpu_s"));
-    let _ = bystander.wait();
-    daemon.flush();
-    assert_closes(&daemon.status().samples);
-    for (pid, truth) in pids.iter().zip(truths) {
-        assert_about(
-            &pid.to_string(),
-            of(&place, image(&workload), &["--pid", &pid.to_string()]).1,
-            truth,
-        );
-    }
-    let by_pid = prof_by(&place.db(), "pid", &[image(&workload)]);
-    let mut expected = pids.map(|pid| Some(pid.to_string()));
-    expected.sort();
-    assert_eq!(
-        by_pid.keys().cloned().collect::<Vec<_>>(),
-        expected,
-        "each of its samples is of one of them"
-    );
-    assert_eq!(by_pid.values().sum::<u64>(), of(&place, image(&workload), &[]).0);
-    assert_eq!(
-        prof_by(&place.db(), "pid", &[image(&other)]).into_keys().collect::<Vec<_>>(),
-        [None]
-    );
-}
-
 /// Whether a database has these bytes anywhere: in the name or contents of a file, or, for segments
 /// are packed, in what the tools read from it.
 fn has_trace(db: &Path, of: &str) -> Option<PathBuf> {
@@ -267,23 +203,17 @@ fn has_bytes(directory: &Path, of: &str) -> Option<PathBuf> {
     None
 }
 
-/// Build id of a program as its image id has it.
-fn build_id(program: &Path) -> String {
-    let notes = succeed(Command::new("readelf").arg("-n").arg(program));
-    let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: "));
-    id.unwrap_or_else(|| panic!("{notes}")).to_owned()
-}
-
-/// Everything of `workload` was left out: a number, and no trace of it on the disk.
-fn assert_left_out(place: &Place, daemon: &Daemon<'_>, workload: &Workload, truth: f64) {
+/// All samples of these workloads were left out: their number is known, and the disk has no trace.
+fn assert_left_out(place: &Place, daemon: &Daemon<'_>, secrets: &[&Workload], truth: f64) {
     daemon.flush();
     let samples = daemon.status().samples;
     assert_closes(&samples);
     let excluded = samples.unresolved.get("excluded").copied().unwrap_or(0);
-    let name = image(workload);
-    assert_about(name, everything(place).seconds(excluded), truth);
-    for trace in [name, &build_id(workload.program())] {
-        assert_eq!(has_trace(&place.db(), trace), None, "{trace}");
+    assert_about("left out", everything(place).seconds(excluded), truth);
+    for secret in secrets {
+        for trace in [image(secret), &build_id(secret.program())] {
+            assert_eq!(has_trace(&place.db(), trace), None, "{trace}");
+        }
     }
     assert_eq!(
         everything(place).unresolved.get("excluded"),
@@ -292,171 +222,27 @@ fn assert_left_out(place: &Place, daemon: &Daemon<'_>, workload: &Workload, trut
     );
 }
 
+/// A control group, whose processes the sampler marks, and an image: neither the database nor its
+/// code store has a trace of what was left out.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
-fn an_image_that_is_left_out_leaves_a_number() {
+fn a_control_group_and_an_image_that_are_left_out_leave_a_number() {
     require_root();
+    let name = format!("dcpi-test-{}-secret.service", std::process::id());
+    let group = Group::new(&name);
     let place = Place::default();
-    let [secret, open] = ["two_functions37", "stripped37"].map(|name| build(&place, name));
-    for named in [image(&secret), secret.program().to_str().unwrap()] {
-        let other = Place::default();
-        let daemon = start(&other, &["--exclude-image", named]);
-        let truth = secret.run(2).number("cpu_s");
-        let _ = open.run(1);
-        assert_left_out(&other, &daemon, &secret, truth);
-        assert!(has_trace(&other.db(), image(&open)).is_some(), "who is not left out is there");
-    }
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_process_that_is_left_out_takes_its_children_along() {
-    require_root();
-    let place = Place::default();
-    let secret = build(&place, "churn38");
-    // It forks before the daemon starts and after.
-    let script = format!("{} 6; true", secret.program().display());
-    let running = Running::start(Command::new("sh").args(["-c", &script]));
-    let daemon = start(&place, &["--exclude-pid", &running.pid().to_string()]);
-    let truth = running.wait().number("churn_child_s");
-    daemon.flush();
-    let samples = daemon.status().samples;
-    assert_closes(&samples);
-    let excluded =
-        everything(&place).seconds(samples.unresolved.get("excluded").copied().unwrap_or(0));
-    eprintln!(
-        "{excluded:.3} s left out of {truth:.3} s, of which some passed before the daemon ran"
-    );
-    assert!(excluded > 0.4 * truth, "{excluded} s left out of {truth} s");
-    assert_eq!(has_trace(&place.db(), image(&secret)), None);
+    let [secret, hidden, open] =
+        ["two_functions39", "two_functions37", "stripped39"].map(|name| build(&place, name));
+    let flags = ["--exclude-cgroup", &name, "--by-unit", "--exclude-image", image(&hidden)];
+    let daemon = start(&place, &flags);
+    let running = [group.run_inside(secret.program(), "2"), hidden.start(1)];
+    let truth: f64 = running.map(|running| running.wait().number("cpu_s")).iter().sum();
+    let _ = open.run(1);
+    assert_left_out(&place, &daemon, &[&secret, &hidden], truth);
+    assert_eq!(has_trace(&place.db(), &name), None);
+    assert!(has_trace(&place.db(), image(&open)).is_some(), "who is not left out is there");
     let mut again = place.dcpid();
     again.args(["--exclude-pid", "4194303"]);
     let line = refuse(&mut again);
     assert!(line.contains("--exclude-pid 4194303") && line.contains("no such process"), "{line}");
-}
-
-/// A control group made for a test.
-struct Group(PathBuf);
-
-impl Group {
-    fn new(name: &str) -> Self {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        let root = mounts.lines().find_map(|line| {
-            let mut fields = line.split(' ').skip(1);
-            let (place, kind) = (fields.next()?, fields.next()?);
-            (kind == "cgroup2").then(|| PathBuf::from(place))
-        });
-        let group =
-            Self(root.expect("the unified hierarchy of control groups is mounted").join(name));
-        std::fs::create_dir(&group.0).unwrap();
-        group
-    }
-
-    /// The command, run in the group.
-    fn inside(&self, program: &Path, seconds: u32) -> Running {
-        let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
-        Running::start(
-            Command::new("sh")
-                .args(["-c", script])
-                .arg(&self.0)
-                .arg(program)
-                .arg(seconds.to_string()),
-        )
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let begin = Instant::now();
-        // Who has just ended may still be in it.
-        while std::fs::remove_dir(&self.0).is_err() && begin.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_control_group_that_is_left_out_leaves_a_number() {
-    require_root();
-    let group = Group::new(&format!("dcpi-test-{}-secret.service", std::process::id()));
-    let name = group.0.file_name().unwrap().to_str().unwrap().to_owned();
-    for pattern in [name.clone(), format!("/{name}")] {
-        let place = Place::default();
-        let secret = build(&place, "two_functions39");
-        let daemon = start(&place, &["--exclude-cgroup", &pattern, "--by-unit"]);
-        let truth = group.inside(secret.program(), 2).wait().number("cpu_s");
-        assert_left_out(&place, &daemon, &secret, truth);
-        assert_eq!(has_trace(&place.db(), &name), None);
-    }
-}
-
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn units_are_kept_apart() {
-    require_root();
-    let groups = ["web", "batch"]
-        .map(|name| Group::new(&format!("dcpi-test-{}-{name}.service", std::process::id())));
-    let names =
-        [0, 1].map(|at: usize| groups[at].0.file_name().unwrap().to_str().unwrap().to_owned());
-    let place = Place::default();
-    let workload = build(&place, "two_functions40");
-    // One runs when the daemon starts, one is started later, one is in no group.
-    let web = groups[0].inside(workload.program(), 6);
-    let daemon = start(&place, &["--by-unit"]);
-    let before = Instant::now();
-    let (batch, outside) = (groups[1].inside(workload.program(), 2), workload.start(1));
-    let (batch, outside) = (batch.wait().number("cpu_s"), outside.wait().number("cpu_s"));
-    let _ = web.wait();
-    eprintln!("all is done after {:?}", before.elapsed());
-    daemon.flush();
-    assert_closes(&daemon.status().samples);
-    let seconds = |unit: &str| of(&place, image(&workload), &["--unit", unit]).1;
-    assert_about(&names[1], seconds(&names[1]), batch);
-    let web = seconds(&names[0]);
-    eprintln!("{}: {web:.3} s since the daemon runs", names[0]);
-    assert!(web > 1.0 && web < 6.5, "{web}");
-    let all = of(&place, image(&workload), &[]).1;
-    assert_about("outside", all - web - seconds(&names[1]), outside);
-    let by_unit = prof_by(&place.db(), "unit", &[image(&workload)]);
-    assert!(names.iter().all(|name| by_unit.contains_key(&Some(name.clone()))), "{by_unit:?}");
-    let line = refuse(&mut dcpi(&place.db(), "prof", &["--unit", "nobody.service"]));
-    assert!(
-        line.contains("no samples of unit \"nobody.service\"; there are: ")
-            && line.contains(&names[0]),
-        "{line}"
-    );
-}
-
-/// A process number is used again while the samples of its first owner are still being drained.
-#[test]
-#[ignore = "needs root: run by cargo xtask test"]
-fn a_process_number_that_is_used_again_does_not_inherit_a_label() {
-    require_root();
-    let place = Place::default();
-    let [first, next] = ["two_functions41", "stripped41"].map(|name| build(&place, name));
-    let daemon = start(&place, &[]);
-    let labelled = Running::start(place.dcpilabel("run").arg(first.program()).arg("1"));
-    let pid = labelled.pid();
-    let _ = labelled.wait();
-    let begin = Instant::now();
-    let reused = loop {
-        // The number that the kernel gave last (proc_sys_kernel(5)); somebody else may fork in
-        // between.
-        std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
-        let running = next.start(2);
-        if running.pid() == pid {
-            break running;
-        }
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "the number {pid} could not be had again"
-        );
-    };
-    let truth = reused.wait().number("cpu_s");
-    daemon.flush();
-    assert_closes(&daemon.status().samples);
-    assert_about("the next of the number", of(&place, image(&next), &[]).1, truth);
-    assert_eq!(of(&place, image(&next), &["--label", "run"]).0, 0);
-    assert!(of(&place, image(&first), &["--label", "run"]).0 > 0);
 }

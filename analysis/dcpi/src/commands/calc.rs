@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use code::cfg::{EdgeKind, To};
-use code::isa::Syntax;
 use estimate::Estimate;
 use image::Vaddr;
 use stalls::{Explained, Explanation};
@@ -15,7 +13,7 @@ use super::Outcome;
 use super::costs::OnMachine;
 use super::list::{candidates, columns, meant};
 use super::loops::loops;
-use crate::options::{Chosen, Output, parse_confidence};
+use crate::options::{Chosen, Output, ProcedureArguments, SyntaxArgument, parse_confidence};
 use explain::graphs::{Graph, NOT_ESTIMATED, Surveyed};
 use explain::listing::{self, ByAddress};
 use names::named::Candidate;
@@ -31,65 +29,65 @@ use stats::{Confidence, wilson};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Calc {
-    /// The image: name, path, or id (may be cut short)
-    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
-    pub image: String,
-    /// The procedure: its name, part of that, or an address in it (0x1040)
-    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
-    pub procedure: String,
-    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
-    #[arg(long)]
-    pub intel: bool,
-    /// On which processor, and where debug files are.
+    /// Image and procedure.
+    #[command(flatten)]
+    pub subject: ProcedureArguments,
+    /// Syntax of instructions.
+    #[command(flatten)]
+    pub syntax: SyntaxArgument,
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-runs: executions of a block for one entry of the procedure. Executions come from branches that \
-dcpid followed from the registers at samples, and where there were few branches, from the time \
-that blocks took. As many executions leave a block as enter it. The interval covers chance, that \
-of the entry too. high, medium and low say how sure the number is: probably within 10 %, probably \
-within 15 %, or not known to be.
+runs: executions of a block for one entry of the procedure. They are estimated from executions of \
+branches, which dcpid computes from the registers at samples, and, where few branches were \
+observed, from the time that blocks took. As many executions leave a block as enter it. The \
+interval covers the chance of sampling, both of the block and of the procedure's entry. (high): \
+the number is probably within 10 %; (medium): probably within 15 %; (low): its error is not known.
 A procedure that is hardly ever entered has one sample at its begin and thousands in its loops. \
 All of its runs are low: compare its blocks with each other instead. dcpi topstalls says how sure \
-a block is beside the other blocks.
-cy: cycles of one execution. Samples tell time, not executions. So dcpi calc assumes that blocks \
-are as far from their best case as most code is: 3 times, in the geometric mean. In the best case \
-every load hits the first cache and every branch is predicted. The head gives the range that \
-holds for 19 of 20 procedures; a procedure that only waits for memory takes more.
-Where most samples are at instructions that may have waited for memory, and the other \
-instructions have too few samples beside their best case, cycles are not known: from the best \
-case to what waiting alone would take. Compare cycles within a procedure. With samples of \
-instructions (dcpid --event cycles --event instructions) cycles are measured. On processors that \
-issue in order (Cortex-A53, -A55, -A510) instructions that were hardly ever stalled tell the \
-cycles, as in the paper; that was compared with a simulation only.
-loop: blocks that are executed in rounds. Rounds for one entry come from the same estimate. Where \
-a loop's test compares numbers that change by the same amount in each round, registers tell how \
-many rounds were left at a sample, and so how many rounds entries make. Entries so short that \
-hardly a sample is in them are not seen, however many they are.
-Letters before an instruction are the causes that may have stalled it, the largest first, unless \
-something rules the cause out (JSON also has causes below a tenth of the largest). o: an operand \
-came later than in the best case, from another instruction or with another latency.
-  i instruction cache      p branch mispredicted   w store buffer full
-  I instruction TLB        r branch found late     f store forwarding
-  d data cache             u busy unit             v divider
-  D data TLB               s barrier               l lock
-  o operands, another way  m microcode             ? none of these
+the executions of a block are beside those of the other blocks.
+cy: cycles of one execution. Samples measure time, not executions. So dcpi calc assumes that the \
+procedure has typical stalls: like most code, its blocks take 3 times their best case, in the \
+geometric mean. In the best case every load hits the first-level cache and every branch is \
+predicted. The head gives the range that holds for 19 of 20 procedures; a procedure that only \
+waits for memory takes more.
+Cycles are not known where most samples are at instructions that may have waited for memory, and \
+the other instructions have too few samples for a comparison with their best case. Then the report \
+has bounds only: the best case, and the cycles that waiting alone would take. Cycles within one \
+procedure can be compared all the same. Samples of instructions (dcpid --event cycles --event \
+instructions) measure the cycles. On processors that issue in order (Cortex-A53, -A55, -A510) the \
+instructions that hardly ever stalled tell the cycles, as in the DCPI paper; this estimate was \
+compared with a simulation only.
+loop: blocks that are executed in rounds (iterations). The rounds for one entry follow from the \
+runs. Where the loop's test compares numbers that change by the same amount in each round, the \
+registers at a sample tell how many rounds are left, and so how many rounds entries make. Entries \
+so short that hardly any sample falls into them are not seen, however many there are.
+Letters before an instruction are the causes that may have stalled the instruction, the largest \
+first. Causes that something rules out have no letter, and JSON alone has causes below a tenth of \
+the largest. o means that an operand came later than in the best case, from another instruction or \
+with a longer latency.
+  i instruction cache        p branch mispredicted  w store buffer full
+  I instruction TLB          r branch found late    f store forwarding
+  d data cache               u busy unit            v divider
+  D data TLB                 s barrier              l lock
+  o operands on another way  m microcode            ? none of these
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &Calc, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(std::slice::from_ref(&args.image)).samples()?;
+    let samples = args.chosen.question(std::slice::from_ref(&args.subject.image)).samples()?;
     let damage = problem::damage(&samples.problems);
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
@@ -99,10 +97,9 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known, .. }, procedure) =
-        meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, &args.subject)?;
     let (event, skid) = samples.time()?;
-    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let syntax = args.syntax.syntax();
     let surveyed = Surveyed::around(&samples, image, known, procedure, &mut problems);
     let isa = surveyed.as_ref().map(Surveyed::isa);
     let (machine, model) = args.on.model(&samples, isa)?;
@@ -110,18 +107,19 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         surveyed.graph(image, known, procedure, Some(syntax), (event, skid), Some(&machine))
     });
     let refused = |why: &str| AnalysisError::Refused(format!("{}: {why}", procedure.name()));
-    let listing = format!("dcpi list {} {}", quoted(&args.image), quoted(&args.procedure));
+    let ProcedureArguments { image: image_name, procedure: procedure_name } = &args.subject;
+    let listing = format!("dcpi list {} {}", quoted(image_name), quoted(procedure_name));
     let without_code = || match listing::code(image, known, procedure) {
         Err(why) => {
-            refused(&format!("its instructions cannot be had: {why}; its samples: {listing}"))
+            refused(&format!("its instructions cannot be read: {why}; its samples: {listing}"))
         }
-        Ok(_) => refused(&format!("its image's code cannot be surveyed; its samples: {listing}")),
+        Ok(_) => refused(&format!("the code of its image cannot be read; its samples: {listing}")),
     };
     let mut graph = found.ok_or_else(without_code)?;
     let sampled =
         graph.parts.iter().any(|part| part.counts.get(event).is_some_and(|count| *count > 0));
     if !sampled && graph.branches.is_empty() {
-        return Err(refused("no samples in this procedure; those with some: dcpi prof"));
+        return Err(refused("the procedure has no samples; procedures with samples: dcpi prof"));
     }
     if graph.estimate.is_none() {
         return Err(refused(&format!("{NOT_ESTIMATED}; its samples: dcpi list")));
@@ -229,10 +227,10 @@ pub(super) fn blocks(
     blocks().map(row).collect()
 }
 
-/// How often a block ran.
+/// Executions of a block, with their interval.
 fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confidence) -> Runs {
     let runs = estimate.blocks.get(number).copied().unwrap_or_default();
-    // For one entry: how often the procedure was entered is as unsure as any other block.
+    // Executions are for one entry: the number of entries is as unsure as that of any other block.
     let entry = graph
         .graph
         .entry()
@@ -249,8 +247,9 @@ fn runs_of(graph: &Graph, estimate: &Estimate, number: usize, confidence: Confid
     }
 }
 
-/// How often an edge was taken: as often as its block ran, if that has no other; else by how often
-/// it was seen of `all` edges of the block, and where none was seen, nothing is sure.
+/// Executions of an edge. The only edge of a block has the block's executions. Of several edges,
+/// the interval comes from the edge's share of the `all` observed executions of the block's edges;
+/// without observed executions the interval has no bounds but the block's.
 fn runs_of_edge(
     value: f64,
     block: Runs,
@@ -312,7 +311,7 @@ fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
     rows
 }
 
-/// Why an edge is there, in words.
+/// The kind of an edge, in words.
 fn kind(edge: &code::cfg::Edge) -> &'static str {
     match (edge.kind, edge.to) {
         (EdgeKind::Next | EdgeKind::NotTaken, _) => "falls through",

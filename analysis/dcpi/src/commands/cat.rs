@@ -1,4 +1,4 @@
-//! `dcpi cat`: what the profiles hold, as it is: samples by offset, or edges.
+//! `dcpi cat`: samples by offset, or edges, as the profiles have them.
 
 use std::io::{self, Write};
 
@@ -21,23 +21,22 @@ pub struct Cat {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
-    /// Edges instead of samples: which way branches of user code went, as computed from snapshots
-    /// of registers
+    /// Edges instead of samples: where branches of user code went, computed from snapshots of
+    /// registers
     #[arg(long)]
     pub edges: bool,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-Offsets are those of the database: in a file, of the byte in the file; in the kernel, from \
-_stext. Counts of the selected epochs are added up. Edges are of user code only: branches of the \
-kernel are not followed. Edges are counted for each image as a whole: --label, --unit and --pid \
-choose among samples only.";
+Offsets are those of the database: in a file, the offset of the byte; in the kernel, the distance \
+from _stext. Counts of the selected epochs are added up. dcpid computes edges of user code only. \
+Edges are counted for each image as a whole: --label, --unit and --pid choose among samples only.";
 
 pub(crate) fn run(args: &Cat, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let mut samples = args.chosen.question(&args.images).samples()?;
@@ -95,7 +94,7 @@ struct Dump {
     problems: Vec<Problem>,
 }
 
-/// A count, of an offset or of an edge.
+/// The count of an offset or of an edge.
 #[derive(Serialize)]
 struct Row {
     image: String,

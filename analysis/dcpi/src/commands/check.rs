@@ -1,4 +1,4 @@
-//! `dcpi check`: damage in a database, and what is lost by it.
+//! `dcpi check`: damage in a database, and the samples that the damage costs.
 
 use std::io::{self, Write};
 
@@ -16,24 +16,24 @@ use report::{self, Report, Style};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Check {
-    /// What to look at.
+    /// The database's directory.
     #[command(flatten)]
     pub place: Place,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-dcpi check reads every file, also while a daemon writes. No command believes what is damaged: its \
-samples are missing from reports, which say so, and all other samples are there. Remove a damaged \
-file to hear no more of it.
+dcpi check reads every file of the database, also while dcpid writes. Reports leave out the \
+samples of a damaged file and name the file; all other samples are in the reports. Removing a \
+damaged file ends the messages about it.
 
-Exit codes: 0 no damage, whatever a writer left or is writing just now; 1 damage, or files that \
-do not belong there; 2 could not look.";
+Exit codes: 0 no damage, and at most incomplete files of a writer that was interrupted or is \
+writing; 1 damage, or files that do not belong there; 2 could not read the database.";
 
 pub(crate) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    // What is no database at all is said as every command says it.
+    // A directory that is no database has the same error as with every command.
     Database::open(args.place.db())?;
     let problems = profiledb::check(args.place.db())?;
     let sound = !problems.iter().any(|problem| problem.is_damage() || is_unknown(problem));
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, Analysis
     Ok(Outcome { sound, ..super::write(&checked, &args.output, out)? })
 }
 
-/// It is no file of ours.
+/// Whether the file does not belong into a database.
 fn is_unknown(problem: &profiledb::Problem) -> bool {
     matches!(problem.fault, Fault::Unknown)
 }

@@ -1,4 +1,4 @@
-//! `dcpi clean`: what `dcpi record` left in the directory for temporary files.
+//! `dcpi clean`: recordings that `dcpi record` left in the directory for temporary files.
 
 use std::fs;
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
@@ -17,9 +17,9 @@ use query::error::AnalysisError;
 use query::problem::Problem;
 use report::{self, Report, Style, bytes, record};
 
-/// Directories in directories that are looked into for sizes: a database has four.
+/// Deepest level of directories whose sizes are added up: a database has four levels.
 const DEPTH_MAX: usize = 8;
-/// The longest age that can be asked for.
+/// Longest time that `--older-than` takes.
 const AGE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// `dcpi clean`.
@@ -29,32 +29,32 @@ pub struct Clean {
     /// Only recordings that ended at least this long ago, such as 30m, 12h or 7d
     #[arg(long, value_name = "T", value_parser = age)]
     pub older_than: Option<Duration>,
-    /// List them and remove nothing
+    /// List the recordings and remove none
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Remove them without a question
+    /// Remove the recordings without a question
     #[arg(short = 'f', long, conflicts_with = "dry_run")]
     pub force: bool,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-On a terminal dcpi clean asks before it removes; elsewhere it removes nothing without --force. \
-Recordings are directories in $TMPDIR, else /tmp, that dcpi record made without -o. They belong \
-to this user, nobody else may enter them, and none is a link. Recordings that are still being \
-made stay.
+On a terminal dcpi clean asks before it removes recordings; elsewhere it removes none without \
+--force. Recordings are directories in $TMPDIR, else /tmp, that dcpi record made without -o. Only \
+directories that belong to this user and that nobody else may enter are removed, and no links. A \
+recording that is still being made stays.
 
-Exit codes: 0 done, also when nothing was removed; 1 something could not be removed; 2 could not \
-look.";
+Exit codes: 0 done, also when no recording was removed; 1 a recording could not be removed; 2 \
+could not read the directory.";
 
 /// A recording that was left.
 #[derive(Debug, Serialize)]
 struct Left {
     path: PathBuf,
     size_bytes: u64,
-    /// Seconds since it ended.
+    /// Time since the recording ended, in seconds.
     age_s: u64,
     removed: bool,
 }
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, Analysis
     let directory = std::env::temp_dir();
     let rows = recordings(&directory, args.older_than.unwrap_or_default(), SystemTime::now())
         .map_err(|error| {
-            AnalysisError::Refused(format!("cannot look into {}: {error}", directory.display()))
+            AnalysisError::Refused(format!("cannot read {}: {error}", directory.display()))
         })?;
     let mut found = Recordings { directory, rows };
     let as_text = args.output.format == Format::Text;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, Analysis
             removed.fold((0, 0_u64), |(n, sum), left| (n + 1, sum.saturating_add(left.size_bytes)));
         match count {
             0 if args.dry_run || may_ask => writeln!(out, "nothing was removed")?,
-            0 => writeln!(out, "nothing was removed; to remove them: dcpi clean --force")?,
+            0 => writeln!(out, "nothing was removed; to remove recordings: dcpi clean --force")?,
             _ => writeln!(out, "removed {}, {}", report::counted(count, "recording"), bytes(size))?,
         }
     }
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, Analysis
 }
 
 fn ask(out: &mut dyn Write) -> Result<bool, AnalysisError> {
-    write!(out, "remove them? [y/N] ")?;
+    write!(out, "remove these recordings? [y/N] ")?;
     out.flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
@@ -176,7 +176,7 @@ fn age(text: &str) -> Result<Duration, String> {
     parse_time(text, Duration::ZERO, AGE_MAX)
 }
 
-/// How long ago, in the largest unit that there is one of.
+/// An age in its largest unit.
 fn ago(age_s: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "min")];
     let unit = units.iter().find(|(unit, _)| age_s >= *unit);

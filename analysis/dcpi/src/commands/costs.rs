@@ -1,4 +1,4 @@
-//! What executions of instructions took: what the commands that tell of it have in common.
+//! Executions, cycles and stalls of instructions: the common part of the commands that show them.
 
 use std::path::PathBuf;
 
@@ -17,45 +17,47 @@ use query::load::{self, EventSamples, ImageSamples, Samples};
 use report::{Costs, EventColumn, Model, counted};
 use stats::Confidence;
 
-/// On which processor, and where its programs' debug files are.
+/// Processor model and directories of debug files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct OnMachine {
-    /// The processor, as LLVM names it [default: the one nearest to that which was sampled]
+    /// Model of the processor, by LLVM's name [default: the model nearest to the sampled processor]
     #[arg(
         long,
         value_name = "NAME",
         value_parser = PossibleValuesParser::new(Isa::ALL.into_iter().flat_map(Machine::names))
     )]
     pub machine: Option<String>,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    /// Directory of separate debug files, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
 }
 
-/// The processor that is taken where nobody says which it was.
+/// The model for each instruction set where neither the user nor the database names the processor.
 const ASSUMED: [(Isa, &str); 2] = [(Isa::X86_64, "skylake-avx512"), (Isa::Aarch64, "neoverse-n1")];
 /// Fewer samples of time in a procedure do not tell what its executions took.
 const SAMPLES_MIN: u64 = 100;
 
 impl OnMachine {
-    /// Where names are looked for.
+    /// The places of debug files.
     pub(super) fn places(&self) -> Places {
         Places::with_debug_roots(self.debug_root.clone())
     }
 
-    /// The model of the processor: the one asked for, else the nearest to the one that was sampled,
-    /// else - which it tells - some other. `isa`: what it must execute, if that is known already.
+    /// The model of the processor: the one asked for, else the nearest to the sampled processor,
+    /// else that of [`ASSUMED`], marked as assumed. `isa` is the instruction set of the code, if it
+    /// is known already.
     ///
     /// # Errors
-    /// [`AnalysisError::Refused`] where the one asked for does not.
+    /// [`AnalysisError::Refused`] where the model asked for does not execute `isa`.
     pub(super) fn model(
         &self,
         samples: &Samples,
         isa: Option<Isa>,
     ) -> Result<(Machine, Model), AnalysisError> {
         let known = |name: &str| {
-            Machine::named(name)
-                .ok_or_else(|| AnalysisError::Refused(format!("no model of {name}")))
+            Machine::named(name).ok_or_else(|| {
+                AnalysisError::Refused(format!("no model of {name}; see dcpi calc --help"))
+            })
         };
         if let Some(name) = &self.machine {
             let machine = known(name)?;
@@ -64,7 +66,7 @@ impl OnMachine {
             };
             let (own, others) = (machine.isa, Machine::names(isa).collect::<Vec<_>>().join(", "));
             let why =
-                format!("{name} executes {own}, this is {isa}; --machine with one of {others}");
+                format!("{name} executes {own}, the code is {isa}; --machine with one of {others}");
             return Err(AnalysisError::Refused(why));
         }
         let nearest =
@@ -99,17 +101,17 @@ pub(super) fn columns(samples: &Samples) -> Vec<EventColumn> {
     samples.events.iter().enumerate().map(column).collect()
 }
 
-/// Finds what executions took, for listings: once for all samples.
+/// Estimates executions, cycles and stalls for listings. Made once for all samples.
 pub(super) struct Finder<'a> {
     samples: &'a Samples,
     confidence: Confidence,
-    /// The processor, if it is known which it was; else why nothing is found.
+    /// The model of the processor, or why there is none: an assumed model is of no use here.
     machine: Result<(Machine, Model), String>,
 }
 
 impl<'a> Finder<'a> {
     pub(super) fn new(samples: &'a Samples, machine: &OnMachine, confidence: Confidence) -> Self {
-        let unknown = "the database does not say which processor it was; --machine does";
+        let unknown = "the database does not name the processor; name it with --machine";
         let machine = machine.model(samples, None).map_err(|error| error.to_string());
         let machine = machine.and_then(|(machine, model)| match model.assumed {
             true => Err(unknown.to_owned()),
@@ -118,7 +120,7 @@ impl<'a> Finder<'a> {
         Self { samples, confidence, machine }
     }
 
-    /// Whether anything can be found.
+    /// Whether estimates are possible at all.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`]: why not.
@@ -127,7 +129,7 @@ impl<'a> Finder<'a> {
         self.machine.as_ref().map(|_| ()).map_err(|why| AnalysisError::Refused(why.clone()))
     }
 
-    /// Whether a procedure is worth a look.
+    /// Whether a procedure has enough samples for estimates.
     ///
     /// # Errors
     /// Why it is not.
@@ -139,17 +141,17 @@ impl<'a> Finder<'a> {
         let here = load::sum(here.map(|(_, samples)| samples));
         if here < SAMPLES_MIN {
             return Err(format!(
-                "{} of time here; that takes {SAMPLES_MIN}",
+                "the procedure has {} of time; estimates need {SAMPLES_MIN}",
                 counted(here, "sample")
             ));
         }
         Ok(())
     }
 
-    /// What executions of a procedure's instructions took.
+    /// Executions, cycles and stalls of a procedure's instructions.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// Why they are not known.
     pub(super) fn find(
         &self,
         surveyed: &Surveyed<'_>,
@@ -160,7 +162,10 @@ impl<'a> Finder<'a> {
         let (event, skid) = self.samples.time().map_err(|error| error.to_string())?;
         let (machine, model) = self.machine.as_ref().map_err(Clone::clone)?;
         if surveyed.isa() != machine.isa {
-            return Err(format!("its instructions are not those of {}; --machine", machine.name));
+            let name = machine.name;
+            return Err(format!(
+                "its instructions are not those of {name}; name another --machine"
+            ));
         }
         let graph = surveyed.graph(image, known, procedure, None, (event, skid), Some(machine));
         let explained = graph

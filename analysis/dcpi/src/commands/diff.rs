@@ -1,4 +1,4 @@
-//! `dcpi diff`: what changed from one set of samples to another.
+//! `dcpi diff`: changes from one set of samples to another.
 
 use std::io::Write;
 
@@ -17,16 +17,16 @@ use stats::tally::Tally;
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SYNTAX}\n\n{NOTES}"))]
 pub struct DiffArgs {
-    /// The set before: epochs, a label or a database, see below
+    /// The set before the change: epochs, a label or a database, see below
     #[arg(value_name = "BEFORE")]
     pub before: SetChoice,
-    /// The set after
+    /// The set after the change
     #[arg(value_name = "AFTER")]
     pub after: SetChoice,
-    /// Compare samples instead of shares, per epoch and host: for sets that did the same work
+    /// Compare samples per epoch and host instead of shares: for sets that did the same work
     #[arg(long)]
     pub amounts: bool,
-    /// What to compare.
+    /// Event, images, limits and defaults of the sets.
     #[command(flatten)]
     pub with: Sets,
 }
@@ -34,12 +34,13 @@ pub struct DiffArgs {
 const NOTES: &str = "\
 The interval of a row's change (Newcombe's, of that row alone) holds the true change with the \
 given confidence. A * marks rows that changed. All marks together are right with the given \
-confidence, so two equal sets have no mark in 95 of 100 tables (Holm's correction, weighted by \
-samples). Marked rows come first, the largest change before others. Rows with too few samples to \
-tell are folded, with their number.
+confidence, so tables of two equal sets have no mark in 95 of 100 cases (Holm's correction, \
+weighted by samples). Marked rows come first, sorted by the size of the change. Rows with too few \
+samples are left out; a note has their number.
 
-Samples of one epoch say how sure sampling is, not how much runs differ. Give each SET several \
-epochs or hosts: then only a change that is larger than the differences within a SET is marked.
+The samples of one epoch show the error of sampling, not the variation between runs. If each SET \
+has several epochs or hosts, a mark means that the change is larger than the differences within \
+the SETs.
 
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 
@@ -71,7 +72,7 @@ fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     })
 }
 
-/// A row before and after.
+/// The counts of a row in both sets, and in the epochs of each.
 fn compared(table: &Table, row: &Row, measure: Measure) -> Compared {
     let weight = table.weight();
     let of_sets = table.by_set(row);

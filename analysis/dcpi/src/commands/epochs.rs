@@ -1,4 +1,4 @@
-//! `dcpi epochs`: what is in the database.
+//! `dcpi epochs`: the epochs of the database.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -54,7 +54,7 @@ fn report(
     Ok(EpochsReport { selection, rows, code_stores, problems })
 }
 
-/// What is kept of code beside these epochs: often more than the epochs are.
+/// Sizes of the code stores of the epochs' hosts: often larger than the epochs.
 fn code_stores(
     db: &Database,
     selection: &Selection,
@@ -75,7 +75,7 @@ fn code_stores(
     rows
 }
 
-/// An epoch, and whose samples it has apart.
+/// The row of an epoch, and the scopes whose samples the epoch keeps apart.
 fn row(
     db: &Database,
     host: &str,

@@ -1,4 +1,4 @@
-//! `dcpi export`: the samples, for other tools.
+//! `dcpi export`: samples in the formats of other tools.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
@@ -28,14 +28,14 @@ pub struct Export {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// The format
+    /// The format of the file
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub to: Target,
     /// The file to write, whole or not at all; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// Source lines and inlined calls too, from the images' debug information (pprof, otlp, folded,
-    /// firefox)
+    /// Include source lines and inlined calls, from the images' debug information (pprof, otlp,
+    /// folded, firefox)
     #[arg(long, conflicts_with = "no_symbols")]
     pub lines: bool,
     /// Addresses without names, for tools that find names themselves (pprof, otlp, script)
@@ -44,22 +44,22 @@ pub struct Export {
     /// Samples as they are, instead of executions estimated from samples and edges (autofdo, bolt)
     #[arg(long)]
     pub no_edges: bool,
-    /// The idle loop too
+    /// Include the samples of the idle loop
     #[arg(long)]
     pub idle: bool,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
+    /// Directory of separate debug files, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
 }
 
 const EXPORT_NOTES: &str = "\
-Samples have no call stacks, so the files have none. What a format cannot carry is counted on \
-standard error. folded, autofdo, autofdo-addresses and bolt hold one event: that of --event, else \
-the first. pprof, otlp, firefox and script say on which instruction samples land; the other \
-formats have no place for it.
+Samples have no call stacks, so the files have none. Lines on standard error count the samples \
+that a format has no place for. folded, autofdo, autofdo-addresses and bolt hold one event: that \
+of --event, else the first. pprof, otlp, firefox and script state the skid of the samples; the \
+other formats have no place for it.
 
   pprof              go tool pprof FILE
   otlp               readers of a message ProfilesData of
@@ -97,7 +97,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// What is looked up for it.
+    /// The names and lines that the format needs.
     const fn detail(self, args: &Export) -> Detail {
         match self {
             Self::Autofdo => Detail::Sites,
@@ -107,14 +107,14 @@ impl Target {
         }
     }
 
-    /// Whether it has room for one event only.
+    /// Whether the format holds one event only.
     const fn is_of_one_event(self) -> bool {
         matches!(self, Self::Folded | Self::Autofdo | Self::AutofdoAddresses | Self::Bolt)
     }
 
     fn check(self, args: &Export) -> Result<(), AnalysisError> {
         let wrong = |option: &str, formats: &str| {
-            let message = format!("{option} is of --to {formats} only");
+            let message = format!("{option} is for --to {formats} only");
             Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() })
         };
         if args.lines && !matches!(self, Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox) {
@@ -127,7 +127,7 @@ impl Target {
             return wrong("--no-edges", "autofdo or bolt");
         }
         if args.images.is_empty() && matches!(self, Self::Bolt | Self::AutofdoAddresses) {
-            let message = "this format is of one program: name it as IMAGE".to_owned();
+            let message = "this format holds one program: name the program as IMAGE".to_owned();
             return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
         }
         let to_terminal = args.file.as_os_str() == "-" && io::stdout().is_terminal();
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
     let mut aside: Vec<String> =
         problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
     let sound = aside.is_empty();
-    // Whoever needs lines counts the samples without; why they are missing is told here.
+    // The formats count the samples without lines; the reason is told here.
     let is_of_lines = |problem: &&Problem| {
         matches!(problem, Problem::NoLines { why: Some(_), .. } | Problem::LinesCut { .. })
     };
@@ -186,7 +186,7 @@ fn write(
     })
 }
 
-/// The one program that a format is of.
+/// The program of a format that holds one program.
 fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, AnalysisError> {
     let usage =
         |message: String| AnalysisError::Usage { message, help: "dcpi export --help".to_owned() };
@@ -196,17 +196,17 @@ fn program<'a>(args: &Export, resolved: &'a Resolved) -> Result<&'a Image, Analy
         (None, _) => Err(usage(format!("{} is no program or library", args.images.join(", ")))),
         (Some(one), Some(other)) => {
             let both = format!(
-                "this format is of one program, but {:?} names {} and {}",
+                "this format holds one program, but {:?} names {} and {}",
                 args.images.join(", "),
                 one.id,
                 other.id
             );
-            Err(usage(format!("{both}, and perhaps more; name one by its id")))
+            Err(usage(format!("{both}, and perhaps others; name one program by its id")))
         }
     }
 }
 
-/// What the file does not say, a line each.
+/// Samples and events that the file has no place for, and other notes, a line each.
 fn said(args: &Export, resolved: &Resolved, carried: &Carried) -> Vec<String> {
     let mut said = Vec::new();
     let file = args.file.display();
@@ -221,13 +221,17 @@ fn said(args: &Export, resolved: &Resolved, carried: &Carried) -> Vec<String> {
         let names = resolved.events.iter().map(|event| event.name.as_str());
         let (first, others): (Vec<&str>, Vec<&str>) =
             (names.clone().take(1).collect(), names.skip(1).collect());
-        said.push(format!("of {} only; left out: {}", first.join(""), others.join(", ")));
+        said.push(format!(
+            "the file has samples of {} only; left out: {}",
+            first.join(""),
+            others.join(", ")
+        ));
     }
     if args.to == Target::Autofdo
         && carried.left_out.iter().any(|(reason, _)| reason == autofdo::NO_LINE)
     {
         said.push(
-            "build with -g, and with -fdebug-info-for-profiling where the compiler has it, for more lines".to_owned(),
+            "for more source lines, compile with -g, and with -fdebug-info-for-profiling if the compiler has it".to_owned(),
         );
     }
     said.extend(carried.notes.iter().cloned());

@@ -3,14 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
 use super::calc::{self, Calc};
 use super::costs::OnMachine;
 use crate::destination::Destination;
-use crate::options::{Chosen, Format, Output};
+use crate::options::{Chosen, Format, Output, ProcedureArguments, SyntaxArgument};
 use query::error::AnalysisError;
 use query::problem;
 use report::{Report as _, flow};
@@ -19,49 +18,48 @@ use report::{Report as _, flow};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Flow {
-    /// The image: name, path, or id (may be cut short)
-    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
-    pub image: String,
-    /// The procedure: its name, part of that, or an address in it (0x1040)
-    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
-    pub procedure: String,
-    /// File to write, - for the standard output
+    /// Image and procedure.
+    #[command(flatten)]
+    pub subject: ProcedureArguments,
+    /// The file to write; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// What to write [default: what the file's name ends with; SVG where it has no ending]
+    /// Format of the drawing [default: by the ending of the file's name; SVG if it has none]
     #[arg(long, value_name = "FORM", value_enum)]
     pub form: Option<Form>,
-    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
-    #[arg(long)]
-    pub intel: bool,
-    /// On which processor, and where debug files are.
+    /// Syntax of instructions.
+    #[command(flatten)]
+    pub syntax: SyntaxArgument,
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
 }
 
-/// A form of drawing.
+/// Formats of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
-    /// A picture.
+    /// A vector graphic.
     Svg,
-    /// A page with the picture.
+    /// An HTML page with the graphic.
     Html,
     /// A graph for Graphviz.
     Dot,
 }
 
 const NOTES: &str = "\
-Blocks are drawn from top to bottom in the order of memory. The width of a block is how often the \
-block ran, its area the time that it took, so a tall block is slow. Brackets hold how sure the \
-runs are; edges whose runs are of low confidence are dashed. Lines at the right lead forward, \
-lines at the left back; wide lines are frequent. Pointing at a block shows its instructions.
+Blocks are drawn from top to bottom in the order of their addresses. The width of a block stands \
+for its executions and its area for the time that it took, so a tall block is slow. The confidence \
+in the executions is in brackets; edges of low confidence are dashed. Edges at the right lead \
+forward, edges at the left lead back; the wider an edge, the more executions it has. Pointing at a \
+block shows its instructions.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
-/// What a file's name asks for. No other program would take an SVG for a .png.
+/// The format that a file's name asks for. Other endings are refused: no program reads an SVG in a
+/// file that is called .png.
 fn form(file: &Path) -> Result<Form, AnalysisError> {
     let Some(extension) = file.extension() else { return Ok(Form::Svg) };
     match extension.to_string_lossy().to_ascii_lowercase().as_str() {
@@ -79,16 +77,15 @@ fn form(file: &Path) -> Result<Form, AnalysisError> {
 
 pub(crate) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let calc = Calc {
-        image: args.image.clone(),
-        procedure: args.procedure.clone(),
-        intel: args.intel,
+        subject: args.subject.clone(),
+        syntax: args.syntax,
         on: args.on.clone(),
         confidence: stats::Confidence::default(),
         chosen: args.chosen.clone(),
         output: Output { format: Format::Text, full_names: false },
     };
     let form = args.form.map_or_else(|| form(&args.file), Ok)?;
-    let samples = calc.chosen.question(std::slice::from_ref(&calc.image)).samples()?;
+    let samples = calc.chosen.question(std::slice::from_ref(&calc.subject.image)).samples()?;
     let damage = problem::damage(&samples.problems);
     let report = calc::report(&calc, samples).map_err(|error| error.beside(damage))?;
     let drawn = match form {

@@ -13,7 +13,7 @@ use image::ImageId;
 use super::costs::{Finder, OnMachine};
 use super::{Outcome, prof};
 use crate::destination::Destination;
-use crate::options::{self, Chosen, Prof};
+use crate::options::{self, Chosen, Prof, RowLimit, SyntaxArgument};
 use explain::graphs::Surveyed;
 use explain::listing::{self, Listing};
 use names::procedures::{self, Needed, Places};
@@ -24,43 +24,40 @@ use query::progress;
 use report::{Costs, HtmlReport, ProfReport, html};
 use stats::Confidence;
 
-/// Images in the table of images.
+/// Most rows of the table of images.
 const IMAGES_MAX: usize = 500;
-/// Procedures that a browser sorts without a noticeable pause.
+/// Most rows of the table of procedures: a browser sorts so many without a noticeable pause.
 const ROWS_MAX: usize = 20_000;
-/// Listings in a page: each may have some hundred KiB.
+/// Most listings in a page: each may take some hundred KiB.
 const LISTINGS_MAX: usize = 500;
 
 /// `dcpi html`.
 #[derive(Debug, Args)]
-#[command(after_help = NOTES)]
+#[command(
+    after_help = NOTES,
+    mut_arg("rows", |rows| rows.default_value("1000").help("At most N procedures, 0 for 20000"))
+)]
 pub struct Html {
-    /// Show only these images: name, path, or id (may be cut short); shares are of their samples
+    /// Only these images: name, path, or id (may be cut short); shares are of their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// File to write, - for the standard output
+    /// The file to write; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// At most N procedures, 0 for 20000
-    #[arg(
-        short = 'n',
-        value_name = "N",
-        default_value = "1000",
-        value_parser = crate::options::parse_rows,
-        allow_negative_numbers = true
-    )]
-    pub rows: usize,
+    /// Procedures in the table.
+    #[command(flatten)]
+    pub max: RowLimit,
     /// List the instructions of the N procedures with the most samples, at most 500
     #[arg(long, value_name = "N", default_value = "40")]
     pub listings: usize,
-    /// Instructions as Intel's manuals write them
-    #[arg(long)]
-    pub intel: bool,
-    /// Listings with executions of instructions, their cycles, and causes of stalls (takes a
-    /// minute for large images)
+    /// Syntax of instructions.
+    #[command(flatten)]
+    pub syntax: SyntaxArgument,
+    /// Executions, cycles and causes of stalls of each instruction in the listings (takes a minute
+    /// for large images)
     #[arg(long)]
     pub why: bool,
-    /// Count the idle loop too, in rows and shares
+    /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
     /// Confidence of the intervals, in percent
@@ -71,17 +68,17 @@ pub struct Html {
         value_parser = crate::options::parse_confidence
     )]
     pub confidence: Confidence,
-    /// On which processor, and where debug files are.
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
 }
 
 const NOTES: &str = "\
-The file holds everything it needs: it asks no network, and may be sent and kept. It shows names \
-of procedures, disassembled code and, with debug information, names of source files.
+The file needs no other file and no network, so it can be kept and sent. It shows names of \
+procedures, disassembled code and, with debug information, names of source files.
 
 Exit codes: those of dcpi prof.";
 
@@ -121,7 +118,7 @@ fn prof_args(args: &Html, by_image: bool) -> Result<Prof, AnalysisError> {
         let message = "dcpi prof does not understand itself".to_owned();
         return Err(AnalysisError::Usage { message, help: "dcpi help".to_owned() });
     };
-    let rows = if args.rows == 0 { ROWS_MAX } else { args.rows.min(ROWS_MAX) };
+    let rows = args.max.of(ROWS_MAX);
     prof.images.clone_from(&args.images);
     prof.by_image = by_image;
     prof.rows = Some(if by_image { IMAGES_MAX } else { rows });
@@ -149,7 +146,7 @@ fn listings(
         wanted.entry(image).or_default().push((at, address));
     }
     let places = args.on.places();
-    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let syntax = args.syntax.syntax();
     let mut listings = BTreeMap::new();
     let stage = progress::stage("making listings", wanted.len() as u64);
     for (id, rows) in wanted {

@@ -1,4 +1,4 @@
-//! `dcpi images`: the images with samples, and what is known of them.
+//! `dcpi images`: the images with samples, with their files and times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -23,17 +23,17 @@ pub struct ImagesArgs {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-Times are in UTC, from the selected epochs. Code is 'kept' where dcpid has copied it (dcpid \
---code-store): procedures can be named and listed when the file is gone.
+Times are in UTC, from the selected epochs. The column code has kept where dcpid has a copy of the \
+image's code (dcpid --code-store): its procedures can be named and listed when the file is gone.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

@@ -4,13 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
-use code::isa::Syntax;
 use image::Procedure;
 
 use super::Outcome;
 use super::costs::{Finder, OnMachine};
-use crate::options::{Chosen, Output, parse_confidence};
+use crate::options::{Chosen, Output, ProcedureArguments, SyntaxArgument, parse_confidence};
 use explain::graphs::Surveyed;
 use explain::listing;
 use names::named::{self, Candidate};
@@ -28,63 +26,60 @@ use stats::{Confidence, wilson};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct List {
-    /// The image: name, path, or id (may be cut short)
-    #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
-    pub image: String,
-    /// The procedure: its name, part of that, or an address in it (0x1040)
-    #[arg(value_name = "PROCEDURE", value_parser = NonEmptyStringValueParser::new())]
-    pub procedure: String,
+    /// Image and procedure.
+    #[command(flatten)]
+    pub subject: ProcedureArguments,
     /// Source lines only, by function and file
     #[arg(long, conflicts_with_all = ["asm", "both"])]
     pub source: bool,
     /// Instructions only
     #[arg(long, conflicts_with = "both")]
     pub asm: bool,
-    /// Instructions with their source lines between them [default, where there are lines]
+    /// Instructions, and above them their source lines [default, where source lines are known]
     #[arg(long)]
     pub both: bool,
-    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
-    #[arg(long)]
-    pub intel: bool,
-    /// Samples on the instructions that they landed on, not on those that took the time
+    /// Syntax of instructions.
+    #[command(flatten)]
+    pub syntax: SyntaxArgument,
+    /// Samples where the processor reported them, without correction of the skid
     #[arg(long)]
     pub raw: bool,
-    /// Executions of instructions, their cycles, and causes of stalls, as in dcpi calc
+    /// Executions, cycles and causes of stalls of each instruction, as in dcpi calc
     #[arg(long, conflicts_with_all = ["source", "raw"])]
     pub why: bool,
-    /// Directory of sources that are no longer where they were compiled (may be repeated)
+    /// Directory of source files that are no longer where they were compiled (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub source_dir: Vec<PathBuf>,
-    /// On which processor, and where debug files are.
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-Shares are of the procedure's samples; the column ± is half the width of the share's interval. A \
-sample lands on the instruction that was to run next when the counter overflowed, on most \
-processors one after the instruction that took the time. dcpid measures the distance when it \
-starts, and dcpi list gives each sample back to the instruction that took the time, except where \
-a loop begins: there the sample is of the loop's last branch, and stays. --raw shows where \
-samples landed. The samples of an inlined call are the inlined function's, and the calls are \
-named from the inside to the outside. > marks the target of a jump.
-With --why, runs are executions for one entry of the procedure; sure says how sure they are; cy \
-are cycles of one execution (to cy: at most); letters name the causes of stalls: dcpi calc \
---help.
+Shares are of the procedure's samples; the column ± is half the width of the share's interval. \
+Most processors report a sample at the instruction after the one that took the time: samples \
+skid. dcpid measures the skid when it starts, and dcpi list moves each sample back to the \
+instruction that took the time. At the begin of a loop samples stay: they may belong to the loop's \
+last branch. --raw leaves all samples where the processor reported them. The samples of an inlined \
+call belong to the inlined function, and calls are named from the inside to the outside. > marks \
+the target of a jump.
+With --why there are more columns. runs: executions for one entry of the procedure; sure: \
+confidence in them; cy: cycles of one execution; to cy: the most that one execution can have \
+taken; may be: letters of possible causes of the stall (dcpi calc --help).
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(std::slice::from_ref(&args.image)).samples()?;
+    let samples = args.chosen.question(std::slice::from_ref(&args.subject.image)).samples()?;
     let damage = problem::damage(&samples.problems);
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
@@ -94,12 +89,11 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known, .. }, procedure) =
-        meant(&candidates, &without, (&args.image, &args.procedure))?;
+    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, &args.subject)?;
     let from = *image;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
-    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let syntax = args.syntax.syntax();
     let mut listing = listing::of(image, known, procedure, Some(syntax), lines.as_ref());
     problems.append(&mut listing.problems);
     let skid = samples.skid().filter(|_| !args.raw && listing.isa.is_some());
@@ -154,7 +148,8 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     Ok(report)
 }
 
-/// What executions of a procedure's instructions took, or why that is not known.
+/// Executions, cycles and causes of stalls of a procedure's instructions, or why these are not
+/// known.
 fn costs(
     args: &List,
     samples: &Samples,
@@ -165,12 +160,12 @@ fn costs(
     let finder = Finder::new(samples, &args.on, args.confidence);
     finder.can(image, procedure)?;
     let surveyed = Surveyed::around(samples, image, known, procedure, problems);
-    let surveyed = surveyed.ok_or_else(|| "its image has no code that can be read".to_owned())?;
+    let surveyed = surveyed.ok_or_else(|| "the code of its image cannot be read".to_owned())?;
     finder.find(&surveyed, (image, known), procedure)
 }
 
-/// The images that may be meant, with what is known of them, and why the procedures of others are
-/// not known.
+/// The images that were asked for: those with procedures as candidates, and for each of the others
+/// the reason why it has none.
 pub(super) fn candidates<'a>(
     samples: &'a Samples,
     places: &Places,
@@ -183,24 +178,27 @@ pub(super) fn candidates<'a>(
             Ok(known) => {
                 candidates.push(Candidate { image, known, debug_roots: places.debug_roots.clone() })
             }
-            Err(why) => without.push(format!("; of {} none are known: {why}", image.record.name)),
+            Err(why) => {
+                let name = &image.record.name;
+                without.push(format!("; the procedures of {name} are not known: {why}"));
+            }
         }
     }
     (candidates, without)
 }
 
-/// The procedure that is meant by an image's and a procedure's name, of `candidates`; `without`:
-/// why those of other images are not known.
+/// The procedure among `candidates` that `asked` names. `without` has the reasons why other images
+/// have no procedures.
 pub(super) fn meant<'a, 'b>(
     candidates: &'a [Candidate<'b>],
     without: &[String],
-    (image, procedure): (&str, &str),
+    asked: &ProcedureArguments,
 ) -> Result<(&'a Candidate<'b>, &'a Procedure), AnalysisError> {
     let none = |why: &str| {
-        let (asked, image, why) = (procedure.to_owned(), image.to_owned(), why.to_owned());
-        AnalysisError::NoProcedure { asked, image, why }
+        let ProcedureArguments { image, procedure } = asked.clone();
+        AnalysisError::NoProcedure { asked: procedure, image, why: why.to_owned() }
     };
-    let (at, found) = named::find(candidates, procedure).map_err(|error| match error {
+    let (at, found) = named::find(candidates, &asked.procedure).map_err(|error| match error {
         AnalysisError::NoProcedure { .. } => none(without.first().map_or("", String::as_str)),
         error => error,
     })?;

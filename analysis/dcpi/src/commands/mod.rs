@@ -50,14 +50,14 @@ pub use transfer::{Copy, Merge, Tar};
 pub use truth::Truth;
 pub use whatcg::Whatcg;
 
-/// How a command ended that did its work.
+/// The end of a command that did its work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The report is what it should be; else it says what is not.
+    /// Whether the report is complete; otherwise it has a problem that says what is missing.
     pub sound: bool,
-    /// What the reader must know and the form of the report has no place for: for standard error.
+    /// Notes that the format of the report has no place for: lines for standard error.
     pub aside: Vec<String>,
-    /// Another exit code than these two: that of a command that was run.
+    /// Exit code of the command that was run, instead of 0 or 1.
     pub code: Option<u8>,
 }
 
@@ -75,7 +75,7 @@ struct Versioned<T> {
     report: T,
 }
 
-/// What the fields of an object mean: `docs/src/output.md` has them by name.
+/// Name and version of the fields of an object: `docs/src/output.md` has their meanings.
 #[derive(Serialize)]
 struct Schema {
     name: String,

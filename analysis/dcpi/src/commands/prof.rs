@@ -24,13 +24,13 @@ use report::{
 use stats::tally::{self, Tally, Weighed};
 use stats::{Confidence, share};
 
-/// Rows of a text, when no number is asked for: what fits a screen or two.
+/// Most rows of a text report without `-n`: what fits a screen or two.
 const TEXT_ROWS: usize = 40;
-/// The smallest share of any event that a row of a text has, when no number is asked for.
+/// Smallest share of samples, of any event, that a row of a text report without `-n` has.
 const TEXT_SHARE: f64 = 0.001;
 
 pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    // What is told apart by label is told of all of them.
+    // Rows by label are of the whole machine: with one label there would be one row.
     let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
     let mut samples = chosen.question(&args.images).samples()?;
     super::write(&report(args, &mut samples)?, &args.output, out)
@@ -147,7 +147,7 @@ pub(super) fn columns(
     columns
 }
 
-/// Rows of what samples were kept apart by.
+/// A row for each label, unit or process.
 fn scope_rows(
     images: &[&ImageSamples],
     nobodys: &[(String, Vec<Tally>)],
@@ -263,7 +263,8 @@ fn is_procedure(row: &Row) -> bool {
     row.procedure.as_ref().is_some_and(|procedure| procedure.address.is_some())
 }
 
-/// How an image is called among others. By image, paths are shown, which are more often different.
+/// The name of an image, marked as ambiguous if another image of the report has the same. With
+/// `by_path` the path must be the same too.
 pub(super) fn image_name(
     image: &ImageSamples,
     among: &[&ImageSamples],
@@ -282,7 +283,7 @@ pub(super) fn image_name(
             ambiguous: false,
         };
     }
-    // Each is held against each: nothing is copied for it.
+    // Quadratic, but without copies of names.
     let same =
         |other: &ImageRecord| other.name == record.name && (!by_path || other.path == record.path);
     let ambiguous = among.iter().any(|other| {
@@ -313,7 +314,7 @@ fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Co
     }
 }
 
-/// What a row is of, to be sorted by.
+/// The key that sorts rows with the same samples.
 fn subject(row: &Row) -> impl Ord {
     let procedure = row.procedure.as_ref().map(|procedure| (&procedure.name, procedure.address));
     let line = row.line.as_ref().map(|line| (&line.file, line.line));
@@ -335,7 +336,7 @@ fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
     }
 }
 
-/// Leaves out the rows that are not asked for.
+/// Removes the rows beyond `-n`, `--keep` or the default, and returns their number and samples.
 fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -> Omitted {
     let mut keep = rows.len();
     if let Some(share) = args.keep {

@@ -1,8 +1,8 @@
-//! Where `dcpi record` keeps a recording that is not kept, and `dcpi clean` finds it.
+//! Directories of recordings without `-o`: `dcpi record` makes them, and `dcpi clean` finds them.
 
 use std::path::{Path, PathBuf};
 
-/// What names of recordings in the directory for temporary files begin with; the process number and
+/// First part of a recording's name in the directory for temporary files; the process number and
 /// microseconds follow.
 pub(super) const SCRATCH_PREFIX: &str = "dcpi-record-";
 

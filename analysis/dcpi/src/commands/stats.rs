@@ -1,4 +1,4 @@
-//! `dcpi stats`: how much procedures vary between sets of samples (figure 3 of the DCPI paper).
+//! `dcpi stats`: variation of procedures between sets of samples (figure 3 of the DCPI paper).
 
 use std::io::Write;
 
@@ -19,24 +19,24 @@ pub struct StatsArgs {
     /// The sets: epochs, labels or databases, see below
     #[arg(value_name = "SET", required = true)]
     pub sets: Vec<SetChoice>,
-    /// Each epoch of each SET is a set of its own, if it has 100 samples or more
+    /// Make each epoch with 100 samples or more a set of its own
     #[arg(long)]
     pub each: bool,
     /// Compare shares of each set's samples instead of samples: for sets that did different work
     #[arg(long)]
     pub shares: bool,
-    /// What to compare.
+    /// Event, images, limits and defaults of the sets.
     #[command(flatten)]
     pub with: Compared,
 }
 
 const NOTES: &str = "\
-range % is the largest value less the smallest, as a part of the sum; std-dev is the standard \
-deviation of a sample (N - 1); by chance is the standard deviation that sampling alone would \
-cause. A * marks rows that vary more than sampling explains (chi-squared), and more than the \
-epochs or hosts of a SET vary among themselves. All marks together are right with the given \
-confidence (Holm's correction, weighted by samples). Marked rows come first. Rows with too few \
-samples to tell are folded, with their number.
+The column range % has the largest value less the smallest, as a part of the sum; std-dev the \
+standard deviation of the sets' values (with N - 1); by chance the standard deviation that \
+sampling alone would cause. A * marks rows that vary more than sampling explains (chi-squared), \
+and more than the epochs or hosts of a SET vary among themselves. All marks together are right \
+with the given confidence (Holm's correction, weighted by samples). Marked rows come first. Rows \
+with too few samples are left out; a note has their number.
 
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 
@@ -79,7 +79,7 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     })
 }
 
-/// Takes the rows that have too few samples out of the table.
+/// Removes the rows with too few samples from the table, and returns their number and samples.
 pub(super) fn fold(table: &mut Table, args: &Comparison) -> Folded {
     let min = args.min_samples(table.sets.len());
     let (kept, few): (Vec<Row>, Vec<Row>) =
@@ -101,7 +101,7 @@ fn parts(table: &Table, row: &Row, measure: Measure) -> Vec<Vec<Counted>> {
     parts.map(|(set, samples)| set.counted_parts(measure, samples, weight)).collect()
 }
 
-/// What all rows' sums are parts of.
+/// The sum over all rows, of which the column `sum %` shows parts.
 fn whole(table: &Table, measure: Measure) -> f64 {
     let weight = table.weight();
     let parts = table.sets.iter().flat_map(|set| &set.parts);

@@ -1,4 +1,5 @@
-//! `dcpi topcounts`: the instructions with the most samples of an event, or of an event by another.
+//! `dcpi topcounts`: the instructions with the most samples of an event, or the largest ratio of
+//! two events.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,7 +10,7 @@ use image::ImageOffset;
 
 use super::Outcome;
 use super::prof::{columns, image_name};
-use crate::options::{Chosen, Look, Output};
+use crate::options::{Chosen, Look, Output, RowLimit};
 use names::procedures::{self, Place, Places};
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples, Samples};
@@ -19,54 +20,46 @@ use report::{InstructionRow, Selection, Sort, TopcountsReport};
 use stats::tally::Tally;
 use stats::{Confidence, Share, ratio, share as share_of};
 
-/// Rows, when no number is asked for.
-const ROWS: usize = 40;
-/// Samples below which a ratio says next to nothing: with 10 of both it is known to a factor of 4.
+/// Fewest samples of both events together that a ratio needs without `--min-samples`: with 10 the
+/// ratio is known to a factor of 4.
 const RATIO_SAMPLES: u64 = 10;
 
 /// `dcpi topcounts`.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct TopcountsArgs {
-    /// Show only instructions of these images: name, path, or id (may be cut short); shares are of
-    /// their samples
+    /// Only these images: name, path, or id (may be cut short); shares are of their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// At most N rows, 0 for all
-    #[arg(
-        short = 'n',
-        value_name = "N",
-        default_value_t = ROWS,
-        value_parser = crate::options::parse_rows,
-        allow_negative_numbers = true
-    )]
-    pub rows: usize,
-    /// Sort by this event, or by the ratio of two: EVENT/EVENT [default: the first]
+    /// Rows of the table.
+    #[command(flatten)]
+    pub max: RowLimit,
+    /// Sort rows by this event, or by the ratio of two: EVENT/EVENT [default: the first event]
     #[arg(long, value_name = "EVENT", value_parser = NonEmptyStringValueParser::new())]
     pub sort: Option<String>,
-    /// Fold instructions with fewer samples of what is sorted by [default: 10 of a ratio's two
-    /// events together, else 1]
+    /// Leave out instructions with fewer samples of the event, or the two events, of --sort
+    /// [default: 1 of an event, 10 of two events together]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
-    /// What rows look like.
+    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
 A row names an instruction by its procedure and the distance from the procedure's begin; \
-addresses are those of objdump. Where a counter overflows, most processors report a later \
-instruction than the one to blame.
+addresses are those of objdump. Most processors report a sample at a later instruction than the \
+one that took the time or caused the event (skid).
 
 A ratio is of occurrences: samples times the mean distance between samples, scaled where the \
-events took turns. Rows are sorted by the lower end of the ratio's interval, so that 3 to 1 does \
-not come before 900 to 400.
+events took turns on a counter. Rows are sorted by the lower end of the ratio's interval, so that \
+3 to 1 samples do not come before 900 to 400.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -75,7 +68,7 @@ pub(crate) fn run(args: &TopcountsArgs, out: &mut dyn Write) -> Result<Outcome, 
     super::write(&report(args, samples)?, &args.output, out)
 }
 
-/// An instruction before it has a name.
+/// An instruction with samples, not yet named.
 struct Found {
     image: usize,
     offset: ImageOffset,
@@ -111,8 +104,7 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
         }
     }
     order(&mut found, sort);
-    let kept = if args.rows == 0 { found.len() } else { args.rows.min(found.len()) };
-    let omitted = found.split_off(kept).len();
+    let omitted = found.split_off(args.max.of(found.len())).len();
     let mut rows = named(&samples, &images, found, args, &mut problems);
     for row in &mut rows {
         let share = |(count, column): (&Tally, &report::EventColumn)| {
@@ -136,8 +128,8 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
     })
 }
 
-/// The event or the two that are meant. Names of events may have slashes themselves, so what stands
-/// on both sides of one must be known.
+/// The event or the two events of `--sort`. Names of events may have slashes themselves, so the
+/// texts on both sides of the slash must be known names.
 fn sort(args: &TopcountsArgs, events: &[EventSamples]) -> Result<Sort, AnalysisError> {
     let Some(asked) = &args.sort else {
         return Ok(Sort::Event(0));
@@ -178,7 +170,7 @@ fn instructions(images: &[&ImageSamples]) -> Vec<Found> {
     found
 }
 
-/// None where nothing is known of an event's occurrences.
+/// The ratio of two events' occurrences. None where an event never had a counter.
 fn ratio_of(
     events: &[EventSamples],
     row: &Found,
@@ -190,7 +182,8 @@ fn ratio_of(
     ratio(side(top)?, side(bottom)?, confidence)
 }
 
-/// The same database makes the same report: what is alike comes in order of image and place.
+/// Sorts rows. Equal rows come in the order of image and offset, so that the same database makes
+/// the same report.
 fn order(found: &mut [Found], sort: Sort) {
     found.sort_by(|a, b| {
         let count = |row: &Found, event: usize| {
@@ -207,7 +200,7 @@ fn order(found: &mut [Found], sort: Sort) {
     });
 }
 
-/// Gives names to those that are shown, each image's at once.
+/// Gives names to the rows that are shown, image by image.
 fn named(
     samples: &Samples,
     images: &[&ImageSamples],

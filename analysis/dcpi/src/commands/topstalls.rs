@@ -5,12 +5,11 @@ use std::io::Write;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use code::isa::Syntax;
 use estimate::Confidence;
 
 use super::Outcome;
 use super::costs::{self, OnMachine};
-use crate::options::{Chosen, Output};
+use crate::options::{Chosen, Output, RowLimit, SyntaxArgument};
 use explain::explained::{self, Asked, Explanation};
 use query::error::AnalysisError;
 use query::load::Samples;
@@ -19,60 +18,55 @@ use report::{Selection, StallRow, TopstallsReport};
 
 /// `dcpi topstalls`.
 #[derive(Debug, Args)]
-#[command(after_help = NOTES)]
+#[command(after_help = NOTES, mut_arg("rows", |rows| rows.default_value("20")))]
 pub struct Topstalls {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// At most N rows, 0 for all
-    #[arg(
-        short = 'n',
-        value_name = "N",
-        default_value_t = 20,
-        value_parser = crate::options::parse_rows,
-        allow_negative_numbers = true
-    )]
-    pub rows: usize,
-    /// Leave out instructions whose executions are less sure than this
+    /// Rows of the table.
+    #[command(flatten)]
+    pub max: RowLimit,
+    /// Leave out instructions whose executions are known with less confidence than this
     #[arg(long, value_name = "SURE", value_enum, ignore_case = true, default_value = "low")]
     pub min_confidence: Sure,
     /// Leave out procedures with fewer samples than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub min_samples: u64,
-    /// Instructions as Intel's manuals write them, destination first [default: AT&T's syntax]
-    #[arg(long)]
-    pub intel: bool,
-    /// On which processor, and where debug files are.
+    /// Syntax of instructions.
+    #[command(flatten)]
+    pub syntax: SyntaxArgument,
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// How sure it must be how often an instruction was executed.
+/// Confidence in the number of an instruction's executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sure {
-    /// Not at all.
+    /// The error is not known.
     #[value(alias = "l")]
     Low,
-    /// Within 15 %.
+    /// The number is probably within 15 %.
     #[value(alias = "m")]
     Medium,
-    /// Within a tenth.
+    /// The number is probably within 10 %.
     #[value(alias = "h")]
     High,
 }
 
 const NOTES: &str = "\
-stall %: the part of all samples of time that an instruction took beyond its best case; up to %: \
-the same if the instruction was executed as seldom as it may have been. cycles is ? where memory \
-may have taken all the time, so that nothing tells how long an execution took. sure says how sure \
-the executions are. Letters are those of dcpi calc, which shows the procedure around the \
-instruction.
+The column stall % has the part of all samples of time that the instruction took beyond its best \
+case, and up to % the same for the fewest executions that are possible. The column cycles has the \
+cycles of each execution beyond the best case; ? means that they are not known, because memory may \
+have taken all the time. The column sure has the confidence in the number of executions, and the \
+column may be has the letters of possible causes. dcpi calc --help explains the letters; dcpi calc \
+shows the procedure around the instruction.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -85,7 +79,7 @@ pub(crate) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, Anal
 fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
     let (machine, model) = args.on.model(&samples, None)?;
-    let syntax = if args.intel { Syntax::Intel } else { Syntax::Att };
+    let syntax = args.syntax.syntax();
     let asked =
         Asked { machine: &machine, procedure: None, least: args.min_samples, syntax: Some(syntax) };
     let places = args.on.places();
@@ -103,8 +97,7 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
             rows.append(&mut found)
         })?;
     rows.sort_by(|a, b| b.most.total_cmp(&a.most));
-    let kept = if args.rows == 0 { rows.len() } else { args.rows.min(rows.len()) };
-    let omitted = rows.split_off(kept).len();
+    let omitted = rows.split_off(args.max.of(rows.len())).len();
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(TopstallsReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },

@@ -26,20 +26,21 @@ use report::counted;
 /// `dcpi copy`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Hosts lie side by side in the target. What is there already is brought up to date, so the same
-command may run every hour. The open epoch is copied as of its last merge (dcpictl flush).")]
+The target keeps the epochs of each host apart. Epochs that are there already are brought up to \
+date, so the same command may run every hour. The open epoch is copied as of its last merge \
+(dcpictl flush).")]
 pub struct Copy {
-    /// The database to copy into, made if it is not there
+    /// The database to copy into; made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Leave the kept code of images behind: their procedures have names elsewhere only if the
-    /// files are there
+    /// Leave out the kept code of images: then procedures have names only where the images' files
+    /// are
     #[arg(long)]
     pub without_code: bool,
-    /// What to read.
+    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -47,22 +48,23 @@ pub struct Copy {
 /// `dcpi merge`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Counts and ledgers of all hosts are added up. The epochs stay where they are. Samples that an event
-has at different periods stay apart within the new epoch, and reports weigh each by its period.")]
+Counts and ledgers of all hosts are added up. The merged epochs stay as they are. An event's \
+samples of different periods stay apart within the new epoch, and reports weigh each sample by its \
+period.")]
 pub struct Merge {
-    /// The database to write the new epoch to, made if it is not there
+    /// The database to write the new epoch to; made if it does not exist
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
-    /// The host that the new epoch is of [default: that of the epochs, if they are of one]
+    /// Host of the new epoch [default: the host of the epochs, if they have one host]
     #[arg(long, value_name = "HOST")]
     pub as_host: Option<String>,
-    /// A label for the new epoch
+    /// Label of the new epoch
     #[arg(long, value_name = "LABEL")]
     pub new_label: Option<String>,
-    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// What to read.
+    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -70,19 +72,20 @@ pub struct Merge {
 /// `dcpi tar`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The archive holds a database with these epochs and the code of their images, and nothing else:
+The archive holds a database with these epochs and the code of their images, and nothing else: \
 unpack it anywhere (tar -xzf FILE) and read it with --db.")]
 pub struct Tar {
     /// The archive, gzip-compressed; - for standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Which epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Leave the kept code of images out: smaller
+    /// Leave out the kept code of images: the archive is smaller, but procedures have names only
+    /// where the images' files are
     #[arg(long)]
     pub without_code: bool,
-    /// What to read.
+    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -95,7 +98,7 @@ pub(crate) fn copy(args: &Copy, out: &mut dyn Write) -> Result<Outcome, Analysis
     let to = args.to.display();
     writeln!(
         out,
-        "{to}: {} copied, {updated} brought up to date, {there} there already; code of {}",
+        "{to}: {} copied, {updated} brought up to date, {there} already there; code of {}",
         counted(new as u64, "epoch"),
         counted(code, "image")
     )?;
@@ -111,7 +114,7 @@ pub(crate) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
         (None, [one]) => (*one).to_owned(),
         (None, _) => {
             let message = format!(
-                "the epochs are of {} hosts: say with --as-host whose the new one is",
+                "the epochs are of {} hosts: name the host of the new epoch with --as-host",
                 hosts.len()
             );
             return Err(AnalysisError::Usage { message, help: "dcpi help merge".to_owned() });
@@ -145,7 +148,7 @@ fn merged_already(epochs: &[Epoch], target: &Database) -> Result<Vec<String>, An
     let mut aside = Vec::new();
     for host in target.hosts()? {
         for id in target.epochs(&host)? {
-            // One that cannot be read is the affair of who reads it.
+            // An unreadable epoch of the target is no error here: its readers report it.
             let Ok(epoch) = target.epoch(&host, &id) else { continue };
             let MergedFrom(from) = epoch.meta().facts.get().unwrap_or_default();
             let again = names.iter().filter(|name| from.contains(name.as_str())).count();
@@ -158,7 +161,7 @@ fn merged_already(epochs: &[Epoch], target: &Database) -> Result<Vec<String>, An
             }
             if again > 0 {
                 aside.push(format!(
-                    "{to}: epoch {id} of {host} has {again} of these epochs too: who reads both counts them twice"
+                    "{to}: epoch {id} of {host} has {again} of these epochs too: a report on both counts their samples twice"
                 ));
             }
         }
@@ -195,7 +198,7 @@ fn unwritable(path: &Path, source: io::Error) -> AnalysisError {
     AnalysisError::OutputFile { path: path.to_path_buf(), source }
 }
 
-/// A directory of ours that goes when it is no longer needed.
+/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -226,7 +229,7 @@ struct Report {
     updated: usize,
     there: usize,
     code: u64,
-    /// What could not be copied, and why.
+    /// Epochs and code that could not be copied, with the reason.
     failed: Vec<String>,
 }
 
@@ -238,8 +241,8 @@ fn open(source: &Source, which: &EpochChoice) -> Result<(Database, Vec<Epoch>), 
     Ok((db, epochs))
 }
 
-/// Copies epoch after epoch, of which only one is in memory. One that cannot be read does not keep
-/// the others from being copied.
+/// Copies epochs one after the other, so that one is in memory at a time. An epoch that cannot be
+/// read does not keep the others from being copied.
 fn copy_all(
     db: &Database,
     chosen: &[(String, EpochId)],
@@ -293,8 +296,7 @@ fn copy_all(
     Ok(report)
 }
 
-/// Whether an error is of the database that is written to, and would be met with the next epoch
-/// too.
+/// Whether an error is of the target database, so that the next epoch would fail with it too.
 fn stops_all(error: &DbError, from: &Database) -> bool {
     match error {
         DbError::Io { path, .. } | DbError::NotWritable { path, .. } | DbError::Locked { path } => {

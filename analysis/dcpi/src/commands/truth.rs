@@ -19,7 +19,7 @@ use stalls::{Machine, Scale};
 use self::counted::Executed;
 use super::Outcome;
 use super::costs::OnMachine;
-use crate::options::{self, Chosen, Output};
+use crate::options::{self, Chosen, Output, RowLimit};
 use explain::graphs::Surveyed;
 use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
@@ -27,33 +27,27 @@ use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
 use report::{Selection, TruthReport, TruthRow};
 
-/// What chooses samples of a database, which those of a COMMAND are not in.
+/// Options that choose samples of a database: of no use with a COMMAND, which has its own.
 const OF_OTHERS: [&str; 7] = ["events", "epoch", "host", "epoch_label", "label", "unit", "pid"];
-/// Bytes of counts read: a run of a compiler writes 200 MB.
+/// Most bytes of a file of counts: a run of a compiler writes 200 MB.
 const COUNTS_MAX: u64 = 1 << 30;
 
 /// `dcpi truth`.
 #[derive(Debug, Args)]
-#[command(after_help = NOTES)]
+#[command(after_help = NOTES, mut_arg("rows", |rows| rows.default_value("20")))]
 pub struct Truth {
-    /// File that callgrind wrote [default: its counts of COMMAND]
+    /// The file that callgrind wrote [default: callgrind's counts of COMMAND]
     #[arg(value_name = "COUNTS", required_unless_present = "command")]
     pub counts: Option<PathBuf>,
-    /// Images, by name, path or id [default: all that were counted]
+    /// Only these images: name, path, or id [default: all images that were counted]
     #[arg(value_name = "IMAGE")]
     pub images: Vec<String>,
     /// Leave out procedures with less than this percentage of the samples
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_keep)]
     pub keep: f64,
-    /// At most N rows, 0 for all
-    #[arg(
-        short = 'n',
-        value_name = "ROWS",
-        default_value_t = 20,
-        value_parser = crate::options::parse_rows,
-        allow_negative_numbers = true
-    )]
-    pub rows: usize,
+    /// Rows of the table.
+    #[command(flatten)]
+    pub max: RowLimit,
     /// With COMMAND: run and sample it repeatedly for this many seconds
     #[arg(
         long,
@@ -62,12 +56,12 @@ pub struct Truth {
         value_parser = clap::value_parser!(u32).range(1..=3600)
     )]
     pub seconds: u32,
-    /// With COMMAND: snapshots of registers a second at most, of all CPUs together, as for dcpi
-    /// record. By default as many as dcpid takes by itself of a program that runs for a quarter of
-    /// an hour [default: 4000]
+    /// With COMMAND: most snapshots of registers per second, of all CPUs together, as for dcpi
+    /// record. By default --seconds has as many as dcpid takes of a program that runs for a quarter
+    /// of an hour [default: 4000]
     #[arg(long, value_name = "RATE|off", conflicts_with = "counts")]
     pub edges: Option<String>,
-    /// How often the program ran while it was sampled: then cycles are compared, too
+    /// Number of runs of the program while it was sampled: with it cycles are compared, too
     #[arg(
         long,
         value_name = "N",
@@ -75,17 +69,17 @@ pub struct Truth {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub runs: Option<u32>,
-    /// On which processor.
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
     /// Count this command with callgrind, sample it as dcpi record does, into a database of its
-    /// own, and compare; it reads and prints nothing
+    /// own, and compare; the command has no input and no output
     #[arg(
         last = true,
         value_name = "COMMAND",
@@ -102,12 +96,13 @@ sampled by dcpid and once counted by valgrind:
   valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes --compress-strings=no \\
     --compress-pos=no --callgrind-out-file=COUNTS COMMAND
   dcpi truth COUNTS
-A block is within 10 % if its estimate is, after all estimates of its procedure are scaled by one \
-factor. Blocks weigh by their samples, edges by their true executions. Cycles of an execution are \
-a range, as in dcpi calc; for a COMMAND that dcpi truth ran, the report says where the range \
-holds the true cycles. A library that other programs use has their samples too, which callgrind \
-did not count: name the images, or label the run (dcpilabel). Counts of a program without samples \
-are refused unless images are named, and so are counts of another build than was sampled.
+A block is within 10 % if its estimated executions are, after one factor has scaled all estimates \
+of the procedure. The weight of a block is its samples, the weight of an edge its true executions. \
+Cycles of an execution are a range, as in dcpi calc; for a COMMAND that dcpi truth ran, or with \
+--runs, the report says how often the range holds the true cycles. A library that other programs \
+use has their samples too, which callgrind did not count: name the images, or label the run \
+(dcpilabel). dcpi truth refuses counts of a program without samples unless images are named, and \
+counts of another build than the one that was sampled.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -117,11 +112,12 @@ pub(crate) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, Analysis
     compare(args, counts, (&args.chosen, ran), out)
 }
 
-/// What is known of how often the command ran while it was sampled.
+/// The runs of the command while it was sampled.
 #[derive(Clone, Copy)]
 struct Ran {
+    /// Number of runs.
     times: f64,
-    /// Cycles a second of a CPU.
+    /// Cycles per second of a CPU.
     hertz: f64,
 }
 
@@ -140,19 +136,20 @@ fn compare(
         )));
     }
     let samples = chosen.question(&args.images).samples()?;
-    // What was run for it may have all its time in libraries.
+    // A program that was run for this comparison may have all its time in libraries.
     if args.images.is_empty() && args.command.is_empty() {
         counted::is_sampled(path, &text, &counts, &samples)?;
     }
     super::write(&report(args, (path, &counts), samples, ran)?, &args.output, out)
 }
 
-/// ExactCounts and samples the command, and compares.
+/// Counts and samples the command, and compares.
 fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let failed =
         |what: &str, why: &dyn std::fmt::Display| AnalysisError::Refused(format!("{what}: {why}"));
     let scratch = Scratch(std::env::temp_dir().join(format!("dcpi-truth-{}", std::process::id())));
-    fs::create_dir(&scratch.0).map_err(|error| failed("no scratch directory", &error))?;
+    fs::create_dir(&scratch.0)
+        .map_err(|error| failed("cannot make a directory for temporary files", &error))?;
     let (counts, db) = (scratch.0.join("counts"), scratch.0.join("db"));
     let quietly = |command: &mut Command| {
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
@@ -170,7 +167,7 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
         Ok(false) => {
             return Err(failed(
                 "valgrind",
-                &"it or the command failed; try the command without dcpi truth",
+                &"valgrind or the command failed; try the command without dcpi truth",
             ));
         }
         Err(error) => {
@@ -203,8 +200,8 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
         }
         Err(error) => return Err(failed("dcpi record", &error)),
     }
-    // What else ran meanwhile was not counted; the shell and its children have the label that dcpi
-    // record gave it.
+    // Other programs that ran meanwhile were not counted. The label that dcpi record gave the shell
+    // chooses the samples of the shell and its children.
     let words = ["--label=sh", "--db"].map(OsStr::new).into_iter();
     let words = words.chain([db.as_os_str(), counts.as_os_str()]);
     let again: Truth = options::typed(words).map_err(|error| failed("dcpi truth", &error))?;
@@ -227,12 +224,12 @@ fn hertz() -> Option<f64> {
         black_box(link);
         begun.elapsed().as_secs_f64()
     };
-    // Whoever else is on the machine only makes it slower.
+    // Other load on the machine only makes rounds slower.
     let fastest = (0..100).map(round).fold(f64::INFINITY, f64::min);
     (cfg!(target_arch = "x86_64") && fastest > 0.0).then(|| f64::from(LINKS) * 4.0 / fastest)
 }
 
-/// A directory that is gone when this is.
+/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -272,7 +269,7 @@ fn report(
     let images = counted::images(path, counts, &samples)?;
     let all = images.iter().fold(0, |sum: u64, (image, _)| sum.saturating_add(total(image)));
     if all == 0 {
-        let why = "no image with samples was counted there; record the same program: dcpi record -- COMMAND";
+        let why = "callgrind counted no image with samples; record the same program: dcpi record -- COMMAND";
         return Err(AnalysisError::Refused(format!("{}: {why}", path.display())));
     }
     let least = (all as f64 * args.keep / 100.0).max(1.0) as u64;
@@ -291,7 +288,7 @@ fn report(
     rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     let selection = Selection { db: samples.db.root().display().to_string(), epochs };
-    let shown = if args.rows == 0 { usize::MAX } else { args.rows };
+    let shown = args.max.of(usize::MAX);
     let counts = path.display().to_string();
     Ok(TruthReport { selection, counts, model, samples: all, least, rows, shown, problems })
 }
@@ -301,17 +298,16 @@ fn parse_keep(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "must be a percentage from 0 to 100".to_owned())
 }
 
-/// What procedures are compared in.
+/// The samples that procedures are scored with.
 struct Truly<'a> {
     samples: &'a Samples,
     time: (usize, Skid),
     least: u64,
-    /// Samples for each cycle of an execution of the command, with the processor that says what
-    /// they were spent on.
+    /// Processor model, and samples per cycle of one execution of the command.
     per_cycle: Option<(Machine, f64)>,
 }
 
-/// Samples for each cycle of an execution of the command, where that is known.
+/// Samples per cycle of one execution of the command, where the number of runs is known.
 fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Option<f64> {
     let (ran, event) = ran.zip(samples.events.get(event))?;
     let weight = event.mean_weight().unwrap_or(0.0);
@@ -323,7 +319,7 @@ fn per_cycle(samples: &Samples, event: usize, ran: Option<Ran>) -> Option<f64> {
     (cycles > 0.0 && ran.times > 0.0).then(|| ran.times / cycles)
 }
 
-/// The procedures of an image with enough samples, and what was executed of them.
+/// The procedures of an image with enough samples, and the instructions that were executed.
 fn score(
     truth: &Truly<'_>,
     (image, counts): (&ImageSamples, &ExactCounts),
@@ -340,7 +336,7 @@ fn score(
     };
     let sampled =
         surveyed.sampled(image, *event).into_iter().filter(|(_, samples)| samples >= least);
-    // What a processor says of another's instructions is nothing.
+    // The model of a processor holds for its own instruction set only.
     let per_cycle = per_cycle.as_ref().filter(|(machine, _)| machine.isa == surveyed.isa());
     if let Some((machine, _)) = truth.per_cycle.as_ref().filter(|_| per_cycle.is_none()) {
         problems

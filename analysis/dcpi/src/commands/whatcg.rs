@@ -29,24 +29,25 @@ pub struct Whatcg {
     /// Leave out procedures with fewer samples than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub min_samples: u64,
-    /// On which processor, and where debug files are.
+    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Which samples.
+    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// How to write.
+    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-Shares are of the time that is explained; the head says how much that is of all. Each cause has a \
-range: at least what nothing else can have taken, at most what the cause can have taken itself. \
-Several causes may have taken the same cycles, so only dynamic, static, execution, sampling error \
-and what is not known add up to 100 %. Without counted instructions they are told as if stalled \
-as most code is; they are not known of procedures most of whose time may have been memory's. dcpi \
-calc explains each instruction of a procedure, and what is assumed.
+Shares are of the time of the procedures that were explained; the head has their part of all time. \
+Each cause has a range: at least the time that no other cause can have taken, at most all the time \
+that this cause can have taken. Several causes may explain the same cycles, so only the rows \
+dynamic, static, execution, net sampling error and not known add up to 100 %. Without samples of \
+instructions, these rows assume typical stalls. The time of a \
+procedure is not known if most of it may have been spent on waiting for memory. dcpi calc explains \
+each instruction of a procedure; dcpi calc --help explains the assumption.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -85,9 +86,10 @@ fn report(args: &Whatcg, mut samples: Samples) -> Result<WhatcgReport, AnalysisE
             return Err(AnalysisError::Refused(problem.to_string()));
         }
         let why = format!(
-            "no procedure{what} with so many samples has code that is known and that can be followed"
+            "no procedure{what} with at least {} has code that can be read and analysed",
+            report::counted(args.min_samples, "sample")
         );
-        return Err(AnalysisError::Refused(format!("{why}; those with samples: dcpi prof")));
+        return Err(AnalysisError::Refused(format!("{why}; procedures with samples: dcpi prof")));
     }
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
     Ok(WhatcgReport {

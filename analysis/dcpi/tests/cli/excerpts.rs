@@ -91,6 +91,6 @@ fn reports_on_samples_are_the_same_from_an_excerpt() {
         (&"a".into(), &1.into(), &size.into())
     );
     assert!(
-        crate::runs::shown(&db, "epochs").contains("beside the epochs of a: code of 1 image, ")
+        crate::runs::shown(&db, "epochs").contains("code kept beside the epochs of a: 1 image, ")
     );
 }

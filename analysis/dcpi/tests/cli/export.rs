@@ -308,7 +308,7 @@ fn otlp_has_every_sample_of_each_event_and_everybody() {
     let expected: BTreeMap<String, u64> =
         expected.into_iter().map(|(key, samples)| (format!("{all} > {key}"), samples)).collect();
     assert_eq!(samples, expected);
-    let said = "samples are on the instruction that they landed on";
+    let said = "samples are at the instruction that the processor reported";
     let comment = |(_, field): &(u64, Field)| match field {
         Field::Bytes(bytes) => String::from_utf8_lossy(bytes).contains(said),
         _ => false,
@@ -377,7 +377,10 @@ fn formats_of_one_event_say_what_they_leave_out() {
     let (written, said) = exported(&one(two_events()), "--to folded --event imiss,cycles");
     let written = String::from_utf8(written).unwrap();
     assert!(written.contains("app;parse 403\n") && !written.contains('\x1b'), "{written}");
-    assert_eq!(said, "dcpi: of L1-icache-load-misses only; left out: cycles\n");
+    assert_eq!(
+        said,
+        "dcpi: the file has samples of L1-icache-load-misses only; left out: cycles\n"
+    );
     let (_, said) = exported(&one(typical()), "--to autofdo");
     let expected = [
         "- has no samples",
@@ -415,14 +418,14 @@ fn a_file_is_whole_or_as_it_was() {
 fn what_makes_no_sense_is_refused() {
     let db = one(typical());
     for (words, said) in [
-        ("--to bolt", "this format is of one program: name it as IMAGE"),
+        ("--to bolt", "this format holds one program: name the program as IMAGE"),
         ("--to bolt kernel", "kernel is no program or library"),
         (
             "--to autofdo-addresses nosuch",
             "no image with samples has the name, path or id \"nosuch\"",
         ),
-        ("--to folded --no-symbols", "--no-symbols is of --to pprof, otlp or script only"),
-        ("--to script --lines", "--lines is of --to pprof, otlp, folded or firefox only"),
+        ("--to folded --no-symbols", "--no-symbols is for --to pprof, otlp or script only"),
+        ("--to script --lines", "--lines is for --to pprof, otlp, folded or firefox only"),
         ("--to svg", "invalid value 'svg' for '--to <FORMAT>'"),
     ] {
         let line = refused(&db, &format!("export -o - {words}"));

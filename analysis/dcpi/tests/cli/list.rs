@@ -171,16 +171,18 @@ fn a_procedure_is_meant_by_name_part_or_address() {
     assert_eq!(names, ["work", "workers"]);
     let line = refused(&sampled.db, "list program wor");
     assert!(
-        line.starts_with("\"wor\" may be one of 2: work [0x") && line.contains("]; workers [0x"),
+        line.starts_with("\"wor\" matches 2: work [0x") && line.contains("]; workers [0x"),
         "{line}"
     );
     let line = refused(&sampled.db, "list program nothing");
     assert!(
-        line.starts_with("no procedure of program has the name or address \"nothing\"; see"),
+        line.starts_with(
+            "no procedure of program has the name or address \"nothing\"; for procedures"
+        ),
         "{line}"
     );
     let line = refused(&sampled.db, "list gone x");
-    assert!(line.contains("of gone none are known: the file is gone"), "{line}");
+    assert!(line.contains("the procedures of gone are not known: the file is gone"), "{line}");
     refused(&sampled.db, "list nosuch x");
     refused(&sampled.db, "list program 0xffffffffffffffff");
     refused(&sampled.db, "list program work --asm --source");
@@ -193,7 +195,7 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     let text = shown(&plain.db, "list program work");
     assert!(
         text.contains("ret\n")
-            && text.contains("note: program: no source lines: no debug information"),
+            && text.contains("note: program: no source lines: neither the image nor a debug file"),
         "{text}"
     );
     assert_eq!(json(&plain.db, "list program work --source")["lines"], Value::Array(Vec::new()));
@@ -204,7 +206,10 @@ fn what_is_missing_is_said_and_the_rest_is_shown() {
     std::fs::create_dir(&moved).unwrap();
     std::fs::rename(&source, moved.join("program.c")).unwrap();
     let text = shown(&sampled.db, "list program work");
-    let said = format!("note: source not found: {}; see --source-dir", source.display());
+    let said = format!(
+        "note: source files not found: {}; name their directory with --source-dir",
+        source.display()
+    );
     assert!(text.contains("program.c:3") && text.contains("ret\n"), "{text}");
     assert_eq!(text.matches(&said).count(), 1, "{text}");
     let text = shown(&sampled.db, &format!("list program work --source-dir {}", moved.display()));
@@ -255,19 +260,22 @@ fn kernel_procedures_are_listed_by_offset() {
     let sampled = sampled(&[]);
     let text = shown(&sampled.db, "list kernel schedule");
     assert!(text.contains("\n      4  44.44"), "{text}");
-    assert!(text.contains("note: [kernel]: no instructions, only places with samples: "), "{text}");
+    assert!(
+        text.contains("note: [kernel]: instructions are not known, only addresses with samples: "),
+        "{text}"
+    );
     let report = json(&sampled.db, "list kernel schedule");
     assert_eq!(report["instructions"][1]["address"], "0x24");
     assert_eq!((&report["isa"], &report["instructions"][1]["text"]), (&Value::Null, &Value::Null));
     let text = shown(&sampled.db, "list kernel schedule_tail");
     let next = format!(
-        "no samples in this procedure; those with some: dcpi prof --db {} [kernel]",
+        "the procedure has no samples; procedures with samples: dcpi prof --db {} [kernel]",
         sampled.db.root_text()
     );
     assert!(text.contains(&next), "{text}");
     let told = refused(&sampled.db, "calc kernel schedule");
     assert!(
-        told.contains("schedule: its instructions cannot be had: the kernel's code is in no file;"),
+        told.contains("schedule: its instructions cannot be read: the code of the running kernel is in no file;"),
         "{told}"
     );
 }
@@ -369,9 +377,15 @@ fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
     assert!(csv.lines().all(|line| commas(line) == commas(csv.lines().next().unwrap())), "{csv}");
     // What is not known is said.
     for (words, why) in [
-        ("program work --why", "the database does not say which processor it was; --machine does"),
-        ("program workers --why --machine znver4", "5 samples of time here; that takes 100"),
-        ("kernel schedule --why --machine znver4", "9 samples of time here; that takes 100"),
+        ("program work --why", "the database does not name the processor; name it with --machine"),
+        (
+            "program workers --why --machine znver4",
+            "the procedure has 5 samples of time; estimates need 100",
+        ),
+        (
+            "kernel schedule --why --machine znver4",
+            "the procedure has 9 samples of time; estimates need 100",
+        ),
     ] {
         let text = shown(&sampled.db, &format!("list {words}"));
         assert!(text.contains(&format!("\ncycles      not known: {why}\n")), "{text}");
@@ -386,7 +400,7 @@ fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
 fn pages_say_why_where_that_is_asked() {
     let sampled = sampled(&["-g"]);
     let line = refused(&sampled.db, "html -o - --why");
-    assert!(line.contains("does not say which processor it was; --machine does"), "{line}");
+    assert!(line.contains("does not name the processor; name it with --machine"), "{line}");
     let page = shown(&sampled.db, "html -o - --why --machine haswell");
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let page: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
@@ -398,7 +412,7 @@ fn pages_say_why_where_that_is_asked() {
         .unwrap();
     let listing = &page["listings"][row.to_string()];
     assert_eq!(listing["costs"], true);
-    assert!(listing["notes"].to_string().contains("cy: cycles of an execution"), "{listing:#}");
+    assert!(listing["notes"].to_string().contains("cy: cycles of one execution"), "{listing:#}");
     let lines = listing["lines"].as_array().unwrap();
     assert!(lines.iter().any(|line| {
         line[4][1].as_str().is_some_and(|sure| ["low", "medium", "high"].contains(&sure))

@@ -23,12 +23,12 @@ fn errors_are_one_line_with_a_next_step() {
     let db = with_typical();
     for (words, said) in [
         ("", "no subcommand is given"),
-        ("prof --epoch -1", "no epoch fits --epoch -1; see those there are: dcpi epochs --db"),
-        ("prof --epoch 20250101", "no epoch fits --epoch 20250101"),
-        ("prof --epoch-label x", "no epoch fits --epoch latest --epoch-label x"),
+        ("prof --epoch -1", "no epoch matches --epoch -1; for a list of epochs: dcpi epochs --db"),
+        ("prof --epoch 20250101", "no epoch matches --epoch 20250101"),
+        ("prof --epoch-label x", "no epoch matches --epoch latest --epoch-label x"),
         (
             "prof --label x",
-            "no samples labelled \"x\"; there are none in these epochs (--epoch chooses others): dcpilabel LABEL COMMAND makes some",
+            "no samples labelled \"x\"; these epochs keep none apart (--epoch chooses others): dcpilabel LABEL COMMAND labels samples",
         ),
         ("prof --pid x", "invalid value 'x' for '--pid <PID>'"),
         ("prof --label=", "a value is required for '--label <LABEL>'"),
@@ -322,11 +322,11 @@ fn an_empty_report_names_the_damage_first_and_does_not_say_that_nothing_was_merg
         let output = on(&db, words);
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words}: {text}");
-        assert!(!text.contains("nothing was merged"), "{words}: {text}");
+        assert!(!text.contains("dcpid has merged none"), "{words}: {text}");
         let at =
             |what: &str| text.find(what).unwrap_or_else(|| panic!("{words}: no {what}: {text}"));
         assert!(
-            at("problem: left out: ") < at("no samples in what could be read"),
+            at("problem: left out: ") < at("the files that could be read have no samples"),
             "{words}: {text}"
         );
         assert_eq!(text.matches("problem: ").count(), 1, "{words}: {text}");
@@ -357,9 +357,9 @@ fn what_is_no_database_is_told_with_the_next_step() {
     std::fs::create_dir_all(at("foreign/x")).unwrap();
     std::fs::create_dir_all(at("moved/hosts")).unwrap();
     for (name, said) in [
-        ("nothing", "there is no such directory; name one with --db or $DCPIDB"),
+        ("nothing", "there is no such directory; name a database with --db or $DCPIDB"),
         ("file", "it is no directory; name the directory of a database with --db"),
-        ("empty", "the directory is empty; start dcpid with it as --db"),
+        ("empty", "the directory is empty; start dcpid with this --db"),
         (
             "foreign",
             "the directory has other files and no file `format`; name the directory of a database",

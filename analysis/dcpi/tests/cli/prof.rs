@@ -154,7 +154,7 @@ fn runs_are_summed_up_and_can_be_had_apart() {
         ("--pid 1", "no samples of process 1; there are: 4711"),
         (
             "--label before --pid 4711",
-            "no samples labelled \"before\", of process 4711; see what there is of each",
+            "no samples labelled \"before\", of process 4711; see the samples of each",
         ),
         ("--label before vdso", "no image with samples has the name"),
     ] {
@@ -208,7 +208,10 @@ fn keep_and_n_cut_the_rows() {
     let report = json(&db, "prof --keep 90% -n 1");
     assert_eq!((report["omitted"]["rows"].as_u64(), rows(&report, CLOCK).len()), (Some(8), 1));
     assert_eq!(report["omitted"]["counts"][CLOCK], 8_657);
-    assert!(shown(&db, "prof").contains("3 more procedures, 0.05 % (all: -n 0)"));
+    assert!(
+        shown(&db, "prof")
+            .contains("3 more procedures with 0.05 % of the samples (-n 0 shows all)")
+    );
     assert!(!shown(&db, "prof -n 0").contains("more procedures"));
 }
 
@@ -383,8 +386,8 @@ fn a_file_that_is_gone_or_changed_keeps_its_samples() {
         report["problems"].as_array().unwrap().iter().map(|problem| &problem["kind"]).collect();
     assert_eq!(kinds, ["no_procedures"; 3]);
     let text = shown(&db, "prof");
-    let note = "note: 98.44 % without procedure, of 3 images: changed (file changed since), gone (file gone), \
-                Cargo.toml (file unreadable); see why: --format json";
+    let note = "note: 98.44 % of the samples have no procedure, in 3 images: changed (file changed since), gone (file gone), \
+                Cargo.toml (file unreadable); --format json has the reasons";
     assert!(text.contains(note), "{text}");
 }
 
@@ -415,8 +418,7 @@ fn a_file_that_is_gone_or_changed_is_named_from_its_kept_code() {
         (&"from_code_store".into(), &false.into())
     );
     let text = shown(&db, "prof --host node-7");
-    let note =
-        "note: 100.00 % named from kept code, of 1 image: cli (file gone); see dcpid --code-store";
+    let note = "note: 100.00 % of the samples have names from the code that dcpid kept, in 1 image: cli (file gone); see dcpid --code-store";
     assert!(text.contains(note), "{text}");
 
     // Another build is at its path now: the file there is not asked.

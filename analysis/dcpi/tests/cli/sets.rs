@@ -93,7 +93,7 @@ fn a_program_built_anew_is_the_same() {
     // Four runs of which each does something else tell nothing of the build.
     assert_eq!(marked(&report), Vec::<&str>::new());
     assert_eq!(marked(&json(&db, "diff -7 -6"))[..2], ["smooth_", "parmvr_"]);
-    assert!(shown(&db, "diff -7 -6").contains("one epoch a set"));
+    assert!(shown(&db, "diff -7 -6").contains("each set is one epoch"));
 }
 
 #[test]
@@ -211,12 +211,12 @@ fn samples_of_different_weight_are_scaled() {
 fn what_cannot_be_compared_is_refused_in_one_line() {
     let db = variable();
     for (words, said) in [
-        ("stats latest", "there is one set only"),
+        ("stats latest", "there is only one set"),
         ("stats", "required arguments were not provided"),
         ("diff latest", "required arguments were not provided"),
-        ("diff latest 2027", "no epoch fits"),
+        ("diff latest 2027", "no epoch matches"),
         ("diff latest label:x", "no samples labelled \"x\""),
-        ("diff latest label:", "has no value behind label:"),
+        ("diff latest label:", "has no value after label:"),
         ("diff latest /nowhere/at/all", "is not a profile database"),
         ("diff latest -1 --event imiss", "no event \"imiss\" in these epochs"),
         ("diff latest -1 --image nothing", "no image with samples has the name"),
@@ -280,7 +280,7 @@ fn an_epoch_without_samples_is_compared_with_nothing() {
         ),
         (
             "stats -2..latest --each",
-            "there is one set only: 2 epochs have fewer than 100 samples; name another",
+            "there is only one set: 2 epochs have fewer than 100 samples; name another",
         ),
     ] {
         let error = refused(&db, words);
@@ -435,5 +435,5 @@ fn images_say_what_is_known_of_them() {
     );
     db.keep("node-7", own);
     assert_eq!(json(&db, "images dcpi")["rows"][0]["code_kept"], true);
-    assert!(shown(&db, "images dcpi").contains("1 image, code of 1 kept"));
+    assert!(shown(&db, "images dcpi").contains("1 image, of which dcpid kept the code of 1"));
 }

@@ -77,7 +77,7 @@ fn a_processor_with_other_instructions_tells_no_cycles() {
     let [told, errors] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     assert!(told.contains("\nblocks ") && !told.contains("\ncycles "), "{told}");
-    let why = "copy: not explained: its instructions are not those of cortex-a53";
+    let why = "copy: time not explained: its instructions are not those of cortex-a53";
     assert!(
         output.status.code() == Some(0) && format!("{told}{errors}").contains(why),
         "{told}{errors}"

@@ -64,7 +64,7 @@ fn samples_of_different_periods_weigh_what_they_stand_for() {
         let text = shown(&db, "prof --epoch all");
         assert!(
             text.contains(
-                "note: sampled at 2 periods, 1000 to 4000 cycles: shares and times weigh"
+                "note: samples have 2 periods, from 1000 to 4000 cycles: shares and times weigh"
             ),
             "{text}"
         );
@@ -274,7 +274,7 @@ fn a_report_of_everybody_says_so() {
     let none = one(recording("sleep", START, 0));
     let error = refused(&none, "prof");
     assert!(
-        error.contains("no samples of sleep, which was recorded") && error.contains("-a shows"),
+        error.contains("the recorded command sleep has no samples") && error.contains("-a shows"),
         "{error}"
     );
     assert_eq!(json(&none, "prof -a")["events"][0]["total"], 900);
@@ -284,9 +284,9 @@ fn a_report_of_everybody_says_so() {
     let both = shown(&db, "prof --epoch all");
     assert!(
         both.contains(
-            "everybody's samples: these epochs recorded several commands (after, before)"
+            "the samples are of the whole machine: these epochs recorded several commands (after, before)"
         ),
         "{both}"
     );
-    assert!(!shown(&db, "prof").contains("everybody's"));
+    assert!(!shown(&db, "prof").contains("whole machine"));
 }

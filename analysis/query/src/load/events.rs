@@ -15,7 +15,7 @@ use stats::{Confidence, Occurrences, occurrences};
 pub struct EventSamples {
     /// Its name.
     pub name: String,
-    /// What the period counts; of the first epoch that has the event.
+    /// Unit of the period, from the first epoch that has the event.
     pub unit: String,
     /// Mean distance of samples in `unit`; of several periods the mean over the samples, so that
     /// samples times period is what was covered.
@@ -30,9 +30,9 @@ pub struct EventSamples {
     pub taken: Tally,
     /// Of these those of unknown code, by reason.
     pub unknown: BTreeMap<String, Tally>,
-    /// What a reader should know, each once.
+    /// Notes on the event, each once.
     pub notes: Vec<String>,
-    /// Where its samples went.
+    /// The ledger: samples taken, merged, unresolved and lost.
     pub ledger: Ledger,
     /// Of each period in each epoch: samples taken and not lost, and how many occurrences each
     /// stands for: the period, scaled to the time in which the event did not count. None: it never
@@ -174,7 +174,7 @@ pub(super) fn join_event(
     {
         let periods = joined.periods.len();
         joined.notes.push(format!(
-            "sampled at {periods} periods, {first} to {last} {}: shares and times weigh each sample by what it stands for",
+            "samples have {periods} periods, from {first} to {last} {}: shares and times weigh each sample by its period",
             joined.unit
         ));
     }

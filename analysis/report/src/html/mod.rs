@@ -22,7 +22,7 @@ const SCRIPT: &str = include_str!("script.js");
 const BODY: &str = include_str!("body.html");
 /// Characters of a name; the middle of longer ones is left out.
 const NAME_MAX: usize = 600;
-/// Instructions of a listing that are shown: those with samples, and others near them.
+/// Most instructions of a listing: of a longer one, only those near samples are shown.
 const LISTED_MAX: usize = 3000;
 /// Instructions shown on either side of one with samples, in a listing that is too long.
 const NEAR: usize = 12;
@@ -34,11 +34,10 @@ pub struct HtmlReport {
     pub procedures: ProfReport,
     /// Images.
     pub images: ProfReport,
-    /// Listings by the number of the procedure's row, and what executions took, where that is
-    /// known.
+    /// Listings by the number of the procedure's row, with executions, cycles and stalls where they
+    /// are known.
     pub listings: BTreeMap<usize, (Listing, Option<Costs>)>,
-    /// How far behind the instruction that took the time samples landed, if the listings give them
-    /// back to it; none: they are where they landed.
+    /// Skid that the listings correct; none: samples are where the processor reported them.
     pub skid: Option<(String, Skid)>,
 }
 
@@ -52,7 +51,7 @@ struct Page {
     procedures: Vec<ProcedureRow>,
     omitted: Omitted,
     listings: BTreeMap<usize, Listed>,
-    /// Titles of what executions took.
+    /// Titles of the columns of executions, cycles and stalls.
     costs: [&'static str; costs::TITLES.len()],
 }
 
@@ -97,9 +96,9 @@ struct ProcedureRow {
 struct Listed {
     range: String,
     notes: Vec<String>,
-    /// What is known of its loops.
+    /// Its loops, each in a line.
     loops: Vec<String>,
-    /// Whether it is known what executions took.
+    /// Whether the lines have executions, cycles and stalls.
     costs: bool,
     lines: Vec<Line>,
 }

@@ -129,7 +129,7 @@
     });
     const sum = rows.reduce((sum, row) => sum + samples(row), 0);
     const counted = data.events[state.event] ? data.events[state.event].counted : 0;
-    at("shown").textContent = numbered(rows.length, "procedure") + ", " + percent(counted > 0 ? sum / counted : 0) + " %";
+    at("shown").textContent = numbered(rows.length, "procedure") + " with " + percent(counted > 0 ? sum / counted : 0) + " % of the samples";
     at("procedures-left").textContent = data.omitted.procedures > 0
       ? numbered(data.omitted.procedures, "more procedure") + " with " + numbered(data.omitted.counts[state.event] || 0, "sample") + (data.omitted.procedures === 1 ? " is" : " are") + " not in this page (dcpi html -n)." : "";
   };
@@ -161,7 +161,7 @@
       { title: "", cell: (line) => samples(line) ? bar(samples(line), highest) : "", className: "bar" },
       ...(listing.costs ? data.costs : []).map((title, index) => ({ title, cell: (line) => line.costs[index] || "", className: "number" })),
       { title: "address", cell: (line) => line.address, className: "number" },
-      { title: "instruction", cell: (line) => line.text || "(no code at hand)", className: "text" },
+      { title: "instruction", cell: (line) => line.text || "(code not known)", className: "text" },
       { title: "source", cell: (line) => line.place, className: "place" },
     ], null, "code", null);
   };
@@ -259,8 +259,8 @@
       made.push(group);
     }
     place.replaceChildren(...made);
-    at("map-hint").textContent = "Area is samples. A tile that can be chosen has a listing of its instructions.";
-    at("map-left").textContent = small > 0 ? "Too small to draw: " + numbered(small, "sample") + "." : "";
+    at("map-hint").textContent = "The area of a tile stands for its samples. A tile with a link leads to the listing of its instructions.";
+    at("map-left").textContent = small > 0 ? "Images that are too small to draw have " + numbered(small, "sample") + "." : "";
   };
 
   const show = () => {
@@ -288,7 +288,7 @@
   for (const line of data.head) {
     at("head").append(make("dt", line.slice(0, 12).trim()), make("dd", line.slice(12).trim()));
   }
-  for (const note of data.notes.length ? data.notes : ["Nothing to note."]) at("notes-list").append(make("li", note));
+  for (const note of data.notes.length ? data.notes : ["There are no notes."]) at("notes-list").append(make("li", note));
   data.events.forEach((event, index) => {
     const option = make("option", event.name);
     option.value = String(index);

@@ -1,5 +1,5 @@
-//! Loads and stores of A64, as far as values go that jumps go by (see `cfg`; DDI 0487, C4.1: loads
-//! and stores).
+//! Loads and stores of A64, for the values that decide indirect jumps (see `cfg`; DDI 0487, C4.1:
+//! loads and stores).
 
 use super::track::{Step, nowhere};
 use crate::cfg::ReadOnly;
@@ -143,7 +143,7 @@ impl<M: ReadOnly> Step<'_, M> {
         self.write(word.register(0), 8, Some(value));
     }
 
-    /// Structures of vectors: after them their address may be counted up.
+    /// Structures of vectors, after which the address register may be incremented.
     fn vector_structure(&mut self) {
         let (word, base) = (self.word, self.word.register(5));
         if !word.bit(22) {
@@ -176,13 +176,13 @@ impl<M: ReadOnly> Step<'_, M> {
                 self.forget(second, 8);
             }
         } else {
-            // Whether it stored; or what was there, of two registers in a row.
+            // The status of the store; or the old values, in two adjacent registers.
             self.forget(status, 8);
             self.forget((status + 1) & 31, 8);
         }
     }
 
-    /// Atomic operations: what was there is loaded; 64 bytes take eight registers.
+    /// Atomic operations: the old value is loaded; 64 bytes take eight registers.
     fn atomic(&mut self) {
         let word = self.word;
         let to = word.register(0);
@@ -200,8 +200,8 @@ impl<M: ReadOnly> Step<'_, M> {
         }
     }
 
-    /// Ordered accesses with an offset, tags of memory, copies of memory: all that they name may
-    /// have changed.
+    /// Ordered accesses with an offset, memory tags, copies of memory: all registers and memory
+    /// that they name become unknown.
     fn by_several(&mut self) {
         let word = self.word;
         self.store(nowhere(self.at), 64, None);
@@ -222,14 +222,14 @@ impl<M: ReadOnly> Step<'_, M> {
         self.write_or_stack(base, 8, value);
     }
 
-    /// So many bytes behind where a register, or the stack pointer, points.
+    /// The memory at a distance from a register or the stack pointer.
     fn displaced(&self, base: u8, by: i64) -> Spot {
         let base = self.read_or_stack(base, 8);
         let address = base.as_index().sum(Value::Const(by.cast_unsigned()));
         Spot { address, table: is_table(address), id: address.map_or(self.at, Value::id) }
     }
 
-    /// At a register's sum with another, that is extended and may be shifted.
+    /// The memory at the sum of a register and another one, which is extended and may be shifted.
     fn indexed(&self, size: u8) -> Spot {
         let word = self.word;
         let base = self.read_or_stack(word.register(5), 8);

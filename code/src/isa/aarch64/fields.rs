@@ -1,6 +1,6 @@
-//! The fields of an instruction.
+//! Fields of an instruction word.
 
-/// An instruction.
+/// An instruction word.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u32);
 
@@ -8,7 +8,7 @@ pub(super) struct Word(pub(super) u32);
 pub(super) const ZERO: u8 = 31;
 
 impl Word {
-    /// That which `bytes` begin with, lowest byte first, whatever the order of data (DDI 0487,
+    /// The word that `bytes` begin with, lowest byte first, whatever the order of data (DDI 0487,
     /// B2.6.2).
     pub(super) fn of(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk().map(|bytes| Self(u32::from_le_bytes(*bytes)))
@@ -23,13 +23,13 @@ impl Word {
         self.bits(number, 1) == 1
     }
 
-    /// The bits of a field as a number with a sign.
+    /// The bits of a field as a signed number.
     pub(super) fn signed(self, low: u32, count: u32) -> i64 {
         let unused = 64 - count;
         (i64::from(self.bits(low, count)) << unused) >> unused
     }
 
-    /// Whether these bits are as those of `pattern`.
+    /// Whether the bits under `mask` equal those of `pattern`.
     pub(super) fn is(self, mask: u32, pattern: u32) -> bool {
         self.0 & mask == pattern
     }
@@ -44,7 +44,7 @@ impl Word {
         if self.bit(31) { 8 } else { 4 }
     }
 
-    /// The address that `adr` and `adrp` make at the address `at` (C6.2.10, C6.2.11).
+    /// The result of `adr` and `adrp` at the address `at` (C6.2.10, C6.2.11).
     pub(super) fn page_relative(self, at: u64) -> Option<u64> {
         let distance = self.signed(5, 19) << 2 | i64::from(self.bits(29, 2));
         match (self.is(0x1f00_0000, 0x1000_0000), self.bit(31)) {
@@ -54,8 +54,8 @@ impl Word {
         }
     }
 
-    /// The constant of a logical instruction (DDI 0487, shared pseudocode, `DecodeBitMasks`): ones
-    /// of which there are so many, turned right, and repeated.
+    /// The constant of a logical instruction (DDI 0487, shared pseudocode, `DecodeBitMasks`): a run
+    /// of ones, rotated right and repeated.
     pub(super) fn mask(self) -> Option<u64> {
         let (n, turned, ones) = (self.bits(22, 1), self.bits(16, 6), self.bits(10, 6));
         let size_bits = 1_u32 << (n << 6 | (!ones & 0x3f)).checked_ilog2()?;

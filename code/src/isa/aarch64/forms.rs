@@ -1,12 +1,12 @@
-//! Forms of A64 instructions: what LLVM's models of Arm's processors tell apart, as far as
-//! compilers write it.
+//! Forms of A64 instructions, as far as LLVM's models of Arm's processors distinguish them and
+//! compilers write them.
 // tidy: table, a row for each group of encodings
 
 use crate::isa::work::Form;
 
 macro_rules! kinds {
     ($($kind:ident $name:literal,)*) => {
-        /// What an instruction does, whatever its sizes.
+        /// The operation of an instruction, whatever its sizes.
         #[derive(Copy, Clone, Debug, PartialEq, Eq)]
         pub(super) enum Kind {
             $($kind,)*
@@ -44,8 +44,8 @@ kinds! {
 }
 
 impl Kind {
-    /// The form of an instruction that does this to wide registers (64 bits of a general one, 128
-    /// of a vector, double precision) or to narrow ones.
+    /// The form of an instruction with this operation on wide registers (64 bits of a general one,
+    /// 128 of a vector, double precision) or on narrow ones.
     pub(super) fn form(self, wide: bool) -> Form {
         Form((self as u16) << 1 | u16::from(wide))
     }

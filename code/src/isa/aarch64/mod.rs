@@ -1,10 +1,10 @@
-//! A64, the instruction set of 64-bit Arm. What instructions do is from the Arm Architecture
-//! Reference Manual for A-profile (DDI 0487), chapter C4 (encodings) and C6 (base instructions);
-//! what calls keep is from the procedure call standard (AAPCS64).
+//! A64, the instruction set of 64-bit Arm. Facts about instructions are from the Arm Architecture
+//! Reference Manual for A-profile (DDI 0487), chapters C4 (encodings) and C6 (base instructions);
+//! registers that calls preserve are from the procedure call standard (AAPCS64).
 //!
-//! Words are told in words by yaxpeax-arm. What decides where execution goes, and by what, is read
-//! from the fields of the word itself: a few dozen encodings, fixed for good, and an instruction of
-//! an extension that no decoder knows yet still ends no block.
+//! yaxpeax-arm makes the text of instructions. The order of execution, and the values that it
+//! depends on, are read from the fields of the word itself: these are a few dozen encodings, fixed
+//! for good, and an instruction of an extension that no decoder knows yet still ends no block.
 
 mod access;
 mod fields;
@@ -22,8 +22,8 @@ pub(in crate::isa) use text::disassemble;
 pub(in crate::isa) use track::Tracker;
 pub(in crate::isa) use work::work;
 
-/// Bytes of every instruction, which are all at multiples of it (DDI 0487, C1.2 and D1.4.5: else
-/// the processor stops).
+/// Bytes of every instruction. Instructions are at multiples of 4, or the processor traps (DDI
+/// 0487, C1.2 and D1.4.5).
 pub(in crate::isa) const LEN: u8 = 4;
 
 #[cfg(test)]

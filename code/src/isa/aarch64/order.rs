@@ -4,11 +4,11 @@ use super::LEN;
 use super::fields::Word;
 use crate::isa::flow::{Flow, Ordered, Stub};
 
-/// The instruction that `bytes` begin with, as far as the order of execution goes.
+/// The effect on the order of execution of the instruction that `bytes` begin with.
 pub(in crate::isa) fn order(bytes: &[u8], address: u64) -> Option<Ordered> {
     let word = Word::of(bytes).filter(|_| address.is_multiple_of(u64::from(LEN)))?;
     let flow = match word.bits(25, 4) {
-        // Reserved: but for `udf`, and the matrices of SME.
+        // Reserved, except for `udf` and SME's matrix instructions.
         0b0000 if word.0 >> 16 == 0 => Flow::Trap,
         0b0000 if !word.bit(31) => return None,
         0b0001 | 0b0011 => return None,
@@ -23,7 +23,7 @@ fn branch(word: Word, address: u64) -> Flow {
     let next = address.wrapping_add(u64::from(LEN));
     match word.0 >> 24 {
         0x14..=0x17 => Flow::Jump { target: to(word.signed(0, 26)) },
-        // To the next instruction: it only asks where it is.
+        // A call of the next instruction only reads the program counter.
         0x94..=0x97 if to(word.signed(0, 26)) == next => Flow::Next,
         0x94..=0x97 => Flow::Call { target: Some(to(word.signed(0, 26))), through: None },
         // `b.cond` and `bc.cond`: the last two conditions always hold.
@@ -36,7 +36,7 @@ fn branch(word: Word, address: u64) -> Flow {
         0x36 | 0x37 | 0xb6 | 0xb7 => Flow::Conditional { target: to(word.signed(5, 14)) },
         0x74 | 0x75 | 0xf4 | 0xf5 => Flow::Conditional { target: to(word.signed(5, 9)) },
         0xd4 => match (word.bits(21, 3), word.bits(0, 5)) {
-            // `brk`, `hlt`, `dcps`. What calls a supervisor comes back.
+            // `brk`, `hlt`, `dcps`. Calls of a supervisor return.
             (1 | 2 | 5, _) => Flow::Trap,
             _ => Flow::Next,
         },
@@ -45,7 +45,7 @@ fn branch(word: Word, address: u64) -> Flow {
     }
 }
 
-/// With and without authentication of the pointer, which one bit tells.
+/// Branches through a register, with or without authentication of the pointer.
 fn through_register(word: Word) -> Flow {
     match word.bits(21, 4) {
         0 | 8 => Flow::Indirect { through: None },
@@ -56,15 +56,15 @@ fn through_register(word: Word) -> Flow {
     }
 }
 
-/// What compilers, assemblers and linkers fill gaps with: `nop`; zeros, which are `udf #0`; `brk
-/// #1` between sections, as LLVM's linker does.
+/// Whether compilers, assemblers and linkers fill gaps with the word: `nop`; zeros, which are
+/// `udf #0`; and `brk #1` between sections, as LLVM's linker writes.
 fn is_filler(word: Word) -> bool {
     matches!(word.0, 0xd503_201f | 0 | 0xd420_0020)
 }
 
-/// Calls of another image: `adrp` of a word's page, `ldr` of the word, mostly `add` of its address,
-/// `br` (System V ABI for AArch64, "Procedure Linkage Table"; without one compilers write the same
-/// in line).
+/// A stub that calls another image: `adrp` of a word's page, `ldr` of the word, mostly `add` of its
+/// address, `br` (System V ABI for AArch64, "Procedure Linkage Table"; without such a table
+/// compilers write the same code in line).
 pub(in crate::isa) fn stub(bytes: &[u8], address: u64) -> Option<Stub> {
     let first = Word::of(bytes).filter(|first| first.is(0x9f00_0000, 0x9000_0000))?;
     let page = first.page_relative(address)?;

@@ -1,18 +1,18 @@
-//! What loads and stores of A64 ask of a processor (DDI 0487, C4.1: loads and stores).
+//! Demands of A64 loads and stores on a processor (DDI 0487, C4.1: loads and stores).
 
 use super::fields::ZERO;
 use super::forms::Kind;
 use super::work::{Asked, general, general_or_stack, vector};
 use crate::isa::work::{Place, Registers};
 
-/// How an address is made.
+/// Addressing modes.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Mode {
-    /// A register, and a constant.
+    /// A register plus a constant.
     Offset,
-    /// The same, and the register moves on by so much.
+    /// A register plus a constant, after which the register is incremented by this.
     Moved(i64),
-    /// Two registers.
+    /// A register plus a register.
     Indexed,
 }
 
@@ -53,7 +53,7 @@ impl Asked {
         }
     }
 
-    /// The address, of the register that nearly all have at the same place.
+    /// The address, with the base register at the place where nearly all instructions have it.
     fn reach(&mut self, loads: bool, mode: Mode) {
         let number = self.word.register(5);
         let base = general_or_stack(number);
@@ -99,7 +99,7 @@ impl Asked {
             return self.reach(loads, mode);
         }
         if size == 3 && operation == 2 {
-            // It waits for nothing.
+            // A prefetch waits for nothing.
             self.form(Kind::Prefetch.form(true));
             return self.reads(general_or_stack(word.register(5)));
         }
@@ -213,7 +213,7 @@ impl Asked {
         self.reach(loads, Mode::Offset);
     }
 
-    /// Atomic operations: what was there is loaded; 64 bytes take eight registers.
+    /// Atomic operations: the old value is loaded; 64 bytes take eight registers.
     fn atomic(&mut self) {
         let word = self.word;
         let (to, by) = (word.register(0), word.register(16));
@@ -226,8 +226,8 @@ impl Asked {
         self.form(Kind::Atomic.form(word.bit(30)));
         let whole_line =
             word.bit(15) && word.bits(30, 2) == 3 && matches!(word.bits(12, 3), 1 | 2 | 3 | 5);
-        // `ld64b` writes eight registers; `st64b` and its kin read them, and write one that tells
-        // whether it was done.
+        // `ld64b` writes eight registers. `st64b` and its variants read them, and write a register
+        // with the status.
         let (loads, count) = (word.bits(12, 3) == 5, if whole_line { 8 } else { 1 });
         let of_line = |this: &mut Self, next: u8| {
             let register = general((to + next) & 31);
@@ -244,7 +244,7 @@ impl Asked {
         self.reach(false, Mode::Offset);
     }
 
-    /// Ordered accesses with an offset; tags of memory, and copies of it.
+    /// Ordered accesses with an offset; memory tags and copies of memory.
     fn ordered(&mut self) {
         let word = self.word;
         let register = word.register(0);
@@ -259,7 +259,7 @@ impl Asked {
             self.reach(true, Mode::Offset);
             return self.reach(false, Mode::Offset);
         }
-        // Tags are stored whatever bit 22 says, but by `ldg` and `ldgm`.
+        // Tags are stored whatever bit 22 is, except by `ldg` and `ldgm`.
         let tags = word.bit(21) && word.bits(30, 2) == 3;
         let loads = loads && (!tags || word.bits(10, 2) == 0);
         let kind = if loads { Kind::LoadOrdered } else { Kind::StoreOrdered };
@@ -276,7 +276,7 @@ impl Asked {
         }
     }
 
-    /// Structures of vectors, whole or a lane of each.
+    /// Structures of vectors: whole vectors or one lane of each.
     fn structure(&mut self) {
         let word = self.word;
         let (loads, moves, lanes) = (word.bit(22), word.bit(23), word.bit(24));

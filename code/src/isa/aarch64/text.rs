@@ -1,4 +1,4 @@
-//! Instructions of A64 in words, as the manual and `objdump` write them.
+//! A64 instructions as text, as the manual and `objdump` write them.
 
 use std::fmt::Write as _;
 
@@ -32,7 +32,7 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, worded: bool) ->
             Flow::Call { target, .. } => target.map(Vaddr),
             _ => None,
         };
-        // What supervisors do is no time of the instruction, and a no-op takes none.
+        // The supervisor's time is not the instruction's, and a no-op takes none.
         let bars = flow != Flow::Next || word.0 >> 24 == 0xd4 || is_no_op(word);
         let text = if worded { text(word, address.0) } else { String::new() };
         Line { address, len: bytes.len(), text, target, bars }
@@ -40,13 +40,13 @@ pub(in crate::isa) fn disassemble(bytes: &[u8], address: Vaddr, worded: bool) ->
     words.map(line).collect()
 }
 
-/// `nop`, and `bti`, which is none but where a jump comes from far away.
+/// Whether the word is `nop`, or `bti`, which does nothing unless an indirect jump comes to it.
 fn is_no_op(word: Word) -> bool {
     word.0 == 0xd503_201f || word.is(0xffff_ff3f, 0xd503_241f)
 }
 
-/// The instruction at an address. What the decoder does not know is told as a number, as `objdump`
-/// does: the vectors of SVE and SME.
+/// The text of the instruction at an address. An instruction that the decoder does not know is
+/// written as a number, as `objdump` does: SVE and SME.
 fn text(word: Word, at: u64) -> String {
     special(word).or_else(|| decoded(word, at)).unwrap_or_else(|| format!(".inst {:#010x}", word.0))
 }
@@ -58,7 +58,7 @@ fn decoded(word: Word, at: u64) -> Option<String> {
         return None;
     }
     let mut text = instruction.to_string();
-    // It writes addresses as distances, `$+0x10`, at the end or before a comma.
+    // The decoder writes addresses as distances, `$+0x10`, at the end or before a comma.
     let distance = instruction.operands.iter().find_map(|operand| match operand {
         Operand::PCOffset(distance) => Some(*distance),
         _ => None,
@@ -68,12 +68,12 @@ fn decoded(word: Word, at: u64) -> Option<String> {
         let end = text.get(begin..)?.find(',').map_or(text.len(), |comma| begin + comma);
         text.replace_range(begin..end, &format!("{:#x}", from.wrapping_add_signed(distance)));
     }
-    // An index that is not shifted is not shifted by 0 either.
+    // The decoder writes a shift by 0 where the index is not shifted.
     let indexed = word.is(0x3b20_0c00, 0x3820_0800) && !word.bit(12);
     if let Some(shift) = text.strip_suffix(" #0]").filter(|_| indexed) {
         text = format!("{shift}]");
     }
-    // A lane for all lanes of a vector is no `mov`.
+    // The broadcast of a lane to a whole vector is no `mov`.
     if let Some(operands) = text.strip_prefix("mov ").filter(|_| word.is(0xbfe0_fc00, 0x0e00_0400))
     {
         text = format!("dup {operands}");
@@ -81,7 +81,7 @@ fn decoded(word: Word, at: u64) -> Option<String> {
     Some(text)
 }
 
-/// What is told in other words than the decoder's.
+/// Texts that differ from the decoder's.
 fn special(word: Word) -> Option<String> {
     Some(match word.0 {
         0xd503_241f => "bti".to_owned(),

@@ -1,5 +1,5 @@
-//! What instructions of A64 do to values that jumps go by (see `cfg`). Sections are of DDI 0487,
-//! C4.1: the encodings by group.
+//! Effects of A64 instructions on the values that decide indirect jumps (see `cfg`). Sections are
+//! those of DDI 0487, C4.1: the encodings by group.
 
 use std::collections::BTreeSet;
 
@@ -7,26 +7,27 @@ use super::fields::{Word, ZERO};
 use crate::cfg::ReadOnly;
 use crate::cfg::values::{Decision, Order, Spot, State, Value};
 
-/// Where the state keeps the stack pointer: no register has that number but it and the zero
-/// register, which needs no keeping.
+/// Index of the stack pointer in the state. Only the stack pointer and the zero register have this
+/// number, and the zero register's value need not be stored.
 const STACK: u8 = 31;
 /// The link register.
 const LINK: u8 = 30;
-/// Least address that is taken for one: no table begins on the first page of a file.
+/// Smallest number that is taken for an address: no table begins on the first page of a file. A
+/// smaller limit would take counts for addresses.
 const LEAST_ADDRESS: u64 = 4096;
-/// Registers that a procedure may change: x0 to x17, and x18, which some platforms keep (AAPCS64
-/// 6.1.1).
+/// Registers that a procedure may change: x0 to x17, and x18, which some platforms preserve
+/// (AAPCS64 6.1.1).
 const CHANGED_BY_CALLS: std::ops::RangeInclusive<u8> = 0..=18;
 
-/// Follows values through instructions.
+/// Follows the values of registers through instructions.
 #[derive(Debug, Default)]
 pub(in crate::isa) struct Tracker {
-    /// Addresses that instructions name.
+    /// Addresses that instructions have as operands.
     named: BTreeSet<u64>,
 }
 
 impl Tracker {
-    /// The register with the stack pointer.
+    /// Index of the register with the stack pointer.
     pub(in crate::isa) const STACK: usize = STACK as usize;
     pub(in crate::isa) const REGISTERS: usize = 32;
 
@@ -47,7 +48,7 @@ impl Tracker {
     }
 }
 
-/// One instruction.
+/// The execution of one instruction.
 pub(super) struct Step<'s, M> {
     pub(super) word: Word,
     pub(super) at: u64,
@@ -64,8 +65,8 @@ impl<M: ReadOnly> Step<'_, M> {
             0b0101 | 0b1101 => self.on_registers(),
             0b0111 | 0b1111 => self.vector(),
             0b0100 | 0b0110 | 0b1100 | 0b1110 => self.memory_access(),
-            // SVE and SME: what of them writes a general register names it there; some set flags,
-            // some store.
+            // SVE and SME: those that write a general register name it in this field; some set
+            // flags, some store.
             _ => {
                 // `addvl` and `addpl` may write the stack pointer.
                 match self.word.register(0) {
@@ -81,7 +82,7 @@ impl<M: ReadOnly> Step<'_, M> {
         Decision::None
     }
 
-    /// A register, or its lowest half; 31 is zero.
+    /// The value of a register, or of its lower half; 31 is zero.
     pub(super) fn read(&self, register: u8, bytes: u8) -> Value {
         if register == ZERO {
             Value::Const(0)
@@ -90,12 +91,12 @@ impl<M: ReadOnly> Step<'_, M> {
         }
     }
 
-    /// The same; 31 is the stack pointer.
+    /// The value of a register, or of its lower half; 31 is the stack pointer.
     pub(super) fn read_or_stack(&self, register: u8, bytes: u8) -> Value {
         self.state.get(usize::from(register)).extended(bytes, false)
     }
 
-    /// A register becomes a value, or is not known; what is written to 31 is lost.
+    /// Writes a value to a register, or None for an unknown one; writes to 31 are lost.
     pub(super) fn write(&mut self, register: u8, bytes: u8, value: Option<Value>) {
         if register != ZERO {
             self.write_or_stack(register, bytes, value);
@@ -113,7 +114,7 @@ impl<M: ReadOnly> Step<'_, M> {
         self.write(register, bytes, None);
     }
 
-    /// An instruction names an address of data.
+    /// Notes that an instruction has an address of data as operand.
     pub(super) fn name(&mut self, value: Option<Value>) {
         if let Some(Value::Const(address)) = value
             && address >= LEAST_ADDRESS
@@ -127,7 +128,7 @@ impl<M: ReadOnly> Step<'_, M> {
         let (word, bytes) = (self.word, self.word.width());
         let (to, from) = (word.register(0), word.register(5));
         match word.bits(23, 3) {
-            // `adrp` names no more than a page.
+            // `adrp` has only the address of a page.
             0b000 | 0b001 => {
                 let value = word.page_relative(self.at).map(Value::Const);
                 if !word.bit(31) {
@@ -155,7 +156,7 @@ impl<M: ReadOnly> Step<'_, M> {
                 self.write(to, bytes, value);
             }
             0b110 => self.bit_field(),
-            // `extr`, `addg`, minimum and maximum.
+            // `extr`, `addg`, minimum and maximum: results are not followed.
             _ => {
                 let value = (word.bits(23, 3) == 0b111 && from == to && word.bits(10, 6) == 0)
                     .then(|| self.read(from, bytes));
@@ -173,7 +174,7 @@ impl<M: ReadOnly> Step<'_, M> {
         let before = self.read_or_stack(from, bytes);
         let value = match before {
             value if constant == 0 => Some(value),
-            // A number plus a constant is another number, which is compared as such.
+            // A symbol plus a constant becomes a new symbol, which later comparisons use.
             Value::Number { scale: 1, .. } => None,
             Value::Entry(_) if subtracts => None,
             value if bytes == 8 => value.sum(Value::Const(addend)),
@@ -184,8 +185,8 @@ impl<M: ReadOnly> Step<'_, M> {
             self.name(value);
         }
         if sets_flags {
-            // What is added to is compared with the opposite: no sum but that with nothing has
-            // another carry.
+            // The carry of a sum compares the number with the negated constant; only a sum with 0
+            // has the other carry.
             if subtracts || constant != 0 {
                 let with = if subtracts { constant } else { addend };
                 self.state.compare(before, bytes, with);
@@ -217,7 +218,7 @@ impl<M: ReadOnly> Step<'_, M> {
         }
     }
 
-    /// Some bits of a register.
+    /// Keeps some bits of a register.
     fn masked(&mut self, to: u8, from: u8, mask: u64) {
         let bytes = self.word.width();
         match mask {
@@ -248,7 +249,7 @@ impl<M: ReadOnly> Step<'_, M> {
             _ => None,
         };
         let value = if last < turned {
-            // So many bits, that far up: `lsl`, `ubfiz`, `sbfiz`.
+            // The lowest bits, shifted up: `lsl`, `ubfiz`, `sbfiz`.
             let (up, bits) = (all.saturating_sub(turned), last + 1);
             let whole = if up + bits == all && !signed { part(64) } else { part(bits) };
             if bytes == 8 && up <= 4 { whole.and_then(|value| value.times(1 << up)) } else { None }
@@ -271,7 +272,8 @@ impl<M: ReadOnly> Step<'_, M> {
         let (word, bytes) = (self.word, self.word.width());
         let to = word.register(0);
         if word.bit(28) {
-            // Those without a result: comparisons if another held, and what sets flags from bits.
+            // Instructions without a result: conditional comparisons, and those that set flags from
+            // bits.
             let compares = word.bits(21, 4) == 0b0010;
             let sets_only = word.bits(21, 4) == 0 && word.bits(10, 6) != 0;
             if word.bit(29) {
@@ -314,7 +316,7 @@ impl<M: ReadOnly> Step<'_, M> {
         self.write(to, bytes, value);
     }
 
-    /// Sums and differences, of a shifted or an extended register.
+    /// Sums and differences with a shifted or an extended register.
     fn add_registers(&mut self) {
         let (word, bytes) = (self.word, self.word.width());
         let (to, from, by) = (word.register(0), word.register(5), word.register(16));
@@ -344,7 +346,7 @@ impl<M: ReadOnly> Step<'_, M> {
             (Value::Const(_) | Value::Number { .. } | Value::Stack(_), _) => {
                 before.sum(scaled(other, true)?)
             }
-            // The entry first, what it is the distance from second.
+            // The entry is the first operand, the address that it is a distance from is the second.
             (Value::Entry(_), _) => before.sum(scaled(other, false)?),
         });
         if sets_flags {
@@ -362,7 +364,7 @@ impl<M: ReadOnly> Step<'_, M> {
         }
     }
 
-    /// Vectors and floating point: few write a general register.
+    /// Vectors and floating point: few of them write a general register.
     fn vector(&mut self) {
         let word = self.word;
         let to = word.register(0);
@@ -409,7 +411,7 @@ impl<M: ReadOnly> Step<'_, M> {
             // `mrs`, `sysl`.
             self.forget(word.register(0), 8);
         } else {
-            // It may write the flags.
+            // The instruction may write the flags.
             self.state.forget_comparison();
         }
     }
@@ -423,7 +425,7 @@ impl<M: ReadOnly> Step<'_, M> {
     }
 }
 
-/// How numbers are ordered if the branch with this condition is taken, and if it is not.
+/// The comparisons that hold when a branch with this condition is taken, and when it is not.
 fn ordered(condition: u32) -> Decision {
     match condition {
         0 => Decision::By(Order::Equal, Order::NotEqual),
@@ -436,7 +438,7 @@ fn ordered(condition: u32) -> Decision {
     }
 }
 
-/// A place that is not known.
+/// An unknown place.
 pub(super) fn nowhere(at: u64) -> Spot {
     Spot { address: None, table: false, id: at }
 }

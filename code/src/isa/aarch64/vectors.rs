@@ -1,4 +1,4 @@
-//! What instructions of A64 on floating-point numbers and vectors ask of a processor (DDI 0487,
+//! Demands of A64 instructions on floating-point numbers and vectors on a processor (DDI 0487,
 //! C4.1: scalar floating-point and advanced SIMD).
 
 use super::forms::Kind;
@@ -27,7 +27,7 @@ impl Asked {
         }
     }
 
-    /// Reads the first so many of the registers that most instructions have at the same places.
+    /// Reads the first `count` of the registers that most instructions have at the same places.
     fn sources(&mut self, count: u32) {
         self.reads(vector(self.word.register(5)));
         if count > 1 {
@@ -35,7 +35,7 @@ impl Asked {
         }
     }
 
-    /// Makes a number of a general register, or one of a number.
+    /// Converts a number from or to a general register.
     fn converted(&mut self, wide: bool, from_general: bool) {
         let (to, from) = (self.word.register(0), self.word.register(5));
         self.form(if from_general { Kind::FromInteger } else { Kind::ToInteger }.form(wide));
@@ -135,7 +135,7 @@ impl Asked {
         self.form(kind.form(true));
         let one = group == 0x4e || group == 0x5e && two;
         self.sources(if one { 1 } else { 2 });
-        // `sha1h` makes a new one as well.
+        // `sha1h` also makes a new value.
         if kind != Kind::AesMix && !(one && kind == Kind::Sha1Schedule && opcode == 0) {
             self.reads(vector(word.register(0)));
         }
@@ -145,7 +145,7 @@ impl Asked {
         self.writes(vector(word.register(0)));
     }
 
-    /// Vectors; scalars as their lowest lanes.
+    /// Vector instructions; scalar ones work on the lowest lane.
     fn vector_of(&mut self, wide: bool) {
         let word = self.word;
         self.writes(vector(word.register(0)));
@@ -167,7 +167,7 @@ impl Asked {
         }
     }
 
-    /// Two operands, and where it adds, what it adds to.
+    /// Two operands and, for instructions that accumulate, the accumulator.
     fn three(&mut self, kind: Kind, wide: bool, adds: bool) {
         self.form(kind.form(wide));
         self.sources(2);
@@ -217,7 +217,7 @@ impl Asked {
         self.three(kind, wide, adds);
     }
 
-    /// Two registers; all lanes of one.
+    /// One operand; or a reduction over all its lanes.
     fn of_one(&mut self, wide: bool) {
         let word = self.word;
         self.sources(1);
@@ -234,7 +234,7 @@ impl Asked {
             8..=10 => (Kind::VectorCompare, false),
             7 | 11 => (Kind::VectorAdd, false),
             12..=15 => (Kind::VectorFloatAdd, false),
-            // The upper half keeps the lower one.
+            // Narrowing into the upper half preserves the lower one.
             18 | 20 | 22 => (Kind::VectorNarrow, wide),
             19 => (Kind::VectorShiftLong, false),
             24 | 25 => (Kind::VectorFloatRound, false),
@@ -249,7 +249,7 @@ impl Asked {
         }
     }
 
-    /// Lanes, from and to general registers.
+    /// Copies of lanes, also from and to general registers.
     fn copy(&mut self, wide: bool) {
         let (word, operation) = (self.word, self.word.bits(11, 4));
         let (to, from) = (word.register(0), word.register(5));
@@ -279,7 +279,7 @@ impl Asked {
         }
     }
 
-    /// Tables, extraction, and what takes lanes of two registers in turns.
+    /// Table look-ups, extraction, and interleaving of two registers.
     fn permuted(&mut self, wide: bool) {
         let word = self.word;
         if word.bit(29) {
@@ -299,7 +299,7 @@ impl Asked {
         (1..=tables).for_each(|next| self.reads(vector(((word.bits(5, 5) + next) & 31) as u8)));
     }
 
-    /// By a lane of a register.
+    /// Operations with one lane of a register.
     fn by_element(&mut self, wide: bool) {
         let (kind, adds) = match self.word.bits(12, 4) {
             0 | 4 => (Kind::VectorMultiplyAdd, true),
@@ -311,14 +311,14 @@ impl Asked {
             _ => (Kind::VectorDot, true),
         };
         self.three(kind, wide, adds);
-        // Half-words have a bit less for the register.
+        // For half-words the register number has one bit less.
         if self.word.bits(22, 2) == 1 {
             let lower = vector(self.word.bits(16, 4) as u8);
             self.reads(lower);
         }
     }
 
-    /// Constants, and shifts by them.
+    /// Constants, and shifts by constants.
     fn by_constant(&mut self, wide: bool) {
         let word = self.word;
         if word.bits(19, 4) == 0 && !word.bit(28) {

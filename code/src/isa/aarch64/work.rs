@@ -1,4 +1,4 @@
-//! What instructions of A64 ask of a processor (DDI 0487, C4.1: the encodings by group).
+//! Demands of A64 instructions on a processor (DDI 0487, C4.1: the encodings by group).
 
 use super::fields::{Word, ZERO};
 use super::forms::Kind;
@@ -6,13 +6,13 @@ use super::{LEN, order};
 use crate::isa::flow::Flow;
 use crate::isa::work::{Form, Registers, Work};
 
-/// Bits of [`Registers`]: general registers from 0, but for x18, which shares that of x17: there is
-/// one bit less than there are registers, and x18 is the platform's (AAPCS64 6.1.1), or what
-/// compilers take last.
+/// Bits of [`Registers`]: general registers from 0. x18 shares the bit of x17, because there is one
+/// bit less than there are registers, and x18 is the platform's (AAPCS64 6.1.1) or the last that
+/// compilers use.
 const FLAGS: u64 = 1 << 18;
 const SHARED: u8 = 17;
 const STACK: u64 = 1 << 31;
-/// And vectors.
+/// First bit of the vector registers.
 const VECTORS: u8 = 32;
 /// The link register.
 const LINK: u8 = 30;
@@ -39,7 +39,7 @@ pub(in crate::isa) fn work(bytes: &[u8]) -> Option<Work> {
     Some(asked.work)
 }
 
-/// An instruction, as far as it is known what it asks for.
+/// The demands of an instruction, as far as they are known.
 pub(super) struct Asked {
     pub(super) word: Word,
     pub(super) work: Work,
@@ -54,7 +54,7 @@ pub(super) fn general(number: u8) -> Registers {
     })
 }
 
-/// The same; 31 is the stack pointer.
+/// The bit of a general register; 31 is the stack pointer.
 pub(super) fn general_or_stack(number: u8) -> Registers {
     if number == ZERO { Registers(STACK) } else { general(number) }
 }
@@ -121,7 +121,7 @@ impl Asked {
                 }));
                 self.writes(general(to));
             }
-            // `extr`; tags, minimum and maximum.
+            // `extr`; memory tags, minimum and maximum.
             group => {
                 let extracts = group == 7 && word.bits(29, 2) == 0;
                 self.form(if extracts { Kind::Extract } else { Kind::Add }.form(wide));
@@ -181,7 +181,7 @@ impl Asked {
         self.work.renamed = word.bits(29, 2) == 1 && !word.bit(21) && a == ZERO && !shifts;
     }
 
-    /// Sums and differences, of a shifted or an extended register.
+    /// Sums and differences with a shifted or an extended register.
     fn add(&mut self) {
         let (word, wide) = (self.word, self.word.bit(31));
         let (to, from, by) = (word.register(0), word.register(5), word.register(16));
@@ -202,7 +202,7 @@ impl Asked {
         }
     }
 
-    /// With carry; by conditions; of two operands and of one.
+    /// Arithmetic with carry; conditional instructions; instructions of two operands and of one.
     fn by_condition(&mut self) {
         let (word, wide) = (self.word, self.word.bit(31));
         let (to, a, b) = (word.register(0), word.register(5), word.register(16));
@@ -240,7 +240,7 @@ impl Asked {
                 self.writes(general(to));
             }
             6 if word.bit(30) => {
-                // The others sign and authenticate pointers.
+                // The other instructions sign and authenticate pointers.
                 let counts = word.bits(16, 5) == 0;
                 self.form(if counts { Kind::Bits } else { Kind::Pointer }.form(wide));
                 self.reads(if counts { general(a) } else { general_or_stack(a).or(general(to)) });
@@ -322,7 +322,7 @@ impl Asked {
             self.form(Kind::Return.form(true));
             return self.reads(general(LINK).or(Registers(STACK)));
         }
-        // With authentication, another register or the stack pointer is read.
+        // An authenticating branch also reads another register or the stack pointer.
         let modifier = match (word.bit(11), word.bit(24)) {
             (true, true) => general_or_stack(word.register(0)),
             (true, false) if word.bits(21, 4) == 2 => Registers(STACK).or(general(LINK)),
@@ -367,7 +367,7 @@ impl Asked {
                 self.reads_flags();
             }
         } else if word.is(0xffff_ffe0, 0xd50b_7420) {
-            // `dc zva`: a line of zeros.
+            // `dc zva`: stores a cache line of zeros.
             self.form(Kind::Store.form(true));
             self.stores(general(register), crate::isa::work::Place::Computed);
         } else {
@@ -377,7 +377,7 @@ impl Asked {
         }
     }
 
-    /// What does nothing on processors that do not know it.
+    /// Hints, which do nothing on processors that do not know them.
     fn hint(&mut self, number: u32) {
         self.form(Kind::Hint.form(true));
         let (signed, with) = match number {
@@ -393,7 +393,7 @@ impl Asked {
         self.writes(signed);
     }
 
-    /// SVE and SME, as far as most of their instructions are alike.
+    /// SVE and SME, with the demands that most of their instructions have in common.
     fn scalable(&mut self) {
         let word = self.word;
         if word.0 >> 16 == 0 {

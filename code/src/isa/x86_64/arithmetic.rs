@@ -1,11 +1,11 @@
-//! Results and flags of values of which some bits may be unknown.
+//! Results and flags of arithmetic on values of which some bits may be unknown.
 
 use super::Flags;
 use super::decode::Shift;
 use crate::interpret::{Bits, mask};
 
 impl Flags {
-    /// ZF, SF and PF of a result of `bytes` bytes.
+    /// Sets ZF, SF and PF by a result of `bytes` bytes.
     pub(super) fn of_result(&mut self, result: Bits, bytes: u8) {
         self.set(Self::ZERO, result.is_zero(bytes));
         self.set(Self::SIGN, result.bit(u32::from(bytes) * 8 - 1));
@@ -13,14 +13,14 @@ impl Flags {
         self.set(Self::PARITY, low.get().map(|low| low.count_ones() % 2 == 0));
     }
 
-    /// Those of `and`, `or`, `xor` and `test`.
+    /// Sets the flags of `and`, `or`, `xor` and `test`.
     pub(super) fn of_logic(&mut self, result: Bits, bytes: u8) {
         self.of_result(result, bytes);
         self.set(Self::CARRY, Some(false));
         self.set(Self::OVERFLOW, Some(false));
     }
 
-    /// OF, and SF where the range says more than the bits: the true result is from `least` to
+    /// Sets OF, and SF where the range tells more than the bits: the true result is from `least` to
     /// `most`.
     fn of_range(&mut self, (least, most): (i128, i128), bytes: u8) {
         let (lowest, highest) = (-(1_i128 << (bytes * 8 - 1)), (1_i128 << (bytes * 8 - 1)) - 1);
@@ -65,7 +65,7 @@ impl Flags {
         let borrowed = decide(u128::from(a.least()) >= most, u128::from(a.most()) < least);
         self.set(Self::CARRY, borrowed);
         if borrowed == Some(true) && borrow.most() == 0 {
-            // The one is smaller, so they are not equal, whatever their bits.
+            // One operand is smaller, so they are not equal, whatever their bits are.
             self.set(Self::ZERO, Some(false));
         }
         let ((a_least, a_most), (b_least, b_most)) = (a.signed_range(bytes), b.signed_range(bytes));
@@ -80,7 +80,7 @@ impl Flags {
     pub(super) fn shift(&mut self, shift: Shift, value: Bits, count: Bits, bytes: u8) -> Bits {
         let value = value.low(bytes);
         let Some(count) = (count & Bits::known(if bytes == 8 { 63 } else { 31 })).get() else {
-            // By nothing at all perhaps: then the flags stay.
+            // The count may be 0, which leaves the flags unchanged.
             self.forget(Self::RESULT);
             return Bits::UNKNOWN.low(bytes);
         };

@@ -1,10 +1,10 @@
-//! What the flags came of, for those who ask when a branch will go another way.
+//! The comparison that set the flags, from which the number of rounds of a loop follows.
 
 use super::decode::{Instruction, Op};
 use super::flags::{Condition, Test};
 use crate::interpret::{Bits, Comparison, Relation, mask};
 
-/// The numbers that the flags are of, all known.
+/// Operands of the instruction that set the flags, if all are known.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Compared {
     op: Op,
@@ -17,7 +17,7 @@ pub(super) struct Compared {
 impl Compared {
     pub(super) fn of(op: Op, (left, right): (Bits, Bits), result: Bits, bytes: u8) -> Option<Self> {
         let known = |value: Bits| value.low(bytes).get();
-        // What has one operand is compared with nothing.
+        // The second operand of `inc` and `dec` is 1.
         let right = if matches!(op, Op::Inc | Op::Dec) { 1 } else { known(right)? };
         Some(Self {
             op,
@@ -28,18 +28,19 @@ impl Compared {
         })
     }
 
-    /// What a conditional branch asks of them.
+    /// The relation that a conditional branch tests.
     pub(super) fn asked(self, branch: &Instruction) -> Option<Comparison> {
         let Op::Branch(Condition { test, .. }) = branch.op else { return None };
         let subtracted = matches!(self.op, Op::Sub | Op::Cmp | Op::Dec);
         let logic = matches!(self.op, Op::And | Op::Andn | Op::Test | Op::Or | Op::Xor);
-        // Of two different numbers they make what does not change by the same amount in each round.
+        // The logical combination of two different numbers does not change by the same amount in
+        // each round.
         if logic && self.left != self.right {
             return None;
         }
         let relation = match test {
             Test::Equal => Relation::Equal,
-            // `dec` leaves the carry.
+            // `dec` does not change the carry.
             Test::Below if subtracted && self.op != Op::Dec => Relation::Below,
             Test::BelowOrEqual if subtracted && self.op != Op::Dec => Relation::BelowOrEqual,
             Test::Less if subtracted || logic => Relation::Less,
@@ -47,7 +48,7 @@ impl Compared {
             Test::Sign => Relation::Less,
             _ => return None,
         };
-        // The sign is that of the result, whatever was lost of it.
+        // The sign flag is that of the result, even after an overflow.
         let (left, right) = if subtracted && test != Test::Sign {
             (self.left, self.right)
         } else {
@@ -57,7 +58,7 @@ impl Compared {
     }
 }
 
-/// Whether the arithmetic flags are those of before. Who says no here loses nothing but a count of
+/// Whether the instruction leaves the arithmetic flags unchanged. A wrong no only loses a count of
 /// rounds.
 pub(super) fn keeps_flags(instruction: &Instruction) -> bool {
     match instruction.op {

@@ -1,5 +1,5 @@
-//! From bytes to an instruction in the form that is followed, and kept: it says nothing of where it
-//! is, for one copy serves every process that has the code mapped.
+//! Decodes bytes to an instruction in the form that the interpreter executes and caches. The form
+//! has no address, so one copy serves every process that has the code mapped.
 
 use iced_x86::{
     Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction as Decoded,
@@ -10,16 +10,16 @@ use super::flags::{Condition, Flags, Test};
 
 /// Bytes of the longest instruction (Intel SDM volume 2, 2.3.11).
 pub(super) const LEN_MAX: usize = 15;
-/// `fs:0x28`: the word that guards stacks, of the thread (System V ABI for x86-64 as gcc and glibc
-/// have it).
+/// Displacement of `fs:0x28`, the thread's word that guards stacks (System V ABI for x86-64, as gcc
+/// and glibc use it).
 const STACK_GUARD: i64 = 0x28;
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// To the first operand, from the second, with zeros above it.
+    /// Copies the second operand to the first, with zeros above it.
     Mov,
-    /// The same with copies of the sign.
+    /// Copies the second operand to the first, with copies of the sign above it.
     MovSigned,
     Lea,
     Add,
@@ -37,7 +37,7 @@ pub(super) enum Op {
     Neg,
     Not,
     Shift(Shift),
-    /// By a count in a register and without flags (BMI2).
+    /// Shifts by a count in a register, without flags (BMI2).
     ShiftWithoutFlags(Shift),
     /// `imul` with two or three operands.
     Multiply,
@@ -58,9 +58,9 @@ pub(super) enum Op {
     CmpXchg,
     XAdd,
     ByteSwap,
-    /// `cbw`, `cwde`, `cdqe`: to so many bytes.
+    /// `cbw`, `cwde`, `cdqe`: extends to this many bytes.
     ExtendA(u8),
-    /// `cwd`, `cdq`, `cqo`: of so many bytes.
+    /// `cwd`, `cdq`, `cqo`: of a number of this many bytes.
     SignOfA(u8),
     Count(Count),
     Carry(Option<bool>),
@@ -71,7 +71,7 @@ pub(super) enum Op {
         loads: bool,
     },
     Nop,
-    /// Everything else: what it writes is unknown afterwards.
+    /// Any other operation: everything that it writes is unknown afterwards.
     Other,
     Jump,
     JumpTo,
@@ -83,7 +83,7 @@ pub(super) enum Op {
     Call,
     CallTo,
     Return,
-    /// It is not followed.
+    /// The walk ends here.
     Stop,
 }
 
@@ -109,7 +109,7 @@ pub(super) enum Count {
     Ones,
     TrailingZeros,
     LeadingZeros,
-    /// `bsf`: of 0 the result is unknown.
+    /// `bsf`: the result of 0 is unknown.
     ScanForward,
     /// `bsr`.
     ScanReverse,
@@ -127,24 +127,25 @@ pub(super) enum Operand {
     /// ah, ch, dh or bh.
     High(u8),
     Immediate(i64),
-    /// The memory operand, of so many bytes.
+    /// The memory operand, with its size in bytes.
     Memory(u8),
 }
 
-/// Where memory is.
+/// The place of a memory operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// base + index * scale + displacement.
     At { base: Option<u8>, index: Option<u8>, scale: u8, displacement: i64 },
     /// Relative to this instruction's first byte.
     Relative(i64),
-    /// Not to be said: relative to fs or gs, of 32 bits, with a vector as index.
+    /// An address that is not computed: relative to fs or gs, of 32 bits, or with a vector as
+    /// index.
     Unknown,
-    /// The stack's guard.
+    /// The stack's guard word.
     Guard,
 }
 
-/// What is unknown after an instruction of which no more than that is known.
+/// Registers, flags and memory that become unknown after an operation that is not modelled.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Effects {
     /// General registers, one bit each.
@@ -155,11 +156,11 @@ pub(super) struct Effects {
     pub(super) memory: Written,
 }
 
-/// Which memory.
+/// The memory that an operation writes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     Nothing,
-    /// So many bytes at the memory operand.
+    /// This many bytes at the memory operand.
     Operand(u16),
     Anything,
 }
@@ -168,21 +169,21 @@ pub(super) enum Written {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
     pub(super) op: Op,
-    /// Bytes it is long, 1 to 15.
+    /// Length in bytes, 1 to 15.
     pub(super) len: u8,
-    /// Bytes that it works on.
+    /// Bytes of its operands.
     pub(super) bytes: u8,
-    /// Whether others may change its memory operand meanwhile: it is locked.
+    /// Whether other threads may change its memory operand meanwhile: it is locked.
     pub(super) shared: bool,
     pub(super) operands: [Operand; 3],
     pub(super) place: Place,
-    /// Of a direct jump or call, relative to its first byte.
+    /// Target of a direct jump or call, relative to the instruction's first byte.
     pub(super) target: i64,
     pub(super) effects: Effects,
 }
 
 impl Instruction {
-    /// The instruction that `bytes` begin with.
+    /// Decodes the instruction that `bytes` begin with.
     pub(super) fn decode(bytes: &[u8], factory: &mut InstructionInfoFactory) -> Option<Self> {
         let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
         let decoded = decoder.decode();
@@ -202,8 +203,8 @@ impl Instruction {
         };
         this.op = match decoded.flow_control() {
             FlowControl::Next => operation(&decoded),
-            // With a prefix for 16 bits, processors of AMD cut the address and those of Intel do
-            // not.
+            // With an operand-size prefix, processors of AMD cut the address to 16 bits and those
+            // of Intel do not.
             _ if Decoder::with_ip(64, bytes, 0, DecoderOptions::AMD).decode() != decoded => {
                 Op::Stop
             }
@@ -219,19 +220,20 @@ impl Instruction {
         if decoded.mnemonic() == Mnemonic::Pause
             && before_opcode.is_some_and(|byte| byte & 0xf0 == 0x40)
         {
-            // With a REX prefix it exchanges registers, whatever the other prefix says.
+            // With a REX prefix the instruction exchanges registers, whatever other prefixes it
+            // has.
             this.op = Op::Stop;
         }
         if matches!(this.op, Op::Strings { .. }) {
-            // The first operand is what is written, or read and not written.
+            // The first operand is written, or read and not written.
             this.bytes = u8::try_from(decoded.memory_size().size()).unwrap_or(0);
         }
         Some(this)
     }
 
-    /// False if there is one of a kind that is not followed.
+    /// Adds the operands; false if one is of a kind that is not followed.
     fn take_operands(&mut self, decoded: &Decoded) -> bool {
-        // Of `push` and such the stack's memory is not among these.
+        // The stack memory of `push` and similar instructions is not among these.
         for number in 0..decoded.op_count() {
             let Some(place) = self.operands.get_mut(number as usize) else { return false };
             *place = match decoded.op_kind(number) {
@@ -268,7 +270,7 @@ fn register(register: Register) -> Option<Operand> {
     Some(Operand::Register { number: number_of(register)?, bytes })
 }
 
-/// 0 to 15, as instructions number them: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8...
+/// Number of a register in encodings, 0 to 15: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8...
 fn number_of(register: Register) -> Option<u8> {
     register
         .is_gpr()
@@ -278,7 +280,8 @@ fn number_of(register: Register) -> Option<u8> {
 
 fn place(decoded: &Decoded) -> Place {
     let (base, index) = (decoded.memory_base(), decoded.memory_index());
-    // Relative to an instruction that is at 0, so the wrap is right wherever it is.
+    // The displacement is relative to an instruction at address 0, so its wrap is right at any
+    // address.
     let displacement = decoded.memory_displacement64() as i64;
     if decoded.memory_segment() == Register::FS
         && displacement == STACK_GUARD
@@ -301,7 +304,7 @@ fn place(decoded: &Decoded) -> Place {
         register if register.is_gpr64() => Ok(number_of(register)),
         _ => Err(()),
     };
-    // An absolute address of 32 bits is extended by the decoder as the processor does.
+    // The decoder extends an absolute address of 32 bits as the processor does.
     match (part(base), part(index)) {
         (Ok(base), Ok(index)) => {
             let scale = decoded.memory_index_scale() as u8;
@@ -397,7 +400,7 @@ fn operation(decoded: &Decoded) -> Op {
         Mnemonic::Cmc => Op::Carry(None),
         Mnemonic::Cld => Op::Direction(false),
         Mnemonic::Std => Op::Direction(true),
-        // Hints, fences, and marks of legal targets.
+        // Hints, fences, and marks of branch targets.
         Mnemonic::Nop
         | Mnemonic::Endbr64
         | Mnemonic::Pause
@@ -409,7 +412,7 @@ fn operation(decoded: &Decoded) -> Op {
         | Mnemonic::Prefetcht2
         | Mnemonic::Prefetchnta
         | Mnemonic::Prefetchw => Op::Nop,
-        // Not followed: they change what this state does not have.
+        // These change state that the interpreter does not have.
         Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq | Mnemonic::Lss | Mnemonic::Hlt => {
             Op::Stop
         }
@@ -417,7 +420,7 @@ fn operation(decoded: &Decoded) -> Op {
     }
 }
 
-/// Shifts, and those that look at single bits.
+/// Shifts, and instructions on single bits.
 fn on_bits(decoded: &Decoded) -> Option<Op> {
     Some(match decoded.mnemonic() {
         Mnemonic::Shl | Mnemonic::Sal => Op::Shift(Shift::Left),
@@ -442,7 +445,7 @@ fn on_bits(decoded: &Decoded) -> Option<Op> {
     })
 }
 
-/// Those that differ from others of their mnemonic.
+/// Instructions that differ from others with their mnemonic.
 fn by_code(decoded: &Decoded) -> Option<Op> {
     let address_is_64 =
         |register: OpKind| matches!(register, OpKind::MemoryESRDI | OpKind::MemorySegRSI);
@@ -476,7 +479,7 @@ fn by_code(decoded: &Decoded) -> Option<Op> {
 
 fn conditional(decoded: &Decoded) -> Option<Op> {
     let condition = condition(decoded)?;
-    // Those with one operand set it; of two, the second is moved. `cmpccxadd` has three.
+    // With one operand the instruction sets it; of two, the second is moved. `cmpccxadd` has three.
     match decoded.op_count() {
         1 => Some(Op::Set(condition)),
         2 => Some(Op::CMov(condition)),
@@ -496,8 +499,8 @@ fn effects(decoded: &Decoded, factory: &mut InstructionInfoFactory) -> Effects {
     for used in info.used_registers().iter().filter(|used| writes(used.access())) {
         registers |= number_of(used.register()).map_or(0, |number| 1 << number);
     }
-    // What the decoder does not list: `clzero` clears a line, and the size of what saves a
-    // processor's state depends on the processor.
+    // The decoder does not list these writes: `clzero` clears a cache line, and the size of saved
+    // processor state depends on the processor.
     let unsized_operand = (0..decoded.op_count())
         .any(|number| decoded.op_kind(number) == OpKind::Memory)
         && decoded.memory_size().size() == 0;
@@ -515,7 +518,7 @@ fn effects(decoded: &Decoded, factory: &mut InstructionInfoFactory) -> Effects {
             Written::Anything
         };
     }
-    // The decoder takes a count of all bits and the carry for none; the processor changes the
+    // The decoder takes a rotation by all bits and the carry for none; the processor changes the
     // overflow flag.
     let rotated = if matches!(decoded.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr) {
         Flags::CARRY | Flags::OVERFLOW

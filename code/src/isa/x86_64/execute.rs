@@ -1,4 +1,4 @@
-//! What an instruction does to a state of which part is known.
+//! Executes an instruction on a partly known state.
 
 use image::Vaddr;
 
@@ -103,7 +103,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
         }
     }
 
-    /// What moves values and computes nothing.
+    /// Instructions that move values without computing.
     fn move_(&mut self) {
         let bytes = self.instruction.bytes;
         match self.instruction.op {
@@ -164,8 +164,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
         }
     }
 
-    /// Writes the lowest `bytes` bytes: of 4 bytes the rest becomes 0, of 1 and 2 it stays (Intel
-    /// SDM volume 1, 3.4.1.1).
+    /// Writes the lowest `bytes` bytes of a register. A write of 4 bytes clears the rest, a write
+    /// of 1 or 2 preserves it (Intel SDM volume 1, 3.4.1.1).
     fn set_part(&mut self, number: u8, bytes: u8, value: Bits) {
         let value = if bytes >= 4 {
             value.low(bytes)
@@ -230,7 +230,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
 
     fn pop(&mut self) {
         let stack = self.register(RSP);
-        // What is popped into memory was no register that was put aside.
+        // A value that is popped into memory is no saved register.
         let slot = if matches!(self.operand(0), Operand::Register { .. }) {
             Slot::Saved
         } else {
@@ -284,8 +284,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
 
     // Arithmetic.
 
-    /// Whether this compares the stack's guard with its copy. They are equal, or the program is
-    /// about to be ended.
+    /// Whether the instruction compares the stack's guard word with its copy. They are taken to be
+    /// equal, because otherwise the program is about to be ended.
     fn compares_guard(&self) -> bool {
         self.instruction.place == Place::Guard && self.instruction.bytes == 8
     }
@@ -401,7 +401,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
             None => (Bits::UNKNOWN, Bits::UNKNOWN),
             Some((dividend, divisor)) => match divided(dividend, divisor, bytes, signed) {
                 Some((quotient, remainder)) => (Bits::known(quotient), Bits::known(remainder)),
-                // It traps.
+                // The division traps.
                 None => return Step::Stop(Stop::NotFollowed),
             },
         };
@@ -421,7 +421,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
         self.state.flags.forget(Flags::OVERFLOW | Flags::SIGN | Flags::PARITY);
         let number = (self.read(1) & Bits::known(size - 1)).get().filter(|_| !anywhere);
         let Some(number) = number else {
-            // A register may name a bit far from the operand.
+            // A bit number in a register may select a bit far from the operand.
             self.state.flags.set(Flags::CARRY, None);
             match op {
                 BitOp::Test => {}
@@ -473,7 +473,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
         }
         match (result, self.operand(0)) {
             (Some(result), _) => self.write(0, result),
-            // Of 0, a scan leaves the register as it was, with or without its upper half.
+            // A scan of 0 leaves the register unchanged, with or without its upper half.
             (None, Operand::Register { number, .. }) => self.set_register(number, Bits::UNKNOWN),
             (None, _) => self.write(0, Bits::UNKNOWN),
         }
@@ -490,11 +490,11 @@ impl<V: CodeView> Machine<'_, '_, V> {
                     self.state.flags.add(first, second, Some(false), bytes)
                 };
                 if matches!(self.operand(0), Operand::Memory(_)) {
-                    // The other register may be a part of its address.
+                    // The other register may be part of the address, so memory is written first.
                     self.write(0, new);
                     self.write(1, first);
                 } else {
-                    // Where both are one register, the sum is what stays.
+                    // Where both operands are one register, the sum remains.
                     self.write(1, first);
                     self.write(0, new);
                 }
@@ -514,8 +514,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
                 if let Operand::Register { number, bytes: 4 } = self.operand(0)
                     && equal != Some(true)
                 {
-                    // Whether the same value is written again, and so the upper half cleared,
-                    // differs between processors.
+                    // Processors differ in whether they write the same value again and so clear the
+                    // upper half.
                     let unsure = self.register(number).replaced(!mask(4), Bits::UNKNOWN);
                     self.set_register(number, unsure);
                 }
@@ -531,7 +531,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
         }
     }
 
-    /// `movs` and `stos`: what is moved is not looked at, but how far the registers go.
+    /// `movs` and `stos`: the data are not modelled, only the registers.
     fn strings(&mut self, repeated: bool, loads: bool) {
         let bytes = self.instruction.bytes;
         let count = if repeated { self.register(RCX).get() } else { Some(1) };
@@ -559,7 +559,7 @@ impl<V: CodeView> Machine<'_, '_, V> {
     fn other(&mut self) {
         let Effects { registers, flags_unknown, flags_clear, flags_set, memory } =
             self.instruction.effects;
-        // Before the registers are forgotten: they say where it is.
+        // The memory is forgotten before the registers, which have its address.
         match memory {
             Written::Nothing => {}
             Written::Operand(bytes) => self.memory.clobber(self.address(), u64::from(bytes)),
@@ -574,7 +574,8 @@ impl<V: CodeView> Machine<'_, '_, V> {
     }
 }
 
-/// Quotient and remainder, if the quotient fits into `bytes` bytes: else it traps.
+/// Quotient and remainder; None if the quotient does not fit into `bytes` bytes, where the
+/// processor traps.
 fn divided(dividend: u128, divisor: u64, bytes: u8, signed: bool) -> Option<(u64, u64)> {
     let size = u32::from(bytes) * 8;
     if !signed {

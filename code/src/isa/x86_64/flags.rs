@@ -1,6 +1,6 @@
-//! The flags that branches ask for, each 0, 1 or unknown.
+//! The flags that branches test, each 0, 1 or unknown.
 
-/// CF, PF, ZF, SF, OF and DF. Nothing that compilers write asks for AF.
+/// CF, PF, ZF, SF, OF and DF. Compilers' code never tests AF.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Flags {
     value: u8,
@@ -27,7 +27,7 @@ impl Flags {
     pub(super) const RESULT: u8 =
         Self::CARRY | Self::PARITY | Self::ZERO | Self::SIGN | Self::OVERFLOW;
 
-    /// All known, as they are in RFLAGS.
+    /// All flags known, from RFLAGS.
     #[must_use]
     pub fn sampled(rflags: u64) -> Self {
         let value = IN_RFLAGS
@@ -37,7 +37,7 @@ impl Flags {
         Self { value, unknown: 0 }
     }
 
-    /// Whether RFLAGS may be this.
+    /// Whether RFLAGS may have this value.
     #[must_use]
     pub fn may_be(self, rflags: u64) -> bool {
         (self.value ^ Self::sampled(rflags).value) & !self.unknown == 0
@@ -57,7 +57,7 @@ impl Flags {
         }
     }
 
-    /// Several at once become unknown.
+    /// Makes several flags unknown.
     pub(super) fn forget(&mut self, flags: u8) {
         self.value &= !flags;
         self.unknown |= flags;
@@ -80,7 +80,7 @@ impl Flags {
     }
 }
 
-/// One true is enough.
+/// The logical or: one true operand suffices.
 fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     match (a, b) {
         (Some(true), _) | (_, Some(true)) => Some(true),
@@ -89,7 +89,7 @@ fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
     }
 }
 
-/// A condition on the flags: one of eight, or its opposite.
+/// A condition on the flags: one of eight tests, or its negation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) test: Test,

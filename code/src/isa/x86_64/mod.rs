@@ -1,5 +1,5 @@
-//! x86-64 in 64-bit mode, decoded by iced-x86. What instructions do is from the Intel SDM volume 2
-//! and the AMD64 APM volume 3.
+//! x86-64 in 64-bit mode, decoded by iced-x86. Facts about instructions are from the Intel SDM
+//! volume 2 and the AMD64 APM volume 3.
 
 mod arithmetic;
 mod compared;
@@ -37,13 +37,13 @@ pub struct State {
     pub registers: [Bits; REGISTERS],
     /// The flags.
     pub flags: Flags,
-    /// What they are of.
+    /// The comparison that set the flags.
     compared: Option<Compared>,
 }
 
 impl State {
-    /// All known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15) and
-    /// RFLAGS of a thread.
+    /// A state in which all is known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi,
+    /// rdi, r8 to r15) and RFLAGS of a thread.
     #[must_use]
     pub fn sampled(registers: [u64; REGISTERS], rflags: u64) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl State {
         }
     }
 
-    /// Whether the processor may be in that state: nothing that is known differs.
+    /// Whether the processor may be in that state: no known bit differs.
     #[must_use]
     pub fn may_be(&self, registers: [u64; REGISTERS], rflags: u64) -> bool {
         self.registers.iter().zip(registers).all(|(known, value)| known.may_be(value))
@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// What decoding needs and keeps.
+/// Working memory of the decoder.
 #[derive(Debug)]
 pub struct Decoder(InstructionInfoFactory);
 

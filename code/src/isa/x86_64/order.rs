@@ -6,7 +6,7 @@ use iced_x86::{
 
 use crate::isa::flow::{Flow, Ordered};
 
-/// The instruction that `bytes` begin with, as far as the order of execution goes.
+/// The effect on the order of execution of the instruction that `bytes` begin with.
 pub(in crate::isa) fn order(bytes: &[u8], address: u64) -> Option<Ordered> {
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut decoded = Instruction::default();
@@ -18,10 +18,10 @@ pub(in crate::isa) fn order(bytes: &[u8], address: u64) -> Option<Ordered> {
     let near = decoded.op_count() > 0 && decoded.op_kind(0) == OpKind::NearBranch64;
     let flow = match decoded.flow_control() {
         FlowControl::Next | FlowControl::Interrupt if decoded.code() == Code::Int3 => Flow::Trap,
-        // A system call comes back, and so does what the kernel or a debugger answers to.
+        // System calls return, and so do interrupts that the kernel or a debugger handles.
         FlowControl::Next | FlowControl::Interrupt => Flow::Next,
         FlowControl::ConditionalBranch if near => Flow::Conditional { target },
-        // A transaction that fails goes on there.
+        // A transaction that fails goes on at the target.
         FlowControl::XbeginXabortXend if decoded.mnemonic() == Mnemonic::Xbegin => {
             Flow::Conditional { target }
         }
@@ -30,7 +30,7 @@ pub(in crate::isa) fn order(bytes: &[u8], address: u64) -> Option<Ordered> {
         FlowControl::UnconditionalBranch
         | FlowControl::IndirectBranch
         | FlowControl::ConditionalBranch => Flow::Indirect { through: fixed_word(&decoded) },
-        // To the next instruction: it only asks where it is.
+        // A call of the next instruction only reads the program counter.
         FlowControl::Call if near && target == decoded.next_ip() => Flow::Next,
         FlowControl::Call | FlowControl::IndirectCall => match decoded.mnemonic() {
             Mnemonic::Call => {
@@ -46,7 +46,7 @@ pub(in crate::isa) fn order(bytes: &[u8], address: u64) -> Option<Ordered> {
     Some(Ordered { len: u8::try_from(decoded.len()).ok()?, flow, filler: is_filler(&decoded) })
 }
 
-/// The address of the memory operand, if the instruction itself says it.
+/// The address of the memory operand, if the instruction itself has it.
 fn fixed_word(decoded: &Instruction) -> Option<u64> {
     let is_memory = decoded.op_count() > 0 && decoded.op_kind(0) == OpKind::Memory;
     let segment = matches!(decoded.memory_segment(), Register::FS | Register::GS);
@@ -57,8 +57,8 @@ fn fixed_word(decoded: &Instruction) -> Option<u64> {
     fixed.then(|| decoded.memory_displacement64())
 }
 
-/// What compilers, assemblers and linkers fill gaps with (AMD64 software optimization guides,
-/// "NOP"; gas; older `lea` and `xchg` forms).
+/// Whether compilers, assemblers and linkers fill gaps with the instruction (AMD64 software
+/// optimization guides, "NOP"; gas; older `lea` and `xchg` forms).
 fn is_filler(decoded: &Instruction) -> bool {
     let same_registers = || {
         decoded.op_kind(1) == OpKind::Register && decoded.op0_register() == decoded.op1_register()
@@ -76,7 +76,7 @@ fn is_filler(decoded: &Instruction) -> bool {
                 && decoded.memory_index() == Register::None
                 && decoded.memory_displacement64() == 0
         }
-        // Two zeros: what a linker leaves between sections.
+        // Two bytes of zero, which linkers leave between sections.
         Mnemonic::Add => {
             decoded.len() == 2
                 && decoded.code() == Code::Add_rm8_r8

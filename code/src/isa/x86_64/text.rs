@@ -1,4 +1,4 @@
-//! Instructions of x86-64 in words.
+//! x86-64 instructions as text.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, IntelFormatter,
@@ -16,15 +16,14 @@ pub(in crate::isa) fn disassemble(
     let mut formatter = syntax.map(formatter);
     let mut decoder = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
-    // Most instructions are longer than 3 bytes.
+    // Most instructions have more than 3 bytes.
     let mut lines = Vec::with_capacity(bytes.len() / 3 + 1);
     while decoder.can_decode() {
         let begin = decoder.position();
         decoder.decode_out(&mut instruction);
         let address = Vaddr(instruction.ip());
         let line = if instruction.is_invalid() {
-            // Go on with the next byte, as objdump does: what follows a byte of data is mostly code
-            // again.
+            // Go on with the next byte, as objdump does: data in code are mostly short.
             if decoder.set_position(begin + 1).is_err() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What instructions of x86-64 do to values that jumps go by (see `cfg`).
+//! Effects of x86-64 instructions on the values that decide indirect jumps (see `cfg`).
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,18 @@ use crate::cfg::values::{Decision, Order, Spot, State, Value, mixed};
 
 const RSP: u8 = 4;
 const RBP: u8 = 5;
-/// Least address that is taken for one: no table begins on the first page of a file.
+/// Smallest number that is taken for an address: no table begins on the first page of a file. A
+/// smaller limit would take counts for addresses.
 const LEAST_ADDRESS: u64 = 4096;
 /// Registers that a procedure may change (System V ABI for x86-64, figure 3.4): rax, rcx, rdx, rsi,
 /// rdi, r8 to r11.
 const CHANGED_BY_CALLS: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
-/// Follows values through instructions.
+/// Follows the values of registers through instructions.
 #[derive(Debug)]
 pub(in crate::isa) struct Tracker {
     factory: InstructionInfoFactory,
-    /// Addresses that instructions name.
+    /// Addresses that instructions have as operands.
     named: BTreeSet<u64>,
 }
 
@@ -39,7 +40,7 @@ impl Default for Tracker {
 }
 
 impl Tracker {
-    /// The register with the stack pointer.
+    /// Index of the register with the stack pointer.
     pub(in crate::isa) const STACK: usize = RSP as usize;
     pub(in crate::isa) const REGISTERS: usize = super::REGISTERS;
 
@@ -78,7 +79,7 @@ impl<M: ReadOnly> Step<'_, M> {
             }
             Op::Pop | Op::Leave => self.pop(),
             Op::Sub => {
-                // It compares what it subtracts from.
+                // A subtraction also compares its operands.
                 let (before, less) = (self.read(0), self.read(1));
                 let known = self.result();
                 self.other(known);
@@ -98,7 +99,7 @@ impl<M: ReadOnly> Step<'_, M> {
         self.state.get(usize::from(register))
     }
 
-    /// What the instruction puts into its first operand, if it is one of those that matter.
+    /// The new value of the first operand, for instructions that are followed.
     fn result(&mut self) -> Option<Made> {
         let bytes = self.instruction.bytes;
         let same = self.instruction.operands[0] == self.instruction.operands[1];
@@ -109,11 +110,11 @@ impl<M: ReadOnly> Step<'_, M> {
                 Operand::Memory(width) => self.load(width, true),
                 _ => return None,
             },
-            // It is written as the first operand, and is the register with the lowest number.
+            // The register is written as the first operand, and has the lowest number.
             Op::ExtendA(8) => {
                 return Some(Made { register: 0, value: self.get(0).extended(4, true), bytes: 8 });
             }
-            // A number plus a constant is another number, which is compared as such.
+            // A symbol plus a constant becomes a new symbol, which later comparisons use.
             Op::Lea => match (self.spot().address?, self.instruction.place) {
                 (
                     Value::Number { .. },
@@ -148,7 +149,7 @@ impl<M: ReadOnly> Step<'_, M> {
         Some(Made { register: number, value, bytes })
     }
 
-    /// Numbers that are small whatever they are made of.
+    /// Results that are small whatever the operands are.
     fn bounded(&mut self) -> Option<Made> {
         let (Operand::Register { number, bytes }, Operand::Immediate(by)) =
             (self.instruction.operands[0], self.instruction.operands[1])
@@ -170,7 +171,7 @@ impl<M: ReadOnly> Step<'_, M> {
         Some(Made { register: number, value: self.state.get(register), bytes })
     }
 
-    /// Of two registers, or of an address and a constant.
+    /// The sum of two registers, or of an address and a constant.
     fn sum(&mut self) -> Option<Value> {
         let (a, b) = (self.read(0)?, self.read(1)?);
         let immediate = matches!(self.instruction.operands[1], Operand::Immediate(_));
@@ -180,7 +181,7 @@ impl<M: ReadOnly> Step<'_, M> {
         }
     }
 
-    /// Puts down what is known, and forgets whatever else the instruction writes.
+    /// Writes the known result, and forgets everything else that the instruction writes.
     fn other(&mut self, known: Option<Made>) {
         let effects = self.instruction.effects;
         if effects.flags_unknown | effects.flags_clear | effects.flags_set != 0 {
@@ -283,7 +284,7 @@ impl<M: ReadOnly> Step<'_, M> {
         Spot { address, table: false, id: address.map_or(self.at, Value::id) }
     }
 
-    /// Where the memory operand is.
+    /// The place of the memory operand.
     fn spot(&self) -> Spot {
         match self.instruction.place {
             Place::Relative(displacement) => self.spot_at(Value::Const(self.at), displacement),
@@ -313,14 +314,14 @@ impl<M: ReadOnly> Step<'_, M> {
     }
 }
 
-/// A value for a register; or for memory, if it is none.
+/// A value for a register, or for memory.
 struct Made {
     register: u8,
     value: Value,
     bytes: u8,
 }
 
-/// The address of data that an instruction names, if it does.
+/// The address of data that an instruction has as operand, if it has one.
 fn named(instruction: &Instruction, at: u64) -> Option<u64> {
     match (instruction.place, instruction.op, instruction.operands[1]) {
         (Place::Relative(displacement), ..) => Some(at.wrapping_add_signed(displacement)),
@@ -331,7 +332,7 @@ fn named(instruction: &Instruction, at: u64) -> Option<u64> {
     .filter(|&address| address >= LEAST_ADDRESS)
 }
 
-/// How numbers are ordered if the jump is taken, and if it is not.
+/// The comparisons that hold when the jump is taken, and when it is not.
 fn order(condition: Condition) -> Decision {
     let (holds, fails) = match condition.test {
         Test::Below => (Order::Below, Order::AboveOrEqual),

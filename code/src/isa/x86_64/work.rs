@@ -1,5 +1,5 @@
-//! What instructions of x86-64 read, write and may wait for. Registers are as iced-x86 tells them
-//! (Intel SDM volume 2).
+//! Demands of x86-64 instructions on a processor. Registers that an instruction reads and writes
+//! are those that iced-x86 lists (Intel SDM volume 2).
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
@@ -13,7 +13,7 @@ const VECTORS: u32 = 16;
 const MASKS: u32 = 48;
 /// The x87 stack and the registers of MMX in it.
 const X87: u64 = 1 << 56;
-/// The carry flag, which instructions read and write apart from the others.
+/// The carry flag, which some instructions read and write without the other flags.
 const CARRY: u64 = 1 << 57;
 /// The other flags.
 const FLAGS: u64 = 1 << 58;
@@ -91,7 +91,7 @@ fn of(decoded: &Instruction, factory: &mut InstructionInfoFactory) -> Work {
     work
 }
 
-/// What does not depend on which registers and memory it is.
+/// Demands that do not depend on the registers and memory of the operands.
 fn tell(work: &mut Work, decoded: &Instruction, memory_operand: bool) {
     use Mnemonic as M;
     let mnemonic = decoded.mnemonic();
@@ -133,8 +133,8 @@ fn tell(work: &mut Work, decoded: &Instruction, memory_operand: bool) {
         && decoded.memory_index() != Register::None
         && decoded.memory_index_scale() > 1;
     work.enters_kernel = matches!(mnemonic, M::Syscall | M::Sysenter | M::Int);
-    // Intel 64 optimization manual, "Macro-fusion"; AMD fuses `cmp` and `test` only, and from Zen 3
-    // on the others too.
+    // Intel 64 optimization manual, "Macro-fusion". AMD fuses `cmp` and `test` only, and the others
+    // too from Zen 3 on.
     let immediate_and_memory = memory_operand && decoded.op_kind(1) != OpKind::Register;
     work.fuses = matches!(mnemonic, M::Cmp | M::Test | M::Add | M::Sub | M::And | M::Inc | M::Dec)
         && !immediate_and_memory;
@@ -172,7 +172,7 @@ fn flags(rflags: u32) -> Registers {
     Registers(carry | if rflags & others != 0 { FLAGS } else { 0 })
 }
 
-/// The register that only has a constant added.
+/// The register to which the instruction only adds a constant.
 fn adds(decoded: &Instruction) -> Option<(Registers, i64)> {
     use Mnemonic as M;
     let register =
@@ -196,7 +196,7 @@ fn adds(decoded: &Instruction) -> Option<(Registers, i64)> {
     }
 }
 
-/// Whether the result is zero whatever is in the registers, and processors know it.
+/// Whether the result is zero whatever the registers hold, and processors know the idiom.
 fn is_zero(decoded: &Instruction) -> bool {
     use Mnemonic as M;
     let (two, three) = match decoded.mnemonic() {
@@ -245,8 +245,8 @@ fn divides(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// Intel SDM volume 3, "Serializing Instructions"; fences and clocks, which wait for what is before
-/// them; what enters the kernel.
+/// Whether the instruction serialises: Intel SDM volume 3, "Serializing Instructions"; fences and
+/// reads of clocks, which wait for earlier instructions; entries into the kernel.
 fn serialises(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(

@@ -1,15 +1,15 @@
-//! Edges: which way branches go, from snapshots of registers that the sampler takes with some
-//! samples of user code.
+//! Edges of the control flow, from snapshots of registers that the sampler takes with some samples
+//! of user code.
 //!
-//! At a sample the registers decide the next branches. An inspector follows them through the bytes
-//! of the sampled image ([`crate::inspect::walks`]), and each branch that it can follow is counted as an
-//! edge: from the branch, to what is executed next. Where a loop compares what changes by the same
-//! amount in each round, it is counted how many rounds are left.
+//! At a sample the registers decide the next branches. An inspector follows the bytes of the sampled
+//! image from there ([`crate::inspect::walks`]), and each branch that it can follow is counted as
+//! an edge: from the branch to the instruction executed next. Where the test of a loop compares
+//! values that change by the same amount in each round, the number of rounds left is counted too.
 //!
-//! Registers and stacks are the processes' own. They are held in this process's memory until the
-//! next drain, or until many are held, and the records are read that tell what was mapped where;
-//! then an inspector interprets them, and they are wiped. Nothing of them is written anywhere: only
-//! counts of edges and of rounds are.
+//! Registers and stacks are private to their processes. They stay in this process's memory until
+//! the next drain, or until many are held; then the records of mappings are read, an inspector
+//! interprets the snapshots, and both processes wipe them. Only counts of edges and rounds are
+//! written.
 
 use crate::clock;
 use crate::inspect::pool::Inspectors;
@@ -29,33 +29,36 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
-/// Snapshots held at most; those beyond are dropped, and counted.
+/// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
+/// snapshots of a burst.
 const HELD_MAX: usize = 1024;
-/// When so many are held, they do not wait for the drain.
+/// Number of held snapshots from which on they are interpreted before the next drain.
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
-/// How long a drain waits for its snapshots to be interpreted: they take milliseconds, unless a
-/// file system does not answer.
+/// Time that a drain waits for the interpretation of its snapshots. Interpreting takes
+/// milliseconds, unless a file system does not answer; a longer wait would let that file system
+/// delay the drain.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What became of snapshots.
+/// Numbers of snapshots by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
     /// Snapshots taken.
     pub taken: u64,
-    /// Dropped because the sampler's ring, this buffer or the interpreter's queue was full.
+    /// Snapshots dropped because the sampler's ring, this buffer or the interpreter's queue was
+    /// full.
     pub dropped: u64,
-    /// Of those taken, the ones whose image or its file could not be had, or that are of processes
-    /// or images left out.
+    /// Snapshots taken whose image or file could not be read, or whose process or image is left
+    /// out.
     pub unresolved: u64,
-    /// Those that gave at least one edge.
+    /// Snapshots taken that gave at least one edge.
     pub fruitful: u64,
     /// Edges counted.
     pub edges: u64,
-    /// CPU time of interpreting them, ns.
+    /// CPU time of interpreting snapshots, in ns.
     pub cpu_ns: u64,
 }
 
-/// Takes snapshots in and gives edges out.
+/// Interprets snapshots and counts their edges.
 ///
 /// A thread of its own waits for the inspector: a file system that does not answer costs edges,
 /// never the drain.
@@ -64,27 +67,27 @@ pub struct Edges {
     inspectors: Inspectors,
     tape: Tape,
     thread: Option<Thread>,
-    /// What became of all so far.
+    /// Outcomes of all snapshots so far.
     pub totals: Totals,
 }
 
-/// The thread that interprets, and how many drains' snapshots it has not given back.
+/// The thread that interprets, and the number of drains whose snapshots it has not given back.
 struct Thread {
-    jobs: SyncSender<Vec<Job>>,
+    jobs: SyncSender<Vec<PlacedSnapshot>>,
     done: Receiver<Batch>,
     outstanding: usize,
 }
 
-/// A snapshot, and where it was taken.
-struct Job {
+/// A snapshot with its place in an image.
+struct PlacedSnapshot {
     snapshot: Snapshot,
     sampled: Sampled,
 }
 
-/// What the snapshots of a drain gave.
+/// The observations from the snapshots of a drain.
 #[derive(Default)]
 struct Batch {
-    /// What was observed, of which measure.
+    /// Observations, each with its image and measure.
     observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
     unresolved: u64,
     fruitful: u64,
@@ -92,18 +95,18 @@ struct Batch {
 }
 
 impl Edges {
-    /// None yet; what is observed is kept on `tape` too.
+    /// No snapshots yet. Observations are recorded on `tape` too.
     #[must_use]
     pub fn new(tape: Tape, inspectors: Inspectors) -> Self {
-        // Room for all that may be there at once: what is moved to other memory leaves a copy
-        // behind.
+        // The buffer has room for the most snapshots that can be there, because growing would leave
+        // a copy of registers in freed memory.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
         Self { held, inspectors, tape, thread: None, totals: Totals::default() }
     }
 
-    /// Takes in what `read` moves into the buffer; it gives the number of snapshots that the
-    /// sampler had to drop.
+    /// Holds the snapshots that `read` moves into the buffer. `read` returns the number of
+    /// snapshots that the sampler had to drop.
     pub fn hold(&mut self, read: impl FnOnce(&mut Vec<Snapshot>) -> u64) {
         let before = self.held.len();
         self.totals.dropped += read(&mut self.held);
@@ -115,14 +118,15 @@ impl Edges {
         }
     }
 
-    /// Whether so many are held that they should be interpreted soon.
+    /// Whether so many snapshots are held that they should be interpreted soon.
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.held.len() >= HELD_MANY
     }
 
-    /// Has everything held, taken in `window`, interpreted and wiped, and counts the edges in
-    /// `pending`: these, or where that takes long those of an earlier drain.
+    /// Interprets and wipes all snapshots held, which were taken in `window`, and counts edges in
+    /// `pending`: the edges of these snapshots or, where interpreting takes long, of an earlier
+    /// drain's.
     pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
         if self.thread.is_none() && !self.held.is_empty() {
             self.thread = Thread::start(self.inspectors.clone())
@@ -138,7 +142,7 @@ impl Edges {
             let mut jobs = Vec::with_capacity(self.held.len());
             for snapshot in &mut self.held {
                 match sampled(snapshot, mappings, window) {
-                    Some(sampled) => jobs.push(Job { snapshot: *snapshot, sampled }),
+                    Some(sampled) => jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled }),
                     None => self.totals.unresolved += 1,
                 }
                 wipe(snapshot);
@@ -151,7 +155,8 @@ impl Edges {
                 refused.iter_mut().for_each(|job| wipe(&mut job.snapshot));
             } else {
                 thread.outstanding += 1;
-                // Who did not answer in time once is not waited for again until he has.
+                // A thread that did not answer in time is not waited for again before it has
+                // answered.
                 if thread.outstanding == 1
                     && let Ok(batch) = thread.done.recv_timeout(PATIENCE)
                 {
@@ -166,7 +171,7 @@ impl Edges {
         }
     }
 
-    /// What the walks have cost so far.
+    /// The cost of all walks so far.
     #[must_use]
     pub fn walk_cost(&self) -> WalkCost {
         let Totals { taken, dropped, cpu_ns, .. } = self.totals;
@@ -189,7 +194,7 @@ fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) 
 
 impl Thread {
     fn start(inspectors: Inspectors) -> std::io::Result<Self> {
-        let (jobs, queue) = mpsc::sync_channel::<Vec<Job>>(1);
+        let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedSnapshot>>(1);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("edges".into()).spawn(move || {
             while let Ok(jobs) = queue.recv() {
@@ -204,12 +209,12 @@ impl Thread {
 
 /// Has snapshots interpreted, those of one image together: an image whose file cannot be read costs
 /// its own edges only.
-fn interpret(mut jobs: Vec<Job>, inspectors: &Inspectors) -> Batch {
+fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
     let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
     let begun_ns = cpu_ns();
     let mut batch = Batch::default();
     let mut by_image: BTreeMap<ImageId, (Arc<Image>, Walk)> = BTreeMap::new();
-    for Job { snapshot, sampled } in &mut jobs {
+    for PlacedSnapshot { snapshot, sampled } in &mut jobs {
         let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
         let (image, id) = (&sampled.image, sampled.image.id);
         let walk = || Walk { image: id, file: sampled.file.clone(), samples: Vec::new() };
@@ -246,12 +251,12 @@ fn interpret(mut jobs: Vec<Job>, inspectors: &Inspectors) -> Batch {
 }
 
 fn wipe(snapshot: &mut Snapshot) {
-    // The compiler may not leave it out: what it writes is looked at by nobody.
+    // `black_box` keeps the compiler from leaving out a write that nothing reads.
     *std::hint::black_box(snapshot) =
         Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
 }
 
-/// Where a snapshot was taken.
+/// The place of a snapshot.
 struct Sampled {
     image: Arc<Image>,
     file: FileAt,
@@ -261,7 +266,8 @@ struct Sampled {
     file_offset: u64,
 }
 
-/// None where it is in no file that is known, and where its image or process is left out.
+/// The place of a snapshot; None where it is in no known file, and where its image or process is
+/// left out.
 fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Option<Sampled> {
     let entry = Entry { key: snapshot.key, space: snapshot.space, count: 1 };
     let rip = *snapshot.registers.get(16)?;

@@ -18,14 +18,14 @@ use wire::{
     OverheadStatus, RateStatus, Reply, Request, Samples, Status, TableStatus, WaitStatus,
 };
 
-/// Requests that wait for the disk; fewer than clients, so that others are answered while the disk
-/// is slow.
+/// Most requests that wait for the disk. The number is below that of clients, so that others are
+/// answered while the disk is slow.
 const WAITERS_MAX: usize = 64;
 /// Users that kept inspectors waiting, in a status.
 const USERS_SHOWN: usize = 16;
 
 impl<Source: SampleSource> Pipeline<Source> {
-    /// Answers requests that came together, after one drain for all of them.
+    /// Answers requests that came together, after one drain for all.
     pub(super) fn answer(&mut self, requests: Vec<Asked>) {
         self.parts.collector.drain();
         requests.into_iter().for_each(|(request, reply)| self.answer_one(request, reply));
@@ -72,7 +72,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.merges.waiters.push((after, reply));
     }
 
-    /// What came since this client asked last: everything sampled before is drained.
+    /// The samples since this client's last question: everything sampled before is drained.
     fn counts(&mut self, watch: (u32, u64)) -> Reply {
         match self.parts.collector.watches.ask(watch, &self.parts.events, Instant::now()) {
             Ok(counts) => Reply { counts: Some(Box::new(counts)), ..Reply::default() },
@@ -80,16 +80,16 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
     }
 
-    /// Everything sampled before is drained, so only what comes is labelled.
+    /// Labels a process. Everything sampled before is drained, so only later samples are labelled.
     fn label(&mut self, pid: Option<u32>, start_time: Option<u64>, label: &str) -> Reply {
-        // The control socket fills in who asks; a client of another pid namespace has no number
-        // here.
+        // The control socket fills in the client's process number; a client in another pid
+        // namespace has none here.
         let Some(pid) = pid.filter(|pid| *pid > 0) else {
             return Reply::error(
                 "dcpid cannot see this process from its pid namespace; run both in one",
             );
         };
-        // Who labels itself has just begun and is alone.
+        // A process that labels itself has just begun and has no children.
         let with_children = start_time.is_some();
         match self.parts.collector.label(pid, start_time, label, with_children) {
             Ok(()) => Reply::default(),
@@ -171,7 +171,7 @@ impl<Source: SampleSource> Pipeline<Source> {
 }
 
 impl<Source> Pipeline<Source> {
-    /// What sampling costs, and why the rate is what it is.
+    /// The cost of sampling, and the reason of the rate.
     fn overhead(&self) -> OverheadStatus {
         let (cost, bill) = (self.rates.cost(), self.rates.last_bill());
         let measured = cost.measured.map(|measured| CostStatus {

@@ -1,4 +1,4 @@
-//! Merges: what waits for the disk, who waits for it, and what happens when the disk has answered.
+//! Merges: counts that wait for the disk, requests that wait for them, and the disk's answers.
 
 use super::Pipeline;
 use crate::clock;
@@ -20,19 +20,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use wire::{Reply, Request};
 
-/// Merges tried at the end before samples are given up.
+/// Merges tried at the end before the last samples are given up. More delay the end where the disk
+/// is broken for good.
 const LAST_MERGES_MAX: u32 = 3;
-/// The pause between these.
+/// Pause between these merges.
 const LAST_MERGES_PAUSE: Duration = Duration::from_secs(1);
 
-/// What to do once the merge that a request waits for is on disk.
+/// The next step for a request, once the merge that it waits for is on disk.
 pub(super) enum After {
     Flush,
     Epoch(Option<String>),
     Quit,
 }
 
-/// The daemon ended as it was told to, but its disk did not take the last samples.
+/// Error at the end of the daemon: its disk did not accept the last samples.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}; {samples} samples are lost")]
 pub struct LastSamplesLost {
@@ -48,25 +49,25 @@ pub(super) struct InFlight {
 
 pub(super) type Waiter = (After, oneshot::Sender<Reply>);
 
-/// Merges under way, to come and done.
+/// Merges that are under way, due and done.
 pub(super) struct Merges {
     /// Samples acknowledged by the disk, by event number.
     pub written: Vec<Account>,
-    /// On its way to the disk, with who waits for it.
+    /// Merge on its way to the disk, with the requests that wait for it.
     pub in_flight: Option<InFlight>,
-    /// Waiting for the next merge.
+    /// Requests that wait for the next merge.
     pub waiters: Vec<Waiter>,
-    /// Waiting for their new epoch.
+    /// Requests that wait for their new epoch.
     pub epoch_waiters: VecDeque<oneshot::Sender<Reply>>,
-    /// A merge is to begin as soon as none is in flight.
+    /// True when a merge is to begin as soon as none is in flight.
     pub due: bool,
     /// Why the last merge failed.
     pub error: Option<String>,
     /// Merges that failed since the daemon was told to end.
     pub failed_last_merges: u32,
-    /// When the disk took samples last, in seconds since 1970 UTC.
+    /// Time of the last merge that succeeded, in seconds since 1970 UTC.
     pub last_unix_s: Option<u64>,
-    /// Bytes of the whole database after that.
+    /// Size of the database after that merge, in bytes.
     pub database_bytes: u64,
     /// Samples whose scope the database had no room for.
     pub samples_widened: u64,
@@ -74,7 +75,7 @@ pub(super) struct Merges {
 }
 
 impl Merges {
-    /// Nothing yet, of so many events.
+    /// No merges yet, for this number of events.
     pub fn new(events: usize) -> Self {
         Self {
             written: vec![Account::default(); events],
@@ -91,14 +92,14 @@ impl Merges {
         }
     }
 
-    /// Whether an epoch is about to begin because somebody asked for it.
+    /// Whether a request for a new epoch waits.
     fn epoch_is_asked_for(&self) -> bool {
         let in_flight = self.in_flight.iter().flat_map(|merge| &merge.waiters);
         let mut waiters = self.waiters.iter().chain(in_flight);
         waiters.any(|(after, _)| matches!(after, After::Epoch(_))) || !self.epoch_waiters.is_empty()
     }
 
-    /// Requests that wait for the disk.
+    /// The number of requests that wait for the disk.
     pub fn waiting(&self) -> usize {
         let in_flight = self.in_flight.as_ref().map_or(0, |merge| merge.waiters.len());
         self.waiters.len() + in_flight + self.epoch_waiters.len()
@@ -106,7 +107,7 @@ impl Merges {
 }
 
 impl<Source: SampleSource> Pipeline<Source> {
-    /// Everything is on disk: whoever still waits for that has it.
+    /// Answers all requests that still wait, because everything is on disk.
     pub(super) fn answer_the_rest(&mut self, asked: &mut mpsc::Receiver<Asked>) {
         let ending = || Reply::error("dcpid is ending; everything sampled is on disk");
         let mut rest = std::mem::take(&mut self.merges.waiters);
@@ -137,8 +138,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             && length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
     }
 
-    /// Hands everything pending to the disk, if somebody or the timer wants that and nothing is on
-    /// its way yet.
+    /// Sends everything pending to the disk, if a request or the timer wants that and no merge is
+    /// in flight.
     pub(super) fn start_merge(&mut self) {
         let wanted = self.merges.due || !self.merges.waiters.is_empty();
         if !wanted || self.merges.in_flight.is_some() {
@@ -249,7 +250,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
     }
 
-    /// The new epoch is open, or could not be opened.
+    /// Handles the disk's answer to a request for a new epoch.
     pub(super) fn epoch_began(&mut self, result: Result<EpochId, String>) {
         let reply = match result {
             Ok(epoch) => {
@@ -264,7 +265,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
     }
 
-    /// What is lost when the disk has refused the last samples too often.
+    /// The error when the disk has refused the last samples too often.
     pub(super) fn last_samples_lost(&mut self) -> Option<LastSamplesLost> {
         (self.merges.failed_last_merges >= LAST_MERGES_MAX).then(|| LastSamplesLost {
             samples: self.waiting().map(taken).sum(),
@@ -272,19 +273,19 @@ impl<Source: SampleSource> Pipeline<Source> {
         })
     }
 
-    /// Samples taken since the start, all events together.
+    /// Samples of all events since the start.
     pub(super) fn taken(&self) -> u64 {
         self.merges.written.iter().map(|account| account.taken).sum::<u64>()
             + self.waiting().map(taken).sum::<u64>()
     }
 
-    /// What is not on disk yet.
+    /// Counts that are not on disk yet.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Pending> {
         let in_flight = self.merges.in_flight.as_ref().map(|in_flight| &in_flight.pending);
         in_flight.into_iter().chain([&self.parts.collector.pending])
     }
 
-    /// Everything since the start, by event number.
+    /// The accounts since the start, by event number.
     pub(super) fn by_event(&self) -> Vec<Account> {
         let mut by_event = self.merges.written.clone();
         for (event, account) in self.waiting().flat_map(Pending::accounts) {

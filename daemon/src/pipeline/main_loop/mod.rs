@@ -1,5 +1,5 @@
-//! The one loop: drains on a timer, merges on another, answers requests, ends on a signal. It owns
-//! all state and does no work itself.
+//! The daemon's one loop: drains on a timer, merges on another, answers requests, ends on a signal.
+//! It owns all state and calls the other modules for all work.
 
 mod answers;
 mod merging;
@@ -26,19 +26,20 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use merging::LastSamplesLost;
 
-/// More records at once are a storm.
+/// Records in one reading from which on a storm is assumed, and the rings are read sooner.
 const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);
-/// Requests are answered together, so many at once at most. Then comes a pause, so many times as
-/// long as that took, within these limits: whoever asks as fast as he can takes a quarter of the
-/// daemon's time.
+/// Most requests that are answered together. More delay the drain, fewer make a storm of requests
+/// cost a drain each.
 const REQUESTS_MAX: usize = 64;
+/// Pause after requests were answered: this multiple of the time that answering took, within these
+/// limits. So a client that asks as fast as it can takes a quarter of the daemon's time.
 const REQUESTS_PAUSE: (u32, Duration, Duration) =
     (3, Duration::from_millis(5), Duration::from_millis(250));
-/// The service manager is told no oftener that the loop turns.
+/// Shortest time between two notifications of the service manager's watchdog.
 const WATCHDOG_MIN: Duration = Duration::from_millis(100);
-/// Everything that can happen.
+/// Events of the loop: a closed list.
 enum Event {
     Tick(Tick),
     Asked(Vec<Asked>),
@@ -47,26 +48,27 @@ enum Event {
     Stop,
 }
 
-/// Told to end, and told of another configuration.
+/// Signals to end, and configurations to take over.
 pub type Signals = (mpsc::Receiver<()>, mpsc::Receiver<Config>);
 
-/// What the pipeline is made of.
+/// The parts of the pipeline.
 pub struct Parts<Source> {
-    /// Settings.
+    /// The configuration.
     pub config: Config,
     /// This machine.
     pub machine: Machine,
-    /// What is sampled.
+    /// The events that are sampled.
     pub events: Vec<PlannedEvent>,
-    /// Where samples land.
+    /// The measured skid.
     pub landing: Option<Landing>,
-    /// Source and mappings.
+    /// The collector, with source and mappings.
     pub collector: Collector<Source>,
-    /// The database's thread.
+    /// The thread that writes the database.
     pub flusher: Flusher,
-    /// The epoch that is open.
+    /// Name of the open epoch.
     pub epoch: String,
-    /// The label of the command that is recorded: readers of the epoch begin with its samples.
+    /// Label of the recorded command: readers of the epoch select its samples unless told
+    /// otherwise.
     pub opens_on: Option<String>,
 }
 
@@ -82,14 +84,15 @@ pub struct Pipeline<Source> {
     stopping: bool,
     ticks: Ticks,
     records_interval: Duration,
-    /// How often the service manager is told; it restarts a daemon whose loop does not turn.
+    /// Interval of the watchdog's notifications; the service manager restarts a daemon whose loop
+    /// does not turn.
     watchdog: Option<Duration>,
-    /// No requests are answered before.
+    /// Requests are not answered before this time.
     requests_pause_end: Instant,
 }
 
 impl<Source: SampleSource> Pipeline<Source> {
-    /// Ready to run; `cost` is what a sample costs.
+    /// A pipeline that is ready to run; `cost` is that of a sample.
     #[must_use]
     pub fn new(parts: Parts<Source>, cost: Cost) -> Self {
         let now = Instant::now();
@@ -184,8 +187,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             }
             Event::Reload(config) => {
                 self.reload(*config);
-                // Never later than it was to be: who reads the configuration again and again puts
-                // nothing off.
+                // The next drain never becomes later: reloading the configuration again and again
+                // delays nothing.
                 self.ticks.drain = self.ticks.drain.min(begun + self.period(Tick::Drain));
                 self.ticks.merge = self.ticks.merge.min(begun + self.period(Tick::Merge));
             }
@@ -229,7 +232,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.merges.waiters.push((After::Epoch(None), nobody));
                 }
             }
-            // Nobody listens: then nobody waits.
+            // Without a service manager the error means nothing.
             Tick::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])),
         }
     }
@@ -246,7 +249,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
     }
 
-    /// Takes over whether somebody wants nothing sampled.
+    /// Reads whether the pause file exists.
     fn look_at_pause_file(&mut self) {
         let exists = is_pause_file_there(self.rates.pause_file());
         let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
@@ -254,7 +257,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.carry_out(decision);
     }
 
-    /// Takes as many snapshots as their cost allows.
+    /// Adjusts the rate of snapshots to their cost.
     fn pace_snapshots(&mut self) {
         let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
         let decision = self.rates.pace_snapshots(walks, samples_per_s);
@@ -274,8 +277,8 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.parts.events.first().map_or(0.0, |event| event.samples_per_s(clock_hz))
     }
 
-    /// Has it done. The epoch goes on at a new rate, with samples of each period apart: somebody
-    /// may have labelled it.
+    /// Carries out a decision. A new rate does not end the epoch, which may be labelled: samples of
+    /// each period are kept apart.
     fn carry_out(&mut self, decision: Decision) {
         let Decision { pause, snapshot_every, rate, merge } = decision;
         let collector = &mut self.parts.collector;
@@ -286,7 +289,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         self.merges.due |= merge;
         let Some(rate) = rate else { return };
         let cost_percent = self.rates.last_bill().map_or(0.0, |bill| 100.0 * bill.share());
-        tracing::info!(rate, cost_percent, "the bill changes the rate");
+        tracing::info!(rate, cost_percent, "the cost of sampling changes the rate");
         for (number, event) in
             self.parts.events.iter_mut().enumerate().filter(|(_, event)| event.adjustable)
         {
@@ -307,7 +310,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     }
 }
 
-/// What the configuration allows.
+/// The limits that the configuration sets.
 fn limits(config: &Config) -> Limits {
     Limits {
         budget: config.budget,
@@ -317,7 +320,7 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// What is spent by now, where that many samples were taken.
+/// Resources spent so far, when this many samples were taken.
 fn spent(taken: u64) -> Spent {
     let (unix_s, cpu_ns) = (clock::unix_s(), cpu_ns_of_all());
     Spent { at: Instant::now(), unix_s, taken, cpu_ns, resident_bytes: resident_bytes() }

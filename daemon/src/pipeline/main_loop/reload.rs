@@ -1,5 +1,5 @@
-//! Another configuration while it runs (SIGHUP): what can be changed is, and the log says what
-//! waits for a restart.
+//! Reloads the configuration while the daemon runs (SIGHUP). Settings that can change do; the log
+//! names those that wait for a restart.
 
 use super::{Pipeline, limits};
 use crate::config::Config;
@@ -7,7 +7,7 @@ use crate::instruments::sample_source::SampleSource;
 use crate::keep::database_thread::Job;
 
 impl<Source: SampleSource> Pipeline<Source> {
-    /// Takes over what can be changed. The loop has its intervals already.
+    /// Takes over the settings that can change. The loop has its intervals already.
     pub(super) fn reload(&mut self, new: Config) {
         let old = &mut self.parts.config;
         let waiting = [
@@ -22,7 +22,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             ("spill-entries, table-entries", new.table != old.table),
             ("per-process, by-unit, exclude-*", new.rules != old.rules),
             ("kernel-by-process", new.kernel_by_process != old.kernel_by_process),
-            // The sampler is loaded with or without.
+            // The sampler is loaded with snapshots or without.
             ("edges", new.edges.is_some() != old.edges.is_some()),
         ];
         let waiting: Vec<_> =
@@ -36,7 +36,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
         if new.retention != old.retention {
             old.retention = new.retention;
-            // Without that thread nothing is written either, and that is said.
+            // Without that thread nothing is written either, which is reported elsewhere.
             let _ = self.parts.flusher.send(Job::Retain(new.retention));
         }
         self.rates.set_limits(limits(&self.parts.config));

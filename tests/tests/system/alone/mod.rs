@@ -3,7 +3,6 @@
 mod code_store;
 #[cfg(feature = "consumers")]
 mod consumers;
-mod generated;
 mod guide;
 mod hostile;
 mod ledger;

@@ -1,8 +1,9 @@
-//! `dcpi record`: a daemon of one's own for a command or for some seconds, and its report. For
-//! people who come from `perf record`.
+//! `dcpi record`: a private dcpid for a command or for some seconds, and a report: for users who
+//! know `perf record`.
 //!
-//! The daemon is `dcpid` as anybody starts it; nothing of it is linked here. It holds the reading
-//! end of a pipe of ours and ends when that ends, so that it never outlives us, however we end.
+//! The daemon is the installed `dcpid`, started as a child process. It holds the reading end of a
+//! pipe and ends at the end of the pipe's data, so it never outlives `dcpi record`, however that
+//! ends.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,40 +33,39 @@ pub(super) mod private;
 
 use private::Private;
 
-/// What a recording may cost: enough for the full rate where a sample costs as much as on a virtual
-/// machine with an emulated timer.
+/// Default overhead budget: enough for the full rate where a sample costs as much as on a virtual
+/// machine with an emulated timer. A smaller budget lowers the rate there.
 const BUDGET: &str = "10%";
-/// A command that is told to end and does not, is killed after this long.
+/// Time between SIGTERM and SIGKILL for a command that does not end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest time to record.
+/// Longest time that `--duration` takes.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Longest label in bytes, as the database has it.
+/// Most bytes of a label: the limit of the database.
 const LABEL_BYTES_MAX: usize = 128;
 
 /// `dcpi record`.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Record {
-    /// Time to record, such as 10s, 500ms or 5m; a COMMAND that still runs then is told to end
-    /// (SIGTERM)
+    /// Time to record, such as 10s, 500ms or 5m; a COMMAND that still runs then is sent SIGTERM
     #[arg(short = 'd', long, value_name = "T", value_parser = duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
-    /// Database to record into, made if need be; it is kept [default: a new one in the directory
-    /// for temporary files, see dcpi clean]
+    /// Database to record into; made if it does not exist [default: a new one in the directory for
+    /// temporary files, see dcpi clean]
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: Option<PathBuf>,
     /// Event to sample, as for dcpid: NAME, NAME:PERIOD or NAME@RATE; may be repeated [default:
     /// cycles, or cpu-clock]
     #[arg(short = 'e', long = "event", value_name = "SPEC")]
     pub events: Vec<String>,
-    /// Part of all CPU time that sampling may cost, or off
+    /// Part of all CPU time that sampling may cost; off: no limit
     #[arg(long, value_name = "P%", default_value = BUDGET, allow_hyphen_values = true)]
     pub overhead_budget: String,
-    /// Snapshots of registers a second on each CPU, at most, from which edges are computed, or
-    /// off; as for dcpid [default: 500]
+    /// Most snapshots of registers per second on each CPU, from which edges are computed; off:
+    /// none; as for dcpid [default: 500]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
-    /// At most N rows in the report, 0 for all [default: 40 rows of at least 0.1 %]
+    /// At most N rows in the report, 0 for all [default: 40 rows of at least 0.1 % of the samples]
     #[arg(
         short = 'n',
         value_name = "N",
@@ -79,20 +79,20 @@ pub struct Record {
 }
 
 const NOTES: &str = "\
-Without COMMAND, dcpi record records everything on this machine, until Ctrl-C if there is no -d. \
-With COMMAND the whole machine is sampled too: dcpi prof --db DIR shows the command's samples, \
-with -a all samples. A dcpid that already runs is not disturbed. With COMMAND the report goes to \
-standard error, so that the command's output stays its own.
+Without COMMAND, dcpi record samples the whole machine for the time of -d, or until Ctrl-C. With \
+COMMAND, too, samples of the whole machine are recorded: dcpi prof --db DIR shows the samples of \
+COMMAND, and with -a all samples. With COMMAND the report goes to standard error, since standard \
+output is for the output of COMMAND. A dcpid that already runs goes on as before.
 
-Exit codes: the command's; 128 + N when signal N ended it; 0 without COMMAND; 2 could not; 126 \
-and 127 the command cannot be run.";
+Exit codes: that of COMMAND, or 128 + N if signal N ended it; 0 without COMMAND; 126 and 127 if \
+COMMAND cannot be run; 2 if dcpi record could not do its work.";
 
-/// How the time that is recorded ended.
+/// The reason why a recording ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The command did.
+    /// The command ended.
     Command(ExitStatus),
-    /// The time is up, or somebody interrupted it.
+    /// The time is over, or a signal interrupted the recording.
     Time,
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
     let until = args.duration.map(|duration| begun + duration);
     let Some(program) = args.command.first() else {
         if until.is_none() {
-            say("recording everything on this machine; Ctrl-C ends it");
+            say("recording the whole machine; Ctrl-C ends the recording");
         }
         wait(&mut private, None, until, &heard)?;
         let recorded = private.end()?;
@@ -147,7 +147,7 @@ fn children_cpu_s() -> Option<f64> {
     Some(seconds(used.user_time()) + seconds(used.system_time()))
 }
 
-/// Why a command cannot be run, as shells tell it apart.
+/// Why a command cannot be run. Shells have an exit code for each reason.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum NotRunnable {
     NotFound,
@@ -164,7 +164,7 @@ impl NotRunnable {
     }
 }
 
-/// Whether there is a file to be executed for a command: at its path, or in a directory of `path`.
+/// Checks that a command can be executed: the file at its path, or a file in a directory of `path`.
 fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
     let below = |directory: PathBuf| directory.join(program);
     let candidates: Vec<PathBuf> = match path {
@@ -186,8 +186,9 @@ fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
     }
 }
 
-/// Waits for the end of the command, of the time, or of patience: without a command an interrupt
-/// ends it; with one it is passed on, and the second ends it.
+/// Waits for the end of the command or of the time. Without a command, an interrupt ends the
+/// recording. With a command, the first interrupt is passed on to it, and the second ends the
+/// recording.
 fn wait(
     private: &mut Private,
     mut child: Option<&mut Child>,
@@ -226,8 +227,8 @@ fn wait(
     }
 }
 
-/// Sends a signal of ours to the command, unless it has it already: a terminal sends Ctrl-C to all
-/// in the foreground.
+/// Passes a signal on to the command, unless the terminal has sent it there already: Ctrl-C goes to
+/// all processes in the foreground.
 fn pass_on(child: &Child, signal: i32) {
     let of_terminal = [SIGINT, SIGQUIT].contains(&signal) && in_foreground();
     if !of_terminal && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
@@ -243,7 +244,7 @@ fn in_foreground() -> bool {
     terminal == Ok(rustix::process::getpgrp())
 }
 
-/// Tells the command to end, and sees that it does.
+/// Ends the command: with SIGTERM, and after [`PATIENCE`] with SIGKILL.
 fn end(child: &mut Child, heard: &Receiver<i32>) -> Result<ExitStatus, AnalysisError> {
     pass_on(child, SIGTERM);
     let until = Instant::now() + PATIENCE;
@@ -264,10 +265,12 @@ fn end(child: &mut Child, heard: &Receiver<i32>) -> Result<ExitStatus, AnalysisE
 }
 
 fn lost_sight(error: io::Error) -> AnalysisError {
-    AnalysisError::Refused(format!("cannot wait for the command: {error}; see whether it runs: ps"))
+    AnalysisError::Refused(format!(
+        "cannot wait for the command: {error}; ps shows whether it runs"
+    ))
 }
 
-/// What was recorded, and where it is.
+/// A recording: its place in a database, and its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Recorded {
     db: PathBuf,
@@ -278,7 +281,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    /// Words that choose it, to be put behind `dcpi prof`.
+    /// Arguments of `dcpi prof` that select the recording.
     fn selection(&self, label: Option<&str>) -> Vec<OsString> {
         let (first, last) = &self.epochs;
         let epoch = if first == last { first.clone() } else { format!("{first}..{last}") };
@@ -316,26 +319,30 @@ fn show(
             let name = label.unwrap_or_default();
             writeln!(
                 out,
-                "no samples of {name}: it took too little CPU time; a higher rate is --event cpu-clock@20000"
+                "{name} has no samples: it used too little CPU time; for a higher rate: --event cpu-clock@20000"
             )?;
         }
         Err(AnalysisError::Empty { .. }) => writeln!(out, "no samples; record for longer")?,
         Err(error) => return Err(error),
     }
     let debug_roots = Places::with_debug_roots(Vec::new()).debug_roots;
-    // With other samples in it, or none to write it, the code stays whole: larger, and as good.
+    // A database with other samples, or one that cannot be written, keeps all code: only its size
+    // differs.
     if let Err(error) = excerpts::take(&recorded.db, &recorded.host, &debug_roots) {
-        writeln!(out, "note: the code of all procedures stays in the recording: {error}")?;
+        writeln!(
+            out,
+            "note: the recording keeps the code of procedures without samples, too: {error}"
+        )?;
     }
     let db = shell_word(&recorded.db);
     let times = of_command
         .zip(sampled_s)
         .map(|((label, used_s), sampled_s)| cpu_times(label, sampled_s, used_s));
     let times = times.unwrap_or_default();
-    let all = label.map(|_| " (-a: of the whole machine)").unwrap_or_default();
+    let all = label.map(|_| " (-a: the whole machine)").unwrap_or_default();
     writeln!(
         out,
-        "\nrecorded {samples} samples in {seconds:.1} s; {times}look again: dcpi prof --db {db}{all}"
+        "\nrecorded {samples} samples in {seconds:.1} s; {times}to see the report again: dcpi prof --db {db}{all}"
     )?;
     let size = bytes(clean::size_bytes(&recorded.db));
     match args.db {
@@ -345,7 +352,7 @@ fn show(
     Ok(out.flush()?)
 }
 
-/// CPU time that the samples stand for, those of unknown code among them, s; none where no event
+/// CPU time that the samples stand for, including those of unknown code, s. None where no event
 /// counts time in ns.
 fn sampled_cpu_s(samples: &Samples) -> Option<f64> {
     let (event, _) = samples.time().ok()?;
@@ -353,12 +360,12 @@ fn sampled_cpu_s(samples: &Samples) -> Option<f64> {
     Some(event.taken.occurrences / 1e9)
 }
 
-/// CPU time of a command by its samples, beside that of the kernel's account.
+/// CPU time of a command by its samples, and by the kernel's accounting.
 fn cpu_times(label: &str, sampled_s: f64, used_s: Option<f64>) -> String {
     let used = used_s
-        .map(|used| format!(", {} by the kernel's account", cpu_time(used)))
+        .map(|used| format!(", {} by the kernel's accounting", cpu_time(used)))
         .unwrap_or_default();
-    format!("{label} took {} of CPU time by its samples{used}; ", cpu_time(sampled_s))
+    format!("{label} used {} of CPU time by its samples{used}; ", cpu_time(sampled_s))
 }
 
 /// CPU time with its unit: below 1 s in ms, since two digits of seconds make nothing of a short
@@ -390,7 +397,7 @@ fn label(program: &OsStr) -> String {
     if fits { name.to_owned() } else { "command".to_owned() }
 }
 
-/// As a shell has it.
+/// The exit code of a command, as shells report it.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(2);
     u8::try_from(code).unwrap_or(2)
@@ -400,7 +407,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     crate::options::parse_time(text, Duration::from_millis(1), DURATION_MAX)
 }
 
-/// One line for the user while it lasts.
+/// Writes a line to standard error during the recording.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "dcpi: {line}"); // nowhere left to say it
 }
@@ -450,7 +457,7 @@ mod tests {
         assert_eq!([0.9996, 1.0, 12.345].map(cpu_time), ["1.00 s", "1.00 s", "12.35 s"]);
         assert_eq!(
             cpu_times("ls", 0.0, Some(0.0021)),
-            "ls took 0.00 ms of CPU time by its samples, 2.10 ms by the kernel's account; "
+            "ls used 0.00 ms of CPU time by its samples, 2.10 ms by the kernel's accounting; "
         );
     }
 

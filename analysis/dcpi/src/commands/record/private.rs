@@ -1,4 +1,4 @@
-//! A dcpid of one's own: started, asked, and never left behind.
+//! A private dcpid: its start, its end, and its answers. It never outlives this process.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -17,13 +17,13 @@ use super::{Record, Recorded, label};
 use crate::destination::through_links;
 use query::error::AnalysisError;
 
-/// How long dcpid may take to begin, or to end. Either takes a fraction of a second on an idle
-/// machine.
+/// Longest time that dcpid may take to start, or to end. Either takes a fraction of a second on an
+/// idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// As much of the end of its log is looked at for its last words.
+/// Bytes at the end of dcpid's log that are searched for the last message.
 const LAST_WORDS_BYTES: u64 = 4096;
 
-/// A running dcpid. Dropped, it ends: its standard input is a pipe of ours.
+/// A running dcpid. It ends when this is dropped: its standard input is a pipe.
 pub(super) struct Private {
     daemon: Child,
     scratch: Scratch,
@@ -33,7 +33,7 @@ pub(super) struct Private {
 }
 
 impl Private {
-    /// Starts it and waits until it samples.
+    /// Starts dcpid and waits until it samples.
     pub(super) fn start(args: &Record) -> Result<Self, AnalysisError> {
         let dcpid = program("dcpid")?;
         let scratch = Scratch::make()?;
@@ -92,7 +92,7 @@ impl Private {
         )))
     }
 
-    /// Fails when it has ended, with its last words.
+    /// Fails with the last message of dcpid, if dcpid has ended.
     pub(super) fn must_run(&mut self) -> Result<(), AnalysisError> {
         match self.daemon.try_wait().map_err(cannot("waiting for dcpid"))? {
             None => Ok(()),
@@ -116,7 +116,7 @@ impl Private {
         labelled.spawn().map_err(cannot("starting dcpilabel"))
     }
 
-    /// Ends it, with all samples on disk.
+    /// Ends dcpid, with all samples on disk.
     pub(super) fn end(mut self) -> Result<Recorded, AnalysisError> {
         // However long the disk takes: the recording is on it when the daemon answers.
         let reply = self.client().ask(&Request::Quit).map_err(not_answered)?;
@@ -135,7 +135,7 @@ impl Private {
         while self.daemon.try_wait().map_err(cannot("waiting for dcpid"))?.is_none() {
             if Instant::now() >= until {
                 return Err(AnalysisError::Refused(
-                    "dcpid does not end; it was killed, and its database is whole".into(),
+                    "dcpid did not end and was killed; its database is whole".into(),
                 ));
             }
             // Std cannot wait for a child with a timeout.
@@ -144,7 +144,7 @@ impl Private {
         Ok(())
     }
 
-    /// The last line of its log.
+    /// The last line of dcpid's log.
     fn last_words(&self) -> String {
         let read = || -> std::io::Result<String> {
             let mut log = File::open(log_path(&self.scratch.0))?;
@@ -157,7 +157,7 @@ impl Private {
         let said = read().unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).map(without_name);
         last.map_or_else(
-            || "dcpid ended without a word; run it by hand: dcpid --help".to_owned(),
+            || "dcpid ended without a message; run dcpid by hand: dcpid --help".to_owned(),
             str::to_owned,
         )
     }
@@ -173,7 +173,7 @@ impl Drop for Private {
     }
 }
 
-/// The dcpid that a recording needs.
+/// The command line of dcpid for a recording.
 fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     let mut command = Command::new(dcpid);
     // The machine's own configuration is that of its service. Earlier recordings in the directory
@@ -197,8 +197,8 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     for event in &args.events {
         command.args(["--event", event]);
     }
-    // Ten times as many as a daemon that has all day. Other processors have none: dcpid says so to
-    // who asks for them.
+    // Ten times dcpid's default: a recording is short. Other processors have no snapshots, and
+    // dcpid says so if they are asked for.
     let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("500"));
     command.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
     if let Some(program) = args.command.first() {
@@ -219,11 +219,11 @@ fn log_path(directory: &Path) -> PathBuf {
     directory.join("dcpid.log")
 }
 
-/// Why something that must work did not.
+/// The error of a system call that must work.
 fn cannot(what: &'static str) -> impl Fn(io::Error) -> AnalysisError {
     move |error| {
         AnalysisError::Refused(format!(
-            "cannot record: {what}: {error}; see what this machine is short of"
+            "cannot record: {what}: {error}; check memory, disk and limits of this machine"
         ))
     }
 }

@@ -18,10 +18,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use wire::Counts;
 
 use super::Outcome;
-use crate::options::Output;
+use crate::options::{Look, Output, RowLimit};
 use crate::signals;
 use query::error::AnalysisError;
-use stats::Confidence;
 
 mod ask;
 mod names;
@@ -39,9 +38,12 @@ const WINDOW: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 
 /// `dcpi top`.
 #[derive(Debug, Args)]
-#[command(after_help = NOTES)]
+#[command(
+    after_help = NOTES,
+    mut_arg("rows", |rows| rows.help("At most N rows with --once, 0 for all"))
+)]
 pub struct Top {
-    /// Time between two questions to dcpid
+    /// Time between two updates
     #[arg(
         short = 'd',
         long,
@@ -61,60 +63,44 @@ pub struct Top {
         allow_hyphen_values = true
     )]
     pub window: Duration,
-    /// Write one table of the next interval, and end; needs no terminal
+    /// Write one table, of the samples of the next interval, and end; needs no terminal
     #[arg(long)]
     pub once: bool,
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images")]
     pub by_image: bool,
-    /// Count the idle loop too, in rows and shares
-    #[arg(long)]
-    pub idle: bool,
-    /// At most N rows with --once, 0 for all
-    #[arg(
-        short = 'n',
-        value_name = "N",
-        default_value = "40",
-        value_parser = crate::options::parse_rows,
-        allow_negative_numbers = true
-    )]
-    pub rows: usize,
-    /// Only rows that have this in a name, in whatever case
+    /// Rows of the table of --once.
+    #[command(flatten)]
+    pub max: RowLimit,
+    /// Show only rows whose image or procedure contains this text; upper and lower case are alike
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
-    /// Confidence of the intervals, in percent
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value = "95",
-        value_parser = crate::options::parse_confidence
-    )]
-    pub confidence: Confidence,
-    /// Where separate debug files are, besides /usr/lib/debug (may be repeated)
-    #[arg(long, value_name = "DIR")]
-    pub debug_root: Vec<PathBuf>,
-    /// Control socket of the daemon
+    /// Idle loop, confidence and debug files.
+    #[command(flatten)]
+    pub look: Look,
+    /// Control socket of dcpid
     #[arg(long, value_name = "PATH", default_value = "/run/dcpi/control.sock")]
     pub control: PathBuf,
-    /// How to write with --once.
+    /// Format and length of names, with --once.
     #[command(flatten)]
     pub output: Output,
 }
 
 const NOTES: &str = "\
-Keys: q or Esc ends; space freezes; s sorts by samples, procedure, image; i shows images or \
-procedures; / filters; a shows everything since the begin, or the last T; I shows the idle loop; \
-e shows the next event; z begins anew; arrows and page keys move.
+Keys: q or Esc ends; space freezes the screen; s sorts by samples, by procedure or by image; i \
+switches between procedures and images; / filters; a switches between all samples since the start \
+and those of the last T; I includes the idle loop; e shows the next event; z starts at zero; \
+arrows and page keys scroll.
 
-dcpi top writes nothing to disk. It needs what dcpictl needs: root, or the control socket's \
-group.";
+dcpi top writes nothing to disk. It needs the rights of dcpictl: root, or the group of the \
+control socket.";
 
 /// Something that changes the screen.
 enum Message {
     Key(Key),
     Answer(Result<(Counts, Named), AnalysisError>),
     Signal(i32),
-    /// Nobody types any more.
+    /// The terminal has no more input.
     Gone,
 }
 
@@ -129,7 +115,7 @@ pub(crate) fn run(args: &Top, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
     daemon.ask()?;
     let wanted = Wanted {
         by_image: args.by_image,
-        idle: args.idle,
+        idle: args.look.idle,
         filter: args.filter.clone(),
         ..Wanted::default()
     };
@@ -144,13 +130,11 @@ fn once(
 ) -> Result<Outcome, AnalysisError> {
     std::thread::sleep(args.interval);
     let counts = daemon.ask()?;
-    let named = Names::new(args.debug_root.clone()).name(&counts);
+    let named = Names::new(args.look.debug_root.clone()).name(&counts);
     let mut window = Window::new(args.window);
     window.add(&counts, named);
-    let mut report = window.report(wanted, args.confidence);
-    if args.rows > 0 {
-        report.rows.truncate(args.rows);
-    }
+    let mut report = window.report(wanted, args.look.confidence);
+    report.rows.truncate(args.max.of(report.rows.len()));
     super::write(&report, &args.output, out)
 }
 
@@ -160,7 +144,7 @@ fn watch(args: &Top, daemon: Daemon, wanted: Wanted) -> Result<Outcome, Analysis
     hear_signals(sender.clone())?;
     hear_keys(sender.clone())?;
     let (stop, stopped) = channel();
-    let (interval, debug_roots) = (args.interval, args.debug_root.clone());
+    let (interval, debug_roots) = (args.interval, args.look.debug_root.clone());
     let worker = std::thread::Builder::new().name("counts".into());
     worker
         .spawn(move || keep_asking(&daemon, Names::new(debug_roots), interval, &sender, &stopped))
@@ -187,14 +171,14 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
 ) -> Result<Outcome, AnalysisError> {
     let mut window = Window::new(args.window);
     let mut screen = Screen::new(wanted);
-    let mut report = window.report(&screen.wanted, args.confidence);
+    let mut report = window.report(&screen.wanted, args.look.confidence);
     // What comes while it is frozen is counted, and shown afterwards.
     let mut waiting: Vec<(Counts, Named)> = Vec::new();
     loop {
         shown.draw(|frame| screen.draw(frame, &report)).map_err(terminal)?;
         let Ok(message) = messages.recv() else {
             return Err(AnalysisError::Refused(
-                "a part of dcpi top has failed; please report this".to_owned(),
+                "a thread of dcpi top has failed; please report this".to_owned(),
             ));
         };
         match message {
@@ -220,7 +204,7 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
         if !screen.frozen || waiting.len() > FROZEN_MAX {
             waiting.drain(..).for_each(|(counts, named)| window.add(&counts, named));
         }
-        report = window.report(&screen.wanted, args.confidence);
+        report = window.report(&screen.wanted, args.look.confidence);
     }
 }
 

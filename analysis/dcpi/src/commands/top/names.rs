@@ -1,4 +1,4 @@
-//! From offsets in images to names, while the images run.
+//! Names of offsets in images, for images that are running.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -18,26 +18,26 @@ const IMAGES_MAX: usize = 4096;
 /// Names kept of an image that is no file.
 const SYMBOLS_MAX: usize = 65_536;
 
-/// What a row is of.
+/// The image and procedure of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label {
     /// The image's name.
     pub(super) image: String,
     /// The procedure's name, or in brackets why there is none.
     pub(super) procedure: String,
-    /// It is the idle loop's.
+    /// Whether the row is of the idle loop.
     pub(super) idle: bool,
 }
 
 /// Samples by event of each label.
 pub(super) type Named = BTreeMap<Arc<Label>, Vec<u64>>;
 
-/// What is known of the images that were met.
+/// The images that had samples so far, with their names and procedures.
 #[derive(Debug)]
 pub(super) struct Names {
     places: Places,
     images: HashMap<String, Met>,
-    /// Counts the questions.
+    /// Number of answers so far: tells when an image was last used.
     now: u64,
 }
 
@@ -58,7 +58,7 @@ impl Names {
         Self { places: Places::with_debug_roots(debug_roots), images: HashMap::new(), now: 0 }
     }
 
-    /// Gives the samples their names. What is in no image has one by its reason.
+    /// Names the samples of an answer. Samples of unknown code are named by their reason.
     pub(super) fn name(&mut self, counts: &Counts) -> Named {
         self.now += 1;
         let events = counts.events.len();
@@ -73,7 +73,7 @@ impl Names {
             }
         }
         if counts.beyond > 0 {
-            let procedure = "[more places than dcpid tells at once]".to_owned();
+            let procedure = "[more addresses than dcpid sends at once]".to_owned();
             add(&mut named, Label { procedure, ..Label::default() }, 0, counts.beyond, events);
         }
         self.forget();
@@ -103,7 +103,7 @@ impl Names {
         }
     }
 
-    /// Lets go of what was not used for longest, beyond the limits.
+    /// Drops the procedures and images that were unused for the longest time, beyond the limits.
     fn forget(&mut self) {
         let size = |met: &Met| {
             met.known
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(
             rows,
             [
-                ("", "[more places than dcpid tells at once]", false, 7),
+                ("", "[more addresses than dcpid sends at once]", false, 7),
                 ("", "[unresolved: no mapping]", false, 5),
                 ("[idle]", "f", true, 2),
                 ("[kernel]", "[unknown]", false, 4),

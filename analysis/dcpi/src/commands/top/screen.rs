@@ -1,4 +1,4 @@
-//! The screen of `dcpi top`: what is on it, and what keys do. Knows no terminal.
+//! The screen of `dcpi top`: its contents and its keys. The module knows no terminal.
 
 use image::without_suffix;
 use ratatui::Frame;
@@ -11,7 +11,7 @@ use super::window::{Sort, Wanted};
 use names::shorten::{Suffixes, fit as fit_procedure, shorten};
 use report::{TopReport, TopRow, counted, escape};
 
-/// Columns of samples, share and interval: the widest that they usually are.
+/// Widths of the columns samples, share and interval, in characters: enough for most numbers.
 const SAMPLES_WIDTH: usize = 11;
 const SHARE_WIDTH: usize = 6;
 const INTERVAL_WIDTH: usize = 12;
@@ -25,14 +25,14 @@ const FILTER_MAX: usize = 100;
 const KEYS: &str =
     "q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event  z zero";
 
-/// What a key asks of others than the screen.
+/// What the caller does after a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// Draw it anew.
+    /// Draw the screen again.
     Draw,
-    /// End.
+    /// End the program.
     Quit,
-    /// Forget what was counted.
+    /// Start counting at zero.
     Zero,
 }
 
@@ -41,9 +41,9 @@ pub(super) enum Ask {
 pub(super) struct Screen {
     /// What is to be shown.
     pub(super) wanted: Wanted,
-    /// It is not changed by what comes.
+    /// Whether new samples leave the screen as it is.
     pub(super) frozen: bool,
-    /// Why the last question was not answered.
+    /// Error of the last request to dcpid.
     pub(super) trouble: Option<String>,
     /// The filter that is being typed.
     typed: Option<String>,
@@ -54,12 +54,12 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// As at the begin.
+    /// The screen before the first key.
     pub(super) fn new(wanted: Wanted) -> Self {
         Self { wanted, ..Self::default() }
     }
 
-    /// Does what a key says; `events` is their number.
+    /// Handles a key. `events` is the number of events that are sampled.
     pub(super) fn key(&mut self, key: Key, events: usize) -> Ask {
         if let Some(mut typed) = self.typed.take() {
             match key {
@@ -123,7 +123,7 @@ impl Screen {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let reversed = Style::new().add_modifier(Modifier::REVERSED);
         let frozen = if self.frozen { "  FROZEN (space)" } else { "" };
-        let of = if self.wanted.all { " since the begin" } else { "" };
+        let of = if self.wanted.all { " since the start" } else { "" };
         let head =
             if report.event.is_empty() { "waiting for samples".to_owned() } else { report.head() };
         line(buffer, area, 0, &format!("dcpi top  {head}{of}{frozen}"), bold);
@@ -143,7 +143,7 @@ impl Screen {
             let none = if self.wanted.filter.is_empty() {
                 "no samples yet"
             } else {
-                "no row has that in a name"
+                "no row matches the filter"
             };
             line(buffer, area, 3, none, Style::new());
         }
@@ -229,7 +229,7 @@ fn row_line(
     text
 }
 
-/// A name of at most so many characters, cut by `cut` if there are three.
+/// A name of at most `most` characters; `cut` shortens longer names if at least three fit.
 fn fit(cut: fn(&str, usize) -> String, name: &str, most: usize) -> String {
     cut(name, most).chars().take(most).collect()
 }
@@ -322,7 +322,7 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
             "{typing}"
         );
         keys(&mut screen, "q\n");
-        assert!(drawn(&mut screen, &window, 80, 9).contains("no row has that in a name"));
+        assert!(drawn(&mut screen, &window, 80, 9).contains("no row matches the filter"));
         assert_eq!(screen.key(Key::Esc, 2), Ask::Draw, "the filter goes first");
         keys(&mut screen, "ess G");
         let end = drawn(&mut screen, &window, 80, 9);

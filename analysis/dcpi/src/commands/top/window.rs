@@ -1,4 +1,4 @@
-//! What was sampled of late, or since the begin, and how it is shown.
+//! The samples of the last seconds and those since the start, and the rows that are shown of them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -12,10 +12,10 @@ use query::load::sum;
 use report::{TopReport, TopRow};
 use stats::{Confidence, wilson};
 
-/// Rows remembered since the begin; samples of others count together.
+/// Most rows kept since the start; further rows are summed up as `[others]`.
 const ROWS_MAX: usize = 50_000;
 
-/// What one answer brought.
+/// The samples of one answer of dcpid.
 #[derive(Clone, Debug, Default)]
 struct Step {
     span: Duration,
@@ -24,7 +24,7 @@ struct Step {
     named: Named,
 }
 
-/// Samples of the last seconds, and since the begin.
+/// Samples of the last seconds, and since the start.
 #[derive(Debug)]
 pub(super) struct Window {
     span: Duration,
@@ -46,7 +46,7 @@ pub(super) enum Sort {
     Image,
 }
 
-/// What is asked to be shown.
+/// The choices of the user: which samples are shown, and in which order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// The event, by number.
@@ -55,11 +55,11 @@ pub(super) struct Wanted {
     pub(super) by_image: bool,
     /// The order.
     pub(super) sort: Sort,
-    /// Since the begin, not of the last seconds.
+    /// Show samples since the start, instead of those of the last seconds.
     pub(super) all: bool,
-    /// The idle loop counts too.
+    /// Include the idle loop.
     pub(super) idle: bool,
-    /// Only rows that have this in a name, in whatever case.
+    /// Only rows whose image or procedure contains this text, in upper or lower case.
     pub(super) filter: String,
 }
 
@@ -69,11 +69,11 @@ impl Window {
         Self { span, recent: VecDeque::new(), all: Step::default(), events: Vec::new() }
     }
 
-    /// Takes up an answer, named.
+    /// Adds an answer whose samples have names.
     pub(super) fn add(&mut self, counts: &Counts, named: Named) {
         let events: Vec<String> = counts.events.iter().map(|event| event.name.clone()).collect();
         if events != self.events {
-            // Another daemon: its counts are of something else.
+            // Another dcpid: its events differ, so the counts so far cannot be added to its own.
             *self = Self { events, ..Self::new(self.span) };
         }
         let lost: Vec<u64> =
@@ -98,7 +98,7 @@ impl Window {
         *self = Self { events: std::mem::take(&mut self.events), ..Self::new(self.span) };
     }
 
-    /// What is shown of it.
+    /// The report on these samples.
     pub(super) fn report(&self, wanted: &Wanted, confidence: Confidence) -> TopReport {
         let mut sums: BTreeMap<Arc<Label>, Vec<u64>> = BTreeMap::new();
         let (span, lost) = if wanted.all {

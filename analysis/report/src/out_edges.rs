@@ -1,14 +1,14 @@
-//! Where a block of `dcpi calc` goes, as text.
+//! The edges out of a block of `dcpi calc`, as text.
 
 use super::calc::EdgeRow;
 use super::quantity::{counted, percent, thousands};
 
-/// Most ways of a block that have a line each: an interpreter's blocks have hundreds, nearly all of
-/// them as good as never taken.
+/// Most edges of a block with a line of their own: a block of an interpreter has hundreds of edges,
+/// nearly all of them hardly ever taken.
 const SHOWN_MAX: usize = 16;
 
-/// A line for each way, in their order, and one for all that are taken less often than the most
-/// often taken ones.
+/// A line for each of the [`SHOWN_MAX`] most frequent edges, in their order, and one line for all
+/// others.
 pub(super) fn text(edges: &[EdgeRow]) -> String {
     let guessed = edges.len() > 1 && edges.iter().all(|edge| edge.observed == 0);
     let mut often: Vec<(usize, &EdgeRow)> = edges.iter().enumerate().collect();
@@ -25,7 +25,7 @@ pub(super) fn text(edges: &[EdgeRow]) -> String {
         let share = rest.iter().map(|(_, edge)| edge.share).sum();
         let observed = rest.iter().map(|(_, edge)| edge.observed).sum();
         let others = format!(" {}", counted(rest.len() as u64, "other"));
-        line(&mut text, &others, share, "together (--format json: each)", (observed, guessed));
+        line(&mut text, &others, share, "together (--format json has each)", (observed, guessed));
     }
     text
 }
@@ -35,10 +35,10 @@ fn line(text: &mut String, to: &str, share: f64, how: &str, (observed, guessed):
         text.push_str(part);
     }
     match observed {
-        0 if guessed => text.push_str(", estimated (low): none was seen"),
+        0 if guessed => text.push_str(", estimated (low): none observed"),
         0 => {}
         times => {
-            text.push_str(", seen ");
+            text.push_str(", observed ");
             text.push_str(&thousands(times));
         }
     }
@@ -63,9 +63,9 @@ mod tests {
     }
 
     #[test]
-    fn few_ways_have_a_line_each() {
+    fn few_edges_have_a_line_each() {
         let lines = text(&[edge(0, 0.25, 1), edge(1, 0.75, 3)]);
-        let wanted = "                       -> 0x2000  25.00 % through a register, seen 1\n                       -> 0x2001  75.00 % through a register, seen 3\n";
+        let wanted = "                       -> 0x2000  25.00 % through a register, observed 1\n                       -> 0x2001  75.00 % through a register, observed 3\n";
         assert_eq!(lines, wanted);
         assert_eq!(text(&[]), "");
     }
@@ -78,11 +78,11 @@ mod tests {
         assert_eq!(lines.len(), SHOWN_MAX + 1);
         assert!(lines[0].contains("-> 0x211c  0.63 %"), "{}", lines[0]);
         assert!(
-            lines[SHOWN_MAX - 1].contains("-> 0x212b  0.67 % through a register, seen 1"),
+            lines[SHOWN_MAX - 1].contains("-> 0x212b  0.67 % through a register, observed 1"),
             "{}",
             lines[SHOWN_MAX - 1]
         );
-        let rest = "                       -> 284 others  89.60 % together (--format json: each), seen 142";
+        let rest = "                       -> 284 others  89.60 % together (--format json has each), observed 142";
         assert_eq!(lines[SHOWN_MAX], rest);
     }
 }

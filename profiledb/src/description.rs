@@ -1,4 +1,4 @@
-//! What an epoch says about itself: machine, events, and where every sample went.
+//! The description of an epoch: machine, events, and ledgers.
 
 use std::collections::BTreeMap;
 
@@ -10,46 +10,47 @@ use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::merge::Delta;
 
-/// Changes of one event's period that an epoch records; older ones are dropped.
+/// Most changes of one event's period that an epoch records; the oldest are dropped. More make the
+/// description, which each merge writes, larger.
 const PERIOD_CHANGES_MAX: usize = 64;
-/// Periods that one event may have in an epoch. A daemon's budget chooses among 16; the rest is for
-/// restarts with other settings and for epochs merged of several hosts. The limit bounds what a
-/// reader adds up for each place.
+/// Most periods of one event in an epoch. A daemon's budget chooses among 16; the rest is for
+/// restarts with other settings and for epochs merged from several hosts. The limit bounds the
+/// profiles that a reader adds up for each place.
 pub(crate) const PERIODS_MAX: usize = 64;
 
-/// An event that was sampled, and how.
+/// An event, with how it was sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventMeta {
-    /// Its name, as in perf: `cycles`, `cpu-clock`.
+    /// Name, as in perf: `cycles`, `cpu-clock`.
     pub name: String,
-    /// What `period` counts: `ns`, `cycles` or `count`.
+    /// Unit of `period`: `ns`, `cycles` or `count`.
     pub unit: String,
-    /// Mean distance of two samples on one CPU, in `unit`, when the epoch began. Samples of other
-    /// periods are apart: see [`EpochMeta::ledgers`].
+    /// Mean distance of two samples on one CPU, in `unit`, when the epoch began. Samples of later
+    /// periods are kept apart: see [`EpochMeta::ledgers`].
     pub period: u64,
-    /// Samples per second and CPU that were asked for, when a rate was asked for.
+    /// Samples per second and CPU, when a rate was asked for.
     #[serde(default)]
     pub rate_per_s: Option<u64>,
-    /// What a reader of the numbers should know, such as "no hardware counters: cpu-clock instead
-    /// of cycles".
+    /// A note for readers of the numbers, such as "no hardware counters: cpu-clock instead of
+    /// cycles".
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// A new period of an event, from some time on.
+/// A change of an event's period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeriodChange {
-    /// From when on, in seconds since 1970 UTC.
+    /// Time of the change, in seconds since 1970 UTC.
     pub at_unix_s: u64,
     /// The new period, in the event's unit.
     pub period: u64,
-    /// Samples per second and CPU that were asked for, when a rate was asked for.
+    /// Samples per second and CPU, when a rate was asked for.
     #[serde(default)]
     pub rate_per_s: Option<u64>,
 }
 
 impl EventMeta {
-    /// True when samples of both may be in one epoch: they count the same, at whatever period.
+    /// True when samples of both may be in one epoch: they count the same event, at any period.
     pub(crate) fn same_event(&self, other: &Self) -> bool {
         self.name == other.name && self.unit == other.unit
     }
@@ -73,52 +74,53 @@ pub struct Machine {
     pub boot_id: String,
 }
 
-/// Everything an epoch says about itself.
+/// The description of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochMeta {
-    /// The host whose samples these are.
+    /// The host that was sampled.
     pub host: String,
     /// The epoch's name.
     pub epoch: EpochId,
-    /// What the user called it.
+    /// Label that the user gave the epoch.
     #[serde(default)]
     pub label: Option<String>,
-    /// Begin, in seconds since 1970 UTC.
+    /// Time when the epoch began, in seconds since 1970 UTC.
     pub started_unix_s: u64,
-    /// End, in seconds since 1970 UTC; none while the epoch is open. A sealed epoch never changes.
+    /// Time when the epoch ended, in seconds since 1970 UTC; None while it is open. A sealed epoch
+    /// never changes.
     #[serde(default)]
     pub ended_unix_s: Option<u64>,
-    /// Last merge, in seconds since 1970 UTC.
+    /// Time of the last merge, in seconds since 1970 UTC.
     pub updated_unix_s: u64,
     /// Number of merges so far: two readings with the same number are of the same state.
     #[serde(default)]
     pub merges: u64,
-    /// The machine the samples are from.
+    /// The machine that was sampled.
     pub machine: Machine,
     /// The events sampled.
     pub events: Vec<EventMeta>,
-    /// Event to period to where its samples went. A period and, where events took turns, the share
-    /// of the time in which the event counted say what a sample stands for.
+    /// Ledgers by event and period. The period and, where events took turns, the share of the time
+    /// in which the event counted give the weight of a sample.
     #[serde(default)]
     pub ledgers: Ledgers,
-    /// Event to changes of its period while the epoch was open, in order of time; the newest 64.
+    /// Changes of each event's period while the epoch was open, in order of time; the newest 64.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub period_changes: BTreeMap<String, Vec<PeriodChange>>,
-    /// What sampling cost, in whatever form the writer gives it; the latest bill stands.
+    /// Cost of sampling, as JSON of the writer's form; the latest replaces earlier ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Value>,
-    /// What else a writer found out about the machine or the events, by name: `skid`, say. A later
-    /// value replaces an earlier one.
+    /// Further facts about the machine or the events, by name: `skid`, say. A later value replaces
+    /// an earlier one.
     #[serde(default, skip_serializing_if = "Facts::is_empty")]
     pub facts: Facts,
-    /// Version of the program that wrote last.
+    /// Version of the last writing program.
     pub writer_version: String,
 }
 
-/// What a writer knows when it begins an epoch.
+/// The parameters with which a writer begins an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochStart {
-    /// What the user calls it.
+    /// Label that the user gives the epoch.
     pub label: Option<String>,
     /// The machine.
     pub machine: Machine,
@@ -131,7 +133,7 @@ pub struct EpochStart {
 }
 
 impl EpochMeta {
-    /// The first description of an epoch: nothing merged yet.
+    /// The first description of an epoch, before any merge.
     pub(crate) fn begin(host: &str, epoch: EpochId, start: EpochStart) -> Self {
         Self {
             host: host.to_owned(),
@@ -169,7 +171,8 @@ impl EpochMeta {
         meta
     }
 
-    /// The same with ledgers that an earlier release wrote without their periods at these.
+    /// The description in which ledgers that an earlier release wrote without periods have the
+    /// described periods.
     pub(crate) fn at_described_periods(mut self) -> Self {
         for event in &self.events {
             self.ledgers.describe(&event.name, event.period);
@@ -178,8 +181,8 @@ impl EpochMeta {
     }
 
     /// True when samples taken after `start` may be added to this epoch: it is open, of the same
-    /// boot of the same machine, of the same events, and not of another label. A period may be
-    /// another: an epoch keeps samples of each apart, as long as they are few.
+    /// boot of the same machine, of the same events, and of the same label. The period may differ:
+    /// an epoch keeps samples of each period apart, as long as periods are few.
     pub(crate) fn continues_with(&self, start: &EpochStart) -> bool {
         let sorted = |events: &[EventMeta]| {
             let mut events = events.to_vec();
@@ -196,7 +199,7 @@ impl EpochMeta {
     }
 }
 
-/// Refuses ledgers that do not fit the samples of the profiles.
+/// Refuses ledgers that do not balance with the samples of the profiles.
 pub(crate) fn check_balance(ledgers: &Ledgers, profiles: &Totals) -> Result<(), DbError> {
     let first = profiles.unbalanced(ledgers).next();
     first.map_or(Ok(()), |(event, ledger, profiles)| {

@@ -1,44 +1,45 @@
-//! Whose turn it is: groups of events that share a CPU's counters by taking turns (SOSP 1997,
-//! section 4.1: events multiplexed finely).
+//! Multiplexing of events: the events of a group take turns on each CPU (SOSP 1997, section 4.1:
+//! events multiplexed finely).
 //!
-//! Counters have no other say in it: one event of each group is enabled at a time on each CPU.
-//! Turns have random lengths, and each CPU its own, so that nothing that a program does in step
-//! with one clock falls into one event's turns only.
+//! One event of each group is enabled at a time on each CPU, so the kernel never has to multiplex.
+//! Turns have random lengths, drawn for each CPU by itself: otherwise work that a program does in
+//! step with one clock could fall into the turns of one event only.
 
 use super::counted::Counted;
 use crate::instruments::events::PlannedEvent;
 
-/// A turn lasts so many ticks, all equally likely.
+/// Length of a turn in ticks, all lengths equally likely. Longer turns let a program's phases fall
+/// into one event's turns; shorter ones cost more system calls.
 const TICKS: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// The groups on one CPU.
 #[derive(Clone, Debug, Default)]
-pub struct Turns {
+pub struct Multiplexer {
     groups: Vec<Group>,
-    /// Nothing counts any more.
+    /// No event counts any more.
     ended: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Group {
-    /// Events by number, at least one.
+    /// Numbers of the group's events, at least one.
     members: Vec<usize>,
-    /// Index of the one that counts.
+    /// Index of the event whose turn it is.
     now: usize,
     ticks_left: u32,
 }
 
-/// One event's turn ends and another's begins.
+/// A change of turns in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Event to be disabled, first.
+    /// Event to be disabled, before the other is enabled.
     pub ends: usize,
     /// Event to be enabled.
     pub begins: usize,
 }
 
-impl Turns {
-    /// The groups of the events that are open on a CPU. Each begins with any of its members.
+impl Multiplexer {
+    /// The groups of the events that are open on a CPU. Each group begins with a random member.
     pub fn new(events: &[PlannedEvent], is_open: impl Fn(usize) -> bool) -> Self {
         let mut groups = std::collections::BTreeMap::<usize, Vec<usize>>::new();
         for (number, event) in events.iter().enumerate().filter(|(number, _)| is_open(*number)) {
@@ -57,19 +58,19 @@ impl Turns {
         group.is_none_or(|group| group.members.get(group.now) == Some(&event))
     }
 
-    /// A tick has passed: the turns that change.
+    /// Advances by a tick, and returns the turns that change.
     pub fn tick(&mut self) -> Vec<Change> {
         let groups = self.groups.iter_mut().filter(|_| !self.ended);
         groups.filter_map(Group::tick).collect()
     }
 
-    /// No more turns change.
+    /// Ends the turns for good.
     pub fn end(&mut self) {
         self.ended = true;
     }
 
-    /// An event of a group should count while any of its group does: each gets the time that all
-    /// were enabled for.
+    /// Gives each event of a group the time in which any event of the group was enabled, because an
+    /// event should count all that time.
     pub fn share_time(&self, counted: &mut [Counted]) {
         for group in &self.groups {
             let enabled =
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn one_of_each_group_counts_at_any_time_and_all_as_often() {
-        let mut turns = Turns::new(&events(), |_| true);
+        let mut turns = Multiplexer::new(&events(), |_| true);
         // What a kernel would have enabled.
         let mut enabled: BTreeSet<usize> = (0..6).filter(|event| turns.may_count(*event)).collect();
         let mut ticks = [0_u32; 6];
@@ -154,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_member_that_is_not_open_here_has_no_turn_and_one_alone_always_counts() {
-        let mut turns = Turns::new(&events(), |event| event != 2 && event != 4);
+        let mut turns = Multiplexer::new(&events(), |event| event != 2 && event != 4);
         for _ in 0..100 {
             assert!(turns.may_count(1) && turns.may_count(3) != turns.may_count(5));
             assert!(
@@ -166,12 +167,12 @@ mod tests {
         }
         turns.end();
         assert!((0..100).all(|_| turns.tick().is_empty()), "what was stopped is not begun again");
-        assert!(Turns::new(&[], |_| true).tick().is_empty());
+        assert!(Multiplexer::new(&[], |_| true).tick().is_empty());
     }
 
     #[test]
     fn a_member_should_have_counted_while_any_of_its_group_did() {
-        let turns = Turns::new(&events(), |event| event != 5);
+        let turns = Multiplexer::new(&events(), |event| event != 5);
         let mut counted = [(10, 9), (4, 4), (6, 3), (1, 1), (9, 9), (7, 7)]
             .map(|(enabled_ns, running_ns)| Counted { implied: 5, enabled_ns, running_ns });
         turns.share_time(&mut counted);

@@ -1,4 +1,4 @@
-//! Names: what may be a host, a label, an event, and which file holds what.
+//! Names: rules for hosts, labels and events, and the names of files.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,14 @@ pub(crate) const MAX_HOST_BYTES: usize = 253;
 pub(crate) const MAX_LABEL_BYTES: usize = 128;
 /// Longest name of a unit in bytes.
 pub(crate) const MAX_UNIT_BYTES: usize = 128;
-/// Longest event name in bytes, escaped: with the longest image id (45), a scope's number (5), the
-/// suffix and the sequence number of a temporary name (25) it stays below NAME_MAX, 255 (limits.h).
+/// Longest event name in bytes, escaped. With the longest image id (45), a scope's number (5), the
+/// suffix and the sequence number of a temporary name (25) a file name stays below NAME_MAX, 255
+/// (limits.h).
 pub(crate) const MAX_ESCAPED_EVENT_BYTES: usize = 160;
 
 /// Suffix of files that are being written.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
-/// The record of a merge that is decided but perhaps not finished.
+/// File of the record of a decided merge, which perhaps is not finished.
 pub(crate) const COMMIT: &str = "commit";
 /// The epoch's description.
 pub(crate) const META: &str = "meta";
@@ -33,27 +34,27 @@ pub(crate) const SCOPES: &str = "scopes";
 
 /// Suffix of epochs that are being removed.
 const GONE_SUFFIX: &str = ".gone";
-/// What the names of the daemon's own files begin with.
+/// Prefix of the names of the daemon's own files.
 pub(crate) const CATALOGUE: &str = "catalogue";
 /// Suffix of files of the code store.
 const CODE_SUFFIX: &str = ".code";
-/// Suffix of files of the code store that have not all code of their images.
+/// Suffix of files of the code store without some code of their images.
 const EXCERPT_SUFFIX: &str = ".excerpt";
 
-/// One profile of an epoch: the counts of a measure in an image, of the processes of a scope. All
-/// its counts stand for the same.
+/// Identity of a profile of an epoch: the counts of a measure in an image, of the processes of a
+/// scope. All counts of a profile have one weight.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProfileKey {
     /// The image; samples of unknown code are under ids of [`ImageId::unresolved`].
     pub image: ImageId,
-    /// What is counted.
+    /// The measure.
     pub measure: Measure,
-    /// Whose counts; empty where nobody asked to keep them apart.
+    /// The scope; empty where the user did not ask to keep processes apart.
     pub scope: Scope,
 }
 
 impl ProfileKey {
-    /// The counts of a measure in an image, of all processes that nobody asked to keep apart.
+    /// The profile of a measure in an image, of all processes that are not kept apart.
     #[must_use]
     pub fn of(image: ImageId, measure: &Measure) -> Self {
         Self { image, measure: measure.clone(), scope: Scope::default() }
@@ -65,8 +66,8 @@ impl ProfileKey {
         Self { image, measure: Measure::samples(event, period), scope }
     }
 
-    /// Refuses counts that are not of the measure's shape, a name that may not be stored, and a
-    /// measure that would be taken for an event, or is one that the epoch does not have.
+    /// Refuses counts of another shape than the measure's, a name that may not be stored, and a
+    /// measure that would be taken for an event, or for an event that the epoch does not have.
     pub(crate) fn check(
         &self,
         counts: &Counts,
@@ -80,7 +81,7 @@ impl ProfileKey {
         Ok(())
     }
 
-    /// The name of the event, or of the measure where its counts are no samples.
+    /// Name of the event, or of the measure where its counts are no samples.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.measure.name
@@ -93,7 +94,7 @@ impl ProfileKey {
     }
 }
 
-/// Other names for events, perf's own and DCPI's (dcpid(1)), and the name that the database has.
+/// Aliases of events, perf's own and DCPI's (dcpid(1)), each with the name in the database.
 const EVENT_ALIASES: [(&str, &str); 8] = [
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),
@@ -105,14 +106,13 @@ const EVENT_ALIASES: [(&str, &str); 8] = [
     ("dtbmiss", "dTLB-load-misses"),
 ];
 
-/// The name that the database has for an event that people also call `alias`; `None` for what is no
-/// alias.
+/// The name in the database for an alias of an event; `None` when the text is no alias.
 #[must_use]
 pub fn event_name(alias: &str) -> Option<&'static str> {
     EVENT_ALIASES.iter().find(|(other, _)| *other == alias).map(|(_, name)| *name)
 }
 
-/// The names in a list of events: parted at its commas, but not at those between the slashes of
+/// Splits a list of events at its commas, but not at those between the slashes of
 /// `PMU/term=value,.../`.
 pub fn split_events(list: &str) -> impl Iterator<Item = &str> {
     let mut between_slashes = false;
@@ -122,7 +122,7 @@ pub fn split_events(list: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Whether a database can hold samples of an event of that name: 1 to 160 bytes, each outside
+/// Whether a database can hold samples of an event with that name: 1 to 160 bytes, each outside
 /// `[A-Za-z0-9_-]` counted as three, and no control character.
 #[must_use]
 pub fn is_event_name(name: &str) -> bool {
@@ -134,13 +134,13 @@ pub(crate) fn format_path(root: &Path) -> PathBuf {
     root.join("format")
 }
 
-/// The file that the writer of a host locks. The only place that decides how many writers a
-/// database may have.
+/// The file that the writer of a host locks. Only this path decides how many writers a database may
+/// have.
 pub(crate) fn lock_path(root: &Path, host: &str) -> PathBuf {
     host_path(root, host).join("lock")
 }
 
-/// The file that the one writer of a database of format 1 locks.
+/// The file that the only writer of a database of format 1 locks.
 pub(crate) fn format1_lock_path(root: &Path) -> PathBuf {
     root.join("lock")
 }
@@ -160,8 +160,8 @@ pub(crate) fn epoch_path(root: &Path, host: &str, epoch: &EpochId) -> PathBuf {
     host_path(root, host).join(epoch.as_str())
 }
 
-/// The file of a profile: an event in an image, and the number of its scope unless that is the
-/// empty one.
+/// The file of a profile in format 1: an event in an image, and the number of its scope unless the
+/// scope is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SamplesFile {
     pub(crate) image: ImageId,
@@ -175,13 +175,13 @@ impl SamplesFile {
         Self { image: key.image, event: key.name().to_owned(), scope }
     }
 
-    /// Its name.
+    /// The file's name.
     pub(crate) fn name(&self) -> String {
         let scope = self.scope.map(|number| format!(".{number}")).unwrap_or_default();
         format!("{}.{}{scope}.samples", self.image, escape_event(&self.event))
     }
 
-    /// The file of a name; none when the name is not one that [`SamplesFile::name`] makes.
+    /// Parses a file name; None when [`SamplesFile::name`] does not make it.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let (image, event) = name.strip_suffix(".samples")?.split_once('.')?;
         let (event, scope) = match event.split_once('.') {
@@ -198,12 +198,12 @@ pub(crate) fn symbols_name(image: &ImageId) -> String {
     format!("{image}.symbols")
 }
 
-/// The image of a file name; none when the name is not one that [`symbols_name`] makes.
+/// The image of a file name; None when [`symbols_name`] does not make the name.
 pub(crate) fn parse_symbols_name(name: &str) -> Option<ImageId> {
     name.strip_suffix(".symbols")?.parse().ok()
 }
 
-/// The directory of a host's code store. It is in no epoch's way: no epoch has this name.
+/// The directory of a host's code store. No epoch can have its name.
 pub(crate) fn code_path(host: &Path) -> PathBuf {
     host.join("code")
 }
@@ -213,7 +213,7 @@ pub(crate) fn code_name(image: &ImageId) -> String {
     format!("{image}{CODE_SUFFIX}")
 }
 
-/// The image of a file name; none when the name is not one that [`code_name`] makes.
+/// The image of a file name; None when [`code_name`] does not make the name.
 pub(crate) fn parse_code_name(name: &str) -> Option<ImageId> {
     name.strip_suffix(CODE_SUFFIX)?.parse().ok()
 }
@@ -223,7 +223,7 @@ pub(crate) fn excerpt_name(image: &ImageId) -> String {
     format!("{image}{EXCERPT_SUFFIX}")
 }
 
-/// The image of a file name; none when the name is not one that [`excerpt_name`] makes.
+/// The image of a file name; None when [`excerpt_name`] does not make the name.
 pub(crate) fn parse_excerpt_name(name: &str) -> Option<ImageId> {
     name.strip_suffix(EXCERPT_SUFFIX)?.parse().ok()
 }
@@ -233,7 +233,7 @@ pub(crate) fn temporary_name(name: &str) -> String {
     format!("{name}{TEMPORARY_SUFFIX}")
 }
 
-/// The name of an epoch that is being removed: no epoch has it.
+/// The name of an epoch that is being removed, which no epoch can have.
 pub(crate) fn gone_name(epoch: &EpochId) -> String {
     format!("{epoch}{GONE_SUFFIX}")
 }
@@ -268,7 +268,7 @@ fn escape_event(event: &str) -> String {
     escaped
 }
 
-/// The event of an escaped name; none when an escape is not one or the bytes are not UTF-8.
+/// The event of an escaped name; None when an escape is malformed or the bytes are not UTF-8.
 fn unescape_event(escaped: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped.bytes();
@@ -284,7 +284,7 @@ fn unescape_event(escaped: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Refuses what may not name a host. A host is one directory name.
+/// Refuses names that a host may not have. A host is one directory name.
 pub(crate) fn check_host(host: &str) -> Result<(), DbError> {
     check(NameKind::Host, host, MAX_HOST_BYTES)?;
     if host.starts_with('.') {
@@ -296,7 +296,7 @@ pub(crate) fn check_host(host: &str) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Refuses what may not be a label. Labels may become directory names one day.
+/// Refuses texts that no label may be. Labels may become directory names one day.
 pub(crate) fn check_label(label: &str) -> Result<(), DbError> {
     check(NameKind::Label, label, MAX_LABEL_BYTES)?;
     if label.contains('/') {
@@ -305,7 +305,8 @@ pub(crate) fn check_label(label: &str) -> Result<(), DbError> {
     Ok(())
 }
 
-/// Refuses what may not name a unit. Slashes are part of a control group's path.
+/// Refuses names that a unit may not have. Slashes are allowed: they are part of a control group's
+/// path.
 pub(crate) fn check_unit(unit: &str) -> Result<(), DbError> {
     check(NameKind::Unit, unit, MAX_UNIT_BYTES)
 }
@@ -315,7 +316,7 @@ pub(crate) fn invalid_pid() -> DbError {
     invalid(NameKind::Process, "0", NameFault::Zero)
 }
 
-/// Refuses what may not name an event. Slashes are part of perf's names.
+/// Refuses names that an event may not have. Slashes are allowed: they are part of perf's names.
 pub(crate) fn check_event(event: &str) -> Result<(), DbError> {
     check(NameKind::Event, event, MAX_ESCAPED_EVENT_BYTES)?;
     if escape_event(event).len() > MAX_ESCAPED_EVENT_BYTES {
@@ -339,7 +340,7 @@ fn check(what: NameKind, name: &str, limit_bytes: usize) -> Result<(), DbError> 
     Ok(())
 }
 
-/// The error for a refused name, which itself is kept short.
+/// The error for a refused name, which is shortened.
 pub(crate) fn invalid(what: NameKind, name: &str, why: NameFault) -> DbError {
     let name = name.chars().take(64).collect();
     DbError::InvalidName { what, name, why }

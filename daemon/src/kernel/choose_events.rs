@@ -1,5 +1,5 @@
-//! Which events are sampled, and on which CPUs each: what was asked for, held against what the
-//! machine has.
+//! Chooses the events that are sampled, and the CPUs of each: compares the events that were asked
+//! for with the machine's.
 
 use super::KernelError;
 use super::pmu::{DEVICES, Pmus};
@@ -8,8 +8,8 @@ use crate::instruments::events::{Encoding, EventSpec, PlannedEvent, Site, Unit};
 use std::io;
 use std::path::Path;
 
-/// The events to sample: those asked for, or `cycles`, or `cpu-clock` on a machine without hardware
-/// counters.
+/// The events to sample: the events that were asked for, or `cycles`, or `cpu-clock` on a machine
+/// without hardware counters.
 ///
 /// # Errors
 /// [`KernelError::Event`] and [`KernelError::Spec`] for an asked event that the machine does not
@@ -28,11 +28,11 @@ pub fn resolve_event(
     machine.choose(specs)
 }
 
-/// A machine, and how to ask it: `opens` says whether it takes an event on a CPU.
+/// A machine, and a way to try it: `opens` tries an event on a CPU.
 struct Choice<'a, Opens> {
     pmus: Pmus,
     clock_hz: u64,
-    /// Online.
+    /// CPUs online.
     cpus: &'a [usize],
     opens: Opens,
 }
@@ -75,8 +75,8 @@ impl<Opens: Fn(Encoding, usize) -> io::Result<()>> Choice<'_, Opens> {
         Ok(clock)
     }
 
-    /// Finds the CPUs that have an event. Those of a kind that lacks it are left out, with a
-    /// remark; at least one has it.
+    /// Finds the CPUs that have an event. CPUs of a kind that lacks the event are left out, with a
+    /// remark; at least one CPU has it.
     fn place(&self, spec: &EventSpec) -> Result<PlannedEvent, KernelError> {
         let mut plan = spec.plan(self.clock_hz);
         let mut refusals: Vec<(Site, io::Error)> = Vec::new();
@@ -119,7 +119,7 @@ impl<Opens: Fn(Encoding, usize) -> io::Result<()>> Choice<'_, Opens> {
     }
 }
 
-/// Takes up the CPUs that a PMU's events can be opened on now, after some came online.
+/// Updates the CPUs that a PMU's events can be opened on, after CPUs came online.
 pub fn follow(events: &mut [PlannedEvent]) {
     if events.iter().flat_map(|event| &event.sites).any(|site| site.pmu.is_some()) {
         let pmus = Pmus::read(Path::new(DEVICES));
@@ -131,7 +131,7 @@ pub fn follow(events: &mut [PlannedEvent]) {
     }
 }
 
-/// `0-3,8`, as the kernel writes it.
+/// A list of CPUs as the kernel writes it: `0-3,8`.
 fn cpu_ranges(cpus: &[usize]) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
@@ -146,7 +146,8 @@ fn cpu_ranges(cpus: &[usize]) -> String {
     ranges.iter().map(shown).collect::<Vec<_>>().join(",")
 }
 
-/// The machine does not have it, as opposed to: we may not, or cannot now.
+/// Whether the error means that the machine lacks the event, and not that a right or a resource is
+/// missing.
 fn is_lacking(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -159,7 +160,8 @@ mod tests {
     use super::super::pmu::tree;
     use super::*;
 
-    /// What a machine with these files and CPUs, whose kernel `takes` some encodings, would sample.
+    /// Events that a machine with these files and CPUs, whose kernel `takes` some encodings, would
+    /// sample.
     fn choose(
         files: &[(&str, &str)],
         specs: &[EventSpec],

@@ -1,5 +1,5 @@
-//! The code of images with snapshots, and what of their data never changes: pieces of their files,
-//! read as they are needed.
+//! The code of images with snapshots, and their constant data: pieces of files, read when they are
+//! needed.
 
 use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
@@ -8,30 +8,32 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-/// Files that are open.
-const TEXTS_MAX: usize = 64;
-/// Bytes that tables of constants may take together; an image that finds no room has none, so its
-/// computed jumps are not followed.
+/// Most files kept open; fewer are opened again and again where many programs run.
+const FILES_MAX: usize = 64;
+/// Bytes that all tables of constants may take together. An image whose table finds no room has
+/// none, so its computed jumps are not followed.
 const CONSTANTS_BYTES_MAX: usize = 1 << 20;
-/// Pieces of code kept, and bytes of each: a walk stays within a few hundred bytes, and is seldom
-/// near the last ones where much code is hot.
+/// Pieces of code kept. With fewer, hot code on a busy machine is read again.
 const PIECES: usize = 512;
+/// Bytes of a piece of code: a walk stays within a few hundred bytes. Larger pieces hold more bytes
+/// that no walk comes to.
 const PIECE_BYTES: usize = 1024;
-/// A file is closed when it was of no use for so long: an open one keeps its file system busy and
-/// its disk space taken.
+/// Time without use after which a file is closed: an open file keeps its file system busy and its
+/// disk space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
-/// Snapshots until a file that could not be opened is looked for again.
+/// Snapshots until opening a file that failed is tried again. Fewer cost a system call per snapshot
+/// of a file that cannot be opened; more lose edges after the file is back.
 const RETRY_AFTER: u64 = 10_000;
 
-/// Pieces of files. Each has one place, which is that of the last one read of all that would be
-/// there: nothing is allocated for it.
+/// A direct-mapped table of pieces of files: a new piece replaces the one that had its place, so
+/// nothing is allocated.
 #[derive(Default)]
 struct Pieces {
     known: Vec<Piece>,
     bytes: Vec<u8>,
 }
 
-/// What is in a place: bytes of a text, of which none has number 0.
+/// A piece: bytes of the text with this number. No text has number 0.
 #[derive(Clone, Copy, Default)]
 struct Piece {
     text: u32,
@@ -40,12 +42,12 @@ struct Piece {
 }
 
 impl Pieces {
-    fn get(&mut self, text: &TextFile, number: u64) -> Option<&[u8]> {
+    fn get(&mut self, text: &CodeFile, number: u64) -> Option<&[u8]> {
         if self.known.is_empty() {
             self.known.resize(PIECES, Piece::default());
             self.bytes.resize(PIECES * PIECE_BYTES, 0);
         }
-        // Fibonacci hashing: neighbours do not meet.
+        // Fibonacci hashing spreads neighbours.
         let hash = (number ^ u64::from(text.number) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (hash >> 55) as usize % PIECES;
         let piece = self.known.get_mut(index)?;
@@ -54,7 +56,7 @@ impl Pieces {
             *piece = Piece::default();
             let at = number.checked_mul(PIECE_BYTES as u64)?;
             let mut len = 0;
-            // A file that was cut meanwhile has fewer bytes, or none.
+            // A file that was truncated meanwhile has fewer bytes, or none.
             while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
                 match text.file.read_at(rest, at + len as u64) {
                     Ok(0) | Err(_) => break,
@@ -67,59 +69,64 @@ impl Pieces {
     }
 }
 
-/// Texts by image.
+/// Open files by image.
 #[derive(Default)]
-pub struct Texts {
+pub struct CodeFiles {
     by_image: HashMap<ImageId, Known, foldhash::fast::RandomState>,
     pieces: Pieces,
-    /// Numbers of texts are never used again: who keeps what he has learnt of one needs that.
+    /// Number of the next text. Numbers are never used again, so that walkers may keep decoded
+    /// instructions by number.
     next: u32,
     constants_bytes: usize,
-    /// Snapshots so far, and when unused files were looked for last.
+    /// Snapshots so far, and their number when unused files were last looked for.
     now: u64,
     swept: u64,
 }
 
 struct Known {
-    /// None: it could not be opened.
-    file: Option<TextFile>,
+    /// None: the file could not be opened.
+    file: Option<CodeFile>,
     used: u64,
     used_at: Instant,
 }
 
-struct TextFile {
+struct CodeFile {
     number: u32,
     file: File,
     layout: Layout,
     constants: Constants,
 }
 
-/// A text that is open.
-pub struct Text<'a> {
-    file: &'a TextFile,
+/// An open text.
+pub struct OpenCode<'a> {
+    file: &'a CodeFile,
     pieces: &'a mut Pieces,
 }
 
-impl Text<'_> {
+impl OpenCode<'_> {
     /// Its number.
     pub fn number(&self) -> u32 {
         self.file.number
     }
 }
 
-impl Texts {
-    /// Files opened so far; it wraps.
+impl CodeFiles {
+    /// Files opened so far; wraps.
     pub fn opened(&self) -> u32 {
         self.next
     }
 
     /// The text of an image, whose file `open` opens.
-    pub fn get(&mut self, image: ImageId, open: impl FnOnce() -> Option<File>) -> Option<Text<'_>> {
+    pub fn get(
+        &mut self,
+        image: ImageId,
+        open: impl FnOnce() -> Option<File>,
+    ) -> Option<OpenCode<'_>> {
         self.now += 1;
         let now = self.now;
         let stale = |known: &Known| known.file.is_none() && now > known.used + RETRY_AFTER;
         if self.by_image.get(&image).is_none_or(stale) {
-            if self.by_image.len() >= TEXTS_MAX {
+            if self.by_image.len() >= FILES_MAX {
                 self.forget_oldest();
             }
             let file = open().and_then(|file| self.take_up(file));
@@ -128,10 +135,10 @@ impl Texts {
         let known = self.by_image.get_mut(&image)?;
         let file = known.file.as_ref()?;
         known.used = now;
-        Some(Text { file, pieces: &mut self.pieces })
+        Some(OpenCode { file, pieces: &mut self.pieces })
     }
 
-    fn take_up(&mut self, file: File) -> Option<TextFile> {
+    fn take_up(&mut self, file: File) -> Option<CodeFile> {
         let layout = Layout::of_file(&file).ok()?;
         let mut constants = Constants::of_file(&file).unwrap_or_default();
         if self.constants_bytes + constants.size_bytes() > CONSTANTS_BYTES_MAX {
@@ -139,10 +146,10 @@ impl Texts {
         }
         self.constants_bytes += constants.size_bytes();
         self.next = self.next.wrapping_add(1);
-        Some(TextFile { number: self.next, file, layout, constants })
+        Some(CodeFile { number: self.next, file, layout, constants })
     }
 
-    /// Closes what was of no use for long; to be called now and then.
+    /// Closes files that were long unused; to be called at intervals.
     pub fn close_unused(&mut self) {
         let (by_image, now) = (&mut self.by_image, self.now);
         for known in by_image.values_mut().filter(|known| known.used > self.swept) {
@@ -169,17 +176,17 @@ impl Texts {
     }
 }
 
-/// An image as the sampled process has it: the mapping that was sampled is all that is looked at.
+/// An image as the sampled process has it mapped. Only the mapping that was sampled is read.
 pub struct View<'a> {
-    text: Text<'a>,
+    text: OpenCode<'a>,
     place: Place,
-    /// The process's addresses minus the file's.
+    /// Difference between the process's addresses and the file's.
     distance: u64,
 }
 
 impl<'a> View<'a> {
     /// None where the sampled address is not in the file's code.
-    pub fn new(text: Text<'a>, place: Place, sampled: Vaddr) -> Option<Self> {
+    pub fn new(text: OpenCode<'a>, place: Place, sampled: Vaddr) -> Option<Self> {
         let offset = place.offset.0.checked_add(sampled.0.checked_sub(place.begin.0)?)?;
         let vaddr = text.file.layout.file_offset_to_vaddr(ImageOffset(offset))?;
         Some(Self { text, place, distance: sampled.0.wrapping_sub(vaddr.0) })

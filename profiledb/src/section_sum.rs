@@ -1,5 +1,5 @@
-//! Sections of several segments as one: the same for who reads an epoch, who folds its segments,
-//! and who makes one epoch of several.
+//! Adds sections of several segments up to one: for reading an epoch, for folding its segments, and
+//! for merging epochs.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use image::ImageId;
 use model::{Counts, Shape};
 
 use crate::codec::{self, DecodeError, Input};
+use crate::description::EpochMeta;
 use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
-use crate::meta::EpochMeta;
 use crate::segment::{Section, SectionKey, SectionKind, Segment};
 use crate::shapes::{self, put_block, take_block};
 use crate::symbols::{self, Symbol};
 
-/// A section as it goes into a new segment.
+/// A section that is ready for a new segment.
 #[derive(Debug, Default)]
 pub(crate) struct Joined {
     pub(crate) entries: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Joined {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The sections of that key in each of these segments that has one.
+/// The sections of that key in all segments that have one.
 pub(crate) fn found<'a>(
     segments: &'a [impl AsRef<Segment>],
     key: &SectionKey,
@@ -31,8 +31,8 @@ pub(crate) fn found<'a>(
     segments.filter_map(|segment| Some((segment, segment.section(key)?))).collect()
 }
 
-/// The sum of sections of one key, the latest last. What comes from one segment alone is taken over
-/// as it is.
+/// The sum of sections of one key, the latest last. A section that comes from one segment only is
+/// copied unchanged.
 ///
 /// # Errors
 /// [`DbError::Corrupt`].
@@ -46,7 +46,7 @@ pub(crate) fn join(key: &SectionKey, parts: &[(&Segment, &Section)]) -> Result<J
     }
     match (key.kind, parts) {
         (_, []) => Ok(Joined::default()),
-        // The latest tells all.
+        // The latest description replaces all earlier ones.
         (SectionKind::META, [.., last]) => as_it_is(last),
         (SectionKind::IMAGES, parts) if parts.len() > 1 => {
             let records = records(parts)?;
@@ -60,7 +60,7 @@ pub(crate) fn join(key: &SectionKey, parts: &[(&Segment, &Section)]) -> Result<J
     }
 }
 
-/// The error for a section that has no business where it is.
+/// The error for a section of a kind that may not be there.
 fn unwritable(parts: &[(&Segment, &Section)], damage: Damage) -> DbError {
     match parts.last() {
         Some((segment, section)) => segment.corrupt(section, DecodeError { offset: 0, damage }),
@@ -68,7 +68,7 @@ fn unwritable(parts: &[(&Segment, &Section)], damage: Damage) -> DbError {
     }
 }
 
-/// The sum of the counts in sections of one key; what of them is of another shape is damage.
+/// The sum of the counts in sections of one key; counts of another shape are damage.
 pub(crate) fn counts(shape: Shape, parts: &[(&Segment, &Section)]) -> Result<Counts, DbError> {
     let mut sum = Counts::none(shape);
     for (segment, section) in parts {
@@ -88,7 +88,7 @@ pub(crate) fn counts(shape: Shape, parts: &[(&Segment, &Section)]) -> Result<Cou
     Ok(sum)
 }
 
-/// The directory says the same as the section.
+/// Checks that the directory has the same sum as the section.
 fn fits(total: u64, section: &Section) -> Result<(), DecodeError> {
     if total == section.total {
         return Ok(());
@@ -96,7 +96,7 @@ fn fits(total: u64, section: &Section) -> Result<(), DecodeError> {
     Err(DecodeError { offset: 0, damage: Damage::Total { found: total, expected: section.total } })
 }
 
-/// Images, each as last met.
+/// Images, each with its latest record.
 pub(crate) fn records(
     parts: &[(&Segment, &Section)],
 ) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
@@ -112,7 +112,7 @@ pub(crate) fn records(
     Ok(all)
 }
 
-/// Symbols, the later one where two begin at one place.
+/// Symbols; of two with one start, the later one.
 pub(crate) fn symbols(
     image: &ImageId,
     parts: &[(&Segment, &Section)],
@@ -137,12 +137,12 @@ fn counted(entries: usize, section: &Section) -> Result<(), DecodeError> {
     Err(DecodeError { offset: 0, damage: Damage::Count { count: section.entries } })
 }
 
-/// What a segment says about the epoch; none where it says nothing.
+/// The description in a segment; None where the segment has none.
 pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
     let decode = |bytes: &[u8], _: &Section| {
         let meta: EpochMeta = serde_json::from_slice(&json(bytes)?)
             .map_err(|error| json_damage(Damage::Json(error)))?;
-        // There is a merge behind it, always.
+        // A merge always belongs to the segment that has its number.
         let is_last = meta.merges == segment.span.last && meta.merges < u64::MAX;
         if meta.host == segment.host && meta.epoch == segment.epoch && is_last {
             return Ok(meta.at_described_periods());
@@ -162,7 +162,7 @@ pub(crate) fn images_section(records: &BTreeMap<ImageId, ImageRecord>) -> Result
     Ok(Joined { entries: records.len() as u64, total: 0, bytes: block(&images::encode(records)?) })
 }
 
-/// The section of an image's symbols, which must be such as [`symbols::join`] gives.
+/// The section of an image's symbols, which must be in the form that [`symbols::join`] makes.
 pub(crate) fn symbols_section(image: &ImageId, symbols: &[Symbol]) -> Joined {
     let bytes = block(&codec::encode_symbols(image, symbols));
     Joined { entries: symbols.len() as u64, total: 0, bytes }
@@ -180,7 +180,7 @@ fn block(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A section that is one block.
+/// The content of a section that is one block.
 fn json(section: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut input = Input::new(section);
     let bytes = take_block(&mut input)?;
@@ -188,7 +188,7 @@ fn json(section: &[u8]) -> Result<Vec<u8>, DecodeError> {
     Ok(bytes)
 }
 
-/// Where in packed JSON something is wrong says nothing.
+/// An offset in compressed JSON says nothing, so none is given.
 const fn json_damage(damage: Damage) -> DecodeError {
     DecodeError { offset: 0, damage }
 }

@@ -1,20 +1,21 @@
-//! The file `format`, by which a directory is known to be a database.
+//! The file `format`, which makes a directory a database.
 
 use std::path::Path;
 
 use crate::error::{Damage, DbError, NotADatabase};
-use crate::key::{format_path, format1_lock_path, hosts_path};
+use crate::naming::{format_path, format1_lock_path, hosts_path};
 use crate::storage::{Disk, Entry};
 
-/// The newest version of the directory's layout, and the one written.
+/// The newest version of the directory's layout, which is the version written.
 const LAYOUT_VERSION: u32 = 2;
-/// The oldest that is read.
+/// The oldest version that is read.
 const OLDEST_VERSION: u32 = 1;
 const PREFIX: &str = "dcpi database ";
-/// Written first under a name with these ends and the host between: the file is there whole or not
-/// at all, also when two hosts begin at once.
+/// Prefix and suffix of the temporary name, with the host between. The file is there whole or not
+/// at all, even when two hosts begin at once.
 const TEMPORARY: (&str, &str) = ("format.", "tmp");
-/// `mkfs` puts this into every new ext file system, which may well be all a database's.
+/// A directory that `mkfs` makes in every new ext file system; such a file system may be given to a
+/// database.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// Refuses directories that are no database of this layout.
@@ -47,7 +48,7 @@ fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     }
 }
 
-/// What there is instead of a database.
+/// The kind of a directory that is no database.
 fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
     let entries = match disk.list(root) {
         Err(error) if error.is_not_found() => return Ok(NotADatabase::Missing),
@@ -64,12 +65,12 @@ fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
     })
 }
 
-/// Makes the directory a database of the newest layout, unless it is one. The lock of the host must
-/// be held.
+/// Makes the directory a database of the newest layout, unless it is one. The caller must hold the
+/// host's lock.
 pub(crate) fn create(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
     match version(disk, root) {
         Ok(LAYOUT_VERSION) => return Ok(()),
-        // A daemon of the release before may be writing.
+        // A daemon of the previous release may be writing.
         Ok(_) => {
             let lock = disk.lock(&format1_lock_path(root))?;
             let written = write(disk, root, host);
@@ -89,7 +90,7 @@ fn write(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
     disk.sync_directory(root)
 }
 
-/// Refuses to make a database of a directory in which somebody keeps something else.
+/// Refuses a directory in which other files are kept.
 pub(crate) fn refuse_foreign(disk: &Disk, root: &Path) -> Result<(), DbError> {
     let entries = disk.list_if_there(root)?;
     let is = |name: &str, path: &Path| path.file_name().is_some_and(|ours| ours == name);
@@ -108,17 +109,17 @@ pub(crate) fn refuse_foreign(disk: &Disk, root: &Path) -> Result<(), DbError> {
     Err(DbError::NotADatabase { path: root.to_owned(), found: NotADatabase::Foreign })
 }
 
-/// True for what a writer leaves that is killed while it makes the database.
+/// True for the file of a writer that was killed while it made the database.
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.starts_with(TEMPORARY.0) && name.ends_with(TEMPORARY.1)
 }
 
-/// The version of a format file; none when it is not one.
+/// The version in a format file; None when it is no format file.
 fn parse(bytes: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(bytes).ok()?;
     let digits = text.strip_prefix(PREFIX)?.strip_suffix('\n')?;
     let version: u32 = digits.parse().ok()?;
-    // One spelling only: no sign, no leading zero.
+    // Only one spelling is accepted: no sign, no leading zero.
     (version.to_string() == digits).then_some(version)
 }
 

@@ -1,0 +1,52 @@
+//! Control groups made for a test.
+
+use crate::workload::Running;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a group may still hold a process that has ended.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A control group, removed at the end.
+pub struct Group(PathBuf);
+
+impl Group {
+    /// A group below the root of the unified hierarchy.
+    ///
+    /// # Panics
+    /// When there is no such hierarchy, or the group exists.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let root = mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ').skip(1);
+            let (place, kind) = (fields.next()?, fields.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(place))
+        });
+        let group =
+            Self(root.expect("the unified hierarchy of control groups is mounted").join(name));
+        std::fs::create_dir(&group.0).unwrap();
+        group
+    }
+
+    /// The program, run in the group for so many seconds.
+    ///
+    /// # Panics
+    /// When the program cannot be started.
+    #[must_use]
+    pub fn run_inside(&self, program: &Path, seconds: &str) -> Running {
+        let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
+        let mut command = Command::new("sh");
+        Running::start(command.args(["-c", script]).arg(&self.0).arg(program).arg(seconds))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let begin = Instant::now();
+        while std::fs::remove_dir(&self.0).is_err() && begin.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
