@@ -51,6 +51,9 @@ pub const PROGRAM_APART: u32 = u32::MAX;
 /// log2 of the lines in the sampler's table of processes.
 pub const SLOT_BITS: u32 = 15;
 
+/// Numbers that programs and libraries can have at once.
+pub const CLAIMS_MAX: usize = 8192;
+
 /// [`Entry::space`] of a process that the daemon's pid namespace cannot see. No user code runs as
 /// process 0.
 pub const SPACE_FOREIGN: u32 = 1 << PID_BITS;
@@ -264,6 +267,25 @@ pub struct Slot {
     pub libraries: [Library; 2],
 }
 
+/// What identifies the code that is counted under the number of a program or a library. No code has
+/// one of zeros.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The file's inode.
+    pub inode: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was last changed, ns.
+    pub change_time_ns: u64,
+    /// Which part of the file.
+    pub part: u64,
+    /// Bytes of the code.
+    pub len: u64,
+    /// The file system's device, as the kernel keeps it.
+    pub device: u64,
+}
+
 /// The kinds of a [`Change`]. 0 is no kind, so that a zeroed message is refused.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -332,6 +354,11 @@ const _: () = {
             && offset_of!(Change, generation) == 32
             && offset_of!(Change, generation_before) == 36
     );
+    assert!(
+        size_of::<Identity>() == 48
+            && offset_of!(Identity, part) == 24
+            && offset_of!(Identity, device) == 40
+    );
     assert!(size_of::<Entry>() == 16);
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
@@ -367,6 +394,7 @@ mod tests {
             ("EVENTS_MAX", EVENTS_MAX),
             ("PID_BITS", PID_BITS as usize),
             ("SLOT_BITS", SLOT_BITS as usize),
+            ("CLAIMS_MAX", CLAIMS_MAX),
             ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
             ("CHANGE_EXEC", ChangeKind::Exec as usize),
             ("CHANGE_REMAP", ChangeKind::Remap as usize),

@@ -16,6 +16,7 @@ enum {
 	PID_BITS = 22,
 	GENERATION_BITS = 10,
 	SLOT_BITS = 15,
+	CLAIMS_MAX = 8192,
 };
 #define SPACE_KERNEL 0u
 #define SPACE_FOREIGN (1u << PID_BITS)
@@ -92,6 +93,23 @@ struct change {
 	u32 generation_before; /* REMAP */
 };
 
+/* What identifies the code that is counted under a number. A file that was built anew has another
+ * size or time of last change, even in the same inode; another mapping of the same file has another
+ * part or length. */
+struct identity {
+	u64 inode;
+	u64 size;
+	u64 change_time_ns;
+	u64 part; /* PROGRAM_PART or LIBRARY_PART */
+	u64 len;  /* bytes of the code */
+	u64 device;
+};
+/* The part of a file that a program's text begins in is the ELF file's own affair; where in a page
+ * the text begins is known. Of a library the part is the mapping's first page. Both are never the
+ * same. */
+#define PROGRAM_PART(text) ((text) & 4095)
+#define LIBRARY_PART(page) (((page) + 1) << 12)
+
 enum { SNAPSHOTS_PER_CPU = 128, SNAPSHOT_REGISTERS = 18, STACK_BYTES = 256 };
 /* The registers of user code at a sample, and the top of its stack. */
 struct snapshot {
@@ -142,6 +160,9 @@ ASSERT_OFFSET(change, text_len, 24);
 ASSERT_OFFSET(change, program, 28);
 ASSERT_OFFSET(change, generation, 32);
 ASSERT_OFFSET(change, generation_before, 36);
+ASSERT_SIZE(identity, 48);
+ASSERT_OFFSET(identity, part, 24);
+ASSERT_OFFSET(identity, device, 40);
 ASSERT_SIZE(snapshot, 416);
 ASSERT_OFFSET(snapshot, registers, 16);
 ASSERT_OFFSET(snapshot, stack, 160);

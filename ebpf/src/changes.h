@@ -49,21 +49,93 @@ _Static_assert(NUMBER_OF_HASH(0xfffffffeffffffffull) == 1, "bit 0 makes it all b
 _Static_assert(NUMBER_OF_HASH(0xfffffffd00000000ull) == 0xfffffffd, "not PROGRAM_APART");
 _Static_assert(NUMBER_OF_HASH(0x00000000ffffffffull) == 1, "not PROGRAM_NONE");
 
-/* The number under which a part of a file is counted: a hash of its device, inode, size, time of
- * last change and of the part, so that a file built anew has another number, even in the same
- * inode. A program is part 0; a mapping of a library is its first page in the file, plus 1. */
-INLINE u32 program_number(const struct file *file, u64 part)
+/* A round of SipHash (Aumasson and Bernstein, SipHash: a fast short-input PRF, 2012). */
+#define ROTATED(word, bits) ((word) << (bits) | (word) >> (64 - (bits)))
+INLINE void sip_round(u64 *v)
+{
+	v[0] += v[1];
+	v[1] = ROTATED(v[1], 13) ^ v[0];
+	v[0] = ROTATED(v[0], 32);
+	v[2] += v[3];
+	v[3] = ROTATED(v[3], 16) ^ v[2];
+	v[0] += v[3];
+	v[3] = ROTATED(v[3], 21) ^ v[0];
+	v[2] += v[1];
+	v[1] = ROTATED(v[1], 17) ^ v[2];
+	v[2] = ROTATED(v[2], 32);
+}
+
+/* SipHash-1-3 of the identity, without the length that the hash of a string ends with: all
+ * identities have one length. */
+INLINE u64 keyed_hash(const struct identity *identity)
+{
+	const u64 words[] = { identity->inode, identity->size, identity->change_time_ns,
+			      identity->part,  identity->len,  identity->device };
+	u64 v[4] = { KEY_LOW ^ 0x736f6d6570736575ull, KEY_HIGH ^ 0x646f72616e646f6dull,
+		     KEY_LOW ^ 0x6c7967656e657261ull, KEY_HIGH ^ 0x7465646279746573ull };
+	u32 word;
+
+#pragma unroll
+	for (word = 0; word < sizeof(words) / sizeof(*words); word++) {
+		v[3] ^= words[word];
+		sip_round(v);
+		v[0] ^= words[word];
+	}
+	v[2] ^= 0xff;
+	sip_round(v);
+	sip_round(v);
+	sip_round(v);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+INLINE int is_same(const struct identity *one, const struct identity *other)
+{
+	return one->inode == other->inode && one->size == other->size &&
+	       one->change_time_ns == other->change_time_ns && one->part == other->part &&
+	       one->len == other->len && one->device == other->device;
+}
+
+struct claim {
+	u32 number; /* PROGRAM_NONE: the code is not counted together */
+	int is_new; /* nobody had the number before */
+};
+
+/* The number under which `len` bytes of a part of a file are counted. It belongs to this identity
+ * alone: where the hash of another one is the same, the other code is not counted together. The
+ * comparison makes that certain; that the hash has a key keeps anybody from taking the number of a
+ * file before its first use. */
+INLINE struct claim claim_number(const struct file *file, u64 part, u64 len)
 {
 	struct inode *inode = (void *)copied(&file->f_inode);
 	struct super_block *super = (void *)copied(&inode->i_sb);
-	u64 identity = (copied(&inode->i_ino) ^ part << 40) * 0x9e3779b97f4a7c15ull;
+	struct identity identity = { .inode = copied(&inode->i_ino),
+				     .size = copied(&inode->i_size),
+				     .change_time_ns = change_time_ns(inode),
+				     .part = part,
+				     .len = len,
+				     .device = copied_u32(&super->s_dev) };
+	u64 hash = keyed_hash(&identity);
+	struct claim claim = { .number = NUMBER_OF_HASH(hash) };
+	struct identity *holder;
 
 	if (!inode)
-		return PROGRAM_NONE;
-	identity = (identity ^ copied_u32(&super->s_dev)) * 0x9e3779b97f4a7c15ull;
-	identity = (identity ^ copied(&inode->i_size)) * 0x9e3779b97f4a7c15ull;
-	identity = (identity ^ change_time_ns(inode)) * 0x9e3779b97f4a7c15ull;
-	return NUMBER_OF_HASH(identity);
+		return (struct claim){ .number = PROGRAM_NONE };
+	holder = bpf_map_lookup_elem(&CLAIMS, &claim.number);
+	if (!holder) {
+		claim.is_new = bpf_map_update_elem(&CLAIMS, &claim.number, &identity,
+						   BPF_NOEXIST) == 0;
+		holder = bpf_map_lookup_elem(&CLAIMS, &claim.number);
+	}
+	if (!holder || !is_same(holder, &identity))
+		return (struct claim){ .number = PROGRAM_NONE };
+	return claim;
+}
+
+/* The daemon was not told of the number, so it would never forget it. */
+INLINE void give_back(struct claim claim)
+{
+	if (claim.is_new)
+		bpf_map_delete_elem(&CLAIMS, &claim.number);
 }
 
 /* Sends a change to the daemon. 0 when the ring is full: the daemon then knows less of the process,
@@ -77,6 +149,40 @@ INLINE void forget_libraries(struct slot *slot)
 {
 	slot->libraries[INTERPRETER] = (struct library){};
 	slot->libraries[LIBC] = (struct library){};
+}
+
+/* Takes the slot of a process for writing. 0 when somebody writes it on another CPU: nobody waits,
+ * the process then has no slot. */
+INLINE int lock_slot(u32 root_pid)
+{
+	u32 index = root_pid & ((1 << SLOT_BITS) - 1), value = 1;
+
+	return bpf_map_update_elem(&WRITERS, &index, &value, BPF_NOEXIST) == 0;
+}
+
+INLINE void unlock_slot(u32 root_pid)
+{
+	u32 index = root_pid & ((1 << SLOT_BITS) - 1);
+
+	bpf_map_delete_elem(&WRITERS, &index);
+}
+
+/* Says of which memory the slot tells; 0: of none. Before it is written for another memory it tells
+ * of none: a sample of the old one sees that when it looks again (is_still_own). No barrier of the
+ * processor is needed for the new one: only its own threads look for it, which run after this. */
+INLINE void set_owner(struct slot *slot, u64 mm)
+{
+	COMPILER_BARRIER();
+	*(volatile u64 *)&slot->mm = mm;
+	COMPILER_BARRIER();
+}
+
+/* What the slot says of this memory is true no longer, and somebody else writes the slot. It may be
+ * the other process's already: that one then has no slot either. */
+INLINE void disown(struct slot *slot, u64 mm)
+{
+	if (slot->mm == mm || slot->mm == IN_EXEC(mm))
+		set_owner(slot, 0);
 }
 
 /* Whether the process's samples are kept apart from those of others. */

@@ -16,20 +16,27 @@ typedef long long s64;
 /* A BPF function of its own, for work that few samples need: its instructions and its stack frame
  * stay out of the common path. */
 #define OUT_OF_LINE static __attribute__((noinline))
+/* The compiler moves no access to memory across it. */
+#define COMPILER_BARRIER() __asm__ volatile("" ::: "memory")
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 
 /* linux/bpf.h */
 enum {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_RB_NO_WAKEUP = 1,
+	BPF_NOEXIST = 1,
 };
 struct bpf_pidns_info {
 	u32 pid;
 	u32 tgid;
 };
 static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
+static s64 (*const bpf_map_update_elem)(const void *map, const void *key, const void *value,
+					u64 flags) = (void *)2;
+static s64 (*const bpf_map_delete_elem)(const void *map, const void *key) = (void *)3;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
@@ -68,8 +75,8 @@ struct context {
 	u64 registers[REGISTERS];
 };
 
-/* The fields of include/linux/{sched,mm_types,fs,dcache,maple_tree}.h that the sampler reads. The
- * loader replaces their offsets with those of the running kernel (CO-RE). */
+/* The fields of include/linux/{sched,mm_types,rbtree_types,fs,dcache,maple_tree}.h that the sampler
+ * reads. The loader replaces their offsets with those of the running kernel (CO-RE). */
 #define KERNEL_TYPE __attribute__((preserve_access_index))
 struct super_block {
 	u32 s_dev;
@@ -122,12 +129,18 @@ struct mm_struct {
 	u64 end_code;
 	struct file *exe_file;
 } KERNEL_TYPE;
+struct rb_node {
+	u64 __rb_parent_color;
+} KERNEL_TYPE;
 struct vm_area_struct {
 	u64 vm_start;
 	u64 vm_end;
 	u64 vm_flags;
 	u64 vm_pgoff;
 	struct file *vm_file;
+	struct {
+		struct rb_node rb;
+	} KERNEL_TYPE shared; /* its place among the mappings of the file */
 } KERNEL_TYPE;
 enum { VM_EXEC = 4 }; /* a bit of vm_flags */
 struct task_struct {

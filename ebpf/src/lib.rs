@@ -37,6 +37,8 @@ pub struct Settings {
     pub snapshots: bool,
     /// Buckets of a half in the map `TABLE`; 0: the buckets are those of the CPU's page.
     pub buckets: u32,
+    /// Key of the hash that numbers of programs and libraries are made with.
+    pub key: [u32; 4],
 }
 
 /// Marker in the object's instructions for a setting, whose number is in the low byte; the twin of
@@ -56,6 +58,7 @@ pub fn sampler(settings: &Settings) -> Vec<u8> {
         kernel_by_process,
         snapshots,
         buckets,
+        key: [first, second, third, fourth],
     } = *settings;
     let values = [
         spill_entries,
@@ -64,6 +67,10 @@ pub fn sampler(settings: &Settings) -> Vec<u8> {
         kernel_by_process.into(),
         snapshots.into(),
         buckets,
+        first,
+        second,
+        third,
+        fourth,
     ];
     let mut object = OBJECT.0.to_vec();
     let (instructions, _) = object.as_chunks_mut::<8>();
@@ -97,10 +104,11 @@ mod tests {
             kernel_by_process: false,
             snapshots: true,
             buckets: 0,
+            key: [1, 2, 3, 4],
         };
         let stand_ins = |object: &[u8]| {
             let number = |word: &[u8; 4]| u32::from_le_bytes(*word).wrapping_sub(SETTING);
-            let mut found = [0; 7];
+            let mut found = [0; 11];
             object.as_chunks().0.iter().map(number).for_each(|number| {
                 found.get_mut(number as usize).into_iter().for_each(|count| *count += 1);
             });
@@ -112,7 +120,7 @@ mod tests {
         let is_right = |(number, count): (usize, &usize)| (*count > 0) == asked(&number);
         assert!(before.iter().enumerate().all(is_right), "each setting is asked for: {before:?}");
         let loaded = sampler(&settings(12345));
-        assert_eq!(stand_ins(&loaded), [0; 7], "none is left");
+        assert_eq!(stand_ins(&loaded), [0; 11], "none is left");
         let changed = OBJECT
             .0
             .as_chunks::<4>()

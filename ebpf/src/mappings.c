@@ -13,19 +13,19 @@ struct mapping {
 	u64 flags;
 	u64 page; /* its first one in the file */
 	struct file *file;
+	int is_new; /* the kernel writes its record next, before anything else of the process */
 };
 
 /* The current process maps a file that is executable. In a process that has settled, another file
  * may have been at that place before: a new generation tells the samples before and after apart.
  * The first mappings of a program replace nothing, and are many: they begin no generation. */
-INLINE void note_change(u64 mm)
+INLINE void note_change(struct slot *slot, u64 mm)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
 				 .kind = CHANGE_REMAP,
 				 .pid = process() };
-	struct slot *slot = slot_of(root_process());
 
-	if (!slot || change.pid == 0)
+	if (change.pid == 0)
 		return;
 	/* In the middle of an exec the process has its new memory and still the slot's knowledge of
 	 * the old one. process_exec comes soon. */
@@ -35,7 +35,7 @@ INLINE void note_change(u64 mm)
 		/* The process is older than the sampler, or another process had its slot. */
 		int apart = is_apart(slot, change.pid);
 
-		slot->mm = 0;
+		set_owner(slot, 0);
 		slot->text_len = 0;
 		forget_libraries(slot);
 		slot->program = apart ? PROGRAM_APART : PROGRAM_NONE;
@@ -47,7 +47,7 @@ INLINE void note_change(u64 mm)
 		slot->space = change.pid | (send(&change) ? change.generation
 							  : change.generation_before)
 						   << PID_BITS;
-		*(volatile u64 *)&slot->mm = mm;
+		set_owner(slot, mm);
 		return;
 	}
 	if (now_born() - slot->born < SETTLED)
@@ -89,9 +89,12 @@ INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 m
 				 .text_len = len };
 	struct mm_struct *memory = (void *)mm;
 	struct library *library;
+	struct claim claim;
 
 	change.pid = root_process();
-	if (slot->program == PROGRAM_APART || (slot->space & PID_MASK) != change.pid || len >> 32)
+	if (!mapping->is_new || len >> 32)
+		return;
+	if (slot->program == PROGRAM_APART || (slot->space & PID_MASK) != change.pid)
 		return;
 	if (slot->mm == mm) {
 		library = &slot->libraries[LIBC];
@@ -104,14 +107,24 @@ INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 m
 			return;
 		if (slot->mm != IN_EXEC(mm))
 			forget_libraries(slot);
-		*(volatile u64 *)&slot->mm = IN_EXEC(mm);
+		set_owner(slot, IN_EXEC(mm));
 		library = &slot->libraries[INTERPRETER];
 	}
-	change.program = program_number(mapping->file, mapping->page + 1);
-	if (change.program == PROGRAM_NONE || !send(&change))
+	claim = claim_number(mapping->file, LIBRARY_PART(mapping->page), len);
+	if (claim.number == PROGRAM_NONE)
 		return;
+	change.program = claim.number;
 	library->start = mapping->start;
-	library->number = change.program;
+	library->number = claim.number;
+	if (!send(&change)) {
+		give_back(claim);
+		*library = (struct library){};
+		return;
+	}
+	/* Other threads of the process may be sampled meanwhile, on other CPUs. Sending has ordered
+	 * the two stores above before this one, also on arm64: bpf_ringbuf_commit exchanges the
+	 * record's header (kernel/bpf/ringbuf.c, since 5.8), and a value-returning exchange is a
+	 * full barrier (Documentation/atomic_t.txt). BPF has no release store before 6.15. */
 	*(volatile u32 *)&library->len = len;
 }
 
@@ -119,21 +132,39 @@ INLINE void note_library(struct slot *slot, const struct mapping *mapping, u64 m
  * Unmapping alone changes nothing here: no sample can be of an address without a mapping. */
 INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 {
-	struct slot *slot = slot_of(root_process());
+	u32 root_pid = root_process();
+	struct slot *slot = slot_of(root_pid);
 
 	if (TASK_ACCESS == TASK_HIDDEN || !slot)
 		return;
+	/* Zeros in lengths need no lock: code that is not counted together is counted right. */
 	if (slot->mm == mm) {
 		forget_library(&slot->libraries[INTERPRETER], mapping->start, mapping->end);
 		forget_library(&slot->libraries[LIBC], mapping->start, mapping->end);
 		if (mapping->start < slot->text + slot->text_len && slot->text < mapping->end)
-			slot->text_len = 0;
+			*(volatile u32 *)&slot->text_len = 0;
 	}
 	if (!mapping->file || !(mapping->flags & VM_EXEC))
 		return;
-	note_change(mm);
+	if (!lock_slot(root_pid)) {
+		disown(slot, mm);
+		return;
+	}
+	note_change(slot, mm);
 	if (SHARE_PROGRAMS)
 		note_library(slot, mapping, mm);
+	unlock_slot(root_pid);
+}
+
+/* Whether a mapping is being made, and not a part of one cut off, moved or grown: none of these has
+ * a record, so the next record of the process would be taken for theirs, and anybody could choose
+ * what that is of. A new mapping enters the tree of its file's mappings only after it has entered
+ * the process's (mmap_region, 6.1 to 7.2); copies are made of those that are in it. A node that
+ * was never in a red-black tree is zeroed, and one that was has a parent or a colour. */
+INLINE int is_being_made(const struct vm_area_struct *area)
+{
+	return __builtin_preserve_field_info(area->shared.rb.__rb_parent_color, FIELD_EXISTS) &&
+	       copied(&area->shared.rb.__rb_parent_color) == 0;
 }
 
 /* The first 8 bytes of the name of a function that writes into a maple tree, "mas_stor", as a
@@ -164,6 +195,7 @@ int mappings_write(u64 *arguments)
 		mapping.flags = copied(&area->vm_flags);
 		mapping.page = copied(&area->vm_pgoff);
 		mapping.file = (void *)copied(&area->vm_file);
+		mapping.is_new = mapping.file && is_being_made(area);
 	}
 	note_mapping(&mapping, (u64)mm);
 	return 0;
@@ -181,6 +213,7 @@ int mmap_probe(struct context *context)
 		.flags = copied(&area->vm_flags),
 		.page = copied(&area->vm_pgoff),
 		.file = (void *)copied(&area->vm_file),
+		.is_new = 1,
 	};
 
 	note_mapping(&mapping, current_mm());

@@ -63,7 +63,8 @@ struct {
 
 /* Index: the low SLOT_BITS of a process's number in the root namespace. Of two processes with the
  * same index, the later one to exec, fork or map has the slot; samples of the other one are counted
- * without a slot, in their own address space. */
+ * without a slot, in their own address space. Whoever writes more than zeros into lengths is in
+ * WRITERS meanwhile. */
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
 	int (*map_flags)[BPF_F_MMAPABLE];
@@ -71,6 +72,27 @@ struct {
 	u32 *key;
 	struct slot *value;
 } SLOTS SECTION(".maps");
+
+/* Key: an index of SLOTS, present while one CPU writes that slot. Processes of numbers 32,768 apart
+ * have one slot, and may exec on two CPUs at the same time. Adding a key that must not be there is
+ * the one test-and-set that every kernel since 5.10 has (BPF's compare-and-swap is of 5.12). A CPU
+ * holds two keys at most. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*max_entries)[1024];
+	u32 *key;
+	u32 *value;
+} WRITERS SECTION(".maps");
+
+/* Key: the number of a program or a library. The first identity that has a number keeps it until
+ * the daemon forgets the number; code of another identity is not counted together. When the map is
+ * full, further code is not counted together. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*max_entries)[CLAIMS_MAX];
+	u32 *key;
+	struct identity *value;
+} CLAIMS SECTION(".maps");
 
 /* Changes of address spaces as they happen, which tell the daemon what each generation means. A
  * ring buffer takes a lock, which is no problem here: no writer runs in NMI context. */

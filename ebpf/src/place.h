@@ -34,18 +34,24 @@ INLINE struct place place_of(u64 pc)
 {
 	const u64 address = (1ull << PC_BITS) - 1;
 	struct slot *slot;
+	struct place place;
+	u64 mm;
 
 	if (!LIKELY((s64)pc >= 0 || KERNEL_BY_PROCESS))
 		return (struct place){ .key = pc & address, .space = SPACE_KERNEL };
-	slot = own_slot();
+	slot = own_slot(&mm);
 	if (!LIKELY(slot))
 		return (struct place){ .key = pc & address, .space = own_space() };
 	if (LIKELY(pc - slot->text < slot->text_len))
-		return (struct place){ .key = IN_PROGRAM | (pc - slot->text),
-				       .space = slot->program };
-	if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len)
-		return inside(&slot->libraries[LIBC], pc);
-	if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len)
-		return inside(&slot->libraries[INTERPRETER], pc);
-	return (struct place){ .key = pc & address, .space = slot->space };
+		place = (struct place){ .key = IN_PROGRAM | (pc - slot->text),
+					.space = slot->program };
+	else if (pc - slot->libraries[LIBC].start < slot->libraries[LIBC].len)
+		place = inside(&slot->libraries[LIBC], pc);
+	else if (pc - slot->libraries[INTERPRETER].start < slot->libraries[INTERPRETER].len)
+		place = inside(&slot->libraries[INTERPRETER], pc);
+	else
+		place = (struct place){ .key = pc & address, .space = slot->space };
+	if (!is_still_own(slot, mm))
+		return (struct place){ .key = pc & address, .space = own_space() };
+	return place;
 }

@@ -72,7 +72,7 @@ INLINE struct slot *slot_of(u32 root_pid)
 /* The current process's slot; null when another process has it, and for a kernel thread, which has
  * no memory. One access to the task yields both the process number and the memory: each call of a
  * helper costs as much as a cache miss. */
-INLINE struct slot *own_slot(void)
+INLINE struct slot *own_slot(u64 *own_mm)
 {
 	struct slot *slot;
 	u32 root_pid;
@@ -92,6 +92,20 @@ INLINE struct slot *own_slot(void)
 		return 0;
 	}
 	slot = slot_of(root_pid);
+	*own_mm = mm;
 	/* An unused slot's mm is 0, and so is a kernel thread's. */
-	return LIKELY(slot && mm && slot->mm == mm) ? slot : 0;
+	if (!LIKELY(slot && mm && *(volatile u64 *)&slot->mm == mm))
+		return 0;
+	COMPILER_BARRIER();
+	return slot;
+}
+
+/* Whether the slot is still the process's after it was read: another process may have taken it on
+ * another CPU meanwhile. Such a one writes 0 first. x86-64 keeps the order of reads and of writes;
+ * on arm64, in the nanoseconds in which the slot changes hands, one sample may be taken for one of
+ * the other process. */
+INLINE int is_still_own(const struct slot *slot, u64 own_mm)
+{
+	COMPILER_BARRIER();
+	return LIKELY(*(volatile u64 *)&slot->mm == own_mm);
 }

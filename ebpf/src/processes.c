@@ -14,10 +14,12 @@ int process_exec(void *context)
 				 .kind = CHANGE_EXEC,
 				 .pid = process(),
 				 .generation = generation() };
-	struct slot *slot = slot_of(root_process());
+	u32 root_pid = root_process();
+	struct slot *slot = slot_of(root_pid);
 	struct task_struct *task = bpf_get_current_task();
+	struct claim claim = {};
 	struct mm_struct *mm;
-	int apart;
+	int apart, told;
 
 	(void)context;
 	if (!slot)
@@ -27,52 +29,53 @@ int process_exec(void *context)
 			send(&change);
 		return 0;
 	}
-	apart = is_apart(slot, change.pid);
 	mm = (void *)copied(&task->mm);
+	if (!lock_slot(root_pid)) {
+		disown(slot, (u64)mm);
+		if (change.pid != 0)
+			send(&change);
+		return 0;
+	}
+	apart = is_apart(slot, change.pid);
 	if (slot->mm != IN_EXEC(mm) || apart)
 		forget_libraries(slot);
-	slot->mm = 0;
-	if (change.pid == 0)
+	set_owner(slot, 0);
+	if (change.pid == 0) {
+		unlock_slot(root_pid);
 		return 0;
+	}
 	if (SHARE_PROGRAMS && !apart) {
 		u64 text_len;
 
 		change.text = copied(&mm->start_code);
 		text_len = copied(&mm->end_code) - change.text;
-		change.program = program_number((void *)copied(&mm->exe_file), 0);
-		change.text_len = change.program == PROGRAM_NONE || text_len >> 32 ? 0 : text_len;
+		if (text_len && !(text_len >> 32))
+			claim = claim_number((void *)copied(&mm->exe_file),
+					     PROGRAM_PART(change.text), text_len);
+		change.program = claim.number;
+		change.text_len = claim.number == PROGRAM_NONE ? 0 : text_len;
 	}
 	slot->text = change.text;
-	slot->text_len = send(&change) ? change.text_len : 0;
+	told = send(&change);
+	if (!told)
+		give_back(claim);
+	slot->text_len = told ? change.text_len : 0;
 	slot->program = apart ? PROGRAM_APART : change.program;
 	slot->space = change.pid | change.generation << PID_BITS;
 	slot->born = now_born();
-	*(volatile u64 *)&slot->mm = (u64)mm;
+	set_owner(slot, (u64)mm);
+	unlock_slot(root_pid);
 	return 0;
 }
 
-/* A new process runs its parent's program (kernel/fork.c, kernel_clone). The child has not run yet
- * when this is called. */
-SECTION("raw_tp/sched_process_fork")
-int process_fork(u64 *arguments)
+/* Fills the slot of a child, which is the one that its parent has where `from` is `slot`. */
+INLINE void fill_childs_slot(struct slot *slot, const struct slot *from,
+			     const struct task_struct *parent, const struct task_struct *child)
 {
-	struct task_struct *parent = (void *)arguments[0], *child = (void *)arguments[1];
-	u32 pid;
-	struct slot *slot, *from;
-
-	if (TASK_ACCESS == TASK_HIDDEN)
-		return 0;
-	pid = copied_u32(&child->tgid);
-	if (pid != copied_u32(&child->pid))
-		return 0; /* a thread */
-	slot = slot_of(pid);
-	from = slot_of(copied_u32(&parent->tgid));
-	if (!slot || !from)
-		return 0;
-	slot->mm = 0;
+	set_owner(slot, 0);
 	/* No helper tells the child's number in another pid namespace than the root one. */
 	if (PIDNS_INO != 0)
-		return 0;
+		return;
 	if (from != slot && from->mm == copied(&parent->mm)) {
 		slot->text = from->text;
 		slot->text_len = from->text_len;
@@ -94,6 +97,40 @@ int process_fork(u64 *arguments)
 		      hashed_generation(copied(&child->self_exec_id),
 					copied(&child->start_boottime))
 			      << PID_BITS;
-	*(volatile u64 *)&slot->mm = copied(&child->mm);
+	set_owner(slot, copied(&child->mm));
+}
+
+/* A new process runs its parent's program (kernel/fork.c, kernel_clone). The child has not run yet
+ * when this is called. */
+SECTION("raw_tp/sched_process_fork")
+int process_fork(u64 *arguments)
+{
+	struct task_struct *parent = (void *)arguments[0], *child = (void *)arguments[1];
+	u32 pid, parent_pid;
+	struct slot *slot, *from;
+
+	if (TASK_ACCESS == TASK_HIDDEN)
+		return 0;
+	pid = copied_u32(&child->tgid);
+	if (pid != copied_u32(&child->pid))
+		return 0; /* a thread */
+	parent_pid = copied_u32(&parent->tgid);
+	slot = slot_of(pid);
+	from = slot_of(parent_pid);
+	if (!slot || !from)
+		return 0;
+	/* The parent's slot is copied while nobody writes it: the child has all or nothing. */
+	if (!lock_slot(pid)) {
+		disown(slot, copied(&child->mm));
+		return 0;
+	}
+	if (from == slot || lock_slot(parent_pid)) {
+		fill_childs_slot(slot, from, parent, child);
+		if (from != slot)
+			unlock_slot(parent_pid);
+	} else {
+		disown(slot, copied(&child->mm));
+	}
+	unlock_slot(pid);
 	return 0;
 }

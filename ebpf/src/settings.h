@@ -35,6 +35,12 @@ enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 /* Buckets of a half in the map TABLE; 0: the buckets are those of the CPU's page. */
 #define TABLE_BUCKETS ((u32)CHOSEN(6))
 
+/* A random key of 128 bits, another one at each start of the daemon, in words of 32 bits: who
+ * chooses a file's inode, size and times still cannot choose its number. */
+#define KEY_WORD(number) ((u64)(u32)CHOSEN(number))
+#define KEY_LOW (KEY_WORD(7) | KEY_WORD(8) << 32)
+#define KEY_HIGH (KEY_WORD(9) | KEY_WORD(10) << 32)
+
 /* The daemon's pid namespace; 0 when it is the root namespace. */
 const volatile u64 PIDNS_DEV = 0;
 const volatile u64 PIDNS_INO = 0;

@@ -221,6 +221,14 @@ impl Running {
         self.child.try_wait().expect("asking for a workload").is_none()
     }
 
+    /// Waits until it has ended, well or not.
+    ///
+    /// # Panics
+    /// When it cannot be waited for.
+    pub fn ended(mut self) {
+        let _ = self.child.wait().expect("waiting for a workload");
+    }
+
     /// Waits until it is done. Returns what it says it did.
     ///
     /// # Panics

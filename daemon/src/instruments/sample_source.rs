@@ -44,6 +44,16 @@ pub enum Order {
         /// Process.
         pid: u32,
     },
+    /// Give the number of a program or a library to other code, if it comes.
+    ReleaseNumber {
+        /// As in [`abi::Space::Program`].
+        number: u32,
+    },
+    /// Give the number to no further process, until it is released.
+    DisputeNumber {
+        /// As in [`abi::Space::Program`].
+        number: u32,
+    },
     /// Take one snapshot per CPU for every so many samples of user code; 0: none.
     SnapshotEvery(u32),
     /// Pause sampling, or with false continue it.
@@ -107,6 +117,8 @@ impl SampleSource for KernelSource {
     fn steer(&mut self, order: Order) -> Steered {
         match order {
             Order::KeepApart { pid } => self.keep_apart(pid),
+            Order::ReleaseNumber { number } => self.release_number(number),
+            Order::DisputeNumber { number } => self.dispute_number(number),
             Order::SnapshotEvery(every) => self.snapshot_every(every),
             Order::Pause(pauses) => self.pause(pauses),
             Order::Stop => self.stop(),
@@ -176,6 +188,8 @@ impl SampleSource for Batches {
             // The batches to come count as taken at the new period.
             Order::SetPeriod { .. } => Steered::Done,
             Order::KeepApart { .. }
+            | Order::ReleaseNumber { .. }
+            | Order::DisputeNumber { .. }
             | Order::SnapshotEvery(_)
             | Order::Pause(_)
             | Order::Revive { .. }

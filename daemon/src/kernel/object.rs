@@ -4,16 +4,27 @@ use super::KernelError;
 use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
-use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SNAPSHOTS_PER_CPU};
-use aya::maps::{Map, MapData, RingBuf};
+use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SLOT_BITS, SNAPSHOTS_PER_CPU};
+use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
+use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 /// Ways in which the sampler reads the task it interrupts, best first; the numbers are those of the
 /// C source.
 const TASK_ACCESS: [(&str, u32); 3] = [("typed", 2), ("copied", 1), ("hidden", 0)];
+
+/// Add a key only if it is not there (linux/bpf.h).
+const BPF_NOEXIST: u64 = 1;
+
+/// An [`abi::Identity`], for the library that we ask.
+type IdentityWords = [u64; size_of::<abi::Identity>() / size_of::<u64>()];
+
+/// How often the daemon tries to have a slot for itself. Each attempt takes a microsecond, which is
+/// also how long the sampler has one.
+const LOCK_ATTEMPTS: u32 = 1000;
 
 /// The kernel function that is called for every new mapping before its record is written
 /// (kernel/events/core.c, 5.10 to 7.2).
@@ -100,6 +111,7 @@ impl Sampler {
             kernel_by_process: sharing.kernel_by_process,
             snapshots: sharing.snapshots,
             buckets: settings.buckets,
+            key: random_key()?,
         };
         let ebpf = EbpfLoader::new()
             .override_global("PIDNS_DEV", &pidns_dev, true)
@@ -216,6 +228,41 @@ impl Sampler {
         Ok(program.fd().map_err(refused)?.as_fd().as_raw_fd())
     }
 
+    /// Calls `write`, which writes the slot of a process, while the sampler does not write that
+    /// slot, if that can be; `write` is told whether it is so.
+    pub fn writing_slot(&mut self, pid: u32, write: impl FnOnce(bool)) {
+        let index = pid & ((1 << SLOT_BITS) - 1);
+        let Some(mut writers) = self.hash_map::<u32, u32>("WRITERS") else { return write(false) };
+        let is_ours = (0..LOCK_ATTEMPTS).any(|_| writers.insert(index, 1, BPF_NOEXIST).is_ok());
+        write(is_ours);
+        if is_ours && let Err(error) = writers.remove(&index) {
+            tracing::error!("{error}; processes with the slot of {pid} are counted apart");
+        }
+    }
+
+    /// Lets other code have the number.
+    pub fn release_number(&mut self, number: u32) {
+        if let Some(mut claims) = self.hash_map::<u32, IdentityWords>("CLAIMS") {
+            let _ = claims.remove(&number); // the sampler may have taken it back
+        }
+    }
+
+    /// Gives the number to nobody: no file has this identity.
+    pub fn dispute_number(&mut self, number: u32) {
+        if let Some(mut claims) = self.hash_map::<u32, IdentityWords>("CLAIMS")
+            && let Err(error) = claims.insert(number, IdentityWords::default(), 0)
+        {
+            tracing::warn!("{error}; processes may still be counted under number {number}");
+        }
+    }
+
+    fn hash_map<K: aya::Pod, V: aya::Pod>(
+        &mut self,
+        name: &str,
+    ) -> Option<HashMap<&mut MapData, K, V>> {
+        HashMap::try_from(self.ebpf.map_mut(name)?).ok()
+    }
+
     /// Run time in ns, and number of runs, of the programs that take samples.
     pub fn cost(&self) -> (u64, u64) {
         let samplers = self.ebpf.programs().filter(|(name, _)| name.starts_with("sample_"));
@@ -231,6 +278,19 @@ impl Sampler {
 /// and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(128).next_power_of_two() as u32 * (64 << 10)).max(128 << 10)
+}
+
+/// The key of the sampler's hash, from the kernel's random numbers.
+fn random_key() -> Result<[u32; 4], KernelError> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).map_err(
+        |error| KernelError::Sampler { reason: format!("/dev/urandom cannot be read: {error}") },
+    )?;
+    let mut key = [0; 4];
+    for (word, bytes) in key.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_ne_bytes(*bytes);
+    }
+    Ok(key)
 }
 
 fn missing(what: &str) -> KernelError {

@@ -121,9 +121,10 @@ impl Table {
         }
     }
 
-    /// Marks a process, so that neither its text and libraries nor those of its children are
-    /// counted together with those of others. The number is that in the root namespace.
-    pub fn keep_apart(&self, pid: u32) {
+    /// Marks a process so that neither its text and libraries nor those of its children is counted
+    /// together with that of others. Its number is the root namespace's. The slot of another
+    /// process is taken only if it `is_ours`: nobody else writes it now.
+    pub fn keep_apart(&self, pid: u32, is_ours: bool) {
         let index = pid as usize & ((1 << SLOT_BITS) - 1);
         let slots = match Mapped::<Slot>::new(self.slots.as_fd(), 1 << SLOT_BITS, "processes") {
             Ok(slots) => slots,
@@ -133,14 +134,24 @@ impl Table {
                 );
             }
         };
-        let Some(mut slot) = slots.read(index) else { return };
-        if slot.space & ((1 << PID_BITS) - 1) != pid {
-            // Another process has the slot and can do without it. The mark must be there when this
-            // process forks or execs.
-            slot = Slot { space: pid, ..Slot::default() };
+        let (Some(slot), Some(at)) = (slots.read(index), slots.pointer(index)) else { return };
+        if slot.space & ((1 << PID_BITS) - 1) == pid {
+            // If another process takes the slot at this moment, that one is counted apart: nothing
+            // that is written here makes a sample another's.
+            // SAFETY: inside the mapping and aligned; the sampler reads and writes each word whole.
+            unsafe {
+                (&raw mut (*at).text_len).write_volatile(0);
+                for library in 0..slot.libraries.len() {
+                    let libraries = (&raw mut (*at).libraries).cast::<Library>();
+                    (&raw mut (*libraries.add(library)).len).write_volatile(0);
+                }
+                (&raw mut (*at).program).write_volatile(PROGRAM_APART);
+            }
+        } else if is_ours {
+            // Another process has the line, and can do without: the mark must be found when this
+            // one forks or execs.
+            slots.write(index, Slot { space: pid, program: PROGRAM_APART, ..Slot::default() });
         }
-        let libraries = slot.libraries.map(|library| Library { len: 0, ..library });
-        slots.write(index, Slot { text_len: 0, program: PROGRAM_APART, libraries, ..slot });
     }
 
     /// Fill level of the spill buffer of the half that counts now on `cpu`, 0 to 1. Only a hint,

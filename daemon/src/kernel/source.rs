@@ -260,10 +260,21 @@ impl KernelSource {
         self.counters.cpus().for_each(|cpu| self.table.snapshot_every(cpu, every));
     }
 
-    /// From now on counts a process's own text, and that of its future children, apart from that of
-    /// other processes.
-    pub fn keep_apart(&self, pid: u32) {
-        self.table.keep_apart(pid);
+    /// Counts a process's own text no longer together with that of others, nor that of children it
+    /// will have.
+    pub fn keep_apart(&mut self, pid: u32) {
+        let table = &self.table;
+        self.sampler.writing_slot(pid, |is_ours| table.keep_apart(pid, is_ours));
+    }
+
+    /// Lets other code have the number of a program or a library.
+    pub fn release_number(&mut self, number: u32) {
+        self.sampler.release_number(number);
+    }
+
+    /// Gives the number to no further process.
+    pub fn dispute_number(&mut self, number: u32) {
+        self.sampler.dispute_number(number);
     }
 
     /// Fill level of the fullest spill buffer that counts now, 0 to 1.

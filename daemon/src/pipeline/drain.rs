@@ -312,6 +312,12 @@ impl<Source: SampleSource> Collector<Source> {
         resolver.resolve(&self.entries, &mut self.pending);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.mappings.forget_ended(window);
+        for number in self.mappings.take_disputed() {
+            self.source.steer(Order::DisputeNumber { number });
+        }
+        for number in self.mappings.take_released() {
+            self.source.steer(Order::ReleaseNumber { number });
+        }
         self.jit.forget(&self.mappings, window.from_ns);
         self.mappings.repair(window.to_ns);
         if records > RECORDS_MANY {

@@ -282,9 +282,7 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
             let at = MappedAt { pid, start: mapping.start, end: mapping.end };
             (mapping, at)
         }
-        Space::Program(program) => {
-            mappings.find_known_in_program(program, entry.pc(), window).ok()?
-        }
+        Space::Program(program) => mappings.find_known_in_program(program, entry.pc()).ok()?,
     };
     let left_out = &mappings.tagger.rules().exclude_images;
     let image = mapping.file.image_kept_unless(at, None, |image| left_out.contain(image)).ok()?;

@@ -22,8 +22,8 @@ use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::{Tagger, Tags};
 use crate::spaces::system::System;
 use model::Unresolved;
-use process::{Generations, Process, Version};
-use programs::Programs;
+use process::{Generations, Numbers, Process, Version};
+use programs::{Kind, Programs};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ impl Mappings {
             RecordKind::Execed { pid, generation, program } => {
                 self.execed(pid, generation, program, time);
             }
-            RecordKind::Library { pid, library } => self.expect_library(pid, library),
+            RecordKind::Library { pid, library } => self.expect_library(pid, library, time),
             RecordKind::Remapped { pid, before, generation } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time)
                 else {
@@ -97,17 +97,18 @@ impl Mappings {
             }
             RecordKind::Fork { pid, parent } => {
                 let now = |process: &Process| {
-                    process.versions.last().map(|now| (now.map.clone(), now.tags.clone()))
+                    let now = process.versions.last()?;
+                    Some((now.map.clone(), now.tags.clone(), now.numbers))
                 };
                 let parents = self.processes.get(&parent).and_then(now);
-                let (map, tags) =
-                    parents.unwrap_or_else(|| (Arc::default(), self.tagger.unknown()));
+                let (map, tags, numbers) = parents
+                    .unwrap_or_else(|| (Arc::default(), self.tagger.unknown(), Numbers::default()));
                 let Some(process) =
                     self.process_or_new(pid).filter(|process| process.read_ns <= time)
                 else {
                     return;
                 };
-                process.enter(map, tags, time);
+                process.enter(map, tags, numbers, time);
                 (process.read_ns, process.ended_ns, process.threads) = (0, None, false);
             }
             RecordKind::Thread { pid } => {
@@ -138,7 +139,7 @@ impl Mappings {
         };
         let tags =
             process.versions.last().map_or_else(Tags::default, |now| now.tags.with_unread(unread));
-        process.enter(Arc::default(), tags, time);
+        process.enter(Arc::default(), tags, Numbers::default(), time);
         if let Some(cgroup) = cgroup
             && let Some(process) = self.processes.get_mut(&pid)
         {
@@ -148,11 +149,17 @@ impl Mappings {
 
     /// The sampler has told which generation and program an exec began.
     fn execed(&mut self, pid: u32, generation: u16, program: Option<Program>, time: u64) {
+        if let Some(program) = program {
+            self.programs.hear_of(program, Kind::Program, pid, time);
+        }
         let Some(process) = self.process(pid) else { return };
         let stale = process.read_ns > time;
         let Some(now) = process.versions.last_mut() else { return };
         if !stale {
             now.generations = Some(Generations::one(generation));
+        }
+        if let Some(program) = program {
+            now.has_number(program.number);
         }
         let (map, apart) = (now.map.clone(), now.tags.scope().is_some());
         if let Some(program) = program {
@@ -160,8 +167,8 @@ impl Mappings {
                 self.unmarked.push(pid);
             }
             // What was read from /proc later may be the map of the program after it.
-            if !stale || self.programs.last(program.number).is_none() {
-                self.programs.learn(program, pid, &map, time);
+            if !stale && self.programs.learn(program, pid, &map, time) {
+                self.unmarked.push(pid);
             }
         }
     }
@@ -170,8 +177,10 @@ impl Mappings {
         let file = self.files.intern(mmap.file, &mmap.path);
         let end = mmap.start.saturating_add(mmap.len);
         let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
-        if let Some(library) = self.expected.remove(&mmap.pid) {
-            self.programs.learn_library(library, mmap.pid, &mapping, time_ns);
+        if let Some(library) = self.expected.remove(&mmap.pid)
+            && self.programs.learn_library(library, mmap.pid, &mapping, time_ns)
+        {
+            self.unmarked.push(mmap.pid);
         }
         let Some(process) = self.process(mmap.pid).filter(|process| process.read_ns <= time_ns)
         else {
@@ -181,10 +190,14 @@ impl Mappings {
     }
 
     /// The sampler counts what `pid` maps next together with what others have of it.
-    fn expect_library(&mut self, pid: u32, library: Program) {
-        let now = self.processes.get(&pid).and_then(|process| process.versions.last());
-        if now.is_some_and(|now| now.tags.scope().is_some()) {
-            self.unmarked.push(pid);
+    fn expect_library(&mut self, pid: u32, library: Program, time_ns: u64) {
+        self.programs.hear_of(library, Kind::Library, pid, time_ns);
+        let now = self.processes.get_mut(&pid).and_then(|process| process.versions.last_mut());
+        if let Some(now) = now {
+            now.has_number(library.number);
+            if now.tags.scope().is_some() {
+                self.unmarked.push(pid);
+            }
         }
         if self.expected.len() < EXPECTED_MAX {
             self.expected.insert(pid, library);
@@ -234,7 +247,7 @@ impl Mappings {
         distance: u64,
         window: Window,
     ) -> Result<(Mapping, MappedAt), Unresolved> {
-        let known = self.programs.find(program, distance, window);
+        let known = self.programs.find(program, distance);
         if !matches!(known, Err(Unresolved::NoMapping)) {
             return known;
         }
@@ -245,7 +258,7 @@ impl Mappings {
         {
             self.programs.repair(program, &now.map);
         }
-        self.programs.find(program, distance, window)
+        self.programs.find(program, distance)
     }
 
     /// [`Self::find`], from what is known: a process that nobody was told of is not read now.
@@ -274,14 +287,17 @@ impl Mappings {
         &mut self,
         program: u32,
         distance: u64,
-        window: Window,
     ) -> Result<(Mapping, MappedAt), Unresolved> {
-        self.programs.find(program, distance, window)
+        self.programs.find(program, distance)
     }
 
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
-        self.programs.forget(window);
+        let processes = &self.processes;
+        self.programs.forget(window, || {
+            let versions = processes.values().flat_map(|process| &process.versions);
+            versions.flat_map(|version| version.numbers).collect()
+        });
         let system = &self.system;
         self.processes.retain(|pid, process| {
             process.forget_before(window.from_ns);
@@ -328,6 +344,16 @@ impl Mappings {
     /// Processes that must be marked again in the sampler's table.
     pub fn take_unmarked(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unmarked)
+    }
+
+    /// Numbers of programs and libraries that other code may have from now on.
+    pub fn take_released(&mut self) -> Vec<u32> {
+        self.programs.take_released()
+    }
+
+    /// Numbers that stand for two builds, and that no further process may have.
+    pub fn take_disputed(&mut self) -> Vec<u32> {
+        self.programs.take_disputed()
     }
 
     /// Processes known now.
@@ -384,7 +410,7 @@ impl Mappings {
             let known = asker
                 .filter(|generation| now.has(*generation))
                 .map(|_| (now.generations, now.next));
-            *now = Version::new(Arc::new(map), now.tags.clone());
+            *now = Version::new(Arc::new(map), now.tags.clone(), now.numbers);
             (now.generations, now.next) = known.unwrap_or_default();
         }
         process.read_ns = now_ns;

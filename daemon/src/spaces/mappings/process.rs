@@ -69,11 +69,25 @@ pub(super) struct Version {
     pub(super) replaced: Vec<(Mapping, u64)>,
     /// Whose its samples are.
     pub(super) tags: Tags,
+    /// Numbers of the code that it has together with others, as far as records told; 0: none.
+    pub(super) numbers: Numbers,
 }
 
+/// A program, its interpreter and its C library (`struct slot`, ebpf/src/abi.h).
+pub(super) type Numbers = [u32; 3];
+
 impl Version {
-    pub(super) fn new(map: Arc<AddressMap>, tags: Tags) -> Self {
-        Self { map, generations: None, next: None, until_ns: u64::MAX, replaced: Vec::new(), tags }
+    pub(super) fn new(map: Arc<AddressMap>, tags: Tags, numbers: Numbers) -> Self {
+        let (generations, next, until_ns, replaced) = (None, None, u64::MAX, Vec::new());
+        Self { map, generations, next, until_ns, replaced, tags, numbers }
+    }
+
+    pub(super) fn has_number(&mut self, number: u32) {
+        if !self.numbers.contains(&number)
+            && let Some(free) = self.numbers.iter_mut().find(|number| **number == 0)
+        {
+            *free = number;
+        }
     }
 
     pub(super) fn has(&self, generation: u16) -> bool {
@@ -116,7 +130,7 @@ pub(super) struct Process {
 
 impl Default for Process {
     fn default() -> Self {
-        let versions = vec![Version::new(Arc::default(), Tags::default())];
+        let versions = vec![Version::new(Arc::default(), Tags::default(), Numbers::default())];
         Self { versions, read_ns: 0, ended_ns: None, threads: true }
     }
 }
@@ -129,8 +143,8 @@ impl Process {
         if let Some((next, told_ns)) = now.next.take() {
             let own = time_ns.saturating_sub(told_ns) < RECORD_NS;
             if own && now.map.differs_from(&mapping) {
-                let (map, tags) = (now.map.clone(), now.tags.clone());
-                self.enter(map, tags, time_ns);
+                let (map, tags, numbers) = (now.map.clone(), now.tags.clone(), now.numbers);
+                self.enter(map, tags, numbers, time_ns);
                 if let Some(now) = self.versions.last_mut() {
                     now.generations = Some(Generations::one(next));
                     return Arc::make_mut(&mut now.map).insert(mapping).map(drop).ok_or(());
@@ -158,8 +172,8 @@ impl Process {
             return;
         }
         // The sampler had lost sight of the process, and began anew.
-        let (map, tags) = (now.map.clone(), now.tags.clone());
-        self.enter(map, tags, time_ns);
+        let (map, tags, numbers) = (now.map.clone(), now.tags.clone(), now.numbers);
+        self.enter(map, tags, numbers, time_ns);
         if let Some(now) = self.versions.last_mut() {
             now.generations = Some(Generations::one(generation));
         }
@@ -177,14 +191,20 @@ impl Process {
     }
 
     /// From `time_ns` on the process is in another address space.
-    pub(super) fn enter(&mut self, map: Arc<AddressMap>, tags: Tags, time_ns: u64) {
+    pub(super) fn enter(
+        &mut self,
+        map: Arc<AddressMap>,
+        tags: Tags,
+        numbers: Numbers,
+        time_ns: u64,
+    ) {
         if let Some(now) = self.versions.last_mut() {
             now.until_ns = time_ns;
         }
         if self.versions.len() >= VERSIONS_MAX {
             self.versions.remove(0);
         }
-        self.versions.push(Version::new(map, tags));
+        self.versions.push(Version::new(map, tags, numbers));
     }
 
     /// The mapping at `pc` in the address space of that generation; where the generation is not
