@@ -5,6 +5,7 @@ use crate::control::watches::Watches;
 use crate::instruments::branch_edges::Edges;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
 use crate::kernel::{Drained, RecordKind, TimedRecord};
+use crate::pipeline::image_allowance::ImageAllowances;
 use crate::pipeline::ledger::Account;
 use crate::pipeline::pending::Pending;
 use crate::pipeline::resolve::{Resolver, coalesce};
@@ -119,6 +120,8 @@ pub struct Collector<Source> {
     pub jit: Jit,
     /// What stands for code that is not known.
     unknown: UnknownCode,
+    /// How many images each user may bring into the open epoch.
+    pub allowances: ImageAllowances,
     /// What is recorded.
     pub tape: Tape,
     /// Which way branches go.
@@ -176,6 +179,7 @@ impl<Source: SampleSource> Collector<Source> {
             narrow_vdso: NarrowVdso::default(),
             jit: Jit::new(run, system),
             unknown: UnknownCode::default(),
+            allowances: ImageAllowances::default(),
             edges: Edges::new(tape.clone()),
             tape,
             pending: Pending::new(periods.iter().copied()),
@@ -301,7 +305,9 @@ impl<Source: SampleSource> Collector<Source> {
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
         let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
-        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, window };
+        let allowances = &mut self.allowances;
+        let mut resolver =
+            Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, allowances, window };
         resolver.resolve(&self.entries, &mut self.pending);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.mappings.forget_ended(window);

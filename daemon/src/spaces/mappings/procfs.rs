@@ -2,6 +2,7 @@
 
 use crate::kernel::MappedFileId;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// One executable line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -46,6 +47,13 @@ pub fn start_time(pid: u32) -> Option<u64> {
 #[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 4)
+}
+
+/// The user whose rights a process has now; None when the process is gone. `/proc/PID` itself is
+/// that user's also where a program keeps others from looking into it (proc(5)).
+#[must_use]
+pub fn user(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
 /// The process that a number means, which may be that of a thread; None when it is gone.

@@ -6,6 +6,7 @@ mod consumers;
 mod generated;
 mod guide;
 mod hostile;
+mod hostile_files;
 mod ledger;
 mod reading;
 mod service;
