@@ -2,10 +2,12 @@
 //! need root, as those of privileged.rs do, and play the enemy as nobody.
 
 use super::hostile::{as_nobody, assert_well, nobodys_folder, start};
+use std::path::Path;
+use std::process::Command;
 use tests::daemon::Place;
 use tests::report::prof;
-use tests::require_root;
 use tests::workload::{Running, Workload};
+use tests::{binary, refuse, require_root, run, succeed};
 
 /// A user who ran a new build id every half millisecond made the directory of the next segment
 /// larger than a segment may have; every merge after that failed, and 2.3 million samples of
@@ -31,5 +33,73 @@ fn a_flood_of_build_ids_costs_its_user_and_no_merge() {
     // The allowance of one user (`image_allowance.rs`), and an hour's return of it at most.
     assert!((4000..=8192 + 1024).contains(&counted), "{counted}");
     assert!(refused.unwrap_or(0) > 1000, "{refused:?}");
+    assert!(daemon.terminate().success());
+}
+
+/// Root wrote over any file, led by links in a database folder that another user had made.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_database_that_another_user_made_is_refused_by_every_writer() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let precious = place.path().join("precious");
+    std::fs::write(&precious, "root's").unwrap();
+    // A database of root's to copy from.
+    let daemon = place.start();
+    daemon.flush();
+    let host = daemon.status().host;
+    assert!(daemon.terminate().success());
+
+    // Nobody's database, made by its owner, with a link under each name that a writer writes to.
+    let script = "umask 022; mkdir -p db/hosts/$1 && echo 'dcpi database 2' >db/format &&
+        ln -s $2 db/hosts/$1/lock && ln -s $2 db/format.$1.tmp && ln -s $2 db/lock";
+    let made = succeed(
+        as_nobody(&folder, Path::new("/bin/sh")).args(["-c", script, "sh", &host]).arg(&precious),
+    );
+    assert_eq!(made, "");
+    let theirs = folder.join("db");
+    let dcpi = |arguments: &[&str]| {
+        let mut command = Command::new(binary("dcpi"));
+        command.args(arguments);
+        command
+    };
+    let mut copy = dcpi(&["copy"]);
+    copy.arg("--db").arg(place.db()).arg("--to").arg(&theirs);
+    let mut merge = dcpi(&["merge"]);
+    merge.arg("--db").arg(place.db()).arg("--to").arg(&theirs);
+    let daemon = place.dcpid_on(&theirs, &place.control());
+    for (command, what) in [(daemon, "dcpid"), (copy, "copy"), (merge, "merge")] {
+        let mut command = command;
+        let line = refuse(&mut command);
+        assert!(line.contains("belongs to user 65534"), "{what}: {line}");
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "root's");
+    assert!(!theirs.join("hosts").join(&host).join("code").exists());
+}
+
+/// Who owns the folder above a database can put something else in its place while it is written.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_database_that_is_replaced_by_a_link_is_not_written_through_it() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let (db, victim) = (folder.join("db"), place.path().join("victim"));
+    std::fs::create_dir(&victim).unwrap();
+    let daemon = place.start_as(place.dcpid_on(&db, &place.control()));
+    daemon.flush();
+    let enemy = |script: &str| {
+        let _ = succeed(
+            as_nobody(&folder, Path::new("/bin/sh")).args(["-c", script, "sh"]).arg(&victim),
+        );
+    };
+    enemy("mv db gone && ln -s $1 db");
+    let error = String::from_utf8(run(&mut place.dcpictl(&["flush"])).stderr).unwrap();
+    assert!(error.contains("keeps the samples"), "{error}");
+    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0);
+    enemy("rm db && mv gone db");
+    daemon.flush();
+    tests::daemon::assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
 }
