@@ -2,6 +2,7 @@
 //! need root, as those of privileged.rs do, and play the enemy as nobody.
 
 use super::hostile::{as_nobody, assert_well, nobodys_folder, start};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use tests::daemon::Place;
@@ -102,4 +103,52 @@ fn a_database_that_is_replaced_by_a_link_is_not_written_through_it() {
     daemon.flush();
     tests::daemon::assert_closes(&daemon.status().samples);
     assert!(daemon.terminate().success());
+}
+
+/// `sudo dcpi list` printed a file that only root may read: the debug information of a user's
+/// program named it as its source.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_source_that_its_owner_may_not_read_is_not_printed() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "the password is swordfish\n".repeat(200)).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    // A program of nobody's that says so.
+    let source = folder.join("spy.c");
+    let text = format!(
+        "#line 1 \"{}\"\nvolatile unsigned long x;\nint main(void) {{\n  \
+         for (unsigned long i = 0; i < 3000000000u; i++)\n    x += i;\n  return 0;\n}}\n",
+        secret.display()
+    );
+    std::fs::write(&source, text).unwrap();
+    let _ = succeed(
+        as_nobody(&folder, Path::new("/usr/bin/env"))
+            .args(["cc", "-g", "-O1", "-o", "spy"])
+            .arg(&source),
+    );
+    let daemon = start(&place);
+    let _ = succeed(&mut as_nobody(&folder, &folder.join("spy")));
+    daemon.flush();
+    assert!(daemon.terminate().success());
+    let list = |more: &[&str]| {
+        let mut command = Command::new(binary("dcpi"));
+        command.arg("list").arg("--db").arg(place.db()).args(["spy", "main"]).args(more);
+        let output = run(&mut command);
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success(), "{out}{err}");
+        format!("{out}{err}")
+    };
+    let text = list(&["--source"]);
+    assert!(!text.contains("swordfish"), "{text}");
+    assert!(text.contains("source not read") && text.contains("--source-dir"), "{text}");
+    let consent = list(&["--source", "--source-dir", place.path().to_str().unwrap()]);
+    assert!(consent.contains("swordfish"), "{consent}");
+    // The same program as root's own.
+    let spy = folder.join("spy");
+    std::os::unix::fs::chown(&spy, Some(0), Some(0)).unwrap();
+    assert!(list(&["--source"]).contains("swordfish"));
 }
