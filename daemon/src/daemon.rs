@@ -274,7 +274,13 @@ fn start_librarian(
     inspectors: &Inspectors,
 ) -> anyhow::Result<(Librarian, Library)> {
     let host = config.db.join("hosts").join(config.host_or(&machine.host));
-    let catalogue = Catalogue::open(&host.join("catalogue"));
+    let catalogue = match profiledb::storage::open_own_directory(&config.db, &host) {
+        Ok(directory) => Catalogue::open_in(directory, &host, "catalogue"),
+        Err(error) => {
+            tracing::warn!("what is learnt of files is not kept: {error}");
+            Catalogue::default()
+        }
+    };
     let store = config.code_store.and_then(|limit| {
         let opened = CodeStore::open(writer, limit);
         opened.inspect_err(|error| tracing::error!("code is not kept: {error}")).ok()

@@ -12,7 +12,7 @@ use object::pod;
 
 use crate::elf::{Elf, Section, malformed};
 use crate::source::{self, Source};
-use crate::{Finding, ImageError, ImageId};
+use crate::{Finding, ImageError, ImageId, OnBehalf};
 
 /// Folder where distributions install debug files.
 const DEFAULT_ROOT: &str = "/usr/lib/debug";
@@ -59,8 +59,8 @@ pub(crate) fn find(
     });
     for (path, checksum) in by_id.chain(by_link) {
         let file = match open_other(&path, wanted.path) {
-            Ok(Some(file)) => file,
-            Ok(None) => continue,
+            Ok(Some(file)) if checksum.is_none() || may_be_named(wanted, &file) => file,
+            Ok(_) => continue,
             Err(error) => {
                 findings.push(Finding::DebugFileUnreadable { path, error });
                 continue;
@@ -134,6 +134,12 @@ fn parse_link(elf: &Elf<'_>, bytes: &[u8]) -> Option<Link> {
         pod::from_bytes::<U32<object::Endianness>>(bytes.get((end + 1).next_multiple_of(4)..)?)
             .ok()?;
     Some(Link { name: PathBuf::from(OsStr::from_bytes(name)), checksum: checksum.get(elf.endian) })
+}
+
+/// Whether the image's owner may read the file that the image names. Those below the roots are
+/// whoever's roots these are.
+fn may_be_named(wanted: &Wanted<'_>, file: &File) -> bool {
+    OnBehalf::of_owner(wanted.elf.source.owner()).may_read(file).unwrap_or(false)
 }
 
 /// Opens a file that exists and is not the image itself.

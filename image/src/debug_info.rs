@@ -19,7 +19,7 @@ use crate::debug_file::{self, Wanted};
 use crate::elf::{Elf, Section, malformed};
 use crate::lines::{Lines, Meter};
 use crate::source::{self, Source};
-use crate::{Binary, Finding, ImageError, ImageId, Sites};
+use crate::{Binary, Finding, ImageError, ImageId, OnBehalf, Sites};
 
 /// Most bytes of debug information of one image, decompressed: the largest programs have one or two
 /// GiB. The limit bounds the memory of reports.
@@ -49,6 +49,7 @@ pub struct DebugInfo {
     pub(crate) sections: Sections,
     pub(crate) supplement: Option<Sections>,
     path: Option<PathBuf>,
+    names_for: OnBehalf,
     pub(crate) meter: Meter,
 }
 
@@ -159,11 +160,13 @@ impl DebugInfo {
     ) -> Result<Self, ImageError> {
         let own = read_sections(elf, sections, DEBUG_BYTES_MAX)?;
         let left = DEBUG_BYTES_MAX.saturating_sub(own.len());
-        let supplement = supplement(elf, sections, path, roots, left);
+        let names_for = OnBehalf::of_owner(elf.source.owner());
+        let supplement = supplement(elf, sections, (path, names_for), roots, left);
         Ok(Self {
             sections: own,
             supplement,
             path: path.map(Path::to_path_buf),
+            names_for,
             meter: Meter::default(),
         })
     }
@@ -171,6 +174,12 @@ impl DebugInfo {
     /// Path of the file that has the debug information.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// On whose behalf files are read that it names: its file's owner's, where this process is
+    /// root's.
+    pub fn names_for(&self) -> OnBehalf {
+        self.names_for
     }
 
     /// The source lines.
@@ -293,7 +302,7 @@ fn compression_header<'a>(
 fn supplement(
     elf: &Elf<'_>,
     sections: &[Section],
-    path: Option<&Path>,
+    (path, names_for): (Option<&Path>, OnBehalf),
     roots: &[PathBuf],
     limit: u64,
 ) -> Option<Sections> {
@@ -302,12 +311,16 @@ fn supplement(
     let end = bytes.iter().position(|&byte| byte == 0)?;
     let name = Path::new(OsStr::from_bytes(bytes.get(..end)?));
     let build = ImageId::from_build_id(bytes.get(end + 1..)?)?;
-    let mut paths = debug_file::build_id_paths(Some(build), roots);
+    let of_roots = debug_file::build_id_paths(Some(build), roots).into_iter();
+    let mut paths: Vec<_> = of_roots.map(|path| (path, OnBehalf::Own)).collect();
     let real = path.and_then(|path| path.canonicalize().ok());
     // An absolute path replaces the directory.
-    paths.extend(real.as_deref().and_then(Path::parent).map(|dir| dir.join(name)));
-    paths.into_iter().find_map(|path| {
+    paths.extend(real.as_deref().and_then(Path::parent).map(|dir| (dir.join(name), names_for)));
+    paths.into_iter().find_map(|(path, names_for)| {
         let file = source::open(&path).ok()?;
+        if !names_for.may_read(&file).ok()? {
+            return None;
+        }
         let elf = Elf::parse(Source::file(&file).ok()?).ok()?;
         if elf.build_id() != Some(build) {
             return None;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
 
 use crate::{ImageError, KeptFile};
@@ -45,6 +45,14 @@ impl<'a> Source<'a> {
             return Err(ImageError::NotRegular { path: None });
         }
         Ok(Self::File { file, len: metadata.len() })
+    }
+
+    /// Whose file it is; none for what is no file here.
+    pub(crate) fn owner(&self) -> Option<u32> {
+        match self {
+            Self::File { file, .. } => file.metadata().ok().map(|metadata| metadata.uid()),
+            Self::Bytes(_) | Self::Kept(_) => None,
+        }
     }
 
     /// Number of bytes.

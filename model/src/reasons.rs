@@ -102,6 +102,9 @@ reasons! {
         /// A process outside the daemon's pid namespace.
         OtherPidNamespace "other_pid_namespace"
             "processes outside dcpid's pid namespace; run it in the first one",
+        /// The user of the process has brought as many images into the epoch as one user may.
+        TooManyImages "too_many_images"
+            "a user ran more different files with code than are told apart for one user; see LIMITS.md",
         /// A setting leaves out the image, the process or its control group. Only the number of
         /// samples is kept.
         Excluded "excluded"

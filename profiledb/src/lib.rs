@@ -113,7 +113,7 @@ pub use epoch::EpochId;
 pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
 pub use fold::Folded;
 pub use images::ImageRecord;
-pub use merge::{Delta, MergeReport};
+pub use merge::{Delta, IMAGES_MAX, MergeReport};
 pub use naming::{ProfileKey, event_name, is_event_name, split_events};
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};

@@ -26,6 +26,11 @@ use crate::symbols::{Names, Symbol};
 /// merge.
 const FACTS_MAX_BYTES: u64 = 64 << 10;
 
+/// Images of an epoch, at most. The writer has all in memory, some 350 bytes each, as has each
+/// reader; a build server meets some thousands with samples a day. A merge of more is refused by
+/// name ([`DbError::TooMany`]), and belongs into the next epoch.
+pub const IMAGES_MAX: usize = 65_536;
+
 /// The additions of one merge to an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
@@ -140,6 +145,15 @@ impl Current {
                 what,
                 count: periods as u64,
                 limit: PERIODS_MAX as u64,
+            });
+        }
+        let new = delta.images.keys().filter(|id| !self.images.contains_key(id)).count();
+        if new > 0 && self.images.len() + new > IMAGES_MAX {
+            return Err(DbError::TooMany {
+                path: self.stock.directory().to_owned(),
+                what: "images",
+                count: (self.images.len() + new) as u64,
+                limit: IMAGES_MAX as u64,
             });
         }
         if facts > FACTS_MAX_BYTES {

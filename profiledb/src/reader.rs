@@ -17,7 +17,7 @@ use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::snapshot::{self, Snapshot};
-use crate::storage::{Directory, Disk, Storage};
+use crate::storage::{Beneath, Disk, Storage};
 use crate::symbols::Symbol;
 
 /// A database, open for reading.
@@ -34,7 +34,7 @@ impl Database {
     /// [`DbError::NotADatabase`] when the directory is missing or something else,
     /// [`DbError::NewerFormat`], [`DbError::Corrupt`] or [`DbError::Io`].
     pub fn open(root: &Path) -> Result<Self, DbError> {
-        Self::open_on(Arc::new(Directory), root)
+        Self::open_on(Arc::new(Beneath::new(root)), root)
     }
 
     /// As [`Database::open`], on another storage.

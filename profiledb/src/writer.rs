@@ -13,7 +13,7 @@ use crate::host_lock::{HostLock, prepare};
 use crate::merge::{Current, Delta, MergeReport};
 use crate::naming::{self};
 use crate::recovery;
-use crate::storage::{Directory, Disk, Storage};
+use crate::storage::{Beneath, Disk, Storage};
 
 /// The writer of a host's part of a database. A host has at most one writer at a time, which holds
 /// the host's lock; writers of other hosts may write to the same database meanwhile.
@@ -36,12 +36,13 @@ impl Writer {
     /// its epochs stay as they are and are read as before.
     ///
     /// # Errors
-    /// [`DbError::Locked`] when there is another writer of this host, [`DbError::NotWritable`],
+    /// [`DbError::Locked`] when there is another writer of this host, [`DbError::NotWritable`] also
+    /// for a directory of another user's and for a symbolic link in the database,
     /// [`DbError::NotADatabase`] when the directory has other things in it,
     /// [`DbError::NewerFormat`], [`DbError::InvalidName`] for what cannot be a host,
     /// [`DbError::Corrupt`] (the file `format`) or [`DbError::Io`].
     pub fn open(root: &Path, host: &str) -> Result<Self, DbError> {
-        Self::open_on(Arc::new(Directory), root, host)
+        Self::open_on(Arc::new(Beneath::new(root)), root, host)
     }
 
     /// As [`Writer::open`], on another storage.

@@ -7,6 +7,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use image::OnBehalf;
+
 /// Most bytes read of a source file.
 const SOURCE_BYTES_MAX: u64 = 16 << 20;
 /// Most files read for a listing.
@@ -19,15 +21,27 @@ const NO_SURPRISE: i32 = 0o4000 | 0o400;
 #[derive(Debug, Default)]
 pub struct Sources {
     directories: Vec<PathBuf>,
-    files: RefCell<BTreeMap<String, Option<Vec<String>>>>,
+    /// Who may read what the debug information names.
+    names_for: OnBehalf,
+    files: RefCell<BTreeMap<String, Result<Vec<String>, NoSource>>>,
+}
+
+/// Why the text of a source file is not there.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum NoSource {
+    /// No file has the name.
+    Missing,
+    /// The owner of the debug information may not read it.
+    NotTheirs,
 }
 
 impl Sources {
     /// Sources at the paths of the debug information, or below one of these directories, where as
-    /// much of the end of the path as possible must match.
+    /// much of the end of the path as possible must match. The paths of the debug
+    /// information are read on behalf of `names_for`; the directories are the caller's own choice.
     #[must_use]
-    pub fn below(directories: Vec<PathBuf>) -> Self {
-        Self { directories, files: RefCell::default() }
+    pub fn below(directories: Vec<PathBuf>, names_for: OnBehalf) -> Self {
+        Self { directories, names_for, files: RefCell::default() }
     }
 
     /// A line of a file, counted from 1, without its line break; none if there is no such line.
@@ -39,41 +53,61 @@ impl Sources {
         }
         let text = files.entry(file.to_owned()).or_insert_with(|| self.read(file));
         let at = usize::try_from(line).ok()?.checked_sub(1)?;
-        text.as_ref()?.get(at).cloned()
+        text.as_ref().ok()?.get(at).cloned()
     }
 
     /// The files that were needed and not found.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        self.files
-            .borrow()
-            .iter()
-            .filter(|(_, text)| text.is_none())
-            .map(|(file, _)| file.clone())
-            .collect()
+        self.without(NoSource::Missing)
     }
 
-    fn read(&self, file: &str) -> Option<Vec<String>> {
+    /// The files that were asked for and not read, because the owner of the debug information may
+    /// not read them.
+    #[must_use]
+    pub fn withheld(&self) -> Vec<String> {
+        self.without(NoSource::NotTheirs)
+    }
+
+    fn without(&self, why: NoSource) -> Vec<String> {
+        let files = self.files.borrow();
+        let all = files.iter().filter(|(_, text)| text.as_ref().err() == Some(&why));
+        all.map(|(file, _)| file.clone()).collect()
+    }
+
+    fn read(&self, file: &str) -> Result<Vec<String>, NoSource> {
         let named = Path::new(file);
         let parts: Vec<_> =
             named.iter().filter(|part| *part != "/" && *part != ".." && *part != ".").collect();
         let ends = (0..parts.len())
             .filter_map(|first| Some(parts.get(first..)?.iter().collect::<PathBuf>()));
-        let below =
+        let mut below =
             ends.flat_map(|end| self.directories.iter().map(move |directory| directory.join(&end)));
         // A relative name is relative to a directory that nobody knows, not to where we are.
-        let itself = named.is_absolute().then(|| named.to_path_buf());
-        let bytes = itself.into_iter().chain(below).find_map(|path| read(&path).ok())?;
-        Some(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
+        let itself = named.is_absolute().then(|| read(named, self.names_for));
+        let refused = |found: &io::Result<_>| {
+            found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+        };
+        let why = match &itself {
+            Some(found) if self.names_for != OnBehalf::Own && refused(found) => NoSource::NotTheirs,
+            _ => NoSource::Missing,
+        };
+        let found = itself.and_then(Result::ok);
+        let found = found.or_else(|| below.find_map(|path| read(&path, OnBehalf::Own).ok()));
+        let bytes = found.ok_or(why)?;
+        Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read(path: &Path, names_for: OnBehalf) -> io::Result<Vec<u8>> {
     // Looked at before it is opened: opening some devices does something.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let file = OpenOptions::new().read(true).custom_flags(NO_SURPRISE).open(path)?;
+    if !names_for.may_read(&file)? {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let mut bytes = Vec::new();
     file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -89,7 +123,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("src")).unwrap();
         std::fs::write(dir.path().join("src/a.c"), "one\r\ntwo\n").unwrap();
         std::fs::write(dir.path().join("a.c"), "other\n").unwrap();
-        let sources = Sources::below(vec![dir.path().to_path_buf()]);
+        let sources = Sources::below(vec![dir.path().to_path_buf()], OnBehalf::Own);
         assert_eq!(sources.line("/build/x/src/a.c", 1).as_deref(), Some("one"));
         assert_eq!(sources.line("/build/x/src/a.c", 2).as_deref(), Some("two"));
         assert_eq!(sources.line("/build/x/src/a.c", 3), None);
@@ -99,5 +133,24 @@ mod tests {
         assert_eq!(sources.line("../src", 1), None);
         assert_eq!(sources.line("/dev/zero", 1), None);
         assert_eq!(sources.missing(), ["../src", "/dev/zero"]);
+    }
+
+    /// `sudo dcpi list` printed whatever file the debug information of a user's program named.
+    #[test]
+    fn what_its_owner_may_not_read_is_withheld_unless_a_directory_is_named() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "password").unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let named = secret.display().to_string();
+        let missing = dir.path().join("missing").display().to_string();
+        let nobody = OnBehalf::User(65_534);
+        let sources = Sources::below(Vec::new(), nobody);
+        assert_eq!((sources.line(&named, 1), sources.line(&missing, 1)), (None, None));
+        assert_eq!((sources.withheld(), sources.missing()), (vec![named.clone()], vec![missing]));
+        let sources = Sources::below(vec![dir.path().to_path_buf()], nobody);
+        assert_eq!(sources.line(&named, 1).as_deref(), Some("password"));
+        assert_eq!(sources.withheld(), Vec::<String>::new());
     }
 }

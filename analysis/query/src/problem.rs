@@ -126,6 +126,11 @@ pub enum Problem {
         /// Their names.
         files: Vec<String>,
     },
+    /// Source files that the owner of the image may not read.
+    SourceWithheld {
+        /// Their names.
+        files: Vec<String>,
+    },
     /// Some source lines of an image are not known.
     LinesCut {
         /// The image's name.
@@ -245,6 +250,7 @@ impl Problem {
             Self::ListingCut { .. } => "listing_cut",
             Self::NoLines { .. } => "no_lines",
             Self::SourceMissing { .. } => "source_missing",
+            Self::SourceWithheld { .. } => "source_withheld",
             Self::LinesCut { .. } => "lines_cut",
         }
     }
@@ -336,9 +342,23 @@ impl fmt::Display for Problem {
                 let next = "name their directory with --source-dir";
                 write!(f, "source files not found: {}{more}; {next}", named.join(", "))
             }
+            Self::SourceWithheld { files } => write!(
+                f,
+                "source not read, as root must not show what the image's owner may not read: {}; name its directory with --source-dir",
+                first_of(files)
+            ),
             Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines are missing: {why}"),
         }
     }
+}
+
+/// The first of many files, and how many more there are.
+fn first_of(files: &[String]) -> String {
+    const NAMED: usize = 3;
+    let more = files.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
+    format!("{}{more}", named.join(", "))
 }
 
 impl fmt::Display for NoCode {

@@ -18,9 +18,6 @@ const TERM: Duration = Duration::from_secs(10);
 const PROCESSES_MAX: usize = 4096;
 /// Users remembered.
 const USERS_MAX: usize = 1024;
-/// Users of a user namespace are given out in ranges of this size (subuid(5)), so the users of one
-/// range count as one.
-const RANGE: u32 = 65_536;
 
 /// A user, or a range of users of a user namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,7 +27,7 @@ impl User {
     /// Of a user's number.
     #[must_use]
     pub fn of(uid: u32) -> Self {
-        Self(if uid < RANGE { uid } else { uid / RANGE * RANGE })
+        Self(procfs::first_of_row(uid))
     }
 
     /// The number, or the first one of the range.

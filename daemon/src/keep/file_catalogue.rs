@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::io::Write as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -73,6 +74,10 @@ struct State {
     begin_anew: bool,
     /// None: nothing is kept on disk.
     place: Option<PathBuf>,
+    /// The same, as people know it.
+    shown: PathBuf,
+    /// The directory that `place` is in, which stays that one whatever its path comes to mean.
+    _directory: Option<OwnedFd>,
     complaint: Option<String>,
 }
 
@@ -82,20 +87,33 @@ impl Catalogue {
     /// process holds it, and said in the log.
     #[must_use]
     pub fn open(place: &Path) -> Self {
-        let mut state = State { place: Some(place.to_owned()), ..State::default() };
+        Self::open_as(place, State { shown: place.to_owned(), ..State::default() })
+    }
+
+    /// The same of that name in an open directory, whose path is `shown`: who can put another
+    /// directory or a link there does not lead what is written elsewhere.
+    #[must_use]
+    pub fn open_in(directory: OwnedFd, shown: &Path, name: &str) -> Self {
+        let place = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
+        let (shown, directory) = (shown.join(name), Some(directory));
+        Self::open_as(Path::new(&place), State { shown, _directory: directory, ..State::default() })
+    }
+
+    fn open_as(place: &Path, state: State) -> Self {
+        let mut state = State { place: Some(place.to_owned()), ..state };
         match load(place) {
             Ok(files) => state.files = files,
             Err(Failure::Locked) => {
                 tracing::warn!(
                     "{} is held by another process; what is learnt now is not kept",
-                    place.display()
+                    state.shown.display()
                 );
                 state.place = None;
             }
             Err(failure) => {
                 tracing::warn!(
                     "{} cannot be used ({failure}); it is put aside and learnt anew",
-                    place.display()
+                    state.shown.display()
                 );
                 put_aside(place);
             }
@@ -183,7 +201,7 @@ impl Catalogue {
                 if state.complaint.as_ref() != Some(&complaint) {
                     tracing::warn!(
                         "what was learnt of files is not kept in {}: {complaint}",
-                        place.display()
+                        state.shown.display()
                     );
                 }
                 state.complaint = Some(complaint);
@@ -446,6 +464,25 @@ mod tests {
         (0..images).for_each(|n| catalogue.state().learn(key(n), Known::Image(id(n))));
         catalogue.state().learn(key(u64::MAX), Known::NotElf);
         catalogue
+    }
+
+    /// Who owns the folder above a database put a link in its place, and the catalogue was written
+    /// to where the link led.
+    #[test]
+    fn an_open_directory_stays_that_one_whatever_its_path_comes_to_mean() {
+        let directory = tempfile::tempdir().unwrap();
+        let (db, gone) = (directory.path().join("db"), directory.path().join("gone"));
+        let victim = directory.path().join("victim");
+        std::fs::create_dir(&db).unwrap();
+        std::fs::create_dir(&victim).unwrap();
+        let open = profiledb::storage::open_own_directory(&db, &db).unwrap();
+        let catalogue = Catalogue::open_in(open, &db, "catalogue");
+        std::fs::rename(&db, &gone).unwrap();
+        std::os::unix::fs::symlink(&victim, &db).unwrap();
+        catalogue.state().learn(key(1), Known::NotElf);
+        catalogue.save();
+        assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0);
+        assert_eq!(Catalogue::open(&gone.join("catalogue")).find_key(key(1)), Some(Known::NotElf));
     }
 
     #[test]

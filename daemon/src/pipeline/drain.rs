@@ -6,6 +6,7 @@ use crate::inspect::pool::THREAD_PATIENCE;
 use crate::instruments::branch_edges::Edges;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
 use crate::kernel::{Drained, RecordKind, TimedRecord};
+use crate::pipeline::image_allowance::ImageAllowances;
 use crate::pipeline::ledger::Account;
 use crate::pipeline::pending::Pending;
 use crate::pipeline::resolve::{Resolver, coalesce};
@@ -125,6 +126,8 @@ pub struct Collector<Source> {
     pub jit: Jit,
     /// Images that stand for unknown code.
     unknown: UnknownCode,
+    /// How many images each user may bring into the open epoch.
+    pub allowances: ImageAllowances,
     /// The recording under way.
     pub tape: Tape,
     /// Edges from snapshots of registers.
@@ -182,6 +185,7 @@ impl<Source: SampleSource> Collector<Source> {
             narrow_vdso: NarrowVdso::default(),
             jit: Jit::new(run, system.clone()),
             unknown: UnknownCode::default(),
+            allowances: ImageAllowances::default(),
             edges: Edges::new(tape.clone(), system.inspectors().another(THREAD_PATIENCE)),
             tape,
             pending: Pending::new(periods.iter().copied()),
@@ -308,7 +312,9 @@ impl<Source: SampleSource> Collector<Source> {
         self.book(&drained);
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
         let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
-        let mut resolver = Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, window };
+        let allowances = &mut self.allowances;
+        let mut resolver =
+            Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, allowances, window };
         resolver.resolve(&self.entries, &mut self.pending);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.mappings.forget_ended(window);

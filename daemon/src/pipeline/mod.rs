@@ -3,6 +3,7 @@
 
 pub mod drain;
 pub mod governor;
+pub mod image_allowance;
 pub mod ledger;
 pub mod main_loop;
 pub mod pending;

@@ -2,6 +2,7 @@
 //! (section 4.3.1). Entries are sorted first, so that all entries of one mapping share a look-up
 //! (the paper's own future work, section 5.4).
 
+use crate::pipeline::image_allowance::ImageAllowances;
 use crate::pipeline::pending::Pending;
 use crate::spaces::jit::{Asked, Jit, JitPlace};
 use crate::spaces::kernel_text::KernelText;
@@ -12,7 +13,7 @@ use crate::spaces::scopes::{Rules, Tags};
 use crate::spaces::unknown_code::{Owner, UnknownCode};
 use crate::spaces::vdso32::NarrowVdso;
 use abi::{Entry, Space};
-use image::ImageOffset;
+use image::{ImageKind, ImageOffset};
 use model::Unresolved;
 use profiledb::Scope;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Resolver<'a> {
     pub jit: &'a mut Jit,
     /// Images that stand for unknown code.
     pub unknown: &'a mut UnknownCode,
+    /// How many images each user may bring.
+    pub allowances: &'a mut ImageAllowances,
     /// Time in which the entries were sampled.
     pub window: Window,
 }
@@ -183,6 +186,10 @@ impl Resolver<'_> {
                     Ok(scope) => scope,
                     Err(reason) => return self.unresolve(here, reason, None, pending),
                 };
+                if !self.has_room(&image, at.pid, pending) {
+                    let process = Some((at.pid, inside.generation));
+                    return self.unresolve(here, Unresolved::TooManyImages, process, pending);
+                }
                 let offset = |entry: &Entry| {
                     ImageOffset((entry.pc() - mapping.start).wrapping_add(mapping.file_offset))
                 };
@@ -252,8 +259,19 @@ impl Resolver<'_> {
         Asked { pid: at.pid, generation, address: entry.pc(), now_ns: self.window.to_ns }
     }
 
+    /// Whether samples of process `pid` in this image may be counted: it waits already, is one of
+    /// the epoch's, or the allowance of the process's user has room for one more.
+    fn has_room(&mut self, image: &Arc<Image>, pid: u32, pending: &mut Pending) -> bool {
+        if pending.has(&image.id) || !matches!(image.kind, ImageKind::File | ImageKind::Jit) {
+            return true;
+        }
+        let (mappings, now_ns) = (&mut *self.mappings, self.window.to_ns);
+        let payer = self.allowances.admit(image, now_ns, || mappings.payer(pid));
+        payer.inspect(|payer| pending.charge(image, *payer)).is_some()
+    }
+
     fn count_generated(
-        &self,
+        &mut self,
         inside: Inside<'_>,
         entry: &Entry,
         place: &JitPlace,
@@ -261,6 +279,11 @@ impl Resolver<'_> {
     ) {
         let samples = u64::from(entry.count);
         match whose(self.mappings.tagger.rules(), inside.tags, inside.at.pid, &place.image) {
+            Ok(_) if !self.has_room(&place.image, inside.at.pid, pending) => {
+                let process = Some((inside.at.pid, inside.generation));
+                let one = std::slice::from_ref(entry);
+                self.unresolve(one, Unresolved::TooManyImages, process, pending);
+            }
             Ok(scope) => {
                 pending.name(&place.image.id, place.range.clone(), &place.name);
                 pending.count(
@@ -363,7 +386,8 @@ mod tests {
         let (mappings, kernel, narrow_vdso, jit) =
             (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
         let unknown = &mut UnknownCode::default();
-        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, unknown, window }
+        let allowances = &mut ImageAllowances::default();
+        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, unknown, allowances, window }
             .resolve(&entries, &mut pending);
         pending
     }

@@ -161,12 +161,20 @@ impl State {
             Step::Register(told) => drop(collector.register(&told)),
             Step::Unregister { pid, start } => drop(collector.unregister(pid, start)),
             Step::Merge { unix_s, facts, cost } => {
-                let mut delta = collector.pending.take().delta(&self.names, unix_s);
-                (delta.facts, delta.cost) = (facts, cost);
-                self.writer.merge(&delta)?;
+                let mut stated = Some((facts, cost));
+                for part in collector.pending.take().parts() {
+                    let mut delta = part.delta(&self.names, unix_s);
+                    if let Some((facts, cost)) = stated.take() {
+                        (delta.facts, delta.cost) = (facts, cost);
+                    }
+                    self.writer.merge(&delta)?;
+                }
                 self.done.merges += 1;
             }
-            Step::Epoch(start) => self.done.epoch = self.writer.next_epoch(start.into())?,
+            Step::Epoch(start) => {
+                self.done.epoch = self.writer.next_epoch(start.into())?;
+                collector.allowances.begin_epoch();
+            }
         }
         Ok(())
     }

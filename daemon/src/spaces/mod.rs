@@ -14,5 +14,6 @@ pub mod open_mapped;
 pub mod scopes;
 pub mod system;
 pub mod unknown_code;
+pub mod users;
 pub mod vdso;
 pub mod vdso32;

@@ -170,6 +170,7 @@ pub struct Answers {
     process_of: Table<u32, Option<u32>>,
     maps: Table<u32, Option<Vec<MapsLine>>>,
     cgroup: Table<u32, Option<Bytes>>,
+    user: Table<u32, Option<u32>>,
     who: Table<u32, Option<Who>>,
     is_still: Table<(u32, u64), bool>,
     /// By process, address and time.
@@ -370,6 +371,16 @@ impl System {
     pub fn cgroup(&self, pid: u32) -> Option<Vec<u8>> {
         let live = || cgroups::of_process(pid).map(Bytes);
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
+    }
+
+    /// [`procfs::user_of`]. A recording of before users were asked for tells of none.
+    #[must_use]
+    pub fn user(&self, pid: u32) -> Option<u32> {
+        if let Some(kept) = self.kept().filter(|kept| kept.is_replay) {
+            let step = kept.step;
+            return kept.answers.user.at(&pid, step).flatten();
+        }
+        self.ask(|answers| &mut answers.user, pid, || procfs::user_of(pid))
     }
 
     /// Program, users and namespaces of a process; None when it is gone, or no inspector can tell.

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{Entry, Lock, Storage, WriteBody};
 
 /// Mode of directories: the daemon's group may read.
-const DIRECTORY_MODE: u32 = 0o750;
+pub(super) const DIRECTORY_MODE: u32 = 0o750;
 /// Mode of files: the daemon's group may read.
-const FILE_MODE: u32 = 0o640;
+pub(super) const FILE_MODE: u32 = 0o640;
 /// Flag of open(2) with which opening a FIFO does not wait for a writer. The number is the same on
 /// x86-64 and arm64 (asm-generic/fcntl.h).
 const O_NONBLOCK: i32 = 0o4000;
@@ -23,15 +23,30 @@ pub struct Directory;
 /// A lock that the open file keeps: flock(2) locks belong to the open file description, and the
 /// kernel releases them when the process ends, however it ends.
 #[derive(Debug)]
-struct FileLock {
+pub(super) struct FileLock {
     file: File,
     path: PathBuf,
+}
+
+impl FileLock {
+    /// The lock on a file, which still has that name.
+    pub(super) fn named(file: File, path: &Path) -> io::Result<Self> {
+        let lock = Self { file, path: path.to_owned() };
+        // Removed between the two calls, it keeps nobody out.
+        if lock.has_its_name()? {
+            return Ok(lock);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "it was removed while it was locked; try again",
+        ))
+    }
 }
 
 impl Lock for FileLock {
     fn has_its_name(&self) -> io::Result<bool> {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        match fs::metadata(&self.path) {
+        match fs::symlink_metadata(&self.path) {
             Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
             // In the last case a file is in the place of a directory.
             Err(error)
@@ -103,15 +118,7 @@ impl Storage for Directory {
     }
 
     fn write_synced(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(FILE_MODE)
-            .open(path)?;
-        file.write_all(bytes)?;
-        // The size must survive a power failure too, so the metadata is synced as well.
-        file.sync_all()
+        write_all_synced(replaced(path)?, bytes)
     }
 
     fn write_streamed(
@@ -120,19 +127,7 @@ impl Storage for Directory {
         head_bytes: usize,
         body: WriteBody<'_>,
     ) -> io::Result<()> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(FILE_MODE)
-            .open(path)?;
-        let mut buffered = BufWriter::with_capacity(64 << 10, file);
-        buffered.write_all(&vec![0; head_bytes])?;
-        let head = body(&mut buffered)?;
-        let mut file = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(head.get(..head_bytes).unwrap_or(&head))?;
-        file.sync_all()
+        stream(replaced(path)?, head_bytes, body)
     }
 
     fn set_modified(&self, path: &Path, unix_s: u64) -> io::Result<()> {
@@ -172,21 +167,33 @@ impl Storage for Directory {
             .open(path)?;
         // On Linux this is flock(2) with LOCK_EX | LOCK_NB.
         match file.try_lock() {
-            Ok(()) => {
-                let lock = FileLock { file, path: path.to_owned() };
-                // A file that was removed between the two calls locks out nobody.
-                if !lock.has_its_name()? {
-                    return Err(io::Error::new(
-                        io::ErrorKind::NotFound,
-                        "it was removed while it was locked; try again",
-                    ));
-                }
-                Ok(Some(Box::new(lock)))
-            }
+            Ok(()) => FileLock::named(file, path).map(|lock| Some(Box::new(lock) as Box<dyn Lock>)),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+fn replaced(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)
+}
+
+/// [`Storage::write_synced`], to an open file.
+pub(super) fn write_all_synced(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    // The size is part of what must survive, so not only the data.
+    file.sync_all()
+}
+
+/// [`Storage::write_streamed`], to an open file.
+pub(super) fn stream(file: File, head_bytes: usize, body: WriteBody<'_>) -> io::Result<()> {
+    let mut buffered = BufWriter::with_capacity(64 << 10, file);
+    buffered.write_all(&vec![0; head_bytes])?;
+    let head = body(&mut buffered)?;
+    let mut file = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(head.get(..head_bytes).unwrap_or(&head))?;
+    file.sync_all()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! last one before a crash: [`Directory`] is the real disk, [`SimulatedDisk`] one that fails on
 //! command.
 
+mod beneath;
 mod directory;
 mod simulated;
 
@@ -12,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use beneath::Beneath;
 pub use directory::Directory;
 pub use simulated::SimulatedDisk;
 
@@ -20,6 +22,15 @@ use crate::error::{Damage, DbError, Operation};
 /// Largest file that is written or read, in bytes. A profile of this size would have tens of
 /// millions of distinct offsets. The limit bounds the memory that a damaged file can cost.
 pub const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// Opens a directory of a database to write in it: it belongs to this user, as does each above it
+/// as far as the database's root, and none is reached by a symbolic link.
+///
+/// # Errors
+/// Those of opening it, and a refusal of what is not so.
+pub fn open_own_directory(root: &Path, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
+    Beneath::new(root).directory(path, false)
+}
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

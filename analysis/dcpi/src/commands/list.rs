@@ -127,7 +127,8 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     };
     let shares =
         listing.instructions.iter().map(|instruction| shares(&instruction.counts)).collect();
-    let sources = Sources::below(args.source_dir.clone());
+    let names_for = info.as_ref().map(image::DebugInfo::names_for).unwrap_or_default();
+    let sources = Sources::below(args.source_dir.clone(), names_for);
     let mut report = ListReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events,

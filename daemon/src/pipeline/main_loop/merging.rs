@@ -14,7 +14,7 @@ use crate::pipeline::pending::Pending;
 use crate::pipeline::ticks::Tick;
 use crate::replay::steps::Step;
 use model::OpensOn;
-use profiledb::EpochId;
+use profiledb::{Delta, EpochId};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -43,7 +43,11 @@ pub struct LastSamplesLost {
 
 /// A merge that the disk has not answered yet.
 pub(super) struct InFlight {
+    /// The part that is on its way: whole in itself, so that what the disk has taken of several
+    /// parts stays right when the next one fails or a crash comes.
     pending: Pending,
+    /// The parts to be merged after it.
+    rest: VecDeque<Pending>,
     pub waiters: Vec<Waiter>,
 }
 
@@ -146,10 +150,10 @@ impl<Source: SampleSource> Pipeline<Source> {
             return;
         }
         self.merges.due = false;
-        let in_flight = InFlight {
-            pending: self.parts.collector.pending.take(),
-            waiters: std::mem::take(&mut self.merges.waiters),
-        };
+        let mut rest = self.parts.collector.pending.take().parts();
+        let Some(pending) = rest.pop_front() else { return };
+        let waiters = std::mem::take(&mut self.merges.waiters);
+        let in_flight = InFlight { pending, rest, waiters };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
         delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
         if let Some(label) = &self.parts.opens_on {
@@ -167,6 +171,10 @@ impl<Source: SampleSource> Pipeline<Source> {
             cost: delta.cost.clone(),
         });
         self.merges.in_flight = Some(in_flight);
+        self.send(delta);
+    }
+
+    fn send(&mut self, delta: Delta) {
         if !self.parts.flusher.send(Job::Merge(Box::new(delta))) {
             self.merged(Err(
                 "the thread that writes the database has ended; restart dcpid and report its log"
@@ -176,7 +184,9 @@ impl<Source: SampleSource> Pipeline<Source> {
     }
 
     pub(super) fn merged(&mut self, result: Result<Merged, String>) {
-        let Some(InFlight { pending, waiters }) = self.merges.in_flight.take() else { return };
+        let Some(InFlight { pending, mut rest, waiters }) = self.merges.in_flight.take() else {
+            return;
+        };
         match result {
             Ok(merged) => {
                 for (event, account) in pending.accounts() {
@@ -193,10 +203,15 @@ impl<Source: SampleSource> Pipeline<Source> {
                     tracing::info!("the database takes samples again; nothing was lost meanwhile");
                     self.ticks.merge = Instant::now() + self.period(Tick::Merge);
                 }
-                self.parts.epoch = merged.epoch.to_string();
+                self.epoch_is(&merged.epoch);
                 self.merges.last_unix_s = Some(clock::unix_s());
                 self.merges.database_bytes = merged.database_bytes;
                 self.merges.samples_widened += merged.report.samples_widened;
+                if let Some(pending) = rest.pop_front() {
+                    let delta = pending.delta(&self.names, clock::unix_s());
+                    self.merges.in_flight = Some(InFlight { pending, rest, waiters });
+                    return self.send(delta);
+                }
                 waiters.into_iter().for_each(|waiter| self.finish(waiter));
             }
             Err(error) => {
@@ -205,7 +220,10 @@ impl<Source: SampleSource> Pipeline<Source> {
                         "{error}; samples are kept in memory and the merge is tried again"
                     );
                 }
-                self.parts.collector.pending.absorb(pending);
+                let pending = std::iter::once(pending).chain(rest);
+                for part in pending.rev() {
+                    self.parts.collector.pending.absorb(part);
+                }
                 self.merges.failed_last_merges += u32::from(self.stopping);
                 self.merges.due = self.stopping; // else the timer has it tried again
                 for (_, reply) in waiters {
@@ -255,13 +273,21 @@ impl<Source: SampleSource> Pipeline<Source> {
         let reply = match result {
             Ok(epoch) => {
                 tracing::info!(%epoch, "new epoch");
-                self.parts.epoch = epoch.to_string();
+                self.epoch_is(&epoch);
                 Reply { epoch: Some(epoch.to_string()), ..Reply::default() }
             }
             Err(error) => Reply::error(error),
         };
         if let Some(waiter) = self.merges.epoch_waiters.pop_front() {
             let _ = waiter.send(reply); // the client may have gone
+        }
+    }
+
+    /// Samples go to this epoch.
+    fn epoch_is(&mut self, epoch: &EpochId) {
+        if self.parts.epoch != epoch.as_str() {
+            self.parts.epoch = epoch.to_string();
+            self.parts.collector.allowances.begin_epoch();
         }
     }
 
@@ -281,8 +307,9 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     /// Counts that are not on disk yet.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Pending> {
-        let in_flight = self.merges.in_flight.as_ref().map(|in_flight| &in_flight.pending);
-        in_flight.into_iter().chain([&self.parts.collector.pending])
+        let in_flight = self.merges.in_flight.iter();
+        let parts = in_flight.flat_map(|merge| std::iter::once(&merge.pending).chain(&merge.rest));
+        parts.chain([&self.parts.collector.pending])
     }
 
     /// The accounts since the start, by event number.

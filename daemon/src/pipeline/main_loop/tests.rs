@@ -3,10 +3,13 @@ use crate::instruments::events::EventSpec;
 use crate::instruments::sample_source::Batches;
 use crate::keep::database_thread::epoch_start;
 use crate::kernel::{Drained, MappedFileId, Record, RecordKind, TimedRecord};
+use crate::pipeline::pending::Pending;
 use crate::spaces::kernel_text::KernelText;
+use crate::spaces::mapped_files::Image;
 use abi::Entry;
 use profiledb::{Database, EpochId, Writer};
 use std::path::Path;
+use std::sync::Arc;
 use wire::{Reply, Request};
 
 const PID: u32 = (1 << abi::PID_BITS) - 9;
@@ -52,13 +55,24 @@ fn run_at_cost<Client: Future<Output = ()>>(
     settings: crate::args::Settings,
     client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
 ) -> anyhow::Result<()> {
+    run_from(root, (batches, |_| ()), ns_per_sample, settings, client)
+}
+
+/// The same, beginning with what `wait` has put among what waits.
+fn run_from<Client: Future<Output = ()>>(
+    root: &Path,
+    (batches, wait): (usize, impl FnOnce(&mut Pending)),
+    ns_per_sample: f64,
+    settings: crate::args::Settings,
+    client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
+) -> anyhow::Result<()> {
     let machine = Machine::probe().unwrap();
     let events = vec![EventSpec::parse("cpu-clock").unwrap().plan(1)];
     let mut writer = Writer::open(root, "here").unwrap();
     let start = epoch_start(&machine, &events, Some("load test".into()));
     let epoch = writer.begin(start.clone(), false).unwrap().to_string();
     let recording = Batches::new((0..batches).map(|_| batch()).collect());
-    let collector = Collector::new(
+    let mut collector = Collector::new(
         recording,
         KernelText::new(&machine.kernel_release, machine.kernel_id, Default::default()),
         None,
@@ -66,6 +80,7 @@ fn run_at_cost<Client: Future<Output = ()>>(
         Default::default(),
         Default::default(),
     );
+    wait(&mut collector.pending);
     let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
     let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, ..Cost::default() });
     let settings = crate::args::Settings { db, drain_interval, ..settings };
@@ -256,6 +271,45 @@ fn a_label_is_in_force_when_the_answer_comes() {
             let epoch = ask(&asked, Request::Flush).await.epoch.unwrap();
             // The recording's process is none of ours.
             assert_eq!(on_disk(&root, &epoch), 15);
+        }
+    })
+    .unwrap();
+}
+
+/// More images than a segment takes failed every merge, for ever.
+#[test]
+fn more_images_than_a_segment_takes_are_on_disk_when_the_answer_comes() {
+    const IMAGES: u64 = 30_000;
+    let flood = |pending: &mut Pending| {
+        for number in 1..=IMAGES {
+            let image = Arc::new(Image {
+                id: image::ImageId::from_build_id(&number.to_le_bytes()).unwrap(),
+                kind: image::ImageKind::File,
+                name: "x".into(),
+                path: "/tmp/x".into(),
+                size_bytes: None,
+                procedures: None,
+            });
+            pending.count(&image, 0, None, [(image::ImageOffset(8), 3)].into_iter());
+            pending.account(0).unwrap().taken += 3;
+        }
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    run_from(&root, (3, flood), 0.0, Default::default(), |asked| {
+        let root = root.clone();
+        async move {
+            let flushed = ask(&asked, Request::Flush).await;
+            assert_eq!((flushed.error, flushed.merged), (None, Some(3 * IMAGES + 5)));
+            let epoch = flushed.epoch.unwrap();
+            assert_eq!(on_disk(&root, &epoch), 3 * IMAGES + 5);
+            let open = Database::open(&root).unwrap();
+            let open = open.epoch("here", &epoch.parse().unwrap()).unwrap();
+            assert!(open.meta().merges >= 2, "{} merges", open.meta().merges);
+            open.check_ledgers().unwrap();
+            let samples = ask(&asked, Request::Status).await.status.unwrap().samples;
+            let unresolved: u64 = samples.unresolved.values().sum();
+            assert_eq!(samples.taken, samples.merged + samples.pending + unresolved);
         }
     })
     .unwrap();

@@ -106,11 +106,13 @@ impl Mappings {
         }
     }
 
-    /// A record was read that will be applied with the next drain: where control groups matter,
-    /// those of processes that execed are looked at now, while they live. So are files of which the
-    /// kernel told only the inode, before another is built in their place. Gives whether the record
-    /// tells of a file that nobody has mapped before.
+    /// A record was read that will be applied with the next drain: the user of its process is
+    /// noted, and where control groups matter, those of processes that execed are looked at now,
+    /// while they live. So are files of which the kernel told only the inode, before another is
+    /// built in their place. Gives whether the record tells of a file that nobody has mapped
+    /// before.
     pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
+        self.users.foresee(&record.kind, &self.system);
         if let RecordKind::Mmap(mmap) = &mut record.kind {
             let at = MappedAt {
                 pid: mmap.pid,

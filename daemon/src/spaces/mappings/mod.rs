@@ -21,6 +21,7 @@ use crate::spaces::mapped_files::Files;
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::{Tagger, Tags};
 use crate::spaces::system::System;
+use crate::spaces::users::{Payer, Users};
 use model::Unresolved;
 use process::{Generations, Numbers, Process, Version};
 use programs::{Kind, Programs};
@@ -63,6 +64,8 @@ pub struct Mappings {
     pub tagger: Tagger,
     /// Whom questions about processes go to.
     pub system: System,
+    /// Whose processes are.
+    users: Users,
     /// Mappings that were learnt from notices since the last drain.
     pub learnt: Vec<TimedRecord>,
     /// Records were lost since /proc was asked about everybody.
@@ -293,6 +296,7 @@ impl Mappings {
 
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
+        self.users.forget_ended();
         let processes = &self.processes;
         self.programs.forget(window, || {
             let versions = processes.values().flat_map(|process| &process.versions);
@@ -339,6 +343,11 @@ impl Mappings {
     #[must_use]
     pub fn knows(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
+    }
+
+    /// Who pays for an image that process `pid` is the first to have samples in.
+    pub fn payer(&mut self, pid: u32) -> Payer {
+        self.users.payer(pid, &self.system)
     }
 
     /// Processes that must be marked again in the sampler's table.

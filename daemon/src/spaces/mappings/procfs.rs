@@ -2,6 +2,14 @@
 
 use crate::kernel::MappedFileId;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// Numbers of users from here on are handed out to users in rows of [`SUBORDINATE_USERS`]
+/// (`SUB_UID_MIN` in login.defs(5)).
+const SUBORDINATE_BEGIN: u32 = 100_000;
+/// Numbers in such a row (`SUB_UID_COUNT` in login.defs(5)): all of a row are one user's, who takes
+/// any of them in a user namespace.
+const SUBORDINATE_USERS: u32 = 65_536;
 
 /// One executable line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -47,18 +55,25 @@ pub fn start_time(pid: u32) -> Option<u64> {
 pub fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 4)
 }
-
 /// The process that a number means, which may be that of a thread; None when it is gone.
 #[must_use]
 pub fn process_of(pid: u32) -> Option<u32> {
     status_field(pid, "Tgid:")
 }
 
-/// The real user of a process; None when it is gone. The owner of /proc/PID is none: root owns it
-/// when the process says that it must not be dumped.
+/// The user whose rights a process has now; None when the process is gone. `/proc/PID` itself is
+/// that user's also where a program keeps others from looking into it (proc(5)).
 #[must_use]
 pub fn user_of(pid: u32) -> Option<u32> {
-    status_field(pid, "Uid:")
+    fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
+}
+
+/// The first number of the row of subordinate users that a user is in; of any other user, its own
+/// number.
+#[must_use]
+pub fn first_of_row(user: u32) -> u32 {
+    let row = user.checked_sub(SUBORDINATE_BEGIN).map(|beyond| beyond % SUBORDINATE_USERS);
+    user - row.unwrap_or(0)
 }
 
 /// Name of the program that a process runs, as proc_pid_comm(5) has it, escaped; None when the

@@ -2,7 +2,7 @@
 //! others right. They need root, as those of privileged.rs do. Others of the kind: edges.rs (code),
 //! generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tests::daemon::{Daemon, Place, assert_closes};
@@ -13,14 +13,14 @@ use tests::{binary, require_root, succeed};
 /// What the daemon may have resident while others do their worst.
 const RSS_MAX: u64 = 64 << 20;
 
-fn start(place: &Place) -> Daemon<'_> {
+pub(super) fn start(place: &Place) -> Daemon<'_> {
     let mut command = place.dcpid();
     command.args(["--event", "cpu-clock@5200"]);
     place.start_as(command)
 }
 
 /// A command as nobody, in a directory.
-fn as_nobody(directory: &Path, program: &Path) -> Command {
+pub(super) fn as_nobody(directory: &Path, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -29,9 +29,17 @@ fn as_nobody(directory: &Path, program: &Path) -> Command {
     command
 }
 
+/// A folder that nobody may write to.
+pub(super) fn nobodys_folder(place: &Place) -> PathBuf {
+    let directory = place.path().join("nobodys");
+    std::fs::create_dir(&directory).unwrap();
+    std::os::unix::fs::chown(&directory, Some(65534), Some(65534)).unwrap();
+    directory
+}
+
 /// A program whose shares are known, beside those that mean no good: they are as they should be,
 /// and the daemon is well.
-fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
+pub(super) fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
     daemon.flush();
     let status = daemon.status();
     assert_closes(&status.samples);
@@ -60,9 +68,7 @@ fn strange(what: &str, seconds: u32) -> f64 {
     let place = Place::default();
     let known = Workload::build(place.path(), "two_functions", &[]);
     let program = Workload::build(place.path(), "strange_maps", &[]);
-    let directory = place.path().join("nobodys");
-    std::fs::create_dir(&directory).unwrap();
-    std::os::unix::fs::chown(&directory, Some(65534), Some(65534)).unwrap();
+    let directory = nobodys_folder(&place);
     let daemon = start(&place);
     let mut command = as_nobody(&directory, program.program());
     let running = Running::start(command.arg(seconds.to_string()).arg(what));

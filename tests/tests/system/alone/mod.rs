@@ -5,6 +5,7 @@ mod code_store;
 mod consumers;
 mod guide;
 mod hostile;
+mod hostile_files;
 mod hostile_numbers;
 mod ledger;
 mod reading;

@@ -1,9 +1,12 @@
 //! Counts per (image, measure, scope, observation) that wait for the next merge.
 
+mod parts;
+
 use crate::kernel::Counted;
 use crate::pipeline::ledger::Account;
 use crate::spaces::mapped_files::Image;
 use crate::spaces::unknown_code::Owner;
+use crate::spaces::users::Payer;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 use model::{
@@ -22,6 +25,21 @@ pub const PLACES_MAX: usize = 2_000_000;
 /// Distinct observations of measures other than samples (edges, rounds of loops) that may wait,
 /// about 50 bytes each; an observation that finds no room is not counted.
 pub const OBSERVATIONS_MAX: usize = 400_000;
+
+/// Places that may wait in the images that one user brought, once half of [`PLACES_MAX`] wait: a
+/// user's flood of places leaves room for everybody else's.
+const USER_PLACES_MAX: usize = 500_000;
+
+/// Images that wait for observations other than samples alone: those of a program that was seen
+/// between two drains, whose samples come with the next. Beyond it their observations are not
+/// counted.
+const UNSAMPLED_MAX: usize = 1024;
+
+/// Bytes that the names of procedures in the images of one user may have until the next merge, and
+/// those of all. Beyond either procedures have no names. A kernel with its modules has some
+/// kilobytes with samples, a large Java program a megabyte.
+const USER_NAMES_BYTES_MAX: usize = 16 << 20;
+const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// The measure of a count: an event at a period, by its index in [`Pending::runs`], or another
 /// measure.
@@ -150,11 +168,29 @@ struct Run {
     account: Account,
 }
 
+/// An image that waits, and whose limits count it.
+#[derive(Clone, Debug)]
+struct Met {
+    image: Arc<Image>,
+    payer: Payer,
+}
+
+/// What waits of one user's images.
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    places: usize,
+    names_bytes: usize,
+}
+
 /// The counts that one merge will add to the epoch.
 #[derive(Debug)]
 pub struct Pending {
     profiles: HashMap<Whose, Waiting, RandomState>,
-    images: HashMap<ImageId, Arc<Image>, RandomState>,
+    images: HashMap<ImageId, Met, RandomState>,
+    /// Images that have no samples.
+    unsampled: usize,
+    used: HashMap<Payer, Used>,
+    names_bytes: usize,
     symbols: HashMap<ImageId, BTreeMap<u64, Symbol>, RandomState>,
     /// The periods of events in the order in which they came into force; the first ones by event
     /// number.
@@ -178,6 +214,9 @@ impl Pending {
         Self {
             profiles: HashMap::default(),
             images: HashMap::default(),
+            unsampled: 0,
+            used: HashMap::default(),
+            names_bytes: 0,
             symbols: HashMap::default(),
             now: (0..runs.len()).collect(),
             runs,
@@ -229,6 +268,18 @@ impl Pending {
         self.now.len()
     }
 
+    /// Whether an image waits already.
+    #[must_use]
+    pub fn has(&self, image: &ImageId) -> bool {
+        self.images.contains_key(image)
+    }
+
+    /// What waits of an image is charged to that payer from now on, if nobody pays for it yet.
+    pub fn charge(&mut self, image: &Arc<Image>, payer: Payer) {
+        let met = self.images.entry(image.id);
+        met.or_insert_with(|| Met { image: image.clone(), payer });
+    }
+
     /// Counts samples of one event in one image, of a scope or of none.
     pub fn count(
         &mut self,
@@ -251,19 +302,30 @@ impl Pending {
     ) {
         let Some(Run { account, .. }) = self.runs.get_mut(run) else { return };
         let is_known = !image.id.is_unresolved();
-        let counts =
-            self.profiles.entry((image.id, Series::Run(run), scope)).or_insert_with(|| {
-                self.images.entry(image.id).or_insert_with(|| image.clone());
-                Waiting::of(Shape::Places)
-            });
+        let nobodys = || Met { image: image.clone(), payer: Payer::Nobody };
+        let payer = self.images.entry(image.id).or_insert_with(nobodys).payer;
+        let counts = self
+            .profiles
+            .entry((image.id, Series::Run(run), scope))
+            .or_insert_with(|| Waiting::of(Shape::Places));
+        let used = self.used.entry(payer).or_default();
+        let all = &mut self.places;
+        let before = all.used;
+        let mut room = Room { used: all.used, max: all.max };
+        if payer != Payer::Nobody {
+            let left = USER_PLACES_MAX.saturating_sub(used.places);
+            room.max = room.max.min((PLACES_MAX / 2).max(all.used.saturating_add(left)));
+        }
         for (offset, samples) in places {
-            let counted = counts.count(Observation::Place(offset), samples, &mut self.places);
+            let counted = counts.count(Observation::Place(offset), samples, &mut room);
             match (is_known, counted) {
                 (true, true) => account.resolved += samples,
                 (true, false) => account.lose(Loss::PendingFull, samples),
                 (false, _) => {}
             }
         }
+        all.used = room.used;
+        used.places += room.used - before;
     }
 
     /// Counts one observation of a measure in an image, for all processes together. False when
@@ -284,11 +346,17 @@ impl Pending {
         observation: Observation,
         times: u64,
     ) -> bool {
-        let counts =
-            self.profiles.entry((image.id, Series::Observed(measure), None)).or_insert_with(|| {
-                self.images.entry(image.id).or_insert_with(|| image.clone());
-                Waiting::of(measure.shape)
-            });
+        if !self.images.contains_key(&image.id) {
+            if self.unsampled >= UNSAMPLED_MAX {
+                return false;
+            }
+            self.unsampled += 1;
+            self.charge(image, Payer::Nobody);
+        }
+        let counts = self
+            .profiles
+            .entry((image.id, Series::Observed(measure), None))
+            .or_insert_with(|| Waiting::of(measure.shape));
         counts.count(observation, times, &mut self.observations)
     }
 
@@ -311,13 +379,26 @@ impl Pending {
 
     /// Stores the name of a procedure that has samples.
     pub fn name(&mut self, image: &ImageId, range: Range<u64>, name: &str) {
-        let symbols = self.symbols.entry(*image).or_default();
-        if symbols.get(&range.start).is_none_or(|known| known.name != name) {
-            symbols.insert(
-                range.start,
-                Symbol { start: range.start, end: range.end, name: name.to_owned() },
-            );
+        let known = self.symbols.get(image).and_then(|symbols| symbols.get(&range.start));
+        if known.is_none_or(|known| known.name != name) {
+            let symbol = Symbol { start: range.start, end: range.end, name: name.to_owned() };
+            self.learn(image, symbol);
         }
+    }
+
+    /// Remembers a name, if there is room for it.
+    fn learn(&mut self, image: &ImageId, symbol: Symbol) {
+        let payer = self.images.get(image).map_or(Payer::Nobody, |met| met.payer);
+        let used = self.used.entry(payer).or_default();
+        let bytes = symbol.name.len() + size_of::<Symbol>();
+        let full = used.names_bytes + bytes > USER_NAMES_BYTES_MAX
+            || self.names_bytes + bytes > NAMES_BYTES_MAX;
+        if full && payer != Payer::Nobody {
+            return;
+        }
+        used.names_bytes += bytes;
+        self.names_bytes += bytes;
+        self.symbols.entry(*image).or_default().insert(symbol.start, symbol);
     }
 
     /// Samples of known code in the waiting profiles of an event, computed from the profiles
@@ -354,7 +435,8 @@ impl Pending {
         let runs: Vec<usize> =
             other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
         for ((id, series, scope), counts) in other.profiles {
-            let Some(image) = other.images.get(&id) else { continue };
+            let Some(Met { image, payer }) = other.images.get(&id) else { continue };
+            self.charge(image, *payer);
             match series {
                 Series::Run(run) => {
                     let Some(run) = runs.get(run) else { continue };
@@ -374,9 +456,13 @@ impl Pending {
         }
         self.changes.splice(0..0, other.changes);
         for (id, symbols) in other.symbols {
-            // The names that wait here are newer.
-            let mine = self.symbols.entry(id).or_default();
-            symbols.into_iter().for_each(|(start, symbol)| _ = mine.entry(start).or_insert(symbol));
+            // What waits here is newer.
+            for (start, symbol) in symbols {
+                let is_known = self.symbols.get(&id).is_some_and(|mine| mine.contains_key(&start));
+                if !is_known {
+                    self.learn(&id, symbol);
+                }
+            }
         }
         for (at, theirs) in runs.into_iter().zip(other.runs) {
             if let Some(mine) = self.runs.get_mut(at) {
@@ -404,7 +490,7 @@ impl Pending {
             let scope = scope.as_deref().cloned().unwrap_or_default();
             (ProfileKey { image: *image, measure, scope }, counts.counts())
         });
-        let images = self.images.values().map(|image| {
+        let images = self.images.values().map(|Met { image, .. }| {
             let record = ImageRecord {
                 id: image.id,
                 kind: image.kind,
@@ -458,6 +544,155 @@ mod tests {
             size_bytes: None,
             procedures: None,
         })
+    }
+
+    /// Every image has samples of two events and an edge, and there are some of unknown code.
+    fn flood(images: u64) -> Pending {
+        let mut pending = Pending::new([PERIOD, PERIOD]);
+        let path = ImageRecord::escape_path(std::path::Path::new("/tmp/x"));
+        for number in 0..images {
+            let image = Arc::new(Image {
+                id: ImageId::from_build_id(&[(number + 1).to_le_bytes(); 3].concat()[..20])
+                    .unwrap(),
+                kind: ImageKind::File,
+                name: "x".into(),
+                path: path.clone(),
+                size_bytes: None,
+                procedures: None,
+            });
+            pending.charge(&image, Payer::User(1000));
+            for event in [0, 1] {
+                pending.count(&image, event, None, [(ImageOffset(number), 2)].into_iter());
+                pending.account(event).unwrap().taken += 2;
+            }
+            if number % 1000 == 0 {
+                let edge = Observation::Pair(ImageOffset(1), ImageOffset(2));
+                assert!(pending.observe(&image, &EDGES, edge));
+                pending.name(&image.id, 0..8, "main");
+            }
+        }
+        let mut unknown = crate::spaces::unknown_code::UnknownCode::default();
+        for reason in [Unresolved::TooManyImages, Unresolved::Anonymous] {
+            let owner = Owner { image: unknown.of("x", reason).unwrap(), scope: None };
+            pending.unresolve(1, reason, 5, Some(&owner));
+            pending.unresolve(1, reason, 1, None);
+        }
+        pending.account(1).unwrap().taken += 14;
+        pending.account(1).unwrap().lose(Loss::SpillFull, 2);
+        pending.set_period(0, PeriodChange { at_unix_s: 1, period: 9, rate_per_s: None });
+        pending
+    }
+
+    /// A segment's directory has an end: the delta of a user who ran 79,000 build ids was refused,
+    /// and so was every merge after it, until dcpid ended and 2.3 million samples were lost.
+    #[test]
+    fn more_images_than_a_segment_takes_are_several_merges_each_right_by_itself() {
+        const IMAGES: u64 = 65_500;
+        let names = ["cycles".to_owned(), "other".to_owned()];
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("db");
+        let event = |name: &String| profiledb::EventMeta {
+            name: name.clone(),
+            period: PERIOD,
+            ..profiledb::EventMeta::default()
+        };
+        let start = profiledb::EpochStart {
+            events: names.iter().map(event).collect(),
+            ..profiledb::EpochStart::default()
+        };
+        let mut writer = profiledb::Writer::open(&root, "h").unwrap();
+        let epoch = writer.begin(start.clone(), false).unwrap();
+        let whole = flood(IMAGES).delta(&names, 7);
+        let refused = writer.merge(&whole);
+        assert!(matches!(refused, Err(profiledb::DbError::TooMany { .. })), "{refused:?}");
+
+        let mut parts = flood(IMAGES).parts();
+        assert!(parts.len() >= 3, "{} parts", parts.len());
+        writer.merge(&parts.pop_front().unwrap().delta(&names, 7)).unwrap();
+        // Killed between two parts.
+        drop(writer);
+        let read = || profiledb::Database::open(&root).unwrap().epoch("h", &epoch).unwrap();
+        read().check_ledgers().unwrap();
+        let ledger = read().meta().ledgers.sum("other");
+        assert!(ledger.closes() && ledger.lost["spill_full"] == 2, "{ledger:?}");
+        let mut writer = profiledb::Writer::open(&root, "h").unwrap();
+        assert_eq!(writer.begin(start, false).unwrap(), epoch);
+        // What the disk did not take waits, and comes with the next merge.
+        let mut waiting = Pending::new([PERIOD, PERIOD]);
+        for part in parts.into_iter().rev() {
+            waiting.absorb(part);
+        }
+        for part in waiting.parts() {
+            writer.merge(&part.delta(&names, 8)).unwrap();
+        }
+        let epoch = read();
+        epoch.check_ledgers().unwrap();
+        assert!(profiledb::check(&root).unwrap().is_empty());
+        assert_eq!(epoch.meta().ledgers.sum("cycles"), whole.ledgers.sum("cycles"));
+        assert_eq!(epoch.meta().ledgers.sum("other"), whole.ledgers.sum("other"));
+        let keys = epoch.keys().unwrap();
+        assert_eq!(keys.len(), whole.profiles.len());
+        for key in keys.iter().step_by(101) {
+            assert_eq!(epoch.counts(key).unwrap(), whole.profiles[key], "{key:?}");
+        }
+        let of_all: u64 = whole.profiles.values().map(Counts::total).sum();
+        assert_eq!(of_all, keys.iter().map(|key| epoch.total(key).unwrap()).sum::<u64>());
+        assert_eq!(epoch.images().unwrap().len(), IMAGES as usize + 2);
+    }
+
+    #[test]
+    fn what_one_segment_takes_is_one_part() {
+        assert_eq!(flood(1000).parts().len(), 1);
+        assert_eq!(Pending::new([PERIOD]).parts().len(), 1);
+        // Long paths need more memory than long lists.
+        let mut pending = Pending::new([PERIOD]);
+        for number in 0..4096_u32 {
+            let long = Image {
+                id: ImageId::from_build_id(&(number + 1).to_le_bytes()).unwrap(),
+                kind: ImageKind::File,
+                name: "x".into(),
+                path: "/".repeat(16_384),
+                size_bytes: None,
+                procedures: None,
+            };
+            pending.count(&Arc::new(long), 0, None, [(ImageOffset(1), 1)].into_iter());
+        }
+        assert_eq!(pending.parts().len(), 3);
+    }
+
+    /// The places of one user's images filled the memory for all, and others' samples were lost.
+    #[test]
+    fn a_flood_of_places_and_names_costs_the_user_who_sends_it() {
+        let mut pending = Pending::new([PERIOD]);
+        let (enemys, mine) = (image("enemy"), image("mine"));
+        pending.charge(&enemys, Payer::User(1001));
+        pending.charge(&mine, Payer::User(1000));
+        let many = (0..PLACES_MAX as u64).map(|offset| (ImageOffset(offset), 1));
+        pending.count(&enemys, 0, None, many.clone());
+        assert_eq!(pending.places(), PLACES_MAX / 2);
+        pending.count(&mine, 0, None, many.clone().take(USER_PLACES_MAX));
+        assert_eq!(pending.places(), PLACES_MAX / 2 + USER_PLACES_MAX);
+        pending.count(&enemys, 0, None, many);
+        assert_eq!(pending.places(), PLACES_MAX / 2 + USER_PLACES_MAX);
+        let name = "x".repeat(1 << 20);
+        for at in 0..100 {
+            pending.name(&enemys.id, at..at + 1, &name);
+        }
+        pending.name(&mine.id, 0..1, "main");
+        assert_eq!(pending.symbols[&enemys.id].len(), 15);
+        assert_eq!(pending.symbols[&mine.id].len(), 1);
+    }
+
+    #[test]
+    fn images_without_samples_have_an_end() {
+        let mut pending = Pending::new([PERIOD]);
+        let edge = Observation::Pair(ImageOffset(1), ImageOffset(2));
+        let observed =
+            |pending: &mut Pending, name: String| pending.observe(&image(&name), &EDGES, edge);
+        let seen = (0..2000).filter(|n| observed(&mut pending, n.to_string()));
+        assert_eq!(seen.count(), UNSAMPLED_MAX);
+        pending.charge(&image("sampled"), Payer::Unknown);
+        assert!(observed(&mut pending, "sampled".into()) && observed(&mut pending, "3".into()));
     }
 
     fn counted(samples: &[(&str, u64, u64)]) -> Pending {

@@ -1,0 +1,139 @@
+//! Whose processes are: the user that a limit is charged to.
+//!
+//! A process that ended before the daemon looks has no owner in `/proc` any more, so the user is
+//! noted while records are read, a tenth of a second after a process forks or runs a program, and
+//! a child has its parent's. An enemy whose processes live for a millisecond is so still charged.
+
+use crate::kernel::RecordKind;
+use crate::spaces::mappings::procfs;
+use crate::spaces::system::System;
+use std::collections::HashMap;
+
+/// Processes whose users are remembered, 8 bytes each: as many as processes are
+/// (`mappings::PROCESSES_MAX`). Others are asked for when they bring an image.
+const PROCESSES_KNOWN_MAX: usize = 1 << 17;
+
+/// Who a limit is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Payer {
+    /// The kernel, and what stands for unknown code: there are few.
+    Nobody,
+    /// A user; of a row of subordinate users the first.
+    User(u32),
+    /// A process that was gone before anybody saw whose it was. All such processes share one limit.
+    Unknown,
+}
+
+impl Payer {
+    /// The user of that number.
+    #[must_use]
+    pub fn of_user(user: u32) -> Self {
+        Self::User(procfs::first_of_row(user))
+    }
+}
+
+/// Users of the processes that forked or ran a program since the start.
+#[derive(Debug, Default)]
+pub struct Users {
+    known: HashMap<u32, u32, foldhash::fast::RandomState>,
+    /// Processes that ended since the last drain, and before it.
+    ended: [Vec<u32>; 2],
+}
+
+impl Users {
+    /// A record was read that will be applied with the next drain; `asked` is whom to ask.
+    pub fn foresee(&mut self, record: &RecordKind, system: &System) {
+        match *record {
+            RecordKind::Exec { pid } => _ = self.ask(pid, system),
+            RecordKind::Fork { pid, parent } => {
+                // Root's processes become others' without running a program; others' do not.
+                let known = self.known.get(&parent).copied().filter(|user| *user > 0);
+                if let Some(user) = known.or_else(|| self.ask(parent, system)) {
+                    self.note(pid, user);
+                }
+            }
+            RecordKind::Exit { pid } => {
+                let [ended, _] = &mut self.ended;
+                ended.push(pid);
+            }
+            _ => {}
+        }
+    }
+
+    /// Who pays for what that process is the first to bring.
+    pub fn payer(&mut self, pid: u32, system: &System) -> Payer {
+        // Now, for it may have become another's; and as it was, where it is gone.
+        self.ask(pid, system).map_or(Payer::Unknown, Payer::of_user)
+    }
+
+    /// The user of a process now; of one that is gone, its last.
+    fn ask(&mut self, pid: u32, system: &System) -> Option<u32> {
+        match system.user(pid) {
+            Some(user) => {
+                self.note(pid, user);
+                Some(user)
+            }
+            None => self.known.get(&pid).copied(),
+        }
+    }
+
+    fn note(&mut self, pid: u32, user: u32) {
+        if self.known.len() < PROCESSES_KNOWN_MAX || self.known.contains_key(&pid) {
+            self.known.insert(pid, user);
+        }
+    }
+
+    /// A drain is done: forgets processes that ended before the drain before it.
+    pub fn forget_ended(&mut self) {
+        let [ended, before] = &mut self.ended;
+        before.drain(..).for_each(|pid| _ = self.known.remove(&pid));
+        std::mem::swap(ended, before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spaces::system::Answers;
+
+    /// No process has these numbers.
+    const PIDS: [u32; 4] = [u32::MAX - 4, u32::MAX - 3, u32::MAX - 2, u32::MAX - 1];
+
+    #[test]
+    fn a_chain_of_processes_that_are_gone_has_its_first_ones_user() {
+        let mut users = Users::default();
+        let nobody = System::replay(Answers::default());
+        let [shell, first, second, other] = PIDS;
+        users.note(shell, 1000);
+        for (parent, pid) in [(shell, first), (first, second)] {
+            users.foresee(&RecordKind::Fork { pid, parent }, &nobody);
+            users.foresee(&RecordKind::Exec { pid }, &nobody);
+            users.foresee(&RecordKind::Exit { pid: parent }, &nobody);
+        }
+        assert_eq!(users.payer(second, &nobody), Payer::User(1000));
+        assert_eq!(users.payer(other, &nobody), Payer::Unknown);
+        users.forget_ended();
+        assert_eq!(users.payer(first, &nobody), Payer::User(1000), "its samples come with a drain");
+        users.forget_ended();
+        assert_eq!(users.payer(first, &nobody), Payer::Unknown);
+        assert_eq!(users.payer(second, &nobody), Payer::User(1000));
+    }
+
+    #[test]
+    fn all_users_of_a_row_of_subordinate_users_are_one() {
+        for (user, payer) in
+            [(0, 0), (65_534, 65_534), (100_000, 100_000), (165_535, 100_000), (165_536, 165_536)]
+        {
+            assert_eq!(Payer::of_user(user), Payer::User(payer), "{user}");
+        }
+    }
+
+    #[test]
+    fn a_living_process_is_asked() {
+        let mut users = Users::default();
+        let me = std::process::id();
+        users.note(me, 4711);
+        let payer = users.payer(me, &System::default());
+        assert!(matches!(payer, Payer::User(user) if user != 4711), "{payer:?}");
+    }
+}

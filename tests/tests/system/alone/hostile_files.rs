@@ -1,0 +1,154 @@
+//! Files of an ordinary user that mean no good: those that the daemon meets, writes and reads. They
+//! need root, as those of privileged.rs do, and play the enemy as nobody.
+
+use super::hostile::{as_nobody, assert_well, nobodys_folder, start};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use tests::daemon::Place;
+use tests::report::prof;
+use tests::workload::{Running, Workload};
+use tests::{binary, refuse, require_root, run, succeed};
+
+/// A user who ran a new build id every half millisecond made the directory of the next segment
+/// larger than a segment may have; every merge after that failed, and 2.3 million samples of
+/// everybody were lost at the end.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_flood_of_build_ids_costs_its_user_and_no_merge() {
+    require_root();
+    let place = Place::default();
+    let known = Workload::build(place.path(), "two_functions", &[]);
+    let flood = Workload::build(place.path(), "image_flood", &[]);
+    let folder = nobodys_folder(&place);
+    let daemon = start(&place);
+    let mut command = as_nobody(&folder, flood.program());
+    let running = Running::start(command.args(["24000", "500"]));
+    let known = known.run(6);
+    assert_eq!(running.wait().number("images"), 24_000.0);
+    assert_well(&place, &daemon, known);
+    let refused = daemon.status().samples.unresolved.get("too_many_images").copied();
+    let prof = prof(&place.db(), &["-i", "--idle"]);
+    let counted = prof.of_image("flood").count();
+    eprintln!("{counted} images of the flood counted, {refused:?} samples of it refused");
+    // The allowance of one user (`image_allowance.rs`), and an hour's return of it at most.
+    assert!((4000..=8192 + 1024).contains(&counted), "{counted}");
+    assert!(refused.unwrap_or(0) > 1000, "{refused:?}");
+    assert!(daemon.terminate().success());
+}
+
+/// Root wrote over any file, led by links in a database folder that another user had made.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_database_that_another_user_made_is_refused_by_every_writer() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let precious = place.path().join("precious");
+    std::fs::write(&precious, "root's").unwrap();
+    // A database of root's to copy from.
+    let daemon = place.start();
+    daemon.flush();
+    let host = daemon.status().host;
+    assert!(daemon.terminate().success());
+
+    // Nobody's database, made by its owner, with a link under each name that a writer writes to.
+    let script = "umask 022; mkdir -p db/hosts/$1 && echo 'dcpi database 2' >db/format &&
+        ln -s $2 db/hosts/$1/lock && ln -s $2 db/format.$1.tmp && ln -s $2 db/lock";
+    let made = succeed(
+        as_nobody(&folder, Path::new("/bin/sh")).args(["-c", script, "sh", &host]).arg(&precious),
+    );
+    assert_eq!(made, "");
+    let theirs = folder.join("db");
+    let dcpi = |arguments: &[&str]| {
+        let mut command = Command::new(binary("dcpi"));
+        command.args(arguments);
+        command
+    };
+    let mut copy = dcpi(&["copy"]);
+    copy.arg("--db").arg(place.db()).arg("--to").arg(&theirs);
+    let mut merge = dcpi(&["merge"]);
+    merge.arg("--db").arg(place.db()).arg("--to").arg(&theirs);
+    let daemon = place.dcpid_on(&theirs, &place.control());
+    for (command, what) in [(daemon, "dcpid"), (copy, "copy"), (merge, "merge")] {
+        let mut command = command;
+        let line = refuse(&mut command);
+        assert!(line.contains("belongs to user 65534"), "{what}: {line}");
+    }
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "root's");
+    assert!(!theirs.join("hosts").join(&host).join("code").exists());
+}
+
+/// Who owns the folder above a database can put something else in its place while it is written.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_database_that_is_replaced_by_a_link_is_not_written_through_it() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let (db, victim) = (folder.join("db"), place.path().join("victim"));
+    std::fs::create_dir(&victim).unwrap();
+    let daemon = place.start_as(place.dcpid_on(&db, &place.control()));
+    daemon.flush();
+    let enemy = |script: &str| {
+        let _ = succeed(
+            as_nobody(&folder, Path::new("/bin/sh")).args(["-c", script, "sh"]).arg(&victim),
+        );
+    };
+    enemy("mv db gone && ln -s $1 db");
+    let error = String::from_utf8(run(&mut place.dcpictl(&["flush"])).stderr).unwrap();
+    assert!(error.contains("keeps the samples"), "{error}");
+    assert_eq!(std::fs::read_dir(&victim).unwrap().count(), 0);
+    enemy("rm db && mv gone db");
+    daemon.flush();
+    tests::daemon::assert_closes(&daemon.status().samples);
+    assert!(daemon.terminate().success());
+}
+
+/// `sudo dcpi list` printed a file that only root may read: the debug information of a user's
+/// program named it as its source.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_source_that_its_owner_may_not_read_is_not_printed() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let secret = place.path().join("secret");
+    std::fs::write(&secret, "the password is swordfish\n".repeat(200)).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    // A program of nobody's that says so.
+    let source = folder.join("spy.c");
+    let text = format!(
+        "#line 1 \"{}\"\nvolatile unsigned long x;\nint main(void) {{\n  \
+         for (unsigned long i = 0; i < 3000000000u; i++)\n    x += i;\n  return 0;\n}}\n",
+        secret.display()
+    );
+    std::fs::write(&source, text).unwrap();
+    let _ = succeed(
+        as_nobody(&folder, Path::new("/usr/bin/env"))
+            .args(["cc", "-g", "-O1", "-o", "spy"])
+            .arg(&source),
+    );
+    let daemon = start(&place);
+    let _ = succeed(&mut as_nobody(&folder, &folder.join("spy")));
+    daemon.flush();
+    assert!(daemon.terminate().success());
+    let list = |more: &[&str]| {
+        let mut command = Command::new(binary("dcpi"));
+        command.arg("list").arg("--db").arg(place.db()).args(["spy", "main"]).args(more);
+        let output = run(&mut command);
+        let (out, err) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert!(output.status.success(), "{out}{err}");
+        format!("{out}{err}")
+    };
+    let text = list(&["--source"]);
+    assert!(!text.contains("swordfish"), "{text}");
+    assert!(text.contains("source not read") && text.contains("--source-dir"), "{text}");
+    let consent = list(&["--source", "--source-dir", place.path().to_str().unwrap()]);
+    assert!(consent.contains("swordfish"), "{consent}");
+    // The same program as root's own.
+    let spy = folder.join("spy");
+    std::os::unix::fs::chown(&spy, Some(0), Some(0)).unwrap();
+    assert!(list(&["--source"]).contains("swordfish"));
+}
