@@ -153,8 +153,7 @@ pub struct Settings {
     /// code, images can be named and listed when their files are gone. off: none [default: 512MiB]
     #[arg(long, value_name = "SIZE")]
     pub code_store: Option<String>,
-    /// Keep the code of files that not everybody may read too, where readers of the database can see
-    /// it
+    /// Keep the code of files that not everybody may read, too: readers of the database can see it
     #[arg(long)]
     #[serde(default)]
     pub private_code: bool,

@@ -37,15 +37,8 @@ use tokio::sync::mpsc;
 /// # Errors
 /// One line with the next step, when it cannot start or cannot write its last samples.
 pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
-    if let (Some(file), Some(db)) = (&args.replay, &args.settings.db) {
-        return replay(file, db);
-    }
-    if args.inspect {
-        return starter::inspect().context("answering questions");
-    }
-    if let Some(path) = &args.inspections {
-        return starter::run(path)
-            .with_context(|| format!("starting inspectors at {}", path.display()));
+    if let Some(done) = without_sampling(&args) {
+        return done;
     }
     kernel::share_heap();
     let config = Config::new(args.settings.clone(), args.config.as_deref())?;
@@ -119,6 +112,19 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         control.finish().await;
         result.and(tape.finish().map_err(Into::into))
     })
+}
+
+/// Replays a recording, or answers a dcpid's questions, where that is what this process is for.
+fn without_sampling(args: &DcpidArgs) -> Option<anyhow::Result<()>> {
+    if let (Some(file), Some(db)) = (&args.replay, &args.settings.db) {
+        return Some(replay(file, db));
+    }
+    if args.inspect {
+        return Some(starter::inspect().context("answering questions"));
+    }
+    let path = args.inspections.as_ref()?;
+    let started = starter::run(path);
+    Some(started.with_context(|| format!("starting inspectors at {}", path.display())))
 }
 
 /// Answers clients of all sockets for ever.

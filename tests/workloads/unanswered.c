@@ -134,18 +134,24 @@ static void *wait_to_write(void *nothing)
 static void lock_out(unsigned seconds)
 {
 	pthread_t holder, writer;
-	int file, served = open("/mnt/fuse/program", O_RDONLY);
-	int copy = open("/mnt/program", O_CREAT | O_RDWR, 0755);
+	int file, copy, served = open("/mnt/fuse/program", O_RDONLY);
+	char name[32], renamed[40];
 
+	/* Three of them: the daemon may look at one before the lock is taken. */
+	if (fork())
+		(void)!fork();
+	snprintf(name, sizeof name, "/mnt/program%d", getpid());
+	snprintf(renamed, sizeof renamed, "%s.renamed", name);
+	copy = open(name, O_CREAT | O_RDWR, 0755);
 	if (write(copy, content, content_len) < 0)
 		fail("copying");
 	close(copy);
-	file = open("/mnt/program", O_RDONLY);
+	file = open(name, O_RDONLY);
 	alarm(seconds);
 	page = mmap(NULL, 1 << 12, PROT_READ, MAP_SHARED, served, 0);
 	if (mmap(NULL, 65536, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
 		fail("mmap");
-	rename("/mnt/program", "/mnt/renamed");
+	rename(name, renamed);
 	pthread_create(&holder, NULL, hold_lock, NULL);
 	usleep(3000);
 	held = 1;

@@ -13,12 +13,18 @@ use std::os::unix::net::UnixStream;
 /// Seconds that one question may take. Then the kernel ends the inspector (SIGALRM), unless it
 /// waits uninterruptibly.
 const QUESTION_S: u32 = 10;
-/// Limits of an inspector: bytes of address space, descriptors (258 files that are held open,
-/// 64 of walks, and some), and seconds of CPU time, after which a new one takes its place.
+/// Bytes of address space of an inspector. Reading a file's symbols takes as much as these are
+/// large; a file beyond it has no code kept.
+const ADDRESS_SPACE_BYTES: u64 = 512 << 20;
+/// Descriptors of an inspector: 256 files that are held open, 64 of walks, and some.
+const DESCRIPTORS: u64 = 1024;
+/// Seconds of CPU time of an inspector, after which a new one takes its place.
+const CPU_S: u64 = 3600;
+/// Limits of an inspector; it writes nothing.
 const LIMITS: [(Resource, u64); 5] = [
-    (Resource::RLIMIT_AS, 512 << 20),
-    (Resource::RLIMIT_NOFILE, 1024),
-    (Resource::RLIMIT_CPU, 3600),
+    (Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES),
+    (Resource::RLIMIT_NOFILE, DESCRIPTORS),
+    (Resource::RLIMIT_CPU, CPU_S),
     (Resource::RLIMIT_CORE, 0),
     (Resource::RLIMIT_FSIZE, 0),
 ];

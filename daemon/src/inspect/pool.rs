@@ -76,7 +76,7 @@ struct Line {
 struct Late {
     connection: Connection,
     since: Instant,
-    /// The question was [`Identify`](super::questions::Identify), so that its answer is of use still.
+    /// The question was [`Identify`](super::questions::Identify), whose answer is of use still.
     is_identify: bool,
 }
 
@@ -347,10 +347,8 @@ mod tests {
         let Standing { counts, users, is_broken } = inspectors.standing();
         assert_eq!((counts.asked, counts.unanswered, counts.withheld), (4, 1, 1));
         assert_eq!((counts.inspectors, users[0].pid, is_broken), (2, hung.id(), false));
-        assert_eq!(
-            inspectors.another(LOOP_PATIENCE).ask(Mappings { pid: hung.id() }).is_some(),
-            false
-        );
+        let another = inspectors.another(LOOP_PATIENCE);
+        assert!(another.ask(Mappings { pid: hung.id() }).is_none(), "it is blamed for all");
         hung.kill().unwrap();
         hung.wait().unwrap();
     }

@@ -1,9 +1,9 @@
 //! Keeps the code of images that have samples, so that they can be named, listed and analysed when
 //! their files are gone.
 //!
-//! The drain tells of each image once a day and never waits for this thread. An inspector of its own
-//! opens the file at once, while the process lives, and this thread copies from it when there is
-//! time: those that are deleted already first, then the smallest.
+//! The drain tells of each image once a day and never waits for this thread. An inspector of its
+//! own opens the file at once, while the process lives, and this thread copies from it when there
+//! is time: those that are deleted already first, then the smallest.
 
 use crate::clock;
 use crate::inspect::pool::Inspectors;

@@ -178,6 +178,9 @@ mod alone {
             }
             let told = |row: &&Row| reasons.iter().any(|why| row.procedure.as_deref() == Some(why));
             let samples = prof.of_image(story).filter(told).map(Row::samples).sum();
+            prof.of_image(story).for_each(|row| {
+                eprintln!("{story}: {} samples of {:?}", row.samples(), row.procedure);
+            });
             assert_about(story, prof.seconds(samples), expected);
             assert!(made(&prof, truth, |_| true) == 0.0, "{story}: {prof:#?}");
         }

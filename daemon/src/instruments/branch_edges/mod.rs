@@ -1,10 +1,11 @@
 //! Edges of the control flow, from snapshots of registers that the sampler takes with some samples
 //! of user code.
 //!
-//! At a sample the registers decide the next branches. An inspector follows the bytes of the sampled
-//! image from there ([`crate::inspect::walks`]), and each branch that it can follow is counted as
-//! an edge: from the branch to the instruction executed next. Where the test of a loop compares
-//! values that change by the same amount in each round, the number of rounds left is counted too.
+//! At a sample the registers decide the next branches. An inspector follows the bytes of the
+//! sampled image from there ([`crate::inspect::walks`]), and each branch that it can follow is
+//! counted as an edge: from the branch to the instruction executed next. Where the test of a loop
+//! compares values that change by the same amount in each round, the number of rounds left is
+//! counted too.
 //!
 //! Registers and stacks are private to their processes. They stay in this process's memory until
 //! the next drain, or until many are held; then the records of mappings are read, an inspector

@@ -32,7 +32,7 @@ pub enum NoFile {
 }
 
 /// Kinds of file systems on which a file's owner and content are what the kernel says (statfs(2)):
-/// ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs, zfs, bcachefs. On others (FUSE, NFS, proc) a
+/// ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs, zfs, bcachefs. On others (FUSE, NFS) a
 /// program or another machine says so.
 const KNOWN_FILE_SYSTEMS: [u64; 9] = [
     0xef53,

@@ -459,7 +459,8 @@ fn region_place(
 fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u64 {
     let due = process.looked_ns == 0
         || asked.now_ns.saturating_sub(process.looked_ns) >= LOOK_INTERVAL_NS;
-    if !due && !std::mem::take(&mut process.last_look) {
+    let has_ended = std::mem::take(&mut process.last_look);
+    if !due && !has_ended {
         return 0;
     }
     process.looked_ns = asked.now_ns;
@@ -480,6 +481,10 @@ fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u
     let mut refused = seen.refused;
     if seen.is_cut && mine <= LOOK_BYTES.min(all) {
         refused = Some("it is larger than what is read of it".to_owned());
+    }
+    // What a process that has ended leaves may be removed already, and was refused all the same.
+    if has_ended && refused.is_none() && seen.bytes == 0 {
+        refused = process.refused.take();
     }
     if let Some(why) = refused.as_ref().filter(|why| process.refused.as_ref() != Some(why)) {
         tracing::warn!(

@@ -170,14 +170,16 @@ fn a_file_system_that_does_not_answer_holds_up_nobody() {
     assert!(daemon.terminate().success());
 }
 
-/// How long an enemy does what he does.
-const ATTACK_S: u32 = 12;
+/// Seconds for which an enemy does what he does: 7, or the number in `DCPI_ATTACK_S`.
+fn attack_s() -> u32 {
+    std::env::var("DCPI_ATTACK_S").map_or(7, |seconds| seconds.parse().unwrap())
+}
 
 /// Runs an enemy beside a program whose shares are known: the daemon answers, stays small, profiles
 /// the others right, and ends when it is told to. Gives its last status.
 fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     require_root();
-    let place = Place::default();
+    let (place, attack_s) = (Place::default(), attack_s());
     let known = Workload::build(place.path(), "two_functions", &[]);
     let enemy = Workload::build(place.path(), name, &["-pthread"]);
     let folder = place.path().join("other");
@@ -193,12 +195,12 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
             other => other.to_owned(),
         })
         .collect();
-    let seconds = (3 * ATTACK_S).to_string();
+    let seconds = (3 * attack_s).to_string();
     let mut command = Command::new(enemy.program());
     let mut attack = command.args(&arguments).arg(&seconds).spawn().unwrap();
-    let beside = known.start(ATTACK_S - 2);
+    let beside = known.start(attack_s - 2);
     let (begun, mut waits) = (Instant::now(), Vec::new());
-    while begun.elapsed() < Duration::from_secs(u64::from(ATTACK_S) - 1) {
+    while begun.elapsed() < Duration::from_secs(u64::from(attack_s) - 1) {
         let asked = Instant::now();
         let _ = daemon.status();
         waits.push(asked.elapsed());
