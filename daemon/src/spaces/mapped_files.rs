@@ -64,12 +64,18 @@ pub struct MappedFile {
     offer: Arc<Offer>,
 }
 
+/// Files of one identity, by path.
+type Paths = HashMap<Box<[u8]>, Arc<MappedFile>, foldhash::fast::RandomState>;
+
 /// All files that processes map, each once.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// By identity, and then by path: there is one, as good as always.
-    known: HashMap<MappedFileId, Vec<Arc<MappedFile>>, foldhash::fast::RandomState>,
+    /// By identity, and then by path: nearly always one. Anybody may make 16,000 hard links of a
+    /// file, so paths are looked up, not searched.
+    known: HashMap<MappedFileId, Paths, foldhash::fast::RandomState>,
     len: usize,
+    /// Files that are known when those that no process maps are forgotten next.
+    sweep_at: usize,
     versions: Versions,
     /// Since the last records were read.
     identified: usize,
@@ -84,9 +90,7 @@ pub struct Files {
 impl Files {
     /// The file of that identity and path.
     pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
-        let same =
-            self.known.get(&id).and_then(|files| files.iter().find(|file| file.path == path));
-        if let Some(file) = same {
+        if let Some(file) = self.known.get(&id).and_then(|paths| paths.get(path)) {
             // An inode that nobody maps any more may be another file by now: rebuilt in place, or
             // its number reused.
             let may_be_another =
@@ -95,12 +99,8 @@ impl Files {
                 return file.clone();
             }
         }
-        if self.len >= FILES_MAX {
-            self.known
-                .values_mut()
-                .for_each(|files| files.retain(|file| Arc::strong_count(file) > 1));
-            self.known.retain(|_, files| !files.is_empty());
-            self.len = self.known.values().map(Vec::len).sum();
+        if self.len >= self.sweep_at.max(FILES_MAX) {
+            self.sweep();
         }
         let file = Arc::new(MappedFile {
             id: id.clone(),
@@ -110,18 +110,27 @@ impl Files {
             system: self.system.clone(),
             offer: Arc::default(),
         });
-        let files = self.known.entry(id).or_default();
-        let before = files.len();
-        files.retain(|file| file.path != path);
-        files.push(file.clone());
-        self.len += files.len() - before;
+        let before = self.known.entry(id).or_default().insert(path.into(), file.clone());
+        self.len += usize::from(before.is_none());
         file
+    }
+
+    /// Forgets files that no process maps. The next sweep comes when twice as many are known as are
+    /// left: one for each new file would take a user with 16,384 mapped files no time to ask for,
+    /// and the daemon all of its time to make.
+    fn sweep(&mut self) {
+        for paths in self.known.values_mut() {
+            paths.retain(|_, file| Arc::strong_count(file) > 1);
+        }
+        self.known.retain(|_, paths| !paths.is_empty());
+        self.len = self.known.values().map(HashMap::len).sum();
+        self.sweep_at = 2 * self.len;
     }
 
     /// Whether the file is known.
     #[must_use]
     pub fn have(&self, id: &MappedFileId, path: &[u8]) -> bool {
-        self.known.get(id).is_some_and(|files| files.iter().any(|file| file.path == path))
+        self.known.get(id).is_some_and(|paths| paths.contains_key(path))
     }
 
     /// More records are about to be read: files are looked at again.

@@ -293,6 +293,10 @@ fn plain(image: &str, procedure: &str) -> (String, String) {
     if procedure.starts_with("0x") || procedure.starts_with('[') || procedure.ends_with("@plt") {
         return (image.to_owned(), "[without name]".to_owned());
     }
+    // Two names of one address in the C library: perf takes one, dcpi the other.
+    if procedure.starts_with("cfree@") || procedure == "cfree" {
+        return (image.to_owned(), "free".to_owned());
+    }
     // They write types of C++ and Rust differently: what is in brackets, and results before the
     // name, is left out.
     let mut depth = 0;

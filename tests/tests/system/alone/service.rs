@@ -87,7 +87,7 @@ fn inspected(container: &Container) {
     assert_eq!(u64::from_str_radix(held, 16).unwrap(), 1_u64 << 2 | 1 << 19 | 1 << 40);
     let status: serde_json::Value =
         serde_json::from_str(&container.ok("dcpictl --json status")).unwrap();
-    let inspectors = &status["status"]["inspectors"];
+    let inspectors = &status["inspectors"];
     assert_eq!(inspectors["reachable"], true, "{inspectors}");
     assert!(inspectors["asked"].as_u64().unwrap() > 0, "{inspectors}");
 }
