@@ -123,7 +123,7 @@ fn some_seconds_are_recorded_and_ctrl_c_ends_them_with_a_report() {
     send(&child, Signal::SIGINT);
     let output = child.wait_with_output().unwrap();
     let (stdout, stderr) = said(&output);
-    assert!(output.status.success() && stderr.contains("Ctrl-C ends it"), "{stderr}");
+    assert!(output.status.success() && stderr.contains("Ctrl-C ends the recording"), "{stderr}");
     assert!(stdout.contains("samples of") || stdout.contains("samples counted"), "{stdout}");
     assert!(daemons(&place).is_empty());
 }
