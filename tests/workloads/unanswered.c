@@ -137,12 +137,6 @@ static void lock_out(unsigned seconds)
 	int file, copy, served = open("/mnt/fuse/program", O_RDONLY);
 	char name[32], renamed[40];
 
-	/* Three of them: the daemon may look at one before the lock is taken. */
-	for (int more = 0; more < 2; more++)
-		if (!fork()) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
-			break;
-		}
 	snprintf(name, sizeof name, "/mnt/program%d", getpid());
 	snprintf(renamed, sizeof renamed, "%s.renamed", name);
 	copy = open(name, O_CREAT | O_RDWR, 0755);
@@ -159,8 +153,23 @@ static void lock_out(unsigned seconds)
 	usleep(3000);
 	held = 1;
 	pthread_create(&writer, NULL, wait_to_write, NULL);
-	for (volatile unsigned long forever = 0;; forever++)
-		;
+	for (;;)
+		pause();
+}
+
+/* One after the other: the daemon may look at one before its lock is taken. */
+static void lock_out_again(unsigned seconds)
+{
+	for (int number = 0; number < 12; number++) {
+		if (!fork()) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			lock_out(seconds);
+		}
+		usleep(400000);
+	}
+	alarm(seconds);
+	for (;;)
+		pause();
 }
 
 int main(int argc, char **argv)
@@ -219,7 +228,7 @@ int main(int argc, char **argv)
 			spin_in_memory(NULL, seconds);
 		if (!strcmp(mode, "lock")) {
 			close(device);
-			lock_out(seconds);
+			lock_out_again(seconds);
 		}
 		alarm(seconds);
 		snprintf(program, sizeof program, "%s/program", where);

@@ -303,9 +303,12 @@ mod alone {
                 assert!(output.status.success(), "{command:?}: {report}");
                 let last = report.lines().find(|line| line.starts_with("recorded ")).unwrap();
                 let mut words = last.split(" used ").nth(1).unwrap().split_whitespace();
-                let mut seconds = |nth| words.nth(nth).unwrap().parse::<f64>().unwrap();
-                // "3.16 s of CPU time by its samples, 3.20 s by the kernel's accounting"
-                let (sampled, used) = (seconds(0), seconds(7));
+                let mut seconds = |nth| {
+                    let number = words.nth(nth).unwrap().parse::<f64>().unwrap();
+                    if words.next() == Some("ms") { number / 1e3 } else { number }
+                };
+                // "3.16 s of CPU time by its samples, 976 ms by the kernel's accounting"
+                let (sampled, used) = (seconds(0), seconds(6));
                 println!(
                     "{} {}: {sampled} s by samples, {used} s by the kernel",
                     command[0], command[1]
@@ -314,8 +317,8 @@ mod alone {
             };
             // A shared machine may stand still for a moment: then samples come late, and that is
             // said in the report.
-            let off = (0..3).map(|_| times()).find(|off| *off <= 0.02);
-            assert!(off.is_some(), "{command:?}: never within 2 %");
+            let off = (0..3).map(|_| times()).find(|off| *off <= 0.04);
+            assert!(off.is_some(), "{command:?}: never within 4 %");
         }
     }
 
