@@ -299,6 +299,9 @@ pub enum ChangeKind {
     /// The process is mapping a library at `text` whose code is counted under `program`, once for
     /// all processes that map it.
     Library = 3,
+    /// The next record of the process is of a mapping at `text`, of a file that `program`, a user,
+    /// can write (0: root alone): anybody can write a file with the build id of another.
+    Owner = 4,
 }
 
 impl ChangeKind {
@@ -306,7 +309,8 @@ impl ChangeKind {
     /// writes.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Exec, Self::Remap, Self::Library].into_iter().find(|kind| *kind as u32 == number)
+        let kinds = [Self::Exec, Self::Remap, Self::Library, Self::Owner];
+        kinds.into_iter().find(|kind| *kind as u32 == number)
     }
 }
 
@@ -399,6 +403,7 @@ mod tests {
             ("CHANGE_EXEC", ChangeKind::Exec as usize),
             ("CHANGE_REMAP", ChangeKind::Remap as usize),
             ("CHANGE_LIBRARY", ChangeKind::Library as usize),
+            ("CHANGE_OWNER", ChangeKind::Owner as usize),
         ] {
             let number = std::format!("{number}");
             let is_twin = |words: &[&str]| *words == [name, "=", number.as_str()];
@@ -408,10 +413,11 @@ mod tests {
 
     #[test]
     fn a_kind_has_one_number_and_other_numbers_have_none() {
-        for kind in [ChangeKind::Exec, ChangeKind::Remap, ChangeKind::Library] {
+        let library = ChangeKind::Library;
+        for kind in [ChangeKind::Exec, ChangeKind::Remap, library, ChangeKind::Owner] {
             assert_eq!(ChangeKind::from_number(kind as u32), Some(kind));
         }
-        for number in [0, 4, u32::MAX] {
+        for number in [0, 5, u32::MAX] {
             assert_eq!(ChangeKind::from_number(number), None, "{number}");
         }
     }

@@ -81,14 +81,15 @@ enum change_kind {
 	CHANGE_EXEC = 1,    /* the process runs another program */
 	CHANGE_REMAP = 2,   /* a file is being mapped where another may have been */
 	CHANGE_LIBRARY = 3, /* a library is being mapped whose code is counted once */
+	CHANGE_OWNER = 4,   /* who can write the file that the process maps next */
 };
 struct change {
 	u64 time_ns;
 	u32 kind; /* enum change_kind */
 	u32 pid;
-	u64 text;     /* EXEC, LIBRARY */
+	u64 text;     /* EXEC, LIBRARY, OWNER */
 	u32 text_len; /* EXEC, LIBRARY */
-	u32 program;  /* EXEC, LIBRARY */
+	u32 program;  /* EXEC, LIBRARY; OWNER: a user, 0: root alone */
 	u32 generation;	       /* EXEC, REMAP */
 	u32 generation_before; /* REMAP */
 };

@@ -70,7 +70,7 @@ impl Binary {
             let elf = Elf::parse(content.source()?)?;
             if let Some(expected) = expect {
                 let found = identify_elf(&elf)?;
-                if found != *expected {
+                if found != expected.build() {
                     return Err(ImageError::WrongBuild { expected: *expected, found });
                 }
             }

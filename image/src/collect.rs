@@ -90,7 +90,7 @@ pub(crate) fn collect_at(
     let elf = Elf::parse(source)?;
     if let Some(expected) = expect {
         let found = identify_elf(&elf)?;
-        if found != *expected {
+        if found != expected.build() {
             return Err(ImageError::WrongBuild { expected: *expected, found });
         }
     }

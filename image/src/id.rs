@@ -12,11 +12,13 @@ use crate::ImageError;
 const BUILD_ID_MAX: usize = 20;
 /// Bytes of a hash of content or of a name: XXH3's 128 bits (xxHash specification 0.1.1, stable
 /// since 0.8.0) rule out an accidental collision. The hash is not cryptographic and need not be: an
-/// attacker who wants to pass for another image can copy its build id, too. XXH3 hashes 100 MB of
+/// attacker who finds a collision passes for a file without build id only. XXH3 hashes 100 MB of
 /// code without build id, a Rust compiler's say, ten times as fast as SHA-256, and the daemon waits
 /// for it.
 const HASH_LEN: usize = 16;
 
+/// Between the hex of a build id and the number of the user who owns the file.
+const OWNER_MARK: &str = "-u";
 const TEXT_PREFIX: &str = "text-";
 const NAME_PREFIX: &str = "name-";
 const UNRESOLVED_PREFIX: &str = "none-";
@@ -26,6 +28,9 @@ const UNRESOLVED_PREFIX: &str = "none-";
 /// The text form ([`fmt::Display`], [`FromStr`]) has only `[0-9a-z-]`, so it can name a file:
 ///
 /// - a GNU build id: its lower-case hex, 2 to 40 digits;
+/// - a GNU build id that a user's file has: the same, `-u` and the number of the user. Anybody can
+///   write a file with any build id, so only files that root alone can write have the id without
+///   owner, and the files of one user never pass for those of another;
 /// - a hash of the code, for a file without build id: `text-` and 32 hex digits;
 /// - a hash of a name, for an image that is not a file (a kernel without notes, a BPF program, the
 ///   idle loop): `name-` and 32 hex digits;
@@ -37,6 +42,8 @@ pub struct ImageId {
     /// Number of `bytes` in use; the rest are zero, so that derived comparison is right.
     len: u8,
     bytes: [u8; BUILD_ID_MAX],
+    /// User who vouches for a build id; None: root, or the id is no build id.
+    owner: Option<u32>,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,11 +97,29 @@ impl ImageId {
         (self.origin == Origin::BuildId).then(|| self.bytes())
     }
 
+    /// The same build as a file of this user has it; None: a file that root alone can write. Ids
+    /// that were not made from a build id stay as they are: they come from the content.
+    #[must_use]
+    pub fn owned_by(self, owner: Option<u32>) -> Self {
+        Self { owner: owner.filter(|_| self.origin == Origin::BuildId), ..self }
+    }
+
+    /// The user whose file has the build id; None: root's, or no build id.
+    pub fn owner(&self) -> Option<u32> {
+        self.owner
+    }
+
+    /// The id as a file tells it: without owner.
+    #[must_use]
+    pub fn build(&self) -> Self {
+        self.owned_by(None)
+    }
+
     fn new(origin: Origin, from: &[u8]) -> Option<Self> {
         let mut bytes = [0; BUILD_ID_MAX];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         let len = u8::try_from(from.len()).ok()?;
-        (len > 0).then_some(Self { origin, len, bytes })
+        (len > 0).then_some(Self { origin, len, bytes, owner: None })
     }
 
     fn from_hash(origin: Origin, hash: &Xxh3) -> Self {
@@ -102,7 +127,7 @@ impl ImageId {
         for (to, from) in bytes.iter_mut().zip(hash.digest128().to_be_bytes()) {
             *to = from;
         }
-        Self { origin, len: HASH_LEN as u8, bytes }
+        Self { origin, len: HASH_LEN as u8, bytes, owner: None }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -145,7 +170,8 @@ impl fmt::Display for ImageId {
             Origin::Name => NAME_PREFIX,
             Origin::Unresolved => UNRESOLVED_PREFIX,
         })?;
-        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        self.owner.map_or(Ok(()), |owner| write!(f, "{OWNER_MARK}{owner}"))
     }
 }
 
@@ -175,6 +201,10 @@ fn parse(text: &str) -> Option<ImageId> {
     } else {
         (Origin::BuildId, text)
     };
+    let (hex, owner) = match hex.split_once(OWNER_MARK) {
+        Some((hex, owner)) if origin == Origin::BuildId => (hex, Some(number(owner)?)),
+        _ => (hex, None),
+    };
     if hex.len() > 2 * BUILD_ID_MAX || !hex.len().is_multiple_of(2) {
         return None;
     }
@@ -187,10 +217,16 @@ fn parse(text: &str) -> Option<ImageId> {
         })
         .collect::<Option<_>>()?;
     match origin {
-        Origin::BuildId => ImageId::from_build_id(&bytes),
+        Origin::BuildId => Some(ImageId::from_build_id(&bytes)?.owned_by(owner)),
         _ if bytes.len() == HASH_LEN => ImageId::new(origin, &bytes),
         _ => None,
     }
+}
+
+/// A number as [`fmt::Display`] writes it: no sign, no leading zero.
+fn number(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
 }
 
 fn nibble(digit: u8) -> Option<u8> {
@@ -216,6 +252,18 @@ mod tests {
         assert_eq!(id.build_id(), Some(&[0, 0xab][..]));
         // Trailing zeroes count: these are two builds.
         assert_ne!(ImageId::from_build_id(&[0, 0xab, 0]), Some(id));
+    }
+
+    /// The first file with a build id gave its name to the samples of all others with it.
+    #[test]
+    fn a_build_id_in_a_users_file_is_another_image() {
+        let id = ImageId::from_build_id(&[0, 0xab]).unwrap();
+        let owned = id.owned_by(Some(1000));
+        assert_eq!(owned.to_string(), "00ab-u1000");
+        assert!(owned != id && owned != id.owned_by(Some(1001)) && owned.build() == id);
+        assert_eq!((owned.build_id(), owned.owner()), (id.build_id(), Some(1000)));
+        let text = ImageId::from_text(["abcdef"]);
+        assert_eq!(text.owned_by(Some(1000)), text, "content cannot be claimed");
     }
 
     #[test]
@@ -252,6 +300,12 @@ mod tests {
             "name-zz",
             "../etc",
             "é",
+            "00ab-u",
+            "00ab-u01",
+            "00ab-u+1",
+            "00ab-u4294967296",
+            "-u1",
+            "text-389197a55db2b2e4da35a6714d34f8a2-u1",
             "123456789012345678901234567890123456789012",
         ] {
             let error = bad.parse::<ImageId>().unwrap_err();
@@ -263,10 +317,12 @@ mod tests {
         #[test]
         fn the_text_form_reads_back(
             bytes in prop::collection::vec(any::<u8>(), 1..=20),
-            name: String
+            name: String,
+            user: u32,
         ) {
             let ids = [
                 ImageId::from_build_id(&bytes),
+                ImageId::from_build_id(&bytes).map(|id| id.owned_by(Some(user))),
                 Some(ImageId::from_text([&bytes])),
                 Some(ImageId::from_name(&name, "")),
                 Some(ImageId::unresolved(&name, "no_mapping")),
@@ -274,7 +330,7 @@ mod tests {
             for id in ids.into_iter().flatten() {
                 let text = id.to_string();
                 prop_assert!(text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'z' | b'-')));
-                prop_assert!(text.len() <= 40);
+                prop_assert!(text.len() <= 52);
                 prop_assert_eq!(text.parse::<ImageId>().unwrap(), id);
             }
         }

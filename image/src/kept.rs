@@ -300,7 +300,7 @@ impl KeptFile {
         if self.is_excerpt && id.build_id().is_none() {
             return Ok(elf.build_id().is_none());
         }
-        Ok(identify_elf(&elf)? == *id)
+        Ok(identify_elf(&elf)? == id.build())
     }
 
     /// The ranges that were kept.

@@ -16,7 +16,7 @@ pub(crate) const MAX_HOST_BYTES: usize = 253;
 pub(crate) const MAX_LABEL_BYTES: usize = 128;
 /// Longest name of a unit in bytes.
 pub(crate) const MAX_UNIT_BYTES: usize = 128;
-/// Longest event name in bytes, escaped. With the longest image id (45), a scope's number (5), the
+/// Longest event name in bytes, escaped. With the longest image id (52), a scope's number (5), the
 /// suffix and the sequence number of a temporary name (25) a file name stays below NAME_MAX, 255
 /// (limits.h).
 pub(crate) const MAX_ESCAPED_EVENT_BYTES: usize = 160;

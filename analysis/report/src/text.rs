@@ -351,8 +351,10 @@ fn image_id(image: &ImageName) -> String {
 }
 
 pub(super) fn short_id(id: &image::ImageId) -> String {
-    let id = id.to_string();
-    id.rsplit('-').next().unwrap_or(&id).chars().take(SHORT_ID).collect()
+    let build = id.build().to_string();
+    let digits: String =
+        build.rsplit('-').next().unwrap_or(&build).chars().take(SHORT_ID).collect();
+    id.owner().map_or(digits.clone(), |owner| format!("{digits}-u{owner}"))
 }
 
 /// Why the table of an undamaged database is empty, and the next step.

@@ -82,8 +82,10 @@ impl Find for FactsOfMapping {
 }
 
 impl Find for Facts {
-    fn find(self, _: &mut Desk) -> Option<FileFacts> {
-        Some(FileFacts::of(&opened(&self.0)?.metadata().ok()?))
+    fn find(self, _: &mut Desk) -> Option<(FileFacts, Option<u32>)> {
+        let file = opened(&self.0)?;
+        let facts = FileFacts::of(&file.metadata().ok()?);
+        Some((facts, open_mapped::owner(&file, &facts, self.0.at.pid)))
     }
 }
 
@@ -116,9 +118,12 @@ impl Find for IdentifyPath {
 }
 
 impl Find for BuildIdOf {
-    fn find(self, _: &mut Desk) -> Option<Bytes> {
-        let id = image::build_id_of_file(&opened(&self.0)?).ok()??;
-        Some(Bytes(id.build_id()?.to_vec()))
+    fn find(self, _: &mut Desk) -> Option<(Bytes, Option<u32>)> {
+        let file = opened(&self.0)?;
+        let id = image::build_id_of_file(&file).ok()??;
+        let facts = FileFacts::of(&file.metadata().ok()?);
+        let owner = open_mapped::owner(&file, &facts, self.0.at.pid);
+        Some((Bytes(id.build_id()?.to_vec()), owner))
     }
 }
 
@@ -237,7 +242,8 @@ impl Reading {
         // Two changes within one tick of the file system's clock leave the same times, so the times
         // of a file that was changed just before tell nothing. Its removal changes ctime.
         let is_untouched = now.ctime == self.before.ctime && self.before.is_settled();
-        let is_same = || image::identify_file(&self.file).is_ok_and(|found| found == self.image);
+        let is_same =
+            || image::identify_file(&self.file).is_ok_and(|found| found == self.image.build());
         Ok(is_untouched || is_same())
     }
 }
@@ -245,7 +251,7 @@ impl Reading {
 /// Opens the very file that was mapped. `None` where the kernel told only a build id.
 fn opened(FileAt { id, path, at }: &FileAt) -> Option<File> {
     match id {
-        MappedFileId::BuildId(_) => None,
+        MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => None,
         MappedFileId::Inode { .. } => open_mapped(id, &path.0, *at, |_| true),
         // By its path only if nobody has touched it since.
         MappedFileId::Version { content, .. } => {
@@ -270,7 +276,7 @@ fn open_build(
         let found = identify_known(file, catalogue);
         found.is_ok_and(|(known, facts, _)| {
             before.set(Some(facts));
-            known == Known::Image(image)
+            known == Known::Image(image.build())
         })
     };
     let file = open_mapped(id, &path.0, *at, is_it)?;

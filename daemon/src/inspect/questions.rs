@@ -58,10 +58,10 @@ questions! {
     Owner -> Option<Who>, asked => Some(asked.pid);
     FactsByPath -> Option<FileFacts>, asked => Some(asked.0.at.pid);
     FactsOfMapping -> Option<FileFacts>, asked => Some(asked.0.at.pid);
-    Facts -> Option<FileFacts>, asked => Some(asked.0.at.pid);
+    Facts -> Option<(FileFacts, Option<u32>)>, asked => Some(asked.0.at.pid);
     Identify -> Identified, asked => Some(asked.0.at.pid);
     IdentifyPath -> Result<(Known, FileFacts), String>, _asked => None;
-    BuildIdOf -> Option<Bytes>, asked => Some(asked.0.at.pid);
+    BuildIdOf -> Option<(Bytes, Option<u32>)>, asked => Some(asked.0.at.pid);
     NarrowVdsoOf -> Option<StoredVdso>, asked => Some(asked.at.pid);
     GeneratedCode -> Generated, asked => Some(asked.pid);
     Walk -> Walked, asked => Some(asked.file.at.pid);
@@ -145,7 +145,8 @@ pub struct FactsByPath(pub FileAt);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FactsOfMapping(pub FileAt);
 
-/// Facts of the very file that was mapped. `None`: it cannot be opened any more.
+/// Facts of the very file that was mapped, and the user who can write it if that is not root alone.
+/// `None`: it cannot be opened any more.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Facts(pub FileAt);
 
@@ -171,7 +172,8 @@ pub struct IdentifyPath {
     pub path: Bytes,
 }
 
-/// The build id of the very file that is mapped there. `None`: it has none, or is gone.
+/// The build id of the very file that is mapped there, and the user as in [`Facts`]. `None`: it has
+/// no build id, or is gone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuildIdOf(pub FileAt);
 

@@ -4,6 +4,7 @@ use super::KernelError;
 use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
+use crate::clock;
 use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SLOT_BITS, SNAPSHOTS_PER_CPU};
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
@@ -40,6 +41,8 @@ pub struct Sampler {
     changes: Option<RingBuf<MapData>>,
     /// Messages from the ring that no [`ChangeKind`] describes.
     refused_changes: u64,
+    /// The daemon is not told yet that [`ChangeKind::Owner`] comes from now on.
+    begins_to_tell_owners: bool,
 }
 
 /// Settings of what is counted once for all processes, and what is recorded besides.
@@ -128,7 +131,15 @@ impl Sampler {
             .map_max_entries("LOSSES", halves)
             .load(&ebpf::sampler(&chosen))
             .map_err(refused)?;
-        Ok(Self { ebpf, settings, sharing, cpus, changes: None, refused_changes: 0 })
+        Ok(Self {
+            ebpf,
+            settings,
+            sharing,
+            cpus,
+            changes: None,
+            refused_changes: 0,
+            begins_to_tell_owners: false,
+        })
     }
 
     /// Makes the kernel report every exec with the generation that begins, and note forks and
@@ -146,6 +157,8 @@ impl Sampler {
             tracing::info!(
                 "samples of two files mapped in turn at one address may stay unresolved here: {trace}; {probe}"
             );
+        } else {
+            self.begins_to_tell_owners = true;
         }
         Ok(())
     }
@@ -170,6 +183,10 @@ impl Sampler {
     /// Moves the changes that are in the ring to `into`. A message of an unknown kind is refused;
     /// the log states their number at each power of two, so that it cannot be flooded.
     pub fn changes(&mut self, into: &mut Vec<TimedRecord>) {
+        if std::mem::take(&mut self.begins_to_tell_owners) {
+            let time_ns = clock::monotonic_ns();
+            into.push(TimedRecord { time_ns, kind: RecordKind::OwnersTold });
+        }
         let Some(ring) = &mut self.changes else { return };
         while let Some(bytes) = ring.next() {
             let record = change(&bytes).and_then(|change| {
@@ -273,11 +290,12 @@ impl Sampler {
     }
 }
 
-/// Bytes of the ring of changes. Its pages count twice in the daemon's memory. It has room for 1365
-/// changes for each CPU: a CPU starts some 750 programs a second, each program makes three changes,
-/// and the ring is read every 400 ms or sooner.
+/// Bytes of the ring of changes. Its pages count twice in the daemon's memory. It has room for 2730
+/// changes for each CPU: a CPU starts some 750 programs a second, each program makes three changes
+/// and one for each file that an ordinary user's process maps, and the ring is read every 400 ms or
+/// sooner.
 fn ring_bytes(cpus: usize) -> u32 {
-    (cpus.min(128).next_power_of_two() as u32 * (64 << 10)).max(128 << 10)
+    (cpus.min(64).next_power_of_two() as u32 * (128 << 10)).max(128 << 10)
 }
 
 /// The key of the sampler's hash, from the kernel's random numbers.
@@ -326,6 +344,7 @@ fn told(change: &Change) -> Option<RecordKind> {
             RecordKind::Remapped { pid, before: change.generation_before as u16, generation }
         }
         ChangeKind::Library => RecordKind::Library { pid, library: program },
+        ChangeKind::Owner => RecordKind::Owner { pid, start: change.text, owner: change.program },
     })
 }
 
@@ -373,8 +392,10 @@ mod tests {
         assert_eq!(record(ChangeKind::Remap as u32), Some(remapped));
         let library = RecordKind::Library { pid: 77, library: text };
         assert_eq!(record(ChangeKind::Library as u32), Some(library));
+        let owner = RecordKind::Owner { pid: 77, start: 0x4000, owner: 9 };
+        assert_eq!(record(ChangeKind::Owner as u32), Some(owner));
         assert_eq!(record(0), None);
-        assert_eq!(record(4), None);
+        assert_eq!(record(5), None);
         assert_eq!(change(&message(1)[..39]), None, "a message that is cut off");
     }
 }

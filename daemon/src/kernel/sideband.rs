@@ -7,6 +7,7 @@
 use super::KernelError;
 use super::counters::RECORD_FIELDS;
 use crate::clock;
+use image::ImageId;
 use perf_event::data::parse::{ParseConfig, Parser};
 use perf_event::data::{
     Comm, Exit, Fork, KSymbol, KSymbolFlags, KSymbolType, Lost, Mmap2, RecordMetadata, Throttle,
@@ -76,6 +77,18 @@ pub enum RecordKind {
         /// The mapping.
         library: Program,
     },
+    /// The next record of the process is of a mapping at this address, of a file that a user can
+    /// write.
+    Owner {
+        /// Process.
+        pid: u32,
+        /// First address.
+        start: u64,
+        /// The user; 0: root alone.
+        owner: u32,
+    },
+    /// From now on the sampler tells of every mapping that an ordinary user's process makes.
+    OwnersTold,
     /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.
     Remapped {
@@ -155,6 +168,14 @@ pub struct Record {
 pub enum MappedFileId {
     /// Its GNU build id (Linux 5.12), 1 to 20 bytes.
     BuildId(#[serde(with = "crate::latin1")] Vec<u8>),
+    /// The GNU build id of a file that a user can write, and whose word it is therefore.
+    OwnedBuildId {
+        /// The build id, 1 to 20 bytes.
+        #[serde(with = "crate::latin1")]
+        build_id: Vec<u8>,
+        /// The user.
+        owner: u32,
+    },
     /// Place of the file; inode 0: not a file.
     Inode {
         /// Major device number.
@@ -176,6 +197,29 @@ pub enum MappedFileId {
         /// identified any more.
         content: Option<u64>,
     },
+}
+
+impl MappedFileId {
+    /// The image that the kernel's build id tells of; None where it told the file's place only.
+    #[must_use]
+    pub fn build(&self) -> Option<ImageId> {
+        match self {
+            Self::BuildId(bytes) => ImageId::from_build_id(bytes),
+            Self::OwnedBuildId { build_id, owner } => {
+                Some(ImageId::from_build_id(build_id)?.owned_by(Some(*owner)))
+            }
+            Self::Inode { .. } | Self::Version { .. } => None,
+        }
+    }
+
+    /// The same file, of which a user has told the build id.
+    #[must_use]
+    pub fn owned_by(self, owner: u32) -> Self {
+        match self {
+            Self::BuildId(build_id) => Self::OwnedBuildId { build_id, owner },
+            other => other,
+        }
+    }
 }
 
 /// The rings of all CPUs.

@@ -24,6 +24,8 @@ pub struct FileFacts {
     pub mtime: (i64, i64),
     /// Time of the last change of content or attributes. The owner of a file cannot set it back.
     pub ctime: (i64, i64),
+    /// Group.
+    pub gid: u32,
     /// Names that the file has; 0: it is deleted.
     pub nlink: u64,
     /// Owner.
@@ -42,6 +44,7 @@ impl FileFacts {
             size: metadata.size(),
             mtime: (metadata.mtime(), metadata.mtime_nsec()),
             ctime: (metadata.ctime(), metadata.ctime_nsec()),
+            gid: metadata.gid(),
             nlink: metadata.nlink(),
             uid: metadata.uid(),
             mode: metadata.mode(),

@@ -205,7 +205,12 @@ impl Notices {
                 let found = self
                     .looks
                     .spend(&mappings.system, || build_in(hint.pid, line, &mappings.system))?;
-                MappedFileId::BuildId(found.filter(|found| *found == build)?.build_id()?.to_vec())
+                let (found, owner) = found.filter(|(found, _)| *found == build)?;
+                let file = MappedFileId::BuildId(found.build_id()?.to_vec());
+                match owner {
+                    Some(owner) => file.owned_by(owner),
+                    None => file,
+                }
             }
             None => line.file.clone(),
         };
@@ -252,12 +257,12 @@ impl Looks {
     }
 }
 
-/// The build id of the very file that the process has there.
-fn build_in(pid: u32, line: &MapsLine, system: &System) -> Option<ImageId> {
+/// The build id of the very file that the process has there, and the user who can write the file.
+fn build_in(pid: u32, line: &MapsLine, system: &System) -> Option<(ImageId, Option<u32>)> {
     let at = MappedAt { pid, start: line.start, end: line.end };
     let file = FileAt { id: line.file.clone(), path: Bytes(line.path.clone()), at };
-    let Bytes(id) = system.inspectors().ask(BuildIdOf(file))??;
-    ImageId::from_build_id(&id)
+    let (Bytes(id), owner) = system.inspectors().ask(BuildIdOf(file))??;
+    Some((ImageId::from_build_id(&id)?, owner))
 }
 
 /// One datagram: its length, and who sent it as the kernel says. None when there is none.

@@ -205,7 +205,7 @@ impl MappedFile {
 
     fn build(&self) -> Option<ImageId> {
         match &self.id {
-            MappedFileId::BuildId(bytes) => ImageId::from_build_id(bytes),
+            MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => self.id.build(),
             MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
                 Some(self.image.get()?.as_ref().ok()?.id)
             }
@@ -277,8 +277,8 @@ impl MappedFile {
             _ => {}
         }
         match &self.id {
-            MappedFileId::BuildId(bytes) => {
-                let id = ImageId::from_build_id(bytes).ok_or(Unresolved::Unidentified)?;
+            MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => {
+                let id = self.id.build().ok_or(Unresolved::Unidentified)?;
                 Ok(Arc::new(self.as_image(id, None)))
             }
             MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
@@ -301,7 +301,7 @@ impl MappedFile {
             catalogue.learn(&before, &after, known);
         }
         let facts = inspectors.ask(Facts(self.at(at))).ok_or(Unresolved::NotAnswered)?;
-        let facts = facts.ok_or(Unresolved::FileGone)?;
+        let (facts, owner) = facts.ok_or(Unresolved::FileGone)?;
         let known = match catalogue.find(&facts) {
             Some(known) => known,
             None => match inspectors.ask(Identify(self.at(at))) {
@@ -315,7 +315,7 @@ impl MappedFile {
             },
         };
         match known {
-            Known::Image(id) => Ok((id, facts.size)),
+            Known::Image(id) => Ok((id.owned_by(owner), facts.size)),
             Known::NotElf => Err(Unresolved::NotElf),
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::kernel::MappedFileId;
 use crate::spaces::file_facts::FileFacts;
+use crate::spaces::mappings::procfs;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -106,6 +107,24 @@ pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
         facts.is_none_or(|facts| FileFacts::of(&facts).mode & 0o001 != 0)
     };
     facts.mode & 0o004 != 0 && Path::new(OsStr::from_bytes(path)).ancestors().skip(1).all(is_open)
+}
+
+/// The user who can write a file that process `pid` has mapped; None: root alone can. Anybody can
+/// write a file with the build id of another, so a build id is only as good as who can write the
+/// file. As the sampler judges it (`note_owner`): where no set-user-ID bit counts, the users in
+/// inodes are as good as those who mounted the file system, and the process's user vouches.
+#[must_use]
+pub fn owner(file: &File, facts: &FileFacts, pid: u32) -> Option<u32> {
+    let flags = rustix::fs::fstatvfs(file).map(|found| found.f_flag);
+    let is_believed =
+        flags.is_ok_and(|flags| !flags.contains(rustix::fs::StatVfsMountFlags::NOSUID));
+    let is_written_by_others =
+        facts.mode & 0o002 != 0 || (facts.mode & 0o020 != 0 && facts.gid != 0);
+    match (is_believed, facts.uid) {
+        (true, 0) if !is_written_by_others => None,
+        (true, owner @ 1..) => Some(owner),
+        _ => Some(procfs::user_of(pid).unwrap_or(facts.uid)),
+    }
 }
 
 /// Opens for reading what a handle names, if it is a regular file: to open a device may do

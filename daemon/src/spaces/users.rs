@@ -67,6 +67,10 @@ impl Users {
     }
 
     /// The user of a process now; of one that is gone, its last.
+    pub fn of(&mut self, pid: u32, system: &System) -> Option<u32> {
+        self.ask(pid, system)
+    }
+
     fn ask(&mut self, pid: u32, system: &System) -> Option<u32> {
         match system.user(pid) {
             Some(user) => {

@@ -7,6 +7,7 @@
 mod address_map;
 mod labels;
 mod notices;
+mod owners;
 mod process;
 pub mod procfs;
 mod programs;
@@ -23,6 +24,7 @@ use crate::spaces::scopes::{Tagger, Tags};
 use crate::spaces::system::System;
 use crate::spaces::users::{Payer, Users};
 use model::Unresolved;
+use owners::Owners;
 use process::{Generations, Numbers, Process, Version};
 use programs::{Kind, Programs};
 use std::collections::HashMap;
@@ -52,6 +54,7 @@ pub struct Mappings {
     /// Libraries that the sampler has numbered, whose mappings' records come next in their
     /// processes.
     expected: HashMap<u32, Program, foldhash::fast::RandomState>,
+    owners: Owners,
     /// Control groups of processes whose exec is not applied yet.
     foreseen: HashMap<u32, Vec<u8>>,
     /// All mapped files.
@@ -91,6 +94,8 @@ impl Mappings {
                 self.execed(pid, generation, program, time);
             }
             RecordKind::Library { pid, library } => self.expect_library(pid, library, time),
+            RecordKind::Owner { pid, start, owner } => self.owners.hear_of(pid, start, owner),
+            RecordKind::OwnersTold => self.owners.are_told(),
             RecordKind::Remapped { pid, before, generation } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time)
                 else {
@@ -127,6 +132,7 @@ impl Mappings {
             RecordKind::Lost { records } => {
                 self.lost_records += records;
                 self.expected.clear();
+                self.owners.forget();
                 self.doubtful = true;
             }
             RecordKind::KernelText(_) | RecordKind::Throttled { .. } => {}
@@ -177,7 +183,13 @@ impl Mappings {
     }
 
     fn map(&mut self, mmap: Record, time_ns: u64) {
-        let file = self.files.intern(mmap.file, &mmap.path);
+        let users = &mut self.users;
+        let user = || users.of(mmap.pid, &self.system);
+        let file = match self.owners.owner(mmap.pid, mmap.start, user) {
+            Some(owner) => mmap.file.owned_by(owner),
+            None => mmap.file,
+        };
+        let file = self.files.intern(file, &mmap.path);
         let end = mmap.start.saturating_add(mmap.len);
         let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
         if let Some(library) = self.expected.remove(&mmap.pid)

@@ -11,10 +11,8 @@ impl Mappings {
     pub fn shows(&self, pid: u32, address: u64, build: Option<ImageId>) -> bool {
         let now = self.processes.get(&pid).and_then(|process| process.versions.last());
         let mapping = now.and_then(|now| now.map.find(address));
-        mapping.is_some_and(|mapping| match (&mapping.file.id, build) {
-            (MappedFileId::BuildId(known), Some(build)) => {
-                ImageId::from_build_id(known) == Some(build)
-            }
+        mapping.is_some_and(|mapping| match (mapping.file.id.build(), build) {
+            (Some(known), Some(build)) => known.build() == build,
             _ => true,
         })
     }

@@ -68,7 +68,7 @@ impl Part {
 fn is_unseen(file: &MappedFile, other: &MappedFile) -> bool {
     let inode = |id: &MappedFileId| match *id {
         MappedFileId::Version { major, minor, inode, .. } => Some((major, minor, inode)),
-        MappedFileId::BuildId(_) | MappedFileId::Inode { .. } => None,
+        _ => None,
     };
     matches!(file.id, MappedFileId::Version { content: None, .. })
         && inode(&file.id) == inode(&other.id)

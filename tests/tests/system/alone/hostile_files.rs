@@ -10,6 +10,9 @@ use tests::report::prof;
 use tests::workload::{Running, Workload};
 use tests::{binary, refuse, require_root, run, succeed};
 
+/// The user that `enemy.h` becomes.
+const ENEMY: u32 = 12345;
+
 /// A user who ran a new build id every half millisecond made the directory of the next segment
 /// larger than a segment may have; every merge after that failed, and 2.3 million samples of
 /// everybody were lost at the end.
@@ -34,6 +37,59 @@ fn a_flood_of_build_ids_costs_its_user_and_no_merge() {
     // The allowance of one user (`image_allowance.rs`), and an hour's return of it at most.
     assert!((4000..=8192 + 1024).contains(&counted), "{counted}");
     assert!(refused.unwrap_or(0) > 1000, "{refused:?}");
+    assert!(daemon.terminate().success());
+}
+
+/// Programs of a user had a build id of root's program: whichever ran first named the samples of
+/// all, and they were added up.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_users_program_with_the_build_id_of_roots_is_another_image() {
+    require_root();
+    let place = Place::default();
+    let build_id = "-Wl,--build-id=0x00112233445566778899aabbccddeeff01234567";
+    let folder = nobodys_folder(&place);
+    let known = Workload::build(place.path(), "two_functions", &[build_id]);
+    let flags = ["-static", "-no-pie", build_id];
+    let impostor = Workload::build(&folder, "impostor", &flags);
+    std::os::unix::fs::chown(impostor.program(), Some(ENEMY), Some(ENEMY)).unwrap();
+    let daemon = start(&place);
+    let impersonate = |how: &[&str]| {
+        let mut command = Command::new(impostor.program());
+        Running::start(command.args(how))
+    };
+    // First, so that the name is free.
+    let _ = impersonate(&["spin", "0.5"]).wait();
+    let path = known.program().to_str().unwrap();
+    let enemies = [
+        impersonate(&["spin", "2"]),
+        impersonate(&["mapped", "2"]),
+        impersonate(&["bound", "2", path]),
+    ];
+    let truth = known.run(3);
+    let enemies: f64 = enemies.into_iter().map(|enemy| enemy.wait().number("cpu_s")).sum();
+    daemon.flush();
+    let report = prof(&place.db(), &["-i", "--idle"]);
+    let id = build_id.trim_start_matches("-Wl,--build-id=0x");
+    let of = |id: &str| {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.image_id == id).collect();
+        let samples = rows.iter().map(|row| row.samples()).sum();
+        (rows.len(), report.seconds(samples))
+    };
+    let (roots, users) = (of(id), of(&format!("{id}-u{ENEMY}")));
+    eprintln!("root's {roots:?}, {}; the user's {users:?}, {enemies}", truth.number("cpu_s"));
+    assert_eq!((roots.0, users.0), (1, 1));
+    let is_about = |seconds: f64, expected: f64| (seconds - expected).abs() < 0.1 * expected;
+    assert!(is_about(roots.1, truth.number("cpu_s")));
+    assert!(is_about(users.1, enemies + 0.5));
+    // Names are those of the program that each image is.
+    let report = prof(&place.db(), &["--idle"]);
+    for row in report.rows.iter().filter(|row| row.image_id.starts_with(id)) {
+        let procedure = row.procedure.as_deref().unwrap_or_default();
+        let is_roots = ["three_quarters", "one_quarter"].contains(&procedure);
+        let share = row.share().value;
+        assert!(share < 0.02 || is_roots == (row.image_id == id), "{row:?}");
+    }
     assert!(daemon.terminate().success());
 }
 
