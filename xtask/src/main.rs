@@ -46,6 +46,8 @@ cargo xtask TASK
 
   bench overhead   what sampling costs programs, beside an empty BPF program and perf record: the
                    paper's tables 3 to 5 [--quick] [--rounds N] [--seconds N]
+  bench images     what new images and short processes cost dcpid and its inspectors, beside
+                   another build [--rounds N] [--beside DIR]
   bench table      sizes, policies and drain intervals of the sampler's table, simulated over
                    recorded samples [--recording FILE] [--seconds N]
   bench loader     what the loader hook adds to the start of programs [--quick] [--rounds N]

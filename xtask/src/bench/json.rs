@@ -40,11 +40,20 @@ pub fn array(values: impl Iterator<Item = String>) -> String {
 /// The number at `path` in an object, such as `["samples", "taken"]`; None when there is no such
 /// member or it is no number.
 pub fn number_at(object: &str, path: &[&str]) -> Option<f64> {
-    let value = path.iter().try_fold(object, |object, name| {
+    at(object, path)?.parse().ok().filter(|number: &f64| number.is_finite())
+}
+
+/// The sum of an object's members that are numbers; 0 when there is no object at `path`.
+pub fn sum_at(object: &str, path: &[&str]) -> f64 {
+    let members = at(object, path).map(members).unwrap_or_default();
+    members.iter().filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+}
+
+fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
+    path.iter().try_fold(object, |object, name| {
         let found = members(object).into_iter().find(|(member, _)| member == name);
         found.map(|(_, value)| value)
-    })?;
-    value.parse().ok().filter(|number: &f64| number.is_finite())
+    })
 }
 
 /// Names and values of an object's own members; nothing for what is not an object. Strings are

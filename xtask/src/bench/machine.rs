@@ -33,6 +33,37 @@ pub fn children_cpu_s() -> f64 {
     times.filter_map(|word| word.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S
 }
 
+/// A process and those that it started, and they, as far as they live.
+pub fn descendants(pid: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| Some((pid, stat_field(pid, 1)? as u32)))
+        .collect();
+    let mut tree = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = tree.get(next).copied() {
+        tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        next += 1;
+    }
+    tree
+}
+
+/// CPU time of a process and of those that it waited for, in seconds.
+pub fn with_waited_cpu_s(pid: u32) -> Option<f64> {
+    // cutime and cstime (proc(5)).
+    Some(process_cpu_s(pid)? + (stat_field(pid, 13)? + stat_field(pid, 14)?) / TICKS_PER_S)
+}
+
+/// A field of /proc/PID/stat, counted from the state, which is 0.
+fn stat_field(pid: u32, field: usize) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(field)?.parse().ok()
+}
+
 /// CPU time of all threads of a process in seconds; None where the kernel does not say.
 pub fn process_cpu_s(pid: u32) -> Option<f64> {
     let mut total_ns = 0.0;

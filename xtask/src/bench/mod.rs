@@ -1,9 +1,10 @@
-//! What profiling costs, measured: `bench overhead` on this machine, `bench table` in a simulation
-//! of the sampler's table, `bench loader` for the loader hook, `bench db` for the database; how
-//! long reports take: `bench reading`; what walks from sampled registers are worth: `bench walks`;
-//! how good estimates are: `bench truth`; control-flow graphs of everything that is installed:
-//! `bench cfg`; explanations of all of it: `bench why`; how much faster programs become with
-//! profiles: `bench faster`; and whether anything leaks: `bench soak`.
+//! What profiling costs, measured: `bench overhead` on this machine, `bench images` for new images
+//! and short processes, `bench table` in a simulation of the sampler's table, `bench loader` for
+//! the loader hook, `bench db` for the database; how long reports take: `bench reading`; what
+//! walks from sampled registers are worth: `bench walks`; how good estimates are: `bench truth`;
+//! control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it:
+//! `bench why`; how much faster programs become with profiles: `bench faster`; and whether
+//! anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -12,6 +13,7 @@ mod costs;
 mod db;
 mod faster;
 mod grid;
+mod images;
 mod json;
 mod loader;
 mod machine;
@@ -41,8 +43,9 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 11] = [
+const BENCHMARKS: [(&str, Benchmark); 12] = [
     ("overhead", overhead::run),
+    ("images", images::run),
     ("table", table::run),
     ("loader", loader::run),
     ("db", db::run),
