@@ -28,9 +28,9 @@ use crate::storage::{Directory, Disk, Entry, Storage};
 /// than reading the directory, so a second reading nearly always succeeds.
 const LOOKS_MAX: usize = 20;
 /// Age from which a temporary file counts as left over, in seconds since its last change. A running
-/// writer changes its temporary file all the time, and renames it at the end. With a smaller age, a
-/// file of a writer whose disk is slow is called left over; with a larger one, the files of a killed
-/// writer are called so later.
+/// writer changes its temporary file all the time, and renames it at the end. With a smaller age,
+/// a file of a writer whose disk is slow is called left over; with a larger one, the files of a
+/// killed writer are called so later.
 const LEFT_OVER_AFTER_S: u64 = 600;
 
 /// A defect of a database.
@@ -220,8 +220,8 @@ impl Checker {
         self.problems.push(Problem { path, fault, lost });
     }
 
-    /// Whether a running writer may be writing or removing the file or directory, by its age. A time
-    /// of change in the future, from a clock that was set back, is as old as any.
+    /// Whether a running writer may be writing or removing the file or directory, by its age. A
+    /// time of change in the future, from a clock that was set back, is as old as any.
     fn is_in_use(&self, entry: &Entry) -> bool {
         let age_s = self.now_unix_s.checked_sub(entry.modified_unix_s);
         age_s.is_some_and(|age_s| age_s < LEFT_OVER_AFTER_S)

@@ -19,9 +19,12 @@ use query::problem::Problem;
 use sets::Subject;
 use stats::compare::{Judged, Measure};
 
-/// Most characters of a set's name in a column's title: an epoch's name has 15. With more, a line
-/// of 80 characters has no room for two titles and a procedure's name. The head has the whole name.
-const MAX_TITLE: usize = 18;
+/// Most characters of a set's name in a column's title, in lines of [`WIDE`] characters and in
+/// narrower ones. With more, a line has no room for two titles and the name of a procedure. The
+/// head has the whole name.
+const MAX_TITLE: (usize, usize) = (18, 14);
+/// Characters in a wide line.
+const WIDE: usize = 100;
 
 /// `dcpi diff`.
 #[derive(Debug)]
@@ -69,10 +72,12 @@ impl DiffReport {
         if a == b { [format!("{a} (1)"), format!("{b} (2)")] } else { [a, b].map(str::to_owned) }
     }
 
-    /// The titles with at most [`MAX_TITLE`] characters. Names that are longer lose the words that
-    /// both begin with. Where that is not enough, the titles are the names that the head explains.
-    fn short_titles(&self) -> [String; 2] {
-        let fit = |titles: &[String; 2]| titles.iter().all(|name| width(name) <= MAX_TITLE);
+    /// The titles with at most [`MAX_TITLE`] characters of names. Names that are longer lose the
+    /// words that both begin with. Where that is not enough, the titles are the names that the
+    /// head explains.
+    fn short_titles(&self, columns: usize) -> [String; 2] {
+        let most = if columns < WIDE { MAX_TITLE.1 } else { MAX_TITLE.0 };
+        let fit = |titles: &[String; 2]| titles.iter().all(|name| width(name) <= most);
         let whole = self.titles().map(|name| escape(&name).into_owned());
         if fit(&whole) {
             return whole;
@@ -133,7 +138,7 @@ impl Report for DiffReport {
         writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
         let unit = if measure == Measure::Share { " %" } else { "" };
-        for name in self.short_titles() {
+        for name in self.short_titles(style.columns) {
             table.number(&format!("{name}{unit}"), "");
         }
         ["change", "low–high", "by %"].into_iter().for_each(|title| table.number(title, ""));

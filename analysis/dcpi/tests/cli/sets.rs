@@ -220,20 +220,22 @@ fn titles_of_two_sets_can_be_told_apart_and_read() {
         db.epoch("node-7", Epoch { label: Some(label), ..epoch });
     }
     let titles = |words: &str| -> Vec<String> {
-        let report = shown(&db, words);
+        let (columns, words) = words.split_once(' ').unwrap();
+        let mut command = dcpi();
+        command.env("COLUMNS", columns).args(words.split(' ')).arg("--db").arg(db.root());
+        let report = String::from_utf8(command.output().unwrap().stdout).unwrap();
         let line = report.lines().find(|line| line.contains("low–high")).unwrap();
         line.replace(" %", "").split_whitespace().take(2).map(str::to_owned).collect()
     };
     let all = "--epoch all --amounts";
-    for (sets, expected) in [
-        ("-1 latest", ["-1", "latest"]),
-        (
-            "epoch-label:before-the-upgrade epoch-label:after-the-upgrade",
-            ["before-the-upgrade", "after-the-upgrade"],
-        ),
-        ("epoch-label:before-the-upgrade,host:node-7 latest", ["set", "1"]),
+    let labels = "epoch-label:before-the-upgrade epoch-label:after-the-upgrade";
+    for (columns, sets, expected) in [
+        (80, "-1 latest", ["-1", "latest"]),
+        (100, labels, ["before-the-upgrade", "after-the-upgrade"]),
+        (80, labels, ["set", "1"]),
+        (100, "epoch-label:before-the-upgrade,host:node-7 latest", ["set", "1"]),
     ] {
-        assert_eq!(titles(&format!("diff {sets} {all}")), expected, "{sets}");
+        assert_eq!(titles(&format!("{columns} diff {sets} {all}")), expected, "{sets}");
     }
     let narrow = dcpi().env("COLUMNS", "80").args(["epochs", "--db"]).arg(db.root()).output();
     let narrow = String::from_utf8(narrow.unwrap().stdout).unwrap();
