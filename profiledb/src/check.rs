@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use image::ImageId;
 use model::{Ledgers, Totals};
@@ -26,6 +27,11 @@ use crate::storage::{Directory, Disk, Entry, Storage};
 /// Times that an epoch is read again when its segments are folded meanwhile. A fold takes longer
 /// than reading the directory, so a second reading nearly always succeeds.
 const LOOKS_MAX: usize = 20;
+/// Age from which a temporary file counts as left over, in seconds since its last change. A running
+/// writer changes its temporary file all the time, and renames it at the end. With a smaller age,
+/// a file of a writer whose disk is slow is called left over; with a larger one, the files of a
+/// killed writer are called so later.
+const LEFT_OVER_AFTER_S: u64 = 600;
 
 /// A defect of a database.
 #[derive(Debug)]
@@ -44,8 +50,7 @@ pub struct Problem {
 pub enum Fault {
     /// The file is damaged, newer than this release, or unreadable.
     Unreadable(DbError),
-    /// The file was left by a writer that was killed, or is being written; the next writer removes
-    /// it.
+    /// The file was left by a writer that was killed; the next writer removes it.
     Leftover,
     /// The file is none of a database; no reader uses it.
     Unknown,
@@ -121,7 +126,7 @@ impl fmt::Display for Problem {
         match &self.fault {
             Fault::Unreadable(error) => write!(f, "{error}")?,
             Fault::Leftover => {
-                write!(f, "{path} was left by a writer that was killed, or is being written")?
+                write!(f, "{path} was left by a writer that was killed; the next one removes it")?
             }
             Fault::Unknown => write!(f, "{path} is no file of a profile database")?,
             Fault::Unbalanced { event, ledger, profiles } => {
@@ -166,22 +171,28 @@ impl fmt::Display for Lost {
 }
 
 /// Checks everything in a database, also while a daemon writes it, and returns the defects; empty:
-/// there are none. Holds one file in memory at a time.
+/// there are none. A temporary file that changed in the last ten minutes is no defect: a writer may
+/// be writing it. Holds one file in memory at a time.
 ///
 /// # Errors
 /// [`DbError::Io`] when a directory cannot be listed, [`DbError::NotADatabase`]. Files that cannot
 /// be read are problems, not errors.
 pub fn check(root: &Path) -> Result<Vec<Problem>, DbError> {
-    check_on(Arc::new(Directory), root)
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    check_on(Arc::new(Directory), root, now.as_secs())
 }
 
-/// As [`check`], on another storage.
+/// As [`check`], on another storage, at a time in seconds since 1970 UTC.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Vec<Problem>, DbError> {
+pub fn check_on(
+    storage: Arc<dyn Storage>,
+    root: &Path,
+    now_unix_s: u64,
+) -> Result<Vec<Problem>, DbError> {
     let disk = Disk::new(storage);
-    let mut checker = Checker { disk, problems: Vec::new() };
+    let mut checker = Checker { disk, now_unix_s, problems: Vec::new() };
     let mut readable = true;
     match format_file::check(&checker.disk, root) {
         Ok(()) => {}
@@ -199,6 +210,8 @@ pub fn check_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Vec<Problem>, 
 
 struct Checker {
     disk: Disk,
+    /// Time of the check, in seconds since 1970 UTC.
+    now_unix_s: u64,
     problems: Vec<Problem>,
 }
 
@@ -207,9 +220,19 @@ impl Checker {
         self.problems.push(Problem { path, fault, lost });
     }
 
-    /// Reports a file whose name has no meaning.
+    /// Whether a running writer may be writing or removing the file or directory, by its age. A
+    /// time of change in the future, from a clock that was set back, is as old as any.
+    fn is_in_use(&self, entry: &Entry) -> bool {
+        let age_s = self.now_unix_s.checked_sub(entry.modified_unix_s);
+        age_s.is_some_and(|age_s| age_s < LEFT_OVER_AFTER_S)
+    }
+
+    /// Reports a file whose name has no meaning, unless a writer may be writing it.
     fn stray(&mut self, directory: &Path, entry: &Entry) {
         let is_leftover = !entry.is_directory && entry.name.ends_with(TEMPORARY_SUFFIX);
+        if is_leftover && self.is_in_use(entry) {
+            return;
+        }
         let fault = if is_leftover { Fault::Leftover } else { Fault::Unknown };
         self.tell(directory.join(&entry.name), fault, Lost::Nothing);
     }
@@ -243,7 +266,9 @@ impl Checker {
             if let (Ok(epoch), true) = (entry.name.parse::<EpochId>(), entry.is_directory) {
                 self.epoch(root, host, &epoch)?;
             } else if entry.is_directory && naming::is_gone_name(&entry.name) {
-                self.tell(path, Fault::Leftover, Lost::Nothing);
+                if !self.is_in_use(&entry) {
+                    self.tell(path, Fault::Leftover, Lost::Nothing);
+                }
             } else if path == naming::code_path(&directory) && entry.is_directory {
                 self.code(&path)?;
             } else if path != naming::lock_path(root, host)
@@ -317,7 +342,9 @@ impl Checker {
                 None => self.stray(&directory, entry),
             }
         }
-        if taken.is_empty() && entries.iter().all(|entry| entry.name.ends_with(TEMPORARY_SUFFIX)) {
+        let is_begun = entries.iter().any(|entry| self.is_in_use(entry));
+        let only_temporary = entries.iter().all(|entry| entry.name.ends_with(TEMPORARY_SUFFIX));
+        if taken.is_empty() && only_temporary && !is_begun {
             self.tell(directory.clone(), Fault::Leftover, Lost::Nothing);
         }
         let mut sum = Sum::default();

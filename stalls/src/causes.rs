@@ -103,7 +103,7 @@ impl fmt::Display for Cause {
             Self::Resteer => "branch found late",
             Self::Divider => "divider",
             Self::Port => "busy unit",
-            Self::Dependency => "operands on another way",
+            Self::Dependency => "late operand",
             Self::Serialisation => "serialisation",
             Self::Lock => "lock",
             Self::Microcode => "microcode",

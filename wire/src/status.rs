@@ -152,7 +152,8 @@ pub struct EdgesStatus {
     pub fruitful: u64,
     /// Edges counted.
     pub edges: u64,
-    /// CPU time of interpreting a snapshot, in ns. None before the first.
+    /// CPU time of interpreting a snapshot, in ns. None for the first 1000 snapshots: reading each
+    /// program's code once would be most of the quotient.
     pub ns_per_snapshot: Option<f64>,
 }
 
@@ -206,7 +207,8 @@ pub struct DaemonStatus {
     pub start_cpu_s: f64,
     /// CPU time since the first sample, in ns per sample taken. The CPU time of the code store and
     /// of edges is not in it, because it does not grow with the samples: see
-    /// [`CodeStoreStatus::cpu_s`] and [`EdgesStatus::ns_per_snapshot`].
+    /// [`CodeStoreStatus::cpu_s`] and [`EdgesStatus::ns_per_snapshot`]. None for the first 10,000
+    /// samples: what does not grow with the samples would be most of the quotient.
     pub ns_per_sample: Option<f64>,
 }
 

@@ -73,7 +73,8 @@ image could be found; 2 could not.";
 /// `dcpi epochs`.
 #[derive(Debug, Args)]
 pub struct Epochs {
-    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest (-1: the
+    /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
     /// Database, host, label and scope.
@@ -110,7 +111,8 @@ pub struct Chosen {
         value_parser = NonEmptyStringValueParser::new()
     )]
     pub events: Vec<String>,
-    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
+    /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest (-1: the
+    /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those

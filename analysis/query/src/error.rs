@@ -48,7 +48,7 @@ pub enum AnalysisError {
         known: Vec<String>,
     },
     /// No samples were kept apart by the label, unit or process asked for.
-    #[error("no samples {asked}; {}", there_are(known, how))]
+    #[error("no samples {asked}; {}", elsewhere.clone().unwrap_or_else(|| there_are(known, how)))]
     NoScope {
         /// The scope asked for, in words.
         asked: String,
@@ -56,6 +56,8 @@ pub enum AnalysisError {
         known: Vec<String>,
         /// The next step.
         how: &'static str,
+        /// The epoch that has such samples, and the option that chooses it; None: no epoch has.
+        elsewhere: Option<String>,
     },
     /// The command that was recorded has no samples.
     #[error(
@@ -118,8 +120,8 @@ pub enum AnalysisError {
         damage: String,
     },
     /// A set has nothing to compare.
-    #[error("the set {set} is empty: {}; choose other epochs: dcpi epochs --db \
-    {root}", emptiness(*epochs, *least, event))]
+    #[error("the set {set} is empty: {}; dcpictl flush writes those of the running epoch; for \
+    other epochs: dcpi epochs --db {root}", emptiness(*epochs, *least, event))]
     EmptySet {
         /// The set, as typed.
         set: String,

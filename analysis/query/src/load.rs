@@ -239,7 +239,8 @@ impl Question {
         let db = Database::open(&self.db)?;
         let epochs = select::epochs(&db, &self.epochs)?;
         let Self { events, images, whose, all, by_scope, .. } = self;
-        read(&db, &epochs, &Asked { events, images, whose, all: *all, by_scope: *by_scope })
+        let asked = Asked { events, images, whose, all: *all, by_scope: *by_scope };
+        read(&db, &epochs, &asked).map_err(|error| whose.hinted(error, &db, &epochs))
     }
 }
 

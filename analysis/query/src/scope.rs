@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use profiledb::Scope;
+use profiledb::{Database, EpochId, Scope};
 
 use crate::error::AnalysisError;
 
@@ -181,6 +181,7 @@ impl ScopeChoice {
                 asked: self.shown(),
                 known: Vec::new(),
                 how: "see the samples of each: dcpi prof --by label, unit or pid",
+                elsewhere: None,
             });
         };
         let alone = match dimension {
@@ -189,7 +190,45 @@ impl ScopeChoice {
             Dimension::Pid => Self { pid: self.pid, ..Self::default() },
         };
         let known = known.into_iter().filter_map(|part| part.value()).collect();
-        Err(AnalysisError::NoScope { asked: alone.shown(), known, how: dimension.how() })
+        let (asked, how) = (alone.shown(), dimension.how());
+        Err(AnalysisError::NoScope { asked, known, how, elsewhere: None })
+    }
+
+    /// The error of the chosen epochs of a database. Where they have no samples of the choice and
+    /// another epoch has some, the error names the newest one. Opens all other epochs.
+    #[must_use]
+    pub fn hinted(
+        &self,
+        error: AnalysisError,
+        db: &Database,
+        chosen: &[(String, EpochId)],
+    ) -> AnalysisError {
+        let AnalysisError::NoScope { asked, known, how, .. } = error else { return error };
+        let elsewhere = self.newest_epoch(db, chosen).map(|(host, epoch)| {
+            let is_chosen = chosen.iter().any(|(chosen, _)| *chosen == host);
+            let of_host = if is_chosen { String::new() } else { format!("--host {host} ") };
+            format!("the newest epoch that has some is another: {of_host}--epoch {epoch}")
+        });
+        AnalysisError::NoScope { asked, known, how, elsewhere }
+    }
+
+    /// The newest epoch with samples of the choice, apart from these. What cannot be read has none.
+    fn newest_epoch(
+        &self,
+        db: &Database,
+        without: &[(String, EpochId)],
+    ) -> Option<(String, EpochId)> {
+        let of_host = |host: String| {
+            let epochs = db.epochs(&host).unwrap_or_default();
+            epochs.into_iter().map(move |epoch| (host.clone(), epoch))
+        };
+        let all = db.hosts().unwrap_or_default().into_iter().flat_map(of_host);
+        let mut others: Vec<_> = all.filter(|epoch| !without.contains(epoch)).collect();
+        others.sort_by(|(_, a), (_, b)| b.cmp(a));
+        others.into_iter().find(|(host, id)| {
+            let scopes = db.epoch(host, id).and_then(|epoch| epoch.scopes()).unwrap_or_default();
+            scopes.iter().any(|scope| self.admits(scope))
+        })
     }
 }
 

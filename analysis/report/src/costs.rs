@@ -179,13 +179,12 @@ impl Costs {
                 causes.push(culprit.cause);
             }
         }
-        let letters = causes.iter().map(|cause| format!("{} {cause}, ", cause.letter()));
         let mut notes =
             vec![RUNS.to_owned(), format!("{} ({})", cycles(self.scale), self.machine.shown())];
         if self.scale.is_some() {
             notes.push(format!(
                 "letters of possible causes of stalls: {}? none of these",
-                letters.collect::<String>()
+                meanings(&causes)
             ));
         }
         notes
@@ -292,6 +291,11 @@ pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
         letters.push('?');
     }
     letters
+}
+
+/// The letters of these causes with their meanings, each with a comma behind it.
+pub(super) fn meanings(causes: &[Cause]) -> String {
+    causes.iter().map(|cause| format!("{} {cause}, ", cause.letter())).collect()
 }
 
 /// Cycles, with as many decimals as matter.

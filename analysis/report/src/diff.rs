@@ -12,16 +12,19 @@ use super::quantity::{percent, thousands};
 use super::sets::{
     OmittedJson, SUBJECT_TITLES, SetsJson, SetsReport, SubjectJson, subject_cells, subject_json,
 };
-use super::table::{Colour, Table};
+use super::table::{Colour, Table, width};
 use super::text::note;
-use super::{Report, Style, escape, shorten};
+use super::{Report, Style, escape};
 use query::problem::Problem;
 use sets::Subject;
 use stats::compare::{Judged, Measure};
 
-/// Most characters of a set's name in a column's title, so that a line has room for two of them and
-/// a procedure's name. The head has the whole name.
-const MAX_TITLE: usize = 14;
+/// Most characters of a set's name in a column's title, in lines of [`WIDE`] characters and in
+/// narrower ones. With more, a line has no room for two titles and the name of a procedure. The
+/// head has the whole name.
+const MAX_TITLE: (usize, usize) = (18, 14);
+/// Characters in a wide line.
+const WIDE: usize = 100;
 
 /// `dcpi diff`.
 #[derive(Debug)]
@@ -67,6 +70,24 @@ impl DiffReport {
     fn titles(&self) -> [String; 2] {
         let [a, b] = self.names();
         if a == b { [format!("{a} (1)"), format!("{b} (2)")] } else { [a, b].map(str::to_owned) }
+    }
+
+    /// The titles with at most [`MAX_TITLE`] characters of names. Names that are longer lose the
+    /// words that both begin with. Where that is not enough, the titles are the names that the
+    /// head explains.
+    fn short_titles(&self, columns: usize) -> [String; 2] {
+        let most = if columns < WIDE { MAX_TITLE.1 } else { MAX_TITLE.0 };
+        let fit = |titles: &[String; 2]| titles.iter().all(|name| width(name) <= most);
+        let whole = self.titles().map(|name| escape(&name).into_owned());
+        if fit(&whole) {
+            return whole;
+        }
+        let [a, b] = &whole;
+        let common = common_words(a, b);
+        let rests = [a, b].map(|name| name.get(common..).unwrap_or_default().to_owned());
+        let [first, second] = self.names();
+        let is_told = first != second && rests.iter().all(|rest| !rest.is_empty());
+        if is_told && fit(&rests) { rests } else { ["set 1", "set 2"].map(str::to_owned) }
     }
 
     fn shown(&self) -> &[DiffRow] {
@@ -117,8 +138,8 @@ impl Report for DiffReport {
         writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
         let unit = if measure == Measure::Share { " %" } else { "" };
-        for name in self.titles() {
-            table.number(&format!("{}{unit}", shorten(&escape(&name), MAX_TITLE)), "");
+        for name in self.short_titles(style.columns) {
+            table.number(&format!("{name}{unit}"), "");
         }
         ["change", "low–high", "by %"].into_iter().for_each(|title| table.number(title, ""));
         table.words("");
@@ -231,6 +252,13 @@ impl Report for DiffReport {
     fn problems(&self) -> &[Problem] {
         &self.sets.problems
     }
+}
+
+/// Bytes of the words that both begin with, the separator behind the last one included.
+fn common_words(a: &str, b: &str) -> usize {
+    let same = a.char_indices().zip(b.chars()).take_while(|((_, a), b)| a == b);
+    let ends = same.filter(|((_, c), _)| !c.is_alphanumeric() && *c != '_');
+    ends.map(|((at, c), _)| at + c.len_utf8()).last().unwrap_or(0)
 }
 
 /// A change with its sign: of shares in points of percent.

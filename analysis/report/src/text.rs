@@ -1,5 +1,6 @@
 //! Text reports: a head that says what the numbers are of, a table, and notes below it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use model::Ledger;
@@ -513,6 +514,9 @@ fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Op
 
 pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     head(style, out, "database", &report.selection.db)?;
+    let hosts: BTreeSet<&str> = report.rows.iter().map(|row| row.meta.host.as_str()).collect();
+    let one_host = hosts.first().filter(|_| hosts.len() == 1);
+    one_host.iter().try_for_each(|host| head(style, out, "host", host))?;
     writeln!(out)?;
     let mut table = Table::default();
     for title in ["samples", "unresolved %", "lost %", "back", "lasted", "size", "images"] {
@@ -522,13 +526,18 @@ pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) 
         }
     }
     table.words("epoch");
-    ["host", "event", "label"].into_iter().for_each(|title| table.names(title));
+    let with_host = one_host.is_none();
+    if with_host {
+        table.names("host");
+    }
+    table.names("event");
+    table.texts("label");
     let any_runs = report.rows.iter().any(|row| !row.run_labels.is_empty());
     if any_runs {
         table.names("labelled runs");
     }
     for row in &report.rows {
-        epoch_rows(row, any_runs, &mut table);
+        epoch_rows(row, (with_host, any_runs), &mut table);
     }
     table.write(style, out)?;
     if !report.problems.is_empty() || !report.code_stores.is_empty() {
@@ -549,19 +558,21 @@ pub(super) fn epochs(report: &EpochsReport, style: &Style, out: &mut dyn Write) 
 }
 
 /// A row for each event of the epoch; only the first has the values of the epoch as a whole.
-fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
+fn epoch_rows(row: &super::EpochRow, (with_host, with_runs): (bool, bool), table: &mut Table) {
     let meta = &row.meta;
     let lasted = duration(duration_s(meta));
     let back = if row.back == 0 { "latest".to_owned() } else { format!("-{}", row.back) };
     let unknown = || "?".to_owned();
-    let mut of_epoch = [
+    let mut of_epoch = vec![
         back,
         lasted,
         row.size_bytes.map_or_else(unknown, bytes),
         row.images.map_or_else(unknown, |images| thousands(images as u64)),
         meta.epoch.to_string(),
-        meta.host.clone(),
     ];
+    if with_host {
+        of_epoch.push(meta.host.clone());
+    }
     let mut label = meta.label.clone().unwrap_or_default();
     let runs: Vec<&str> = row.run_labels.iter().map(String::as_str).collect();
     let mut runs = if runs.is_empty() { String::new() } else { some_of(&runs) };
@@ -582,6 +593,6 @@ fn epoch_rows(row: &super::EpochRow, with_runs: bool, table: &mut Table) {
             cells.push(escape(&std::mem::take(&mut runs)).into_owned());
         }
         table.row(cells);
-        of_epoch = Default::default();
+        of_epoch.iter_mut().for_each(String::clear);
     }
 }

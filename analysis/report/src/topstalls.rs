@@ -1,12 +1,13 @@
 //! `dcpi topstalls` as plain data, as text, JSON and CSV.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use estimate::Confidence;
 use serde::Serialize;
-use stalls::Culprit;
+use stalls::{Cause, Culprit};
 
-use super::costs::{CulpritEntry, cycle, digits, letters, word};
+use super::costs::{CulpritEntry, cycle, digits, letters, meanings, told, word};
 use super::csv::record;
 use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{counted, percent};
@@ -110,8 +111,12 @@ impl Report for TopstallsReport {
         if self.omitted > 0 {
             writeln!(out, "{} (-n 0 shows all)", counted(self.omitted as u64, "more instruction"))?;
         }
-        if !self.problems.is_empty() {
-            writeln!(out)?;
+        writeln!(out)?;
+        let causes: BTreeSet<Cause> =
+            self.rows.iter().flat_map(|row| told(&row.culprits)).map(|told| told.cause).collect();
+        if !causes.is_empty() {
+            let meanings = meanings(&causes.into_iter().collect::<Vec<_>>());
+            note(style, out, &format!("may be: {meanings}? none of these"))?;
         }
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }

@@ -317,7 +317,7 @@ fn read_parts(
         }
     }
     match nothing {
-        Some(error) if parts.is_empty() => Err(error),
+        Some(error) if parts.is_empty() => Err(whose.hinted(error, db, epochs)),
         _ => Ok(parts),
     }
 }

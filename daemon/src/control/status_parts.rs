@@ -52,11 +52,25 @@ pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> 
     json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_s, "taken": taken})
 }
 
+/// Fewest samples whose mean cost to the daemon is told. Of fewer samples the mean is mostly work
+/// that does not grow with samples: the daemon reads the file of each program once, and drains
+/// tables that are nearly empty. With a larger number a fresh status says nothing for longer.
+const MEAN_COST_SAMPLES_MIN: u64 = 10_000;
+/// The same of snapshots of registers, of which there are 50 a second on each CPU.
+const MEAN_COST_SNAPSHOTS_MIN: u64 = 1000;
+
+/// The mean cost of a sample to the daemon, in ns; None for fewer than
+/// [`MEAN_COST_SAMPLES_MIN`] samples.
+#[must_use]
+pub fn ns_per_sample(cpu_ns: u64, samples: u64) -> Option<f64> {
+    (samples >= MEAN_COST_SAMPLES_MIN).then(|| cpu_ns as f64 / samples as f64)
+}
+
 /// Snapshots and their edges, where at most `rate_per_s` snapshots are taken per second and CPU.
 #[must_use]
 pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStatus {
     let branch_edges::Totals { taken, dropped, unresolved, fruitful, edges, cpu_ns } = *totals;
-    let ns_per_snapshot = (taken > 0).then(|| cpu_ns as f64 / taken as f64);
+    let ns_per_snapshot = (taken >= MEAN_COST_SNAPSHOTS_MIN).then(|| cpu_ns as f64 / taken as f64);
     EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, ns_per_snapshot }
 }
 
@@ -101,4 +115,23 @@ pub fn resident_bytes() -> u64 {
     let page =
         nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096);
     pages * page as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A fresh daemon said that a sample cost it 1.6 ms: the cost of the daemon's start of work,
+    /// divided by the first few samples.
+    #[test]
+    fn a_mean_cost_is_told_of_enough_samples_only() {
+        assert_eq!(ns_per_sample(16_000_000, 10), None);
+        assert_eq!(ns_per_sample(16_000_000, 9999), None);
+        assert_eq!(ns_per_sample(16_000_000, 10_000), Some(1600.0));
+        let each = |taken| {
+            let totals = branch_edges::Totals { taken, cpu_ns: 4_000_000, ..Default::default() };
+            edges_status(50.0, &totals).ns_per_snapshot
+        };
+        assert_eq!((each(0), each(999), each(1000)), (None, None, Some(4000.0)));
+    }
 }

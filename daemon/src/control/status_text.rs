@@ -22,7 +22,8 @@ pub fn text(status: &Status, now_unix_s: u64) -> String {
         let _ = writeln!(text, "{name:<12}{value}"); // writing to a String cannot fail
     };
     line("dcpid", format!("{} on {}, up {} s", status.version, status.host, status.uptime_s));
-    line("epoch", format!("{} in {} ({} bytes)", status.epoch, status.db.path, status.db.bytes));
+    let db_size = size(status.db.bytes);
+    line("epoch", format!("{} in {} ({db_size})", status.epoch, status.db.path));
     for event in &status.events {
         line("event", event_text(event));
     }
@@ -124,16 +125,17 @@ fn table_text(table: &TableStatus) -> String {
     let (found, together) =
         (100.0 * *hits as f64 / samples.max(1.0), samples / (*places).max(1) as f64);
     format!(
-        "{found:.1} % of samples found their place; {together:.1} to a place and drain; {bytes_per_cpu} bytes per CPU"
+        "{found:.1} % of samples found their place; {together:.1} to a place and drain; {} per CPU",
+        size(*bytes_per_cpu)
     )
 }
 
 fn daemon_text(daemon: &DaemonStatus) -> String {
     let DaemonStatus { cpu_s, start_cpu_s, rss_bytes, ns_per_sample } = daemon;
-    let each = ns_per_sample.map(|ns| format!(", {ns:.0} ns per sample")).unwrap_or_default();
+    let each = ns_per_sample.map(|ns| format!(", then {ns:.0} ns per sample")).unwrap_or_default();
     format!(
-        "{cpu_s:.2} s of CPU time, {start_cpu_s:.2} of it to start{each}; {} KiB resident",
-        rss_bytes / 1024
+        "{cpu_s:.2} s of CPU time, {start_cpu_s:.2} s of it to start{each}; {} resident",
+        size(*rss_bytes)
     )
 }
 
@@ -208,16 +210,16 @@ fn code_store_text(store: &CodeStoreStatus) -> String {
     let more = [(*waiting, "waiting"), (*refused, "refused"), (*removed, "removed for others")];
     let more: String =
         more.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}")).collect();
-    format!("{images} images kept, {bytes} of {limit_bytes} bytes{more}")
+    format!("{images} images kept, {} of {}{more}", size(*bytes), size(*limit_bytes))
 }
 
 fn generated_text(generated: &GeneratedStatus) -> String {
-    let (kib, refused) = (generated.bytes / 1024, generated.refused);
+    let (memory, refused) = (size(generated.bytes), generated.refused);
     let refused =
         if refused > 0 { format!("; {refused} refused at the limits") } else { String::new() };
     let GeneratedStatus { pieces, regions, processes, .. } = generated;
     format!(
-        "{pieces} pieces of code and {regions} registered regions of {processes} processes, {kib} KiB{refused}"
+        "{pieces} pieces of code and {regions} registered regions of {processes} processes, {memory}{refused}"
     )
 }
 
@@ -250,6 +252,16 @@ fn inspectors_text(inspectors: &InspectorsStatus) -> Vec<String> {
     std::iter::once(all).chain(users.iter().map(user)).collect()
 }
 
+/// A number of bytes with its unit: KiB from 1 KiB, MiB from 10 MiB on.
+fn size(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    match bytes {
+        0..1024 => format!("{bytes} bytes"),
+        _ if bytes < 10 * MIB => format!("{} KiB", bytes / 1024),
+        _ => format!("{} MiB", bytes / MIB),
+    }
+}
+
 /// A reason with its meaning.
 fn explained(reason: &str) -> String {
     model::meaning(reason)
@@ -259,6 +271,13 @@ fn explained(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// README states limits in KiB and MiB, which a reader did not find in bytes.
+    #[test]
+    fn sizes_have_the_units_of_readme() {
+        let shown = [0, 1, 528_640, 10 << 20, 512 << 20].map(size);
+        assert_eq!(shown, ["0 bytes", "1 bytes", "516 KiB", "10 MiB", "512 MiB"]);
+    }
 
     /// The status said what a sample costs, but not of what that was the median, nor why the rate
     /// was what it was.

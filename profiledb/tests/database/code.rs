@@ -96,7 +96,7 @@ fn an_excerpt_takes_the_place_of_the_whole_until_that_is_kept_again() {
     assert_eq!(database(&disk).code(HOST, &image(1)).unwrap().unwrap(), excerpt());
     assert_eq!(database(&disk).code_bytes(HOST).unwrap()[&image(1)], after);
     assert!(leftovers(&disk).is_empty() && !disk.files().contains_key(&path(1)));
-    assert!(profiledb::check_on(storage(&disk), &root()).unwrap().is_empty());
+    assert!(profiledb::check_on(storage(&disk), &root(), u64::MAX).unwrap().is_empty());
     drop(store);
     // Another recording has samples elsewhere in it.
     let mut store = CodeStore::open(&writer, 1 << 20).unwrap();

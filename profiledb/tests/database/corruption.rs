@@ -107,7 +107,7 @@ fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
         let mut changed = bytes.clone();
         changed[at] ^= 0x10;
         damaged.put(&path, changed);
-        let found = profiledb::check_on(storage(&damaged), &root()).unwrap();
+        let found = profiledb::check_on(storage(&damaged), &root(), u64::MAX).unwrap();
         assert!(found.iter().all(profiledb::Problem::is_damage));
         let database = profiledb::Database::open_on(storage(&damaged), &root()).unwrap();
         let epoch = database.epoch(HOST, &whole.meta.epoch).unwrap();
@@ -270,7 +270,7 @@ fn files_of_unknown_names_are_skipped_and_named_by_check() {
     ];
     strangers.iter().for_each(|path| disk.put(path, vec![1, 2]));
     assert_eq!(read_only_epoch(&disk), before);
-    let found = profiledb::check_on(storage(&disk), &root()).unwrap();
+    let found = profiledb::check_on(storage(&disk), &root(), u64::MAX).unwrap();
     assert!(found.iter().all(|problem| !problem.is_damage()), "{found:?}");
     for path in &strangers {
         let named = |problem: &profiledb::Problem| path.starts_with(&problem.path);

@@ -286,7 +286,7 @@ pub fn fold_all(writer: &mut Writer) {
 
 /// What `check` tells, a line each.
 pub fn problems(disk: &SimulatedDisk) -> Vec<String> {
-    let problems = profiledb::check_on(storage(disk), &root()).unwrap();
+    let problems = profiledb::check_on(storage(disk), &root(), u64::MAX).unwrap();
     problems.iter().map(ToString::to_string).collect()
 }
 

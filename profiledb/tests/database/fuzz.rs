@@ -306,7 +306,7 @@ fn unpacked(block: &[u8]) -> Vec<u8> {
 
 /// Reads and checks all there is; whether nothing was found wrong.
 fn read_all(disk: &SimulatedDisk, path: &Path) -> bool {
-    let problems = check_on(storage(disk), &root()).unwrap();
+    let problems = check_on(storage(disk), &root(), u64::MAX).unwrap();
     assert!(problems.iter().all(|problem| !problem.to_string().contains('\n')));
     let Ok(database) = Database::open_on(storage(disk), &root()) else { return false };
     for id in database.epochs(HOST).unwrap() {

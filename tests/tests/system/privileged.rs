@@ -195,7 +195,7 @@ fn a_table_of_the_papers_size_counts_the_same() {
     assert_closes(&samples);
     assert_eq!(samples.lost(), 0, "{samples:?}");
     assert!(
-        daemon.status_text().contains("1052928 bytes per CPU"),
+        daemon.status_text().contains("1028 KiB per CPU"),
         "two halves of 256 KiB each, and what others have"
     );
     let prof = everything(&place);

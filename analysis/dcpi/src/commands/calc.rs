@@ -82,7 +82,7 @@ with a longer latency.
   I instruction TLB          r branch found late    f store forwarding
   d data cache               u busy unit            v divider
   D data TLB                 s barrier              l lock
-  o operands on another way  m microcode            ? none of these
+  o late operand             m microcode            ? none of these
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 

@@ -27,10 +27,11 @@ pub struct Check {
 const NOTES: &str = "\
 dcpi check reads every file of the database, also while dcpid writes. Reports leave out the \
 samples of a damaged file and name the file; all other samples are in the reports. Removing a \
-damaged file ends the messages about it.
+damaged file ends the messages about it. A temporary file that changed in the last ten minutes is \
+dcpid's work; an older one is a remark.
 
-Exit codes: 0 no damage, and at most incomplete files of a writer that was interrupted or is \
-writing; 1 damage, or files that do not belong there; 2 could not read the database.";
+Exit codes: 0 no damage, and at most remarks on files that an interrupted writer left; 1 damage, \
+or files that do not belong there; 2 could not read the database.";
 
 pub(crate) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // A directory that is no database has the same error as with every command.

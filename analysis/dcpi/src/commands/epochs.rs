@@ -47,7 +47,7 @@ fn report(
             Err(error) => problems.push(Problem::Unreadable { error }),
         }
     }
-    whose.check(scopes.iter())?;
+    whose.check(scopes.iter()).map_err(|error| whose.hinted(error, db, chosen))?;
     let epochs = rows.iter().map(|row| row.meta.clone()).collect();
     let selection = Selection { db: db.root().display().to_string(), epochs };
     let code_stores = code_stores(db, &selection, &mut problems);

@@ -101,6 +101,24 @@ fn what_the_guide_shows_is_what_its_commands_print() {
     assert!(commands > 20, "{commands} commands: where are the pages?");
 }
 
+/// Who typed the commands of README and of most pages got "is not a profile database": one page
+/// alone named the database of the example.
+#[test]
+fn a_page_names_the_database_before_its_first_command() {
+    let root = root(env!("CARGO_MANIFEST_DIR"), 2);
+    for page in pages(&root) {
+        let text = std::fs::read_to_string(root.join(&page)).unwrap();
+        let found = blocks(&page, &text);
+        let mut commands = found
+            .iter()
+            .filter(|block| block.mark == Mark::Plain)
+            .flat_map(|block| &block.commands);
+        let first = commands.next().map(|shown| shown.command.as_str());
+        let named = "export DCPIDB=docs/example/db";
+        assert!(first.is_none_or(|first| first == named), "{}: {first:?}", page.display());
+    }
+}
+
 /// Commands that other tests run are really there: the program, and each of its options.
 #[test]
 fn what_other_tests_run_is_in_them() {

@@ -8,7 +8,7 @@ use image::ImageKind;
 
 use profiledb::Lost;
 
-use crate::database::{Db, Epoch, START, clock, image, two_events, typical};
+use crate::database::{Db, Epoch, START, clock, image, runs, two_events, typical};
 use crate::runs::{dcpi, on, refused, shown};
 use crate::why::copies;
 
@@ -49,6 +49,31 @@ fn errors_are_one_line_with_a_next_step() {
         };
         assert!(error.contains(said), "{words}: {error}");
     }
+}
+
+/// The samples of a labelled run were in the epoch before the latest: the error did not say so.
+#[test]
+fn samples_of_another_epoch_are_told_where_they_are() {
+    let db = Db::new();
+    db.epoch("node-7", runs());
+    db.epoch("node-7", Epoch { start: START + 9000, ..typical() });
+    let id = "20261105-101500"; // of START
+    let there = format!("the newest epoch that has some is another: --epoch {id}");
+    for (words, said) in [
+        ("prof --label before", there.as_str()),
+        ("prof --unit web.service", &there),
+        ("prof --pid 4711", &there),
+        ("epochs --epoch latest --label before", &there),
+        ("diff latest label:before", &there),
+        ("prof --label nowhere", "these epochs keep none apart"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+    }
+    assert!(shown(&db, &format!("prof --label before --epoch {id}")).contains("parse"));
+    db.epoch("node-8", typical());
+    let error = refused(&db, "prof --label before --host node-8");
+    assert!(error.contains(&format!("--host node-7 --epoch {id}")), "{error}");
 }
 
 /// The advice was to choose other epochs, of which none can be read either.

@@ -207,6 +207,42 @@ fn samples_of_different_weight_are_scaled() {
     assert!(shown(&db, "diff -2 -1 --amounts").contains("scaled to one every 62,000 cycles"));
 }
 
+/// Both columns had the title `epoc…e-upgrade`.
+#[test]
+fn titles_of_two_sets_can_be_told_apart_and_read() {
+    let db = Db::new();
+    for (at, label) in [(0, "before-the-upgrade"), (1, "after-the-upgrade")] {
+        let epoch = Epoch::new(START + 9000 * at, vec![clock()]).samples(
+            CLOCK,
+            &kernel(),
+            &[(0x1000, 5000 + at)],
+        );
+        db.epoch("node-7", Epoch { label: Some(label), ..epoch });
+    }
+    let titles = |words: &str| -> Vec<String> {
+        let (columns, words) = words.split_once(' ').unwrap();
+        let mut command = dcpi();
+        command.env("COLUMNS", columns).args(words.split(' ')).arg("--db").arg(db.root());
+        let report = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let line = report.lines().find(|line| line.contains("low–high")).unwrap();
+        line.replace(" %", "").split_whitespace().take(2).map(str::to_owned).collect()
+    };
+    let all = "--epoch all --amounts";
+    let labels = "epoch-label:before-the-upgrade epoch-label:after-the-upgrade";
+    for (columns, sets, expected) in [
+        (80, "-1 latest", ["-1", "latest"]),
+        (100, labels, ["before-the-upgrade", "after-the-upgrade"]),
+        (80, labels, ["set", "1"]),
+        (100, "epoch-label:before-the-upgrade,host:node-7 latest", ["set", "1"]),
+    ] {
+        assert_eq!(titles(&format!("{columns} diff {sets} {all}")), expected, "{sets}");
+    }
+    let narrow = dcpi().env("COLUMNS", "80").args(["epochs", "--db"]).arg(db.root()).output();
+    let narrow = String::from_utf8(narrow.unwrap().stdout).unwrap();
+    assert!(narrow.contains("  before-the-upgrade") && narrow.contains("  after-the-upgrade"));
+    assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+}
+
 #[test]
 fn what_cannot_be_compared_is_refused_in_one_line() {
     let db = variable();
@@ -267,7 +303,7 @@ fn an_epoch_without_samples_is_compared_with_nothing() {
     for (words, said) in [
         (
             "diff -1 latest",
-            "the set -1 is empty: its epoch does not have a sample of cycles outside the idle loop; choose",
+            "the set -1 is empty: its epoch does not have a sample of cycles outside the idle loop; dcpictl flush",
         ),
         (
             "diff -2 epoch-label:empty",

@@ -76,7 +76,12 @@ fn what_a_writer_left_is_a_remark_and_strange_files_are_told() {
     db.epoch("a", typical());
     assert!(shown(&db, "check").ends_with(" is whole\n"));
     let epoch = db.files(".segment").remove(0);
-    std::fs::write(epoch.with_file_name("x.tmp"), "half").unwrap();
+    let left = epoch.with_file_name("x.tmp");
+    std::fs::write(&left, "half").unwrap();
+    // A file that dcpid was just writing was called left over.
+    assert!(shown(&db, "check").ends_with(" is whole\n") && !shown(&db, "check").contains("x.tmp"));
+    let long_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    std::fs::File::options().write(true).open(&left).unwrap().set_modified(long_ago).unwrap();
     let said = shown(&db, "check");
     assert!(said.starts_with("remark: ") && said.ends_with(" is whole\n"), "{said}");
     assert_eq!(json(&db, "check")["problems"][0]["damage"], false);

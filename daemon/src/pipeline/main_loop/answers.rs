@@ -4,7 +4,7 @@ use super::Pipeline;
 use super::merging::After;
 use crate::control::socket::Asked;
 use crate::control::status_parts::{
-    cpu_status, edges_status, event_status, generated_status, resident_bytes,
+    cpu_status, edges_status, event_status, generated_status, ns_per_sample, resident_bytes,
 };
 use crate::inspect::blame::Blamed;
 use crate::inspect::pool::{Standing, cpu_ns_of_all};
@@ -119,7 +119,6 @@ impl<Source: SampleSource> Pipeline<Source> {
         let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
         let sampling_ns = cpu_ns
             .saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
-        let per_sample = |ns: u64, samples: u64| (samples > 0).then(|| ns as f64 / samples as f64);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: self.parts.config.host_or(&self.parts.machine.host),
@@ -133,12 +132,15 @@ impl<Source: SampleSource> Pipeline<Source> {
                 places: collector.places,
                 bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
             },
-            handler: HandlerStatus { ns_per_sample: per_sample(handler_ns, calls), calls },
+            handler: HandlerStatus {
+                ns_per_sample: (calls > 0).then(|| handler_ns as f64 / calls as f64),
+                calls,
+            },
             daemon: DaemonStatus {
                 cpu_s: cpu_ns as f64 / 1e9,
                 start_cpu_s: self.start_cpu_ns as f64 / 1e9,
                 rss_bytes: resident_bytes(),
-                ns_per_sample: per_sample(sampling_ns, samples.taken),
+                ns_per_sample: ns_per_sample(sampling_ns, samples.taken),
             },
             overhead: self.overhead(),
             apart: ApartStatus {

@@ -61,12 +61,12 @@ fn commands_of_the_guide_that_need_root_work() {
     let mut blocks_run = 0;
     for page in pages(&root) {
         let text = std::fs::read_to_string(root.join(&page)).unwrap();
-        // Blocks of a page may build on each other, those of two pages may not.
+        // Blocks of a page may build on each other, those of two pages may not. The example lies
+        // as in a checkout.
         let directory = place.path().join(page.file_stem().unwrap());
-        std::fs::create_dir_all(&directory).unwrap();
-        let _ = succeed(
-            Command::new("cp").arg("-r").arg(root.join("docs/example/words.c")).arg(&directory),
-        );
+        std::fs::create_dir_all(directory.join("docs")).unwrap();
+        let example = root.join("docs/example");
+        let _ = succeed(Command::new("cp").arg("-r").arg(example).arg(directory.join("docs")));
         for block in blocks(&page, &text).iter().filter(|block| block.mark == Mark::Root) {
             run_block(block, &bin, &directory);
             blocks_run += 1;

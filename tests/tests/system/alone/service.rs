@@ -2,10 +2,13 @@
 //! root and a container to boot.
 
 use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
 use tests::container::{Container, package};
 use tests::daemon::Place;
-use tests::require_root;
+use tests::guide::root;
 use tests::workload::Workload;
+use tests::{binary, require_root, succeed};
 use wire::Status;
 
 /// Samples on disk, of all epochs: with an image, and without.
@@ -164,7 +167,63 @@ fn the_packaged_service_loses_nothing_that_was_acknowledged() {
     assert_eq!(container.ok("systemctl show --property=NRestarts --value dcpid").trim(), "1");
     container.ok("dcpi check");
     removed(&container);
+    by_hand(&container, place.path());
 }
+
+/// Commands of the guide that install the service without a package.
+const INSTALL_BY_HAND: [&str; 8] = [
+    "sudo install target/release/dcpi target/release/dcpid \\
+      target/release/dcpictl target/release/dcpilabel /usr/bin",
+    "sudo install -D -m 644 -t /etc/systemd/system systemd/*.service systemd/dcpi.slice",
+    "sudo install -D -m 644 -t /etc/sysusers.d systemd/sysusers.d/dcpi.conf",
+    "sudo install -D -m 644 -t /etc/tmpfiles.d systemd/tmpfiles.d/dcpi.conf",
+    "sudo install -D -m 644 -t /etc/dcpi systemd/dcpid.toml",
+    "sudo systemd-sysusers dcpi.conf",
+    "sudo systemd-tmpfiles --create dcpi.conf",
+    "sudo systemctl enable --now dcpid",
+];
+
+/// Commands of the guide that remove what the others installed.
+const REMOVE_BY_HAND: [&str; 4] = [
+    "sudo systemctl disable --now dcpid dcpid-inspector",
+    "sudo rm -r /usr/bin/dcpi /usr/bin/dcpid /usr/bin/dcpictl /usr/bin/dcpilabel \\
+      /etc/systemd/system/dcpid.service /etc/systemd/system/dcpid-inspector.service \\
+      /etc/systemd/system/dcpi.slice /etc/sysusers.d/dcpi.conf /etc/tmpfiles.d/dcpi.conf \\
+      /etc/dcpi /run/dcpi /var/lib/dcpi",
+    "sudo userdel dcpi",
+    "sudo systemctl daemon-reload",
+];
+
+/// Installed from a checkout and removed, by the commands of the guide. `shared` is `/shared` in
+/// the container.
+fn by_hand(container: &Container, shared: &Path) {
+    let root = root(env!("CARGO_MANIFEST_DIR"), 1);
+    let page = std::fs::read_to_string(root.join("docs/src/operate.md")).unwrap();
+    let programs = shared.join("checkout/target/release");
+    std::fs::create_dir_all(&programs).unwrap();
+    for name in ["dcpi", "dcpid", "dcpictl", "dcpilabel"] {
+        std::fs::copy(binary(name), programs.join(name)).unwrap();
+    }
+    let units = root.join("systemd");
+    let _ = succeed(Command::new("cp").arg("-r").arg(units).arg(shared.join("checkout")));
+    let run = |line: &str| {
+        assert!(page.contains(&format!("$ {line}\n")), "not in the guide: {line}");
+        container.ok(&format!("cd /shared/checkout && {}", line.replace("sudo ", "")));
+    };
+    INSTALL_BY_HAND.into_iter().for_each(run);
+    container.ok("systemctl is-active dcpid && systemctl is-enabled dcpid");
+    inspected(container);
+    container.ok("/shared/two_functions 1 > /dev/null && dcpictl flush");
+    let prof = container.ok("dcpi prof two_functions");
+    assert!(prof.contains("three_quarters") && prof.contains("one_quarter"), "{prof}");
+    REMOVE_BY_HAND.into_iter().for_each(run);
+    assert_eq!(container.ok(LEFT), "");
+}
+
+/// Prints files of ours that are left.
+const LEFT: &str = "find / -xdev -name '*dcpi*' -not -path '/proc/*' -not -path '/sys/*' \
+    -not -path '/shared*' -not -path '/package*' -not -path '/sys/fs/cgroup/*' \
+    -not -path '/run/systemd/system/dcpid.service.d*'";
 
 /// Removed, and then purged: nothing is left.
 fn removed(container: &Container) {
@@ -176,8 +235,6 @@ fn removed(container: &Container) {
     );
     assert!(!container.is("systemctl cat dcpid"), "the unit is gone");
     container.ok("dpkg --purge dcpi");
-    let left = "find / -xdev -name '*dcpi*' -not -path '/proc/*' -not -path '/sys/*' -not -path '/shared*' -not -path '/package*' \
-        -not -path '/run/systemd/system/dcpid.service.d*' -not -path '/sys/fs/cgroup/*'";
-    assert_eq!(container.ok(left), "");
+    assert_eq!(container.ok(LEFT), "");
     assert!(!container.is("getent passwd dcpi") && !container.is("getent group dcpi"));
 }

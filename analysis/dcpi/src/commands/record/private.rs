@@ -96,7 +96,10 @@ impl Private {
     pub(super) fn must_run(&mut self) -> Result<(), AnalysisError> {
         match self.daemon.try_wait().map_err(cannot("waiting for dcpid"))? {
             None => Ok(()),
-            Some(_) => Err(AnalysisError::Refused(format!("cannot record: {}", self.last_words()))),
+            Some(_) => {
+                let is_root = rustix::process::geteuid().is_root();
+                Err(AnalysisError::Refused(refusal(&self.last_words(), is_root)))
+            }
         }
     }
 
@@ -210,6 +213,17 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
     command
 }
 
+/// Why nothing is recorded, from the last message of dcpid. The message advises who starts dcpid by
+/// hand, and names the capabilities that are missing; who ran dcpi record needs other advice.
+fn refusal(last: &str, is_root: bool) -> String {
+    match last.split_once("; ") {
+        Some((what, _)) if !is_root && what.contains("CAP_") => {
+            format!("cannot record: {what}; dcpi record needs root: sudo dcpi record ...")
+        }
+        _ => format!("cannot record: {last}"),
+    }
+}
+
 /// `dcpid: ...` without the name.
 fn without_name(line: &str) -> &str {
     line.strip_prefix("dcpid: ").unwrap_or(line)
@@ -278,6 +292,20 @@ fn program(name: &str) -> Result<PathBuf, AnalysisError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Who ran dcpi record was told to run dcpid as root.
+    #[test]
+    fn an_ordinary_user_is_told_to_record_with_sudo() {
+        let last = "sampling the whole machine needs CAP_PERFMON and CAP_BPF; run dcpid as root";
+        assert_eq!(
+            refusal(last, false),
+            "cannot record: sampling the whole machine needs CAP_PERFMON and CAP_BPF; dcpi record \
+             needs root: sudo dcpi record ..."
+        );
+        assert_eq!(refusal(last, true), format!("cannot record: {last}"), "in a container");
+        let other = "no event 'x'; `perf list` shows the events it has";
+        assert_eq!(refusal(other, false), format!("cannot record: {other}"));
+    }
 
     #[test]
     fn earlier_recordings_stay_and_a_recording_is_one_epoch() {
