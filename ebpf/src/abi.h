@@ -91,7 +91,7 @@ struct change {
 	u32 text_len; /* EXEC, LIBRARY */
 	u32 program;  /* EXEC, LIBRARY; OWNER: a user, 0: root alone */
 	u32 generation;	       /* EXEC, REMAP */
-	u32 generation_before; /* REMAP */
+	u32 generation_before; /* REMAP; EXEC: the user */
 };
 
 /* What identifies the code that is counted under a number. A file that was built anew has another

@@ -13,7 +13,8 @@ int process_exec(void *context)
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
 				 .kind = CHANGE_EXEC,
 				 .pid = process(),
-				 .generation = generation() };
+				 .generation = generation(),
+				 .generation_before = bpf_get_current_uid_gid() };
 	u32 root_pid = root_process();
 	struct slot *slot = slot_of(root_pid);
 	struct task_struct *task = bpf_get_current_task();

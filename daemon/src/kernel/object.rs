@@ -338,7 +338,8 @@ fn told(change: &Change) -> Option<RecordKind> {
     Some(match ChangeKind::from_number(change.kind)? {
         ChangeKind::Exec => {
             let program = Some(program).filter(|program| program.len > 0);
-            RecordKind::Execed { pid, generation, program }
+            let user = Some(change.generation_before);
+            RecordKind::Execed { pid, generation, program, user }
         }
         ChangeKind::Remap => {
             RecordKind::Remapped { pid, before: change.generation_before as u16, generation }
@@ -386,7 +387,8 @@ mod tests {
     fn each_kind_of_change_is_one_record_and_an_unknown_kind_is_none() {
         let record = |kind: u32| change(&message(kind)).and_then(|change| told(&change));
         let text = Program { number: 9, text: 0x4000, len: 0x123 };
-        let execed = RecordKind::Execed { pid: 77, generation: 3, program: Some(text) };
+        let execed =
+            RecordKind::Execed { pid: 77, generation: 3, program: Some(text), user: Some(2) };
         assert_eq!(record(ChangeKind::Exec as u32), Some(execed));
         let remapped = RecordKind::Remapped { pid: 77, before: 2, generation: 3 };
         assert_eq!(record(ChangeKind::Remap as u32), Some(remapped));

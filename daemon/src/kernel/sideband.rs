@@ -69,6 +69,9 @@ pub enum RecordKind {
         generation: u16,
         /// The program, where the sampler counts its text once for all processes that run it.
         program: Option<Program>,
+        /// The real user of the process; None in a recording of before the sampler told.
+        #[serde(default)]
+        user: Option<u32>,
     },
     /// The code that the process maps next is counted once for all processes that map it.
     Library {

@@ -32,24 +32,46 @@ impl Payer {
     }
 }
 
-/// Users of the processes that forked or ran a program since the start.
+/// Whose a process is.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    /// That user's.
+    User(u32),
+    /// Whose its parent is: root's processes become others' without running a program.
+    AsParent(u32),
+}
+
+/// Parents that are asked about in turn, when a process and they are gone.
+const ANCESTORS_MAX: usize = 8;
+
+/// Users of the processes that forked or ran a program since the start. The sampler tells the user
+/// of each program that is run: to ask `/proc` about each would take milliseconds a second in a
+/// storm of short processes.
 #[derive(Debug, Default)]
 pub struct Users {
-    known: HashMap<u32, u32, foldhash::fast::RandomState>,
+    known: HashMap<u32, Known, foldhash::fast::RandomState>,
     /// Processes that ended since the last drain, and before it.
     ended: [Vec<u32>; 2],
+    /// The sampler tells.
+    are_told: bool,
 }
 
 impl Users {
-    /// A record was read that will be applied with the next drain; `asked` is whom to ask.
+    /// A record was read that will be applied with the next drain; `system` is whom to ask.
     pub fn foresee(&mut self, record: &RecordKind, system: &System) {
         match *record {
-            RecordKind::Exec { pid } => _ = self.ask(pid, system),
+            RecordKind::Execed { pid, user: Some(user), .. } => {
+                self.are_told = true;
+                self.note(pid, Known::User(user));
+            }
+            RecordKind::Exec { pid } if !self.are_told => _ = self.of(pid, system),
             RecordKind::Fork { pid, parent } => {
-                // Root's processes become others' without running a program; others' do not.
-                let known = self.known.get(&parent).copied().filter(|user| *user > 0);
-                if let Some(user) = known.or_else(|| self.ask(parent, system)) {
-                    self.note(pid, user);
+                if !self.known.contains_key(&parent) {
+                    _ = self.of(parent, system);
+                }
+                match self.known.get(&parent).copied() {
+                    Some(user @ Known::User(1..)) => self.note(pid, user),
+                    _ => self.note(pid, Known::AsParent(parent)),
                 }
             }
             RecordKind::Exit { pid } => {
@@ -63,27 +85,28 @@ impl Users {
     /// Who pays for what that process is the first to bring.
     pub fn payer(&mut self, pid: u32, system: &System) -> Payer {
         // Now, for it may have become another's; and as it was, where it is gone.
-        self.ask(pid, system).map_or(Payer::Unknown, Payer::of_user)
+        self.of(pid, system).map_or(Payer::Unknown, Payer::of_user)
     }
 
     /// The user of a process now; of one that is gone, its last.
     pub fn of(&mut self, pid: u32, system: &System) -> Option<u32> {
-        self.ask(pid, system)
-    }
-
-    fn ask(&mut self, pid: u32, system: &System) -> Option<u32> {
-        match system.user(pid) {
-            Some(user) => {
-                self.note(pid, user);
-                Some(user)
+        let mut asked = pid;
+        for _ in 0..ANCESTORS_MAX {
+            if let Some(user) = system.user(asked) {
+                self.note(asked, Known::User(user));
+                return Some(user);
             }
-            None => self.known.get(&pid).copied(),
+            match self.known.get(&asked)? {
+                Known::User(user) => return Some(*user),
+                Known::AsParent(parent) => asked = *parent,
+            }
         }
+        None
     }
 
-    fn note(&mut self, pid: u32, user: u32) {
+    fn note(&mut self, pid: u32, known: Known) {
         if self.known.len() < PROCESSES_KNOWN_MAX || self.known.contains_key(&pid) {
-            self.known.insert(pid, user);
+            self.known.insert(pid, known);
         }
     }
 
@@ -108,7 +131,7 @@ mod tests {
         let mut users = Users::default();
         let nobody = System::replay(Answers::default());
         let [shell, first, second, other] = PIDS;
-        users.note(shell, 1000);
+        users.note(shell, Known::User(1000));
         for (parent, pid) in [(shell, first), (first, second)] {
             users.foresee(&RecordKind::Fork { pid, parent }, &nobody);
             users.foresee(&RecordKind::Exec { pid }, &nobody);
@@ -121,6 +144,26 @@ mod tests {
         users.forget_ended();
         assert_eq!(users.payer(first, &nobody), Payer::Unknown);
         assert_eq!(users.payer(second, &nobody), Payer::User(1000));
+    }
+
+    /// A daemon of root's that becomes another user's for its clients, without running a program.
+    #[test]
+    fn a_process_of_a_root_process_is_whose_that_is_when_it_matters() {
+        let mut users = Users::default();
+        let nobody = System::replay(Answers::default());
+        let [server, worker, helper, other] = PIDS;
+        let execed =
+            |pid, user| RecordKind::Execed { pid, generation: 0, program: None, user: Some(user) };
+        users.foresee(&execed(server, 0), &nobody);
+        for (parent, pid) in [(server, worker), (worker, helper)] {
+            users.foresee(&RecordKind::Fork { pid, parent }, &nobody);
+        }
+        assert_eq!(users.payer(helper, &nobody), Payer::User(0));
+        users.foresee(&execed(worker, 33), &nobody);
+        assert_eq!(users.payer(helper, &nobody), Payer::User(33), "as its parent");
+        users.foresee(&RecordKind::Fork { pid: other, parent: worker }, &nobody);
+        users.foresee(&execed(worker, 44), &nobody);
+        assert_eq!(users.payer(other, &nobody), Payer::User(33), "as its parent was");
     }
 
     #[test]
@@ -136,7 +179,7 @@ mod tests {
     fn a_living_process_is_asked() {
         let mut users = Users::default();
         let me = std::process::id();
-        users.note(me, 4711);
+        users.note(me, Known::User(4711));
         let payer = users.payer(me, &System::default());
         assert!(matches!(payer, Payer::User(user) if user != 4711), "{payer:?}");
     }

@@ -331,7 +331,10 @@ mod tests {
         mappings.apply(mmap(1, me, 0x1000));
         mappings.label(me, None, "run", false).unwrap();
         mappings.apply(at(2, RecordKind::Fork { pid: PID + 1, parent: me }));
-        mappings.apply(at(3, RecordKind::Execed { pid: PID + 1, generation: 5, program: None }));
+        mappings.apply(at(
+            3,
+            RecordKind::Execed { pid: PID + 1, generation: 5, program: None, user: None },
+        ));
         mappings.apply(at(4, RecordKind::Exit { pid: PID + 1 }));
         mappings.apply(at(5, RecordKind::Fork { pid: PID + 1, parent: PID }));
         let window = Window { from_ns: 0, to_ns: 9 };

@@ -90,7 +90,7 @@ impl Mappings {
         match record.kind {
             RecordKind::Mmap(mmap) => self.map(mmap, time),
             RecordKind::Exec { pid } => self.exec(pid, time),
-            RecordKind::Execed { pid, generation, program } => {
+            RecordKind::Execed { pid, generation, program, .. } => {
                 self.execed(pid, generation, program, time);
             }
             RecordKind::Library { pid, library } => self.expect_library(pid, library, time),

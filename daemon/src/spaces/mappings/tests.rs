@@ -113,7 +113,10 @@ fn an_exec_over_itself_at_the_same_address_is_told_apart() {
     for (time, generation, name) in [(10, 8, "second"), (20, 9, "third")] {
         mappings.apply(at(time, RecordKind::Exec { pid: PID }));
         mappings.apply(mmap(time + 1, PID, 0x1000, name));
-        mappings.apply(at(time + 2, RecordKind::Execed { pid: PID, generation, program: None }));
+        mappings.apply(at(
+            time + 2,
+            RecordKind::Execed { pid: PID, generation, program: None, user: None },
+        ));
     }
     for (generation, name) in [(8, "second"), (9, "third"), (7, "first")] {
         assert_eq!(image(&mut mappings, generation), Ok(name.into()));
