@@ -1,0 +1,142 @@
+//! One step: from the registers in a frame to those in its caller.
+
+use crate::expression::{self, NoValue};
+use crate::frame::End;
+use crate::registers::{Machine, Registers};
+use crate::rule::{Cfa, Rule, Saved};
+use crate::stack::{Missing, Stack};
+
+impl From<Missing> for End {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::NotCopied => Self::Window,
+            Missing::NoStack => Self::Unreadable,
+        }
+    }
+}
+
+impl From<NoValue> for End {
+    fn from(no_value: NoValue) -> Self {
+        match no_value {
+            NoValue::Missing(missing) => missing.into(),
+            NoValue::Unknown => Self::Unreadable,
+        }
+    }
+}
+
+/// The state of a step by rule.
+struct Step<'a> {
+    registers: &'a Registers,
+    stack: &'a Stack<'a>,
+    cfa: u64,
+    bias: u64,
+}
+
+/// The caller's registers by the rule of a table; `bias` is what loading added to the file's
+/// addresses. `is_exact` says that the frame is the innermost, or was interrupted.
+pub fn by_rule(
+    rule: &Rule,
+    registers: &Registers,
+    stack: &Stack<'_>,
+    bias: u64,
+    is_exact: bool,
+) -> Result<Registers, End> {
+    let machine = registers.machine();
+    if rule.return_address == Some(Saved::Undefined) {
+        return Err(End::Whole);
+    }
+    let cfa = match &rule.cfa {
+        Cfa::Register(number, distance) => {
+            registers.get(*number).ok_or(End::Unreadable)?.wrapping_add_signed(*distance)
+        }
+        Cfa::Expression(code) => expression::evaluate(code, None, registers, stack, bias)?,
+    };
+    // Both machines keep stack pointers aligned to more than that.
+    if cfa % 8 != 0 {
+        return Err(End::Refused);
+    }
+    let step = Step { registers, stack, cfa, bias };
+    let return_address = match (&rule.return_address, machine) {
+        (Some(saved), _) => step.value(machine.return_column(), saved)?,
+        // A procedure of arm64 that calls none leaves the return address in its register.
+        (None, Machine::Aarch64) => {
+            registers.get(machine.return_column()).ok_or(End::Unreadable)?
+        }
+        (None, Machine::X86_64) => return Err(End::NoUnwindInfo),
+    };
+    if !rule.is_signal
+        && let Some(before) = registers.stack_pointer()
+    {
+        let has_grown = match machine {
+            // At least the return address was on the stack.
+            Machine::X86_64 => cfa > before,
+            Machine::Aarch64 => cfa > before || (cfa == before && is_exact),
+        };
+        if !has_grown {
+            return Err(End::Loop);
+        }
+    }
+    let mut caller = *registers;
+    caller.pc = return_address;
+    if !rule.is_signal {
+        caller.keep_callee_saved();
+    }
+    caller.set(machine.stack_pointer(), Some(cfa));
+    for (number, saved) in &rule.saved {
+        // A register whose word is not there is unknown, which matters only if a frame needs it.
+        caller.set(*number, step.value(*number, saved).ok());
+    }
+    if !rule.is_signal && machine == Machine::Aarch64 {
+        // The call has overwritten it; only a procedure that saved it has a return address.
+        caller.set(machine.return_column(), None);
+    }
+    Ok(caller)
+}
+
+impl Step<'_> {
+    fn value(&self, number: u8, saved: &Saved) -> Result<u64, End> {
+        let evaluate = |code| {
+            expression::evaluate(code, Some(self.cfa), self.registers, self.stack, self.bias)
+        };
+        match saved {
+            Saved::Undefined => Err(End::Unreadable),
+            Saved::Same => self.registers.get(number).ok_or(End::Unreadable),
+            Saved::At(distance) => Ok(self.stack.word(self.cfa.wrapping_add_signed(*distance))?),
+            Saved::CfaPlus(distance) => Ok(self.cfa.wrapping_add_signed(*distance)),
+            Saved::Register(other) => self.registers.get(*other).ok_or(End::Unreadable),
+            Saved::AtExpression(code) => Ok(self.stack.word(evaluate(code)?)?),
+            Saved::Expression(code) => Ok(evaluate(code)?),
+        }
+    }
+}
+
+/// The caller's registers by the frame record that the frame pointer points to: the caller's frame
+/// pointer and the return address (System V ABI, AMD64 supplement, section 3.2.2; AAPCS64, section
+/// 6.2.3). `without` is the end if there is no frame record.
+pub fn by_frame_pointer(
+    registers: &Registers,
+    stack: &Stack<'_>,
+    without: End,
+) -> Result<Registers, End> {
+    let machine = registers.machine();
+    let frame = registers.frame_pointer().ok_or(without)?;
+    if frame == 0 {
+        return Err(End::Whole);
+    }
+    let is_below = registers.stack_pointer().is_some_and(|stack| frame < stack);
+    if is_below || frame % 8 != 0 {
+        return Err(without);
+    }
+    let callers = stack.word(frame)?;
+    let return_address = stack.word(frame.wrapping_add(8))?;
+    if callers != 0 && callers <= frame {
+        return Err(End::Loop);
+    }
+    let mut caller = Registers::new(machine, return_address);
+    caller.set(machine.frame_pointer(), Some(callers));
+    if machine == Machine::X86_64 {
+        // arm64's record is at the lower end of its frame, whose size it does not tell.
+        caller.set(machine.stack_pointer(), Some(frame.wrapping_add(16)));
+    }
+    Ok(caller)
+}
