@@ -32,6 +32,15 @@ pub fn is_trampoline(machine: Machine, code: &[u8]) -> bool {
     }
 }
 
+/// Bytes of code that [`is_context_start`] looks at.
+pub const CONTEXT_START_BYTES: usize = 3;
+
+/// Whether a procedure with this code begins a context of its own: its first instruction loads the
+/// stack pointer from a register (x86-64: `mov %rbx, %rsp`), so nothing can have called it.
+pub fn is_context_start(machine: Machine, code: &[u8]) -> bool {
+    machine == Machine::X86_64 && code.starts_with(&[0x48, 0x89, 0xdc])
+}
+
 /// The registers that the signal interrupted, from the trampoline's.
 pub fn interrupted(registers: &Registers, stack: &Stack<'_>) -> Result<Registers, Missing> {
     let begin = registers.stack_pointer().ok_or(Missing::NoStack)?;

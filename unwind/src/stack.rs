@@ -1,5 +1,7 @@
 //! Copied parts of a stack.
 
+use crate::registers::Registers;
+
 /// Bytes of a thread's stack, copied from `address` on.
 #[derive(Copy, Clone, Debug)]
 pub struct Window<'a> {
@@ -33,6 +35,12 @@ impl<'a> Stack<'a> {
     pub fn new(windows: &'a [Window<'a>]) -> Self {
         let lowest = windows.iter().map(|window| window.address).min().unwrap_or(u64::MAX);
         Self { windows, lowest }
+    }
+
+    /// From here on the words of the stack that a signal interrupted are asked for. It may be
+    /// another one, below or far above the handler's.
+    pub fn interrupted(&mut self, registers: &Registers) {
+        self.lowest = registers.stack_pointer().unwrap_or(self.lowest);
     }
 
     /// The little-endian number in the `len` bytes (1 to 8) at `address`.

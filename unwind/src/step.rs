@@ -30,7 +30,14 @@ struct Step<'a> {
     stack: &'a Stack<'a>,
     cfa: u64,
     bias: u64,
+    /// Whether the procedure has restored its registers although the table says that they are
+    /// saved.
+    is_restored: bool,
 }
+
+/// Bytes below the stack pointer in which a procedure's words still are what they were (System V
+/// ABI, AMD64 supplement, section 3.2.2).
+const RED_ZONE: u64 = 128;
 
 /// The caller's registers by the rule of a table; `bias` is what loading added to the file's
 /// addresses. `is_exact` says that the frame is the innermost, or was interrupted.
@@ -45,6 +52,11 @@ pub fn by_rule(
     if rule.return_address == Some(Saved::Undefined) {
         return Err(End::Whole);
     }
+    let changes_stack = |&(number, _): &(u8, Saved)| number == machine.stack_pointer();
+    if !rule.is_signal && rule.saved.iter().any(changes_stack) {
+        // longjmp and setcontext: the table says where they jump to, not who called them.
+        return Err(End::Refused);
+    }
     let cfa = match &rule.cfa {
         Cfa::Register(number, distance) => {
             registers.get(*number).ok_or(End::Unreadable)?.wrapping_add_signed(*distance)
@@ -55,7 +67,8 @@ pub fn by_rule(
     if cfa % 8 != 0 {
         return Err(End::Refused);
     }
-    let step = Step { registers, stack, cfa, bias };
+    let mut step = Step { registers, stack, cfa, bias, is_restored: false };
+    step.is_restored = !rule.is_signal && step.has_restored(rule);
     let return_address = match (&rule.return_address, machine) {
         (Some(saved), _) => step.value(machine.return_column(), saved)?,
         // A procedure of arm64 that calls none leaves the return address in its register.
@@ -94,18 +107,39 @@ pub fn by_rule(
 }
 
 impl Step<'_> {
+    /// Whether the frame pointer is the caller's again, and with it all registers that the table
+    /// says to be saved in relation to it. Procedures that align their stack address everything
+    /// through the frame pointer, and gcc (12 at least) does not say in the last instructions,
+    /// from `leave` to `ret`, that it is restored. By the table the caller's caller's frame
+    /// pointer would then be taken for the caller's, and a frame would be missing. A frame's words
+    /// lie between its stack pointer and its CFA; the caller's frame pointer points elsewhere.
+    fn has_restored(&self, rule: &Rule) -> bool {
+        let number = self.registers.machine().frame_pointer();
+        let saved = rule.saved.iter().find(|(saved, _)| *saved == number);
+        let Some((_, Saved::AtExpression(code))) = saved else { return false };
+        let Some(top) = self.registers.stack_pointer() else { return false };
+        match self.evaluate(code) {
+            Ok(word) => !(top.saturating_sub(RED_ZONE)..self.cfa).contains(&word),
+            Err(_) => false,
+        }
+    }
+
+    fn evaluate(&self, code: &[u8]) -> Result<u64, NoValue> {
+        expression::evaluate(code, Some(self.cfa), self.registers, self.stack, self.bias)
+    }
+
     fn value(&self, number: u8, saved: &Saved) -> Result<u64, End> {
-        let evaluate = |code| {
-            expression::evaluate(code, Some(self.cfa), self.registers, self.stack, self.bias)
-        };
         match saved {
             Saved::Undefined => Err(End::Unreadable),
             Saved::Same => self.registers.get(number).ok_or(End::Unreadable),
             Saved::At(distance) => Ok(self.stack.word(self.cfa.wrapping_add_signed(*distance))?),
             Saved::CfaPlus(distance) => Ok(self.cfa.wrapping_add_signed(*distance)),
             Saved::Register(other) => self.registers.get(*other).ok_or(End::Unreadable),
-            Saved::AtExpression(code) => Ok(self.stack.word(evaluate(code)?)?),
-            Saved::Expression(code) => Ok(evaluate(code)?),
+            Saved::AtExpression(_) if self.is_restored => {
+                self.registers.get(number).ok_or(End::Unreadable)
+            }
+            Saved::AtExpression(code) => Ok(self.stack.word(self.evaluate(code)?)?),
+            Saved::Expression(code) => Ok(self.evaluate(code)?),
         }
     }
 }

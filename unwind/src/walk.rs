@@ -9,7 +9,8 @@ use crate::pages::{Pages, Work};
 use crate::registers::{Machine, Registers};
 use crate::rule::{self, Entry, Interpreter, NoRule, Saved};
 use crate::rules::{Known, Rules, Site};
-use crate::signal::{self, TRAMPOLINE_BYTES_MAX, is_trampoline};
+use crate::signal::{self, CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX};
+use crate::signal::{is_context_start, is_trampoline};
 use crate::source::ReadAt;
 use crate::space::{Code, Image, Space};
 use crate::stack::{Stack, Window};
@@ -20,8 +21,9 @@ use crate::table::{File, Table};
 /// signed in the bits above.
 const AARCH64_ADDRESS_MASK: u64 = (1 << 48) - 1;
 /// Bytes of code at an ELF file's entry point that count as the program's first frame where no
-/// table covers them; musl's `_start` has 22.
-const ENTRY_BYTES: u64 = 22;
+/// table covers them: the dynamic loader's `_start` of Debian 12 has 61 (constructors run below
+/// it), musl's 22.
+const ENTRY_BYTES: u64 = 64;
 
 struct Mapped {
     source: Box<dyn ReadAt + Send>,
@@ -148,6 +150,13 @@ impl Unwinder {
         self.rules.forget(image.0);
     }
 
+    /// Forgets all that was read of files, but not the files.
+    pub fn empty(&mut self) {
+        self.files.keys().for_each(|&file| self.pages.forget(file));
+        self.rules = Rules::default();
+        self.files.values_mut().for_each(|file| file.table = None);
+    }
+
     /// What the walker holds and did.
     pub fn figures(&self) -> Figures {
         let (sites, rows, rules) = self.rules.sizes();
@@ -175,7 +184,7 @@ impl Unwinder {
         frames: &mut Vec<Frame>,
     ) -> End {
         frames.clear();
-        let stack = Stack::new(windows);
+        let mut stack = Stack::new(windows);
         let mut work = Work::new();
         let mut here = self.innermost(registers, space, &mut work);
         loop {
@@ -190,7 +199,12 @@ impl Unwinder {
                 return End::TooDeep;
             }
             match self.arrive(&here, caller, space, &mut work) {
-                Ok(next) => here = next,
+                Ok(next) => {
+                    if here.frame.proof == Proof::Signal && next.frame.proof == Proof::Signal {
+                        stack.interrupted(&next.registers);
+                    }
+                    here = next;
+                }
                 Err(_) if work.is_spent() => return End::Costly,
                 Err(end) => return end,
             }
@@ -214,7 +228,7 @@ impl Unwinder {
             Code::Generated { frame_pointers } => here.how = generated(frame_pointers),
             Code::File { frame_pointers, .. } => {
                 let Some(place) = self.place(frame.code, registers.machine(), work) else {
-                    here.how = uncovered(frame_pointers, None);
+                    here.how = uncovered(frame_pointers);
                     return here;
                 };
                 here.bias = frame.lookup.wrapping_sub(place.address);
@@ -226,7 +240,7 @@ impl Unwinder {
                     Known::None if self.is_trampoline_at(place, place.offset, work) => {
                         here.how = How::Trampoline;
                     }
-                    Known::None => here.how = uncovered(frame_pointers, Some(place)),
+                    Known::None => here.how = self.uncovered_at(frame_pointers, place, work),
                 }
             }
         }
@@ -299,13 +313,13 @@ impl Unwinder {
             }
             Code::File { frame_pointers, .. } => {
                 let Some(place) = self.place(code, caller.machine(), work) else {
-                    next.how = uncovered(frame_pointers, None);
+                    next.how = uncovered(frame_pointers);
                     return Ok(next);
                 };
                 next.bias = lookup.wrapping_sub(place.address);
                 let site = self.site(place, work);
                 self.classify(&mut next, site, place, frame_pointers, work);
-                if next.frame.proof != Proof::Signal && !self.ends_at(&next) {
+                if next.frame.proof != Proof::Signal && !self.ends_at(next.how) {
                     next.frame.proof = proof(site.call, here.procedure, next.bias, is_first)?;
                 }
             }
@@ -329,7 +343,7 @@ impl Unwinder {
                 next.procedure = Some(entry.wrapping_add(next.bias));
                 is_signal = self.rules.rule(rule).is_some_and(|rule| rule.is_signal);
             }
-            Known::None => next.how = uncovered(frame_pointers, Some(place)),
+            Known::None => next.how = self.uncovered_at(frame_pointers, place, work),
         }
         let is_odd = site.known == Known::None || site.call == Some(Call::None);
         if !is_signal && is_odd && self.is_trampoline_at(place, place.offset + 1, work) {
@@ -339,18 +353,48 @@ impl Unwinder {
         if is_signal {
             next.frame.proof = Proof::Signal;
             next.is_exact = true;
+        } else if site.call == Some(Call::None) && !self.ends_at(next.how) {
+            self.start_of_context(next, place, work);
+        }
+    }
+
+    /// A context of its own (glibc's `makecontext`) begins as if the first instruction of
+    /// `__start_context` had called it. The table of that procedure (glibc 2.36) does not say that
+    /// it has no caller, so its first instruction has to.
+    fn start_of_context(&mut self, next: &mut Here, place: Place, work: &mut Work) {
+        let (address, offset) = (place.address.wrapping_add(1), place.offset.wrapping_add(1));
+        let known = self.known(Place { address, offset, ..place }, work);
+        if !matches!(known, Known::Rule { entry, .. } if entry == address) {
+            return;
+        }
+        let mut code = [0; CONTEXT_START_BYTES];
+        let is_read = self.read_file(place.image, offset, &mut code, work).is_some();
+        if is_read && is_context_start(place.machine, &code) {
+            next.how = How::End(End::Whole);
+            next.is_exact = true;
         }
     }
 
     /// Whether the table says that the frame has no caller: nothing has called it then.
-    fn ends_at(&self, here: &Here) -> bool {
-        match here.how {
+    fn ends_at(&self, how: How) -> bool {
+        match how {
             How::Rule(number) => {
                 let rule = self.rules.rule(number);
                 rule.is_some_and(|rule| rule.return_address == Some(Saved::Undefined))
             }
-            _ => false,
+            how => how == How::End(End::Whole),
         }
+    }
+
+    /// As [`uncovered`] says, but for the first frame of a program whose entry point no table covers either.
+    fn uncovered_at(&mut self, frame_pointers: bool, place: Place, work: &mut Work) -> How {
+        let into = place.address.checked_sub(place.entry);
+        let is_near = into.is_some_and(|into| into < ENTRY_BYTES);
+        let entry = Place { address: place.entry, ..place };
+        if is_near && self.known(entry, work) == Known::None && !work.is_spent() {
+            return How::End(End::Whole);
+        }
+        uncovered(frame_pointers)
     }
 
     fn place(&mut self, code: Code, machine: Machine, work: &mut Work) -> Option<Place> {
@@ -446,17 +490,9 @@ fn generated(frame_pointers: bool) -> How {
 }
 
 /// How to go on from code of a file that no table covers.
-fn uncovered(frame_pointers: bool, place: Option<Place>) -> How {
-    let is_entry = |place: Place| {
-        place.address.checked_sub(place.entry).is_some_and(|into| into < ENTRY_BYTES)
-    };
-    if place.is_some_and(is_entry) {
-        How::End(End::Whole)
-    } else if frame_pointers {
-        How::FramePointer(End::NoUnwindInfo)
-    } else {
-        How::End(End::NoUnwindInfo)
-    }
+fn uncovered(frame_pointers: bool) -> How {
+    let end = End::NoUnwindInfo;
+    if frame_pointers { How::FramePointer(end) } else { How::End(end) }
 }
 
 /// The proof of a return address, or its refusal. `below` is the first address of the procedure

@@ -1,10 +1,11 @@
 //! Walks of real programs against the truth, and of broken files and stacks.
 //!
 //! Tracing one's own children needs no privilege.
+#![cfg(target_arch = "x86_64")]
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod process;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod programs;
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod shadow;

@@ -3,24 +3,34 @@
 
 use std::env;
 use std::fmt::Write as _;
+use std::process::Command;
 
+use tempfile::TempDir;
 use unwind::End;
 
 use crate::shadow::Stepped;
 
-/// Instructions executed without a walk between two stretches with one at each.
-const PAUSE: u64 = 5_000;
-/// Walks of a stretch.
+/// Of so many instructions of a large program, the first [`STRETCH`] are walked at.
+const PERIOD: u64 = 2000;
 const STRETCH: u64 = 500;
 
-/// Executes a program's first `steps` instructions (times `UNWIND_STEPS_FACTOR`), and walks in
-/// stretches of them. Returns the share of whole walks. No wrong frame is allowed.
-fn stepped(words: &[&str], environment: &[(&str, &str)], steps: u64) -> f64 {
+/// Compiles `calls.c` with the options.
+fn compiled(directory: &TempDir, name: &str, options: &[&str]) -> String {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/walks/programs/calls.c");
+    let path = directory.path().join(name).to_str().unwrap().to_owned();
+    let status = Command::new("cc").args(options).args([source, "-o", &path]).status().unwrap();
+    assert!(status.success());
+    path
+}
+
+/// Executes a program's first `steps` instructions (times `UNWIND_STEPS_FACTOR`), and walks at the
+/// first [`STRETCH`] of each `period`. Returns the share of whole walks. No wrong frame is allowed.
+fn stepped(words: &[&str], period: u64, steps: u64) -> f64 {
     let factor = env::var("UNWIND_STEPS_FACTOR").map_or(1, |text| text.parse().unwrap());
-    let mut program = Stepped::start(words, environment);
+    let mut program = Stepped::start(words);
     let mut wrong = Vec::new();
     for step in 0..steps * factor {
-        if step % PAUSE < STRETCH
+        if step % period < STRETCH
             && let Err(message) = program.compare()
         {
             wrong.push(message);
@@ -46,39 +56,54 @@ fn stepped(words: &[&str], environment: &[(&str, &str)], steps: u64) -> f64 {
 #[test]
 fn python() {
     let program = "import re; print(sorted(re.findall('[a-z]+', 'ab cd') * 9, key=lambda x: x))";
-    let whole = stepped(&["/usr/bin/python3", "-S", "-c", program], &[], 300_000);
+    let whole = stepped(&["/usr/bin/python3", "-S", "-c", program], PERIOD, 300_000);
     assert!(whole > 0.99, "{whole}");
 }
 
 #[test]
 fn perl() {
     let program = "print join ',', sort { $a <=> $b } map { s/1/x/r } 1 .. 999";
-    let whole = stepped(&["/usr/bin/perl", "-e", program], &[], 150_000);
+    let whole = stepped(&["/usr/bin/perl", "-e", program], PERIOD, 150_000);
     assert!(whole > 0.99, "{whole}");
 }
 
 #[test]
 fn bash_with_signals() {
     let program = "trap 'x=1' USR1; for i in 1 2 3 4 5 6 7 8 9; do kill -USR1 $$; /bin/true; done";
-    let whole = stepped(&["/bin/bash", "-c", program], &[], 300_000);
+    let whole = stepped(&["/bin/bash", "-c", program], PERIOD, 300_000);
     assert!(whole > 0.99, "{whole}");
 }
 
 #[test]
 fn sqlite() {
     let program = "create table t(x); insert into t values (1), (2); select sum(x) from t;";
-    let whole = stepped(&["/usr/bin/sqlite3", ":memory:", program], &[], 250_000);
+    let whole = stepped(&["/usr/bin/sqlite3", ":memory:", program], PERIOD, 250_000);
     assert!(whole > 0.99, "{whole}");
 }
 
 #[test]
 fn git() {
-    let whole = stepped(&["/usr/bin/git", "--version"], &[], 120_000);
+    let whole = stepped(&["/usr/bin/git", "--version"], PERIOD, 120_000);
     assert!(whole > 0.99, "{whole}");
 }
 
 #[test]
 fn compiler() {
-    let whole = stepped(&["/usr/bin/gcc", "-E", "/dev/null"], &[], 120_000);
+    let whole = stepped(&["/usr/bin/gcc", "-E", "/dev/null"], PERIOD, 120_000);
     assert!(whole > 0.99, "{whole}");
+}
+
+/// All instructions, with every kind of frame that the comment in `calls.c` names.
+#[test]
+fn calls_of_many_kinds() {
+    let directory = TempDir::new().unwrap();
+    for options in [
+        &["-O0", "-static"][..],
+        &["-O2", "-fomit-frame-pointer", "-fcf-protection"],
+        &["-Os", "-static-pie", "-fno-omit-frame-pointer"],
+    ] {
+        let program = compiled(&directory, "calls", options);
+        let whole = stepped(&[&program], STRETCH, 200_000);
+        assert!(whole > 0.99, "{options:?}: {whole}");
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::process::{Child, Command, Stdio};
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use nix::libc::user_regs_struct;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
@@ -16,15 +16,24 @@ use crate::process::{Mapped, known, registers};
 
 /// Bytes of stack that a walk sees.
 const WINDOW: usize = 256 << 10;
+/// Bytes below the lowest return address of another stack that a walk sees, too.
+const OTHER_BELOW: u64 = 2048;
 /// Bytes below the stack pointer that belong to the procedure, too.
 const RED_ZONE: u64 = 128;
 
-/// A call that has not returned.
-#[derive(Copy, Clone, Debug)]
-struct Called {
-    /// Where the return address is on the stack.
-    slot: u64,
-    return_address: u64,
+/// Farthest that one instruction moves the stack pointer on one stack.
+const JUMP_MAX: u64 = 1 << 20;
+/// Size of the small stacks that a program switches between.
+const SMALL_STACK: u64 = 64 << 10;
+
+/// What the shadow needs to know of an instruction.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Kind {
+    Call,
+    /// `rt_sigreturn` is one.
+    SystemCall,
+    Return,
+    Other,
 }
 
 pub struct Stepped {
@@ -32,9 +41,11 @@ pub struct Stepped {
     child: Child,
     pub space: Mapped,
     pub unwinder: Unwinder,
-    calls: Vec<Called>,
-    /// By address: whether the instruction calls, and the address after it.
-    instructions: HashMap<u64, (bool, u64)>,
+    /// Calls that have not returned: where the return address is on the stack, and what it is. Of
+    /// all stacks that the thread has.
+    calls: BTreeMap<u64, u64>,
+    /// By address: the instruction there, and the address after it.
+    instructions: HashMap<u64, (Kind, u64)>,
     now: user_regs_struct,
     signal: Option<Signal>,
     frames: Vec<Frame>,
@@ -43,15 +54,17 @@ pub struct Stepped {
     /// Where walks that are not whole ended.
     pub stops: BTreeMap<(End, String), u64>,
     pub frames_compared: u64,
+    /// From the load of another stack pointer until the return that goes there; calls and tables
+    /// need not agree on who the caller is.
+    is_between_stacks: bool,
 }
 
 impl Stepped {
     /// The program before its first instruction: the dynamic loader's.
-    pub fn start(words: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub fn start(words: &[&str]) -> Self {
         let mut command = Command::new("/bin/sh");
         // The shell becomes the program once it is traced.
         command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(words);
-        command.envs(environment.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
@@ -81,7 +94,7 @@ impl Stepped {
             child,
             space,
             unwinder,
-            calls: Vec::new(),
+            calls: BTreeMap::new(),
             instructions: HashMap::new(),
             now,
             signal: None,
@@ -89,13 +102,14 @@ impl Stepped {
             ends: BTreeMap::new(),
             stops: BTreeMap::new(),
             frames_compared: 0,
+            is_between_stacks: false,
         }
     }
 
     /// Executes one instruction. False: the program has ended.
     pub fn step(&mut self) -> bool {
         let before = self.now;
-        let (is_call, next) = self.instruction(before.rip);
+        let (kind, next) = self.instruction(before.rip);
         let delivered = self.signal.take();
         if ptrace::step(self.pid, delivered).is_err() {
             return false;
@@ -107,39 +121,72 @@ impl Stepped {
         }
         let Some(now) = registers(self.pid) else { return false };
         self.now = now;
-        if delivered.is_some() && now.rsp < before.rsp - RED_ZONE {
-            // A handler begins; the interrupted place is found through the code it returns to.
-            let slot = now.rsp + 8;
-            self.calls.push(Called { slot, return_address: before.rip });
-            let bytes = self.space.memory(now.rsp, 8);
-            let return_address = u64::from_le_bytes(bytes.try_into().unwrap());
-            self.calls.push(Called { slot: now.rsp, return_address });
-        } else if is_call && now.rsp == before.rsp - 8 {
-            self.calls.push(Called { slot: now.rsp, return_address: next });
-        } else {
-            while self.calls.last().is_some_and(|call| call.slot < now.rsp) {
-                self.calls.pop();
-            }
-        }
+        self.follow(before, kind, next, delivered.is_some());
         true
     }
 
-    fn instruction(&mut self, address: u64) -> (bool, u64) {
+    /// Keeps the calls up to date after an instruction.
+    fn follow(&mut self, before: user_regs_struct, kind: Kind, next: u64, is_delivered: bool) {
+        let (from, to) = (before.rsp, self.now.rsp);
+        if is_delivered && self.now.rip != next && from != to {
+            // A handler begins; the interrupted place is found through the code it returns to.
+            let trampoline = self.word(to);
+            self.calls.insert(to + 8, before.rip);
+            self.calls.insert(to, trampoline);
+        } else if kind == Kind::Call && to == from - 8 {
+            self.calls.insert(to, next);
+        } else if kind == Kind::SystemCall {
+            self.forget(from, to);
+        } else if to.abs_diff(from) >= JUMP_MAX {
+            self.is_between_stacks = true;
+        } else if !self.is_between_stacks {
+            self.forget(from, to);
+        } else if kind == Kind::Return {
+            // The thread is on another stack, where it may have been before.
+            self.is_between_stacks = false;
+            self.forget(to - SMALL_STACK, to);
+            if self.calls.range(to..to + SMALL_STACK).next().is_none() {
+                let origin = self.word(to);
+                self.calls.insert(to, origin);
+            }
+        }
+    }
+
+    fn word(&self, address: u64) -> u64 {
+        u64::from_le_bytes(self.space.memory(address, 8).try_into().unwrap())
+    }
+
+    fn forget(&mut self, from: u64, to: u64) {
+        if from < to {
+            let dead: Vec<u64> = self.calls.range(from..to).map(|(&slot, _)| slot).collect();
+            dead.iter().for_each(|slot| _ = self.calls.remove(slot));
+        }
+    }
+
+    fn instruction(&mut self, address: u64) -> (Kind, u64) {
         if let Some(&known) = self.instructions.get(&address) {
             return known;
         }
         let bytes = self.space.memory(address, 15);
         let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
         let instruction = decoder.decode();
-        let is_call =
-            matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
-        let known = (is_call, instruction.next_ip());
+        let kind = match instruction.flow_control() {
+            FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Kind::SystemCall,
+            FlowControl::Call | FlowControl::IndirectCall => Kind::Call,
+            _ if instruction.mnemonic() == Mnemonic::Syscall => Kind::SystemCall,
+            FlowControl::Return => Kind::Return,
+            _ => Kind::Other,
+        };
+        let known = (kind, instruction.next_ip());
         self.instructions.insert(address, known);
         known
     }
 
     /// Walks, and holds the walk against the calls. Says what is wrong with it.
     pub fn compare(&mut self) -> Result<(), String> {
+        if self.is_between_stacks {
+            return Ok(());
+        }
         let mut end = self.walk();
         if matches!(end, End::Refused) {
             // Something may have been mapped since.
@@ -153,16 +200,20 @@ impl Stepped {
             *self.stops.entry((end, self.space.describe(last))).or_default() += 1;
         }
         let found = self.frames.iter().map(|frame| frame.address);
-        let calls = self.calls.iter().rev().map(|call| call.return_address);
-        let mut expected = std::iter::once(self.now.rip).chain(calls);
+        let calls = self.calls.range(self.now.rsp..);
+        let mut expected = calls.clone().map(|(_, &return_address)| return_address);
+        let mut last = self.now.rsp;
         for (number, found) in found.enumerate() {
-            let expected = expected.next();
+            let expected = if number == 0 { Some(self.now.rip) } else { expected.next() };
             if expected != Some(found) {
                 return Err(self.wrong(end, &format!("frame {number} is {found:#x}")));
             }
+            last = calls.clone().nth(number.saturating_sub(1)).map_or(last, |(&slot, _)| slot);
             self.frames_compared += 1;
         }
-        if end == End::Whole && expected.next().is_some() {
+        // What another stack has further up has nothing to do with this one.
+        let next = calls.clone().nth(self.frames.len() - 1);
+        if end == End::Whole && next.is_some_and(|(&slot, _)| slot - last < JUMP_MAX) {
             return Err(self.wrong(end, "whole too early"));
         }
         Ok(())
@@ -171,15 +222,23 @@ impl Stepped {
     fn walk(&mut self) -> End {
         let begin = self.now.rsp - RED_ZONE;
         let bytes = self.space.memory(begin, WINDOW);
-        let windows = [Window { address: begin, bytes: &bytes }];
-        self.unwinder.walk(&known(&self.now), &windows, &self.space, &mut self.frames)
+        // A handler may run on another stack than what it interrupted.
+        let other = self.calls.range(self.now.rsp + JUMP_MAX..).next();
+        let other_begin = other.map_or(begin, |(&slot, _)| slot - OTHER_BELOW);
+        let other_bytes = self.space.memory(other_begin, WINDOW);
+        let windows = [
+            Window { address: begin, bytes: &bytes },
+            Window { address: other_begin, bytes: &other_bytes },
+        ];
+        let windows = if other.is_some() { &windows[..] } else { &windows[..1] };
+        self.unwinder.walk(&known(&self.now), windows, &self.space, &mut self.frames)
     }
 
     fn wrong(&self, end: End, what: &str) -> String {
         let describe = |address| self.space.describe(address);
         let found: Vec<String> = self.frames.iter().map(|frame| describe(frame.address)).collect();
         let truth: Vec<String> =
-            self.calls.iter().rev().map(|call| describe(call.return_address)).collect();
+            self.calls.range(self.now.rsp..).map(|(_, &address)| describe(address)).collect();
         format!(
             "{what} at {}, {end:?}\nfound\n  {}\ntruth\n  {}",
             describe(self.now.rip),
