@@ -23,7 +23,7 @@ mod measure {
 
     /// Bytes of stack copied from the red zone's end on.
     const WINDOWS: [usize; 9] =
-        [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10];
+        [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 1 << 20];
     const RED_ZONE: u64 = 128;
 
     /// What a stop left.
@@ -45,7 +45,7 @@ mod measure {
         shares(&snapshots, &spaces, &mut unwinder);
         let figures = unwinder.figures();
         let times = times(&snapshots, &spaces, &mut unwinder);
-        println!("  a walk from 256 KiB: first {:.1} us, again {:.2} us", times.0, times.1);
+        println!("  a walk from 1 MiB: first {:.1} us, again {:.2} us", times.0, times.1);
         println!("  {figures:?}");
     }
 
@@ -73,14 +73,19 @@ mod measure {
                     if !stop(thread.1) {
                         continue;
                     }
-                    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-                    let number = *of_process.entry((pid, program)).or_insert_with(|| {
-                        spaces.push(Mapped::new(pid));
-                        spaces.len() - 1
-                    });
-                    spaces[number].frame_pointers = generated_frames;
-                    // Executed anew, or mapped since.
-                    spaces[number].refresh(unwinder);
+                    let mappings = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+                    let number = *of_process
+                        .entry((pid, mappings.unwrap_or_default()))
+                        .or_insert_with(|| {
+                            let mut space = Mapped::new(pid);
+                            if let Some(last) = spaces.last() {
+                                space.know_files_of(last);
+                            }
+                            space.frame_pointers = generated_frames;
+                            space.refresh(unwinder);
+                            spaces.push(space);
+                            spaces.len() - 1
+                        });
                     if let Some(user) = registers(thread.1) {
                         let begin = user.rsp - RED_ZONE;
                         let stack = spaces[number].memory(begin, WINDOWS[8]);
@@ -160,13 +165,43 @@ mod measure {
             let share = 100.0 * whole as f64 / snapshots.len() as f64;
             text += &format!(" {window}: {share:.1} %,");
         }
-        counts.sort_unstable();
         println!("  whole by bytes copied:{}", text.trim_end_matches(','));
+        second_windows(snapshots, spaces, unwinder);
+        counts.sort_unstable();
         println!("  ends {ends:?}, proofs {proofs:?}");
         println!("  frames: median {}, most {:?}", counts[counts.len() / 2], counts.last());
         let mut stops: Vec<_> = stops.into_iter().collect();
         stops.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         stops.iter().take(6).for_each(|(at, count)| println!("    {count} {at}"));
+    }
+
+    /// The share of whole stacks with 4 KiB more, beyond the largest frame of each stack.
+    fn second_windows(snapshots: &[Snapshot], spaces: &[Mapped], unwinder: &mut Unwinder) {
+        let mut frames = Vec::new();
+        let mut text = String::new();
+        for bytes in [2 << 10, 4 << 10, 8 << 10, 16 << 10] {
+            let mut whole = 0;
+            for snapshot in snapshots {
+                walk(snapshot, WINDOWS[8], spaces, unwinder, &mut frames);
+                let stacks: Vec<u64> = frames.iter().filter_map(|it| it.stack_pointer).collect();
+                let gap = stacks.windows(2).max_by_key(|pair| pair[1].saturating_sub(pair[0]));
+                // Saved registers lie below the end of a frame.
+                let far = gap.map_or(0, |pair| pair[1].saturating_sub(128 + snapshot.begin));
+                let far = (far as usize).min(snapshot.stack.len());
+                let far_bytes = &snapshot.stack[far..(far + 4096).min(snapshot.stack.len())];
+                let near = snapshot.stack.get(..bytes).unwrap_or(&snapshot.stack);
+                let windows = [
+                    Window { address: snapshot.begin, bytes: near },
+                    Window { address: snapshot.begin + far as u64, bytes: far_bytes },
+                ];
+                let space = &spaces[snapshot.space];
+                let end = unwinder.walk(&snapshot.registers, &windows, space, &mut frames);
+                whole += usize::from(end == End::Whole);
+            }
+            let share = 100.0 * whole as f64 / snapshots.len() as f64;
+            text += &format!(" {bytes}: {share:.1} %,");
+        }
+        println!("  with 4 KiB beyond the largest frame:{}", text.trim_end_matches(','));
     }
 
     /// Microseconds of a walk: the first of a new walker over all files, and later ones.

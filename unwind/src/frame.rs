@@ -31,6 +31,9 @@ pub struct Frame {
     pub lookup: u64,
     /// What is at `lookup`.
     pub code: Code,
+    /// The stack pointer in this frame, if known. From one frame to the next it grows by the size
+    /// of the lower one's part of the stack, so this shows where a second window would help.
+    pub stack_pointer: Option<u64>,
     /// How the frame was proved.
     pub proof: Proof,
 }

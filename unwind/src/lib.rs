@@ -54,7 +54,7 @@
 //! # Bounds
 //!
 //! A walk has at most [`FRAMES_MAX`] frames and reads and decodes at most 32 MiB of tables, then
-//! it ends as [`End::Costly`]. Pages of files take 8 MiB, 2 MiB of one file; rules, rows and return
+//! it ends as [`End::Costly`]. Pages of files take 4 MiB, 1 MiB of one file; rules, rows and return
 //! addresses are 16384, 65536 and 65536. Files and stacks are strangers': no bytes make it panic.
 
 #![forbid(unsafe_code)]

@@ -80,11 +80,9 @@ pub fn by_rule(
     if !rule.is_signal
         && let Some(before) = registers.stack_pointer()
     {
-        let has_grown = match machine {
-            // At least the return address was on the stack.
-            Machine::X86_64 => cfa > before,
-            Machine::Aarch64 => cfa > before || (cfa == before && is_exact),
-        };
+        // Before the innermost procedure has put anything on the stack (arm64), and where it has
+        // taken the return address off it (x86-64's vfork).
+        let has_grown = cfa > before || (cfa == before && is_exact);
         if !has_grown {
             return Err(End::Loop);
         }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::call::{CALL_BYTES_MAX, Call, call_before};
 use crate::frame::{End, FRAMES_MAX, Frame, Proof};
-use crate::headers::Read as _;
 use crate::pages::{Pages, Work};
 use crate::registers::{Machine, Registers};
 use crate::rule::{self, Entry, Interpreter, NoRule, Saved};
@@ -214,7 +213,8 @@ impl Unwinder {
     fn innermost(&mut self, registers: &Registers, space: &dyn Space, work: &mut Work) -> Here {
         let pc = registers.pc;
         let code = space.code_at(pc);
-        let frame = Frame { address: pc, lookup: pc, code, proof: Proof::Registers };
+        let stack_pointer = registers.stack_pointer();
+        let frame = Frame { address: pc, lookup: pc, code, stack_pointer, proof: Proof::Registers };
         self.exact(*registers, frame, work)
     }
 
@@ -240,11 +240,34 @@ impl Unwinder {
                     Known::None if self.is_trampoline_at(place, place.offset, work) => {
                         here.how = How::Trampoline;
                     }
-                    Known::None => here.how = self.uncovered_at(frame_pointers, place, work),
+                    Known::None => {
+                        here.how = match self.after_system_call(place, work) {
+                            Some(rule) => How::Rule(rule),
+                            None => self.uncovered_at(frame_pointers, place, work),
+                        }
+                    }
                 }
             }
         }
         here
+    }
+
+    /// The rule before a system call after which no table covers the code. glibc's `clone3` has no
+    /// rule there, because a new thread comes out of the call as well, on another stack; the
+    /// calling thread is there as long as the kernel works for it. For a new thread the rule finds
+    /// no return address that follows a call, so only checked walks go on.
+    fn after_system_call(&mut self, place: Place, work: &mut Work) -> Option<u32> {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        if place.machine != Machine::X86_64 || !self.checks_calls {
+            return None;
+        }
+        let mut code = [0; SYSCALL.len()];
+        self.read_file(place.image, place.offset.checked_sub(2)?, &mut code, work)?;
+        let (address, offset) = (place.address.checked_sub(3)?, place.offset.checked_sub(3)?);
+        match self.known(Place { address, offset, ..place }, work) {
+            Known::Rule { rule, .. } if code == SYSCALL => Some(rule),
+            _ => None,
+        }
     }
 
     /// The registers in the caller.
@@ -281,10 +304,11 @@ impl Unwinder {
             How::Rule(number) => self.rules.rule(number).is_some_and(|rule| rule.is_signal),
             how => how == How::Trampoline,
         };
-        let address = caller.pc;
+        let (address, stack_pointer) = (caller.pc, caller.stack_pointer());
         if was_signal {
             let code = space.code_at(address);
-            let frame = Frame { address, lookup: address, code, proof: Proof::Signal };
+            let proof = Proof::Signal;
+            let frame = Frame { address, lookup: address, code, stack_pointer, proof };
             return Ok(self.exact(caller, frame, work));
         }
         if address == 0 && caller.frame_pointer() == Some(0) {
@@ -292,7 +316,7 @@ impl Unwinder {
         }
         let lookup = address.wrapping_sub(1);
         let code = space.code_at(lookup);
-        let frame = Frame { address, lookup, code, proof: Proof::Unchecked };
+        let frame = Frame { address, lookup, code, stack_pointer, proof: Proof::Unchecked };
         let mut next = Here {
             registers: caller,
             frame,
@@ -319,7 +343,8 @@ impl Unwinder {
                 next.bias = lookup.wrapping_sub(place.address);
                 let site = self.site(place, work);
                 self.classify(&mut next, site, place, frame_pointers, work);
-                if next.frame.proof != Proof::Signal && !self.ends_at(next.how) {
+                if next.frame.proof != Proof::Signal {
+                    let is_first = is_first || self.ends_at(next.how);
                     next.frame.proof = proof(site.call, here.procedure, next.bias, is_first)?;
                 }
             }
@@ -480,7 +505,7 @@ impl Unwinder {
         work: &mut Work,
     ) -> Option<()> {
         let source = &*self.files.get(&image)?.source;
-        File { number: image, source, pages: &mut self.pages, work }.read(offset, into)
+        self.pages.read_once(source, offset, into, work)
     }
 }
 
