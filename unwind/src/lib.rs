@@ -63,6 +63,7 @@ mod call;
 mod expression;
 mod frame;
 mod headers;
+mod lookup;
 mod pages;
 mod registers;
 mod rule;

@@ -93,18 +93,21 @@ impl Pages {
         Some(())
     }
 
-    /// The same without keeping anything, for bytes that are asked for once.
+    /// Reads without keeping anything, for bytes that are asked for once. Returns the number of
+    /// bytes that the file has of them.
     pub fn read_once(
         &mut self,
         source: &dyn ReadAt,
         offset: u64,
         into: &mut [u8],
         work: &mut Work,
-    ) -> Option<()> {
-        work.spend(READ_WORK)?;
-        let read = source.read_at(offset, into).ok()?;
+    ) -> usize {
+        if work.spend(READ_WORK).is_none() {
+            return 0;
+        }
+        let read = source.read_at(offset, into).unwrap_or(0).min(into.len());
         self.bytes_read += read as u64;
-        (read == into.len()).then_some(())
+        read
     }
 
     /// Number of bytes that the cache holds.

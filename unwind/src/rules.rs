@@ -9,7 +9,10 @@ use crate::rule::{Row, Rule};
 pub const SITES_MAX: usize = 65536;
 /// Largest number of rows kept, by their ranges.
 pub const ROWS_MAX: usize = 65536;
-/// Largest number of distinct rules kept. OTel's agent allows 16384 for the whole machine.
+/// Largest number of addresses kept that no row covers.
+pub const UNCOVERED_MAX: usize = 16384;
+/// Number of distinct rules from which on all are forgotten before the next walk. Other agents
+/// allow as many for a whole machine.
 pub const RULES_MAX: usize = 16384;
 
 /// What is known of an address.
@@ -17,6 +20,10 @@ pub const RULES_MAX: usize = 16384;
 pub enum Known {
     /// Number of the rule, and the first address of its procedure's FDE, the file's own.
     Rule { rule: u32, entry: u64 },
+    /// Code that a signal handler returns to, which no table covers.
+    Trampoline,
+    /// The first frame of a stack, by its code or its place.
+    First,
     /// No table covers the address, or none that could be read.
     None,
 }
@@ -39,6 +46,8 @@ pub struct Rules {
     rules: Vec<Rule>,
     numbers: HashMap<Rule, u32, foldhash::fast::RandomState>,
     sites: HashMap<Place, Site, foldhash::fast::RandomState>,
+    /// Addresses of instructions that no row covers.
+    uncovered: HashMap<Place, Known, foldhash::fast::RandomState>,
     /// By the first address of the row: its end, the rule's number, the first address of the FDE.
     rows: BTreeMap<Place, (u64, u32, u64)>,
     /// How often a full table was emptied.
@@ -48,6 +57,26 @@ pub struct Rules {
 impl Rules {
     pub fn rule(&self, number: u32) -> Option<&Rule> {
         self.rules.get(number as usize)
+    }
+
+    /// Forgets all rules if there are too many: only between walks, which hold their numbers.
+    pub fn make_room(&mut self) {
+        if self.rules.len() >= RULES_MAX {
+            let emptied = self.emptied + 1;
+            *self = Self { emptied, ..Self::default() };
+        }
+    }
+
+    pub fn uncovered(&self, place: Place) -> Option<Known> {
+        self.uncovered.get(&place).copied()
+    }
+
+    pub fn add_uncovered(&mut self, place: Place, known: Known) {
+        if self.uncovered.len() >= UNCOVERED_MAX {
+            self.uncovered.clear();
+            self.emptied += 1;
+        }
+        self.uncovered.insert(place, known);
     }
 
     pub fn site(&self, place: Place) -> Option<Site> {
@@ -70,14 +99,6 @@ impl Rules {
     }
 
     pub fn add_row(&mut self, file: u32, row: Row) -> Known {
-        if !self.numbers.contains_key(&row.rule) && self.rules.len() >= RULES_MAX {
-            // Their numbers are in all tables.
-            self.rules.clear();
-            self.numbers.clear();
-            self.sites.clear();
-            self.rows.clear();
-            self.emptied += 1;
-        }
         if self.rows.len() >= ROWS_MAX {
             self.rows.clear();
             self.emptied += 1;
@@ -99,6 +120,7 @@ impl Rules {
     pub fn forget(&mut self, file: u32) {
         self.sites.retain(|&(of, _), _| of != file);
         self.rows.retain(|&(of, _), _| of != file);
+        self.uncovered.retain(|&(of, _), _| of != file);
     }
 
     /// Numbers of sites, rows and rules.
@@ -111,6 +133,10 @@ impl Rules {
         let site = size_of::<Place>() + size_of::<Site>() + 1;
         let row = (size_of::<Place>() + size_of::<(u64, u32, u64)>()) * 4 / 3;
         let rule = 2 * size_of::<Rule>() + 4 + 6 * size_of::<(u8, crate::rule::Saved)>() * 2;
-        self.sites.capacity() * site + self.rows.len() * row + self.rules.len() * rule
+        let uncovered = size_of::<Place>() + size_of::<Known>() + 1;
+        self.sites.capacity() * site
+            + self.uncovered.capacity() * uncovered
+            + self.rows.len() * row
+            + self.rules.len() * rule
     }
 }
