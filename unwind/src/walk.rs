@@ -236,9 +236,6 @@ impl Unwinder {
             let frame = Frame { address, lookup: address, code, stack_pointer, proof };
             return Ok(self.exact(caller, frame, work));
         }
-        if address == 0 && caller.frame_pointer() == Some(0) {
-            return Err(End::Whole);
-        }
         let lookup = address.wrapping_sub(1);
         let code = space.code_at(lookup);
         let frame = Frame { address, lookup, code, stack_pointer, proof: Proof::Unchecked };

@@ -1,11 +1,19 @@
 //! Walks of real programs against the truth, and of broken files and stacks.
 //!
 //! Tracing one's own children needs no privilege.
-#![cfg(target_arch = "x86_64")]
 
 #[cfg(test)]
+mod arm64;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod process;
 #[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod programs;
 #[cfg(test)]
+#[cfg(target_arch = "x86_64")]
 mod shadow;
+#[cfg(test)]
+mod synthetic;
