@@ -1,6 +1,7 @@
-//! Measures walks of a program that runs: `stacks [-n SAMPLES] -- COMMAND...` stops the command
-//! and its children again and again, walks each stack from copies of several sizes, and prints the
-//! share of whole stacks, the ends, what a walk costs, and what the walker holds.
+//! Measures walks of a program that runs: `stacks [-n SAMPLES] [-f NAME] -- COMMAND...` stops the
+//! command and its children again and again, walks each stack from copies of several sizes, and
+//! prints the share of whole stacks, the ends, what a walk costs, and what the walker holds. With
+//! `-f`, code made at run time keeps frame pointers, and so do files with NAME in theirs.
 #![allow(clippy::print_stdout, clippy::unwrap_used, clippy::indexing_slicing, reason = "a bench")]
 
 #[cfg(target_arch = "x86_64")]
@@ -35,11 +36,11 @@ mod measure {
         space: usize,
     }
 
-    pub fn run(samples: usize, generated_frames: bool, command: &[String]) {
+    pub fn run(samples: usize, frame_pointers: Option<&String>, command: &[String]) {
         let mut unwinder = Unwinder::new();
         let mut spaces: Vec<Mapped> = Vec::new();
         let begin = Instant::now();
-        let snapshots = record(samples, generated_frames, command, &mut unwinder, &mut spaces);
+        let snapshots = record(samples, frame_pointers, command, &mut unwinder, &mut spaces);
         let seconds = begin.elapsed().as_secs_f64();
         println!("{}: {} snapshots in {seconds:.0} s", command.join(" "), snapshots.len());
         shares(&snapshots, &spaces, &mut unwinder);
@@ -51,7 +52,7 @@ mod measure {
 
     fn record(
         samples: usize,
-        generated_frames: bool,
+        frame_pointers: Option<&String>,
         command: &[String],
         unwinder: &mut Unwinder,
         spaces: &mut Vec<Mapped>,
@@ -81,7 +82,7 @@ mod measure {
                             if let Some(last) = spaces.last() {
                                 space.know_files_of(last);
                             }
-                            space.frame_pointers = generated_frames;
+                            space.frame_pointers = frame_pointers.cloned();
                             space.refresh(unwinder);
                             spaces.push(space);
                             spaces.len() - 1
@@ -236,15 +237,15 @@ mod measure {
 fn main() {
     let mut arguments = std::env::args().skip(1).peekable();
     let mut samples = 500;
-    let mut generated_frames = false;
+    let mut frame_pointers = None;
     while let Some(word) = arguments.next_if(|word| word.starts_with('-') && word != "--") {
         match word.as_str() {
             "-n" => samples = arguments.next().unwrap().parse().unwrap(),
-            _ => generated_frames = true,
+            _ => frame_pointers = arguments.next(),
         }
     }
     let command: Vec<String> = arguments.skip_while(|word| word == "--").collect();
-    measure::run(samples, generated_frames, &command);
+    measure::run(samples, frame_pointers.as_ref(), &command);
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -142,6 +142,10 @@ impl Step<'_> {
     }
 }
 
+/// Bytes that a frame pointer goes down by from one stack to another, at least; on one stack it
+/// never goes down.
+const OTHER_STACK: u64 = 64 << 10;
+
 /// The caller's registers by the frame record that the frame pointer points to: the caller's frame
 /// pointer and the return address (System V ABI, AMD64 supplement, section 3.2.2; AAPCS64, section
 /// 6.2.3). `without` is the end if there is no frame record.
@@ -162,7 +166,9 @@ pub fn by_frame_pointer(
     let callers = stack.word(frame)?;
     let return_address = stack.word(frame.wrapping_add(8))?;
     if callers != 0 && callers <= frame {
-        return Err(End::Loop);
+        // Go's scheduler runs on a stack of its own and links its frames to the goroutine's.
+        let is_other_stack = frame - callers > OTHER_STACK;
+        return Err(if is_other_stack { End::Window } else { End::Loop });
     }
     let mut caller = Registers::new(machine, return_address);
     caller.set(machine.frame_pointer(), Some(callers));

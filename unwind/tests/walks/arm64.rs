@@ -94,7 +94,7 @@ fn a_link_register_is_good_for_the_innermost_frame_only() {
 /// A failed copy leaves zeros, which must not pass for the end of a stack.
 #[test]
 fn zeros_are_no_end() {
-    let (end, frames) = walk(&registers(address(0x44), address(0x0c), STACK), &[0; 8]);
+    let (end, frames) = walk(&registers(address(0x48), address(0x0c), STACK), &[0; 8]);
     assert_eq!((end, frames.len()), (End::Refused, 1));
 }
 

@@ -29,8 +29,9 @@ pub struct Mapped {
     /// Files by name and inode.
     images: HashMap<String, Image>,
     names: HashMap<Image, String>,
-    /// Whether code made at run time, and V8's procedures in node's file, keep frame pointers.
-    pub frame_pointers: bool,
+    /// Part of the names of files whose code keeps frame pointers where no table covers it: Go's
+    /// programs, node. Code made at run time keeps them, too, then.
+    pub frame_pointers: Option<String>,
     memory: RefCell<Option<File>>,
 }
 
@@ -41,7 +42,7 @@ impl Mapped {
             mappings: Vec::new(),
             images: HashMap::new(),
             names: HashMap::new(),
-            frame_pointers: false,
+            frame_pointers: None,
             memory: RefCell::new(None),
         }
     }
@@ -70,7 +71,8 @@ impl Mapped {
             let number = |text| u64::from_str_radix(text, 16).unwrap();
             let (begin, end) = (number(begin), number(end));
             let image = self.image(&name, inode, range, unwinder);
-            let frame_pointers = self.frame_pointers && (image.is_none() || name.contains("node"));
+            let part = self.frame_pointers.as_ref();
+            let frame_pointers = part.is_some_and(|part| image.is_none() || name.contains(part));
             let offset = number(offset);
             self.mappings.push(Mapping { begin, end, offset, image, frame_pointers });
         }
