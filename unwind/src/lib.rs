@@ -32,9 +32,10 @@
 //!   finds that out within a frame or two.
 //! - Tables say the truth at every instruction (`-fasynchronous-unwind-tables`, the default of
 //!   both machines).
-//! - Frame records are complete where frame pointers are known to be kept. In the first
-//!   instructions of such a procedure the record is still the caller's, so the caller's frame is
-//!   missing then.
+//! - Frame records are complete where frame pointers are known to be kept. The usual first and last
+//!   instructions, where the record is still or again the caller's, are recognised; elsewhere in a
+//!   procedure that has no record of its own (leaves, Go's checks of the stack), its caller's frame
+//!   is missing.
 //!
 //! # What it does not read
 //!
@@ -65,6 +66,7 @@ mod frame;
 mod headers;
 mod lookup;
 mod pages;
+mod prologue;
 mod registers;
 mod rule;
 mod rules;

@@ -223,6 +223,17 @@ impl Lookup {
         (code == SYSCALL && known != Known::None).then_some(known)
     }
 
+    /// Copies code from `distance` bytes beyond a place on, and returns the number of bytes.
+    pub fn read_from(
+        &mut self,
+        place: Place,
+        distance: i64,
+        into: &mut [u8],
+        work: &mut Work,
+    ) -> usize {
+        place.moved(distance).map_or(0, |place| self.read_some(place, into, work))
+    }
+
     fn call_before(&mut self, place: Place, work: &mut Work) -> Option<Call> {
         let end = place.offset.checked_add(1)?;
         let begin = end.saturating_sub(CALL_BYTES_MAX as u64);

@@ -2,6 +2,7 @@
 
 use crate::expression::{self, NoValue};
 use crate::frame::End;
+use crate::prologue::Record;
 use crate::registers::{Machine, Registers};
 use crate::rule::{Cfa, Rule, Saved};
 use crate::stack::{Missing, Stack};
@@ -148,14 +149,19 @@ const OTHER_STACK: u64 = 64 << 10;
 
 /// The caller's registers by the frame record that the frame pointer points to: the caller's frame
 /// pointer and the return address (System V ABI, AMD64 supplement, section 3.2.2; AAPCS64, section
-/// 6.2.3). `without` is the end if there is no frame record.
+/// 6.2.3). `record` says where that is, `without` is the end if there is none.
 pub fn by_frame_pointer(
     registers: &Registers,
     stack: &Stack<'_>,
+    record: Record,
     without: End,
 ) -> Result<Registers, End> {
     let machine = registers.machine();
-    let frame = registers.frame_pointer().ok_or(without)?;
+    let frame = match record {
+        Record::FramePointer => registers.frame_pointer().ok_or(without)?,
+        Record::StackPointer => registers.stack_pointer().ok_or(without)?,
+        Record::None => return by_call(registers, stack, without),
+    };
     if frame == 0 {
         return Err(End::Whole);
     }
@@ -176,5 +182,19 @@ pub fn by_frame_pointer(
         // arm64's record is at the lower end of its frame, whose size it does not tell.
         caller.set(machine.stack_pointer(), Some(frame.wrapping_add(16)));
     }
+    Ok(caller)
+}
+
+/// The caller's registers where the procedure has put nothing on the stack.
+fn by_call(registers: &Registers, stack: &Stack<'_>, without: End) -> Result<Registers, End> {
+    let machine = registers.machine();
+    let top = registers.stack_pointer().ok_or(without)?;
+    let (return_address, callers_top) = match machine {
+        Machine::X86_64 => (stack.word(top)?, top.wrapping_add(8)),
+        Machine::Aarch64 => (registers.get(machine.return_column()).ok_or(without)?, top),
+    };
+    let mut caller = Registers::new(machine, return_address);
+    caller.set(machine.frame_pointer(), registers.frame_pointer());
+    caller.set(machine.stack_pointer(), Some(callers_top));
     Ok(caller)
 }

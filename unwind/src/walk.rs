@@ -4,6 +4,7 @@ use crate::call::{CALL_BYTES_MAX, Call, call_before};
 use crate::frame::{End, FRAMES_MAX, Frame, Proof};
 use crate::lookup::{Lookup, Place};
 use crate::pages::Work;
+use crate::prologue::{BEFORE_BYTES, CODE_BYTES, Record, frame_at};
 use crate::registers::{Machine, Registers};
 use crate::rule::Saved;
 use crate::rules::{Known, Site};
@@ -51,8 +52,8 @@ enum How {
     Rule(u32),
     /// By the registers that the kernel saved for a signal.
     Trampoline,
-    /// By the frame pointer, or to this end.
-    FramePointer(End),
+    /// By the frame record, or to this end.
+    FramePointer(Record, End),
     /// Not at all.
     End(End),
 }
@@ -169,11 +170,17 @@ impl Unwinder {
         let code = space.code_at(pc);
         let stack_pointer = registers.stack_pointer();
         let frame = Frame { address: pc, lookup: pc, code, stack_pointer, proof: Proof::Registers };
-        self.exact(*registers, frame, work)
+        self.exact(*registers, frame, space, work)
     }
 
     /// A frame whose address is that of an instruction to be executed next.
-    fn exact(&mut self, registers: Registers, frame: Frame, work: &mut Work) -> Here {
+    fn exact(
+        &mut self,
+        registers: Registers,
+        frame: Frame,
+        space: &dyn Space,
+        work: &mut Work,
+    ) -> Here {
         let mut here = Here {
             registers,
             frame,
@@ -184,12 +191,18 @@ impl Unwinder {
         };
         match frame.code {
             Code::None => {}
-            Code::Generated { frame_pointers } => here.how = generated(frame_pointers),
+            Code::Generated { frame_pointers } => {
+                here.how = generated(frame_pointers);
+                let begin = frame.address.saturating_sub(BEFORE_BYTES as u64);
+                here.look_at_code(|code| space.read_code(begin, code));
+            }
             Code::File { image, offset, frame_pointers } => {
                 match self.lookup.place(image.0, offset, registers.machine(), work) {
                     Some(place) => {
                         let known = self.lookup.exact(place, work);
                         here.know(known, place, frame_pointers);
+                        let back = -(BEFORE_BYTES as i64);
+                        here.look_at_code(|code| self.lookup.read_from(place, back, code, work));
                     }
                     None => here.how = uncovered(frame_pointers),
                 }
@@ -211,7 +224,9 @@ impl Unwinder {
                 step::by_rule(rule, &registers, stack, here.bias, here.is_exact)?
             }
             How::Trampoline => signal::interrupted(&registers, stack)?,
-            How::FramePointer(without) => step::by_frame_pointer(&registers, stack, without)?,
+            How::FramePointer(record, without) => {
+                step::by_frame_pointer(&registers, stack, record, without)?
+            }
             How::End(end) => return Err(end),
         };
         if caller.machine() == Machine::Aarch64 {
@@ -234,7 +249,7 @@ impl Unwinder {
             let code = space.code_at(address);
             let proof = Proof::Signal;
             let frame = Frame { address, lookup: address, code, stack_pointer, proof };
-            return Ok(self.exact(caller, frame, work));
+            return Ok(self.exact(caller, frame, space, work));
         }
         let lookup = address.wrapping_sub(1);
         let code = space.code_at(lookup);
@@ -249,7 +264,7 @@ impl Unwinder {
         };
         // Go's goroutines begin as if `goexit` had called them.
         let is_first =
-            matches!(here.how, How::FramePointer(_)) && caller.frame_pointer() == Some(0);
+            matches!(here.how, How::FramePointer(..)) && caller.frame_pointer() == Some(0);
         match code {
             Code::None => return Err(End::Refused),
             Code::Generated { frame_pointers } => {
@@ -304,6 +319,16 @@ impl Unwinder {
 }
 
 impl Here {
+    /// Finds the innermost frame's record, if frame pointers are to be followed. `read` copies the
+    /// code from [`BEFORE_BYTES`] before the next instruction on.
+    fn look_at_code(&mut self, read: impl FnOnce(&mut [u8]) -> usize) {
+        let How::FramePointer(record, _) = &mut self.how else { return };
+        let mut code = [0; CODE_BYTES];
+        if read(&mut code) == CODE_BYTES {
+            *record = frame_at(self.registers.machine(), &code);
+        }
+    }
+
     /// Takes what is known of the place of the frame's code.
     fn know(&mut self, known: Known, place: Place, frame_pointers: bool) {
         self.bias = self.frame.lookup.wrapping_sub(place.address);
@@ -321,13 +346,17 @@ impl Here {
 
 /// How to go on from code made at run time.
 fn generated(frame_pointers: bool) -> How {
-    if frame_pointers { How::FramePointer(End::Generated) } else { How::End(End::Generated) }
+    if frame_pointers {
+        How::FramePointer(Record::FramePointer, End::Generated)
+    } else {
+        How::End(End::Generated)
+    }
 }
 
 /// How to go on from code of a file that no table covers.
 fn uncovered(frame_pointers: bool) -> How {
     let end = End::NoUnwindInfo;
-    if frame_pointers { How::FramePointer(end) } else { How::End(end) }
+    if frame_pointers { How::FramePointer(Record::FramePointer, end) } else { How::End(end) }
 }
 
 /// The proof of a return address, or its refusal. `below` is the first address of the procedure

@@ -7,6 +7,8 @@ mod arm64;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod large;
+#[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 mod process;
 #[cfg(test)]
