@@ -19,3 +19,6 @@ mod programs;
 mod shadow;
 #[cfg(test)]
 mod synthetic;
+#[cfg(test)]
+#[cfg(target_arch = "x86_64")]
+mod threads;
