@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("abi", &[]),
     ("image", &[]),
     ("model", &["image"]),
@@ -21,6 +21,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
     ("ebpf", &[]),
     ("loader-hook", &["abi"]),
     ("code", &["image"]),
+    ("unwind", &["image"]),
     ("estimate", &["code", "image"]),
     ("stalls", &["code", "estimate", "image", "model"]),
     ("profiledb", &["image", "model"]),

@@ -1,0 +1,271 @@
+//! What the walker knows of an address: found in the files, and kept.
+
+use std::collections::HashMap;
+
+use crate::call::{CALL_BYTES_MAX, Call, call_before};
+use crate::pages::{Pages, Work};
+use crate::registers::Machine;
+use crate::rule::{self, Entry, Interpreter, NoRule, Rule};
+use crate::rules::{Known, Rules, Site};
+use crate::signal::{CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX, is_context_start, is_trampoline};
+use crate::source::ReadAt;
+use crate::table::{File, Table};
+
+/// Bytes of code at an ELF file's entry point that count as the program's first frame where no
+/// table covers them: the dynamic loader's `_start` of Debian 12 has 61 (constructors run below
+/// it), musl's 22.
+const ENTRY_BYTES: u64 = 64;
+
+struct Mapped {
+    source: Box<dyn ReadAt + Send>,
+    /// None until the first look; then None inside if the file is no ELF file.
+    table: Option<Option<Table>>,
+}
+
+/// The files, and what is kept of them.
+pub struct Lookup {
+    files: HashMap<u32, Mapped, foldhash::fast::FixedState>,
+    next: u32,
+    pub pages: Pages,
+    pub rules: Rules,
+    interpreter: Box<Interpreter>,
+    entry: Entry,
+    /// Whether the code before return addresses is looked at.
+    pub checks_calls: bool,
+}
+
+/// A place in a file, as a walk meets it.
+#[derive(Copy, Clone)]
+pub struct Place {
+    image: u32,
+    offset: u64,
+    /// The file's own address.
+    pub address: u64,
+    machine: Machine,
+    /// The file's own address of the program's begin.
+    entry: u64,
+}
+
+impl Place {
+    fn key(self) -> (u32, u64) {
+        (self.image, self.address)
+    }
+
+    /// The place `distance` bytes further.
+    fn moved(self, distance: i64) -> Option<Self> {
+        let address = self.address.checked_add_signed(distance)?;
+        let offset = self.offset.checked_add_signed(distance)?;
+        Some(Self { address, offset, ..self })
+    }
+}
+
+impl Lookup {
+    pub fn new() -> Self {
+        Self {
+            files: HashMap::default(),
+            next: 0,
+            pages: Pages::default(),
+            rules: Rules::default(),
+            interpreter: Box::new(Interpreter::new_in()),
+            entry: Entry::default(),
+            checks_calls: true,
+        }
+    }
+
+    pub fn add(&mut self, source: Box<dyn ReadAt + Send>) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        self.files.insert(number, Mapped { source, table: None });
+        number
+    }
+
+    pub fn remove(&mut self, image: u32) {
+        self.files.remove(&image);
+        self.pages.forget(image);
+        self.rules.forget(image);
+    }
+
+    pub fn empty(&mut self) {
+        self.files.keys().for_each(|&file| self.pages.forget(file));
+        self.rules = Rules::default();
+        self.files.values_mut().for_each(|file| file.table = None);
+    }
+
+    /// Bytes of memory that the tables of files hold.
+    pub fn table_bytes(&self) -> usize {
+        let tables = self.files.values().filter_map(|file| file.table.as_ref()?.as_ref());
+        tables.map(Table::bytes).sum()
+    }
+
+    pub fn rule(&self, number: u32) -> Option<&Rule> {
+        self.rules.rule(number)
+    }
+
+    /// The place at `offset` of a file. None if the file is not known, is for another machine, or
+    /// maps nothing from there.
+    pub fn place(
+        &mut self,
+        image: u32,
+        offset: u64,
+        machine: Machine,
+        work: &mut Work,
+    ) -> Option<Place> {
+        let file = self.files.get_mut(&image)?;
+        if file.table.is_none() {
+            let source = &*file.source;
+            let table =
+                Table::read(&mut File { number: image, source, pages: &mut self.pages, work });
+            if table.is_none() && work.is_spent() {
+                return None;
+            }
+            file.table = Some(table);
+        }
+        let headers = &file.table.as_ref()?.as_ref()?.headers;
+        let address = headers.address(offset).filter(|_| headers.machine == machine)?;
+        Some(Place { image, offset, address, machine, entry: headers.entry })
+    }
+
+    /// What is known of an instruction to be executed next.
+    pub fn exact(&mut self, place: Place, work: &mut Work) -> Known {
+        if let Some(known) = self.rules.uncovered(place.key()) {
+            return known;
+        }
+        let known = self.row(place, work);
+        if known != Known::None {
+            return known;
+        }
+        let known = if self.is_trampoline_at(place, work) {
+            Known::Trampoline
+        } else {
+            match self.after_system_call(place, work) {
+                Some(known) => known,
+                None => self.uncovered(place, work),
+            }
+        };
+        if !work.is_spent() {
+            self.rules.add_uncovered(place.key(), known);
+        }
+        known
+    }
+
+    /// What is known of the return address after `place`.
+    pub fn site(&mut self, place: Place, work: &mut Work) -> Site {
+        if let Some(site) = self.rules.site(place.key()) {
+            return site;
+        }
+        let mut known = self.row(place, work);
+        let call = if self.checks_calls { self.call_before(place, work) } else { None };
+        let is_called = matches!(call, Some(Call::Direct(_) | Call::Indirect));
+        if (known == Known::None || !is_called)
+            && let Some(after) = place.moved(1)
+        {
+            if self.is_trampoline_at(after, work) {
+                known = Known::Trampoline;
+            } else if !is_called && self.is_context_start_at(after, work) {
+                known = Known::First;
+            } else if known == Known::None {
+                known = self.uncovered(place, work);
+            }
+        }
+        let site = Site { known, call };
+        if !work.is_spent() {
+            self.rules.add_site(place.key(), site);
+        }
+        site
+    }
+
+    /// The rule at an address, by the row of the table that covers it.
+    fn row(&mut self, place: Place, work: &mut Work) -> Known {
+        if let Some(known) = self.rules.row(place.key()) {
+            return known;
+        }
+        match self.read_row(place, work) {
+            Ok(row) => self.rules.add_row(place.image, row),
+            Err(_) => Known::None,
+        }
+    }
+
+    fn read_row(&mut self, place: Place, work: &mut Work) -> Result<rule::Row, NoRule> {
+        let file = self.files.get(&place.image).ok_or(NoRule::NotCovered)?;
+        let table = file.table.as_ref().and_then(Option::as_ref).ok_or(NoRule::NotCovered)?;
+        let source = &*file.source;
+        let mut reader = File { number: place.image, source, pages: &mut self.pages, work };
+        table.find(&mut reader, place.address, &mut self.entry).ok_or(NoRule::NotCovered)?;
+        rule::row(&self.entry, place.machine, place.address, &mut self.interpreter)
+    }
+
+    /// What a place is that no table covers: the first frame of a program whose entry point no
+    /// table covers either, or nothing known.
+    fn uncovered(&mut self, place: Place, work: &mut Work) -> Known {
+        let into = place.address.checked_sub(place.entry);
+        let entry = into.filter(|&into| into < ENTRY_BYTES).and_then(|into| {
+            let back = i64::try_from(into).ok()?;
+            place.moved(-back)
+        });
+        match entry {
+            Some(entry) if self.row(entry, work) == Known::None => Known::First,
+            _ => Known::None,
+        }
+    }
+
+    /// The rule before a system call after which no table covers the code. glibc's `clone3` has no
+    /// rule there, because a new thread comes out of the call as well, on another stack; the
+    /// calling thread is there as long as the kernel works for it. For a new thread the rule finds
+    /// no return address that follows a call, so only checked walks go on.
+    fn after_system_call(&mut self, place: Place, work: &mut Work) -> Option<Known> {
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        if place.machine != Machine::X86_64 || !self.checks_calls {
+            return None;
+        }
+        let mut code = [0; SYSCALL.len()];
+        self.read_code(place.moved(-2)?, &mut code, work)?;
+        let known = self.row(place.moved(-3)?, work);
+        (code == SYSCALL && known != Known::None).then_some(known)
+    }
+
+    /// Copies code from `distance` bytes beyond a place on, and returns the number of bytes.
+    pub fn read_from(
+        &mut self,
+        place: Place,
+        distance: i64,
+        into: &mut [u8],
+        work: &mut Work,
+    ) -> usize {
+        place.moved(distance).map_or(0, |place| self.read_some(place, into, work))
+    }
+
+    fn call_before(&mut self, place: Place, work: &mut Work) -> Option<Call> {
+        let end = place.offset.checked_add(1)?;
+        let begin = end.saturating_sub(CALL_BYTES_MAX as u64);
+        let mut bytes = [0; CALL_BYTES_MAX];
+        let bytes = bytes.get_mut(..usize::try_from(end - begin).ok()?)?;
+        self.read_code(Place { offset: begin, ..place }, bytes, work)?;
+        Some(call_before(place.machine, bytes, place.address.wrapping_add(1)))
+    }
+
+    fn is_trampoline_at(&mut self, place: Place, work: &mut Work) -> bool {
+        let mut bytes = [0; TRAMPOLINE_BYTES_MAX];
+        let read = self.read_some(place, &mut bytes, work);
+        is_trampoline(place.machine, bytes.get(..read).unwrap_or_default())
+    }
+
+    /// Whether a context of its own begins here (glibc's `makecontext`), as if this first
+    /// instruction of a procedure had called the one below. The table of `__start_context` (glibc
+    /// 2.36) does not say that it has no caller, so its code has to.
+    fn is_context_start_at(&mut self, place: Place, work: &mut Work) -> bool {
+        let mut code = [0; CONTEXT_START_BYTES];
+        self.read_code(place, &mut code, work).is_some()
+            && is_context_start(place.machine, &code)
+            && matches!(self.row(place, work), Known::Rule { entry, .. } if entry == place.address)
+    }
+
+    /// Code is read past the pages that are kept: what is found there is.
+    fn read_code(&mut self, place: Place, into: &mut [u8], work: &mut Work) -> Option<()> {
+        (self.read_some(place, into, work) == into.len()).then_some(())
+    }
+
+    fn read_some(&mut self, place: Place, into: &mut [u8], work: &mut Work) -> usize {
+        let Some(file) = self.files.get(&place.image) else { return 0 };
+        self.pages.read_once(&*file.source, place.offset, into, work)
+    }
+}

@@ -1,0 +1,40 @@
+//! What the caller knows: which code is at which address of the process.
+
+/// A file that the walker was given.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Image(pub(crate) u32);
+
+/// What is at an address.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Code of a file.
+    File {
+        /// Which file.
+        image: Image,
+        /// Offset in the file of the byte at the address.
+        offset: u64,
+        /// Whether code here that no table covers is known to keep frame pointers: Go's, and the
+        /// built-in procedures of V8. If in doubt: no. Nonsense follows where code does not.
+        frame_pointers: bool,
+    },
+    /// Code made at run time.
+    Generated {
+        /// Whether this code is known to keep frame pointers: V8's does, HotSpot's does not.
+        frame_pointers: bool,
+    },
+    /// Nothing that is known to be executable.
+    None,
+}
+
+/// The mapped code of a process.
+pub trait Space {
+    /// What is at `address`.
+    fn code_at(&self, address: u64) -> Code;
+
+    /// Copies code bytes from `address` on into `buffer` and returns their number. Asked for
+    /// generated code only; 0 says that the code cannot be looked at.
+    fn read_code(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let _ = (address, buffer);
+        0
+    }
+}

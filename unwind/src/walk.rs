@@ -1,0 +1,372 @@
+//! The walk.
+
+use crate::call::{CALL_BYTES_MAX, Call, call_before};
+use crate::frame::{End, FRAMES_MAX, Frame, Proof};
+use crate::lookup::{Lookup, Place};
+use crate::pages::Work;
+use crate::prologue::{BEFORE_BYTES, CODE_BYTES, Record, frame_at};
+use crate::registers::{Machine, Registers};
+use crate::rule::Saved;
+use crate::rules::{Known, Site};
+use crate::signal;
+use crate::source::ReadAt;
+use crate::space::{Code, Image, Space};
+use crate::stack::{Stack, Window};
+use crate::step;
+
+/// User addresses of arm64 Linux have 48 bits unless a program asks for 52; return addresses are
+/// signed in the bits above.
+const AARCH64_ADDRESS_MASK: u64 = (1 << 48) - 1;
+
+/// What the walker holds and did.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Bytes read from files so far.
+    pub bytes_read: u64,
+    /// Bytes of memory that pages of files take.
+    pub page_bytes: usize,
+    /// Bytes of memory that rules take, about.
+    pub rule_bytes: usize,
+    /// Bytes of memory that scanned indexes take.
+    pub table_bytes: usize,
+    /// Return addresses with their rules.
+    pub sites: usize,
+    /// Rows of unwind tables.
+    pub rows: usize,
+    /// Distinct rules.
+    pub rules: usize,
+    /// How often a full cache was emptied.
+    pub emptied: u64,
+}
+
+/// Walks call stacks. Keeps files, pages of them, and rules between walks.
+pub struct Unwinder {
+    lookup: Lookup,
+    aarch64_mask: u64,
+}
+
+/// How to go on from a frame.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum How {
+    /// By the rule with this number.
+    Rule(u32),
+    /// By the registers that the kernel saved for a signal.
+    Trampoline,
+    /// By the frame record, or to this end.
+    FramePointer(Record, End),
+    /// Not at all.
+    End(End),
+}
+
+/// A frame and how to leave it.
+struct Here {
+    registers: Registers,
+    frame: Frame,
+    how: How,
+    /// What loading added to the file's addresses.
+    bias: u64,
+    /// First address of the procedure, in the process's terms.
+    procedure: Option<u64>,
+    /// Whether the frame's address is that of an instruction to be executed next, not one that a
+    /// call returns to.
+    is_exact: bool,
+}
+
+impl Default for Unwinder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Unwinder {
+    /// Knows no file. Return addresses must follow calls.
+    pub fn new() -> Self {
+        Self { lookup: Lookup::new(), aarch64_mask: AARCH64_ADDRESS_MASK }
+    }
+
+    /// Return addresses need not follow calls: for measurements of what the check costs and finds.
+    pub fn without_call_checks(mut self) -> Self {
+        self.lookup.checks_calls = false;
+        self
+    }
+
+    /// Bits of arm64's return addresses that are the address; the others are its signature.
+    pub fn with_aarch64_mask(mut self, mask: u64) -> Self {
+        self.aarch64_mask = mask;
+        self
+    }
+
+    /// Takes a file. Nothing is read before the first walk through it.
+    pub fn add(&mut self, source: Box<dyn ReadAt + Send>) -> Image {
+        Image(self.lookup.add(source))
+    }
+
+    /// Forgets a file, with all that is kept of it.
+    pub fn remove(&mut self, image: Image) {
+        self.lookup.remove(image.0);
+    }
+
+    /// Forgets all that was read of files, but not the files.
+    pub fn empty(&mut self) {
+        self.lookup.empty();
+    }
+
+    /// What the walker holds and did.
+    pub fn figures(&self) -> Figures {
+        let (sites, rows, rules) = self.lookup.rules.sizes();
+        Figures {
+            bytes_read: self.lookup.pages.bytes_read,
+            page_bytes: self.lookup.pages.bytes(),
+            rule_bytes: self.lookup.rules.bytes(),
+            table_bytes: self.lookup.table_bytes(),
+            sites,
+            rows,
+            rules,
+            emptied: self.lookup.rules.emptied,
+        }
+    }
+
+    /// Replaces `frames` with the frames of the thread whose registers and copied stack these are,
+    /// innermost first, and says why no more follow. `windows` begin where the stack pointer
+    /// points, or at x86-64's red zone, 128 bytes below; a second window may hold words far above.
+    pub fn walk(
+        &mut self,
+        registers: &Registers,
+        windows: &[Window<'_>],
+        space: &dyn Space,
+        frames: &mut Vec<Frame>,
+    ) -> End {
+        frames.clear();
+        let mut stack = Stack::new(windows);
+        self.lookup.rules.make_room();
+        let mut work = Work::new();
+        let mut here = self.innermost(registers, space, &mut work);
+        loop {
+            frames.push(here.frame);
+            let caller = match self.leave(&here, &stack) {
+                Ok(caller) => caller,
+                // What was not read because of the work says nothing about the table.
+                Err(End::NoUnwindInfo | End::Unreadable) if work.is_spent() => return End::Costly,
+                Err(end) => return end,
+            };
+            if frames.len() >= FRAMES_MAX {
+                return End::TooDeep;
+            }
+            match self.arrive(&here, caller, space, &mut work) {
+                Ok(next) => {
+                    if here.frame.proof == Proof::Signal && next.frame.proof == Proof::Signal {
+                        stack.interrupted(&next.registers);
+                    }
+                    here = next;
+                }
+                Err(_) if work.is_spent() => return End::Costly,
+                Err(end) => return end,
+            }
+        }
+    }
+
+    fn innermost(&mut self, registers: &Registers, space: &dyn Space, work: &mut Work) -> Here {
+        let pc = registers.pc;
+        let code = space.code_at(pc);
+        let stack_pointer = registers.stack_pointer();
+        let frame = Frame { address: pc, lookup: pc, code, stack_pointer, proof: Proof::Registers };
+        self.exact(*registers, frame, space, work)
+    }
+
+    /// A frame whose address is that of an instruction to be executed next.
+    fn exact(
+        &mut self,
+        registers: Registers,
+        frame: Frame,
+        space: &dyn Space,
+        work: &mut Work,
+    ) -> Here {
+        let mut here = Here {
+            registers,
+            frame,
+            how: How::End(End::Refused),
+            bias: 0,
+            procedure: None,
+            is_exact: true,
+        };
+        match frame.code {
+            Code::None => {}
+            Code::Generated { frame_pointers } => {
+                here.how = generated(frame_pointers);
+                let begin = frame.address.saturating_sub(BEFORE_BYTES as u64);
+                here.look_at_code(|code| space.read_code(begin, code));
+            }
+            Code::File { image, offset, frame_pointers } => {
+                match self.lookup.place(image.0, offset, registers.machine(), work) {
+                    Some(place) => {
+                        let known = self.lookup.exact(place, work);
+                        here.know(known, place, frame_pointers);
+                        let back = -(BEFORE_BYTES as i64);
+                        here.look_at_code(|code| self.lookup.read_from(place, back, code, work));
+                    }
+                    None => here.how = uncovered(frame_pointers),
+                }
+            }
+        }
+        here
+    }
+
+    /// The registers in the caller.
+    fn leave(&self, here: &Here, stack: &Stack<'_>) -> Result<Registers, End> {
+        let mut registers = here.registers;
+        if registers.machine() == Machine::X86_64 {
+            // PLTs' expressions name it.
+            registers.set(Machine::X86_64.return_column(), Some(registers.pc));
+        }
+        let mut caller = match here.how {
+            How::Rule(number) => {
+                let rule = self.lookup.rule(number).ok_or(End::Unreadable)?;
+                step::by_rule(rule, &registers, stack, here.bias, here.is_exact)?
+            }
+            How::Trampoline => signal::interrupted(&registers, stack)?,
+            How::FramePointer(record, without) => {
+                step::by_frame_pointer(&registers, stack, record, without)?
+            }
+            How::End(end) => return Err(end),
+        };
+        if caller.machine() == Machine::Aarch64 {
+            caller.pc &= self.aarch64_mask;
+        }
+        Ok(caller)
+    }
+
+    /// The frame that `here` returns to with the registers `caller`, if it can be one.
+    fn arrive(
+        &mut self,
+        here: &Here,
+        caller: Registers,
+        space: &dyn Space,
+        work: &mut Work,
+    ) -> Result<Here, End> {
+        let was_signal = self.is_signal(here.how);
+        let (address, stack_pointer) = (caller.pc, caller.stack_pointer());
+        if was_signal {
+            let code = space.code_at(address);
+            let proof = Proof::Signal;
+            let frame = Frame { address, lookup: address, code, stack_pointer, proof };
+            return Ok(self.exact(caller, frame, space, work));
+        }
+        let lookup = address.wrapping_sub(1);
+        let code = space.code_at(lookup);
+        let frame = Frame { address, lookup, code, stack_pointer, proof: Proof::Unchecked };
+        let mut next = Here {
+            registers: caller,
+            frame,
+            how: How::End(End::Refused),
+            bias: 0,
+            procedure: None,
+            is_exact: false,
+        };
+        // Go's goroutines begin as if `goexit` had called them.
+        let is_first =
+            matches!(here.how, How::FramePointer(..)) && caller.frame_pointer() == Some(0);
+        match code {
+            Code::None => return Err(End::Refused),
+            Code::Generated { frame_pointers } => {
+                next.how = generated(frame_pointers);
+                let call = self.generated_call(&next.frame, caller.machine(), space);
+                next.frame.proof = proof(call, here.procedure, 0, is_first)?;
+            }
+            Code::File { image, offset, frame_pointers } => {
+                let Some(place) = self.lookup.place(image.0, offset, caller.machine(), work) else {
+                    next.how = uncovered(frame_pointers);
+                    return Ok(next);
+                };
+                let Site { known, call } = self.lookup.site(place, work);
+                next.know(known, place, frame_pointers);
+                if self.is_signal(next.how) {
+                    next.frame.proof = Proof::Signal;
+                    next.is_exact = true;
+                } else {
+                    let is_first = is_first || self.ends_at(next.how);
+                    next.frame.proof = proof(call, here.procedure, next.bias, is_first)?;
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    /// Whether the code is what signal handlers return to.
+    fn is_signal(&self, how: How) -> bool {
+        match how {
+            How::Rule(number) => self.lookup.rule(number).is_some_and(|rule| rule.is_signal),
+            how => how == How::Trampoline,
+        }
+    }
+
+    /// Whether the frame has no caller: nothing has called it then.
+    fn ends_at(&self, how: How) -> bool {
+        match how {
+            How::Rule(number) => {
+                let rule = self.lookup.rule(number);
+                rule.is_some_and(|rule| rule.return_address == Some(Saved::Undefined))
+            }
+            how => how == How::End(End::Whole),
+        }
+    }
+
+    fn generated_call(&self, frame: &Frame, machine: Machine, space: &dyn Space) -> Option<Call> {
+        let mut bytes = [0; CALL_BYTES_MAX];
+        let begin = frame.address.checked_sub(CALL_BYTES_MAX as u64)?;
+        let read = if self.lookup.checks_calls { space.read_code(begin, &mut bytes) } else { 0 };
+        (read == bytes.len()).then(|| call_before(machine, &bytes, frame.address))
+    }
+}
+
+impl Here {
+    /// Finds the innermost frame's record, if frame pointers are to be followed. `read` copies the
+    /// code from [`BEFORE_BYTES`] before the next instruction on.
+    fn look_at_code(&mut self, read: impl FnOnce(&mut [u8]) -> usize) {
+        let How::FramePointer(record, _) = &mut self.how else { return };
+        let mut code = [0; CODE_BYTES];
+        if read(&mut code) == CODE_BYTES {
+            *record = frame_at(self.registers.machine(), &code);
+        }
+    }
+
+    /// Takes what is known of the place of the frame's code.
+    fn know(&mut self, known: Known, place: Place, frame_pointers: bool) {
+        self.bias = self.frame.lookup.wrapping_sub(place.address);
+        self.how = match known {
+            Known::Rule { rule, entry } => {
+                self.procedure = Some(entry.wrapping_add(self.bias));
+                How::Rule(rule)
+            }
+            Known::Trampoline => How::Trampoline,
+            Known::First => How::End(End::Whole),
+            Known::None => uncovered(frame_pointers),
+        };
+    }
+}
+
+/// How to go on from code made at run time.
+fn generated(frame_pointers: bool) -> How {
+    if frame_pointers {
+        How::FramePointer(Record::FramePointer, End::Generated)
+    } else {
+        How::End(End::Generated)
+    }
+}
+
+/// How to go on from code of a file that no table covers.
+fn uncovered(frame_pointers: bool) -> How {
+    let end = End::NoUnwindInfo;
+    if frame_pointers { How::FramePointer(Record::FramePointer, end) } else { How::End(end) }
+}
+
+/// The proof of a return address, or its refusal. `below` is the first address of the procedure
+/// that returns there.
+fn proof(call: Option<Call>, below: Option<u64>, bias: u64, is_first: bool) -> Result<Proof, End> {
+    match call {
+        Some(Call::Direct(target)) if Some(target.wrapping_add(bias)) == below => Ok(Proof::Called),
+        Some(Call::Direct(_) | Call::Indirect) => Ok(Proof::Call),
+        Some(Call::None) if is_first => Ok(Proof::Unchecked),
+        Some(Call::None) => Err(End::Refused),
+        None => Ok(Proof::Unchecked),
+    }
+}

@@ -1,0 +1,256 @@
+//! A program executed instruction by instruction, with a stack of its calls kept beside it: the
+//! truth that walks are held against.
+
+use std::collections::{BTreeMap, HashMap};
+use std::process::{Child, Command, Stdio};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use nix::libc::user_regs_struct;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use unwind::{End, Frame, Unwinder, Window};
+
+use crate::process::{Mapped, known, registers};
+
+/// Bytes of stack that a walk sees.
+const WINDOW: usize = 256 << 10;
+/// Bytes below the lowest return address of another stack that a walk sees, too.
+const OTHER_BELOW: u64 = 2048;
+/// Bytes below the stack pointer that belong to the procedure, too.
+const RED_ZONE: u64 = 128;
+
+/// Farthest that one instruction moves the stack pointer on one stack.
+const JUMP_MAX: u64 = 1 << 20;
+/// Size of the small stacks that a program switches between.
+const SMALL_STACK: u64 = 64 << 10;
+
+/// What the shadow needs to know of an instruction.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Kind {
+    Call,
+    /// `rt_sigreturn` is one.
+    SystemCall,
+    Return,
+    Other,
+}
+
+pub struct Stepped {
+    pid: Pid,
+    child: Child,
+    pub space: Mapped,
+    pub unwinder: Unwinder,
+    /// Calls that have not returned: where the return address is on the stack, and what it is. Of
+    /// all stacks that the thread has.
+    calls: BTreeMap<u64, u64>,
+    /// By address: the instruction there, and the address after it.
+    instructions: HashMap<u64, (Kind, u64)>,
+    now: user_regs_struct,
+    signal: Option<Signal>,
+    frames: Vec<Frame>,
+    /// Walks by their ends.
+    pub ends: BTreeMap<End, u64>,
+    /// Where walks that are not whole ended.
+    pub stops: BTreeMap<(End, String), u64>,
+    pub frames_compared: u64,
+    /// From the load of another stack pointer until the return that goes there; calls and tables
+    /// need not agree on who the caller is.
+    is_between_stacks: bool,
+}
+
+impl Stepped {
+    /// The program before its first instruction: the dynamic loader's.
+    pub fn start(words: &[&str]) -> Self {
+        let mut command = Command::new("/bin/sh");
+        // The shell becomes the program once it is traced.
+        command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed());
+        while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ") {
+            std::thread::yield_now();
+        }
+        ptrace::seize(pid, Options::PTRACE_O_EXITKILL | Options::PTRACE_O_TRACEEXEC).unwrap();
+        kill(pid, Signal::SIGCONT).unwrap();
+        loop {
+            match waitpid(pid, None).unwrap() {
+                WaitStatus::PtraceEvent(_, _, event) if event == nix::libc::PTRACE_EVENT_EXEC => {
+                    break;
+                }
+                WaitStatus::PtraceEvent(..) => ptrace::cont(pid, None).unwrap(),
+                WaitStatus::Stopped(_, signal) => {
+                    ptrace::cont(pid, Some(signal).filter(|&it| it != Signal::SIGTRAP)).unwrap();
+                }
+                status => panic!("{words:?}: {status:?}"),
+            }
+        }
+        let now = registers(pid).unwrap();
+        let mut unwinder = Unwinder::new();
+        let mut space = Mapped::new(pid);
+        space.refresh(&mut unwinder);
+        Self {
+            pid,
+            child,
+            space,
+            unwinder,
+            calls: BTreeMap::new(),
+            instructions: HashMap::new(),
+            now,
+            signal: None,
+            frames: Vec::new(),
+            ends: BTreeMap::new(),
+            stops: BTreeMap::new(),
+            frames_compared: 0,
+            is_between_stacks: false,
+        }
+    }
+
+    /// Executes one instruction. False: the program has ended.
+    pub fn step(&mut self) -> bool {
+        let before = self.now;
+        let (kind, next) = self.instruction(before.rip);
+        let delivered = self.signal.take();
+        if ptrace::step(self.pid, delivered).is_err() {
+            return false;
+        }
+        match waitpid(self.pid, None) {
+            Ok(WaitStatus::Stopped(_, Signal::SIGTRAP) | WaitStatus::PtraceEvent(..)) => {}
+            Ok(WaitStatus::Stopped(_, signal)) => self.signal = Some(signal),
+            _ => return false,
+        }
+        let Some(now) = registers(self.pid) else { return false };
+        self.now = now;
+        self.follow(before, kind, next, delivered.is_some());
+        true
+    }
+
+    /// Keeps the calls up to date after an instruction.
+    fn follow(&mut self, before: user_regs_struct, kind: Kind, next: u64, is_delivered: bool) {
+        let (from, to) = (before.rsp, self.now.rsp);
+        if is_delivered && self.now.rip != next && from != to {
+            // A handler begins; the interrupted place is found through the code it returns to.
+            let trampoline = self.word(to);
+            self.calls.insert(to + 8, before.rip);
+            self.calls.insert(to, trampoline);
+        } else if kind == Kind::Call && to == from - 8 {
+            self.calls.insert(to, next);
+        } else if kind == Kind::SystemCall {
+            self.forget(from, to);
+        } else if to.abs_diff(from) >= JUMP_MAX {
+            self.is_between_stacks = true;
+        } else if !self.is_between_stacks {
+            self.forget(from, to);
+        } else if kind == Kind::Return {
+            // The thread is on another stack, where it may have been before.
+            self.is_between_stacks = false;
+            self.forget(to - SMALL_STACK, to);
+            if self.calls.range(to..to + SMALL_STACK).next().is_none() {
+                let origin = self.word(to);
+                self.calls.insert(to, origin);
+            }
+        }
+    }
+
+    fn word(&self, address: u64) -> u64 {
+        u64::from_le_bytes(self.space.memory(address, 8).try_into().unwrap())
+    }
+
+    fn forget(&mut self, from: u64, to: u64) {
+        if from < to {
+            let dead: Vec<u64> = self.calls.range(from..to).map(|(&slot, _)| slot).collect();
+            dead.iter().for_each(|slot| _ = self.calls.remove(slot));
+        }
+    }
+
+    fn instruction(&mut self, address: u64) -> (Kind, u64) {
+        if let Some(&known) = self.instructions.get(&address) {
+            return known;
+        }
+        let bytes = self.space.memory(address, 15);
+        let mut decoder = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        let kind = match instruction.flow_control() {
+            FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => Kind::SystemCall,
+            FlowControl::Call | FlowControl::IndirectCall => Kind::Call,
+            _ if instruction.mnemonic() == Mnemonic::Syscall => Kind::SystemCall,
+            FlowControl::Return => Kind::Return,
+            _ => Kind::Other,
+        };
+        let known = (kind, instruction.next_ip());
+        self.instructions.insert(address, known);
+        known
+    }
+
+    /// Walks, and holds the walk against the calls. Says what is wrong with it.
+    pub fn compare(&mut self) -> Result<(), String> {
+        if self.is_between_stacks {
+            return Ok(());
+        }
+        let mut end = self.walk();
+        if matches!(end, End::Refused) {
+            // Something may have been mapped since.
+            self.space.refresh(&mut self.unwinder);
+            self.instructions.clear();
+            end = self.walk();
+        }
+        *self.ends.entry(end).or_default() += 1;
+        if end != End::Whole {
+            let last = self.frames.last().map_or(0, |frame| frame.lookup);
+            *self.stops.entry((end, self.space.describe(last))).or_default() += 1;
+        }
+        let found = self.frames.iter().map(|frame| frame.address);
+        let calls = self.calls.range(self.now.rsp..);
+        let mut expected = calls.clone().map(|(_, &return_address)| return_address);
+        let mut last = self.now.rsp;
+        for (number, found) in found.enumerate() {
+            let expected = if number == 0 { Some(self.now.rip) } else { expected.next() };
+            if expected != Some(found) {
+                return Err(self.wrong(end, &format!("frame {number} is {found:#x}")));
+            }
+            last = calls.clone().nth(number.saturating_sub(1)).map_or(last, |(&slot, _)| slot);
+            self.frames_compared += 1;
+        }
+        // What another stack has further up has nothing to do with this one.
+        let next = calls.clone().nth(self.frames.len() - 1);
+        if end == End::Whole && next.is_some_and(|(&slot, _)| slot - last < JUMP_MAX) {
+            return Err(self.wrong(end, "whole too early"));
+        }
+        Ok(())
+    }
+
+    fn walk(&mut self) -> End {
+        let begin = self.now.rsp - RED_ZONE;
+        let bytes = self.space.memory(begin, WINDOW);
+        // A handler may run on another stack than what it interrupted.
+        let other = self.calls.range(self.now.rsp + JUMP_MAX..).next();
+        let other_begin = other.map_or(begin, |(&slot, _)| slot - OTHER_BELOW);
+        let other_bytes = self.space.memory(other_begin, WINDOW);
+        let windows = [
+            Window { address: begin, bytes: &bytes },
+            Window { address: other_begin, bytes: &other_bytes },
+        ];
+        let windows = if other.is_some() { &windows[..] } else { &windows[..1] };
+        self.unwinder.walk(&known(&self.now), windows, &self.space, &mut self.frames)
+    }
+
+    fn wrong(&self, end: End, what: &str) -> String {
+        let describe = |address| self.space.describe(address);
+        let found: Vec<String> = self.frames.iter().map(|frame| describe(frame.address)).collect();
+        let truth: Vec<String> =
+            self.calls.range(self.now.rsp..).map(|(_, &address)| describe(address)).collect();
+        format!(
+            "{what} at {}, {end:?}\nfound\n  {}\ntruth\n  {}",
+            describe(self.now.rip),
+            found.join("\n  "),
+            truth.join("\n  ")
+        )
+    }
+}
+
+impl Drop for Stepped {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = waitpid(self.pid, None);
+    }
+}
