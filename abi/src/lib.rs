@@ -333,8 +333,8 @@ pub struct Change {
     pub program: u32,
     /// As in [`Entry::generation`].
     pub generation: u32,
-    /// The generation that samples had until this change; of [`ChangeKind::Exec`] the process's real
-    /// user.
+    /// The generation that samples had until this change; of [`ChangeKind::Exec`] the process's
+    /// real user.
     pub generation_before: u32,
 }
 
