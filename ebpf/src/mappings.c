@@ -180,9 +180,9 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 }
 
 /* Tells the daemon who can write the file that is being mapped: anybody can write a file with the
- * build id of another. The daemon believes no build id of an ordinary user's process before it is
- * told that root alone can: a message that has no room, or a mapping that becomes executable later
- * and has no message, leaves it in doubt. Where the kernel would not believe a set-user-ID bit
+ * build id of another. The daemon believes the build id of an ordinary user's process only where it
+ * is told that root alone can: a message that has no room, or a mapping that becomes executable
+ * later and has no message, leaves it in doubt. Where the kernel would not believe a set-user-ID bit
  * (fs/exec.c, mnt_may_suid), users in inodes are as good as those who mounted the file system, and
  * the process's user has the file. */
 INLINE void note_owner(const struct mapping *mapping)
@@ -194,7 +194,7 @@ INLINE void note_owner(const struct mapping *mapping)
 	struct super_block *super;
 	struct vfsmount *mount;
 	struct user_namespace *users;
-	u32 user = bpf_get_current_uid_gid(), mode, is_believed, others_write;
+	u32 mode, is_believed, others_write;
 
 	if (!mapping->is_new || !mapping->file || !(mapping->flags & VM_EXEC))
 		return;
@@ -209,9 +209,9 @@ INLINE void note_owner(const struct mapping *mapping)
 	others_write = (mode & OTHERS_WRITE) ||
 		       ((mode & GROUP_WRITES) && copied_u32(&inode->i_gid) != 0);
 	if (!is_believed || (change.program == 0 && others_write))
-		change.program = user;
+		change.program = bpf_get_current_uid_gid();
 	change.pid = process();
-	if (change.pid != 0 && (user != 0 || change.program != 0))
+	if (change.pid != 0)
 		send(&change);
 }
 

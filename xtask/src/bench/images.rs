@@ -39,7 +39,7 @@ struct Daemon {
 struct Cost {
     cpu_us: f64,
     per_s: f64,
-    peak_bytes: f64,
+    memory_bytes: f64,
     taken: f64,
     unresolved: f64,
     lost: f64,
@@ -72,7 +72,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         println!("\n{what} ({number} a round)");
         println!(
             "{:12} {:>22} {:>9} {:>9} {:>9} {:>12} {:>6}",
-            "", "CPU us each", "each/s", "peak MiB", "samples", "unresolved %", "lost"
+            "", "CPU us each", "each/s", "MiB", "samples", "unresolved %", "lost"
         );
         let mut costs: Vec<Vec<Cost>> = builds.iter().map(|_| Vec::new()).collect();
         for _ in 0..rounds {
@@ -87,7 +87,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
                 "{name:12} {:>22} {:>9.0} {:>9.1} {:>9.0} {:>12.2} {:>6.0}",
                 of(|cost| cost.cpu_us).map(|spread| format!("{spread:.1}")).unwrap_or_default(),
                 median(|cost| cost.per_s),
-                median(|cost| cost.peak_bytes) / f64::from(1 << 20),
+                median(|cost| cost.memory_bytes) / f64::from(1 << 20),
                 median(|cost| cost.taken),
                 100.0 * median(|cost| cost.unresolved / cost.taken),
                 median(|cost| cost.lost),
@@ -112,7 +112,7 @@ fn measure(folder: &Path, programs: &Path, line: &str, number: u32) -> anyhow::R
     Ok(Cost {
         cpu_us: 1e6 * cpu_s / f64::from(number),
         per_s,
-        peak_bytes: daemon.peak_bytes(),
+        memory_bytes: daemon.memory_bytes(),
         taken: taken - taken_before,
         unresolved: unresolved - unresolved_before,
         lost: lost - lost_before,
@@ -166,10 +166,10 @@ impl Daemon {
         tree.iter().map(|pid| machine::with_waited_cpu_s(*pid).unwrap_or(0.0)).sum()
     }
 
-    /// The sum of the highest resident memory of each.
-    fn peak_bytes(&self) -> f64 {
+    /// Memory of dcpid and its inspectors; of what several share, each has its part.
+    fn memory_bytes(&self) -> f64 {
         let tree = machine::descendants(self.child.id());
-        tree.iter().filter_map(|pid| machine::memory_bytes(*pid, "VmHWM")).sum()
+        tree.iter().filter_map(|pid| machine::proportional_bytes(*pid)).sum()
     }
 }
 

@@ -81,6 +81,13 @@ pub fn memory_bytes(pid: u32, line: &str) -> Option<f64> {
     Some(value.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
 }
 
+/// Memory of a process, in bytes: of what several share, its part (Pss, proc_pid_smaps(5)).
+pub fn proportional_bytes(pid: u32) -> Option<f64> {
+    let sums = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let value = sums.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(value.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
+}
+
 /// Profilers that run now and are not the process `ours`: they interrupt the same CPUs.
 pub fn other_profilers(ours: Option<u32>) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };

@@ -17,7 +17,7 @@ pub use labels::LabelError;
 pub use process::{Found, Window};
 pub use procfs::{MapsLine, executable_mappings, start_time};
 
-use crate::kernel::{Program, Record, RecordKind, TimedRecord};
+use crate::kernel::{MappedFileId, Program, Record, RecordKind, TimedRecord};
 use crate::spaces::mapped_files::Files;
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::{Tagger, Tags};
@@ -183,9 +183,13 @@ impl Mappings {
     }
 
     fn map(&mut self, mmap: Record, time_ns: u64) {
-        let users = &mut self.users;
-        let user = || users.of(mmap.pid, &self.system);
-        let file = match self.owners.owner(mmap.pid, mmap.start, user) {
+        let has_build_id = matches!(mmap.file, MappedFileId::BuildId(_));
+        let user = || match has_build_id {
+            true => self.users.of(mmap.pid, &self.system),
+            false => None, // nobody asks whose a place is
+        };
+        let owner = self.owners.owner(mmap.pid, mmap.start, user);
+        let file = match owner {
             Some(owner) => mmap.file.owned_by(owner),
             None => mmap.file,
         };

@@ -93,6 +93,29 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
     assert!(daemon.terminate().success());
 }
 
+/// The same of a process that is older than the daemon, which learns of it from `/proc`.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_users_program_that_runs_before_the_daemon_is_the_users() {
+    require_root();
+    let place = Place::default();
+    let folder = nobodys_folder(&place);
+    let build_id = "-Wl,--build-id=0x00112233445566778899aabbccddeeff01234568";
+    let impostor = Workload::build(&folder, "impostor", &["-static", "-no-pie", build_id]);
+    std::os::unix::fs::chown(impostor.program(), Some(ENEMY), Some(ENEMY)).unwrap();
+    let mut command = Command::new(impostor.program());
+    let running = Running::start(command.args(["spin", "4"]));
+    let daemon = start(&place);
+    let cpu_s = running.wait().number("cpu_s");
+    daemon.flush();
+    let report = prof(&place.db(), &["-i", "--idle"]);
+    let rows: Vec<_> = report.of_image("impostor").collect();
+    eprintln!("{rows:?}, {cpu_s}");
+    let [row] = rows.as_slice() else { panic!("{} rows", rows.len()) };
+    assert!(row.image_id.ends_with(&format!("34568-u{ENEMY}")) && row.samples() > 1000);
+    assert!(daemon.terminate().success());
+}
+
 /// Root wrote over any file, led by links in a database folder that another user had made.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
