@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("abi", &[]),
     ("image", &[]),
     ("model", &["image"]),
@@ -85,6 +85,7 @@ const ARROWS: [(&str, &[&str]); 22] = [
         ],
     ),
     ("manual", &["daemon", "dcpi"]),
+    ("fuzz", &["abi", "code", "daemon", "dcpi", "image", "model", "profiledb", "wire"]),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
 ];
