@@ -146,7 +146,7 @@ pub fn notice(bytes: &[u8]) {
         }
         loader.now_ns += 1_000_000_000;
         let before = loader.notices.counts().received;
-        loader.notices.read(bytes.len() % 2 == 0, loader.now_ns);
+        loader.notices.read(bytes.len().is_multiple_of(2), loader.now_ns);
         let mut mappings = Mappings::default();
         loader.notices.judge(&mut mappings, loader.now_ns);
         let counts = loader.notices.counts();

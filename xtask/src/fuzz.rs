@@ -110,7 +110,7 @@ fn fuzz(target: &str, program: &Path, seconds: u64) -> anyhow::Result<Run> {
     let (corpus, seeds, crashes) = (folder("corpus")?, folder("seeds")?, folder("crashes")?);
     let logs = Path::new(FOLDER).join("logs");
     fs::create_dir_all(&logs)?;
-    must(Command::new(program).env("DCPI_FUZZ_SEEDS", &seeds))?;
+    output(Command::new(program).env("DCPI_FUZZ_SEEDS", &seeds))?;
     let log = logs.join(format!("{target}.log"));
     let status = Command::new("nice")
         .args(["-n", "10"])
