@@ -7,8 +7,9 @@ use std::path::Path;
 use image::ImageId;
 use model::{Counts, Ledgers, MergedFrom, Totals};
 
+use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
-use crate::envelope::{self, Kind};
+use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::fold;
@@ -181,7 +182,12 @@ pub fn copy_readable_code(
         let path = from.join(&entry.name);
         let read = source.disk().read_if_there(&path).and_then(|file| {
             let Some(file) = file else { return Ok(None) };
-            envelope::open_as(kind, &file).map_err(|error| error.of(&path))?;
+            // A checksum only says that the file is what somebody wrote.
+            let payload = envelope::open_as(kind, &file).map_err(|error| error.of(&path))?;
+            code::decode(&image, payload, kind == Kind::Excerpt).map_err(|error| {
+                let offset = (HEADER_BYTES + error.offset) as u64;
+                DbError::Corrupt { path: path.clone(), offset, damage: error.damage }
+            })?;
             Ok(Some(file))
         });
         let file = match read {

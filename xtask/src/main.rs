@@ -9,6 +9,7 @@ mod consumers;
 mod container;
 mod demo;
 mod ebpf;
+mod fuzz;
 mod hook;
 mod machines;
 mod man;
@@ -32,6 +33,9 @@ cargo xtask TASK
                    does little else
   ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
   tidy             check the house rules: arrows, sizes, names, width of lines, documents
+  fuzz [NAME|all [--minutes N]]
+                   coverage-guided fuzzers of every decoder of strangers' bytes, an hour in all;
+                   without NAME, list them
   consumers        give each format of dcpi export to the program it is for; installs half a
                    gigabyte of programs; root
   vm [KERNEL...]   boot kernels of Debian under emulation and run dcpid in them; downloads up to
@@ -65,8 +69,8 @@ cargo xtask TASK
                    [--again]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
-demo, test, consumers, ebpf, bench and ci install what they need from the distribution and say so
-first.";
+demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say
+so first.";
 
 /// How a task ended, when it could be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         ["machines"] => machines::run(),
         ["test", rest @ ..] => test::run(rest),
         ["record", names @ ..] => record::run(names),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),

@@ -37,6 +37,9 @@ pub const TEST_TOOLS: [Need; 10] = [
     need("perf", "linux-perf", "reports to compare ours with"),
 ];
 
+/// To build fuzzers.
+pub const FUZZ_COMPILER: [Need; 1] = [need("g++", "g++", "builds libFuzzer")];
+
 /// To make tables of processors.
 pub const MACHINE_MODELS: [Need; 1] =
     [need("llvm-mca-22", "llvm-22", "knows what instructions cost on which processor")];

@@ -27,9 +27,11 @@ pub fn of_process(pid: u32) -> Option<Vec<u8>> {
     Some(parse(&text))
 }
 
-/// The path in the unified hierarchy (`0::`), or, where the process is at the root of that, in
-/// systemd's own (`name=systemd`), which is where version 1 has units and containers.
-fn parse(text: &[u8]) -> Vec<u8> {
+/// The path in the unified hierarchy (`0::`) that a text of /proc/PID/cgroup tells, or, where the
+/// process is at the root of that, in systemd's own (`name=systemd`), which is where version 1 has
+/// units and containers.
+#[must_use]
+pub fn parse(text: &[u8]) -> Vec<u8> {
     let path = |controllers: &[u8]| {
         let of_line = |line: &[u8]| {
             let mut fields = line.splitn(3, |byte| *byte == b':');

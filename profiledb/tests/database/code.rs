@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use image::{ImageId, KeptFile, KeptRanges};
-use profiledb::envelope::{Kind, seal};
+use profiledb::envelope::{Kind, open, seal};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{CodeStore, Damage, Database, DbError, Kept, keep_excerpt};
 
@@ -422,4 +422,25 @@ fn a_damaged_file_keeps_no_other_from_being_copied() {
         profiledb::copy_code(&source, HOST, &images, &target),
         Err(DbError::Corrupt { .. })
     ));
+}
+
+/// A database that a stranger made had bytes behind the compressed ones, under a checksum that
+/// fits: a copy of it had an image that nobody could read.
+#[test]
+fn code_that_cannot_be_decoded_is_not_copied() {
+    let disk = one_image();
+    let (_, payload) =
+        open(&disk.files()[&path(1)]).map(|(kind, all)| (kind, all.to_vec())).unwrap();
+    disk.put(&path(1), seal(Kind::Code, &[&payload[..], b"x"].concat()));
+    let copy = SimulatedDisk::new();
+    drop(writer(&copy));
+    let (source, target) = (database(&disk), database(&copy));
+    let images = [image(1)].into();
+    let (copied, failed) = profiledb::copy_readable_code(&source, HOST, &images, &target).unwrap();
+    assert_eq!((copied, kept(&copy)), (0, vec![]));
+    let is_told = |error: &DbError| {
+        matches!(error, DbError::Corrupt { path: named, damage: Damage::TrailingBytes, .. }
+            if *named == path(1))
+    };
+    assert!(matches!(&failed[..], [error] if is_told(error)), "{failed:?}");
 }

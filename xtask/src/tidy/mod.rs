@@ -86,6 +86,7 @@ const ARROWS: [(&str, &[&str]); 23] = [
         ],
     ),
     ("manual", &["daemon", "dcpi"]),
+    ("fuzz", &["abi", "code", "daemon", "dcpi", "image", "model", "profiledb", "wire"]),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
 ];

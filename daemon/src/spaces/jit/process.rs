@@ -46,7 +46,7 @@ impl Who {
     /// Asks /proc; None when the process is gone.
     #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
-        let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let read = |name: &str| text_of(pid, name);
         let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
         let status = read("status")?;
         let path = link("exe").map(|path| ImageRecord::escape_path(&path)).unwrap_or_default();
@@ -81,8 +81,14 @@ impl Who {
 /// Whether the process of that number is still the one that began then.
 #[must_use]
 pub fn is_still(pid: u32, ticks: u64) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|stat| start_ticks(&stat))
-        == Some(ticks)
+    text_of(pid, "stat").and_then(|stat| start_ticks(&stat)) == Some(ticks)
+}
+
+/// A text of /proc about a process; None when the process is gone. The process's own name is in
+/// `status` and `stat` and may have any bytes.
+fn text_of(pid: u32, name: &str) -> Option<String> {
+    let bytes = fs::read(format!("/proc/{pid}/{name}")).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whether a mapped file is a just-in-time compiler, or memory that such a compiler has named.
@@ -101,7 +107,8 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// `Uid: real effective saved file-system` (proc_pid_status(5)). The real user of a program that
 /// was given another's rights is not one whose files that program would have made.
-fn owners(status: &str) -> Option<[u32; 2]> {
+#[must_use]
+pub fn owners(status: &str) -> Option<[u32; 2]> {
     let mut uids = field(status, "Uid:")?.split_whitespace().map(|uid| uid.parse().ok());
     let (effective, fs) = (uids.nth(1)??, uids.nth(1)??);
     Some([effective, fs])
@@ -109,7 +116,8 @@ fn owners(status: &str) -> Option<[u32; 2]> {
 
 /// Field 22 of /proc/PID/stat; the second one, the command in parentheses, may have blanks and
 /// parentheses in it.
-fn start_ticks(stat: &str) -> Option<u64> {
+#[must_use]
+pub fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
@@ -131,6 +139,19 @@ mod tests {
                 && !is_still(pid, who.start_ticks + 1)
         );
         assert_eq!(Who::of(u32::MAX), None);
+    }
+
+    /// A program that called itself "\xff" lost all names of its generated code: its texts in /proc
+    /// are not UTF-8 then.
+    #[test]
+    fn a_process_whose_name_is_no_utf_8_is_known() {
+        let pid = std::process::id();
+        let before = Who::of(pid).unwrap();
+        let name = fs::read("/proc/self/comm").unwrap();
+        fs::write("/proc/self/comm", b"\xff) 1").unwrap();
+        let (now, is_still_it) = (Who::of(pid), is_still(pid, before.start_ticks));
+        fs::write("/proc/self/comm", name.trim_ascii_end()).unwrap();
+        assert_eq!((now, is_still_it), (Some(before), true));
     }
 
     #[test]

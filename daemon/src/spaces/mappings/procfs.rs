@@ -86,16 +86,26 @@ pub fn name_of(pid: u32) -> Option<String> {
 
 /// The first number of a line of /proc/PID/status (proc_pid_status(5)).
 fn status_field(pid: u32, name: &str) -> Option<u32> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    number_of_status(&fs::read(format!("/proc/{pid}/status")).ok()?, name)
+}
+
+/// The first number of that line of a text of /proc/PID/status.
+#[must_use]
+pub fn number_of_status(status: &[u8], name: &str) -> Option<u32> {
     // A command's name may be of any bytes.
-    String::from_utf8_lossy(&status)
+    String::from_utf8_lossy(status)
         .lines()
         .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
 /// A number of /proc/PID/stat, fields counted from 1 as in proc_pid_stat(5).
 fn stat_field<Number: std::str::FromStr>(pid: u32, field: usize) -> Option<Number> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    number_of_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?, field)
+}
+
+/// That field of a text of /proc/PID/stat, if it is a number.
+#[must_use]
+pub fn number_of_stat<Number: std::str::FromStr>(stat: &[u8], field: usize) -> Option<Number> {
     // The second field is the command in parentheses, whatever bytes it has; the third begins after
     // the last one.
     let end = stat.iter().rposition(|byte| *byte == b')')?;
@@ -107,8 +117,13 @@ fn stat_field<Number: std::str::FromStr>(pid: u32, field: usize) -> Option<Numbe
 #[must_use]
 pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>> {
     // A process that is being torn down has an empty list, which is no knowledge either.
-    let maps = fs::read(format!("/proc/{pid}/maps")).ok()?;
-    Some(maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    Some(executable_lines(&fs::read(format!("/proc/{pid}/maps")).ok()?))
+}
+
+/// The executable mappings of a text of /proc/PID/maps.
+#[must_use]
+pub fn executable_lines(maps: &[u8]) -> Vec<MapsLine> {
+    maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
 /// `55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:00 1234    /usr/bin/cat` (proc_pid_maps(5)); None

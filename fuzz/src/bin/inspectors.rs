@@ -1,0 +1,8 @@
+//! Answers of inspectors, which a stranger may have taken over.
+#![no_main]
+
+use fuzz::inspectors;
+
+libfuzzer_sys::fuzz_target!(init: fuzz::begin(inspectors::seeds), |bytes: &[u8]| {
+    inspectors::answer(bytes);
+});
