@@ -87,7 +87,7 @@ pub enum RecordKind {
         /// The user; 0: root alone.
         owner: u32,
     },
-    /// From now on the sampler tells of every mapping that an ordinary user's process makes.
+    /// From now on the sampler tells of every new mapping.
     OwnersTold,
     /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.

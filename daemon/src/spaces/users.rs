@@ -36,6 +36,9 @@ impl Payer {
 #[derive(Debug, Default)]
 pub struct Users {
     known: HashMap<u32, u32, foldhash::fast::RandomState>,
+    /// Processes that were an ordinary user's and became root's, and their children: that user.
+    /// Anybody can run `su`, which is root's while it waits for a password.
+    risen: HashMap<u32, u32, foldhash::fast::RandomState>,
     /// Processes that ended since the last drain, and before it.
     ended: [Vec<u32>; 2],
 }
@@ -49,7 +52,12 @@ impl Users {
                 // Root's processes become others' without running a program; others' do not.
                 let known = self.known.get(&parent).copied().filter(|user| *user > 0);
                 if let Some(user) = known.or_else(|| self.ask(parent, system)) {
+                    self.known.remove(&pid);
+                    self.risen.remove(&pid);
                     self.note(pid, user);
+                    if let (0, Some(user)) = (user, self.risen.get(&parent).copied()) {
+                        self.rise(pid, user);
+                    }
                 }
             }
             RecordKind::Exit { pid } => {
@@ -60,15 +68,21 @@ impl Users {
         }
     }
 
-    /// Who pays for what that process is the first to bring.
-    pub fn payer(&mut self, pid: u32, system: &System) -> Payer {
-        // Now, for it may have become another's; and as it was, where it is gone.
-        self.ask(pid, system).map_or(Payer::Unknown, Payer::of_user)
+    /// Notes whose processes run already.
+    pub fn meet(&mut self, pid: u32, system: &System) {
+        _ = self.ask(pid, system);
     }
 
-    /// The user of a process now; of one that is gone, its last.
+    /// Who pays for what that process is the first to bring.
+    pub fn payer(&mut self, pid: u32, system: &System) -> Payer {
+        self.of(pid, system).map_or(Payer::Unknown, Payer::of_user)
+    }
+
+    /// The user of a process now, for it may have become another's; of one that is gone, its last;
+    /// of one that has become root's, the one before.
     pub fn of(&mut self, pid: u32, system: &System) -> Option<u32> {
-        self.ask(pid, system)
+        let user = self.ask(pid, system)?;
+        Some(self.risen.get(&pid).copied().filter(|_| user == 0).unwrap_or(user))
     }
 
     fn ask(&mut self, pid: u32, system: &System) -> Option<u32> {
@@ -82,15 +96,28 @@ impl Users {
     }
 
     fn note(&mut self, pid: u32, user: u32) {
-        if self.known.len() < PROCESSES_KNOWN_MAX || self.known.contains_key(&pid) {
+        let before = self.known.get(&pid).copied();
+        if before.is_some() || self.known.len() < PROCESSES_KNOWN_MAX {
             self.known.insert(pid, user);
+        }
+        if let (0, Some(before @ 1..)) = (user, before) {
+            self.rise(pid, before);
+        }
+    }
+
+    fn rise(&mut self, pid: u32, user: u32) {
+        if self.risen.len() < PROCESSES_KNOWN_MAX || self.risen.contains_key(&pid) {
+            self.risen.insert(pid, user);
         }
     }
 
     /// A drain is done: forgets processes that ended before the drain before it.
     pub fn forget_ended(&mut self) {
         let [ended, before] = &mut self.ended;
-        before.drain(..).for_each(|pid| _ = self.known.remove(&pid));
+        for pid in before.drain(..) {
+            self.known.remove(&pid);
+            self.risen.remove(&pid);
+        }
         std::mem::swap(ended, before);
     }
 }
@@ -123,6 +150,34 @@ mod tests {
         assert_eq!(users.payer(second, &nobody), Payer::User(1000));
     }
 
+    /// A user's process maps a file, and is `su` when it is asked for, which waits for a password.
+    #[test]
+    fn who_becomes_root_is_still_the_user_from_before() {
+        let mut users = Users::default();
+        let nobody = System::replay(Answers::default());
+        let [shell, su, child, cron] = PIDS;
+        users.note(shell, 1000);
+        users.foresee(&RecordKind::Fork { pid: su, parent: shell }, &nobody);
+        users.note(su, 0);
+        users.foresee(&RecordKind::Fork { pid: child, parent: su }, &nobody);
+        users.note(cron, 0);
+        let of = |users: &mut Users| PIDS.map(|pid| users.of(pid, &nobody));
+        assert_eq!(of(&mut users), [Some(1000), Some(1000), Some(1000), Some(0)]);
+        assert_eq!(users.payer(su, &nobody), Payer::User(1000));
+        // Another process of that number.
+        users.foresee(&RecordKind::Fork { pid: su, parent: cron }, &nobody);
+        assert_eq!(users.of(su, &nobody), Some(0));
+        // Who is not root any more is who it is.
+        users.note(child, 1001);
+        assert_eq!(users.of(child, &nobody), Some(1001));
+        for pid in [child, su] {
+            users.foresee(&RecordKind::Exit { pid }, &nobody);
+        }
+        users.forget_ended();
+        users.forget_ended();
+        assert!(users.risen.is_empty());
+    }
+
     #[test]
     fn all_users_of_a_row_of_subordinate_users_are_one() {
         for (user, payer) in
@@ -135,9 +190,9 @@ mod tests {
     #[test]
     fn a_living_process_is_asked() {
         let mut users = Users::default();
-        let me = std::process::id();
-        users.note(me, 4711);
-        let payer = users.payer(me, &System::default());
-        assert!(matches!(payer, Payer::User(user) if user != 4711), "{payer:?}");
+        let (me, own) = (std::process::id(), nix::unistd::getuid().as_raw());
+        // As what root began to run and gave to another user.
+        users.note(me, 0);
+        assert_eq!(users.payer(me, &System::default()), Payer::of_user(own));
     }
 }

@@ -17,7 +17,7 @@ pub struct Owners {
     /// By process: where the mapping of its next record begins, and the user who can write the
     /// file; 0: root alone.
     expected: HashMap<u32, (u64, u32), foldhash::fast::RandomState>,
-    /// The sampler tells of every mapping that an ordinary user's process makes.
+    /// The sampler tells of every new mapping.
     are_told: bool,
 }
 
