@@ -182,9 +182,10 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 /* Tells the daemon who can write the file that is being mapped: anybody can write a file with the
  * build id of another. The daemon believes the build id of an ordinary user's process only where
  * it is told that root alone can: a message that has no room, or a mapping that becomes executable
- * later and has no message, leaves it in doubt. Where the kernel would not believe a set-user-ID
- * bit (fs/exec.c, mnt_may_suid), users in inodes are as good as those who mounted the file system,
- * and the process's user has the file. */
+ * later and has no message, leaves it in doubt. Root's mappings have messages as well: a process
+ * that was root's when it mapped a file (setpriv, su, sshd) may be another user's when the daemon
+ * looks. Where the kernel would not believe a set-user-ID bit (fs/exec.c, mnt_may_suid), users in
+ * inodes are as good as those who mounted the file system, and the process's user has the file. */
 INLINE void note_owner(const struct mapping *mapping)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(),

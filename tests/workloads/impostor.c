@@ -8,6 +8,9 @@
  *         maps its own code once more, to be read, makes that executable, and works there
  *     impostor bound SECONDS PATH
  *         as root of namespaces of its own mounts itself over PATH, which it then executes
+ *     impostor risen SECONDS PATH
+ *         does as mapped in 64 processes, one after another, which then execute PATH, the same
+ *         program as set-user-ID root: it only waits
  *
  * SECONDS are of CPU time. The last line of output is {"cpu_s": N}.
  */
@@ -61,6 +64,38 @@ static work *mapped_again(void)
 	return (work *)(map + (code - part->p_vaddr));
 }
 
+enum { RISEN = 64 };
+
+static void spend_and_rise(double seconds, char *path)
+{
+	volatile double *spent = mmap(NULL, RISEN * sizeof *spent, PROT_READ | PROT_WRITE,
+			     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	double sum = 0;
+	pid_t children[RISEN];
+	int number;
+
+	for (number = 0; number < RISEN; number++) {
+		children[number] = fork();
+		if (children[number] == 0) {
+			work *work = mapped_again();
+
+			while (cpu_s() < seconds / RISEN)
+				work(100000);
+			spent[number] = cpu_s();
+			execl(path, path, "wait", (char *)NULL);
+			fail(path);
+		}
+		/* The next one begins when this one has worked. */
+		while (spent[number] == 0 && waitpid(children[number], NULL, WNOHANG) == 0)
+			usleep(1000);
+	}
+	for (number = 0; number < RISEN; number++) {
+		waitpid(children[number], NULL, 0);
+		sum += spent[number];
+	}
+	printf("{\"cpu_s\": %.3f}\n", sum);
+}
+
 int main(int count, char **arguments)
 {
 	double seconds = count > 2 ? strtod(arguments[2], NULL) : 0;
@@ -72,6 +107,11 @@ int main(int count, char **arguments)
 	} else if (count == 3 && strcmp(arguments[1], "mapped") == 0) {
 		become_enemy();
 		spend(mapped_again(), seconds);
+	} else if (count == 4 && strcmp(arguments[1], "risen") == 0) {
+		become_enemy();
+		spend_and_rise(seconds, arguments[3]);
+	} else if (count == 2 && strcmp(arguments[1], "wait") == 0) {
+		sleep(12); /* beyond the next drain */
 	} else if (count == 4 && strcmp(arguments[1], "bound") == 0) {
 		become_enemy_in_namespace();
 		if (mount(arguments[0], arguments[3], NULL, MS_BIND, NULL))

@@ -12,6 +12,11 @@ const SILENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_s
 /// with many processes hold the drain up; less would let one slow process cost its user's others
 /// their names.
 const WAIT_MAX: Duration = Duration::from_millis(600);
+/// An answer that takes so long counts as waiting, too, except about root's processes: a user with
+/// 1,000 files that take 0.2 s each would otherwise hold the loop up for minutes. Most answers take
+/// 0.1 ms; with a shorter time, a busy machine that lets inspectors wait for a CPU would cost its
+/// users names.
+const SLOW: Duration = Duration::from_millis(50);
 /// The term.
 const TERM: Duration = Duration::from_secs(10);
 /// Processes remembered.
@@ -30,12 +35,22 @@ impl User {
         Self(procfs::first_of_row(uid))
     }
 
+    /// Of a process now. All processes that are gone are one user's: one who waits until dcpid asks
+    /// about his process and ends it then would otherwise never have spent his time.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Self {
+        procfs::user_of(pid).map_or(GONE, Self::of)
+    }
+
     /// The number, or the first one of the range.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
     }
 }
+
+/// Whose processes are that are gone: the number that no user has (chown(2)).
+const GONE: User = User(u32::MAX);
 
 #[derive(Debug)]
 struct Silent {
@@ -105,12 +120,11 @@ impl Blame {
         if self.spent_until.is_none_or(|until| until <= now) {
             return false;
         }
-        let Some(user) = procfs::user_of(pid).map(User::of) else { return false };
-        self.users.get(&user).is_some_and(|user| user.has_spent(now))
+        self.users.get(&User::of_process(pid)).is_some_and(|user| user.has_spent(now))
     }
 
-    /// A process kept an inspector waiting for this long, in vain.
-    pub fn waited(&mut self, pid: u32, waited: Duration, now: Instant) {
+    /// A process of that user kept an inspector waiting for this long, in vain.
+    pub fn waited(&mut self, pid: u32, user: User, waited: Duration, now: Instant) {
         let started = procfs::start_time(pid);
         let silence = self.processes.get(&pid).filter(|silent| silent.started == started);
         let silence = silence.map_or(SILENCE.0, |silent| silent.next);
@@ -121,8 +135,19 @@ impl Blame {
             let next = (silence * 2).min(SILENCE.1);
             self.processes.insert(pid, Silent { started, until: now + silence, next });
         }
-        // The process may be gone: then nobody is asked about it again.
-        let Some(user) = procfs::user_of(pid).map(User::of) else { return };
+        let known = self.spend(user, pid, waited, now);
+        known.unanswered += 1;
+        known.last = (pid, procfs::name_of(pid).unwrap_or_default());
+    }
+
+    /// The loop waited for this long until there was an answer about a process of that user.
+    pub fn answered(&mut self, pid: u32, user: User, waited: Duration, now: Instant) {
+        if waited >= SLOW && user.number() != 0 {
+            self.spend(user, pid, waited, now);
+        }
+    }
+
+    fn spend(&mut self, user: User, pid: u32, waited: Duration, now: Instant) -> &mut Waited {
         if self.users.len() >= USERS_MAX && !self.users.contains_key(&user) {
             self.users.retain(|_, user| user.began + TERM > now);
         }
@@ -137,11 +162,10 @@ impl Blame {
             (known.began, known.waited) = (now, Duration::ZERO);
         }
         known.waited += waited;
-        known.unanswered += 1;
-        known.last = (pid, procfs::name_of(pid).unwrap_or_default());
         if known.has_spent(now) {
             self.spent_until = self.spent_until.max(Some(known.began + TERM));
         }
+        known
     }
 
     /// Users whose processes kept inspectors waiting, most questions without answer first.
@@ -151,7 +175,8 @@ impl Blame {
             let (pid, program) = of.last.clone();
             Blamed { user: *user, unanswered: of.unanswered, pid, program }
         };
-        let mut users: Vec<Blamed> = self.users.iter().map(blamed).collect();
+        let unanswered = self.users.iter().filter(|(_, of)| of.unanswered > 0);
+        let mut users: Vec<Blamed> = unanswered.map(blamed).collect();
         users.sort_by_key(|blamed| (std::cmp::Reverse(blamed.unanswered), blamed.user));
         users
     }
@@ -171,11 +196,11 @@ mod tests {
     fn a_process_that_kept_us_waiting_is_left_alone_longer_each_time() {
         let (mut blame, now, pid) = (Blame::default(), Instant::now(), std::process::id());
         assert!(!blame.is_silent(pid, now));
-        blame.waited(pid, Duration::from_millis(300), now);
+        blame.waited(pid, User::of_process(pid), Duration::from_millis(300), now);
         assert!(blame.is_silent(pid, now + Duration::from_secs(9)));
         let later = now + Duration::from_secs(11);
         assert!(!blame.is_silent(pid, later) && !blame.is_silent(1, now));
-        blame.waited(pid, Duration::from_millis(300), later);
+        blame.waited(pid, User::of_process(pid), Duration::from_millis(300), later);
         assert!(blame.is_silent(pid, later + Duration::from_secs(19)));
         assert!(!blame.is_silent(pid, later + Duration::from_secs(21)));
     }
@@ -187,7 +212,8 @@ mod tests {
         let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         for _ in 0..2 {
             assert!(!blame.is_silent(me, now));
-            blame.waited(other.id(), Duration::from_millis(300), now);
+            let user = User::of_process(other.id());
+            blame.waited(other.id(), user, Duration::from_millis(300), now);
         }
         assert!(blame.is_silent(me, now + Duration::from_secs(5)), "another one of that user");
         assert!(!blame.is_silent(me, now + Duration::from_secs(10)));
@@ -197,6 +223,30 @@ mod tests {
         assert_eq!(blame.users(), [Blamed { user, unanswered: 2, pid, program }]);
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    /// 100 files of a user that took 0.05 s each held the loop up for 5 s, and a process that ended
+    /// while dcpid waited for it cost its user nothing.
+    #[test]
+    fn slow_answers_and_processes_that_end_meanwhile_cost_their_users_time() {
+        let (mut blame, now) = (Blame::default(), Instant::now());
+        let (me, gone, ms) = (std::process::id(), u32::MAX, Duration::from_millis);
+        let (mine, user) = (User::of_process(me), User::of(12345));
+        for _ in 0..100 {
+            blame.answered(me, mine, ms(49), now);
+            blame.answered(me, User::of(0), ms(100), now);
+            blame.answered(gone, user, ms(100), now);
+        }
+        assert!(!blame.is_silent(me, now), "quick, root's or another user's");
+        assert!(blame.users.get(&user).is_some_and(|user| user.has_spent(now)));
+        assert!(!blame.is_silent(gone, now) && blame.users().is_empty(), "everybody was answered");
+        // The user is as before the question, whatever became of the process.
+        blame.waited(gone, user, ms(300), now);
+        assert_eq!(blame.users().first().map(|blamed| blamed.user), Some(user));
+        for _ in 0..6 {
+            blame.answered(gone, GONE, ms(100), now);
+        }
+        assert!(blame.is_silent(gone - 1, now), "who is gone is one user");
     }
 
     #[test]

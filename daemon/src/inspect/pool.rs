@@ -1,7 +1,7 @@
 //! Asking inspectors, each question with a deadline.
 
 use super::answers::{Desk, Find};
-use super::blame::{Blame, Blamed, Counts};
+use super::blame::{Blame, Blamed, Counts, User};
 use super::frames::Connection;
 use super::questions::{Identified, Known, Question};
 use crate::clock;
@@ -188,6 +188,8 @@ impl Asker {
             return None;
         }
         let mut connection = self.connection(&mut line, begun)?;
+        // Before the question: a process that is asked about may be gone when there is no answer.
+        let user = pid.map(User::of_process);
         let question: Question = question.into();
         let is_identify = matches!(question, Question::Identify(_));
         let sent = connection.send(&question, 0);
@@ -203,6 +205,11 @@ impl Asker {
         match received {
             Ok(Some(answer)) => {
                 line.idle = Some(connection);
+                if self.patience <= LOOP_PATIENCE
+                    && let Some((pid, user)) = pid.zip(user)
+                {
+                    blame.answered(pid, user, waited, now);
+                }
                 return Some(answer);
             }
             Ok(None) => line.late.push(Late { connection, since: begun, is_identify }),
@@ -210,8 +217,8 @@ impl Asker {
             Err(error) => tracing::debug!(%error, ?pid, "an inspector ended over a question"),
         }
         blame.counts.unanswered += 1;
-        if let Some(pid) = pid {
-            blame.waited(pid, waited.max(self.patience.min(LOOP_PATIENCE)), now);
+        if let Some((pid, user)) = pid.zip(user) {
+            blame.waited(pid, user, waited.max(self.patience.min(LOOP_PATIENCE)), now);
             tracing::warn!(
                 pid,
                 "no answer about this process within {} ms; it is not asked about for a while",
@@ -351,6 +358,28 @@ mod tests {
         assert!(another.ask(Mappings { pid: hung.id() }).is_none(), "it is blamed for all");
         hung.kill().unwrap();
         hung.wait().unwrap();
+    }
+
+    /// A file server that ended the process that used it when dcpid asked had all of dcpid's time.
+    #[test]
+    fn a_process_that_ends_when_it_is_asked_about_costs_its_user_time() {
+        let mut process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = process.id();
+        let address = nameless_address().unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let silent = std::thread::spawn(move || {
+            let mut connection = Connection::new(listener.accept().unwrap().0);
+            assert!(connection.receive::<Question>(None).unwrap().is_some());
+            process.kill().unwrap();
+            process.wait().unwrap();
+            connection // open, and never an answer
+        });
+        let inspectors = Inspectors::at(address, LOOP_PATIENCE);
+        assert!(inspectors.ask(Mappings { pid }).is_none());
+        let users = inspectors.standing().users;
+        let me = User::of(nix::unistd::getuid().as_raw());
+        assert_eq!(users.iter().map(|blamed| blamed.user).collect::<Vec<_>>(), [me]);
+        drop(silent.join().unwrap());
     }
 
     #[test]

@@ -50,6 +50,9 @@ const ANCESTORS_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub struct Users {
     known: HashMap<u32, Known, foldhash::fast::RandomState>,
+    /// Processes that were an ordinary user's and became root's, and their children: that user.
+    /// Anybody can run `su`, which is root's while it waits for a password.
+    risen: HashMap<u32, u32, foldhash::fast::RandomState>,
     /// Processes that ended since the last drain, and before it.
     ended: [Vec<u32>; 2],
     /// The sampler tells.
@@ -62,18 +65,10 @@ impl Users {
         match *record {
             RecordKind::Execed { pid, user: Some(user), .. } => {
                 self.are_told = true;
-                self.note(pid, Known::User(user));
+                self.note(pid, user);
             }
-            RecordKind::Exec { pid } if !self.are_told => _ = self.of(pid, system),
-            RecordKind::Fork { pid, parent } => {
-                if !self.known.contains_key(&parent) {
-                    _ = self.of(parent, system);
-                }
-                match self.known.get(&parent).copied() {
-                    Some(user @ Known::User(1..)) => self.note(pid, user),
-                    _ => self.note(pid, Known::AsParent(parent)),
-                }
-            }
+            RecordKind::Exec { pid } if !self.are_told => self.meet(pid, system),
+            RecordKind::Fork { pid, parent } => self.inherit(pid, parent, system),
             RecordKind::Exit { pid } => {
                 let [ended, _] = &mut self.ended;
                 ended.push(pid);
@@ -82,38 +77,79 @@ impl Users {
         }
     }
 
+    /// A process begins as its parent is. Root's processes become others' without running a
+    /// program; others' do not.
+    fn inherit(&mut self, pid: u32, parent: u32, system: &System) {
+        if !self.known.contains_key(&parent) {
+            self.meet(parent, system);
+        }
+        self.known.remove(&pid);
+        self.risen.remove(&pid);
+        match self.known.get(&parent).copied() {
+            Some(user @ Known::User(1..)) => self.insert(pid, user),
+            _ => self.insert(pid, Known::AsParent(parent)),
+        }
+        if let Some(user) = self.risen.get(&parent).copied() {
+            self.rise(pid, user);
+        }
+    }
+
+    /// Notes whose a process is that runs already.
+    pub fn meet(&mut self, pid: u32, system: &System) {
+        if let Some(user) = system.user(pid) {
+            self.note(pid, user);
+        }
+    }
+
     /// Who pays for what that process is the first to bring.
     pub fn payer(&mut self, pid: u32, system: &System) -> Payer {
-        // Now, for it may have become another's; and as it was, where it is gone.
         self.of(pid, system).map_or(Payer::Unknown, Payer::of_user)
     }
 
-    /// The user of a process now; of one that is gone, its last.
+    /// The user of a process now, for it may have become another's; of one that is gone, its last;
+    /// of one that has become root's, the one before.
     pub fn of(&mut self, pid: u32, system: &System) -> Option<u32> {
         let mut asked = pid;
         for _ in 0..ANCESTORS_MAX {
-            if let Some(user) = system.user(asked) {
-                self.note(asked, Known::User(user));
-                return Some(user);
-            }
-            match self.known.get(&asked)? {
-                Known::User(user) => return Some(*user),
-                Known::AsParent(parent) => asked = *parent,
+            self.meet(asked, system);
+            match self.known.get(&asked).copied()? {
+                Known::User(0) => {
+                    let risen = self.risen.get(&asked).or_else(|| self.risen.get(&pid));
+                    return Some(risen.copied().unwrap_or(0));
+                }
+                Known::User(user) => return Some(user),
+                Known::AsParent(parent) => asked = parent,
             }
         }
         None
     }
 
-    fn note(&mut self, pid: u32, known: Known) {
+    fn note(&mut self, pid: u32, user: u32) {
+        if let (0, Some(Known::User(before @ 1..))) = (user, self.known.get(&pid).copied()) {
+            self.rise(pid, before);
+        }
+        self.insert(pid, Known::User(user));
+    }
+
+    fn insert(&mut self, pid: u32, known: Known) {
         if self.known.len() < PROCESSES_KNOWN_MAX || self.known.contains_key(&pid) {
             self.known.insert(pid, known);
+        }
+    }
+
+    fn rise(&mut self, pid: u32, user: u32) {
+        if self.risen.len() < PROCESSES_KNOWN_MAX || self.risen.contains_key(&pid) {
+            self.risen.insert(pid, user);
         }
     }
 
     /// A drain is done: forgets processes that ended before the drain before it.
     pub fn forget_ended(&mut self) {
         let [ended, before] = &mut self.ended;
-        before.drain(..).for_each(|pid| _ = self.known.remove(&pid));
+        for pid in before.drain(..) {
+            self.known.remove(&pid);
+            self.risen.remove(&pid);
+        }
         std::mem::swap(ended, before);
     }
 }
@@ -131,7 +167,7 @@ mod tests {
         let mut users = Users::default();
         let nobody = System::replay(Answers::default());
         let [shell, first, second, other] = PIDS;
-        users.note(shell, Known::User(1000));
+        users.note(shell, 1000);
         for (parent, pid) in [(shell, first), (first, second)] {
             users.foresee(&RecordKind::Fork { pid, parent }, &nobody);
             users.foresee(&RecordKind::Exec { pid }, &nobody);
@@ -166,6 +202,34 @@ mod tests {
         assert_eq!(users.payer(other, &nobody), Payer::User(33), "as its parent was");
     }
 
+    /// A user's process maps a file, and is `su` when it is asked for, which waits for a password.
+    #[test]
+    fn who_becomes_root_is_still_the_user_from_before() {
+        let mut users = Users::default();
+        let nobody = System::replay(Answers::default());
+        let [shell, su, child, cron] = PIDS;
+        users.note(shell, 1000);
+        users.foresee(&RecordKind::Fork { pid: su, parent: shell }, &nobody);
+        users.note(su, 0);
+        users.foresee(&RecordKind::Fork { pid: child, parent: su }, &nobody);
+        users.note(cron, 0);
+        let of = |users: &mut Users| PIDS.map(|pid| users.of(pid, &nobody));
+        assert_eq!(of(&mut users), [Some(1000), Some(1000), Some(1000), Some(0)]);
+        assert_eq!(users.payer(su, &nobody), Payer::User(1000));
+        // Another process of that number.
+        users.foresee(&RecordKind::Fork { pid: su, parent: cron }, &nobody);
+        assert_eq!(users.of(su, &nobody), Some(0));
+        // Who is not root any more is who it is.
+        users.note(child, 1001);
+        assert_eq!(users.of(child, &nobody), Some(1001));
+        for pid in [child, su] {
+            users.foresee(&RecordKind::Exit { pid }, &nobody);
+        }
+        users.forget_ended();
+        users.forget_ended();
+        assert!(users.risen.is_empty());
+    }
+
     #[test]
     fn all_users_of_a_row_of_subordinate_users_are_one() {
         for (user, payer) in
@@ -178,9 +242,9 @@ mod tests {
     #[test]
     fn a_living_process_is_asked() {
         let mut users = Users::default();
-        let me = std::process::id();
-        users.note(me, Known::User(4711));
-        let payer = users.payer(me, &System::default());
-        assert!(matches!(payer, Payer::User(user) if user != 4711), "{payer:?}");
+        let (me, own) = (std::process::id(), nix::unistd::getuid().as_raw());
+        // As what root began to run and gave to another user.
+        users.note(me, 0);
+        assert_eq!(users.payer(me, &System::default()), Payer::of_user(own));
     }
 }

@@ -53,7 +53,12 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
     let flags = ["-static", "-no-pie", build_id];
     let impostor = Workload::build(&folder, "impostor", &flags);
     std::os::unix::fs::chown(impostor.program(), Some(ENEMY), Some(ENEMY)).unwrap();
+    let risen = place.path().join("risen");
+    std::fs::copy(impostor.program(), &risen).unwrap();
+    std::fs::set_permissions(&risen, std::fs::Permissions::from_mode(0o4755)).unwrap();
     let daemon = start(&place);
+    // Maps its libraries as root and is nobody when the daemon looks: the libraries are root's.
+    let _ = as_nobody(&folder, known.program()).arg("0.1").status().unwrap();
     let impersonate = |how: &[&str]| {
         let mut command = Command::new(impostor.program());
         Running::start(command.args(how))
@@ -65,6 +70,7 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
         impersonate(&["spin", "2"]),
         impersonate(&["mapped", "2"]),
         impersonate(&["bound", "2", path]),
+        impersonate(&["risen", "1.3", risen.to_str().unwrap()]),
     ];
     let truth = known.run(3);
     let enemies: f64 = enemies.into_iter().map(|enemy| enemy.wait().number("cpu_s")).sum();
@@ -90,6 +96,7 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
         let share = row.share().value;
         assert!(share < 0.02 || is_roots == (row.image_id == id), "{row:?}");
     }
+    assert!(!daemon.log().contains("another build"), "{}", daemon.log());
     assert!(daemon.terminate().success());
 }
 
