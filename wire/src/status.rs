@@ -152,6 +152,9 @@ pub struct EdgesStatus {
     pub fruitful: u64,
     /// Edges counted.
     pub edges: u64,
+    /// CPU time of interpreting snapshots, in s.
+    #[serde(default)]
+    pub cpu_s: f64,
     /// CPU time of interpreting a snapshot, in ns. None for the first 1000 snapshots: reading each
     /// program's code once would be most of the quotient.
     pub ns_per_snapshot: Option<f64>,

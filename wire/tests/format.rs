@@ -188,7 +188,8 @@ const FULL_STATUS: &str = r#"
 "samples_widened":48},"processes":49,"images":50,"lost_records":51,"refused":52,
 "generated":{"processes":53,"pieces":54,"bytes":55,"regions":56,"refused":57},
 "edges":{"rate_per_s":58.5,"taken":59,"dropped":60,"unresolved":61,"fruitful":62,"edges":63,
-"ns_per_snapshot":64.5},"code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
+"cpu_s":64.25,"ns_per_snapshot":64.5},
+"code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
 "removed":69,"refused":70,"private":82,"gone":71,"put_off":72,"waiting":73,"cpu_s":74.5},
 "loader":{"received":75,"known":76,"learnt":77,"refused":78},"inspectors":{"started":83,"asked":84,
 "unanswered":85,"withheld":86,"reachable":true,"users":[{"uid":87,"unanswered":88,"pid":89,
@@ -284,6 +285,7 @@ fn edges() -> EdgesStatus {
         unresolved: 61,
         fruitful: 62,
         edges: 63,
+        cpu_s: 64.25,
         ns_per_snapshot: Some(64.5),
     }
 }

@@ -71,7 +71,8 @@ pub fn ns_per_sample(cpu_ns: u64, samples: u64) -> Option<f64> {
 pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStatus {
     let branch_edges::Totals { taken, dropped, unresolved, fruitful, edges, cpu_ns } = *totals;
     let ns_per_snapshot = (taken >= MEAN_COST_SNAPSHOTS_MIN).then(|| cpu_ns as f64 / taken as f64);
-    EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, ns_per_snapshot }
+    let cpu_s = cpu_ns as f64 / 1e9;
+    EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, cpu_s, ns_per_snapshot }
 }
 
 /// Samples of a CPU, and the reasons why it missed some.

@@ -407,7 +407,7 @@ fn reading_of(status: &Status) -> Reading {
         // What the code store takes is for each new image, once: the database of a run is new, and
         // all images are.
         cpu_s: status.daemon.cpu_s - status.code_store.map_or(0.0, |store| store.cpu_s),
-        edges_cpu_s: 1e-9 * edges.ns_per_snapshot.unwrap_or(0.0) * edges.taken as f64,
+        edges_cpu_s: edges.cpu_s,
         taken: status.samples.taken as f64,
         misses: status.table.misses as f64,
         places: status.table.places as f64,
@@ -456,8 +456,7 @@ mod tests {
         status.code_store = Some(CodeStoreStatus { cpu_s: 0.125, ..CodeStoreStatus::default() });
         status.samples.unresolved = [("a".to_owned(), 1), ("b".to_owned(), 2)].into();
         status.handler = HandlerStatus { ns_per_sample: Some(50.0), calls: 8 };
-        status.edges =
-            Some(EdgesStatus { taken: 4, ns_per_snapshot: Some(1e9), ..EdgesStatus::default() });
+        status.edges = Some(EdgesStatus { cpu_s: 4.0, ..EdgesStatus::default() });
         let reading = reading_of(&status);
         assert_eq!((reading.cpu_s, reading.unresolved, reading.handler_ns), (0.375, 3.0, 400.0));
         assert_eq!(reading.edges_cpu_s, 4.0);
