@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 /// Bytes of a message. The longest are the mappings of a process with 65530 of them
-/// (vm.max_map_count), which fit with paths of 200 bytes. With a larger limit the unfinished answers
-/// of 24 late inspectors would take the daemon's memory; an answer beyond it counts as none.
+/// (vm.max_map_count), which fit with paths of 200 bytes. With a larger limit the unfinished
+/// answers of 24 late inspectors would take the daemon's memory; an answer beyond it is none.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// Length (4 bytes) and CPU time in ns (8 bytes), both little endian.
 const HEAD_BYTES: usize = 12;
