@@ -94,6 +94,21 @@ struct {
 	struct identity *value;
 } CLAIMS SECTION(".maps");
 
+/* Messages that processes of a user have sent in a window of time. */
+enum { ALLOWANCES_MAX = 256, SUBORDINATE_BEGIN = 100000, SUBORDINATE_USERS = 65536 };
+struct allowance {
+	u32 window;
+	u32 sent;
+};
+
+/* Index: the low bits of a user's number. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*max_entries)[ALLOWANCES_MAX];
+	u32 *key;
+	struct allowance *value;
+} ALLOWANCES SECTION(".maps");
+
 /* Changes of address spaces as they happen, which tell the daemon what each generation means. A
  * ring buffer takes a lock, which is no problem here: no writer runs in NMI context. */
 struct {

@@ -44,3 +44,5 @@ enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 /* The daemon's pid namespace; 0 when it is the root namespace. */
 const volatile u64 PIDNS_DEV = 0;
 const volatile u64 PIDNS_INO = 0;
+/* Messages about changes that processes of one ordinary user may have in 134 ms. */
+const volatile u32 CHANGES_OF_USER_MAX = 1;

@@ -9,8 +9,8 @@
  *     impostor bound SECONDS PATH
  *         as root of namespaces of its own mounts itself over PATH, which it then executes
  *     impostor risen SECONDS PATH
- *         does as mapped in 64 processes, one after another, which then execute PATH, the same
- *         program as set-user-ID root: it only waits
+ *         does as mapped in 64 processes, one after another, which then execute PATH, a build of
+ *         this program that is set-user-ID root: it only waits
  *
  * SECONDS are of CPU time. The last line of output is {"cpu_s": N}.
  */

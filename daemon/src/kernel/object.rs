@@ -119,6 +119,7 @@ impl Sampler {
         let ebpf = EbpfLoader::new()
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
+            .override_global("CHANGES_OF_USER_MAX", &changes_of_user(cpus), true)
             .map_max_entries("SNAPSHOT_RINGS", if sharing.snapshots { cpus as u32 } else { 1 })
             .map_max_entries(
                 "SNAPSHOT_DATA",
@@ -295,6 +296,12 @@ impl Sampler {
 /// and one for each file that it maps to be executed, and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(64).next_power_of_two() as u32 * (128 << 10)).max(128 << 10)
+}
+
+/// Messages that processes of one ordinary user may have sent in 134 ms: a quarter of the ring,
+/// which has 8 bytes of its own beside each.
+fn changes_of_user(cpus: usize) -> u32 {
+    ring_bytes(cpus) / (size_of::<Change>() as u32 + 8) / 4
 }
 
 /// The key of the sampler's hash, from the kernel's random numbers.

@@ -53,9 +53,10 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
     let flags = ["-static", "-no-pie", build_id];
     let impostor = Workload::build(&folder, "impostor", &flags);
     std::os::unix::fs::chown(impostor.program(), Some(ENEMY), Some(ENEMY)).unwrap();
-    let risen = place.path().join("risen");
-    std::fs::copy(impostor.program(), &risen).unwrap();
-    std::fs::set_permissions(&risen, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    // As `su` is: root's, and of a build of its own.
+    let risen = Workload::build(place.path(), "impostor2", &["-static", "-no-pie"]);
+    let set_user_id = std::fs::Permissions::from_mode(0o4755);
+    std::fs::set_permissions(risen.program(), set_user_id).unwrap();
     let daemon = start(&place);
     // Maps its libraries as root and is nobody when the daemon looks: the libraries are root's.
     let _ = as_nobody(&folder, known.program()).arg("0.1").status().unwrap();
@@ -70,7 +71,7 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
         impersonate(&["spin", "2"]),
         impersonate(&["mapped", "2"]),
         impersonate(&["bound", "2", path]),
-        impersonate(&["risen", "1.3", risen.to_str().unwrap()]),
+        impersonate(&["risen", "1.3", risen.program().to_str().unwrap()]),
     ];
     let truth = known.run(3);
     let enemies: f64 = enemies.into_iter().map(|enemy| enemy.wait().number("cpu_s")).sum();
