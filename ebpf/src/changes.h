@@ -139,10 +139,10 @@ INLINE void give_back(struct claim claim)
 }
 
 /* Whether a process of this user may have another message sent now: an ordinary user has a quarter
- * of the ring in 134 ms (2^27 ns), which is no longer than the daemon waits before it reads the ring
- * in a storm. Without an allowance one user's mappings would fill the ring for all. Users of one row
- * of subordinate users (65536 from 100000 on, login.defs(5)) share one allowance, and so do users
- * 256 apart. The count is not exact: two CPUs may write it at the same time. */
+ * of the ring in 134 ms (2^27 ns), which is no longer than the daemon waits before it reads the
+ * ring in a storm. Without an allowance one user's mappings would fill the ring for all. Users of
+ * one row of subordinate users (65536 from 100000 on, login.defs(5)) share one allowance, and so
+ * do users 256 apart. The count is not exact: two CPUs may write it at the same time. */
 INLINE int has_allowance(void)
 {
 	u32 user = bpf_get_current_uid_gid(), window = bpf_ktime_get_ns() >> 27, index;
