@@ -6,6 +6,7 @@
  *              names
  *     giant    sixty thousand mappings, one of them of a terabyte
  *     storm    maps, runs and unmaps files as fast as it can
+ *     links    the same with sixteen thousand names of one file
  *
  * and says {"maps": N}.
  */
@@ -112,6 +113,31 @@ static void storm(void)
 	}
 }
 
+static void links(void)
+{
+	enum { LINKS = 16000 };
+	char name[16];
+	int fd = made("link-0");
+
+	for (int i = 1; i < LINKS; i++) {
+		snprintf(name, sizeof name, "link-%d", i);
+		if (link("link-0", name))
+			exit(1);
+	}
+	close(fd);
+	for (unsigned round = 0; now_s() < until_s; round++) {
+		void *at;
+
+		snprintf(name, sizeof name, "link-%d", round % LINKS);
+		fd = open(name, O_RDONLY);
+		at = mapped(fd, 4096, 0);
+		close(fd);
+		if (round % 64 == 0)
+			((void (*)(void))at)();
+		munmap(at, 4096);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc != 3)
@@ -121,6 +147,8 @@ int main(int argc, char **argv)
 		names();
 	else if (strcmp(argv[2], "giant") == 0)
 		giant();
+	else if (strcmp(argv[2], "links") == 0)
+		links();
 	else
 		storm();
 	printf("{\"maps\": %llu}\n", (unsigned long long)maps);
