@@ -60,7 +60,7 @@ const MEAN_COST_SAMPLES_MIN: u64 = 10_000;
 const MEAN_COST_SNAPSHOTS_MIN: u64 = 1000;
 
 /// The mean cost of a sample to the daemon, in ns; None for fewer than
-/// [`MEAN_COST_SAMPLES_MIN`] samples.
+/// `MEAN_COST_SAMPLES_MIN` samples.
 #[must_use]
 pub fn ns_per_sample(cpu_ns: u64, samples: u64) -> Option<f64> {
     (samples >= MEAN_COST_SAMPLES_MIN).then(|| cpu_ns as f64 / samples as f64)
