@@ -11,7 +11,8 @@ const ENCODING: gimli::Encoding =
     gimli::Encoding { address_size: 8, format: Format::Dwarf32, version: 5 };
 /// Largest number of operations; expressions can jump back.
 const OPERATIONS_MAX: u32 = 512;
-/// Largest number of words and registers that an expression may ask for.
+/// Stack words and registers that one expression may read; the PLT entry of the ABI reads two. A
+/// larger number lets a hostile file make a walk slow.
 const ASKED_MAX: u32 = 64;
 
 /// Why an expression has no value.

@@ -5,7 +5,7 @@ use crate::space::Code;
 /// How sure it is that a frame belongs to the stack.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proof {
-    /// The registers say so: the innermost frame.
+    /// The frame is the innermost one: its address is the sampled program counter.
     Registers,
     /// Before the return address is a direct call of the very procedure found in the frame below.
     Called,

@@ -223,7 +223,7 @@ impl Lookup {
         (code == SYSCALL && known != Known::None).then_some(known)
     }
 
-    /// Copies code from `distance` bytes beyond a place on, and returns the number of bytes.
+    /// Copies code from `distance` bytes behind `place` on. Returns the number of bytes copied.
     pub fn read_from(
         &mut self,
         place: Place,

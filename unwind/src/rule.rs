@@ -37,8 +37,9 @@ pub struct Entry {
     pub bytes: Vec<u8>,
     /// Where the FDE begins in `bytes`.
     pub fde: usize,
-    /// Address of `bytes` that makes what is relative to the FDE's place come out right. (What is
-    /// relative to the CIE's place, the personality routine, does not, and nobody needs it.)
+    /// Address that gimli is told `bytes` begin at, so that pointers relative to the FDE's own
+    /// address are right. The personality routine's pointer, relative to the CIE, is wrong then;
+    /// the walker does not use it.
     pub address: u64,
 }
 
@@ -169,8 +170,8 @@ fn section(bytes: &[u8], machine: Machine) -> Section<'_> {
     section
 }
 
-/// Bases with which gimli can parse all pointers. Only those relative to their own place come out
-/// right; [`is_plain`] refuses entries whose addresses are relative to something else.
+/// Base addresses for gimli, which parses no entry without them. Only pointers relative to their
+/// own address get the right value; [`is_plain`] refuses entries with other code addresses.
 fn bases(address: u64) -> BaseAddresses {
     BaseAddresses::default().set_eh_frame(address).set_text(0).set_got(0)
 }

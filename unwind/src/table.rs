@@ -217,8 +217,8 @@ fn halves(head: [u8; 8]) -> (u32, u32) {
     (number as u32, (number >> 32) as u32)
 }
 
-/// Bytes of an entry with its length field. None for the end of the list, for entries of 4 GiB
-/// (length 0xffffffff) and for too large ones.
+/// Bytes of an entry, its length field of 4 bytes included. None at the end of the list (length
+/// 0), for the 64-bit form (length 0xffffffff), and above [`ENTRY_BYTES_MAX`].
 fn entry_len(length: u32) -> Option<usize> {
     let is_entry = (4..=ENTRY_BYTES_MAX).contains(&length);
     is_entry.then_some(length as usize + 4)

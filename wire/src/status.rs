@@ -211,7 +211,7 @@ pub struct DaemonStatus {
     /// CPU time since the first sample, in ns per sample taken. The CPU time of the code store and
     /// of edges is not in it, because it does not grow with the samples: see
     /// [`CodeStoreStatus::cpu_s`] and [`EdgesStatus::ns_per_snapshot`]. None for the first 10,000
-    /// samples: what does not grow with the samples would be most of the quotient.
+    /// samples, of which most CPU time is for reading each new file once.
     pub ns_per_sample: Option<f64>,
 }
 

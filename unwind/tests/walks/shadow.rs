@@ -129,7 +129,8 @@ impl Stepped {
     fn follow(&mut self, before: user_regs_struct, kind: Kind, next: u64, is_delivered: bool) {
         let (from, to) = (before.rsp, self.now.rsp);
         if is_delivered && self.now.rip != next && from != to {
-            // A handler begins; the interrupted place is found through the code it returns to.
+            // A signal handler begins. It returns to a trampoline, whose frame leads to the
+            // interrupted instruction: both are callers that a walk must find.
             let trampoline = self.word(to);
             self.calls.insert(to + 8, before.rip);
             self.calls.insert(to, trampoline);
