@@ -4,7 +4,8 @@
 //! value at a place) and a [`Weight`] (what one count stands for). Its [`Counts`] have one law: two
 //! are combined by adding the counts of each key, saturating at `u64::MAX`, so the order in which
 //! merges, folds and copies combine them does not matter. Samples have a [`Ledger`], in samples:
-//! taken = merged + unresolved + lost, with unresolved and lost split by reason.
+//! taken = merged + unresolved + lost, with unresolved and lost split by reason. [`Stacks`] are a
+//! tree of frames across images, with the same law.
 //!
 //! A new measure of a known shape is one constant here and the code that takes it. A new shape is a
 //! module of `counts/` and a codec in `profiledb/src/shapes/`.
@@ -15,9 +16,11 @@ mod facts;
 mod ledger;
 mod measure;
 mod reasons;
+mod stacks;
 
 pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
 pub use facts::{Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint, Restraints};
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};
-pub use reasons::{Loss, Unresolved, meaning};
+pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};
+pub use stacks::{Frame, Node, Stacks, Thread, Value};

@@ -128,6 +128,93 @@ reasons! {
     }
 }
 
+reasons! {
+    /// Why frames of a call stack are not known.
+    Cut {
+        /// The copied part of the stack ends before the thread's first frame.
+        Truncated "truncated"
+            "the stack is deeper than the part of it that the sampler copies",
+        /// No unwind table covers the code.
+        NoUnwindInfo "no_unwind_info"
+            "code without unwind tables; compile with -fasynchronous-unwind-tables",
+        /// Code made at run time, not known to keep frame pointers.
+        Generated "generated"
+            "code made at run time that is not known to keep frame pointers",
+        /// What a table gave as the next frame is none.
+        Refused "refused"
+            "the address that the table gives as the caller's follows no call",
+        /// A table, a register or a word of the stack that is needed cannot be read.
+        Unreadable "unreadable"
+            "the file's unwind table, or a value that it needs, cannot be read",
+        /// More frames than a walk follows.
+        TooDeep "too_deep"
+            "more than 1024 frames",
+        /// The stack did not grow from one frame to the next.
+        Loop "loop"
+            "the stack does not grow from one frame to the next",
+        /// The file's unwind table asks for more work than a walk may do.
+        Costly "costly"
+            "the file's unwind table takes too much work to read",
+        /// The process or its files could not be looked at.
+        NotAnswered "stack_not_answered"
+            "a process that was gone, or whose files nobody could look at in time",
+        /// The kernel does not tell the registers of the user code that called it.
+        NoRegisters "no_registers"
+            "kernel code of a thread whose user registers Linux before 5.15 does not tell",
+        /// Deeper frames of rare stacks are folded into their caller.
+        Deeper "deeper"
+            "frames of rare stacks, left out to bound the size of an epoch",
+    }
+}
+
+reasons! {
+    /// What a thread that did not run waited for.
+    Wait {
+        /// Another thread took its CPU.
+        Preempted "preempted"
+            "another thread took the CPU, and this one could have gone on",
+        /// Awake, and without CPU.
+        Runnable "runnable"
+            "awake, and no CPU was free",
+        /// A lock or condition in user memory.
+        Futex "futex"
+            "a lock, a condition or a thread that was joined",
+        /// A clock.
+        Timer "timer"
+            "a time that was asked for",
+        /// A pipe.
+        Pipe "pipe"
+            "a pipe that was empty or full",
+        /// A socket.
+        Socket "socket"
+            "a connection: data, room or a client",
+        /// Several descriptors at once.
+        Poll "poll"
+            "one of several descriptors",
+        /// A disk, or another block device.
+        Disk "disk"
+            "a file or a block device",
+        /// A page that was not in memory.
+        PageFault "page_fault"
+            "a page that had to be read or made",
+        /// A child process.
+        Child "child"
+            "a child process that had to end or stop",
+        /// A signal.
+        Signal "signal"
+            "a signal, or a debugger",
+        /// A lock of the kernel.
+        KernelLock "kernel_lock"
+            "a lock within the kernel",
+        /// A terminal.
+        Terminal "terminal"
+            "input at a terminal, or room for output",
+        /// Anything else.
+        Other "other_wait"
+            "something that has no name of its own here; its kernel frames tell",
+    }
+}
+
 /// The meaning of an unresolved reason, by its name; None for a name that a later program wrote.
 #[must_use]
 pub fn meaning(name: &str) -> Option<&'static str> {
@@ -143,7 +230,9 @@ mod tests {
     fn every_reason_has_a_name_of_its_own_and_a_meaning_of_one_phrase() {
         let unresolved = Unresolved::ALL.iter().map(|reason| (reason.name(), reason.meaning()));
         let lost = Loss::ALL.iter().map(|reason| (reason.name(), reason.meaning()));
-        let all: Vec<_> = unresolved.chain(lost).collect();
+        let cuts = Cut::ALL.iter().map(|reason| (reason.name(), reason.meaning()));
+        let waits = Wait::ALL.iter().map(|reason| (reason.name(), reason.meaning()));
+        let all: Vec<_> = unresolved.chain(lost).chain(cuts).chain(waits).collect();
         let names: BTreeSet<_> = all.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), all.len());
         for (name, text) in all {
