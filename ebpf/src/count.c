@@ -9,6 +9,7 @@
 #include "settings.h"
 #include "spill.h"
 #include "snapshot.h"
+#include "stack.h"
 
 /* Fibonacci hashing: the top bits of the product depend on every bit (Knuth, TAOCP 3, 6.4). */
 INLINE u32 bucket_number(u32 buckets, u32 place, u32 space, u32 event)
@@ -80,6 +81,17 @@ INLINE int take_sample(struct context *context, u64 event)
 		}
 	}
 #endif
+	if (event == 0 && STACKS) {
+		if (LIKELY(block->stack_in != 0)) {
+			block->stack_in--;
+		} else {
+			u32 every = *(volatile u32 *)&block->stack_every;
+
+			block->stack_in = every ? every - 1 : STACK_RECHECK_SAMPLES;
+			if (every)
+				take_stack(context, cpu, every);
+		}
+	}
 	if (LIKELY(entry->key == key && entry->space == space)) {
 		entry->count++;
 		return 0;

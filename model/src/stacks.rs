@@ -38,6 +38,12 @@ pub struct Thread {
     pub tid: u32,
 }
 
+/// Name of the event of stacks of threads that were blocked; its unit is ns.
+pub const OFF_CPU: &str = "off-cpu";
+
+/// Name of the event of stacks of threads that were awake without CPU; its unit is ns.
+pub const RUNNABLE: &str = "runnable";
+
 /// The stacks of one context and thread.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Value {

@@ -1,9 +1,10 @@
 //! How each question is answered: the only code that touches other processes' memory and files.
 
+use super::call_stacks::CallStacks;
 use super::questions::{
     BuildIdOf, Close, Facts, FactsByPath, FactsOfMapping, FileAt, Generated, GeneratedCode,
     Identified, Identify, IdentifyPath, Inspect, KeepError, Known, Mappings, NarrowVdsoOf,
-    OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw, Read, Walk, Walked,
+    OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw, Read, Unwind, Unwound, Walk, Walked,
 };
 use super::walks::Walks;
 use crate::keep::file_catalogue::Catalogue;
@@ -35,6 +36,7 @@ pub struct Desk {
     /// What it has learnt of files: it is gone with the inspector.
     catalogue: Catalogue,
     walks: Option<Walks>,
+    call_stacks: Option<CallStacks>,
     open: BTreeMap<u32, Reading>,
     next_handle: u32,
 }
@@ -172,6 +174,13 @@ impl Find for Walk {
     }
 }
 
+impl Find for Unwind {
+    fn find(self, desk: &mut Desk) -> Unwound {
+        let Desk { call_stacks, catalogue, .. } = desk;
+        call_stacks.get_or_insert_default().walk(&self, catalogue)
+    }
+}
+
 impl Find for Open {
     fn find(self, desk: &mut Desk) -> Result<Opened, KeepError> {
         let (file, before) =
@@ -245,6 +254,14 @@ impl Reading {
         let is_same =
             || image::identify_file(&self.file).is_ok_and(|found| found == self.image.build());
         Ok(is_untouched || is_same())
+    }
+}
+
+/// Opens the very file that was mapped, or the build that the kernel told of.
+pub(super) fn opened_for_tables(file: &FileAt, catalogue: &Catalogue) -> Option<File> {
+    match file.id.build() {
+        Some(image) => open_build(file, image, catalogue).map(|(file, _)| file),
+        None => opened(file),
     }
 }
 

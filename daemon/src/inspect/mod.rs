@@ -8,6 +8,7 @@
 
 pub mod answers;
 pub mod blame;
+mod call_stacks;
 mod code_files;
 pub mod frames;
 pub mod inspector;

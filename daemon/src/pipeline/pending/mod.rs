@@ -10,10 +10,12 @@ use crate::spaces::users::Payer;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 use model::{
-    Counts, Edges, Ledgers, Loss, Measure, Observation, Profile, Shape, Unresolved, Values,
+    Counts, Edges, Frame, Ledgers, Loss, Measure, OFF_CPU, Observation, Profile, RUNNABLE, Shape,
+    Stacks, Thread, Unresolved, Value, Values,
 };
-use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, Symbol};
-use std::collections::{BTreeMap, HashMap};
+use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, StacksKey, Symbol};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,6 +42,27 @@ const UNSAMPLED_MAX: usize = 1024;
 /// kilobytes with samples, a large Java program a megabyte.
 const USER_NAMES_BYTES_MAX: usize = 16 << 20;
 const NAMES_BYTES_MAX: usize = 64 << 20;
+
+/// Most nodes of call stacks that wait, about 60 bytes each. A stack that finds no room is not
+/// counted; an hour of compiling has 200,000.
+const STACK_NODES_MAX: usize = 400_000;
+
+/// Processes of one merge that keep their numbers in call stacks, those with the most stacks; others
+/// are joined by command.
+const PROCESSES_MAX: usize = 256;
+/// Stacks of a process from which on it keeps its number.
+const PROCESS_STACKS_MIN: u64 = 20;
+
+/// The event that call stacks are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StackEvent {
+    /// A sampled event, by number.
+    Sampled(usize),
+    /// Time in which threads were blocked.
+    OffCpu,
+    /// Time in which threads were awake without CPU.
+    Runnable,
+}
 
 /// The measure of a count: an event at a period, by its index in [`Pending::runs`], or another
 /// measure.
@@ -199,6 +222,10 @@ pub struct Pending {
     now: Vec<usize>,
     /// Changes of periods, in order of time.
     changes: Vec<(usize, PeriodChange)>,
+    /// Call stacks by event and scope.
+    stacks: BTreeMap<(StackEvent, Option<Arc<Scope>>), Stacks>,
+    /// Call stacks that found no room.
+    pub stacks_refused: u64,
     /// Room for places of samples.
     places: Room,
     /// Room for other observations.
@@ -221,6 +248,8 @@ impl Pending {
             now: (0..runs.len()).collect(),
             runs,
             changes: Vec::new(),
+            stacks: BTreeMap::new(),
+            stacks_refused: 0,
             places: Room { used: 0, max: PLACES_MAX },
             observations: Room { used: 0, max: OBSERVATIONS_MAX },
         }
@@ -328,6 +357,52 @@ impl Pending {
         used.places += room.used - before;
     }
 
+    /// Whether there is room for an image, which is one of those that wait from now on.
+    pub fn meet(&mut self, image: &Arc<Image>) -> bool {
+        if !self.images.contains_key(&image.id) {
+            if self.unsampled >= UNSAMPLED_MAX {
+                return false;
+            }
+            self.unsampled += 1;
+            self.charge(image, Payer::Nobody);
+        }
+        true
+    }
+
+    /// Counts a call stack, frames from the thread's first to the innermost, that stands for
+    /// `samples` samples of an event at its current period. Each image of a frame was
+    /// [met](Self::meet).
+    pub fn count_stack(
+        &mut self,
+        event: usize,
+        scope: Option<Arc<Scope>>,
+        frames: &[Frame],
+        thread: &Thread,
+        samples: u32,
+    ) {
+        let Some(run) = self.now.get(event).and_then(|run| self.runs.get(*run)) else { return };
+        let value = Value::of_one(run.period.saturating_mul(u64::from(samples)));
+        self.add_stack(StackEvent::Sampled(event), scope, frames, thread, value);
+    }
+
+    /// Adds a call stack of an event or of waits, as [`Self::count_stack`].
+    pub fn add_stack(
+        &mut self,
+        event: StackEvent,
+        scope: Option<Arc<Scope>>,
+        frames: &[Frame],
+        thread: &Thread,
+        value: Value,
+    ) {
+        let nodes: usize = self.stacks.values().map(Stacks::len).sum();
+        if nodes >= STACK_NODES_MAX {
+            self.stacks_refused += 1;
+            return;
+        }
+        let stacks = self.stacks.entry((event, scope)).or_default();
+        stacks.add_stack(frames.iter().copied(), thread, value);
+    }
+
     /// Counts one observation of a measure in an image, for all processes together. False when
     /// there is no room, or the shape differs from the measure's.
     pub fn observe(
@@ -346,12 +421,8 @@ impl Pending {
         observation: Observation,
         times: u64,
     ) -> bool {
-        if !self.images.contains_key(&image.id) {
-            if self.unsampled >= UNSAMPLED_MAX {
-                return false;
-            }
-            self.unsampled += 1;
-            self.charge(image, Payer::Nobody);
+        if !self.meet(image) {
+            return false;
         }
         let counts = self
             .profiles
@@ -421,7 +492,9 @@ impl Pending {
     pub fn is_empty(&self) -> bool {
         let counts_nothing =
             |account: &Account| account.taken == 0 && account.counted == Counted::default();
-        self.changes.is_empty() && self.runs.iter().all(|run| counts_nothing(&run.account))
+        self.changes.is_empty()
+            && self.stacks.is_empty()
+            && self.runs.iter().all(|run| counts_nothing(&run.account))
     }
 
     /// The number of distinct places that wait.
@@ -454,6 +527,20 @@ impl Pending {
                 }
             }
         }
+        for (key, stacks) in other.stacks {
+            for frame in stacks.distinct_frames() {
+                if let Frame::Code(id, _) = frame
+                    && let Some(met) = other.images.get(id)
+                {
+                    self.charge(&met.image, met.payer);
+                }
+            }
+            match self.stacks.entry(key) {
+                Entry::Vacant(vacant) => drop(vacant.insert(stacks)),
+                Entry::Occupied(mut mine) => mine.get_mut().merge(&stacks),
+            }
+        }
+        self.stacks_refused += other.stacks_refused;
         self.changes.splice(0..0, other.changes);
         for (id, symbols) in other.symbols {
             // What waits here is newer.
@@ -510,7 +597,17 @@ impl Pending {
         for (event, change) in &self.changes {
             period_changes.entry(name(*event)).or_default().push(change.clone());
         }
+        let stacks = self.stacks.iter().map(|((event, scope), stacks)| {
+            let scope = scope.as_deref().cloned().unwrap_or_default();
+            let event = match event {
+                StackEvent::Sampled(event) => name(*event),
+                StackEvent::OffCpu => OFF_CPU.to_owned(),
+                StackEvent::Runnable => RUNNABLE.to_owned(),
+            };
+            (StacksKey { event, scope }, by_large_processes(stacks))
+        });
         Delta {
+            stacks: stacks.collect(),
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self
@@ -524,6 +621,27 @@ impl Pending {
             ..Delta::default()
         }
     }
+}
+
+/// The same stacks, in which only processes with many stacks have numbers.
+fn by_large_processes(stacks: &Stacks) -> Stacks {
+    let mut of_process: HashMap<u32, u64, RandomState> = HashMap::default();
+    for (_, thread, value) in stacks.values() {
+        *of_process.entry(thread.pid).or_default() += value.stacks;
+    }
+    let mut large: Vec<(u64, u32)> = of_process
+        .into_iter()
+        .filter(|(_, stacks)| *stacks >= PROCESS_STACKS_MIN)
+        .map(|(pid, stacks)| (stacks, pid))
+        .collect();
+    large.sort_unstable_by(|a, b| b.cmp(a));
+    let large: HashSet<u32> = large.into_iter().take(PROCESSES_MAX).map(|(_, pid)| pid).collect();
+    let mut joined = Stacks::new();
+    joined.merge_threads(stacks, |thread| match large.contains(&thread.pid) {
+        true => thread.clone(),
+        false => Thread { pid: 0, tid: 0, ..thread.clone() },
+    });
+    joined
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Met, Pending, Run, Series, Waiting, Whose};
 use crate::pipeline::ledger::Account;
-use model::Unresolved;
+use model::{Frame, Unresolved};
 use profiledb::Symbol;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -64,6 +64,16 @@ impl Pending {
             mine.account.add(&theirs.account);
         }
         part.changes = self.changes;
+        for stacks in self.stacks.values() {
+            for frame in stacks.distinct_frames() {
+                if let Frame::Code(id, _) = frame
+                    && let Some(met) = self.images.get(id)
+                {
+                    part.charge(&met.image, met.payer);
+                }
+            }
+        }
+        (part.stacks, part.stacks_refused) = (self.stacks, self.stacks_refused);
         part.symbols.extend(self.symbols);
         parts.push_front(part);
         parts
