@@ -87,7 +87,7 @@ fn changed(bytes: &[u8]) -> Option<SimulatedDisk> {
 /// A database, read and checked.
 pub fn read(bytes: &[u8]) {
     let Some(disk) = changed(bytes) else { return };
-    let problems = check_on(storage(&disk), &root()).unwrap();
+    let problems = check_on(storage(&disk), &root(), u64::MAX).unwrap();
     assert!(problems.iter().all(|problem| !problem.to_string().contains('\n')));
     let Ok(database) = Database::open_on(storage(&disk), &root()) else { return };
     for host in database.hosts().unwrap() {
@@ -123,7 +123,7 @@ pub fn copied(bytes: &[u8]) {
         let _ = merge_epochs(&epochs, &into, "merged", Some("label"));
         let _ = profiledb::seal(&database, &host);
     }
-    let problems = check_on(storage(&target), &root()).unwrap();
+    let problems = check_on(storage(&target), &root(), u64::MAX).unwrap();
     // Copies are faithful: an image without a record has none in them either.
     let unreadable = problems.iter().find(|one| matches!(one.fault, Fault::Unreadable(_)));
     assert!(unreadable.is_none(), "what is copied can be read: {unreadable:?}");
