@@ -165,8 +165,8 @@ pub struct HalfStats {
     pub spilled: u32,
 }
 
-/// The private page of one CPU. The daemon writes `half`, `snapshot_every`, `stack_every`, and the half
-/// that it drains; the sampler on that CPU writes all the rest.
+/// The private page of one CPU. The daemon writes `half`, `snapshot_every`, `stack_every`,
+/// `wait_scale_us`, and the half that it drains; the sampler on that CPU writes all the rest.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
@@ -182,8 +182,8 @@ pub struct CpuBlock {
     pub stack_in: u32,
     /// One [`StackRecord`] is taken for this many samples; 0: none. The daemon writes it.
     pub stack_every: u32,
-    /// A wait as long as this, in us, always has its stack taken, a shorter one with the probability
-    /// of its part; 0: none has. The daemon writes it.
+    /// A wait as long as this, in us, always has its stack taken, a shorter one with the
+    /// probability of its part; 0: none has. The daemon writes it.
     pub wait_scale_us: u32,
     /// The table of each half: as many buckets as fit in the page. Each further page that a sample
     /// touches costs a miss in the TLB, because the program had 200 us to evict its translation.
@@ -234,8 +234,8 @@ pub struct SnapshotRing {
 pub const STACK_RING_BYTES: usize = 128 << 10;
 /// Most bytes of a thread's stack that are copied.
 pub const STACK_WINDOW_MAX: usize = 64 << 10;
-/// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that begins
-/// at the ring's end.
+/// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that
+/// begins at the ring's end.
 pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 4096;
 /// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
 pub const STACK_KERNEL_BYTES: usize = 1024;
@@ -249,8 +249,9 @@ pub const COMM_BYTES: usize = 16;
 /// has.
 pub const STACK_REGISTERS: usize = 34;
 
-/// The fixed part of a call stack's record. Behind it are [`STACK_KERNEL_BYTES`] of return addresses
-/// in the kernel, innermost first, if `kernel_bytes` is not 0, and then the copy of the user stack.
+/// The fixed part of a call stack's record. Behind it are [`STACK_KERNEL_BYTES`] of return
+/// addresses in the kernel, innermost first, if `kernel_bytes` is not 0, and then the copy of the
+/// user stack.
 ///
 /// Registers and stacks may hold secrets: they are wiped as soon as they are walked, and nothing
 /// writes them anywhere.

@@ -89,7 +89,8 @@ struct {
 } WAIT_TIMES SECTION(".maps");
 
 /* How much of a thread's stack is copied: 1 KiB << value. Index: a hash of the thread's name, so
- * that threads of short-lived processes have what those before them needed. The daemon writes it. */
+ * that threads of short-lived processes have what those before them needed. The daemon writes
+ * it. */
 struct {
 	int (*type)[BPF_MAP_TYPE_ARRAY];
 	int (*map_flags)[BPF_F_MMAPABLE];

@@ -30,8 +30,8 @@ INLINE int is_64_bit(const u64 *registers)
 /* Samples until the daemon's stack_every is read again, while it is 0. */
 enum { STACK_RECHECK_SAMPLES = 64, PAGE = 4096 };
 
-/* Bounds a value in the very register that is then used, which the verifier would not see otherwise:
- * the compiler compares a copy. */
+/* Bounds a value in the very register that is then used: the compiler compares a copy, of which the
+ * verifier does not know that it is one. */
 #define AT_MOST(value, most) \
 	__asm__ volatile("if %0 < %1 goto +1\n\t%0 = %1" : "+r"(value) : "i"(most))
 
@@ -119,7 +119,8 @@ INLINE int copy_entry_registers(struct stack_record *record)
 /* The place of the next record in a CPU's ring; null, and counted, when there is none or another
  * record is just being written there. Sets the bytes of user stack that there are room for and that
  * the thread's name asks for. */
-INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_data *data, u32 *size)
+INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_data *data,
+					 u32 *size)
 {
 	u32 written = ring->written;
 	u32 room = STACK_RING_BYTES - (written - *(volatile u32 *)&ring->taken);

@@ -4,8 +4,9 @@
  *
  * Every wait is added to its thread's times. Of waits that are likely to be long the stack is taken
  * when the thread leaves the CPU, with a probability in proportion to the mean of its last waits:
- * most waits are short and most time is in long ones, so one probability for all would have an error
- * of 93 % where this one has 4 %. What is taken is weighed with the inverse of its probability.
+ * most waits are short and most time is in long ones, so one probability for all would have an
+ * error of 93 % where this one has 4 %. What is taken is weighed with the inverse of its
+ * probability.
  */
 #include "abi.h"
 #include "kernel.h"
@@ -156,8 +157,7 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
 	if (line->state == THREAD_BLOCKED || line->state == THREAD_RUNNABLE) {
 		waited_ns = now_ns - line->since_ns;
 		if (line->state == THREAD_BLOCKED)
-			blocked_ns = line->woken_ns > line->since_ns ? line->woken_ns - line->since_ns
-								     : waited_ns;
+			blocked_ns = line->woken_ns ? line->woken_ns - line->since_ns : waited_ns;
 		if (blocked_ns > waited_ns)
 			blocked_ns = waited_ns;
 		line->blocked_ns += blocked_ns;
@@ -176,7 +176,7 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
 	line->since_ns = now_ns;
 }
 
-/* Between two threads of a CPU, which is the first one's still (kernel/sched/core.c, __schedule). */
+/* Between two threads of a CPU: it is still the first one's (kernel/sched/core.c, __schedule). */
 SECTION("raw_tp/sched_switch")
 int switched(u64 *arguments)
 {

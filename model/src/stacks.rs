@@ -337,7 +337,8 @@ impl Stacks {
         let heaviest: std::collections::HashSet<Node> =
             heaviest.into_iter().map(|(_, node)| node.0).collect();
         let mut bounded = Self::new();
-        // A parent is at least as heavy as its child and comes first, so it is kept if the child is.
+        // A parent is at least as heavy as its child and comes first, so it is kept if the child
+        // is.
         let mut new: Vec<Option<Node>> = Vec::with_capacity(self.nodes.len());
         for (node, (parent, frame)) in (0..).zip(self.nodes()) {
             let above = parent.and_then(|parent| new.get(parent as usize).copied().flatten());

@@ -167,7 +167,8 @@ const EMPTY_STATUS: &str = r#"
 "sampling_share":null,"daemon_share":null,"ns_per_sample":null,"measured":null,"rate":null},
 "apart":{"labels":[],"units_refused":0,"samples_widened":0},"processes":0,"images":0,
 "lost_records":0,"refused":0,"generated":{"processes":0,"pieces":0,"bytes":0,"regions":0,
-"refused":0},"edges":null,"stacks":null,"waits":null,"code_store":null,"loader":{"received":0,"known":0,"learnt":0,
+"refused":0},"edges":null,"stacks":null,"waits":null,"code_store":null,
+"loader":{"received":0,"known":0,"learnt":0,
 "refused":0},"inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,
 "reachable":false,"users":[]},"restraint":{"doing":"","why":null,"changes":0},"last_merge":null,
 "merge_error":null,"db":{"path":"","bytes":0}}}

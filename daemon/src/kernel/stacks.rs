@@ -84,7 +84,8 @@ impl StackRings {
     }
 
     /// Moves the records of `cpu` to `into` and wipes them in the ring. Returns the number of
-    /// records that the CPU ever had to drop, which wraps, and the part of the ring that was filled.
+    /// records that the CPU ever had to drop, which wraps, and the part of the ring that was
+    /// filled.
     pub fn take(&self, cpu: usize, into: &mut Vec<RawStack>) -> (u32, f64) {
         let (Some(ring), Some(data)) = (self.rings.pointer(cpu), self.data.pointer(cpu)) else {
             return (0, 0.0);
@@ -204,6 +205,7 @@ mod tests {
             ..StackRecord::EMPTY
         };
         let data: *mut u8 = rings.data.pointer(cpu).unwrap().cast();
+        // SAFETY: the record lies inside the CPU's data, which the test alone uses.
         unsafe {
             let to = data.add(at as usize % STACK_RING_BYTES);
             to.cast::<StackRecord>().write(record);
@@ -234,7 +236,9 @@ mod tests {
         assert_eq!((second.kernel.len(), second.stack.as_slice()), (0, &[8; 13][..]));
         assert_eq!(first.record.registers, [7; 34]);
         let data: *const u8 = rings.data.pointer(1).unwrap().cast();
-        let is_wiped = (0..STACK_DATA_BYTES).all(|at| unsafe { data.add(at).read_volatile() } == 0);
+        // SAFETY: inside the CPU's data.
+        let byte = |at| unsafe { data.add(at).read_volatile() };
+        let is_wiped = (0..STACK_DATA_BYTES).all(|at| byte(at) == 0);
         assert!(is_wiped, "nothing stays behind");
         into.clear();
         rings.take(1, &mut into);
@@ -251,6 +255,7 @@ mod tests {
             let bytes = put(&rings, 0, 0, &[], &[1; 100]);
             let data: *mut StackRecord = rings.data.pointer(0).unwrap().cast();
             let (stack_bytes, kernel_bytes) = (claimed, claimed);
+            // SAFETY: the record that was just written.
             unsafe {
                 match field {
                     0 => (*data).bytes = claimed,

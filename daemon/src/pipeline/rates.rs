@@ -18,8 +18,9 @@ const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
 /// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
 /// one overflows rings when a storm begins.
 const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
-/// Share of the overhead budget that snapshots of registers may take, and that call stacks may take,
-/// set by hand. A larger value leaves less for samples, a smaller one gives fewer edges and stacks.
+/// Share of the overhead budget that snapshots of registers may take, and that call stacks may
+/// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges
+/// and stacks.
 const WALK_BUDGET_SHARE: f64 = 0.2;
 /// Walks from which on their measured mean is used. The cost of fewer is mostly that of opening
 /// their files.
@@ -207,8 +208,8 @@ impl Rates {
         })
     }
 
-    /// Computes the rates of snapshots and call stacks that the budget allows by the cost of walks so
-    /// far.
+    /// Computes the rates of snapshots and call stacks that the budget allows by the cost of walks
+    /// so far.
     /// `samples_per_s` is the rate of the first event on one CPU.
     pub fn pace_snapshots(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
         let (all, budget) = (self.restraint.doing() == Doing::All, self.limits.budget);

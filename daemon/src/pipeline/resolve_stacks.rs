@@ -1,4 +1,5 @@
-//! From walked call stacks to frames of images and offsets: the look-ups of samples, for each frame.
+//! From walked call stacks to frames of images and offsets: the look-ups of samples, for each
+//! frame.
 
 use crate::instruments::call_stacks::{WalkedStack, process_of};
 use crate::instruments::waits::{self, CountedWait};

@@ -1,5 +1,5 @@
 //! Call stacks: registers and a copy of part of the stack at some of the samples, walked by an
-//! inspector ([`crate::inspect::call_stacks`]).
+//! inspector ([`crate::inspect::stack_walks`]).
 //!
 //! The walk needs what the process had mapped, which the records of mappings tell. So a look takes
 //! the stacks first and applies the records second, and gives each stack the map of its process as

@@ -4,8 +4,8 @@
 //! begin (`ebpf/src/waits.c`). A stack is walked like that of a sample; the end of its wait comes
 //! later, on any CPU. A wait that goes on is counted as it goes, so what hangs shows.
 //!
-//! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that is
-//! more than its share of the budget, all of it ends until there are fewer switches.
+//! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that
+//! is more than its share of the budget, all of it ends until there are fewer switches.
 
 pub mod reasons;
 
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
 /// some 600 bytes each. Those beyond are not counted.
 const WAITS_MAX: usize = 8192;
-/// Length of waits that are always taken, in us, at first and at least: SpeedShop's `usertime` looked
-/// at all threads as often.
+/// Length of waits that are always taken, in us, at first and at least: SpeedShop's `usertime`
+/// looked at all threads as often.
 pub const SCALE_MIN_US: u32 = 30_000;
 /// And at most.
 const SCALE_MAX_US: u32 = 8_000_000;

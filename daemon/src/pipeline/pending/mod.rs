@@ -1,6 +1,9 @@
 //! Counts per (image, measure, scope, observation) that wait for the next merge.
 
 mod parts;
+mod waiting_stacks;
+
+pub use waiting_stacks::{StackEvent, WaitingStacks};
 
 use crate::kernel::Counted;
 use crate::pipeline::ledger::Account;
@@ -10,12 +13,11 @@ use crate::spaces::users::Payer;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 use model::{
-    Counts, Edges, Frame, Ledgers, Loss, Measure, OFF_CPU, Observation, Profile, RUNNABLE, Shape,
-    Stacks, Thread, Unresolved, Value, Values,
+    Counts, Edges, Frame, Ledgers, Loss, Measure, Observation, Profile, Shape, Thread, Unresolved,
+    Value, Values,
 };
-use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, StacksKey, Symbol};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, Symbol};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,27 +44,6 @@ const UNSAMPLED_MAX: usize = 1024;
 /// kilobytes with samples, a large Java program a megabyte.
 const USER_NAMES_BYTES_MAX: usize = 16 << 20;
 const NAMES_BYTES_MAX: usize = 64 << 20;
-
-/// Most nodes of call stacks that wait, about 60 bytes each. A stack that finds no room is not
-/// counted; an hour of compiling has 200,000.
-const STACK_NODES_MAX: usize = 400_000;
-
-/// Processes of one merge that keep their numbers in call stacks, those with the most stacks; others
-/// are joined by command.
-const PROCESSES_MAX: usize = 256;
-/// Stacks of a process from which on it keeps its number.
-const PROCESS_STACKS_MIN: u64 = 20;
-
-/// The event that call stacks are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum StackEvent {
-    /// A sampled event, by number.
-    Sampled(usize),
-    /// Time in which threads were blocked.
-    OffCpu,
-    /// Time in which threads were awake without CPU.
-    Runnable,
-}
 
 /// The measure of a count: an event at a period, by its index in [`Pending::runs`], or another
 /// measure.
@@ -222,10 +203,8 @@ pub struct Pending {
     now: Vec<usize>,
     /// Changes of periods, in order of time.
     changes: Vec<(usize, PeriodChange)>,
-    /// Call stacks by event and scope.
-    stacks: BTreeMap<(StackEvent, Option<Arc<Scope>>), Stacks>,
-    /// Call stacks that found no room.
-    pub stacks_refused: u64,
+    /// Call stacks.
+    pub stacks: WaitingStacks,
     /// Room for places of samples.
     places: Room,
     /// Room for other observations.
@@ -248,8 +227,7 @@ impl Pending {
             now: (0..runs.len()).collect(),
             runs,
             changes: Vec::new(),
-            stacks: BTreeMap::new(),
-            stacks_refused: 0,
+            stacks: WaitingStacks::default(),
             places: Room { used: 0, max: PLACES_MAX },
             observations: Room { used: 0, max: OBSERVATIONS_MAX },
         }
@@ -394,13 +372,7 @@ impl Pending {
         thread: &Thread,
         value: Value,
     ) {
-        let nodes: usize = self.stacks.values().map(Stacks::len).sum();
-        if nodes >= STACK_NODES_MAX {
-            self.stacks_refused += 1;
-            return;
-        }
-        let stacks = self.stacks.entry((event, scope)).or_default();
-        stacks.add_stack(frames.iter().copied(), thread, value);
+        self.stacks.add(event, scope, frames, thread, value);
     }
 
     /// Counts one observation of a measure in an image, for all processes together. False when
@@ -527,20 +499,12 @@ impl Pending {
                 }
             }
         }
-        for (key, stacks) in other.stacks {
-            for frame in stacks.distinct_frames() {
-                if let Frame::Code(id, _) = frame
-                    && let Some(met) = other.images.get(id)
-                {
-                    self.charge(&met.image, met.payer);
-                }
-            }
-            match self.stacks.entry(key) {
-                Entry::Vacant(vacant) => drop(vacant.insert(stacks)),
-                Entry::Occupied(mut mine) => mine.get_mut().merge(&stacks),
+        for id in other.stacks.images() {
+            if let Some(met) = other.images.get(&id) {
+                self.charge(&met.image, met.payer);
             }
         }
-        self.stacks_refused += other.stacks_refused;
+        self.stacks.absorb(other.stacks);
         self.changes.splice(0..0, other.changes);
         for (id, symbols) in other.symbols {
             // What waits here is newer.
@@ -597,17 +561,8 @@ impl Pending {
         for (event, change) in &self.changes {
             period_changes.entry(name(*event)).or_default().push(change.clone());
         }
-        let stacks = self.stacks.iter().map(|((event, scope), stacks)| {
-            let scope = scope.as_deref().cloned().unwrap_or_default();
-            let event = match event {
-                StackEvent::Sampled(event) => name(*event),
-                StackEvent::OffCpu => OFF_CPU.to_owned(),
-                StackEvent::Runnable => RUNNABLE.to_owned(),
-            };
-            (StacksKey { event, scope }, by_large_processes(stacks))
-        });
         Delta {
-            stacks: stacks.collect(),
+            stacks: self.stacks.delta(name),
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self
@@ -621,27 +576,6 @@ impl Pending {
             ..Delta::default()
         }
     }
-}
-
-/// The same stacks, in which only processes with many stacks have numbers.
-fn by_large_processes(stacks: &Stacks) -> Stacks {
-    let mut of_process: HashMap<u32, u64, RandomState> = HashMap::default();
-    for (_, thread, value) in stacks.values() {
-        *of_process.entry(thread.pid).or_default() += value.stacks;
-    }
-    let mut large: Vec<(u64, u32)> = of_process
-        .into_iter()
-        .filter(|(_, stacks)| *stacks >= PROCESS_STACKS_MIN)
-        .map(|(pid, stacks)| (stacks, pid))
-        .collect();
-    large.sort_unstable_by(|a, b| b.cmp(a));
-    let large: HashSet<u32> = large.into_iter().take(PROCESSES_MAX).map(|(_, pid)| pid).collect();
-    let mut joined = Stacks::new();
-    joined.merge_threads(stacks, |thread| match large.contains(&thread.pid) {
-        true => thread.clone(),
-        false => Thread { pid: 0, tid: 0, ..thread.clone() },
-    });
-    joined
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Met, Pending, Run, Series, Waiting, Whose};
 use crate::pipeline::ledger::Account;
-use model::{Frame, Unresolved};
+use model::Unresolved;
 use profiledb::Symbol;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -64,16 +64,12 @@ impl Pending {
             mine.account.add(&theirs.account);
         }
         part.changes = self.changes;
-        for stacks in self.stacks.values() {
-            for frame in stacks.distinct_frames() {
-                if let Frame::Code(id, _) = frame
-                    && let Some(met) = self.images.get(id)
-                {
-                    part.charge(&met.image, met.payer);
-                }
+        for id in self.stacks.images() {
+            if let Some(met) = self.images.get(&id) {
+                part.charge(&met.image, met.payer);
             }
         }
-        (part.stacks, part.stacks_refused) = (self.stacks, self.stacks_refused);
+        part.stacks = self.stacks;
         part.symbols.extend(self.symbols);
         parts.push_front(part);
         parts

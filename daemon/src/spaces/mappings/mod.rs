@@ -311,8 +311,8 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
-    /// What that generation of `pid` had mapped when the samples of this window were taken, and whose
-    /// it was, from what is known. None where nothing is known of it.
+    /// What that generation of `pid` had mapped when the samples of this window were taken, and
+    /// whose it was, from what is known. None where nothing is known of it.
     pub fn space_known(
         &mut self,
         pid: u32,

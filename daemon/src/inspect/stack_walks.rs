@@ -1,7 +1,7 @@
 //! Frames of call stacks, from registers and copies of stacks that were sampled: the crate `unwind`
 //! walks them by the unwind tables of the files that the process has mapped.
 
-use super::answers::opened_for_tables;
+use super::build_files::opened_for_tables;
 use super::questions::{
     CodeSource, FileAt, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack,
 };
@@ -30,7 +30,7 @@ const GO_NOTE: &[u8] = b"\x04\0\0\0Go\0\0";
 
 /// The walker and the files that it knows.
 #[derive(Default)]
-pub struct CallStacks {
+pub struct StackWalks {
     unwinder: Unwinder,
     files: HashMap<MappedFileId, Known>,
     vdso: Option<Option<Image>>,
@@ -127,7 +127,7 @@ impl Space for Mapped {
     }
 }
 
-impl CallStacks {
+impl StackWalks {
     /// Walks each stack.
     pub fn walk(&mut self, asked: &Unwind, catalogue: &Catalogue) -> Unwound {
         self.now += 1;
