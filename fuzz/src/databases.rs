@@ -87,7 +87,7 @@ fn changed(bytes: &[u8]) -> Option<SimulatedDisk> {
 /// A database, read and checked.
 pub fn read(bytes: &[u8]) {
     let Some(disk) = changed(bytes) else { return };
-    let problems = check_on(storage(&disk), &root()).unwrap();
+    let problems = check_on(storage(&disk), &root(), u64::MAX).unwrap();
     assert!(problems.iter().all(|problem| !problem.to_string().contains('\n')));
     let Ok(database) = Database::open_on(storage(&disk), &root()) else { return };
     for host in database.hosts().unwrap() {
@@ -123,7 +123,7 @@ pub fn copied(bytes: &[u8]) {
         let _ = merge_epochs(&epochs, &into, "merged", Some("label"));
         let _ = profiledb::seal(&database, &host);
     }
-    let problems = check_on(storage(&target), &root()).unwrap();
+    let problems = check_on(storage(&target), &root(), u64::MAX).unwrap();
     // Copies are faithful: an image without a record has none in them either.
     let unreadable = problems.iter().find(|one| matches!(one.fault, Fault::Unreadable(_)));
     assert!(unreadable.is_none(), "what is copied can be read: {unreadable:?}");
@@ -203,10 +203,17 @@ pub fn section(bytes: &[u8]) {
     let Some((choice, rest)) = choice(bytes) else { return };
     let Some((entries, section)) = rest.split_first_chunk() else { return };
     let entries = u64::from(u32::from_le_bytes(*entries));
-    let shape = match choice % 4 {
+    let shape = match choice % 5 {
         0 => Shape::Places,
         1 => Shape::Pairs,
         2 => Shape::Values,
+        4 => {
+            if let Ok(stacks) = shapes::decode_stacks(section, entries) {
+                let (again, nodes) = shapes::encode_stacks(&stacks);
+                assert_eq!(shapes::decode_stacks(&again, nodes).unwrap(), stacks);
+            }
+            return;
+        }
         _ => {
             let image = image::ImageId::from_build_id(&[1]).unwrap();
             if let Ok(symbols) = profiledb::codec::decode_symbols(&image, section) {
@@ -225,7 +232,7 @@ pub fn section(bytes: &[u8]) {
 #[must_use]
 pub fn section_seeds() -> Vec<Vec<u8>> {
     use image::ImageOffset as At;
-    use model::{Counts, Edges, Profile};
+    use model::{Counts, Cut, Edges, Frame, Profile, Stacks, Thread, Value, Wait};
     let places = [(At(0x10), 3), (At(0x14), 1), (At(0x1000), 300)];
     let pairs = [((At(0x10), At(0x8)), 1), ((At(0x10), At(0x20)), 5), ((At(0x12), At(0x12)), 200)];
     let seed =
@@ -233,7 +240,16 @@ pub fn section_seeds() -> Vec<Vec<u8>> {
     let image = image::ImageId::from_build_id(&[1]).unwrap();
     let symbol = |start, end, name: &str| profiledb::Symbol { start, end, name: name.into() };
     let symbols = [symbol(1, 5, "a"), symbol(300, 70_000, "bcd")];
+    let mut stacks = Stacks::new();
+    let code = |offset| Frame::Code(image, At(offset));
+    for last in [code(0x20), code(0x40), Frame::Wait(Wait::Futex)] {
+        stacks.add_stack([code(0x10), last], &Thread::default(), Value::of_one(70_000));
+        let cut = Frame::Cut(Cut::Truncated);
+        stacks.add_stack([cut, last], &Thread::default(), Value::of_one(90_000));
+    }
+    let (stacks, nodes) = shapes::encode_stacks(&stacks);
     vec![
+        [&[4, nodes as u8, 0, 0, 0][..], &stacks].concat(),
         seed(0, Counts::Places(Profile::from_counts(places))),
         seed(1, Counts::Pairs(Edges::from_counts(pairs))),
         [&[3, 0, 0, 0, 0][..], &profiledb::codec::encode_symbols(&image, &symbols)].concat(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use image::ImageId;
-use model::{Ledgers, Totals};
+use model::{Frame, Ledgers, Totals};
 
 use crate::code;
 use crate::description::EpochMeta;
@@ -22,6 +22,7 @@ use crate::reader::Database;
 use crate::section_sum;
 use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
+use crate::stacks::StacksKey;
 use crate::storage::{Directory, Disk, Entry, Storage};
 
 /// Times that an epoch is read again when its segments are folded meanwhile. A fold takes longer
@@ -97,6 +98,13 @@ pub enum Lost {
         /// The last.
         last: u64,
     },
+    /// Call stacks of an event, from some merges.
+    Stacks {
+        /// The event and scope.
+        key: StacksKey,
+        /// Number of stacks.
+        stacks: u64,
+    },
     /// Names or paths of images.
     Images,
     /// Symbols of an image.
@@ -160,6 +168,7 @@ impl fmt::Display for Lost {
             }
             Self::Merges { first, last } if first == last => write!(f, "what merge {first} added"),
             Self::Merges { first, last } => write!(f, "what merges {first} to {last} added"),
+            Self::Stacks { key, stacks } => write!(f, "{stacks} call stacks of {:?}", key.event),
             Self::Images => f.write_str("names and paths of images"),
             Self::Symbols(image) => write!(f, "symbols of image {image}"),
             Self::Code(image) => write!(f, "the code of image {image}"),
@@ -499,6 +508,13 @@ impl Sum {
                     section_sum::symbols(image, &part)?;
                 }
             }
+            SectionKind::STACKS => {
+                for frame in section_sum::stacks(&part)?.distinct_frames() {
+                    if let Frame::Code(image, _) = frame {
+                        self.sampled.insert(*image);
+                    }
+                }
+            }
             // The section is of a later release, so only its checksum can be checked.
             _ => drop(segment.bytes(section)?),
         }
@@ -513,7 +529,10 @@ fn lost_with(section: &Section) -> Lost {
         (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
         _ => match section.key.profile(&[]) {
             Some(key) => Lost::Samples { key, samples: Some(section.total) },
-            None => Lost::Unknown,
+            None => match section.key.stacks() {
+                Some(key) => Lost::Stacks { key, stacks: section.total },
+                None => Lost::Unknown,
+            },
         },
     }
 }

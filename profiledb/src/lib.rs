@@ -102,6 +102,7 @@ mod scope;
 mod section_sum;
 mod segment;
 mod snapshot;
+mod stacks;
 mod symbols;
 mod transfer;
 mod writer;
@@ -118,6 +119,7 @@ pub use naming::{ProfileKey, event_name, is_event_name, split_events};
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
+pub use stacks::StacksKey;
 pub use symbols::Symbol;
 pub use transfer::{
     Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal,

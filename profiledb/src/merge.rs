@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 
 use image::ImageId;
-use model::{Counts, Facts, Ledgers, Totals};
+use model::{Counts, Facts, Frame, Ledgers, Stacks, Totals};
 use serde_json::Value;
 
 use crate::description::{self, EpochMeta, PERIODS_MAX, PeriodChange};
@@ -14,11 +14,12 @@ use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold::{self, Stock, Stored};
 use crate::images::ImageRecord;
-use crate::naming::ProfileKey;
+use crate::naming::{self, ProfileKey};
 use crate::scope::ScopeTable;
 use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
+use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols::{Names, Symbol};
 
@@ -39,6 +40,9 @@ pub struct Delta {
     /// an event may have samples of 64 periods. A scope for which the epoch has no room left is
     /// widened.
     pub profiles: BTreeMap<ProfileKey, Counts>,
+    /// Call stacks by event and scope. Each image of a frame must be described as those of
+    /// `profiles`. The events need not be the epoch's: `off-cpu` is none that is sampled.
+    pub stacks: BTreeMap<StacksKey, Stacks>,
     /// Records of images that were seen since the last merge, by id.
     pub images: BTreeMap<ImageId, ImageRecord>,
     /// Symbols that were seen since the last merge, including known ones.
@@ -123,12 +127,21 @@ impl Current {
             delta.images.contains_key(*image) || self.images.contains_key(*image)
         };
         let named = delta.profiles.keys().map(|key| &key.image);
-        let nameless = named.chain(delta.symbols.keys()).find(|id| !described(id));
+        let frames = delta.stacks.values().flat_map(Stacks::distinct_frames);
+        let in_stacks = frames.filter_map(|frame| match frame {
+            Frame::Code(image, _) => Some(image),
+            Frame::Cut(_) | Frame::Wait(_) => None,
+        });
+        let nameless = named.chain(delta.symbols.keys()).chain(in_stacks).find(|id| !described(id));
         let mistaken = delta.images.iter().find(|(id, record)| **id != record.id);
         if let Some(image) = nameless.or(mistaken.map(|(id, _)| id)) {
             return Err(DbError::UnknownImage { image: *image });
         }
         delta.profiles.keys().try_for_each(|key| key.scope.check())?;
+        delta.stacks.keys().try_for_each(|key| {
+            naming::check_event(&key.event)?;
+            key.scope.check()
+        })?;
         description::check_balance(&delta.ledgers, &totals)
     }
 
@@ -173,6 +186,10 @@ impl Current {
         let mut sections = Vec::new();
         for (key, counts) in &profiles {
             sections.push((SectionKey::of(key, &meta.events), section_sum::counts_section(counts)));
+        }
+        for (key, stacks) in place_stacks(delta, &mut scopes) {
+            let section = section_sum::stacks_section(stacks.into_owned());
+            sections.push((SectionKey::of_stacks(&key), section));
         }
         let news = delta.symbols.iter().map(|(image, met)| (image, self.names.news(image, met)));
         let news: Vec<_> = news.filter(|(_, news)| !news.is_empty()).collect();
@@ -297,4 +314,20 @@ fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
         }
     }
     (placed, widened)
+}
+
+/// The stacks of a delta by the scope that each gets.
+fn place_stacks<'a>(
+    delta: &'a Delta,
+    scopes: &mut ScopeTable,
+) -> BTreeMap<StacksKey, Cow<'a, Stacks>> {
+    let mut placed: BTreeMap<StacksKey, Cow<Stacks>> = BTreeMap::new();
+    for (key, stacks) in delta.stacks.iter().filter(|(_, stacks)| !stacks.is_empty()) {
+        let scope = scopes.admit(&key.scope).0;
+        match placed.entry(StacksKey { scope, event: key.event.clone() }) {
+            Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(stacks))),
+            Entry::Occupied(mut occupied) => occupied.get_mut().to_mut().merge(stacks),
+        }
+    }
+    placed
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::{ImageId, KeptFile};
-use model::{Counted, Counts, Measure, Profile, Shape, Totals};
+use model::{Counted, Counts, Measure, Profile, Shape, Stacks, Totals};
 
 use crate::code;
 use crate::description::EpochMeta;
@@ -17,6 +17,7 @@ use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::snapshot::{self, Snapshot};
+use crate::stacks::StacksKey;
 use crate::storage::{Beneath, Disk, Storage};
 use crate::symbols::Symbol;
 
@@ -324,6 +325,26 @@ impl Epoch {
         match &self.files {
             Files::Segments(snapshot) => Ok(snapshot.total(key, &self.meta.events)),
             Files::Format1(_) => Ok(self.counts(key)?.total()),
+        }
+    }
+
+    /// The events and scopes that have call stacks, in order.
+    #[must_use]
+    pub fn stacks_keys(&self) -> Vec<StacksKey> {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.stacks_keys(),
+            Files::Format1(_) => Vec::new(),
+        }
+    }
+
+    /// The call stacks of an event and scope; empty when there are none.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`].
+    pub fn stacks(&self, key: &StacksKey) -> Result<Stacks, DbError> {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.stacks(key),
+            Files::Format1(_) => Ok(Stacks::new()),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use image::ImageId;
-use model::{Counts, Shape};
+use model::{Counts, Shape, Stacks};
 
 use crate::codec::{self, DecodeError, Input};
 use crate::description::EpochMeta;
@@ -12,6 +12,7 @@ use crate::error::{Damage, DbError};
 use crate::images::{self, ImageRecord};
 use crate::segment::{Section, SectionKey, SectionKind, Segment};
 use crate::shapes::{self, put_block, take_block};
+use crate::stacks::fitting;
 use crate::symbols::{self, Symbol};
 
 /// A section that is ready for a new segment.
@@ -56,6 +57,7 @@ pub(crate) fn join(key: &SectionKey, parts: &[(&Segment, &Section)]) -> Result<J
             let image = key.image.ok_or_else(|| unwritable(parts, Damage::Name))?;
             Ok(symbols_section(&image, &symbols(&image, parts)?))
         }
+        (SectionKind::STACKS, parts) if parts.len() > 1 => Ok(stacks_section(stacks(parts)?)),
         (_, [.., last]) => as_it_is(last),
     }
 }
@@ -83,6 +85,24 @@ pub(crate) fn counts(shape: Shape, parts: &[(&Segment, &Section)]) -> Result<Cou
             return Err(
                 segment.corrupt(section, DecodeError { offset: 0, damage: Damage::Misplaced })
             );
+        }
+    }
+    Ok(sum)
+}
+
+/// The sum of the stacks in sections of one key.
+pub(crate) fn stacks(parts: &[(&Segment, &Section)]) -> Result<Stacks, DbError> {
+    let mut sum = Stacks::new();
+    for (segment, section) in parts {
+        let one = segment.decode(section, |bytes| {
+            let stacks = shapes::decode_stacks(bytes, section.entries)?;
+            fits(stacks.total().stacks, section)?;
+            Ok(stacks)
+        })?;
+        if sum.is_empty() {
+            sum = one;
+        } else {
+            sum.merge(&one);
         }
     }
     Ok(sum)
@@ -155,6 +175,13 @@ pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
 /// The section of a profile.
 pub(crate) fn counts_section(counts: &Counts) -> Joined {
     Joined { entries: counts.len() as u64, total: counts.total(), bytes: shapes::encode(counts) }
+}
+
+/// The section of an event's stacks, within the limits of a segment.
+pub(crate) fn stacks_section(stacks: Stacks) -> Joined {
+    let stacks = fitting(stacks);
+    let (bytes, entries) = shapes::encode_stacks(&stacks);
+    Joined { entries, total: stacks.total().stacks, bytes }
 }
 
 /// The section of images.

@@ -15,6 +15,7 @@ use crate::error::{Damage, DbError};
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::shapes::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block_of};
+use crate::stacks::StacksKey;
 use crate::storage::Disk;
 
 /// Suffix of a segment's name.
@@ -98,6 +99,8 @@ impl SectionKind {
     pub(crate) const FIRST_EDGES: Self = Self(6);
     /// Numbers at places of one image: rounds, unless the section names a measure.
     pub(crate) const VALUES: Self = Self(7);
+    /// Call stacks of one event.
+    pub(crate) const STACKS: Self = Self(8);
 
     /// The shape of the counts in such a section; None for a kind without counts.
     pub(crate) const fn shape(self) -> Option<Shape> {
@@ -111,7 +114,7 @@ impl SectionKind {
 
     /// Whether this release can add up two sections of the kind.
     pub(crate) fn is_known(self) -> bool {
-        (Self::META..=Self::VALUES).contains(&self)
+        (Self::META..=Self::STACKS).contains(&self)
     }
 }
 
@@ -144,6 +147,21 @@ impl SectionKey {
     /// The key of a section that a segment has once for an image.
     pub(crate) fn of_image(kind: SectionKind, image: ImageId) -> Self {
         Self { image: Some(image), ..Self::only(kind) }
+    }
+
+    /// The section of an event's stacks.
+    pub(crate) fn of_stacks(key: &StacksKey) -> Self {
+        let (event, scope) = (key.event.clone(), key.scope.clone());
+        Self { event, scope, ..Self::only(SectionKind::STACKS) }
+    }
+
+    /// The stacks of the section; None for another section, and for one without event.
+    pub(crate) fn stacks(&self) -> Option<StacksKey> {
+        let is_stacks = self.kind == SectionKind::STACKS
+            && self.image.is_none()
+            && self.period == 0
+            && !self.event.is_empty();
+        is_stacks.then(|| StacksKey { event: self.event.clone(), scope: self.scope.clone() })
     }
 
     /// The section of a profile in an epoch of these events.
@@ -198,9 +216,10 @@ pub(crate) fn described_period(events: &[EventMeta], name: &str) -> Option<u64> 
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) key: SectionKey,
-    /// Distinct observations of a profile, records of images, or symbols; 0 for the description.
+    /// Distinct observations of a profile, records of images, symbols, or nodes of stacks; 0 for
+    /// the description.
     pub(crate) entries: u64,
-    /// Sum of a profile's counts; else 0.
+    /// Sum of a profile's counts, or number of stacks; else 0.
     pub(crate) total: u64,
     /// Bytes of the section in the file.
     pub(crate) range: Range<usize>,

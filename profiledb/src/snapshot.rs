@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use image::ImageId;
-use model::Counts;
+use model::{Counts, Stacks};
 
 use crate::description::{EpochMeta, EventMeta};
 use crate::epoch::EpochId;
@@ -15,6 +15,7 @@ use crate::naming::ProfileKey;
 use crate::scope::Scope;
 use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
+use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols::Symbol;
 
@@ -214,6 +215,15 @@ impl Snapshot {
     pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
         let found = section_sum::found(&self.segments, &SectionKey::of(key, events));
         found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
+    }
+
+    /// The events and scopes that have stacks, in order.
+    pub(crate) fn stacks_keys(&self) -> Vec<StacksKey> {
+        self.keys().into_iter().filter_map(SectionKey::stacks).collect()
+    }
+
+    pub(crate) fn stacks(&self, key: &StacksKey) -> Result<Stacks, DbError> {
+        section_sum::stacks(&section_sum::found(&self.segments, &SectionKey::of_stacks(key)))
     }
 
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use image::ImageId;
-use model::{Counts, Ledgers, MergedFrom, Totals};
+use model::{Counts, Ledgers, MergedFrom, Stacks, Totals};
 
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
@@ -20,6 +20,7 @@ use crate::scope::ScopeTable;
 use crate::section_sum::{self, Joined};
 use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
 use crate::snapshot::Snapshot;
+use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols;
 use crate::writer::Writer;
@@ -297,9 +298,9 @@ fn sum(
     );
     let mut totals = Totals::default();
     // Sections are in order: the described period of an event comes first.
-    let placed = placed(sources)?
-        .into_iter()
-        .map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
+    let (placed, placed_stacks) = placed(sources)?;
+    let placed =
+        placed.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
     let mut placed: BTreeMap<_, _> = placed.collect();
     let behind_symbols = placed.split_off(&SectionKey::only(SectionKind::SYMBOLS));
     let mut put = |push: &mut dyn FnMut(SectionKey, Joined),
@@ -331,6 +332,15 @@ fn sum(
         }
     }
     put(&mut push, behind_symbols)?;
+    for (key, kept_as) in placed_stacks {
+        let mut all = Stacks::new();
+        for (source, key) in kept_as {
+            all.merge(&source.stacks(&key)?);
+        }
+        if !all.is_empty() {
+            push(SectionKey::of_stacks(&key), section_sum::stacks_section(all));
+        }
+    }
     check_balance(&meta.ledgers, &totals)?;
     builder.finish(directory)
 }
@@ -341,15 +351,24 @@ type Sources<'a> = Vec<(&'a Epoch, ProfileKey)>;
 /// Sources of each profile's counts. Scopes for which one epoch has no room are widened.
 type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
 
-fn placed<'a>(sources: &[&'a Epoch]) -> Result<Placed<'a>, DbError> {
+/// Sources of the stacks of each event and scope, likewise.
+type PlacedStacks<'a> = BTreeMap<StacksKey, Vec<(&'a Epoch, StacksKey)>>;
+
+fn placed<'a>(sources: &[&'a Epoch]) -> Result<(Placed<'a>, PlacedStacks<'a>), DbError> {
+    let mut stacks = PlacedStacks::new();
     let (mut scopes, mut placed) = (ScopeTable::default(), Placed::new());
     for source in sources {
         for key in source.keys()? {
             let scope = scopes.admit(&key.scope).0;
             placed.entry(ProfileKey { scope, ..key.clone() }).or_default().push((source, key));
         }
+        for key in source.stacks_keys() {
+            let scope = scopes.admit(&key.scope).0;
+            let placed = StacksKey { scope, event: key.event.clone() };
+            stacks.entry(placed).or_default().push((source, key));
+        }
     }
-    Ok(placed)
+    Ok((placed, stacks))
 }
 
 fn joined_meta(

@@ -24,6 +24,7 @@ pub mod problem;
 pub mod progress;
 pub mod scope;
 pub mod select;
+pub mod stacks;
 pub mod unresolved;
 
 pub use error::AnalysisError;

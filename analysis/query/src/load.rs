@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use code::skid::Skid;
 use image::{ImageId, ImageKind, ImageOffset, KeptFile};
-use model::{Cpuid, MeasuredSkid, OpensOn, Profile};
+use model::{Cpuid, MeasuredSkid, Profile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Scope, Symbol};
 
 use crate::error::AnalysisError;
@@ -17,9 +17,11 @@ use stats::tally::{self, Tally, Weighed};
 
 mod described;
 mod events;
+mod opening;
 
 pub use events::EventSamples;
 use events::{join_event, weight};
+pub(crate) use opening::{open, opening_scope};
 
 /// The samples of a selection.
 #[derive(Debug)]
@@ -239,14 +241,17 @@ impl Question {
     pub fn samples(&self) -> Result<Samples, AnalysisError> {
         let db = Database::open(&self.db)?;
         let epochs = select::epochs(&db, &self.epochs)?;
+        read(&db, &epochs, &self.asked()).map_err(|error| self.whose.hinted(error, &db, &epochs))
+    }
+
+    pub(crate) fn asked(&self) -> Asked<'_> {
         let Self { events, images, whose, all, by_scope, .. } = self;
-        let asked = Asked { events, images, whose, all: *all, by_scope: *by_scope };
-        read(&db, &epochs, &asked).map_err(|error| whose.hinted(error, &db, &epochs))
+        Asked { events, images, whose, all: *all, by_scope: *by_scope }
     }
 }
 
 /// The part of a [`Question`] that selects within epochs, as typed.
-struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     events: &'a [String],
     images: &'a [String],
     whose: &'a ScopeChoice,
@@ -295,10 +300,8 @@ fn sums(
     problems: &mut Vec<Problem>,
 ) -> Result<Samples, AnalysisError> {
     let epochs = open(db, chosen, problems)?;
-    let opens_on =
-        if asked.whose.is_all() && !asked.all { opens_on(&epochs, problems) } else { None };
-    let whose = opens_on.clone().unwrap_or_else(|| asked.whose.clone());
-    let whose = &whose;
+    let whose = &opening_scope(&epochs, asked, problems);
+    let opens_on = (whose != asked.whose).then(|| whose.clone());
     let names = event_names(&epochs, asked.events)?;
     let mut events: Vec<EventSamples> =
         names.iter().map(|name| join_event(name, &epochs, problems)).collect();
@@ -341,49 +344,6 @@ fn sums(
     }
     let whose = whose.clone();
     Ok(Samples { db: db.clone(), epochs, events, images, whose, problems: Vec::new() })
-}
-
-/// The default scope: that of the one command that all these epochs recorded, by their
-/// descriptions. If they recorded several commands the scope is the whole machine, and a problem
-/// says so.
-fn opens_on(epochs: &[Epoch], problems: &mut Vec<Problem>) -> Option<ScopeChoice> {
-    let of_epochs: BTreeSet<Option<String>> =
-        epochs.iter().map(|epoch| epoch.meta().facts.get().map(|OpensOn(label)| label)).collect();
-    if of_epochs.len() > 1 {
-        let labels = of_epochs.into_iter().flatten().collect();
-        problems.push(Problem::SeveralCommands { labels });
-        return None;
-    }
-    let label = of_epochs.into_iter().next()??;
-    Some(ScopeChoice { label: Some(label), ..ScopeChoice::default() })
-}
-
-/// Opens the epochs, without those that cannot be opened. It is an error if none can.
-fn open(
-    db: &Database,
-    chosen: &[(String, EpochId)],
-    problems: &mut Vec<Problem>,
-) -> Result<Vec<Epoch>, AnalysisError> {
-    let mut epochs = Vec::with_capacity(chosen.len());
-    let mut failed = Vec::new();
-    for (host, epoch) in chosen {
-        match db.epoch(host, epoch) {
-            Ok(epoch) => epochs.push(epoch),
-            Err(error) => failed.push(error),
-        }
-    }
-    if epochs.is_empty()
-        && let Some(error) = failed.pop()
-    {
-        return Err(error.into());
-    }
-    problems.extend(failed.into_iter().map(|error| match error {
-        DbError::NoSuchEpoch { host, epoch, .. } => {
-            Problem::Vanished { host, epoch: epoch.to_string() }
-        }
-        error => Problem::Unreadable { error },
-    }));
-    Ok(epochs)
 }
 
 /// The names of the events asked for, each once, or of all.
@@ -523,13 +483,8 @@ fn add_epoch(
             *total = total.saturating_add(samples);
         }
         let image = images.entry(key.image).or_insert_with(|| ImageSamples {
-            record: record.clone(),
-            paths: Vec::new(),
             wanted: asked_for,
-            profiles: vec![Weighed::default(); events.len()],
-            scopes: BTreeMap::new(),
-            by_scope: BTreeMap::new(),
-            epochs: Vec::new(),
+            ..ImageSamples::none(record, events.len())
         });
         image.meet(record, at);
         let none = || vec![Tally::default(); events.len()];
@@ -552,8 +507,21 @@ fn add_epoch(
 }
 
 impl ImageSamples {
+    /// An image without samples of this many events, of no epoch yet.
+    pub(crate) fn none(record: &ImageRecord, events: usize) -> Self {
+        Self {
+            record: record.clone(),
+            paths: Vec::new(),
+            wanted: true,
+            profiles: vec![Weighed::default(); events],
+            scopes: BTreeMap::new(),
+            by_scope: BTreeMap::new(),
+            epochs: Vec::new(),
+        }
+    }
+
     /// Takes up what another epoch says about the image.
-    fn meet(&mut self, record: &ImageRecord, epoch: usize) {
+    pub(crate) fn meet(&mut self, record: &ImageRecord, epoch: usize) {
         if self.epochs.last() != Some(&epoch) {
             self.epochs.push(epoch);
         }

@@ -3,6 +3,7 @@
 mod columns;
 mod pairs;
 mod places;
+mod stacks;
 mod values;
 
 use model::{Counts, Shape};
@@ -12,6 +13,8 @@ use crate::codec::DecodeError;
 pub(crate) use columns::{MAX_ENTRIES, PREALLOCATED_ENTRIES, put_block, take_block, take_block_of};
 pub use pairs::{decode_edges, encode_edges};
 pub use places::{decode_samples, encode_samples};
+pub(crate) use stacks::DEPTH_MAX;
+pub use stacks::{decode_stacks, encode_stacks};
 pub use values::{decode_values, encode_values};
 
 /// Counts as a section of a segment.

@@ -101,7 +101,7 @@ fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
     let whole = read_only_epoch(&disk);
     let path = segments(&disk).pop().unwrap();
     let bytes = disk.files()[&path].clone();
-    let (mut samples, mut merges, mut others) = (0, 0, 0);
+    let (mut samples, mut stacks, mut merges, mut others) = (0, 0, 0, 0);
     for at in 0..bytes.len() {
         let damaged = disk.copy();
         let mut changed = bytes.clone();
@@ -126,6 +126,15 @@ fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
                     assert!(read.is_err() || read.unwrap() == whole.profiles[other], "byte {at}");
                 }
             }
+            Lost::Stacks { key, stacks: count } => {
+                stacks += 1;
+                assert_eq!(*count, 4);
+                for other in whole.stacks.keys() {
+                    let read = epoch.stacks(other);
+                    assert_eq!(read.is_err(), other == key, "byte {at}");
+                    assert!(read.is_err() || read.unwrap() == whole.stacks[other], "byte {at}");
+                }
+            }
             Lost::Merges { first: 2, last: 2 } => {
                 merges += 1;
                 assert_eq!(epoch.damage().len(), 1);
@@ -137,7 +146,8 @@ fn what_is_not_damaged_can_be_read_and_what_is_lost_has_a_name() {
             lost => panic!("byte {at}: {lost:?}"),
         }
     }
-    assert!(samples > 20 && merges > 100 && others > 100, "{samples} {merges} {others}");
+    assert!(samples > 20 && stacks > 100, "{samples} {stacks}");
+    assert!(merges > 100 && others > 100, "{merges} {others}");
 }
 
 #[test]

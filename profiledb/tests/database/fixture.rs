@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{
-    BranchRounds, Counted, Counts, EDGES, Edges, FIRST_EDGES, Ledger, Measure, Profile, ROUNDS,
-    Values,
+    BranchRounds, Counted, Counts, Cut, EDGES, Edges, FIRST_EDGES, Frame, Ledger, Measure, Profile,
+    ROUNDS, Stacks, Thread, Value, Values, Wait,
 };
 use profiledb::storage::{SimulatedDisk, Storage};
 use profiledb::{
     Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Machine,
-    ProfileKey, Scope, Symbol, Writer,
+    ProfileKey, Scope, StacksKey, Symbol, Writer,
 };
 
 pub const HOST: &str = "node-7";
@@ -126,8 +126,22 @@ pub fn unknown_code(period: u64) -> ProfileKey {
     ProfileKey::samples(image, EVENTS[0], period, scope)
 }
 
+/// Stacks of two images that wait and run, each with this weight in ns.
+pub fn stacks(weight: u64) -> Stacks {
+    let mut stacks = Stacks::new();
+    let thread = |pid| Thread { command: "prog0".to_owned(), pid, ..Thread::default() };
+    let main = Frame::Code(image(0), ImageOffset(0x13));
+    let called = Frame::Code(image(1), ImageOffset(0x7fff));
+    stacks.add_stack([main, called], &thread(7), Value::of_one(weight));
+    stacks.add_stack([main, called], &thread(0), Value::of_one(weight));
+    stacks.add_stack([main, Frame::Wait(Wait::Pipe)], &thread(7), Value::of_one(weight));
+    let cut = Frame::Cut(Cut::Truncated);
+    stacks.add_stack([cut, called], &thread(0), Value::of_one(weight));
+    stacks
+}
+
 /// A delta that has every sort of section: two images, two events, one of them of two periods, a
-/// labelled run, code that is not known, symbols, edges, facts, a loss.
+/// labelled run, code that is not known, symbols, edges, stacks, facts, a loss.
 pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
     let mut delta = delta(
         now_unix_s,
@@ -157,6 +171,12 @@ pub fn full_delta(now_unix_s: u64, count: u64) -> Delta {
         Values::from_counts([(turns(7), 1), (turns(1000 + count), count)]),
     );
     delta.facts.state_value("skid", count.into());
+    for label in [None, Some("run")] {
+        let (event, scope) = ("off-cpu".to_owned(), scoped(0, EVENTS[0], label).scope);
+        delta.stacks.insert(StacksKey { event, scope }, stacks(count * 1000));
+    }
+    let key = StacksKey { event: EVENTS[0].to_owned(), scope: Scope::default() };
+    delta.stacks.insert(key, stacks(count << 20));
     let ledger = delta.ledgers.entry(EVENTS[0], PERIOD);
     ledger.taken += 3;
     ledger.unresolved.insert("no mapping".to_owned(), 2);
@@ -210,6 +230,7 @@ pub struct EpochState {
     /// Of every measure.
     pub profiles: BTreeMap<ProfileKey, Counts>,
     pub symbols: BTreeMap<ImageId, Vec<Symbol>>,
+    pub stacks: BTreeMap<StacksKey, Stacks>,
 }
 
 /// Everything a reader gets of a database, and that its ledgers fit its profiles.
@@ -238,11 +259,16 @@ pub fn read_database(
                     symbols.insert(*id, found);
                 }
             }
+            let mut stacks = BTreeMap::new();
+            for key in epoch.stacks_keys() {
+                let all = epoch.stacks(&key)?;
+                stacks.insert(key, all);
+            }
             epoch.check_ledgers()?;
             assert!(epoch.is_current()?);
             assert!(epoch.size_bytes()? > 0);
             let meta = epoch.meta().clone();
-            let state = EpochState { meta, images, scopes, profiles, symbols };
+            let state = EpochState { meta, images, scopes, profiles, symbols, stacks };
             all.insert((host.clone(), id), state);
         }
     }

@@ -315,6 +315,9 @@ fn read_all(disk: &SimulatedDisk, path: &Path) -> bool {
         for key in epoch.keys().unwrap() {
             let _ = epoch.counts(&key);
         }
+        for key in epoch.stacks_keys() {
+            let _ = epoch.stacks(&key);
+        }
         for image in epoch.images().unwrap_or_default().keys() {
             let _ = epoch.symbols(image);
         }

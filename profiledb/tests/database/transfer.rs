@@ -172,6 +172,8 @@ fn a_committed_database_reads_as_it_was_written() {
             key.measure.period().is_none_or(|period| period == PERIOD) && !key.image.is_unresolved()
         });
         state.images.retain(|id, _| !id.is_unresolved());
+        // And of before there were stacks.
+        state.stacks.clear();
         let mut ledgers = Ledgers::default();
         let described = state.meta.ledgers.iter().filter(|(_, period, _)| *period == PERIOD);
         described.for_each(|(event, period, ledger)| ledgers.entry(event, period).add(ledger));
