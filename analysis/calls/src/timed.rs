@@ -148,6 +148,20 @@ impl Timed {
         self.is_sampled
     }
 
+    /// The stacks of each subject as innermost one, as samples of their weight, in the order of
+    /// the subjects' numbers.
+    #[must_use]
+    pub fn innermost(&self) -> Vec<Tally> {
+        let mut tallies = vec![Tally::default(); self.leaves.len()];
+        for entry in self.contexts.entries() {
+            let subject = self.contexts.subject(entry.node).unwrap_or(SubjectId::MAX);
+            if let Some(sum) = tallies.get_mut(subject as usize) {
+                *sum += tally(entry);
+            }
+        }
+        tallies
+    }
+
     /// The entries with their times, in no order.
     pub fn entries(&self) -> impl Iterator<Item = (&Entry, f64)> + '_ {
         self.contexts.entries().iter().map(|entry| (entry, self.time(entry)))

@@ -1,4 +1,4 @@
-//! Times of procedures with all that they called, their callers and trees, on stacks that are known.
+//! Times of procedures with all that they called, callers and trees, of stacks that are known.
 
 use calls::{Contexts, Direction, Neighbour, SubjectId, Timed, Tree, callees, callers};
 use image::{ImageId, ImageOffset};
@@ -47,7 +47,8 @@ fn stacks(all: &[(&[SubjectId], u64, u64)]) -> Contexts {
 fn times(of: &[(SubjectId, u64)], weight: f64) -> (Vec<Tally>, Tally) {
     let mut times = vec![Tally::default(); SUBJECTS];
     for (subject, samples) in of {
-        times[*subject as usize] += Tally::of(*samples, weight);
+        let of_subject = times.iter_mut().skip(*subject as usize).take(1);
+        of_subject.for_each(|time| *time += Tally::of(*samples, weight));
     }
     let whole = times.iter().copied().sum();
     (times, whole)
@@ -277,7 +278,8 @@ proptest! {
         }
         for subject in 0..6 {
             let inclusive = timed.inclusive(SUBJECTS, confidence)[subject as usize].time;
-            for found in [callers(&timed, subject, confidence), callees(&timed, subject, confidence)] {
+            for neighbours in [callers, callees] {
+                let found = neighbours(&timed, subject, confidence);
                 let sum: f64 = found.iter().map(|of| of.estimate.time).sum();
                 prop_assert!((sum - inclusive).abs() <= 1e-6 * whole, "{sum} of {inclusive}");
             }

@@ -28,15 +28,8 @@ impl Samples {
                     continue;
                 }
                 let record = record.cloned().unwrap_or_else(|| nameless(*id, epoch.meta()));
-                let image = images.entry(*id).or_insert_with(|| ImageSamples {
-                    record: record.clone(),
-                    paths: Vec::new(),
-                    wanted: true,
-                    profiles: Vec::new(),
-                    scopes: BTreeMap::new(),
-                    by_scope: BTreeMap::new(),
-                    epochs: Vec::new(),
-                });
+                let none = || ImageSamples::none(&record, self.events.len());
+                let image = images.entry(*id).or_insert_with(none);
                 image.meet(&record, at);
             }
         }
