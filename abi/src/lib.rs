@@ -165,8 +165,8 @@ pub struct HalfStats {
     pub spilled: u32,
 }
 
-/// The private page of one CPU. The daemon writes `half`, `snapshot_every`, and the half that it
-/// drains; the sampler on that CPU writes all the rest.
+/// The private page of one CPU. The daemon writes `half`, `snapshot_every`, `stack_every`,
+/// `wait_scale_us`, and the half that it drains; the sampler on that CPU writes all the rest.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
@@ -178,6 +178,13 @@ pub struct CpuBlock {
     pub stats: [HalfStats; HALVES],
     /// One [`Snapshot`] is taken for this many samples of user code; 0: none. The daemon writes it.
     pub snapshot_every: u32,
+    /// Samples before the one with the next call stack.
+    pub stack_in: u32,
+    /// One [`StackRecord`] is taken for this many samples; 0: none. The daemon writes it.
+    pub stack_every: u32,
+    /// A wait as long as this, in us, always has its stack taken, a shorter one with the
+    /// probability of its part; 0: none has. The daemon writes it.
+    pub wait_scale_us: u32,
     /// The table of each half: as many buckets as fit in the page. Each further page that a sample
     /// touches costs a miss in the TLB, because the program had 200 us to evict its translation.
     pub table: [[Bucket; BUCKETS]; HALVES],
@@ -218,6 +225,177 @@ pub struct SnapshotRing {
     /// Fills the cache line that the sampler writes.
     pub reserved: [u32; 14],
     /// Snapshots that the daemon has taken. The daemon alone writes this cache line.
+    pub taken: u32,
+    /// Fills the cache line that the daemon writes.
+    pub reserved_too: [u32; 15],
+}
+
+/// Bytes of a CPU's ring of call stacks.
+pub const STACK_RING_BYTES: usize = 128 << 10;
+/// Most bytes of a thread's stack that are copied.
+pub const STACK_WINDOW_MAX: usize = 64 << 10;
+/// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that
+/// begins at the ring's end.
+pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 4096;
+/// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
+pub const STACK_KERNEL_BYTES: usize = 1024;
+/// Numbers that thread names are hashed to, see [`name_number`].
+pub const STACK_CLASSES: usize = 4096;
+/// Bytes of a thread's name (`comm`), a zero byte at the end included (TASK_COMM_LEN,
+/// include/linux/sched.h).
+pub const COMM_BYTES: usize = 16;
+
+/// Registers of user code in a [`StackRecord`]: as many of the kernel's structure as the machine
+/// has.
+pub const STACK_REGISTERS: usize = 34;
+
+/// The fixed part of a call stack's record. Behind it are [`STACK_KERNEL_BYTES`] of return
+/// addresses in the kernel, innermost first, if `kernel_bytes` is not 0, and then the copy of the
+/// user stack.
+///
+/// Registers and stacks may hold secrets: they are wiped as soon as they are walked, and nothing
+/// writes them anywhere.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackRecord {
+    /// Bytes of the whole record, a multiple of 8.
+    pub bytes: u32,
+    /// The number of a [`StackKind`].
+    pub kind: u32,
+    /// CLOCK_MONOTONIC, ns.
+    pub time_ns: u64,
+    /// Process and generation, as in [`Entry::space`]; never a program.
+    pub space: u32,
+    /// Thread, as the daemon's pid namespace names it; 0: it has no number there.
+    pub tid: u32,
+    /// Samples that the record stands for.
+    pub weight: u32,
+    /// 1 where `registers` are those of user code.
+    pub has_user: u32,
+    /// Bytes of return addresses in the kernel.
+    pub kernel_bytes: u32,
+    /// Bytes of user stack.
+    pub stack_bytes: u32,
+    /// Name of the process's first thread.
+    pub command: [u8; COMM_BYTES],
+    /// Name of the thread.
+    pub name: [u8; COMM_BYTES],
+    /// Address of the first byte of the user stack.
+    pub begin: u64,
+    /// Thread, in the root namespace.
+    pub root_tid: u32,
+    /// Fills up.
+    pub reserved: u32,
+    /// x86-64: `struct pt_regs` (arch/x86/include/asm/ptrace.h), 21 registers; arm64: `struct
+    /// user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h), 34.
+    pub registers: [u64; STACK_REGISTERS],
+}
+
+impl StackRecord {
+    /// All zeros: no stack.
+    pub const EMPTY: Self = Self {
+        bytes: 0,
+        kind: 0,
+        time_ns: 0,
+        space: 0,
+        tid: 0,
+        weight: 0,
+        has_user: 0,
+        kernel_bytes: 0,
+        stack_bytes: 0,
+        command: [0; COMM_BYTES],
+        name: [0; COMM_BYTES],
+        begin: 0,
+        root_tid: 0,
+        reserved: 0,
+        registers: [0; STACK_REGISTERS],
+    };
+}
+
+/// The kinds of a [`StackRecord`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackKind {
+    /// A sample of a thread that runs.
+    Sample = 0,
+    /// A thread leaves its CPU at `time_ns`. `weight` is the inverse of the probability with which
+    /// the wait was chosen.
+    Wait = 1,
+    /// A thread whose wait was chosen is back on a CPU: `time_ns` is that of [`StackKind::Wait`],
+    /// `begin` the time in which it was blocked, and the first register that in which it was awake
+    /// without CPU, both in ns.
+    WaitEnd = 2,
+}
+
+/// Threads whose time is known at once. Of two with the same low bits, the one that was switched
+/// last has the line.
+pub const WAIT_LINES: usize = 16384;
+
+/// What a thread does.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadState {
+    /// The line is unused.
+    Unknown = 0,
+    /// It runs.
+    Runs = 1,
+    /// It waits for something.
+    Blocked = 2,
+    /// It could run, and has no CPU.
+    Runnable = 3,
+    /// It has ended.
+    Ended = 4,
+}
+
+/// The time of a thread, since the sampler first saw it. The index is the low bits of its number in
+/// the root namespace. The sampler alone writes it.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitLine {
+    /// Since when it is in its state, CLOCK_MONOTONIC ns.
+    pub since_ns: u64,
+    /// When it was woken; 0: not yet.
+    pub woken_ns: u64,
+    /// Time on a CPU, of what has ended.
+    pub on_ns: u64,
+    /// Time blocked, of what has ended.
+    pub blocked_ns: u64,
+    /// Time awake without CPU, of what has ended.
+    pub runnable_ns: u64,
+    /// When the sampler first saw it.
+    pub born_ns: u64,
+    /// Thread, in the root namespace.
+    pub tid: u32,
+    /// The number of a [`ThreadState`].
+    pub state: u32,
+    /// Mean length of its last waits, in us.
+    pub mean_us: u32,
+    /// Weight of the wait that goes on; 0: it was not chosen.
+    pub weight: u32,
+}
+
+/// The number of a thread's name in the map `STACK_WINDOWS`.
+#[must_use]
+pub fn name_number(name: &[u8; COMM_BYTES]) -> usize {
+    let ([low, high], []) = name.as_chunks::<8>() else { return 0 };
+    let (low, high) = (u64::from_ne_bytes(*low), u64::from_ne_bytes(*high));
+    let hash = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ high.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (hash >> 52) as usize
+}
+
+/// The ring of a CPU's call stacks. The positions are in bytes; they only grow, and wrap at 2^32.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StackRing {
+    /// Bytes written.
+    pub written: u32,
+    /// Records that found no room.
+    pub dropped: u32,
+    /// 1 while a record of a wait is being written: a sample that interrupts it is dropped.
+    pub is_busy: u32,
+    /// Fills the cache line that the sampler writes.
+    pub reserved: [u32; 13],
+    /// Bytes that the daemon has taken. The daemon alone writes this cache line.
     pub taken: u32,
     /// Fills the cache line that the daemon writes.
     pub reserved_too: [u32; 15],
@@ -368,7 +546,21 @@ const _: () = {
     assert!(size_of::<Bucket>() == 64);
     assert!(size_of::<HalfStats>() == 16);
     assert!(size_of::<CpuBlock>() == 4096 && offset_of!(CpuBlock, snapshot_every) == 40);
-    assert!(offset_of!(CpuBlock, table) == 64);
+    assert!(
+        offset_of!(CpuBlock, stack_in) == 44
+            && offset_of!(CpuBlock, stack_every) == 48
+            && offset_of!(CpuBlock, wait_scale_us) == 52
+            && offset_of!(CpuBlock, table) == 64
+    );
+    assert!(
+        size_of::<StackRecord>() == 360
+            && offset_of!(StackRecord, command) == 40
+            && offset_of!(StackRecord, begin) == 72
+            && offset_of!(StackRecord, registers) == 88
+    );
+    assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
+    assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);
+    assert!(STACK_DATA_BYTES.is_multiple_of(4096));
     assert!(
         size_of::<Snapshot>() == 416
             && offset_of!(Snapshot, registers) == 16
@@ -401,6 +593,11 @@ mod tests {
             ("SLOT_BITS", SLOT_BITS as usize),
             ("CLAIMS_MAX", CLAIMS_MAX),
             ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
+            ("STACK_REGISTERS", STACK_REGISTERS),
+            ("STACK_KERNEL_BYTES", STACK_KERNEL_BYTES),
+            ("STACK_CLASSES", STACK_CLASSES),
+            ("COMM_BYTES", COMM_BYTES),
+            ("WAIT_LINES", WAIT_LINES),
             ("CHANGE_EXEC", ChangeKind::Exec as usize),
             ("CHANGE_REMAP", ChangeKind::Remap as usize),
             ("CHANGE_LIBRARY", ChangeKind::Library as usize),

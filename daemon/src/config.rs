@@ -58,6 +58,10 @@ pub struct Config {
     /// Most snapshots of registers per second and CPU, from which edges are computed; None: no
     /// snapshots.
     pub edges: Option<f64>,
+    /// Most call stacks per second and CPU; None: no call stacks.
+    pub stacks: Option<f64>,
+    /// Whether times of threads and stacks of waits are taken.
+    pub waits: bool,
     /// Bytes that the code store may take; None: no code is kept.
     pub code_store: Option<u64>,
     /// Whether code of files that not everybody may read is kept too.
@@ -81,7 +85,8 @@ impl Config {
         let by_process =
             rules.want_cgroups() || !rules.per_process.is_empty() || !rules.exclude_pids.is_empty();
         let (kernel_by_process, snapshots) = (self.kernel_by_process, self.edges.is_some());
-        Sharing { kernel_by_process, programs_by_process: by_process, snapshots }
+        let (stacks, waits) = (self.stacks.is_some(), self.waits);
+        Sharing { kernel_by_process, programs_by_process: by_process, snapshots, stacks, waits }
     }
 
     /// Settings from the flags and, where a flag is absent, from the configuration file.
@@ -129,6 +134,8 @@ impl Config {
             host: flags.host.or(file.host),
             overhead_budget: flags.overhead_budget.or(file.overhead_budget),
             edges: flags.edges.or(file.edges),
+            stacks: flags.stacks.or(file.stacks),
+            waits: flags.waits.or(file.waits),
             memory_limit: flags.memory_limit.or(file.memory_limit),
             pause_file: flags.pause_file.or(file.pause_file),
             metrics: flags.metrics.or(file.metrics),
@@ -218,6 +225,8 @@ impl Config {
             host: settings.host,
             budget: budget(settings.overhead_budget.as_deref().unwrap_or("1%"))?,
             edges: edges(settings.edges.as_deref())?,
+            stacks: stacks(settings.stacks.as_deref())?,
+            waits: waits(settings.waits.as_deref(), settings.stacks.as_deref())?,
             code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
             private_code: settings.private_code,
             inspector: settings.inspector,
@@ -381,6 +390,27 @@ fn edges(text: Option<&str>) -> anyhow::Result<Option<f64>> {
     rate.map(Some).with_context(|| {
         format!("--edges {text}: must be from 1 to 10000 snapshots a second, such as 50, or off")
     })
+}
+
+/// Parses --stacks.
+fn stacks(text: Option<&str>) -> anyhow::Result<Option<f64>> {
+    let text = text.unwrap_or("100");
+    if text == "off" {
+        return Ok(None);
+    }
+    let rate = text.strip_suffix("/s").unwrap_or(text).parse::<f64>().ok();
+    rate.filter(|rate| (1.0..=1000.0).contains(rate)).map(Some).with_context(|| {
+        format!("--stacks {text}: must be from 1 to 1000 call stacks a second, such as 100, or off")
+    })
+}
+
+/// Parses --waits, which need --stacks.
+fn waits(text: Option<&str>, stacks: Option<&str>) -> anyhow::Result<bool> {
+    match text {
+        None | Some("auto") => Ok(stacks != Some("off")),
+        Some("off") => Ok(false),
+        Some(other) => anyhow::bail!("--waits {other}: must be auto or off"),
+    }
 }
 
 /// Parses `1%`, `0.5%` or `off`.

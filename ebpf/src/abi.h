@@ -49,6 +49,9 @@ struct cpu_block {
 	u32 snapshot_in; /* samples of user code before the one with the next snapshot */
 	struct half_stats stats[HALVES];
 	u32 snapshot_every; /* samples of user code per snapshot; 0: no snapshots */
+	u32 stack_in;	    /* samples before the one with the next stack */
+	u32 stack_every;    /* samples per stack; 0: no stacks */
+	u32 wait_scale_us;  /* waits of this length are always taken; 0: no stacks of waits */
 	struct bucket table[HALVES][BUCKETS];
 } __attribute__((aligned(4096)));
 
@@ -131,6 +134,71 @@ struct snapshot_ring {
 	u32 reserved_too[15];
 } __attribute__((aligned(64)));
 
+/* A CPU's ring of stacks. A record begins at its position modulo STACK_RING_BYTES and may reach
+ * beyond that, into the slack behind the ring, so no record is in two pieces. */
+enum {
+	STACK_RING_BYTES = 128 << 10,
+	STACK_WINDOW_MAX = 64 << 10,
+	STACK_REGISTERS = 34,
+	STACK_KERNEL_FRAMES = 127,
+	STACK_KERNEL_BYTES = 1024,
+	STACK_CLASSES = 4096,
+	COMM_BYTES = 16,
+};
+/* A stack: registers, then STACK_KERNEL_BYTES of return addresses in the kernel if kernel_bytes is
+ * not 0, then the copied bytes of the user stack. */
+struct stack_record {
+	u32 bytes;
+	u32 kind;
+	u64 time_ns;
+	u32 space;
+	u32 tid;
+	u32 weight;
+	u32 has_user;
+	u32 kernel_bytes;
+	u32 stack_bytes;
+	unsigned char command[COMM_BYTES];
+	unsigned char name[COMM_BYTES];
+	u64 begin;
+	u32 root_tid;
+	u32 reserved;
+	u64 registers[STACK_REGISTERS];
+};
+/* Bytes of a CPU's element of STACK_DATA: whole pages. */
+enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_WINDOW_MAX + 4096 };
+struct stack_data {
+	unsigned char bytes[STACK_DATA_BYTES];
+};
+/* Positions in bytes; as struct snapshot_ring otherwise. */
+struct stack_ring {
+	u32 written;
+	u32 dropped;
+	u32 is_busy; /* a record is being written, and may be interrupted by a sample */
+	u32 reserved[13];
+	u32 taken;
+	u32 reserved_too[15];
+} __attribute__((aligned(64)));
+
+/* The kinds of a stack_record. */
+enum { STACK_SAMPLE, STACK_WAIT, STACK_WAIT_END };
+
+enum { WAIT_LINES = 16384 };
+/* What a thread does. */
+enum { THREAD_UNKNOWN, THREAD_RUNS, THREAD_BLOCKED, THREAD_RUNNABLE, THREAD_ENDED };
+/* A thread's time. */
+struct wait_line {
+	u64 since_ns;
+	u64 woken_ns;
+	u64 on_ns;
+	u64 blocked_ns;
+	u64 runnable_ns;
+	u64 born_ns;
+	u32 tid;
+	u32 state;
+	u32 mean_us;
+	u32 weight;
+} __attribute__((aligned(64)));
+
 /* The same sizes and offsets are asserted in abi/src/lib.rs. */
 #define ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "abi: " #type)
 #define ASSERT_OFFSET(type, field, bytes) \
@@ -145,6 +213,9 @@ ASSERT_OFFSET(half_stats, spilled, 12);
 ASSERT_SIZE(cpu_block, 4096);
 ASSERT_OFFSET(cpu_block, stats, 8);
 ASSERT_OFFSET(cpu_block, snapshot_every, 40);
+ASSERT_OFFSET(cpu_block, stack_in, 44);
+ASSERT_OFFSET(cpu_block, stack_every, 48);
+ASSERT_OFFSET(cpu_block, wait_scale_us, 52);
 ASSERT_OFFSET(cpu_block, table, 64);
 ASSERT_SIZE(losses, 128);
 ASSERT_SIZE(slot, 64);
@@ -169,3 +240,11 @@ ASSERT_OFFSET(snapshot, registers, 16);
 ASSERT_OFFSET(snapshot, stack, 160);
 ASSERT_SIZE(snapshot_ring, 128);
 ASSERT_OFFSET(snapshot_ring, taken, 64);
+ASSERT_SIZE(stack_record, 360);
+ASSERT_OFFSET(stack_record, command, 40);
+ASSERT_OFFSET(stack_record, begin, 72);
+ASSERT_OFFSET(stack_record, registers, 88);
+ASSERT_SIZE(wait_line, 64);
+ASSERT_OFFSET(wait_line, tid, 48);
+ASSERT_SIZE(stack_ring, 128);
+ASSERT_OFFSET(stack_ring, taken, 64);

@@ -9,6 +9,7 @@
 #include "settings.h"
 #include "spill.h"
 #include "snapshot.h"
+#include "stack.h"
 
 /* Fibonacci hashing: the top bits of the product depend on every bit (Knuth, TAOCP 3, 6.4). */
 INLINE u32 bucket_number(u32 buckets, u32 place, u32 space, u32 event)
@@ -30,6 +31,39 @@ OUT_OF_LINE struct bucket *far_bucket(u32 half_index, u32 place, u32 event)
 	u32 index = half_index * TABLE_BUCKETS + bucket_number(TABLE_BUCKETS, place, 0, event);
 
 	return bpf_map_lookup_elem(&TABLE, &index);
+}
+
+#if defined(ARCH_x86_64)
+/* Takes a snapshot, if this sample of user code is the one. */
+INLINE void count_to_snapshot(struct context *context, u32 cpu, struct cpu_block *block,
+			      struct place place)
+{
+	u32 every;
+
+	if (LIKELY(block->snapshot_in != 0)) {
+		block->snapshot_in--;
+		return;
+	}
+	every = *(volatile u32 *)&block->snapshot_every;
+	block->snapshot_in = every ? every - 1 : RECHECK_SAMPLES;
+	if (every && context->registers[CS_REGISTER] == USER_CODE_64)
+		take_snapshot(context, cpu, place);
+}
+#endif
+
+/* Takes a call stack, if this sample is the one. */
+INLINE void count_to_stack(struct context *context, u32 cpu, struct cpu_block *block)
+{
+	u32 every;
+
+	if (LIKELY(block->stack_in != 0)) {
+		block->stack_in--;
+		return;
+	}
+	every = *(volatile u32 *)&block->stack_every;
+	block->stack_in = every ? every - 1 : STACK_RECHECK_SAMPLES;
+	if (every)
+		take_stack(context, cpu, every);
 }
 
 /* Counts one sample. The entries of a bucket are in the order of their use, the latest first. */
@@ -68,18 +102,11 @@ INLINE int take_sample(struct context *context, u64 event)
 		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];
 #if defined(ARCH_x86_64)
-	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0)) {
-		if (LIKELY(block->snapshot_in != 0)) {
-			block->snapshot_in--;
-		} else {
-			u32 every = *(volatile u32 *)&block->snapshot_every;
-
-			block->snapshot_in = every ? every - 1 : RECHECK_SAMPLES;
-			if (every && context->registers[CS_REGISTER] == USER_CODE_64)
-				take_snapshot(context, cpu, place);
-		}
-	}
+	if (event == 0 && SNAPSHOTS && LIKELY((s64)pc >= 0))
+		count_to_snapshot(context, cpu, block, place);
 #endif
+	if (event == 0 && STACKS)
+		count_to_stack(context, cpu, block);
 	if (LIKELY(entry->key == key && entry->space == space)) {
 		entry->count++;
 		return 0;

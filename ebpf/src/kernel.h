@@ -38,10 +38,13 @@ static s64 (*const bpf_map_update_elem)(const void *map, const void *key, const 
 					u64 flags) = (void *)2;
 static s64 (*const bpf_map_delete_elem)(const void *map, const void *key) = (void *)3;
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static void *(*const bpf_get_current_task)(void) = (void *)35;
 static u64 (*const bpf_get_current_uid_gid)(void) = (void *)15;
+static s64 (*const bpf_get_current_comm)(void *to, u32 size) = (void *)16;
+static s64 (*const bpf_get_stack)(void *context, void *to, u32 size, u64 flags) = (void *)67;
 static s64 (*const bpf_probe_read_user)(void *to, u32 size, const void *from) =
 	(void *)112; /* Linux 5.5 */
 static s64 (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) =
@@ -51,6 +54,7 @@ static s64 (*const bpf_get_ns_current_pid_tgid)(u64 dev, u64 ino, struct bpf_pid
 static s64 (*const bpf_ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) =
 	(void *)130;
 static void *(*const bpf_get_current_task_btf)(void) = (void *)158; /* Linux 5.11 */
+static void *(*const bpf_task_pt_regs)(void *task) = (void *)175;   /* Linux 5.15 */
 
 /* struct bpf_perf_event_data begins with the interrupted registers: struct pt_regs on x86-64
  * (arch/x86/include/asm/ptrace.h), struct user_pt_regs on arm64
@@ -58,6 +62,7 @@ static void *(*const bpf_get_current_task_btf)(void) = (void *)158; /* Linux 5.1
 #if defined(ARCH_x86_64)
 enum {
 	FIRST_ARGUMENT = 14, /* di */
+	SP_REGISTER = 19,
 	PC_REGISTER = 16,    /* ip: after r15 .. di and orig_ax */
 	CS_REGISTER = 17,
 	REGISTERS = 21, /* flags, sp and ss follow cs */
@@ -66,8 +71,9 @@ enum { USER_CODE_64 = 0x33 }; /* __USER_CS, arch/x86/include/asm/segment.h */
 #elif defined(ARCH_aarch64)
 enum {
 	FIRST_ARGUMENT = 0, /* x0 */
+	SP_REGISTER = 31,
 	PC_REGISTER = 32,   /* pc: after x0 .. x30 and sp */
-	REGISTERS = 33,
+	REGISTERS = 34, /* pstate */
 };
 #else
 #error "say -DARCH_x86_64 or -DARCH_aarch64"
@@ -162,6 +168,7 @@ struct mm_struct {
 	struct maple_tree mm_mt; /* Linux 6.1 */
 	u64 start_code;
 	u64 end_code;
+	u64 start_stack;
 	struct file *exe_file;
 } KERNEL_TYPE;
 struct rb_node {
@@ -185,7 +192,14 @@ struct task_struct {
 	u64 start_boottime;
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
+	char comm[16];
+	u32 __state; /* Linux 5.14 */
 } KERNEL_TYPE;
+struct task_struct___5_10 {
+	s64 state;
+} KERNEL_TYPE;
+/* Bits of a task's state: what ends it (EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD). */
+enum { TASK_ENDS = 0x10 | 0x20 | 0x80 };
 
 /* A copy of 8 bytes of kernel memory; 0 when the address cannot be read. */
 INLINE u64 copied(const void *from)

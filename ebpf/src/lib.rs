@@ -39,6 +39,9 @@ pub struct Settings {
     pub buckets: u32,
     /// Key of the hash that numbers of programs and libraries are made with.
     pub key: [u32; 4],
+    /// Takes call stacks: 0 none, 1 of user code, 2 of kernel code with the user code that called
+    /// it, which needs `bpf_task_pt_regs` (Linux 5.15) and typed pointers.
+    pub stacks: u32,
 }
 
 /// Marker in the object's instructions for a setting, whose number is in the low byte; the twin of
@@ -59,6 +62,7 @@ pub fn sampler(settings: &Settings) -> Vec<u8> {
         snapshots,
         buckets,
         key: [first, second, third, fourth],
+        stacks,
     } = *settings;
     let values = [
         spill_entries,
@@ -71,6 +75,7 @@ pub fn sampler(settings: &Settings) -> Vec<u8> {
         second,
         third,
         fourth,
+        stacks,
     ];
     let mut object = OBJECT.0.to_vec();
     let (instructions, _) = object.as_chunks_mut::<8>();
@@ -105,10 +110,11 @@ mod tests {
             snapshots: true,
             buckets: 0,
             key: [1, 2, 3, 4],
+            stacks: 2,
         };
         let stand_ins = |object: &[u8]| {
             let number = |word: &[u8; 4]| u32::from_le_bytes(*word).wrapping_sub(SETTING);
-            let mut found = [0; 11];
+            let mut found = [0; 12];
             object.as_chunks().0.iter().map(number).for_each(|number| {
                 found.get_mut(number as usize).into_iter().for_each(|count| *count += 1);
             });
@@ -120,7 +126,7 @@ mod tests {
         let is_right = |(number, count): (usize, &usize)| (*count > 0) == asked(&number);
         assert!(before.iter().enumerate().all(is_right), "each setting is asked for: {before:?}");
         let loaded = sampler(&settings(12345));
-        assert_eq!(stand_ins(&loaded), [0; 11], "none is left");
+        assert_eq!(stand_ins(&loaded), [0; 12], "none is left");
         let changed = OBJECT
             .0
             .as_chunks::<4>()

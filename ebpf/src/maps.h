@@ -61,6 +61,44 @@ struct {
 	struct snapshot *value;
 } SNAPSHOT_DATA SECTION(".maps");
 
+/* Index: CPU. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct stack_ring *value;
+} STACK_RINGS SECTION(".maps");
+
+/* Index: CPU. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct stack_data *value;
+} STACK_DATA SECTION(".maps");
+
+/* Index: the low bits of a thread's number in the root namespace. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct wait_line *value;
+} WAIT_TIMES SECTION(".maps");
+
+/* How much of a thread's stack is copied: 1 KiB << value. Index: a hash of the thread's name, so
+ * that threads of short-lived processes have what those before them needed. The daemon writes
+ * it. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[STACK_CLASSES];
+	u32 *key;
+	u64 *value;
+} STACK_WINDOWS SECTION(".maps");
+
 /* Index: the low SLOT_BITS of a process's number in the root namespace. Of two processes with the
  * same index, the later one to exec, fork or map has the slot; samples of the other one are counted
  * without a slot, in their own address space. Whoever writes more than zeros into lengths is in

@@ -48,6 +48,18 @@ INLINE u32 process(void)
 	return info.tgid;
 }
 
+/* The current thread's number in the daemon's pid namespace; 0 when it has none there. */
+INLINE u32 own_thread(void)
+{
+	struct bpf_pidns_info info = {};
+
+	if (PIDNS_INO == 0)
+		return bpf_get_current_pid_tgid();
+	if (bpf_get_ns_current_pid_tgid(PIDNS_DEV, PIDNS_INO, &info, sizeof(info)) != 0)
+		return 0;
+	return info.pid;
+}
+
 /* The current process's number in the root pid namespace. */
 INLINE u32 root_process(void)
 {

@@ -5,16 +5,17 @@
  *
  *   count.c      counting a sample, and the 16 programs that do it; with
  *                place.h (key and address space), spill.h (what leaves the table),
- *                snapshot.h (registers of user code)
+ *                snapshot.h (registers of user code), stack.h (call stacks)
  *   processes.c  exec and fork: which process runs which program
  *   mappings.c   new mappings: generations, and libraries that are counted once; both with
  *                changes.h (numbers of programs, messages to the daemon)
+ *   waits.c      threads that leave a CPU or come to one: their times, and stacks of some waits
  *   shared       kernel.h (the BPF interface), abi.h (twins of abi/src/lib.rs), settings.h,
  *                maps.h, process.h (the current process and its slot)
  *
  * The rules of the sample path (SOSP 1997, section 4.2):
  *  - a sample writes nothing that CPUs share: no lock, no atomic, no barrier. The one exception is
- *    the atomic counter of the CPU's own ring of snapshots;
+ *    the atomic counters of the CPU's own rings of snapshots and stacks;
  *  - a sample touches two cache lines of its CPU's page (its words and one bucket; a second bucket
  *    for code that one process alone has), the process's slot, which samples only read, and, when
  *    the bucket is full, one entry of the spill buffer;
@@ -29,5 +30,6 @@
 #include "count.c"
 #include "processes.c"
 #include "mappings.c"
+#include "waits.c"
 
 char LICENSE[] SECTION("license") = "GPL";

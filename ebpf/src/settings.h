@@ -35,6 +35,11 @@ enum { TASK_HIDDEN, TASK_COPIED, TASK_TYPED };
 /* Buckets of a half in the map TABLE; 0: the buckets are those of the CPU's page. */
 #define TABLE_BUCKETS ((u32)CHOSEN(6))
 
+/* Not 0: samples of event 0 may take call stacks. 2: of kernel code with the registers of the user
+ * code that called it (bpf_task_pt_regs, Linux 5.15, which needs TASK_TYPED). */
+enum { STACKS_OF_USER = 1, STACKS_OF_BOTH = 2 };
+#define STACKS CHOSEN(11)
+
 /* A random key of 128 bits, another one at each start of the daemon, in words of 32 bits: who
  * chooses a file's inode, size and times still cannot choose its number. */
 #define KEY_WORD(number) ((u64)(u32)CHOSEN(number))

@@ -23,4 +23,4 @@ pub use facts::{Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};
-pub use stacks::{Frame, Node, Stacks, Thread, Value};
+pub use stacks::{Frame, Node, OFF_CPU, RUNNABLE, Stacks, Thread, Value};

@@ -38,6 +38,12 @@ pub struct Thread {
     pub tid: u32,
 }
 
+/// Name of the event of stacks of threads that were blocked; its unit is ns.
+pub const OFF_CPU: &str = "off-cpu";
+
+/// Name of the event of stacks of threads that were awake without CPU; its unit is ns.
+pub const RUNNABLE: &str = "runnable";
+
 /// The stacks of one context and thread.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Value {
@@ -331,7 +337,8 @@ impl Stacks {
         let heaviest: std::collections::HashSet<Node> =
             heaviest.into_iter().map(|(_, node)| node.0).collect();
         let mut bounded = Self::new();
-        // A parent is at least as heavy as its child and comes first, so it is kept if the child is.
+        // A parent is at least as heavy as its child and comes first, so it is kept if the child
+        // is.
         let mut new: Vec<Option<Node>> = Vec::with_capacity(self.nodes.len());
         for (node, (parent, frame)) in (0..).zip(self.nodes()) {
             let above = parent.and_then(|parent| new.get(parent as usize).copied().flatten());

@@ -26,5 +26,6 @@ pub use request::{REQUEST_BYTES_MAX, Registration, Request, RequestError};
 pub use status::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, CpuStatus, DaemonStatus, DbStatus,
     EdgesStatus, EventStatus, GeneratedStatus, HandlerStatus, InspectorsStatus, LoaderStatus,
-    OverheadStatus, RateStatus, RestraintStatus, Samples, Status, TableStatus, WaitStatus,
+    OverheadStatus, ProgramStacksStatus, RateStatus, RestraintStatus, Samples, StacksStatus,
+    Status, TableStatus, WaitStatus, WaitsStatus,
 };

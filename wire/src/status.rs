@@ -45,6 +45,12 @@ pub struct Status {
     /// Edges from snapshots of registers. None: no snapshots are taken.
     #[serde(default)]
     pub edges: Option<EdgesStatus>,
+    /// Call stacks. None: none are taken.
+    #[serde(default)]
+    pub stacks: Option<StacksStatus>,
+    /// Times of threads, and stacks of waits. None: off.
+    #[serde(default)]
+    pub waits: Option<WaitsStatus>,
     /// The code kept beside the profiles. None: the code store is off.
     #[serde(default)]
     pub code_store: Option<CodeStoreStatus>,
@@ -158,6 +164,68 @@ pub struct EdgesStatus {
     /// CPU time of interpreting a snapshot, in ns. None for the first 1000 snapshots: reading each
     /// program's code once would be most of the quotient.
     pub ns_per_snapshot: Option<f64>,
+}
+
+/// Times of threads, and stacks of waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitsStatus {
+    /// Waits of this length, in s, and longer always have their stacks taken. None: nothing is
+    /// taken, because switches would cost too much.
+    pub scale_s: Option<f64>,
+    /// Switches between threads, per second and CPU.
+    pub switches_per_s: f64,
+    /// Waits whose stacks were taken.
+    pub taken: u64,
+    /// Waits of these that are not counted.
+    pub lost: u64,
+    /// Threads whose times are known.
+    pub threads: u64,
+    /// Time since each thread was first seen, in s: the sum of the three below.
+    pub wall_s: f64,
+    /// Time on a CPU, in s.
+    pub on_s: f64,
+    /// Time blocked, in s.
+    pub blocked_s: f64,
+    /// Time awake without CPU, in s.
+    pub runnable_s: f64,
+}
+
+/// Call stacks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StacksStatus {
+    /// Most stacks that are taken now, per second and CPU.
+    pub rate_per_s: f64,
+    /// Stacks taken.
+    pub taken: u64,
+    /// Stacks dropped because a buffer was full.
+    pub dropped: u64,
+    /// Stacks taken of processes or through images that are excluded.
+    pub excluded: u64,
+    /// Stacks that were walked to the thread's first frame.
+    pub whole: u64,
+    /// Other stacks that were walked, by the reason why their first frames are not known.
+    pub cut: BTreeMap<String, u64>,
+    /// Frames of all stacks that were walked.
+    pub frames: u64,
+    /// Bytes of stacks that the sampler copied.
+    pub bytes: u64,
+    /// CPU time of walking, in s.
+    pub cpu_s: f64,
+    /// CPU time of walking a stack, in ns. None for the first 1000 stacks, as for edges.
+    pub ns_per_stack: Option<f64>,
+    /// Stacks by program, those with the most cut stacks first.
+    pub programs: Vec<ProgramStacksStatus>,
+}
+
+/// Call stacks of one program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramStacksStatus {
+    /// File name of the program.
+    pub program: String,
+    /// Whole stacks.
+    pub whole: u64,
+    /// Others, by reason.
+    pub cut: BTreeMap<String, u64>,
 }
 
 /// Code made at run time, or registered.

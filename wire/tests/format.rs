@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use wire::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, Counts, CpuStatus, DaemonStatus,
     DbStatus, EdgesStatus, EventCounts, EventStatus, GeneratedStatus, HandlerStatus, ImageCounts,
-    InspectorsStatus, LoaderStatus, OverheadStatus, RateStatus, Registration, Reply, Request,
-    RestraintStatus, Samples, Status, TableStatus, WaitStatus,
+    InspectorsStatus, LoaderStatus, OverheadStatus, ProgramStacksStatus, RateStatus, Registration,
+    Reply, Request, RestraintStatus, Samples, StacksStatus, Status, TableStatus, WaitStatus,
+    WaitsStatus,
 };
 
 fn reasons(reasons: &[(&str, u64)]) -> BTreeMap<String, u64> {
@@ -166,7 +167,8 @@ const EMPTY_STATUS: &str = r#"
 "sampling_share":null,"daemon_share":null,"ns_per_sample":null,"measured":null,"rate":null},
 "apart":{"labels":[],"units_refused":0,"samples_widened":0},"processes":0,"images":0,
 "lost_records":0,"refused":0,"generated":{"processes":0,"pieces":0,"bytes":0,"regions":0,
-"refused":0},"edges":null,"code_store":null,"loader":{"received":0,"known":0,"learnt":0,
+"refused":0},"edges":null,"stacks":null,"waits":null,"code_store":null,
+"loader":{"received":0,"known":0,"learnt":0,
 "refused":0},"inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,
 "reachable":false,"users":[]},"restraint":{"doing":"","why":null,"changes":0},"last_merge":null,
 "merge_error":null,"db":{"path":"","bytes":0}}}
@@ -189,6 +191,11 @@ const FULL_STATUS: &str = r#"
 "generated":{"processes":53,"pieces":54,"bytes":55,"regions":56,"refused":57},
 "edges":{"rate_per_s":58.5,"taken":59,"dropped":60,"unresolved":61,"fruitful":62,"edges":63,
 "cpu_s":64.25,"ns_per_snapshot":64.5},
+"stacks":{"rate_per_s":101.5,"taken":102,"dropped":103,"excluded":104,"whole":105,
+"cut":{"truncated":106},"frames":107,"bytes":108,"cpu_s":109.5,"ns_per_stack":110.5,
+"programs":[{"program":"bash","whole":111,"cut":{"refused":112}}]},
+"waits":{"scale_s":0.03125,"switches_per_s":113.5,"taken":114,"lost":115,"threads":116,
+"wall_s":117.5,"on_s":118.5,"blocked_s":119.5,"runnable_s":120.5},
 "code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
 "removed":69,"refused":70,"private":82,"gone":71,"put_off":72,"waiting":73,"cpu_s":74.5},
 "loader":{"received":75,"known":76,"learnt":77,"refused":78},"inspectors":{"started":83,"asked":84,
@@ -256,6 +263,8 @@ fn full_status() -> Status {
             refused: 57,
         },
         edges: Some(edges()),
+        stacks: Some(stacks()),
+        waits: Some(waits()),
         code_store: Some(code_store()),
         inspectors: InspectorsStatus {
             started: 83,
@@ -287,6 +296,40 @@ fn edges() -> EdgesStatus {
         edges: 63,
         cpu_s: 64.25,
         ns_per_snapshot: Some(64.5),
+    }
+}
+
+fn stacks() -> StacksStatus {
+    StacksStatus {
+        rate_per_s: 101.5,
+        taken: 102,
+        dropped: 103,
+        excluded: 104,
+        whole: 105,
+        cut: BTreeMap::from([("truncated".into(), 106)]),
+        frames: 107,
+        bytes: 108,
+        cpu_s: 109.5,
+        ns_per_stack: Some(110.5),
+        programs: vec![ProgramStacksStatus {
+            program: "bash".into(),
+            whole: 111,
+            cut: BTreeMap::from([("refused".into(), 112)]),
+        }],
+    }
+}
+
+fn waits() -> WaitsStatus {
+    WaitsStatus {
+        scale_s: Some(0.03125),
+        switches_per_s: 113.5,
+        taken: 114,
+        lost: 115,
+        threads: 116,
+        wall_s: 117.5,
+        on_s: 118.5,
+        blocked_s: 119.5,
+        runnable_s: 120.5,
     }
 }
 
@@ -345,7 +388,7 @@ fn a_status_without_later_fields_is_understood() {
     assert_eq!(reply.status, Some(Box::default()));
 }
 
-const LATER_FIELDS: [&str; 11] = [
+const LATER_FIELDS: [&str; 13] = [
     r#""sampling_share":null,"#,
     r#""daemon_share":null,"#,
     r#","measured":null"#,
@@ -353,6 +396,8 @@ const LATER_FIELDS: [&str; 11] = [
     r#""apart":{"labels":[],"units_refused":0,"samples_widened":0},"#,
     r#""generated":{"processes":0,"pieces":0,"bytes":0,"regions":0,"refused":0},"#,
     r#""edges":null,"#,
+    r#""stacks":null,"#,
+    r#""waits":null,"#,
     r#""code_store":null,"#,
     r#""loader":{"received":0,"known":0,"learnt":0,"refused":0},"#,
     r#""inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,"reachable":false,"users":[]},"#,

@@ -2,14 +2,19 @@
 
 use crate::clock;
 use crate::instruments::branch_edges;
+use crate::instruments::call_stacks::{self, CallStacks};
 use crate::instruments::events::PlannedEvent;
+use crate::instruments::waits::{self, Waits};
 use crate::kernel::Landing;
 use crate::pipeline::drain::CpuLedger;
 use crate::pipeline::ledger::Account;
 use crate::spaces::jit::Totals;
 use model::{Cpuid, Facts, MeasuredSkid};
 use serde_json::{Value, json};
-use wire::{CpuStatus, EdgesStatus, EventStatus, GeneratedStatus};
+use wire::{
+    CpuStatus, EdgesStatus, EventStatus, GeneratedStatus, ProgramStacksStatus, StacksStatus,
+    WaitsStatus,
+};
 
 /// Code that is in no file.
 #[must_use]
@@ -74,6 +79,60 @@ pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStat
     let cpu_s = cpu_ns as f64 / 1e9;
     EdgesStatus { rate_per_s, taken, dropped, unresolved, fruitful, edges, cpu_s, ns_per_snapshot }
 }
+
+/// Call stacks, where at most `rate_per_s` are taken per second and CPU.
+#[must_use]
+pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
+    let call_stacks::Totals { taken, dropped, excluded, frames, bytes, cpu_ns, .. } = stacks.totals;
+    let outcomes = stacks.totals.outcomes;
+    let ns_per_stack = (taken >= MEAN_COST_SNAPSHOTS_MIN).then(|| cpu_ns as f64 / taken as f64);
+    let by_reason = |outcomes: &call_stacks::Outcomes| {
+        outcomes.cut().map(|(cut, stacks)| (cut.name().to_owned(), stacks)).collect()
+    };
+    let mut programs: Vec<(u64, ProgramStacksStatus)> = stacks
+        .programs()
+        .map(|(program, outcomes)| {
+            let (program, whole, cut) = (program.to_owned(), outcomes.whole, by_reason(outcomes));
+            (outcomes.all() - whole, ProgramStacksStatus { program, whole, cut })
+        })
+        .collect();
+    programs.sort_by(|(a, left), (b, right)| b.cmp(a).then(right.whole.cmp(&left.whole)));
+    programs.truncate(PROGRAMS_TOLD);
+    StacksStatus {
+        rate_per_s,
+        taken,
+        dropped,
+        excluded,
+        whole: outcomes.whole,
+        cut: by_reason(&outcomes),
+        frames,
+        bytes,
+        cpu_s: cpu_ns as f64 / 1e9,
+        ns_per_stack,
+        programs: programs.into_iter().map(|(_, program)| program).collect(),
+    }
+}
+
+/// Times of threads, and waits.
+#[must_use]
+pub fn waits_status(waits: &Waits) -> WaitsStatus {
+    let waits::Totals { taken, lost, times } = waits.totals;
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    WaitsStatus {
+        scale_s: waits.scale().map(|scale| scale.as_secs_f64()),
+        switches_per_s: waits.switches_per_s(),
+        taken,
+        lost,
+        threads: times.threads,
+        wall_s: seconds(times.wall_ns),
+        on_s: seconds(times.on_ns),
+        blocked_s: seconds(times.blocked_ns),
+        runnable_s: seconds(times.runnable_ns),
+    }
+}
+
+/// Programs of which a status tells the call stacks.
+const PROGRAMS_TOLD: usize = 32;
 
 /// Samples of a CPU, and the reasons why it missed some.
 #[must_use]

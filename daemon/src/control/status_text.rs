@@ -1,10 +1,11 @@
 //! The status as text, as `dcpictl status` prints it: lines of a name and a sentence.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use wire::{
     ApartStatus, ChangeStatus, CodeStoreStatus, CostStatus, CpuStatus, DaemonStatus, EdgesStatus,
     EventStatus, GeneratedStatus, InspectorsStatus, LoaderStatus, OverheadStatus, RateStatus,
-    RestraintStatus, Status, TableStatus, WaitStatus,
+    RestraintStatus, StacksStatus, Status, TableStatus, WaitStatus, WaitsStatus,
 };
 
 /// Labels that the text lists; of further ones it states the number.
@@ -50,6 +51,8 @@ pub fn text(status: &Status, now_unix_s: u64) -> String {
     apart_lines(&status.apart).into_iter().for_each(|(name, value)| line(name, value));
     line("knows", format!("{} processes, {} mapped files", status.processes, status.images));
     status.edges.iter().for_each(|edges| line("edges", edges_text(edges)));
+    status.stacks.iter().for_each(|stacks| line("stacks", stacks_text(stacks)));
+    status.waits.iter().for_each(|waits| line("waits", waits_text(waits)));
     status.code_store.iter().for_each(|store| line("code", code_store_text(store)));
     if status.generated.processes > 0 {
         line("generated", generated_text(&status.generated));
@@ -202,6 +205,48 @@ fn edges_text(snapshots: &EdgesStatus) -> String {
     let each = snapshots.ns_per_snapshot.map(|ns| format!(", {ns:.0} ns each")).unwrap_or_default();
     format!(
         "{edges} from {taken} snapshots of registers ({dropped} dropped, {unresolved} unresolved){each}; at most {rate_per_s:.0}/s/CPU"
+    )
+}
+
+/// Programs with cut stacks that the text names.
+const PROGRAMS_NAMED: usize = 3;
+
+fn stacks_text(stacks: &StacksStatus) -> String {
+    let StacksStatus { rate_per_s, taken, dropped, whole, cut, programs, .. } = stacks;
+    let walked = whole + cut.values().sum::<u64>();
+    let each = stacks.ns_per_stack.map(|ns| format!(", {ns:.0} ns each")).unwrap_or_default();
+    let reasons = |cut: &BTreeMap<String, u64>| {
+        let mut cut: Vec<_> = cut.iter().filter(|(_, stacks)| **stacks > 0).collect();
+        cut.sort_by_key(|(_, stacks)| std::cmp::Reverse(**stacks));
+        let of = |(reason, stacks): (&String, &u64)| format!("{stacks} {reason}");
+        cut.into_iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    let whole_share = match walked {
+        0 => String::new(),
+        _ => format!(", {:.1} % whole", 100.0 * *whole as f64 / walked as f64),
+    };
+    let mut text = format!(
+        "{taken} taken ({dropped} dropped){whole_share}{each}; at most {rate_per_s:.0}/s/CPU"
+    );
+    let cut_programs = programs.iter().filter(|program| program.cut.values().any(|n| *n > 0));
+    for program in cut_programs.take(PROGRAMS_NAMED) {
+        let of = program.whole + program.cut.values().sum::<u64>();
+        text += &format!("; {} {} of {of}", program.program, reasons(&program.cut));
+    }
+    text
+}
+
+fn waits_text(waits: &WaitsStatus) -> String {
+    let WaitsStatus { scale_s, switches_per_s, taken, lost, threads, .. } = waits;
+    let Some(scale_s) = scale_s else {
+        return format!(
+            "not taken: {switches_per_s:.0} switches of threads/s/CPU would cost too much of the budget"
+        );
+    };
+    let WaitsStatus { wall_s, on_s, blocked_s, runnable_s, .. } = waits;
+    format!(
+        "{threads} threads in {wall_s:.0} s: {on_s:.1} s on CPU, {blocked_s:.1} blocked, {runnable_s:.1} runnable; stacks of {taken} waits ({lost} lost), of all of {:.0} ms; {switches_per_s:.0} switches/s/CPU",
+        1000.0 * scale_s
     )
 }
 

@@ -1,20 +1,21 @@
 //! How each question is answered: the only code that touches other processes' memory and files.
 
+use super::build_files::{identify_known, open_build, opened};
 use super::questions::{
     BuildIdOf, Close, Facts, FactsByPath, FactsOfMapping, FileAt, Generated, GeneratedCode,
     Identified, Identify, IdentifyPath, Inspect, KeepError, Known, Mappings, NarrowVdsoOf,
-    OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw, Read, Walk, Walked,
+    OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw, Read, Unwind, Unwound, Walk, Walked,
 };
+use super::stack_walks::StackWalks;
 use super::walks::Walks;
 use crate::keep::file_catalogue::Catalogue;
-use crate::kernel::MappedFileId;
 use crate::latin1::Bytes;
 use crate::spaces::file_facts::FileFacts;
 use crate::spaces::jit::code_events::CodeLook;
 use crate::spaces::jit::files::{self, DumpReader, NoFile};
 use crate::spaces::jit::process::{self, Who};
 use crate::spaces::mappings::procfs::{self, MapsLine};
-use crate::spaces::open_mapped::{self, open_by_path, open_mapped, open_through_mapping};
+use crate::spaces::open_mapped;
 use crate::spaces::vdso::{StoredVdso, vdso_of};
 use image::{ImageError, ImageId, KeptRanges};
 use nix::fcntl::OFlag;
@@ -35,6 +36,7 @@ pub struct Desk {
     /// What it has learnt of files: it is gone with the inspector.
     catalogue: Catalogue,
     walks: Option<Walks>,
+    stack_walks: Option<StackWalks>,
     open: BTreeMap<u32, Reading>,
     next_handle: u32,
 }
@@ -172,6 +174,13 @@ impl Find for Walk {
     }
 }
 
+impl Find for Unwind {
+    fn find(self, desk: &mut Desk) -> Unwound {
+        let Desk { stack_walks, catalogue, .. } = desk;
+        stack_walks.get_or_insert_default().walk(&self, catalogue)
+    }
+}
+
 impl Find for Open {
     fn find(self, desk: &mut Desk) -> Result<Opened, KeepError> {
         let (file, before) =
@@ -248,67 +257,8 @@ impl Reading {
     }
 }
 
-/// Opens the very file that was mapped. `None` where the kernel told only a build id.
-fn opened(FileAt { id, path, at }: &FileAt) -> Option<File> {
-    match id {
-        MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => None,
-        MappedFileId::Inode { .. } => open_mapped(id, &path.0, *at, |_| true),
-        // By its path only if nobody has touched it since.
-        MappedFileId::Version { content, .. } => {
-            let facts = |file: &File| file.metadata().map(|now| FileFacts::of(&now));
-            // Something else may be mapped there by now.
-            let mapped = open_through_mapping(*at)
-                .filter(|file| facts(file).is_ok_and(|now| now.is_inode_of_layers(id)));
-            let same = |file: &File| facts(file).is_ok_and(|now| Some(now.content()) == *content);
-            mapped.or_else(|| open_by_path(id, &path.0, *at).find(same))
-        }
-    }
-}
-
-/// Opens the file if it is still there and is that build; its facts from before it was read.
-fn open_build(
-    FileAt { id, path, at }: &FileAt,
-    image: ImageId,
-    catalogue: &Catalogue,
-) -> Option<(File, FileFacts)> {
-    let before = std::cell::Cell::new(None);
-    let is_it = |file: &File| {
-        let found = identify_known(file, catalogue);
-        found.is_ok_and(|(known, facts, _)| {
-            before.set(Some(facts));
-            known == Known::Image(image.build())
-        })
-    };
-    let file = open_mapped(id, &path.0, *at, is_it)?;
-    Some((file, before.take()?))
-}
-
 fn identify(file: &File, desk: &Desk) -> Result<(Known, FileFacts, FileFacts), ImageError> {
     identify_known(file, &desk.catalogue)
-}
-
-/// What a file is, from the catalogue or from the file, and its facts before and after it was read.
-fn identify_known(
-    file: &File,
-    catalogue: &Catalogue,
-) -> Result<(Known, FileFacts, FileFacts), ImageError> {
-    let facts = || {
-        let found = file.metadata();
-        let found = found.map_err(|source| ImageError::Io { op: "stat", path: None, source });
-        found.map(|found| FileFacts::of(&found))
-    };
-    let before = facts()?;
-    if let Some(known) = catalogue.find(&before) {
-        return Ok((known, before, before));
-    }
-    let known = match image::identify_file(file) {
-        Ok(id) => Known::Image(id),
-        Err(ImageError::NotElf) => Known::NotElf,
-        Err(error) => return Err(error),
-    };
-    let after = facts()?;
-    catalogue.learn(&before, &after, known);
-    Ok((known, before, after))
 }
 
 fn open_map(pid: u32, who: &Who) -> Result<File, NoFile> {

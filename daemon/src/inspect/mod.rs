@@ -8,10 +8,12 @@
 
 pub mod answers;
 pub mod blame;
+mod build_files;
 mod code_files;
 pub mod frames;
 pub mod inspector;
 pub mod pool;
 pub mod questions;
+mod stack_walks;
 pub mod starter;
 pub mod walks;

@@ -65,6 +65,7 @@ questions! {
     NarrowVdsoOf -> Option<StoredVdso>, asked => Some(asked.at.pid);
     GeneratedCode -> Generated, asked => Some(asked.pid);
     Walk -> Walked, asked => Some(asked.file.at.pid);
+    Unwind -> Unwound, asked => Some(asked.pid);
     Open -> Result<Opened, KeepError>, asked => Some(asked.file.at.pid);
     Read -> Result<Raw, String>, _asked => None;
     Close -> (), _asked => None;
@@ -249,6 +250,82 @@ pub struct Walked {
     pub unresolved: u64,
     /// Samples that gave at least one edge.
     pub fruitful: u64,
+}
+
+/// The frames of call stacks that were sampled in one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unwind {
+    /// Process.
+    pub pid: u32,
+    /// What it had mapped, by address.
+    pub map: Vec<MappedCode>,
+    /// The stacks.
+    pub stacks: Vec<SampledStack>,
+}
+
+/// Executable memory of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MappedCode {
+    /// First address, and the one after the last.
+    pub range: (u64, u64),
+    /// File offset that the first address shows.
+    pub file_offset: u64,
+    /// What is there.
+    pub code: CodeSource,
+    /// Whether code that no unwind table covers is known to keep frame pointers.
+    pub frame_pointers: bool,
+}
+
+/// Where the bytes of executable memory come from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CodeSource {
+    /// A file.
+    File(FileAt),
+    /// The process's program, which is looked at for how it was compiled.
+    Program(FileAt),
+    /// The kernel's vdso.
+    Vdso,
+    /// Code made at run time.
+    Generated,
+}
+
+/// One thread's registers, and a copy of part of its stack.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SampledStack {
+    /// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip (DWARF's order). arm64: x0 to
+    /// x30, sp, pc.
+    pub registers: Vec<u64>,
+    /// Address of the first byte of `stack`.
+    pub begin: u64,
+    /// Bytes of the stack.
+    #[serde(with = "raw")]
+    pub stack: Vec<u8>,
+}
+
+/// Frames of stacks, in the order in which they were asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Unwound {
+    /// One for each stack.
+    pub stacks: Vec<UnwoundStack>,
+}
+
+/// The frames of one stack.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UnwoundStack {
+    /// Addresses, innermost first: of the next instruction in the first, within the call in others.
+    pub addresses: Vec<u64>,
+    /// Place in [`unwind::End::ALL`] of the reason why no more frames follow.
+    pub end: u8,
+    /// Bytes of the stack from the copy's begin to the last frame.
+    pub used_bytes: u64,
+}
+
+impl Drop for SampledStack {
+    fn drop(&mut self) {
+        // `black_box` keeps the compiler from leaving out writes that nothing reads.
+        std::hint::black_box(&mut self.stack).fill(0);
+        std::hint::black_box(&mut self.registers).fill(0);
+    }
 }
 
 /// Opens a file whose code the code store wants, and holds it open.

@@ -2,8 +2,8 @@
 //! a recording of what the kernel gave.
 
 use crate::clock;
-use crate::kernel::{Cost, Drained, KernelSource, TimedRecord};
-use abi::{Entry, Snapshot};
+use crate::kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
+use abi::{Entry, Snapshot, WaitLine};
 
 /// A source of samples and of the records that explain them. No method has a default, so each
 /// source states its behaviour even where it does nothing.
@@ -23,6 +23,12 @@ pub trait SampleSource {
     /// Moves the snapshots of registers that are there now to `into`. Returns how many found no
     /// room in the sampler's rings since the last call.
     fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64;
+
+    /// Moves the call stacks that are there now to `into`.
+    fn stacks(&mut self, into: &mut Vec<RawStack>) -> StacksTaken;
+
+    /// Copies the times of threads to `into`.
+    fn wait_times(&mut self, into: &mut Vec<WaitLine>);
 
     /// Fill level of the fullest spill buffer that counts now, 0 to 1.
     fn spill_used(&self) -> f64;
@@ -56,6 +62,18 @@ pub enum Order {
     },
     /// Take one snapshot per CPU for every so many samples of user code; 0: none.
     SnapshotEvery(u32),
+    /// Take one call stack per CPU for every so many samples; 0: none.
+    StackEvery(u32),
+    /// Copy at most `1 KiB << class` of the stacks of threads whose name has this number.
+    StackWindow {
+        /// As of [`abi::name_number`].
+        number: usize,
+        /// 0 to 6.
+        class: u8,
+    },
+    /// Take the times of threads, and the stacks of waits of this length (in us) and longer; 0:
+    /// neither.
+    Waits(u32),
     /// Pause sampling, or with false continue it.
     Pause(bool),
     /// Take no samples any more.
@@ -106,6 +124,14 @@ impl SampleSource for KernelSource {
         KernelSource::snapshots(self, into)
     }
 
+    fn stacks(&mut self, into: &mut Vec<RawStack>) -> StacksTaken {
+        KernelSource::stacks(self, into)
+    }
+
+    fn wait_times(&mut self, into: &mut Vec<WaitLine>) {
+        KernelSource::wait_times(self, into);
+    }
+
     fn spill_used(&self) -> f64 {
         KernelSource::spill_used(self)
     }
@@ -120,6 +146,9 @@ impl SampleSource for KernelSource {
             Order::ReleaseNumber { number } => self.release_number(number),
             Order::DisputeNumber { number } => self.dispute_number(number),
             Order::SnapshotEvery(every) => self.snapshot_every(every),
+            Order::StackEvery(every) => self.stack_every(every),
+            Order::StackWindow { number, class } => self.set_stack_window(number, class),
+            Order::Waits(scale_us) => self.take_waits(scale_us),
             Order::Pause(pauses) => self.pause(pauses),
             Order::Stop => self.stop(),
             Order::Revive { cpu } => self.revive(cpu),
@@ -171,6 +200,12 @@ impl SampleSource for Batches {
         0
     }
 
+    fn stacks(&mut self, _into: &mut Vec<RawStack>) -> StacksTaken {
+        StacksTaken::default()
+    }
+
+    fn wait_times(&mut self, _into: &mut Vec<WaitLine>) {}
+
     fn spill_used(&self) -> f64 {
         0.0
     }
@@ -191,6 +226,9 @@ impl SampleSource for Batches {
             | Order::ReleaseNumber { .. }
             | Order::DisputeNumber { .. }
             | Order::SnapshotEvery(_)
+            | Order::StackEvery(_)
+            | Order::StackWindow { .. }
+            | Order::Waits(_)
             | Order::Pause(_)
             | Order::Revive { .. }
             | Order::Rotate

@@ -21,6 +21,7 @@ mod sideband;
 mod skid;
 mod snapshots;
 mod source;
+mod stacks;
 
 pub use alarm::Alarm;
 pub use choose_events::resolve_event;
@@ -33,6 +34,7 @@ pub use sample_table::TableSettings;
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
 pub use skid::Landing;
 pub use source::{CpuDrained, Drained, KernelSource, SourceSettings};
+pub use stacks::{CLASS_AT_FIRST, RawStack, StacksTaken};
 
 /// A refusal of the kernel, with what can be done about it.
 #[derive(Debug, thiserror::Error)]

@@ -4,8 +4,9 @@ use super::KernelError;
 use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
+use super::stacks::{StackRings, WaitTimes};
 use crate::clock;
-use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SLOT_BITS, SNAPSHOTS_PER_CPU};
+use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES};
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
@@ -13,9 +14,17 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-/// Ways in which the sampler reads the task it interrupts, best first; the numbers are those of the
-/// C source.
-const TASK_ACCESS: [(&str, u32); 3] = [("typed", 2), ("copied", 1), ("hidden", 0)];
+/// Ways in which the sampler reads the task it interrupts, best first, and the kinds of call stacks
+/// that it takes, if any; the numbers are those of the C source.
+const TASK_ACCESS: [(&str, u32, u32); 4] = [
+    ("typed, with registers at the entry to the kernel", 2, STACKS_OF_BOTH),
+    ("typed", 2, 1),
+    ("copied", 1, 1),
+    ("hidden", 0, 1),
+];
+
+/// Stacks of kernel code too, with the registers of the user code that called it.
+const STACKS_OF_BOTH: u32 = 2;
 
 /// Add a key only if it is not there (linux/bpf.h).
 const BPF_NOEXIST: u64 = 1;
@@ -45,6 +54,10 @@ pub struct Sampler {
     begins_to_tell_owners: bool,
 }
 
+/// Programs that take the times of threads, and where.
+const WAIT_TRACEPOINTS: [(&str, &str); 3] =
+    [("woken_new", "sched_wakeup_new"), ("woken", "sched_wakeup"), ("switched", "sched_switch")];
+
 /// Settings of what is counted once for all processes, and what is recorded besides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
@@ -55,6 +68,10 @@ pub struct Sharing {
     /// Snapshots of registers are taken. They cost memory; without this setting the sampler has no
     /// instruction for them.
     pub snapshots: bool,
+    /// Call stacks are taken. They cost memory, too.
+    pub stacks: bool,
+    /// Times of threads may be taken, and stacks of their waits.
+    pub waits: bool,
 }
 
 impl Sampler {
@@ -70,15 +87,21 @@ impl Sampler {
         // reports it.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
         let mut refusal = None;
-        for (name, access) in TASK_ACCESS {
-            let loaded =
-                Self::load_with(settings, sharing, cpus, access).and_then(|mut sampler| {
-                    sampler.program(0)?;
-                    if access != 0 {
-                        sampler.follow_changes()?;
-                    }
-                    Ok(sampler)
-                });
+        for (name, access, stacks) in TASK_ACCESS {
+            if !sharing.stacks && stacks == STACKS_OF_BOTH {
+                continue; // as the next one
+            }
+            let ways = (access, if sharing.stacks { stacks } else { 0 });
+            let loaded = Self::load_with(settings, sharing, cpus, ways).and_then(|mut sampler| {
+                sampler.program(0)?;
+                if access != 0 {
+                    sampler.follow_changes()?;
+                }
+                if sharing.waits && stacks == STACKS_OF_BOTH {
+                    sampler.follow_switches()?;
+                }
+                Ok(sampler)
+            });
             match loaded {
                 Ok(sampler) if access == 0 => {
                     tracing::warn!(
@@ -100,7 +123,7 @@ impl Sampler {
         settings: TableSettings,
         sharing: Sharing,
         cpus: usize,
-        task_access: u32,
+        (task_access, stacks): (u32, u32),
     ) -> Result<Self, KernelError> {
         let namespace = super::machine::pid_namespace();
         let (pidns_dev, pidns_ino) = namespace.unwrap_or_default();
@@ -115,7 +138,9 @@ impl Sampler {
             snapshots: sharing.snapshots,
             buckets: settings.buckets,
             key: random_key()?,
+            stacks,
         };
+        let stack_cpus = if stacks > 0 { cpus as u32 } else { 1 };
         let ebpf = EbpfLoader::new()
             .override_global("PIDNS_DEV", &pidns_dev, true)
             .override_global("PIDNS_INO", &pidns_ino, true)
@@ -125,6 +150,9 @@ impl Sampler {
                 "SNAPSHOT_DATA",
                 if sharing.snapshots { (cpus * SNAPSHOTS_PER_CPU) as u32 } else { 1 },
             )
+            .map_max_entries("STACK_RINGS", stack_cpus)
+            .map_max_entries("STACK_DATA", stack_cpus)
+            .map_max_entries("WAIT_TIMES", if sharing.waits { WAIT_LINES as u32 } else { 1 })
             .map_max_entries("CHANGES", ring_bytes(cpus))
             .map_max_entries("CPUS", cpus as u32)
             .map_max_entries("TABLE", halves.saturating_mul(settings.buckets).max(1))
@@ -170,6 +198,20 @@ impl Sampler {
         program.load().map_err(refused)?;
         program.attach(tracepoint).map_err(refused)?;
         Ok(())
+    }
+
+    /// Attaches the programs that take the times of threads. They do nothing before
+    /// [`abi::CpuBlock::wait_scale_us`] is set. Later the daemon has no right to attach programs.
+    fn follow_switches(&mut self) -> Result<(), KernelError> {
+        for (name, tracepoint) in WAIT_TRACEPOINTS {
+            self.trace(name, tracepoint)?;
+        }
+        Ok(())
+    }
+
+    /// Maps the times of threads into this process, where they are taken.
+    pub fn wait_times(&self) -> Result<Option<WaitTimes>, KernelError> {
+        self.sharing.waits.then(|| WaitTimes::new(self.map("WAIT_TIMES")?)).transpose()
     }
 
     /// Attaches the probe that runs before the kernel writes the record of a new mapping.
@@ -221,6 +263,15 @@ impl Sampler {
         let rings =
             || Snapshots::new(self.map("SNAPSHOT_RINGS")?, self.map("SNAPSHOT_DATA")?, self.cpus);
         self.sharing.snapshots.then(rings).transpose()
+    }
+
+    /// Maps the rings of call stacks into this process, where call stacks are taken.
+    pub fn stacks(&self) -> Result<Option<StackRings>, KernelError> {
+        let rings = || {
+            let windows = self.map("STACK_WINDOWS")?;
+            StackRings::new(self.map("STACK_RINGS")?, self.map("STACK_DATA")?, windows, self.cpus)
+        };
+        self.sharing.stacks.then(rings).transpose()
     }
 
     fn map(&self, name: &str) -> Result<BorrowedFd<'_>, KernelError> {

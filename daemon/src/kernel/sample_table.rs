@@ -121,6 +121,22 @@ impl Table {
         }
     }
 
+    /// Makes the sampler on `cpu` take a call stack for every so many samples; 0: none.
+    pub fn stack_every(&self, cpu: usize, every: u32) {
+        if let Some(block) = self.cpus.pointer(cpu) {
+            // SAFETY: as in `snapshot_every`.
+            unsafe { (&raw mut (*block).stack_every).write_volatile(every) }
+        }
+    }
+
+    /// Waits of `scale_us` and longer have their stacks taken on `cpu`; 0: none have.
+    pub fn wait_scale(&self, cpu: usize, scale_us: u32) {
+        if let Some(block) = self.cpus.pointer(cpu) {
+            // SAFETY: as in `snapshot_every`.
+            unsafe { (&raw mut (*block).wait_scale_us).write_volatile(scale_us) }
+        }
+    }
+
     /// Marks a process so that neither its text and libraries nor those of its children is counted
     /// together with that of others. Its number is the root namespace's. The slot of another
     /// process is taken only if it `is_ours`: nobody else writes it now.

@@ -8,11 +8,12 @@ use super::sample_table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, Landing};
 use super::snapshots::Snapshots;
+use super::stacks::{RawStack, StackRings, StacksTaken, WaitTimes};
 use super::{KernelError, Machine, choose_events, machine};
 use crate::clock;
 use crate::instruments::events::{PlannedEvent, Unit};
 use crate::pipeline::governor::{self, Budget};
-use abi::{EVENTS_MAX, Entry, HALVES, Snapshot};
+use abi::{EVENTS_MAX, Entry, HALVES, Snapshot, WaitLine};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
@@ -86,6 +87,14 @@ pub struct KernelSource {
     snapshot_every: u32,
     /// Snapshots that found no room, by CPU, as the samplers count them.
     snapshots_dropped: BTreeMap<usize, u32>,
+    stacks: Option<StackRings>,
+    wait_times: Option<WaitTimes>,
+    /// Length of waits that are always taken, in us; 0: none are taken.
+    wait_scale_us: u32,
+    /// Samples per call stack.
+    stack_every: u32,
+    /// Call stacks that found no room, by CPU, as the samplers count them.
+    stacks_dropped: BTreeMap<usize, u32>,
     events: Vec<PlannedEvent>,
     programs: Vec<RawFd>,
     cost: Cost,
@@ -116,6 +125,7 @@ impl KernelSource {
             .map(|event| sampler.program(event))
             .collect::<Result<Vec<_>, _>>()?;
         let (table, snapshots) = (sampler.table()?, sampler.snapshots()?);
+        let (stacks, wait_times) = (sampler.stacks()?, sampler.wait_times()?);
         let mut events = settings.events.clone();
         let clock_hz = machine::clock_hz();
         let (cost, meter) = measure(settings.budget, &events, &programs, machine);
@@ -140,6 +150,11 @@ impl KernelSource {
             snapshots,
             snapshot_every: 0,
             snapshots_dropped: BTreeMap::new(),
+            stacks,
+            wait_times,
+            wait_scale_us: 0,
+            stack_every: 0,
+            stacks_dropped: BTreeMap::new(),
             events,
             programs,
             cost,
@@ -254,6 +269,49 @@ impl KernelSource {
         dropped
     }
 
+    /// Moves the call stacks that are there now to `into`.
+    pub fn stacks(&mut self, into: &mut Vec<RawStack>) -> StacksTaken {
+        let mut taken = StacksTaken::default();
+        let Some(stacks) = &self.stacks else { return taken };
+        for cpu in self.counters.cpus() {
+            let (now, fill) = stacks.take(cpu, into);
+            let before = self.stacks_dropped.insert(cpu, now).unwrap_or(0);
+            taken.dropped += u64::from(now.wrapping_sub(before));
+            taken.fill = taken.fill.max(fill);
+        }
+        taken
+    }
+
+    /// Makes every CPU take a call stack for every so many samples; 0: none.
+    pub fn stack_every(&mut self, every: u32) {
+        self.stack_every = every;
+        self.counters.cpus().for_each(|cpu| self.table.stack_every(cpu, every));
+    }
+
+    /// Takes the times of threads, and the stacks of waits of this length (in us) and longer; 0:
+    /// ends both.
+    pub fn take_waits(&mut self, scale_us: u32) {
+        if self.wait_scale_us == 0 && scale_us > 0 {
+            // What threads did meanwhile is not known.
+            self.wait_times.iter().for_each(WaitTimes::clear);
+        }
+        self.wait_scale_us = scale_us;
+        self.counters.cpus().for_each(|cpu| self.table.wait_scale(cpu, scale_us));
+    }
+
+    /// Copies the times of threads to `into`.
+    pub fn wait_times(&self, into: &mut Vec<WaitLine>) {
+        self.wait_times.iter().for_each(|times| times.read(into));
+    }
+
+    /// Has the sampler copy at most `1 KiB << class` of the stacks of threads whose name has this
+    /// number.
+    pub fn set_stack_window(&self, number: usize, class: u8) {
+        if let Some(stacks) = &self.stacks {
+            stacks.set_window(number, class);
+        }
+    }
+
     /// Makes every CPU take a snapshot for every so many samples of user code; 0: none.
     pub fn snapshot_every(&mut self, every: u32) {
         self.snapshot_every = every;
@@ -319,6 +377,8 @@ impl KernelSource {
                     tracing::info!(cpu, "a CPU came online and is sampled");
                     drained.back.push(cpu as u32);
                     self.table.snapshot_every(cpu, self.snapshot_every);
+                    self.table.stack_every(cpu, self.stack_every);
+                    self.table.wait_scale(cpu, self.wait_scale_us);
                 }
                 Err(error) => {
                     tracing::warn!(cpu, "a CPU came online and cannot be sampled: {error}");

@@ -4,7 +4,9 @@
 use crate::control::watches::Watches;
 use crate::inspect::pool::THREAD_PATIENCE;
 use crate::instruments::branch_edges::Edges;
+use crate::instruments::call_stacks::{CallStacks, WalkedStack, process_of};
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
+use crate::instruments::waits::Waits;
 use crate::kernel::{Drained, RecordKind, TimedRecord};
 use crate::pipeline::image_allowance::ImageAllowances;
 use crate::pipeline::ledger::Account;
@@ -20,7 +22,7 @@ use crate::spaces::mappings::{LabelError, Mappings, Window};
 use crate::spaces::system::System;
 use crate::spaces::unknown_code::UnknownCode;
 use crate::spaces::vdso32::NarrowVdso;
-use abi::Entry;
+use abi::{Entry, StackKind};
 use model::Loss;
 use profiledb::PeriodChange;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +134,10 @@ pub struct Collector<Source> {
     pub tape: Tape,
     /// Edges from snapshots of registers.
     pub edges: Edges,
+    /// Call stacks that are being walked.
+    pub call_stacks: CallStacks,
+    /// Waits of threads that go on.
+    pub waits: Waits,
     /// Counts that wait for the next merge.
     pub pending: Pending,
     /// Samples that found no entry of theirs in the samplers' tables.
@@ -187,6 +193,8 @@ impl<Source: SampleSource> Collector<Source> {
             unknown: UnknownCode::default(),
             allowances: ImageAllowances::default(),
             edges: Edges::new(tape.clone(), system.inspectors().another(THREAD_PATIENCE)),
+            call_stacks: CallStacks::new(system.inspectors().another(THREAD_PATIENCE)),
+            waits: Waits::default(),
             tape,
             pending: Pending::new(periods.iter().copied()),
             misses: 0,
@@ -219,6 +227,7 @@ impl<Source: SampleSource> Collector<Source> {
             self.read_records();
         }
         self.edges.hold(|into| self.source.snapshots(into));
+        self.call_stacks.hold(|into| self.source.stacks(into));
         let ended = self.held.get(known..).unwrap_or_default();
         self.ended +=
             ended.iter().filter(|record| matches!(record.kind, RecordKind::Exit { .. })).count();
@@ -244,15 +253,70 @@ impl<Source: SampleSource> Collector<Source> {
             || self.source.spill_used() > SPILL_USED_MAX
     }
 
-    /// Interprets snapshots, where many are held. The tables wait for their drain, so the records
-    /// that are read here belong to its window.
+    /// Interprets snapshots, where many are held, and has call stacks walked. The tables wait for
+    /// their drain, so the records that are read here belong to its window.
     pub fn follow_branches(&mut self) {
-        if !self.edges.are_many() {
+        let (edges_are_many, holds_stacks) = (self.edges.are_many(), self.call_stacks.is_holding());
+        if !edges_are_many && !holds_stacks {
             return;
         }
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         self.apply_records(window);
-        self.edges.interpret(&mut self.mappings, window, &mut self.pending);
+        self.call_stacks.walk(&mut self.mappings, window);
+        if edges_are_many {
+            self.edges.interpret(&mut self.mappings, window, &mut self.pending);
+        }
+        self.count_stacks(window, false);
+    }
+
+    /// Counts the call stacks that were walked meanwhile.
+    fn count_stacks(&mut self, window: Window, is_drain: bool) {
+        self.call_stacks.take_ends().iter().for_each(|end| self.waits.end(end));
+        let mut walked = self.call_stacks.take_walked(is_drain);
+        let is_wait = |stack: &mut WalkedStack| stack.record.kind == StackKind::Wait as u32;
+        walked.extract_if(.., is_wait).for_each(|stack| self.waits.begin(stack));
+        self.count_waits(window);
+        for (number, class) in self.call_stacks.take_windows() {
+            self.source.steer(Order::StackWindow { number, class });
+        }
+        if walked.is_empty() {
+            return;
+        }
+        self.tape.note(|| Step::Stacks(walked.iter().map(WalkedStack::stored).collect()));
+        self.resolve_stacks(walked, window);
+    }
+
+    /// Counts call stacks of a recording.
+    pub fn count_restored_stacks(&mut self, mut stacks: Vec<WalkedStack>) {
+        let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
+        for stack in &mut stacks {
+            let (pid, generation) = process_of(&stack.record);
+            stack.space = self.mappings.space_known(pid, generation, window);
+        }
+        self.resolve_stacks(stacks, window);
+    }
+
+    fn resolve_stacks(&mut self, walked: Vec<WalkedStack>, window: Window) {
+        let (mut resolver, pending) = self.resolver(window);
+        let excluded = resolver.resolve_stacks(walked, pending);
+        self.call_stacks.totals.excluded += excluded;
+    }
+
+    /// Counts waits that have ended, and what of others has gone by.
+    fn count_waits(&mut self, window: Window) {
+        let mut waits = std::mem::take(&mut self.waits);
+        let (mut resolver, pending) = self.resolver(window);
+        waits.count(window.to_ns, |wait| resolver.resolve_wait(&wait, pending));
+        self.waits = waits;
+    }
+
+    fn resolver(&mut self, window: Window) -> (Resolver<'_>, &mut Pending) {
+        let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
+        let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
+        let allowances = &mut self.allowances;
+        let resolver =
+            Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, allowances, window };
+        (resolver, &mut self.pending)
     }
 
     fn read_records(&mut self) {
@@ -294,6 +358,7 @@ impl<Source: SampleSource> Collector<Source> {
         let begun_ns = self.source.now_ns();
         let drained = self.source.drain(&mut self.entries);
         self.edges.hold(|into| self.source.snapshots(into));
+        self.call_stacks.hold(|into| self.source.stacks(into));
         // Samples of the present are in a CPU's other half as soon as that CPU has been drained,
         // before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
@@ -316,7 +381,13 @@ impl<Source: SampleSource> Collector<Source> {
         let mut resolver =
             Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, allowances, window };
         resolver.resolve(&self.entries, &mut self.pending);
+        self.call_stacks.walk(&mut self.mappings, window);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
+        self.waits.look(|into| {
+            self.source.wait_times(into);
+            self.source.now_ns()
+        });
+        self.count_stacks(window, true);
         self.mappings.forget_ended(window);
         for number in self.mappings.take_disputed() {
             self.source.steer(Order::DisputeNumber { number });

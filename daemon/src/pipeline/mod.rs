@@ -9,5 +9,6 @@ pub mod main_loop;
 pub mod pending;
 pub mod rates;
 pub mod resolve;
+mod resolve_stacks;
 pub mod restraint;
 pub mod ticks;

@@ -18,20 +18,34 @@ const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
 /// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
 /// one overflows rings when a storm begins.
 const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
-/// Share of the overhead budget that snapshots of registers may take, set by hand. A larger value
-/// leaves less for samples, a smaller one gives fewer edges.
-const SNAPSHOT_BUDGET_SHARE: f64 = 0.2;
-/// CPU time in which the sampler takes one snapshot, in ns: it copies registers and 256 bytes of
-/// stack. Only the sum with interpreting counts against the budget.
-const SNAPSHOT_COPY_NS: f64 = 1000.0;
-/// CPU time of interpreting one snapshot, ns, assumed until [`SNAPSHOTS_MEASURED_MIN`] of them
-/// were measured.
-const SNAPSHOT_WALK_NS_ASSUMED: f64 = 10_000.0;
-/// Snapshots from which on their measured mean is used. The cost of fewer is mostly that of opening
+/// Share of the overhead budget that snapshots of registers may take, and that call stacks may
+/// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges
+/// and stacks.
+const WALK_BUDGET_SHARE: f64 = 0.2;
+/// Walks from which on their measured mean is used. The cost of fewer is mostly that of opening
 /// their files.
-const SNAPSHOTS_MEASURED_MIN: u64 = 1000;
-/// Most snapshots per second on all CPUs together: more would fill the buffer before the drain.
-const SNAPSHOTS_PER_S_MAX: f64 = 4000.0;
+const WALKS_MEASURED_MIN: u64 = 1000;
+
+/// Cost of a kind of walk, as far as it is not measured.
+#[derive(Clone, Copy, Debug)]
+struct AssumedCost {
+    /// CPU time in which the sampler takes one, in ns. Only the sum with the walk counts against
+    /// the budget.
+    copy_ns: f64,
+    /// CPU time of one walk, ns, until [`WALKS_MEASURED_MIN`] were measured.
+    walk_ns: f64,
+    /// Most per second on all CPUs together.
+    per_s_max: f64,
+}
+
+/// Snapshots: the sampler copies registers and 256 bytes of stack. More than this many would fill
+/// the buffer before the drain.
+const SNAPSHOT_ASSUMED: AssumedCost =
+    AssumedCost { copy_ns: 1000.0, walk_ns: 10_000.0, per_s_max: 4000.0 };
+/// Call stacks: the sampler copies 8 KiB on average, and the return addresses in the kernel. More
+/// than this many would take tens of megabytes a second.
+const STACK_ASSUMED: AssumedCost =
+    AssumedCost { copy_ns: 3000.0, walk_ns: 15_000.0, per_s_max: 3200.0 };
 /// Share of a CPU's ring of snapshots that may fill between two looks at it, on average. The rest
 /// is for bursts; a larger share drops snapshots.
 const SNAPSHOT_RING_SHARE: f64 = 0.6;
@@ -45,17 +59,28 @@ pub struct Limits {
     pub memory_bytes: Option<u64>,
     /// Snapshots per second and CPU; `None`: the sampler takes none.
     pub snapshots_per_s: Option<f64>,
+    /// Call stacks per second and CPU; `None`: the sampler takes none.
+    pub stacks_per_s: Option<f64>,
     /// Path of the file whose existence pauses sampling.
     pub pause_file: Option<PathBuf>,
 }
 
-/// Cost of walks from snapshots so far, which decides the rate of snapshots.
+/// Cost of walks so far, which decides the rate of what they walk from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkCost {
-    /// Snapshots interpreted.
+    /// Snapshots interpreted, or call stacks walked.
     pub walked: u64,
     /// CPU time of that, ns.
     pub cpu_ns: u64,
+}
+
+/// Costs of both kinds of walks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walks {
+    /// Of interpreting snapshots of registers.
+    pub edges: WalkCost,
+    /// Of walking call stacks.
+    pub stacks: WalkCost,
 }
 
 /// Running totals of the cost of the daemon and its samples.
@@ -80,6 +105,8 @@ pub struct Decision {
     pub pause: Option<bool>,
     /// Take one snapshot for every so many samples of user code; 0: none.
     pub snapshot_every: Option<u32>,
+    /// Take one call stack for every so many samples; 0: none.
+    pub stack_every: Option<u32>,
     /// Sample adjustable events at this many samples per second and CPU.
     pub rate: Option<u64>,
     /// Merge soon.
@@ -91,6 +118,7 @@ impl Decision {
         Self {
             pause: other.pause.or(self.pause),
             snapshot_every: other.snapshot_every.or(self.snapshot_every),
+            stack_every: other.stack_every.or(self.stack_every),
             rate: other.rate.or(self.rate),
             merge: self.merge || other.merge,
         }
@@ -112,6 +140,8 @@ pub struct Rates {
     /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
     /// takes none.
     snapshot_rate: Option<f64>,
+    /// Call stacks per second and CPU now; `None` as for snapshots.
+    stack_rate: Option<f64>,
 }
 
 impl Rates {
@@ -135,6 +165,7 @@ impl Rates {
             before_term: (now.taken, now.cpu_ns),
             last_bill: None,
             snapshot_rate: None,
+            stack_rate: None,
         }
     }
 
@@ -143,8 +174,10 @@ impl Rates {
     pub fn set_limits(&mut self, new: Limits) {
         let snapshots_per_s = self.limits.snapshots_per_s.and(new.snapshots_per_s);
         let snapshots_per_s = snapshots_per_s.or(self.limits.snapshots_per_s);
+        let stacks_per_s = self.limits.stacks_per_s.and(new.stacks_per_s);
+        let stacks_per_s = stacks_per_s.or(self.limits.stacks_per_s);
         self.governor.set_budget(new.budget);
-        self.limits = Limits { snapshots_per_s, ..new };
+        self.limits = Limits { snapshots_per_s, stacks_per_s, ..new };
     }
 
     /// Takes over a newer cost of a sample.
@@ -159,13 +192,13 @@ impl Rates {
     }
 
     /// Takes over whether the pause file `exists`.
-    pub fn told_to_pause(&mut self, exists: bool, walks: WalkCost, samples_per_s: f64) -> Decision {
+    pub fn told_to_pause(&mut self, exists: bool, walks: Walks, samples_per_s: f64) -> Decision {
         let changed = self.restraint.told_to_pause(exists, self.limits.pause_file.as_deref());
         if changed { self.restrain(walks, samples_per_s) } else { Decision::default() }
     }
 
     /// Actions for the level of activity in force. The epoch gets it with the next merge.
-    fn restrain(&mut self, walks: WalkCost, samples_per_s: f64) -> Decision {
+    fn restrain(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
         let pause = Some(self.restraint.doing() == Doing::Nothing);
         let merge = true;
         self.pace_snapshots(walks, samples_per_s).and(Decision {
@@ -175,19 +208,24 @@ impl Rates {
         })
     }
 
-    /// Computes the rate of snapshots that the budget allows by the cost of walks so far.
+    /// Computes the rates of snapshots and call stacks that the budget allows by the cost of walks
+    /// so far.
     /// `samples_per_s` is the rate of the first event on one CPU.
-    pub fn pace_snapshots(&mut self, walks: WalkCost, samples_per_s: f64) -> Decision {
-        let Some(rate_max) = self.limits.snapshots_per_s else { return Decision::default() };
-        let all = self.restraint.doing() == Doing::All;
-        let rate = if all {
-            affordable_snapshots(self.limits.budget, rate_max, self.cpus, walks)
-        } else {
-            0.0
+    pub fn pace_snapshots(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
+        let (all, budget) = (self.restraint.doing() == Doing::All, self.limits.budget);
+        let pace = |rate_max: Option<f64>, walks: WalkCost, assumed: AssumedCost| {
+            let rate_max = rate_max?;
+            let rate = if all { affordable_walks(budget, rate_max, walks, assumed) } else { 0.0 };
+            let rate = rate.min(assumed.per_s_max / self.cpus.max(1) as f64);
+            Some((rate, if all { every(samples_per_s, rate) } else { 0 }))
         };
-        self.snapshot_rate = Some(rate);
-        let snapshot_every = Some(if all { every(samples_per_s, rate) } else { 0 });
-        Decision { snapshot_every, ..Decision::default() }
+        let snapshots = pace(self.limits.snapshots_per_s, walks.edges, SNAPSHOT_ASSUMED);
+        let stacks = pace(self.limits.stacks_per_s, walks.stacks, STACK_ASSUMED);
+        self.snapshot_rate = snapshots.map(|(rate, _)| rate).or(self.snapshot_rate);
+        self.stack_rate = stacks.map(|(rate, _)| rate).or(self.stack_rate);
+        let (snapshot_every, stack_every) =
+            (snapshots.map(|(_, every)| every), stacks.map(|(_, every)| every));
+        Decision { snapshot_every, stack_every, ..Decision::default() }
     }
 
     /// Whether the term ends with a drain at `now`, where drains come every `drain_interval`: the
@@ -202,7 +240,7 @@ impl Rates {
         &mut self,
         now: &Spent,
         events: &[PlannedEvent],
-        walks: WalkCost,
+        walks: Walks,
         samples_per_s: f64,
     ) -> Decision {
         let (taken_before, cpu_before) = self.before_term;
@@ -284,6 +322,12 @@ impl Rates {
         &self.restraint
     }
 
+    /// Call stacks per second and CPU at most; `None` where the sampler takes none.
+    #[must_use]
+    pub fn stack_rate(&self) -> Option<f64> {
+        self.stack_rate
+    }
+
     /// Snapshots per second and CPU at most; `None` where the sampler takes none.
     #[must_use]
     pub fn snapshot_rate(&self) -> Option<f64> {
@@ -303,21 +347,21 @@ fn planned_step(events: &[PlannedEvent]) -> usize {
     RATES.iter().position(|step| Some(*step) == rate).unwrap_or(0)
 }
 
-/// Snapshots per second and CPU that fit the budget, at most `rate_max`, on `cpus` CPUs.
-fn affordable_snapshots(
+/// Walks per second and CPU that fit their share of the budget, at most `rate_max`.
+fn affordable_walks(
     budget: Option<Budget>,
     rate_max: f64,
-    cpus: usize,
     walks: WalkCost,
+    assumed: AssumedCost,
 ) -> f64 {
     let walk_ns = match walks.walked {
-        0..SNAPSHOTS_MEASURED_MIN => SNAPSHOT_WALK_NS_ASSUMED,
+        0..WALKS_MEASURED_MIN => assumed.walk_ns,
         walked => walks.cpu_ns as f64 / walked as f64,
     };
     let fits = budget.map_or(f64::INFINITY, |budget| {
-        budget.0 * SNAPSHOT_BUDGET_SHARE * 1e9 / (walk_ns + SNAPSHOT_COPY_NS)
+        budget.0 * WALK_BUDGET_SHARE * 1e9 / (walk_ns + assumed.copy_ns)
     });
-    rate_max.min(fits).min(SNAPSHOTS_PER_S_MAX / cpus.max(1) as f64)
+    rate_max.min(fits)
 }
 
 /// Samples of user code for each snapshot, where a CPU takes `samples_per_s` samples and at most
@@ -339,13 +383,17 @@ mod tests {
     use crate::instruments::events::EventSpec;
 
     const RATE: f64 = 5200.0;
-    const NO_WALKS: WalkCost = WalkCost { walked: 0, cpu_ns: 0 };
+    const NO_WALKS: Walks = Walks {
+        edges: WalkCost { walked: 0, cpu_ns: 0 },
+        stacks: WalkCost { walked: 0, cpu_ns: 0 },
+    };
 
     fn limits() -> Limits {
         Limits {
             budget: Some(Budget(0.01)),
             memory_bytes: Some(100),
             snapshots_per_s: Some(50.0),
+            stacks_per_s: None,
             pause_file: None,
         }
     }
@@ -424,7 +472,7 @@ mod tests {
     #[test]
     fn snapshots_fit_their_share_of_the_budget_by_what_walks_have_cost() {
         let affordable = |budget, walked, cpu_ns| {
-            affordable_snapshots(budget, 500.0, 1, WalkCost { walked, cpu_ns })
+            affordable_walks(budget, 500.0, WalkCost { walked, cpu_ns }, SNAPSHOT_ASSUMED)
         };
         let one_percent = Some(Budget(0.01));
         assert_eq!(affordable(None, 0, 0), 500.0, "without a budget what was asked for");
@@ -433,7 +481,12 @@ mod tests {
         assert_eq!(affordable(one_percent, 1000, 1_000_000), 500.0, "a microsecond each");
         let dear = affordable(one_percent, 1000, 1_000_000_000);
         assert!((dear - 2.0).abs() < 0.01, "a millisecond each: {dear}");
-        assert_eq!(affordable_snapshots(None, 500.0, 80, NO_WALKS), 50.0, "4000 on all CPUs");
+        let now = begun();
+        let (mut rates, _) = rates(Limits { stacks_per_s: Some(100.0), ..limits() }, &now);
+        rates.cpus = 80;
+        let decision = rates.pace_snapshots(NO_WALKS, RATE);
+        assert_eq!((rates.snapshot_rate(), rates.stack_rate()), (Some(50.0), Some(40.0)));
+        assert_eq!((decision.snapshot_every, decision.stack_every), (Some(104), Some(130)));
         assert_eq!(
             (every(5200.0, 50.0), every(5200.0, 1e9), every(5200.0, 0.0)),
             (104, 1, 520_000)

@@ -261,7 +261,7 @@ impl Resolver<'_> {
 
     /// Whether samples of process `pid` in this image may be counted: it waits already, is one of
     /// the epoch's, or the allowance of the process's user has room for one more.
-    fn has_room(&mut self, image: &Arc<Image>, pid: u32, pending: &mut Pending) -> bool {
+    pub(super) fn has_room(&mut self, image: &Arc<Image>, pid: u32, pending: &mut Pending) -> bool {
         if pending.has(&image.id) || !matches!(image.kind, ImageKind::File | ImageKind::Jit) {
             return true;
         }

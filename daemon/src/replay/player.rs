@@ -3,13 +3,14 @@
 
 use super::recording::Recording;
 use super::steps::{Start, Step};
+use crate::instruments::call_stacks::WalkedStack;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
-use crate::kernel::{Drained, TimedRecord};
+use crate::kernel::{Drained, RawStack, StacksTaken, TimedRecord};
 use crate::pipeline::drain::{Collector, Replay};
 use crate::spaces::kernel_text::KernelText;
 use crate::spaces::system::System;
 use crate::spaces::vdso32::restored;
-use abi::{Entry, Snapshot};
+use abi::{Entry, Snapshot, WaitLine};
 use image::ImageId;
 use profiledb::{EpochId, Writer};
 use std::collections::VecDeque;
@@ -66,6 +67,12 @@ impl SampleSource for Player {
     fn snapshots(&mut self, _into: &mut Vec<Snapshot>) -> u64 {
         0
     }
+
+    fn stacks(&mut self, _: &mut Vec<RawStack>) -> StacksTaken {
+        StacksTaken::default() // recorded as they were counted
+    }
+
+    fn wait_times(&mut self, _: &mut Vec<WaitLine>) {}
 
     fn spill_used(&self) -> f64 {
         0.0
@@ -152,6 +159,10 @@ impl State {
                         collector.pending.observe(&image, measure, observation);
                     }
                 }
+            }
+            Step::Stacks(stacks) => {
+                let stacks = stacks.iter().filter_map(WalkedStack::restored).collect();
+                collector.count_restored_stacks(stacks);
             }
             Step::Period { event, change } => collector.pending.set_period(event, change),
             // A request that was refused then is refused again, without consequences.

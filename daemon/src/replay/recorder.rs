@@ -3,9 +3,9 @@
 use super::recording::Tape;
 use super::steps::Step;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
-use crate::kernel::{Drained, TimedRecord};
+use crate::kernel::{Drained, RawStack, StacksTaken, TimedRecord};
 use crate::spaces::system::System;
-use abi::{Entry, Snapshot};
+use abi::{Entry, Snapshot, WaitLine};
 
 /// A source and its tape. With a tape that keeps nothing, it behaves as the source alone.
 pub struct Recorder<Source> {
@@ -49,6 +49,14 @@ impl<Source: SampleSource> SampleSource for Recorder<Source> {
 
     fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
         self.source.snapshots(into)
+    }
+
+    fn stacks(&mut self, into: &mut Vec<RawStack>) -> StacksTaken {
+        self.source.stacks(into)
+    }
+
+    fn wait_times(&mut self, into: &mut Vec<WaitLine>) {
+        self.source.wait_times(into);
     }
 
     fn spill_used(&self) -> f64 {

@@ -2,6 +2,7 @@
 //! end of gzip cover every line, so a reader uses no line before it has read all.
 
 use super::steps::{Start, Step};
+use crate::instruments::call_stacks::WalkedStack;
 use crate::spaces::system::{Answers, System};
 use flate2::Compression;
 use flate2::bufread::GzDecoder;
@@ -193,6 +194,7 @@ fn check(step: &Step) -> Result<(), String> {
         }
         Step::Learnt(record) => is_time(record.time_ns),
         Step::Observed(all) => all.iter().all(|observed| observed.restored().is_some()),
+        Step::Stacks(all) => all.iter().all(|stack| WalkedStack::restored(stack).is_some()),
         Step::Merge { unix_s, .. } => is_time(*unix_s),
         Step::Period { .. }
         | Step::Label { .. }

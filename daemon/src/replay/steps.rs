@@ -107,6 +107,28 @@ impl Observed {
     }
 }
 
+/// A call stack that was walked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredStack {
+    /// Process and generation, as in [`abi::StackRecord::space`].
+    pub space: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Samples that the stack stands for.
+    pub weight: u32,
+    /// Name of the process's first thread.
+    pub command: Vec<u8>,
+    /// Name of the thread.
+    pub name: Vec<u8>,
+    /// Return addresses in the kernel, innermost first.
+    pub kernel: Vec<u64>,
+    /// Addresses of user code, innermost first.
+    pub user: Vec<u64>,
+    /// Name of the reason why the first frames are not known ([`model::Cut::name`]).
+    pub cut: Option<String>,
+}
+
 /// A step: one event in the daemon's life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -133,6 +155,8 @@ pub enum Step {
     Learnt(TimedRecord),
     /// Observations from snapshots. The registers themselves are never written.
     Observed(Vec<Observed>),
+    /// Call stacks that were walked. Their registers and bytes are never written.
+    Stacks(Vec<StoredStack>),
     /// An event got another period.
     Period {
         /// Number of the event.

@@ -5,6 +5,7 @@ use super::merging::After;
 use crate::control::socket::Asked;
 use crate::control::status_parts::{
     cpu_status, edges_status, event_status, generated_status, ns_per_sample, resident_bytes,
+    stacks_status, waits_status,
 };
 use crate::inspect::blame::Blamed;
 use crate::inspect::pool::{Standing, cpu_ns_of_all};
@@ -159,6 +160,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 .rates
                 .snapshot_rate()
                 .map(|rate| edges_status(rate, &collector.edges.totals)),
+            stacks: self.rates.stack_rate().map(|rate| stacks_status(rate, &collector.call_stacks)),
+            waits: self.parts.config.waits.then(|| waits_status(&collector.waits)),
             loader: collector.notices.counts(),
             inspectors: inspectors_status(collector.mappings.system.inspectors().standing()),
             restraint: self.rates.restraint().status(),

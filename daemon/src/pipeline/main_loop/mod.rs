@@ -12,10 +12,12 @@ use crate::control::status_parts::resident_bytes;
 use crate::inspect::pool::cpu_ns_of_all;
 use crate::instruments::events::PlannedEvent;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
+use crate::instruments::waits;
 use crate::keep::database_thread::{Done, Flusher};
 use crate::kernel::{Alarm, Cost, Landing, Machine};
 use crate::pipeline::drain::Collector;
-use crate::pipeline::rates::{Decision, Limits, Rates, Spent};
+use crate::pipeline::governor::Doing;
+use crate::pipeline::rates::{Decision, Limits, Rates, Spent, Walks};
 use crate::pipeline::restraint::is_pause_file_there;
 use crate::pipeline::ticks::{Tick, Ticks};
 use anyhow::Context as _;
@@ -133,6 +135,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     ) -> anyhow::Result<()> {
         self.look_at_pause_file();
         self.pace_snapshots();
+        self.pace_waits();
         let mut requests = Vec::new();
         loop {
             let now = Instant::now();
@@ -205,7 +208,10 @@ impl<Source: SampleSource> Pipeline<Source> {
                 let collector = &mut self.parts.collector;
                 let storm = collector.collect_records() >= RECORDS_STORM || collector.is_watchful();
                 collector.steer(Order::Rotate);
-                self.records_interval = self.rates.records_interval(storm, &self.parts.events);
+                self.records_interval = self
+                    .rates
+                    .records_interval(storm, &self.parts.events)
+                    .min(self.parts.collector.call_stacks.look_within());
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
                 } else {
@@ -215,6 +221,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             Tick::Drain => {
                 self.parts.collector.drain();
                 self.pace_snapshots();
+                self.pace_waits();
                 if let Steered::Costs(cost) = self.parts.collector.steer(Order::MeasureCost) {
                     self.rates.set_cost(cost);
                 }
@@ -252,23 +259,41 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// Reads whether the pause file exists.
     fn look_at_pause_file(&mut self) {
         let exists = is_pause_file_there(self.rates.pause_file());
-        let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
+        let (walks, samples_per_s) = (self.walks(), self.samples_per_s());
         let decision = self.rates.told_to_pause(exists, walks, samples_per_s);
         self.carry_out(decision);
     }
 
-    /// Adjusts the rate of snapshots to their cost.
+    /// Adjusts the rates of snapshots and call stacks to their cost.
     fn pace_snapshots(&mut self) {
-        let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
+        let (walks, samples_per_s) = (self.walks(), self.samples_per_s());
         let decision = self.rates.pace_snapshots(walks, samples_per_s);
         self.carry_out(decision);
     }
 
+    /// Begins or ends to take the times of threads, by what switches between them cost.
+    fn pace_waits(&mut self) {
+        if !self.parts.config.waits || self.rates.restraint().doing() != Doing::All {
+            return;
+        }
+        let (cpus, budget) = (self.parts.machine.cpus.len(), self.rates.budget());
+        let collector = &mut self.parts.collector;
+        if let Some(scale_us) = collector.waits.pace(waits::switches(), cpus, budget) {
+            collector.steer(Order::Waits(scale_us));
+        }
+    }
+
     fn end_term(&mut self) {
-        let (walks, samples_per_s) = (self.parts.collector.edges.walk_cost(), self.samples_per_s());
+        let (walks, samples_per_s) = (self.walks(), self.samples_per_s());
         let now = spent(self.taken());
         let decision = self.rates.end_term(&now, &self.parts.events, walks, samples_per_s);
         self.carry_out(decision);
+    }
+
+    /// The cost of walks so far.
+    fn walks(&self) -> Walks {
+        let collector = &self.parts.collector;
+        Walks { edges: collector.edges.walk_cost(), stacks: collector.call_stacks.walk_cost() }
     }
 
     /// Samples of the first event per second on one CPU.
@@ -280,9 +305,13 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// Carries out a decision. A new rate does not end the epoch, which may be labelled: samples of
     /// each period are kept apart.
     fn carry_out(&mut self, decision: Decision) {
-        let Decision { pause, snapshot_every, rate, merge } = decision;
+        let Decision { pause, snapshot_every, stack_every, rate, merge } = decision;
         let collector = &mut self.parts.collector;
-        let orders = [pause.map(Order::Pause), snapshot_every.map(Order::SnapshotEvery)];
+        let orders = [
+            pause.map(Order::Pause),
+            snapshot_every.map(Order::SnapshotEvery),
+            stack_every.map(Order::StackEvery),
+        ];
         for order in orders.into_iter().flatten() {
             collector.steer(order);
         }
@@ -316,6 +345,7 @@ fn limits(config: &Config) -> Limits {
         budget: config.budget,
         memory_bytes: config.memory_limit,
         snapshots_per_s: config.edges,
+        stacks_per_s: config.stacks,
         pause_file: config.pause_file.clone(),
     }
 }

@@ -24,6 +24,8 @@ impl<Source: SampleSource> Pipeline<Source> {
             ("kernel-by-process", new.kernel_by_process != old.kernel_by_process),
             // The sampler is loaded with snapshots or without.
             ("edges", new.edges.is_some() != old.edges.is_some()),
+            ("stacks", new.stacks.is_some() != old.stacks.is_some()),
+            ("waits", new.waits != old.waits),
         ];
         let waiting: Vec<_> =
             waiting.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect();
@@ -33,6 +35,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             (new.memory_limit, new.pause_file, new.budget);
         if new.edges.is_some() == old.edges.is_some() {
             old.edges = new.edges;
+        }
+        if new.stacks.is_some() == old.stacks.is_some() {
+            old.stacks = new.stacks;
         }
         if new.retention != old.retention {
             old.retention = new.retention;

@@ -1,6 +1,9 @@
 //! Counts per (image, measure, scope, observation) that wait for the next merge.
 
 mod parts;
+mod waiting_stacks;
+
+pub use waiting_stacks::{StackEvent, WaitingStacks};
 
 use crate::kernel::Counted;
 use crate::pipeline::ledger::Account;
@@ -10,7 +13,8 @@ use crate::spaces::users::Payer;
 use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 use model::{
-    Counts, Edges, Ledgers, Loss, Measure, Observation, Profile, Shape, Unresolved, Values,
+    Counts, Edges, Frame, Ledgers, Loss, Measure, Observation, Profile, Shape, Thread, Unresolved,
+    Value, Values,
 };
 use profiledb::{Delta, ImageRecord, PeriodChange, ProfileKey, Scope, Symbol};
 use std::collections::{BTreeMap, HashMap};
@@ -199,6 +203,8 @@ pub struct Pending {
     now: Vec<usize>,
     /// Changes of periods, in order of time.
     changes: Vec<(usize, PeriodChange)>,
+    /// Call stacks.
+    pub stacks: WaitingStacks,
     /// Room for places of samples.
     places: Room,
     /// Room for other observations.
@@ -221,6 +227,7 @@ impl Pending {
             now: (0..runs.len()).collect(),
             runs,
             changes: Vec::new(),
+            stacks: WaitingStacks::default(),
             places: Room { used: 0, max: PLACES_MAX },
             observations: Room { used: 0, max: OBSERVATIONS_MAX },
         }
@@ -328,6 +335,46 @@ impl Pending {
         used.places += room.used - before;
     }
 
+    /// Whether there is room for an image, which is one of those that wait from now on.
+    pub fn meet(&mut self, image: &Arc<Image>) -> bool {
+        if !self.images.contains_key(&image.id) {
+            if self.unsampled >= UNSAMPLED_MAX {
+                return false;
+            }
+            self.unsampled += 1;
+            self.charge(image, Payer::Nobody);
+        }
+        true
+    }
+
+    /// Counts a call stack, frames from the thread's first to the innermost, that stands for
+    /// `samples` samples of an event at its current period. Each image of a frame was
+    /// [met](Self::meet).
+    pub fn count_stack(
+        &mut self,
+        event: usize,
+        scope: Option<Arc<Scope>>,
+        frames: &[Frame],
+        thread: &Thread,
+        samples: u32,
+    ) {
+        let Some(run) = self.now.get(event).and_then(|run| self.runs.get(*run)) else { return };
+        let value = Value::of_one(run.period.saturating_mul(u64::from(samples)));
+        self.add_stack(StackEvent::Sampled(event), scope, frames, thread, value);
+    }
+
+    /// Adds a call stack of an event or of waits, as [`Self::count_stack`].
+    pub fn add_stack(
+        &mut self,
+        event: StackEvent,
+        scope: Option<Arc<Scope>>,
+        frames: &[Frame],
+        thread: &Thread,
+        value: Value,
+    ) {
+        self.stacks.add(event, scope, frames, thread, value);
+    }
+
     /// Counts one observation of a measure in an image, for all processes together. False when
     /// there is no room, or the shape differs from the measure's.
     pub fn observe(
@@ -346,12 +393,8 @@ impl Pending {
         observation: Observation,
         times: u64,
     ) -> bool {
-        if !self.images.contains_key(&image.id) {
-            if self.unsampled >= UNSAMPLED_MAX {
-                return false;
-            }
-            self.unsampled += 1;
-            self.charge(image, Payer::Nobody);
+        if !self.meet(image) {
+            return false;
         }
         let counts = self
             .profiles
@@ -421,7 +464,9 @@ impl Pending {
     pub fn is_empty(&self) -> bool {
         let counts_nothing =
             |account: &Account| account.taken == 0 && account.counted == Counted::default();
-        self.changes.is_empty() && self.runs.iter().all(|run| counts_nothing(&run.account))
+        self.changes.is_empty()
+            && self.stacks.is_empty()
+            && self.runs.iter().all(|run| counts_nothing(&run.account))
     }
 
     /// The number of distinct places that wait.
@@ -454,6 +499,12 @@ impl Pending {
                 }
             }
         }
+        for id in other.stacks.images() {
+            if let Some(met) = other.images.get(&id) {
+                self.charge(&met.image, met.payer);
+            }
+        }
+        self.stacks.absorb(other.stacks);
         self.changes.splice(0..0, other.changes);
         for (id, symbols) in other.symbols {
             // What waits here is newer.
@@ -511,6 +562,7 @@ impl Pending {
             period_changes.entry(name(*event)).or_default().push(change.clone());
         }
         Delta {
+            stacks: self.stacks.delta(name),
             profiles: profiles.collect(),
             images: images.collect(),
             symbols: self

@@ -64,6 +64,12 @@ impl Pending {
             mine.account.add(&theirs.account);
         }
         part.changes = self.changes;
+        for id in self.stacks.images() {
+            if let Some(met) = self.images.get(&id) {
+                part.charge(&met.image, met.payer);
+            }
+        }
+        part.stacks = self.stacks;
         part.symbols.extend(self.symbols);
         parts.push_front(part);
         parts

@@ -311,6 +311,19 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
+    /// What that generation of `pid` had mapped when the samples of this window were taken, and
+    /// whose it was, from what is known. None where nothing is known of it.
+    pub fn space_known(
+        &mut self,
+        pid: u32,
+        generation: u16,
+        window: Window,
+    ) -> Option<(Arc<AddressMap>, Tags)> {
+        let process = self.processes.get_mut(&pid)?;
+        process.read_cgroup(pid, &mut self.tagger, &self.system);
+        process.space(generation, window)
+    }
+
     /// Forgets processes that ended before this window began: all their samples have been drained.
     pub fn forget_ended(&mut self, window: Window) {
         self.users.forget_ended();

@@ -207,6 +207,17 @@ impl Process {
         self.versions.push(Version::new(map, tags, numbers));
     }
 
+    /// The map of the address space of that generation; where no record or sample told the
+    /// generation yet, of the newest space that could be it.
+    pub(super) fn space(&self, generation: u16, window: Window) -> Option<(Arc<AddressMap>, Tags)> {
+        let then = |version: &&Version| version.until_ns >= window.from_ns;
+        let known = self.versions.iter().rev().filter(then);
+        let version = known.clone().find(|version| version.has(generation)).or_else(|| {
+            known.clone().find(|version| version.generations.is_none() && !version.map.is_empty())
+        })?;
+        Some((version.map.clone(), version.tags.clone()))
+    }
+
     /// The mapping at `pc` in the address space of that generation; where the generation is not
     /// known yet, in the newest space that could be it and has something there, which is
     /// remembered.

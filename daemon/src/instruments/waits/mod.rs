@@ -1,0 +1,377 @@
+//! Waits: how long threads were blocked or awake without CPU, and where they left the CPU.
+//!
+//! The sampler adds up each thread's times exactly, and takes the stacks of some waits when they
+//! begin (`ebpf/src/waits.c`). A stack is walked like that of a sample; the end of its wait comes
+//! later, on any CPU. A wait that goes on is counted as it goes, so what hangs shows.
+//!
+//! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that
+//! is more than its share of the budget, all of it ends until there are fewer switches.
+
+pub mod reasons;
+
+use crate::instruments::call_stacks::WalkedStack;
+use crate::pipeline::governor::Budget;
+use abi::{StackRecord, ThreadState, WaitLine};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
+/// some 600 bytes each. Those beyond are not counted.
+const WAITS_MAX: usize = 8192;
+/// Length of waits that are always taken, in us, at first and at least: SpeedShop's `usertime`
+/// looked at all threads as often.
+pub const SCALE_MIN_US: u32 = 30_000;
+/// And at most.
+const SCALE_MAX_US: u32 = 8_000_000;
+/// Stacks of waits per second and CPU beyond which longer waits only are always taken.
+const WAITS_PER_S_MAX: f64 = 150.0;
+/// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, by `cargo xtask
+/// bench stacks`.
+const SWITCH_NS: f64 = 450.0;
+/// Share of the budget that switches may cost.
+const BUDGET_SHARE: f64 = 0.3;
+/// Part of the largest number of switches from which on waits are taken again.
+const AGAIN: f64 = 0.7;
+/// A wait that goes on for this long is counted as it goes, in ns.
+const GOES_ON_NS: u64 = 1_000_000_000;
+
+/// A wait that is chosen: the thread, in the root namespace, and when it left the CPU.
+type Key = (u32, u64);
+
+/// A wait, or a part of one, with its stack.
+pub struct CountedWait<'a> {
+    /// The stack.
+    pub stack: &'a WalkedStack,
+    /// Time blocked, ns.
+    pub blocked_ns: u64,
+    /// Time awake without CPU, ns.
+    pub runnable_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct End {
+    blocked_ns: u64,
+    runnable_ns: u64,
+}
+
+/// A wait that goes on.
+struct Going {
+    stack: WalkedStack,
+    /// Time that is counted already, as blocked.
+    counted_ns: u64,
+}
+
+/// Times of threads, summed up. Those of threads that have ended, and of threads whose line another
+/// has got, are in it until the daemon has seen that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Threads.
+    pub threads: u64,
+    /// Time since the sampler first saw each thread, ns.
+    pub wall_ns: u64,
+    /// Time on a CPU, ns.
+    pub on_ns: u64,
+    /// Time blocked, ns.
+    pub blocked_ns: u64,
+    /// Time awake without CPU, ns.
+    pub runnable_ns: u64,
+}
+
+/// Numbers of waits by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Waits whose stacks were taken.
+    pub taken: u64,
+    /// Waits that found no room here, or whose end was never told.
+    pub lost: u64,
+    /// Times of threads at the last drain.
+    pub times: Times,
+}
+
+/// Waits that go on.
+pub struct Waits {
+    going: HashMap<Key, Going>,
+    ends: HashMap<Key, End>,
+    lines: Vec<WaitLine>,
+    /// Length of waits that are always taken, in us; 0: nothing is taken.
+    scale_us: u32,
+    switches: Switches,
+    taken_before: u64,
+    /// Outcomes so far.
+    pub totals: Totals,
+}
+
+/// The kernel's count of switches between threads, and its rate.
+struct Switches {
+    count: u64,
+    at: Instant,
+    per_s: f64,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        let switches = Switches { count: 0, at: Instant::now(), per_s: 0.0 };
+        Self {
+            going: HashMap::new(),
+            ends: HashMap::new(),
+            lines: Vec::new(),
+            scale_us: 0,
+            switches,
+            taken_before: 0,
+            totals: Totals::default(),
+        }
+    }
+}
+
+impl Waits {
+    /// Notes the end of a wait.
+    pub fn end(&mut self, record: &StackRecord) {
+        if self.ends.len() >= WAITS_MAX {
+            self.totals.lost += 1;
+            return;
+        }
+        let runnable_ns = record.registers.first().copied().unwrap_or(0);
+        let end = End { blocked_ns: record.begin, runnable_ns };
+        self.ends.insert((record.root_tid, record.time_ns), end);
+    }
+
+    /// Notes the stack of a wait, which may go on or have ended.
+    pub fn begin(&mut self, stack: WalkedStack) {
+        self.totals.taken += 1;
+        if self.going.len() >= WAITS_MAX {
+            self.totals.lost += 1;
+            return;
+        }
+        let key = (stack.record.root_tid, stack.record.time_ns);
+        self.going.insert(key, Going { stack, counted_ns: 0 });
+    }
+
+    /// Gives each wait that has ended since to `count`, and of those that go on for long the part
+    /// that was not counted yet.
+    pub fn count(&mut self, now_ns: u64, mut count: impl FnMut(CountedWait<'_>)) {
+        let (ends, going) = (&mut self.ends, &mut self.going);
+        ends.retain(|key, end| {
+            let Some(Going { stack, counted_ns }) = going.remove(key) else {
+                return key.1.saturating_add(GOES_ON_NS * 10) > now_ns; // being walked
+            };
+            let blocked_ns = end.blocked_ns.saturating_sub(counted_ns);
+            count(CountedWait { stack: &stack, blocked_ns, runnable_ns: end.runnable_ns });
+            false
+        });
+        let lines: HashMap<u32, &WaitLine> =
+            self.lines.iter().map(|line| (line.tid, line)).collect();
+        let mut lost = 0;
+        going.retain(|(tid, since_ns), wait| {
+            let waited_ns = now_ns.saturating_sub(*since_ns);
+            if waited_ns < GOES_ON_NS {
+                return true;
+            }
+            let line = lines.get(tid).filter(|line| line.since_ns == *since_ns);
+            let Some(line) = line else {
+                // It has ended, and its end is lost or to come.
+                let is_late = waited_ns > 100 * GOES_ON_NS;
+                lost += u64::from(is_late);
+                return !is_late;
+            };
+            if line.state == ThreadState::Blocked as u32 {
+                let blocked_ns = waited_ns - wait.counted_ns.min(waited_ns);
+                wait.counted_ns = waited_ns;
+                count(CountedWait { stack: &wait.stack, blocked_ns, runnable_ns: 0 });
+            }
+            true
+        });
+        self.totals.lost += lost;
+    }
+
+    /// Takes over the times of threads that `read` gives, with the time when it has read them.
+    pub fn look(&mut self, read: impl FnOnce(&mut Vec<WaitLine>) -> u64) {
+        self.lines.clear();
+        let now_ns = read(&mut self.lines);
+        let mut times = Times::default();
+        for line in &self.lines {
+            let going_ns = now_ns.saturating_sub(line.since_ns);
+            times.threads += 1;
+            times.on_ns += line.on_ns;
+            times.blocked_ns += line.blocked_ns;
+            times.runnable_ns += line.runnable_ns;
+            let mut wall_ns = now_ns.saturating_sub(line.born_ns);
+            match line.state {
+                state if state == ThreadState::Runs as u32 => times.on_ns += going_ns,
+                state if state == ThreadState::Runnable as u32 => times.runnable_ns += going_ns,
+                state if state == ThreadState::Blocked as u32 => {
+                    let woken = if line.woken_ns > line.since_ns { line.woken_ns } else { now_ns };
+                    times.blocked_ns += woken.saturating_sub(line.since_ns);
+                    times.runnable_ns += now_ns.saturating_sub(woken);
+                }
+                _ => wall_ns = line.since_ns.saturating_sub(line.born_ns),
+            }
+            times.wall_ns += wall_ns;
+        }
+        self.totals.times = times;
+    }
+
+    /// The length of waits that are always taken from now on, in us, when it changes; 0: none are
+    /// taken. `switches` is the kernel's count of switches between threads, on `cpus` CPUs.
+    pub fn pace(&mut self, switches: u64, cpus: usize, budget: Option<Budget>) -> Option<u32> {
+        let now = Instant::now();
+        let seconds = now.duration_since(self.switches.at).as_secs_f64();
+        if self.switches.count == 0 {
+            (self.switches.count, self.switches.at) = (switches, now);
+            self.scale_us = SCALE_MIN_US;
+            return Some(SCALE_MIN_US);
+        }
+        if seconds < 0.5 {
+            return None;
+        }
+        let per_cpu = seconds * cpus.max(1) as f64;
+        self.switches.per_s = switches.saturating_sub(self.switches.count) as f64 / per_cpu;
+        (self.switches.count, self.switches.at) = (switches, now);
+        let taken_per_s = (self.totals.taken - self.taken_before) as f64 / per_cpu;
+        self.taken_before = self.totals.taken;
+        let most = budget.map_or(f64::INFINITY, |budget| budget.0 * BUDGET_SHARE * 1e9 / SWITCH_NS);
+        let scale_us = match self.scale_us {
+            _ if self.switches.per_s > most => 0,
+            0 if self.switches.per_s > most * AGAIN => 0,
+            0 => SCALE_MIN_US,
+            scale if taken_per_s > WAITS_PER_S_MAX => scale.saturating_mul(2).min(SCALE_MAX_US),
+            scale if taken_per_s < WAITS_PER_S_MAX / 4.0 => (scale / 2).max(SCALE_MIN_US),
+            scale => scale,
+        };
+        let is_new = scale_us != self.scale_us;
+        if is_new && (scale_us == 0 || self.scale_us == 0) {
+            let (per_s, most) = (self.switches.per_s as u64, most as u64);
+            tracing::info!(per_s, most, takes = scale_us > 0, "switches of threads on each CPU");
+        }
+        if scale_us == 0 {
+            (self.going, self.ends) = (HashMap::new(), HashMap::new());
+        }
+        self.scale_us = scale_us;
+        is_new.then_some(scale_us)
+    }
+
+    /// Length of waits that are always taken; None: none are taken.
+    #[must_use]
+    pub fn scale(&self) -> Option<Duration> {
+        (self.scale_us > 0).then(|| Duration::from_micros(self.scale_us.into()))
+    }
+
+    /// Switches between threads, per second and CPU.
+    #[must_use]
+    pub fn switches_per_s(&self) -> f64 {
+        self.switches.per_s
+    }
+}
+
+/// The kernel's count of switches between threads since it started (`ctxt` of proc_stat(5)).
+#[must_use]
+pub fn switches() -> u64 {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(tid: u32, at_s: u64) -> WalkedStack {
+        let record =
+            StackRecord { root_tid: tid, time_ns: at_s * 1_000_000_000, ..StackRecord::EMPTY };
+        WalkedStack { record, kernel: Vec::new(), user: Vec::new(), cut: None, space: None }
+    }
+
+    fn end(tid: u32, at_s: u64, blocked_ns: u64, runnable_ns: u64) -> StackRecord {
+        let mut record = stack(tid, at_s).record;
+        (record.begin, record.registers[0]) = (blocked_ns, runnable_ns);
+        record
+    }
+
+    fn counted(waits: &mut Waits, now_s: u64) -> Vec<(u32, u64, u64)> {
+        let mut all = Vec::new();
+        waits.count(now_s * 1_000_000_000, |wait| {
+            all.push((wait.stack.record.root_tid, wait.blocked_ns, wait.runnable_ns));
+        });
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn a_wait_is_counted_once_whichever_of_its_ends_is_known_first() {
+        let mut waits = Waits::default();
+        waits.begin(stack(1, 5));
+        assert_eq!(counted(&mut waits, 5), []);
+        waits.end(&end(1, 5, 700, 30));
+        waits.end(&end(2, 5, 900, 0));
+        assert_eq!(counted(&mut waits, 6), [(1, 700, 30)]);
+        waits.begin(stack(2, 5));
+        assert_eq!(counted(&mut waits, 6), [(2, 900, 0)]);
+        assert_eq!(counted(&mut waits, 7), []);
+        assert_eq!((waits.totals.taken, waits.totals.lost), (2, 0));
+    }
+
+    #[test]
+    fn a_wait_that_goes_on_is_counted_as_it_goes() {
+        let mut waits = Waits::default();
+        waits.begin(stack(1, 5));
+        let since_ns = 5_000_000_000;
+        let blocked = ThreadState::Blocked as u32;
+        let line = WaitLine { tid: 1, since_ns, state: blocked, ..WaitLine::default() };
+        waits.look(|lines| {
+            lines.push(line);
+            7_000_000_000
+        });
+        assert_eq!(waits.totals.times.blocked_ns, 2_000_000_000);
+        assert_eq!(counted(&mut waits, 7), [(1, 2_000_000_000, 0)]);
+        assert_eq!(counted(&mut waits, 8), [(1, 1_000_000_000, 0)]);
+        waits.end(&end(1, 5, 3_500_000_000, 10));
+        assert_eq!(counted(&mut waits, 9), [(1, 500_000_000, 10)], "the rest");
+    }
+
+    #[test]
+    fn times_of_threads_add_up_to_wall_time() {
+        let mut waits = Waits::default();
+        let of = |state: ThreadState, on_ns, blocked_ns, since_ns, woken_ns| WaitLine {
+            born_ns: since_ns - on_ns - blocked_ns,
+            on_ns,
+            blocked_ns,
+            since_ns,
+            woken_ns,
+            tid: 1,
+            state: state as u32,
+            ..WaitLine::default()
+        };
+        let lines = [
+            of(ThreadState::Runs, 10, 20, 100, 0),
+            of(ThreadState::Blocked, 1, 2, 150, 0),
+            of(ThreadState::Blocked, 1, 2, 150, 180),
+            of(ThreadState::Runnable, 5, 5, 120, 0),
+            of(ThreadState::Ended, 7, 3, 130, 0),
+        ];
+        waits.look(|into| {
+            into.extend(lines);
+            200
+        });
+        let Times { threads, wall_ns, on_ns, blocked_ns, runnable_ns } = waits.totals.times;
+        assert_eq!((threads, on_ns, blocked_ns, runnable_ns), (5, 124, 112, 100));
+        assert_eq!(on_ns + blocked_ns + runnable_ns, wall_ns);
+    }
+
+    #[test]
+    fn what_costs_too_much_ends_and_begins_again() {
+        let mut waits = Waits::default();
+        let budget = Some(Budget(0.01)); // 6666 switches a second and CPU
+        let after_1s = |waits: &mut Waits, switches: u64| {
+            waits.switches.at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+            let count = waits.switches.count.max(1) + switches;
+            waits.pace(count, 1, budget)
+        };
+        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_MIN_US));
+        assert_eq!(after_1s(&mut waits, 6000), None);
+        waits.totals.taken += 400;
+        assert_eq!(after_1s(&mut waits, 6000), Some(2 * SCALE_MIN_US), "fewer waits");
+        assert_eq!(after_1s(&mut waits, 7000), Some(0));
+        assert_eq!(waits.scale(), None);
+        assert_eq!(after_1s(&mut waits, 6000), None, "not at once");
+        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_MIN_US));
+    }
+}

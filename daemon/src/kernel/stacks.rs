@@ -1,0 +1,272 @@
+//! The rings in which samplers leave call stacks: one writer, the sampler on that CPU, and one
+//! reader, the daemon.
+//!
+//! The sampler writes a record and then adds its bytes to `written` with an atomic operation. The
+//! daemon copies the record, wipes it in the ring, and then adds its bytes to `taken`, which frees
+//! the place.
+
+use super::KernelError;
+use super::mapped::Mapped;
+use abi::{
+    STACK_CLASSES, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_RING_BYTES, StackRecord, StackRing,
+    WAIT_LINES, WaitLine,
+};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{Ordering, fence};
+
+/// One CPU's part of the map `STACK_DATA`.
+#[repr(C, align(4096))]
+#[derive(Clone, Copy)]
+pub(super) struct Data([u8; STACK_DATA_BYTES]);
+
+/// A call stack as the sampler left it. Wiped when it is dropped.
+pub struct RawStack {
+    /// Thread, time, weight, registers.
+    pub record: StackRecord,
+    /// Return addresses in the kernel, innermost first; the first is the sampled address.
+    pub kernel: Vec<u64>,
+    /// Bytes of the user stack from `record.begin` on.
+    pub stack: Vec<u8>,
+}
+
+impl RawStack {
+    /// Overwrites registers and stack.
+    pub fn wipe(&mut self) {
+        // `black_box` keeps the compiler from leaving out writes that nothing reads.
+        std::hint::black_box(&mut self.stack).fill(0);
+        std::hint::black_box(&mut self.record.registers).fill(0);
+    }
+}
+
+impl Drop for RawStack {
+    fn drop(&mut self) {
+        self.wipe();
+    }
+}
+
+/// What taking stacks out of the rings gave besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StacksTaken {
+    /// Stacks that found no room since the last time.
+    pub dropped: u64,
+    /// Part of the fullest ring that was filled, 0 to 1.
+    pub fill: f64,
+}
+
+/// The rings of all possible CPUs, and the sizes of windows.
+pub struct StackRings {
+    rings: Mapped<StackRing>,
+    data: Mapped<Data>,
+    windows: Mapped<u64>,
+}
+
+impl StackRings {
+    /// Maps the rings of `cpus` possible CPUs.
+    pub fn new(
+        rings: BorrowedFd<'_>,
+        data: BorrowedFd<'_>,
+        windows: BorrowedFd<'_>,
+        cpus: usize,
+    ) -> Result<Self, KernelError> {
+        let rings = Self {
+            rings: Mapped::new(rings, cpus, "rings of call stacks")?,
+            data: Mapped::new(data, cpus, "call stacks")?,
+            windows: Mapped::new(windows, STACK_CLASSES, "windows of call stacks")?,
+        };
+        (0..STACK_CLASSES).for_each(|number| rings.set_window(number, CLASS_AT_FIRST));
+        Ok(rings)
+    }
+
+    /// Has the sampler copy at most `1 KiB << class` of the stacks of threads whose name has this
+    /// number.
+    pub fn set_window(&self, number: usize, class: u8) {
+        self.windows.write(number, u64::from(class));
+    }
+
+    /// Moves the records of `cpu` to `into` and wipes them in the ring. Returns the number of
+    /// records that the CPU ever had to drop, which wraps, and the part of the ring that was
+    /// filled.
+    pub fn take(&self, cpu: usize, into: &mut Vec<RawStack>) -> (u32, f64) {
+        let (Some(ring), Some(data)) = (self.rings.pointer(cpu), self.data.pointer(cpu)) else {
+            return (0, 0.0);
+        };
+        // SAFETY: inside the mapping; aligned words, of which the sampler writes the first two and
+        // the daemon the third.
+        let (written, dropped, taken) = unsafe {
+            let written = (&raw const (*ring).written).read_volatile();
+            let dropped = (&raw const (*ring).dropped).read_volatile();
+            (written, dropped, (&raw const (*ring).taken).read_volatile())
+        };
+        fence(Ordering::Acquire);
+        let fill = f64::from(written.wrapping_sub(taken)) / STACK_RING_BYTES as f64;
+        let mut at = taken;
+        while at != written {
+            let left = written.wrapping_sub(at) as usize;
+            let Some(length) = copy(data.cast(), at as usize % STACK_RING_BYTES, left, into) else {
+                tracing::error!(cpu, "a ring of call stacks is damaged; its stacks are dropped");
+                break;
+            };
+            at = at.wrapping_add(length as u32);
+        }
+        fence(Ordering::Release);
+        // SAFETY: as above.
+        unsafe { (&raw mut (*ring).taken).write_volatile(written) };
+        (dropped, fill)
+    }
+}
+
+/// The times of threads.
+pub struct WaitTimes(Mapped<WaitLine>);
+
+impl WaitTimes {
+    /// Maps them.
+    pub fn new(lines: BorrowedFd<'_>) -> Result<Self, KernelError> {
+        Mapped::new(lines, WAIT_LINES, "times of threads").map(Self)
+    }
+
+    /// Forgets all times.
+    pub fn clear(&self) {
+        (0..WAIT_LINES).for_each(|at| self.0.write(at, WaitLine::default()));
+    }
+
+    /// Copies the lines that are in use to `into`. A line may be written meanwhile: each of its
+    /// words is right.
+    pub fn read(&self, into: &mut Vec<WaitLine>) {
+        into.extend((0..WAIT_LINES).filter_map(|at| self.0.read(at)).filter(|line| line.tid != 0));
+    }
+}
+
+/// Class of a window of a thread whose name was not met: 8 KiB.
+pub const CLASS_AT_FIRST: u8 = 3;
+
+/// Copies the record at `at` into `into` and wipes it: its bytes in the ring. None where the record
+/// contradicts itself or the `left` bytes that were written.
+fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Option<usize> {
+    let head = size_of::<StackRecord>();
+    if left < head || !at.is_multiple_of(8) {
+        return None;
+    }
+    // SAFETY: at < STACK_RING_BYTES, and a head more is inside the CPU's data; aligned to 8, as the
+    // record is; every bit pattern is a valid record.
+    let record = unsafe { data.add(at).cast::<StackRecord>().read_volatile() };
+    let kernel_bytes = record.kernel_bytes as usize;
+    let kernel_room = if kernel_bytes > 0 { STACK_KERNEL_BYTES } else { 0 };
+    let stack_bytes = record.stack_bytes as usize;
+    let length = (head + kernel_room).checked_add(stack_bytes)?.next_multiple_of(8);
+    if kernel_bytes > STACK_KERNEL_BYTES
+        || record.bytes as usize != length
+        || length > left
+        || at + length > STACK_DATA_BYTES
+    {
+        return None;
+    }
+    let mut kernel = vec![0_u64; kernel_bytes / 8];
+    let mut stack = vec![0_u8; stack_bytes];
+    // SAFETY: both parts lie inside the record, which lies inside the CPU's data (checked above);
+    // the sampler does not write a record that it has finished and that is not taken yet.
+    unsafe {
+        let kernel_at = data.add(at + head);
+        kernel_at.cast::<u64>().copy_to_nonoverlapping(kernel.as_mut_ptr(), kernel.len());
+        let stack_at = kernel_at.add(kernel_room);
+        stack_at.copy_to_nonoverlapping(stack.as_mut_ptr(), stack_bytes);
+        data.add(at).write_bytes(0, length);
+    }
+    into.push(RawStack { record, kernel, stack });
+    Some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    fn rings() -> StackRings {
+        let file = |bytes: usize| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(bytes as u64).unwrap();
+            file
+        };
+        let (rings, data, windows) =
+            (file(2 * size_of::<StackRing>()), file(2 * STACK_DATA_BYTES), file(8 * STACK_CLASSES));
+        StackRings::new(rings.as_fd(), data.as_fd(), windows.as_fd(), 2).unwrap()
+    }
+
+    /// Writes a record as the sampler does: its bytes.
+    fn put(rings: &StackRings, cpu: usize, at: u32, kernel: &[u64], stack: &[u8]) -> u32 {
+        let kernel_room = if kernel.is_empty() { 0 } else { STACK_KERNEL_BYTES };
+        let head = size_of::<StackRecord>();
+        let bytes = (head + kernel_room + stack.len()).next_multiple_of(8) as u32;
+        let record = StackRecord {
+            bytes,
+            kernel_bytes: 8 * kernel.len() as u32,
+            stack_bytes: stack.len() as u32,
+            tid: at,
+            registers: [7; 34],
+            ..StackRecord::EMPTY
+        };
+        let data: *mut u8 = rings.data.pointer(cpu).unwrap().cast();
+        // SAFETY: the record lies inside the CPU's data, which the test alone uses.
+        unsafe {
+            let to = data.add(at as usize % STACK_RING_BYTES);
+            to.cast::<StackRecord>().write(record);
+            kernel.as_ptr().copy_to_nonoverlapping(to.add(head).cast(), kernel.len());
+            stack.as_ptr().copy_to_nonoverlapping(to.add(head + kernel_room), stack.len());
+        }
+        bytes
+    }
+
+    #[test]
+    fn each_stack_is_given_once_and_wiped() {
+        let rings = rings();
+        // Around the end of the ring, and of the numbers.
+        let begin = u32::MAX - 4095;
+        let ring =
+            |written, taken| StackRing { written, taken, dropped: 3, ..StackRing::default() };
+        let mut at = begin;
+        at = at.wrapping_add(put(&rings, 1, at, &[1, 2, 3], &[9; 5000]));
+        at = at.wrapping_add(put(&rings, 1, at, &[], &[8; 13]));
+        rings.rings.write(1, ring(at, begin));
+        let mut into = Vec::new();
+        assert_eq!(rings.take(1, &mut into).0, 3);
+        let [first, second] = &into[..] else { panic!("{} stacks", into.len()) };
+        assert_eq!(
+            (first.kernel.as_slice(), first.stack.as_slice()),
+            (&[1, 2, 3][..], &[9; 5000][..])
+        );
+        assert_eq!((second.kernel.len(), second.stack.as_slice()), (0, &[8; 13][..]));
+        assert_eq!(first.record.registers, [7; 34]);
+        let data: *const u8 = rings.data.pointer(1).unwrap().cast();
+        // SAFETY: inside the CPU's data.
+        let byte = |at| unsafe { data.add(at).read_volatile() };
+        let is_wiped = (0..STACK_DATA_BYTES).all(|at| byte(at) == 0);
+        assert!(is_wiped, "nothing stays behind");
+        into.clear();
+        rings.take(1, &mut into);
+        assert!(into.is_empty());
+        assert_eq!(rings.take(2, &mut into), (0, 0.0), "no such CPU");
+    }
+
+    #[test]
+    fn a_damaged_ring_gives_nothing_and_goes_on() {
+        let rings = rings();
+        let mut into = Vec::new();
+        let ring = |written, taken| StackRing { written, taken, ..StackRing::default() };
+        for (claimed, field) in [(16, 0), (u32::MAX, 0), (2000, 1), (0, 2)] {
+            let bytes = put(&rings, 0, 0, &[], &[1; 100]);
+            let data: *mut StackRecord = rings.data.pointer(0).unwrap().cast();
+            let (stack_bytes, kernel_bytes) = (claimed, claimed);
+            // SAFETY: the record that was just written.
+            unsafe {
+                match field {
+                    0 => (*data).bytes = claimed,
+                    1 => (*data).kernel_bytes = kernel_bytes,
+                    _ => (*data).stack_bytes = stack_bytes,
+                }
+            }
+            rings.rings.write(0, ring(bytes, 0));
+            rings.take(0, &mut into);
+            assert!(into.is_empty(), "{claimed} in field {field}");
+            assert_eq!(rings.rings.read(0).unwrap().taken, bytes, "the ring is free again");
+        }
+    }
+}

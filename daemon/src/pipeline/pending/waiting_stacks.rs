@@ -1,0 +1,159 @@
+//! Call stacks that wait for the next merge.
+
+use foldhash::fast::RandomState;
+use image::ImageId;
+use model::{Frame, OFF_CPU, RUNNABLE, Stacks, Thread, Value};
+use profiledb::{Scope, StacksKey};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Most nodes of call stacks that wait, about 60 bytes each. A stack that finds no room is not
+/// counted; an hour of compiling has 200,000.
+const STACK_NODES_MAX: usize = 400_000;
+
+/// Processes of one merge that keep their numbers in call stacks, those with the most stacks;
+/// others are joined by command.
+const PROCESSES_MAX: usize = 256;
+/// Stacks of a process from which on it keeps its number.
+const PROCESS_STACKS_MIN: u64 = 20;
+
+/// The event that call stacks are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StackEvent {
+    /// A sampled event, by number.
+    Sampled(usize),
+    /// Time in which threads were blocked.
+    OffCpu,
+    /// Time in which threads were awake without CPU.
+    Runnable,
+}
+
+/// Call stacks by event and scope.
+#[derive(Debug, Default)]
+pub struct WaitingStacks {
+    stacks: BTreeMap<(StackEvent, Option<Arc<Scope>>), Stacks>,
+    /// Call stacks that found no room.
+    pub refused: u64,
+}
+
+impl WaitingStacks {
+    /// Adds a stack, frames from the thread's first to the innermost.
+    pub(super) fn add(
+        &mut self,
+        event: StackEvent,
+        scope: Option<Arc<Scope>>,
+        frames: &[Frame],
+        thread: &Thread,
+        value: Value,
+    ) {
+        let nodes: usize = self.stacks.values().map(Stacks::len).sum();
+        if nodes >= STACK_NODES_MAX {
+            self.refused += 1;
+            return;
+        }
+        let stacks = self.stacks.entry((event, scope)).or_default();
+        stacks.add_stack(frames.iter().copied(), thread, value);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.stacks.is_empty()
+    }
+
+    /// The images of all frames.
+    pub(super) fn images(&self) -> BTreeSet<ImageId> {
+        let frames = self.stacks.values().flat_map(Stacks::distinct_frames);
+        let image = |frame: &Frame| match frame {
+            Frame::Code(image, _) => Some(*image),
+            Frame::Cut(_) | Frame::Wait(_) => None,
+        };
+        frames.filter_map(image).collect()
+    }
+
+    /// Adds stacks that could not be written.
+    pub(super) fn absorb(&mut self, other: Self) {
+        for (key, stacks) in other.stacks {
+            match self.stacks.entry(key) {
+                Entry::Vacant(vacant) => drop(vacant.insert(stacks)),
+                Entry::Occupied(mut mine) => mine.get_mut().merge(&stacks),
+            }
+        }
+        self.refused += other.refused;
+    }
+
+    /// The stacks as the database takes them; `name` gives the name of a sampled event.
+    pub(super) fn delta(&self, name: impl Fn(usize) -> String) -> BTreeMap<StacksKey, Stacks> {
+        let named = |((event, scope), stacks): (&(StackEvent, Option<Arc<Scope>>), &Stacks)| {
+            let event = match event {
+                StackEvent::Sampled(event) => name(*event),
+                StackEvent::OffCpu => OFF_CPU.to_owned(),
+                StackEvent::Runnable => RUNNABLE.to_owned(),
+            };
+            let scope = scope.as_deref().cloned().unwrap_or_default();
+            (StacksKey { event, scope }, by_large_processes(stacks))
+        };
+        self.stacks.iter().map(named).collect()
+    }
+}
+
+/// The same stacks, in which only processes with many stacks have numbers.
+fn by_large_processes(stacks: &Stacks) -> Stacks {
+    let mut of_process: HashMap<u32, u64, RandomState> = HashMap::default();
+    for (_, thread, value) in stacks.values() {
+        *of_process.entry(thread.pid).or_default() += value.stacks;
+    }
+    let mut large: Vec<(u64, u32)> = of_process
+        .into_iter()
+        .filter(|(_, stacks)| *stacks >= PROCESS_STACKS_MIN)
+        .map(|(pid, stacks)| (stacks, pid))
+        .collect();
+    large.sort_unstable_by(|a, b| b.cmp(a));
+    let large: HashSet<u32> = large.into_iter().take(PROCESSES_MAX).map(|(_, pid)| pid).collect();
+    let mut joined = Stacks::new();
+    joined.merge_threads(stacks, |thread| match large.contains(&thread.pid) {
+        true => thread.clone(),
+        false => Thread { pid: 0, tid: 0, ..thread.clone() },
+    });
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::ImageOffset;
+
+    #[test]
+    fn processes_with_few_stacks_are_joined_by_command() {
+        let mut waiting = WaitingStacks::default();
+        let frame = Frame::Code(ImageId::from_build_id(&[1]).unwrap(), ImageOffset(16));
+        for (pid, stacks) in [(1, PROCESS_STACKS_MIN), (2, 1), (3, 1)] {
+            let thread = Thread { command: "cc1".into(), pid, name: "cc1".into(), tid: pid };
+            for _ in 0..stacks {
+                let value = Value::of_one(1024);
+                waiting.add(StackEvent::Sampled(0), None, &[frame], &thread, value);
+            }
+        }
+        let delta = waiting.delta(|_| "cycles".to_owned());
+        let stacks = delta.values().next().unwrap();
+        let of: BTreeMap<u32, u64> =
+            stacks.values().map(|(_, thread, value)| (thread.pid, value.stacks)).collect();
+        assert_eq!(of, BTreeMap::from([(0, 2), (1, PROCESS_STACKS_MIN)]));
+        assert_eq!(waiting.images().len(), 1);
+    }
+
+    #[test]
+    fn stacks_that_could_not_be_written_are_added_to_later_ones() {
+        let frame = Frame::Code(ImageId::from_build_id(&[1]).unwrap(), ImageOffset(16));
+        let one = || {
+            let mut waiting = WaitingStacks::default();
+            let value = Value::of_one(1024);
+            waiting.add(StackEvent::OffCpu, None, &[frame], &Thread::default(), value);
+            waiting
+        };
+        let mut sum = one();
+        sum.absorb(one());
+        let delta = sum.delta(|_| String::new());
+        let (key, stacks) = delta.iter().next().unwrap();
+        assert_eq!((key.event.as_str(), stacks.total().stacks, delta.len()), (OFF_CPU, 2, 1));
+    }
+}

@@ -1,0 +1,225 @@
+//! From walked call stacks to frames of images and offsets: the look-ups of samples, for each
+//! frame.
+
+use crate::instruments::call_stacks::{WalkedStack, process_of};
+use crate::instruments::waits::{self, CountedWait};
+use crate::pipeline::pending::{Pending, StackEvent};
+use crate::pipeline::resolve::Resolver;
+use crate::spaces::jit::Asked;
+use crate::spaces::mapped_files::Image;
+use crate::spaces::mappings::{AddressMap, Mapping};
+use crate::spaces::open_mapped::MappedAt;
+use crate::spaces::scopes::Tags;
+use crate::spaces::vdso32::NarrowVdso;
+use abi::COMM_BYTES;
+use image::ImageOffset;
+use model::{Frame, Thread, Unresolved, Value, Wait};
+use profiledb::Scope;
+use std::sync::Arc;
+
+/// Why a stack is not counted: one of its images is left out.
+struct LeftOut;
+
+/// Frames, thread and scope of a stack.
+type Framed = (Vec<Frame>, Thread, Option<Arc<Scope>>);
+
+/// The process whose frames are resolved.
+struct Process<'a> {
+    pid: u32,
+    generation: u16,
+    map: Option<&'a AddressMap>,
+    tags: Tags,
+}
+
+impl Resolver<'_> {
+    /// Counts each stack in `pending`. Returns the number of stacks that are left out, because
+    /// their process is or one of their images is.
+    pub fn resolve_stacks(&mut self, stacks: Vec<WalkedStack>, pending: &mut Pending) -> u64 {
+        let mut excluded = 0;
+        for stack in stacks {
+            let counted = self.resolve_stack(&stack, pending);
+            excluded += u64::from(counted.is_err());
+        }
+        excluded
+    }
+
+    fn resolve_stack(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<(), LeftOut> {
+        let (frames, thread, scope) = self.frames(stack, pending)?;
+        pending.count_stack(0, scope, &frames, &thread, stack.record.weight);
+        Ok(())
+    }
+
+    /// Counts a wait in `pending`, unless its process or one of its images is left out.
+    pub fn resolve_wait(&mut self, wait: &CountedWait<'_>, pending: &mut Pending) {
+        let Ok((mut frames, thread, scope)) = self.frames(wait.stack, pending) else { return };
+        let weight = u64::from(wait.stack.record.weight);
+        let symbols: Vec<String> = wait
+            .stack
+            .kernel
+            .iter()
+            .filter_map(|address| Some(self.kernel.place(*address).ok()?.symbol.to_owned()))
+            .collect();
+        let without_cpu = if wait.blocked_ns == 0 { Wait::Preempted } else { Wait::Runnable };
+        let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
+        for (event, wait, ns) in [
+            (StackEvent::OffCpu, for_what, wait.blocked_ns),
+            (StackEvent::Runnable, without_cpu, wait.runnable_ns),
+        ] {
+            if ns > 0 {
+                frames.push(Frame::Wait(wait));
+                let value = Value::of_one(ns.saturating_mul(weight));
+                pending.add_stack(event, scope.clone(), &frames, &thread, value);
+                frames.pop();
+            }
+        }
+    }
+
+    /// The frames of a stack from the thread's first to the innermost, its thread and its scope.
+    fn frames(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<Framed, LeftOut> {
+        let (pid, generation) = process_of(&stack.record);
+        let (map, tags) = match &stack.space {
+            Some((map, tags)) => (Some(map.as_ref()), tags.clone()),
+            None => (None, Tags::default()),
+        };
+        if tags.excluded() {
+            return Err(LeftOut);
+        }
+        let process = Process { pid, generation, map, tags };
+        let mut frames = Vec::with_capacity(1 + stack.user.len() + stack.kernel.len());
+        frames.extend(stack.cut.map(Frame::Cut));
+        for address in stack.user.iter().rev() {
+            frames.extend(self.user_frame(&process, *address, pending)?);
+        }
+        for (depth, address) in stack.kernel.iter().enumerate().rev() {
+            // Return addresses, but for the first.
+            let lookup = address.wrapping_sub(u64::from(depth > 0));
+            frames.extend(self.kernel_frame(lookup, pending)?);
+        }
+        let thread = Thread {
+            command: text_of(&stack.record.command),
+            pid,
+            name: text_of(&stack.record.name),
+            tid: stack.record.tid,
+        };
+        Ok((frames, thread, process.tags.scope().cloned()))
+    }
+
+    fn kernel_frame(
+        &mut self,
+        address: u64,
+        pending: &mut Pending,
+    ) -> Result<Option<Frame>, LeftOut> {
+        let Ok(place) = self.kernel.place(address) else { return Ok(None) };
+        if self.mappings.tagger.rules().exclude_images.contain(&place.image) {
+            return Err(LeftOut);
+        }
+        if !pending.meet(&place.image) {
+            return Ok(None);
+        }
+        pending.name(&place.image.id, place.symbol_range, place.symbol);
+        Ok(Some(Frame::Code(place.image.id, place.offset)))
+    }
+
+    /// The frame of an address; None where the epoch has no room for its image.
+    fn user_frame(
+        &mut self,
+        process: &Process<'_>,
+        address: u64,
+        pending: &mut Pending,
+    ) -> Result<Option<Frame>, LeftOut> {
+        let mapping = process.map.and_then(|map| map.find(address));
+        let found = match mapping {
+            Some(mapping) => self.placed(process, mapping, address, pending),
+            None => Err(Unresolved::NoMapping),
+        };
+        let (image, offset) = match found {
+            Ok(found) => found,
+            Err(reason) => {
+                let program = process.map.and_then(|map| map.iter().find(|it| it.file.is_file()));
+                let name = program.map_or("?".to_owned(), |mapping| mapping.file.shown().0);
+                let Some(image) = self.unknown.of(&name, reason) else { return Ok(None) };
+                (image, ImageOffset(0))
+            }
+        };
+        if self.mappings.tagger.rules().exclude_images.contain(&image) {
+            return Err(LeftOut);
+        }
+        let has_room = self.has_room(&image, process.pid, pending) && pending.meet(&image);
+        Ok(has_room.then_some(Frame::Code(image.id, offset)))
+    }
+
+    fn placed(
+        &mut self,
+        process: &Process<'_>,
+        mapping: &Mapping,
+        address: u64,
+        pending: &mut Pending,
+    ) -> Result<(Arc<Image>, ImageOffset), Unresolved> {
+        let at = MappedAt { pid: process.pid, start: mapping.start, end: mapping.end };
+        let asked = Asked {
+            pid: process.pid,
+            generation: process.generation,
+            address,
+            now_ns: self.window.to_ns,
+        };
+        if self.jit.has_regions(process.pid)
+            && let Some(place) = self.jit.registered(asked)
+        {
+            pending.name(&place.image.id, place.range.clone(), &place.name);
+            return Ok((place.image, place.offset));
+        }
+        let image = match NarrowVdso::is_at(mapping) {
+            true => self.narrow_vdso.image(at, &self.mappings.system),
+            false => {
+                let left_out = &self.mappings.tagger.rules().exclude_images;
+                mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
+            }
+        };
+        match image {
+            Ok(image) => {
+                let offset = (address - mapping.start).wrapping_add(mapping.file_offset);
+                let offset = ImageOffset(offset);
+                if let Some(procedure) =
+                    image.procedures.as_ref().and_then(|procedures| procedures.find(offset))
+                {
+                    let range = procedure.start.0..procedure.end.0;
+                    pending.name(&image.id, range, procedure.name());
+                }
+                Ok((image, offset))
+            }
+            Err(reason) => {
+                let place = self.jit.place(asked, reason, mapping, self.mappings)?;
+                pending.name(&place.image.id, place.range.clone(), &place.name);
+                Ok((place.image, place.offset))
+            }
+        }
+    }
+}
+
+/// A thread's name. Bytes that are no text become `?`, so that no report has to escape them.
+fn text_of(name: &[u8; COMM_BYTES]) -> String {
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let printable = |character: char| match character.is_control() || character == '\u{fffd}' {
+        true => '?',
+        false => character,
+    };
+    String::from_utf8_lossy(name).chars().map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_threads_are_text() {
+        let name = |bytes: &[u8]| {
+            let mut name = [0; COMM_BYTES];
+            name[..bytes.len()].copy_from_slice(bytes);
+            text_of(&name)
+        };
+        assert_eq!(name(b"opt cgu.0"), "opt cgu.0");
+        assert_eq!(name(b"a\nb\x1b[2J\xff"), "a?b?[2J?");
+        assert_eq!(name(&[b'x'; COMM_BYTES]), "xxxxxxxxxxxxxxxx");
+        assert_eq!(name(b""), "");
+    }
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The time of threads: on a CPU, blocked, and awake without CPU; and the stacks of some waits.
+ *
+ * Every wait is added to its thread's times. Of waits that are likely to be long the stack is taken
+ * when the thread leaves the CPU, with a probability in proportion to the mean of its last waits:
+ * most waits are short and most time is in long ones, so one probability for all would have an
+ * error of 93 % where this one has 4 %. What is taken is weighed with the inverse of its
+ * probability.
+ */
+#include "abi.h"
+#include "kernel.h"
+#include "maps.h"
+#include "process.h"
+#include "settings.h"
+#include "stack.h"
+
+/* Largest weight of a wait: a thread whose waits were short may have a long one. */
+enum { WAIT_WEIGHT_MAX = 256 };
+/* A thread's first wait is taken to be this part of one that is always taken. */
+enum { FIRST_WAIT_SHARE = 8 };
+
+/* A thread's line; another thread's times are gone when it gets the line. */
+INLINE struct wait_line *line_of(u32 tid, u64 now_ns)
+{
+	u32 index = tid & (WAIT_LINES - 1);
+	struct wait_line *line = bpf_map_lookup_elem(&WAIT_TIMES, &index);
+
+	if (line && line->tid != tid) {
+		line->tid = 0;
+		line->on_ns = line->blocked_ns = line->runnable_ns = 0;
+		line->since_ns = line->born_ns = now_ns;
+		line->woken_ns = 0;
+		line->state = THREAD_UNKNOWN;
+		line->mean_us = line->weight = 0;
+		COMPILER_BARRIER();
+		line->tid = tid;
+	}
+	return line;
+}
+
+INLINE u32 state_of(struct task_struct *task)
+{
+	struct task_struct___5_10 *before_5_14 = (void *)task;
+
+	if (__builtin_preserve_field_info(task->__state, FIELD_EXISTS))
+		return copied_u32(&task->__state);
+	return copied(&before_5_14->state);
+}
+
+/* Takes the stack of the current thread, which leaves the CPU. Whether there was room. */
+OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
+{
+	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
+	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
+	struct stack_record *record;
+	s64 kernel_bytes;
+	u32 size = 0;
+
+	if (!ring || !data)
+		return 0;
+	record = begin_record(ring, data, &size);
+	if (!record)
+		return 0;
+	/* Samples that interrupt from here on are dropped: interrupts are off, but not those of
+	 * counters. */
+	*(volatile u32 *)&ring->is_busy = 1;
+	record->kind = STACK_WAIT;
+	record->time_ns = now_ns;
+	record->weight = weight;
+	kernel_bytes = bpf_get_stack(context, record + 1, STACK_KERNEL_FRAMES * 8, 0);
+	record->kernel_bytes = kernel_bytes < 0 ? 0 : kernel_bytes;
+	record->has_user = current_mm() != 0 && copy_entry_registers(record);
+	end_record(ring, record, size);
+	*(volatile u32 *)&ring->is_busy = 0;
+	return 1;
+}
+
+/* Tells that a wait that was taken has ended. */
+OUT_OF_LINE void end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns, u64 runnable_ns)
+{
+	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
+	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
+	struct stack_record *record;
+	u32 written;
+
+	if (!ring || !data || ring->is_busy)
+		return;
+	written = ring->written;
+	if (STACK_RING_BYTES - (written - *(volatile u32 *)&ring->taken) < sizeof(*record)) {
+		ring->dropped++;
+		return;
+	}
+	*(volatile u32 *)&ring->is_busy = 1;
+	record = (void *)(data->bytes + (written & (STACK_RING_BYTES - 8)));
+	record->bytes = sizeof(*record);
+	record->kind = STACK_WAIT_END;
+	record->time_ns = line->since_ns;
+	record->space = 0;
+	record->tid = 0;
+	record->root_tid = line->tid;
+	record->weight = line->weight;
+	record->has_user = record->kernel_bytes = record->stack_bytes = 0;
+	record->begin = blocked_ns;
+	record->registers[0] = runnable_ns;
+	__sync_fetch_and_add(&ring->written, sizeof(*record));
+	*(volatile u32 *)&ring->is_busy = 0;
+}
+
+/* The current thread leaves the CPU. */
+INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scale_us)
+{
+	struct task_struct *task = bpf_get_current_task();
+	u32 tid = bpf_get_current_pid_tgid(), state, mean_us, weight;
+	struct wait_line *line;
+
+	if (tid == 0)
+		return;
+	line = line_of(tid, now_ns);
+	if (!line)
+		return;
+	if (line->state == THREAD_RUNS)
+		line->on_ns += now_ns - line->since_ns;
+	else
+		line->born_ns = line->since_ns = now_ns;
+	state = state_of(task);
+	line->since_ns = now_ns;
+	line->woken_ns = 0;
+	line->weight = 0;
+	if (state & TASK_ENDS) {
+		line->state = THREAD_ENDED;
+		return;
+	}
+	line->state = is_preempted || state == 0 ? THREAD_RUNNABLE : THREAD_BLOCKED;
+	mean_us = line->mean_us ? line->mean_us : scale_us / FIRST_WAIT_SHARE;
+	weight = scale_us / (mean_us | 1);
+	if (weight > WAIT_WEIGHT_MAX)
+		weight = WAIT_WEIGHT_MAX;
+	if (weight < 1)
+		weight = 1;
+	if (weight == 1 || bpf_get_prandom_u32() % weight == 0)
+		line->weight = take_wait(context, cpu, now_ns, weight) ? weight : 0;
+}
+
+/* A thread comes to the CPU. */
+INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
+{
+	u64 waited_ns, blocked_ns = 0, waited_us;
+	u32 tid = copied_u32(&task->pid);
+	struct wait_line *line;
+
+	if (tid == 0)
+		return;
+	line = line_of(tid, now_ns);
+	if (!line)
+		return;
+	if (line->state == THREAD_BLOCKED || line->state == THREAD_RUNNABLE) {
+		waited_ns = now_ns - line->since_ns;
+		if (line->state == THREAD_BLOCKED)
+			blocked_ns = line->woken_ns ? line->woken_ns - line->since_ns : waited_ns;
+		if (blocked_ns > waited_ns)
+			blocked_ns = waited_ns;
+		line->blocked_ns += blocked_ns;
+		line->runnable_ns += waited_ns - blocked_ns;
+		waited_us = waited_ns / 1000 + 1;
+		if (waited_us > 1 << 30)
+			waited_us = 1 << 30;
+		line->mean_us = line->mean_us ? (line->mean_us * 3ull + waited_us) / 4 : waited_us;
+		if (line->weight)
+			end_wait(cpu, line, blocked_ns, waited_ns - blocked_ns);
+	} else {
+		line->born_ns = now_ns;
+	}
+	line->weight = 0;
+	line->state = THREAD_RUNS;
+	line->since_ns = now_ns;
+}
+
+/* Between two threads of a CPU: it is still the first one's (kernel/sched/core.c, __schedule). */
+SECTION("raw_tp/sched_switch")
+int switched(u64 *arguments)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
+	u32 scale_us = block ? *(volatile u32 *)&block->wait_scale_us : 0;
+	u64 now_ns;
+
+	if (!scale_us)
+		return 0;
+	now_ns = bpf_ktime_get_ns();
+	leave(arguments, cpu, now_ns, arguments[0] & 1, scale_us);
+	arrive((struct task_struct *)arguments[2], cpu, now_ns);
+	return 0;
+}
+
+/* Whether times of threads are taken. Where not, a switch costs no more than this. */
+INLINE int takes_times(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
+
+	return block && *(volatile u32 *)&block->wait_scale_us != 0;
+}
+
+/* A thread is awake, and may have to wait for a CPU. */
+SECTION("raw_tp/sched_wakeup")
+int woken(u64 *arguments)
+{
+	struct task_struct *task = (void *)arguments[0];
+	u32 tid = copied_u32(&task->pid);
+	u32 index = tid & (WAIT_LINES - 1);
+	struct wait_line *line;
+
+	if (!takes_times())
+		return 0;
+	line = bpf_map_lookup_elem(&WAIT_TIMES, &index);
+	if (line && line->tid == tid && line->state == THREAD_BLOCKED && line->woken_ns == 0)
+		line->woken_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* A thread begins. */
+SECTION("raw_tp/sched_wakeup_new")
+int woken_new(u64 *arguments)
+{
+	struct task_struct *task = (void *)arguments[0];
+	u64 now_ns = bpf_ktime_get_ns();
+	struct wait_line *line;
+
+	if (!takes_times())
+		return 0;
+	line = line_of(copied_u32(&task->pid), now_ns);
+	if (line && line->state != THREAD_RUNS) {
+		line->born_ns = line->since_ns = now_ns;
+		line->on_ns = line->blocked_ns = line->runnable_ns = 0;
+		line->state = THREAD_RUNNABLE;
+		line->mean_us = line->weight = 0;
+	}
+	return 0;
+}
