@@ -250,6 +250,9 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, unit, period, samples, idle, lost, .. } = self;
         let unknown = self.unknown();
+        if *period == 0 {
+            return write!(f, "{name}: {samples} stacks, which stand for their own time");
+        }
         write!(
             f,
             "{name}: {samples} samples, one every {period} {unit} of a CPU; besides {unknown} of unknown code, {idle} idle, {lost} lost"
@@ -284,7 +287,9 @@ impl Resolved {
     /// The name of an event's samples: with one event, the name that other profilers use.
     #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
-        if self.events.len() == 1 {
+        // Stacks of time off the CPU are no samples.
+        let sampled = self.events.iter().filter(|event| event.period > 0).count();
+        if sampled <= 1 && (event.period > 0 || self.events.len() == 1) {
             "samples".to_owned()
         } else {
             format!("{}_samples", event.name)

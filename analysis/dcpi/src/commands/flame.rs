@@ -31,7 +31,7 @@ pub struct FlameArgs {
     #[arg(long, value_name = "BY", value_enum, conflicts_with = "before")]
     pub colour: Option<Colour>,
     /// Colours show the change from this set: epochs, a label or a database, as of dcpi diff
-    #[arg(long = "diff", value_name = "BEFORE")]
+    #[arg(long = "diff", value_name = "BEFORE", allow_hyphen_values = true)]
     pub before: Option<SetChoice>,
     /// A tree for each thread; threads of short-lived processes are joined by command
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! The `dcpi` program on real databases.
 //!
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
+//! - browser: flame graphs and the page in a browser
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
 //! - everything: every procedure that is installed is explained
@@ -20,6 +21,8 @@
 #[cfg(test)]
 #[path = "../../../../tests/src/guide.rs"]
 mod blocks;
+#[cfg(test)]
+mod browser;
 #[cfg(test)]
 mod database;
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub fn server() -> Epoch {
     epoch
 }
 
-fn db() -> Db {
+pub fn db() -> Db {
     let db = Db::new();
     db.epoch("node-7", server());
     db

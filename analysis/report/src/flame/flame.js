@@ -56,14 +56,13 @@ const dcpiFlame = (svg, parts) => {
   const tell = (call) => {
     if (details) details.textContent = call ? call.tip : "";
   };
-  const select = (call) => {
+  const select = (call, still) => {
     if (!call) return;
     current.group.classList.remove("current");
     current = call;
     current.group.classList.add("current");
     tell(call);
-    const box = current.rect.getBoundingClientRect();
-    if (box.top < 0 || box.bottom > innerHeight) current.rect.scrollIntoView({ block: "center" });
+    if (!still) current.rect.scrollIntoView({ block: "nearest", inline: "nearest" });
   };
   const zoom = (call) => {
     if (!call) return;
@@ -153,7 +152,7 @@ const dcpiFlame = (svg, parts) => {
   if (input) input.addEventListener("input", () => search(input.value));
   if (calls.length > 0) {
     draw();
-    select(calls[0]);
+    select(calls[0], true);
   }
   return { key };
 };

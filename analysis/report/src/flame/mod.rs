@@ -330,9 +330,10 @@ pub(super) fn made_colours() -> String {
         css.push_str(&format!(".flame .{class} rect {{ fill: {colour}; }}\n"));
     };
     for hue in 0..HUES {
-        // Without the blues of waiting and the orange of the kernel.
-        let degrees = 45 + hue * 140 / HUES;
-        rule(&format!("h{hue}"), format!("hsl({degrees} 48% var(--light))"));
+        // Yellow to teal, then purple to pink: without the kernel's orange and the blues of waiting.
+        let degrees = if hue < HUES / 2 { 50 + hue * 11 } else { 285 + (hue - HUES / 2) * 6 };
+        let rich = if hue.is_multiple_of(2) { 52 } else { 34 };
+        rule(&format!("h{hue}"), format!("hsl({degrees} {rich}% var(--light))"));
     }
     rule("d0", "hsl(60 6% var(--light))".to_owned());
     for step in 1..=STEPS {

@@ -20,7 +20,7 @@ const NARROW: f64 = 0.3;
 const KEYS: &str = "click or Enter: zoom, Esc: all, arrows: move, / search, n: next";
 
 const PAGE_STYLE: &str = "\
-svg { background: var(--edge); }
+svg { background: var(--edge); color-scheme: light dark; }
 .title { font-size: 15px; font-weight: 600; }
 .keys { opacity: .65; }
 .found, .details { font-size: 12px; }
