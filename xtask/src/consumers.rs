@@ -1,4 +1,5 @@
-//! The programs that exports are written for take them: `tests/tests/system/alone/consumers.rs`.
+//! The programs that exports are written for take them: `tests/tests/system/alone/consumers.rs`. A
+//! browser shows pages and drawings: `analysis/dcpi/tests/cli/browser.rs`.
 //! They are half a gigabyte to install.
 
 use crate::process::{command, must, succeeds};
@@ -47,5 +48,7 @@ pub fn run() -> anyhow::Result<Outcome> {
         "cargo test --package tests --features consumers --test system consumers -- --test-threads=1 --include-ignored",
     );
     tests.env("DCPI_PROFILER_CLI", cli).env("DCPI_OTLP_PYTHON", python);
-    Ok(if succeeds(&mut tests)? { Outcome::Clean } else { Outcome::Problems })
+    let mut browser = command("cargo test --package dcpi --test cli browser -- --include-ignored");
+    let passed = succeeds(&mut tests)? & succeeds(&mut browser)?;
+    Ok(if passed { Outcome::Clean } else { Outcome::Problems })
 }

@@ -86,13 +86,14 @@ pub const ARM: [Need; 3] = [
 ];
 
 /// To take what is exported.
-pub const CONSUMERS: [Need; 7] = [
+pub const CONSUMERS: [Need; 8] = [
     need("go", "golang-go", "reads pprof's format"),
     need("clang-19", "clang-19", "is fed with a profile"),
     need("llvm-profdata-19", "llvm-19", "reads LLVM's sample profiles"),
     need("llvm-profdata-22", "llvm-22", "reads LLVM's sample profiles"),
     need("llvm-bolt-22", "bolt-22", "reads BOLT's profiles"),
     need("create_llvm_prof", "autofdo", "makes sample profiles of counts"),
+    need("chromium", "chromium", "shows flame graphs and the page for browsers"),
     need("npm", "npm", "installs the Firefox profiler's importer"),
 ];
 

@@ -41,6 +41,14 @@ pub struct Arguments {
 pub enum Command {
     /// Samples of each procedure, source line, or image
     Prof(Prof),
+    /// Callers of a procedure, each with its part of the procedure's time
+    Callers(commands::CallersArgs),
+    /// Callees of a procedure, each with its part of the procedure's time
+    Callees(commands::CallersArgs),
+    /// The tree of calls, with the time of each
+    Tree(commands::TreeArgs),
+    /// Draws the tree of calls as a flame graph, an SVG
+    Flame(commands::FlameArgs),
     /// Source lines and instructions of a procedure, with their samples
     List(List),
     /// Executions, cycles and causes of stalls of each block of a procedure
@@ -90,11 +98,16 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 18] = [
+const WAY: [(&str, &str, &str); 23] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
+    ("prof", "prof --inclusive", "where: in which procedures, with all that they called"),
+    ("callers", "callers [IMAGE] PROC", "for whom: which callers a procedure's time is of"),
+    ("callees", "callees [IMAGE] PROC", "for whom: which callees took a procedure's time"),
+    ("tree", "tree", "for whom: the tree of calls, from either end"),
+    ("flame", "flame -o FILE.svg", "for whom: the tree of calls, drawn"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
     ("topcounts", "topcounts", "where: at which instructions, by an event or a ratio of two"),
     (
@@ -142,6 +155,10 @@ impl Command {
     pub fn run(&self, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
         match self {
             Self::Prof(args) => commands::prof::run(args, out),
+            Self::Callers(args) => commands::callers::callers(args, out),
+            Self::Callees(args) => commands::callers::callees(args, out),
+            Self::Tree(args) => commands::tree::run(args, out),
+            Self::Flame(args) => commands::flame::run(args, out),
             Self::List(args) => commands::list::run(args, out),
             Self::Calc(args) => commands::calc::run(args, out),
             Self::Whatcg(args) => commands::whatcg::run(args, out),
@@ -352,7 +369,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

@@ -38,6 +38,10 @@ pub struct Prof {
     /// A row per source line, by function, instead of per procedure
     #[arg(long, conflicts_with_all = ["by_image", "by"])]
     pub lines: bool,
+    /// Beside the time of each procedure itself its time with all that it called, from call
+    /// stacks; rows are sorted by that, and shares are of the samples of all images
+    #[arg(long, conflicts_with_all = ["by_image", "lines", "by", "keep"])]
+    pub inclusive: bool,
     /// A row per label, unit or process instead of per procedure, for samples that dcpid kept apart
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
@@ -66,6 +70,10 @@ const PROF_NOTES: &str = "\
 A share is a part of all samples of the selected epochs, including samples of unknown code, but \
 not those of the idle loop. The interval of a row (Wilson's) holds the row's true share with the \
 given confidence. Notes below the table name images whose file is gone or was rebuilt.
+
+With --inclusive, samples tell how long a procedure took itself, and call stacks divide that time \
+among its callers; a stack counts once for a procedure that it has several times. 'dcpi callers' \
+and 'dcpi tree' tell more.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any \
 image could be found; 2 could not.";
@@ -398,6 +406,14 @@ fn parse_keep(text: &str) -> Result<f64, String> {
         .filter(|percent| *percent > 0.0 && *percent <= 100.0)
         .map(|percent| percent / 100.0)
         .ok_or_else(|| "must be a percentage above 0, such as 90%".to_owned())
+}
+
+/// The smallest share of what is shown, as a fraction.
+pub(crate) fn parse_min(text: &str) -> Result<f64, String> {
+    percentage(text)
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "must be a percentage from 0 to 100, such as 1%".to_owned())
 }
 
 /// A number with or without a percent sign.

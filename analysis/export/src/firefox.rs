@@ -2,16 +2,19 @@
 //! docs-developer/processed-profile-format.md and CHANGELOG-formats.md), in its version 47, which
 //! later ones upgrade.
 //!
-//! A thread for each event; a sample for each place, weighted with the place's samples. The stack
-//! is the image, the procedure, and the calls that were inlined. Samples here have no time of their
-//! own: the time axis counts places and means nothing.
+//! A thread for each event and each thread that has call stacks of it, and one for the samples of
+//! the event that have no call stack: a sample for each place, weighted with the place's samples,
+//! whose stack is the image, the procedure, and the calls that were inlined. Samples here have no
+//! time of their own: the time axis counts stacks and places and means nothing.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use image::{Frame, ImageId, ImageKind};
 use serde_json::{Value, json};
 
+use super::stacks::StackSample;
 use super::{Carried, Image, Place, Resolved, UNKNOWN_CODE};
 
 /// The version that is written.
@@ -41,7 +44,7 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
         .iter()
         .map(|comment| json!({"label": "Note", "format": "string", "value": comment}));
     let threads: Vec<Value> =
-        (0..resolved.events.len()).map(|event| thread(resolved, event)).collect();
+        (0..resolved.events.len()).flat_map(|event| threads(resolved, event)).collect();
     let profile = json!({
         "meta": {
             "version": 24,
@@ -144,7 +147,74 @@ struct StackFrame {
     line: Option<u32>,
 }
 
-fn thread(resolved: &Resolved, event: usize) -> Value {
+/// Most threads of an event; the lightest others are one.
+const THREADS_MAX: usize = 200;
+
+/// The threads of an event: that of samples without stacks, and those of stacks, by their time.
+fn threads(resolved: &Resolved, event: usize) -> Vec<Value> {
+    let stacks = &resolved.stacks;
+    let mut of_thread: BTreeMap<usize, Vec<&StackSample>> = BTreeMap::new();
+    for sample in stacks.samples.iter().filter(|sample| sample.event == event) {
+        of_thread.entry(sample.thread).or_default().push(sample);
+    }
+    let mut by_time: Vec<(u64, usize, Vec<&StackSample>)> = of_thread
+        .into_iter()
+        .map(|(thread, samples)| {
+            let time = samples.iter().fold(0_u64, |sum, of| sum.saturating_add(of.occurrences));
+            (time, thread, samples)
+        })
+        .collect();
+    by_time.sort_by_key(|(time, thread, _)| (Reverse(*time), *thread));
+    let others = by_time.split_off(by_time.len().min(THREADS_MAX));
+    let others: Vec<&StackSample> = others.into_iter().flat_map(|(.., samples)| samples).collect();
+    let of_event = resolved.events.get(event).cloned().unwrap_or_default();
+    let mut made = Vec::new();
+    let flat = flat(resolved, event);
+    if by_time.is_empty() || !flat.samples.is_empty() {
+        made.push(flat.value(&of_event.name, WeightType::Samples, None));
+    }
+    let weights = if of_event.period == 0 { WeightType::Time } else { WeightType::Samples };
+    let categories: Vec<usize> = resolved.images.iter().map(|image| category(image.kind)).collect();
+    for (_, number, samples) in by_time {
+        let thread = Thread::of_stacks(resolved, &categories, &samples, weights);
+        let of = stacks.threads.get(number);
+        let name = of.map_or("", |of| if of.name.is_empty() { &of.command } else { &of.name });
+        made.push(thread.value(&format!("{name} ({})", of_event.name), weights, of));
+    }
+    if !others.is_empty() {
+        let thread = Thread::of_stacks(resolved, &categories, &others, weights);
+        made.push(thread.value(&format!("other threads ({})", of_event.name), weights, None));
+    }
+    made
+}
+
+/// What a sample weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WeightType {
+    Samples,
+    /// Whole ms; less counts as one.
+    Time,
+}
+
+impl WeightType {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Samples => "samples",
+            Self::Time => "tracing-ms",
+        }
+    }
+
+    fn of(self, sample: &StackSample) -> u64 {
+        const NS_PER_MS: u64 = 1_000_000;
+        match self {
+            Self::Samples => sample.samples,
+            Self::Time => (sample.occurrences / NS_PER_MS).max(1),
+        }
+    }
+}
+
+/// The samples that have no call stack.
+fn flat(resolved: &Resolved, event: usize) -> Thread {
     let mut thread = Thread::default();
     for (at, image) in resolved.images.iter().enumerate() {
         if image.samples(event) == 0 {
@@ -166,10 +236,48 @@ fn thread(resolved: &Resolved, event: usize) -> Value {
             thread.samples.push((stack, *samples));
         }
     }
-    thread.value(&event.name)
+    thread
 }
 
 impl Thread {
+    /// The tables of some stacks.
+    fn of_stacks(
+        resolved: &Resolved,
+        categories: &[usize],
+        samples: &[&StackSample],
+        weights: WeightType,
+    ) -> Self {
+        let mut made = Self::default();
+        let mut resources: HashMap<usize, usize> = HashMap::new();
+        let mut frames: HashMap<&super::stacks::StackFrame, (Vec<usize>, usize)> = HashMap::new();
+        for sample in samples {
+            let path: Vec<_> = resolved.stacks.frames(sample.node).collect();
+            let mut stack = None;
+            for frame in path.into_iter().rev() {
+                let (numbers, category) = frames.entry(frame).or_insert_with(|| {
+                    let super::stacks::StackFrame::Place(number, _) = frame else {
+                        return (vec![made.words(&resolved.frame_names(frame).concat())], OTHER);
+                    };
+                    let category = categories.get(*number).copied().unwrap_or(OTHER);
+                    let Some((image, place)) = resolved.frame_place(frame) else {
+                        return (Vec::new(), category);
+                    };
+                    let resource = *resources
+                        .entry(*number)
+                        .or_insert_with(|| made.resource(&image.name, *number));
+                    (made.frames_of(image, place, (resource, category)), category)
+                });
+                for number in numbers {
+                    stack = Some(made.stack(*number, stack, *category));
+                }
+            }
+            if let Some(stack) = stack {
+                made.samples.push((stack, weights.of(sample)));
+            }
+        }
+        made
+    }
+
     fn text(&mut self, text: &str) -> usize {
         if let Some(number) = self.string_numbers.get(text) {
             return *number;
@@ -209,10 +317,17 @@ impl Thread {
 
     /// A stack of something that is no procedure.
     fn label(&mut self, name: &str, prefix: Option<usize>, category: usize) -> usize {
-        let function = self.function(name, None, None);
-        let frame = self.frames.len();
-        self.frames.push(StackFrame { function, address: None, depth: 0, category, line: None });
+        let frame = self.words(name);
+        self.frames.iter_mut().skip(frame).for_each(|frame| frame.category = category);
         self.stack(frame, prefix, category)
+    }
+
+    /// A frame of something that is no procedure.
+    fn words(&mut self, name: &str) -> usize {
+        let function = self.function(name, None, None);
+        let category = OTHER;
+        self.frames.push(StackFrame { function, address: None, depth: 0, category, line: None });
+        self.frames.len() - 1
     }
 
     /// The stack of a place: image, procedure, inlined calls.
@@ -222,8 +337,22 @@ impl Thread {
         place: &Place,
         (root, resource, category): (usize, usize, usize),
     ) -> usize {
-        let names = image.functions(place);
         let mut stack = root;
+        for frame in self.frames_of(image, place, (resource, category)) {
+            stack = self.stack(frame, Some(stack), category);
+        }
+        stack
+    }
+
+    /// The frames of a place: its procedure, and the calls inlined there.
+    fn frames_of(
+        &mut self,
+        image: &Image,
+        place: &Place,
+        (resource, category): (usize, usize),
+    ) -> Vec<usize> {
+        let names = image.functions(place);
+        let mut made = Vec::with_capacity(names.len());
         let frames = place.frames.iter().rev().map(Some).chain(std::iter::repeat(None));
         for (depth, (name, source)) in names.into_iter().zip(frames).enumerate() {
             let function = self.function(
@@ -234,16 +363,19 @@ impl Thread {
             let address = Some(place.address).filter(|address| *address <= NUMBER_MAX);
             let line = source.and_then(|frame| frame.line);
             self.frames.push(StackFrame { function, address, depth, category, line });
-            stack = self.stack(self.frames.len() - 1, Some(stack), category);
+            made.push(self.frames.len() - 1);
         }
-        stack
+        made
     }
 
-    fn value(&self, name: &str) -> Value {
+    fn value(&self, name: &str, weights: WeightType, of: Option<&model::Thread>) -> Value {
         let count = self.samples.len();
+        let number = |number: Option<u32>| number.unwrap_or(0);
+        let (pid, tid) = (number(of.map(|of| of.pid)), number(of.map(|of| of.tid)));
+        let process = of.map(|of| of.command.as_str()).filter(|command| !command.is_empty());
         json!({
-            "name": name, "processName": "dcpi", "processType": "default", "isMainThread": true,
-            "pid": "0", "tid": 0,
+            "name": name, "processName": process.unwrap_or("dcpi"), "processType": "default",
+            "isMainThread": of.is_none(), "pid": pid.to_string(), "tid": tid,
             "processStartupTime": 0, "processShutdownTime": null, "registerTime": 0, "unregisterTime": null, "pausedRanges": [],
             "stringArray": self.strings,
             "samples": {
@@ -251,7 +383,7 @@ impl Thread {
                 "stack": self.samples.iter().map(|(stack, _)| stack).collect::<Vec<_>>(),
                 "time": (0..count).collect::<Vec<_>>(),
                 "weight": self.samples.iter().map(|(_, weight)| weight).collect::<Vec<_>>(),
-                "weightType": "samples",
+                "weightType": weights.name(),
             },
             "markers": {
                 "length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [],
@@ -317,7 +449,7 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_profile::{with_lines, written};
+    use super::super::test_profile::{with_lines, with_stacks, written};
     use super::*;
 
     /// The stack of a sample, from its image on, by way of all tables.
@@ -355,6 +487,11 @@ mod tests {
         assert_eq!(stacks, expected);
         assert_eq!(thread["samples"]["weight"], json!([40, 2, 1, 4, 20, 3, 5]));
         assert_eq!(profile["threads"][1]["samples"]["weight"], json!([1, 3, 5]));
+        is_even(thread);
+    }
+
+    /// Every column has the length of its table.
+    fn is_even(thread: &Value) {
         for table in [
             "samples",
             "stackTable",
@@ -369,6 +506,25 @@ mod tests {
                 assert_eq!(column.as_array().unwrap().len() as u64, table["length"], "{name}");
             }
         }
+    }
+
+    #[test]
+    fn threads_have_their_stacks() {
+        let (text, _) = written(|out| write(&with_stacks(), out));
+        let profile: Value = serde_json::from_str(&text).unwrap();
+        let threads = profile["threads"].as_array().unwrap();
+        threads.iter().for_each(is_even);
+        let named = |name: &str| threads.iter().find(|of| of["name"] == name).unwrap();
+        let worker = named("w 8 (cycles)");
+        assert_eq!((&worker["pid"], &worker["tid"]), (&json!("7"), &json!(8)));
+        assert_eq!(worker["processName"], "app;x");
+        let stacks: Vec<String> = (0..2).map(|at| stack(worker, at).join(" > ")).collect();
+        assert!(stacks.contains(&"[truncated] > evil\nname > ns::f(int)".to_owned()), "{stacks:?}");
+        let off = named("w 9 (off-cpu)");
+        assert_eq!(stack(off, 0).join(" > "), "evil\nname > ns::f(int) > [futex]");
+        assert_eq!(off["samples"]["weight"], json!([5]));
+        assert_eq!(off["samples"]["weightType"], "tracing-ms");
+        assert_eq!(stack(named("cycles"), 0).join(" > "), "app;1 > ns::f(int)");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Profiles for other tools. One file per format; each takes [`Resolved`] data and writes to any
 //! [`std::io::Write`].
 //!
-//! Samples of this profiler have no call stacks, no times of their own, and no process unless dcpid
-//! kept processes apart, so no format can carry more. Most formats carry less: [`Carried`] counts
-//! the samples that a format has no place for.
+//! Samples of this profiler have no times of their own, and no process unless dcpid kept processes
+//! apart, so no format can carry more; where the database has call stacks, [`stacks`] divides the
+//! samples among them. Most formats carry less: [`Carried`] counts the samples that a format has no
+//! place for.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -21,6 +22,8 @@ pub mod otlp;
 pub mod pprof;
 pub mod resolve;
 pub mod script;
+pub mod speedscope;
+pub mod stacks;
 
 mod pieces;
 mod protobuf;
@@ -47,6 +50,8 @@ pub struct Resolved {
     pub ended_unix_s: u64,
     /// Skid of the samples, in words.
     pub landed: String,
+    /// Call stacks, with the samples that they have; all other samples are at places.
+    pub stacks: stacks::Stacks,
 }
 
 /// An event.
@@ -245,6 +250,9 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, unit, period, samples, idle, lost, .. } = self;
         let unknown = self.unknown();
+        if *period == 0 {
+            return write!(f, "{name}: {samples} stacks, which stand for their own time");
+        }
         write!(
             f,
             "{name}: {samples} samples, one every {period} {unit} of a CPU; besides {unknown} of unknown code, {idle} idle, {lost} lost"
@@ -264,7 +272,12 @@ impl Resolved {
                 self.hosts.join(" "),
                 self.epochs.join(" ")
             ),
-            "flat: samples have no call stacks".to_owned(),
+            match self.stacks.is_empty() {
+                true => "flat: samples have no call stacks".to_owned(),
+                false => "the samples of a procedure are divided among its call stacks; \
+                          procedures without stacks are flat"
+                    .to_owned(),
+            },
             self.landed.clone(),
         ];
         comments.extend(self.events.iter().map(Event::to_string));
@@ -274,7 +287,9 @@ impl Resolved {
     /// The name of an event's samples: with one event, the name that other profilers use.
     #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
-        if self.events.len() == 1 {
+        // Stacks of time off the CPU are no samples.
+        let sampled = self.events.iter().filter(|event| event.period > 0).count();
+        if sampled <= 1 && (event.period > 0 || self.events.len() == 1) {
             "samples".to_owned()
         } else {
             format!("{}_samples", event.name)

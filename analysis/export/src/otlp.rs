@@ -6,7 +6,9 @@
 //!
 //! A resource for the samples without scope and one for each label, unit and process kept apart;
 //! in it a profile for each event, whose values are samples and whose period is the occurrences
-//! that one stands for. A stack is one location; addresses are those in the file. Names of
+//! that one stands for; of an event that has stacks only, the values are its time. A call stack has
+//! its thread as attributes; a sample without call stack has a stack of one location. Addresses are
+//! those in the file. Names of
 //! attributes are those of the semantic conventions (opentelemetry.io, "Attribute registry": host,
 //! process, profile, pprof), and `dcpi.*` where they have none. A mapping without GNU build id has
 //! `dcpi.image_id`.
@@ -15,10 +17,12 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use image::ImageKind;
+use model::Thread;
 use profiledb::Scope;
 
 use super::pieces::Piece;
 use super::protobuf::{Message, signed};
+use super::stacks::StackFrame;
 use super::{Call, Carried, Event, Image, Place, Resolved, UNKNOWN_CODE};
 
 /// Fields of message `ProfilesDictionary`.
@@ -40,24 +44,31 @@ mod table {
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut dictionary = Dictionary::new();
     let mut samples = BySource::new(resolved);
-    for image in &resolved.images {
+    let mut locations: HashMap<StackFrame, u64> = HashMap::new();
+    for (number, image) in resolved.images.iter().enumerate() {
         let pieces =
             image.pieces().into_iter().map(|piece| (dictionary.mapping(image, piece), piece));
         let pieces: Vec<(u64, Piece)> = pieces.collect();
-        for place in
-            image.places.iter().filter(|place| place.counts.iter().any(|(_, counts)| some(counts)))
-        {
-            let stack = dictionary.place(image, place, &pieces);
-            place
-                .counts
-                .iter()
-                .for_each(|(scope, counts)| samples.add(samples.of_scope(*scope), stack, counts));
+        for (at, place) in image.places.iter().enumerate() {
+            let is_sampled = place.counts.iter().any(|(_, counts)| some(counts));
+            if !is_sampled && resolved.stacks.is_empty() {
+                continue;
+            }
+            let location = dictionary.place(image, place, &pieces);
+            locations.insert(StackFrame::Place(number, at), location);
+            if is_sampled {
+                let stack = dictionary.stack(vec![location]);
+                place.counts.iter().for_each(|(scope, counts)| {
+                    samples.add(samples.of_scope(*scope), stack, counts);
+                });
+            }
         }
     }
+    add_stacks(resolved, &mut dictionary, &mut samples, &mut locations);
     for (reason, counts) in resolved.unknown_code().into_iter().filter(|(_, counts)| some(counts)) {
         let name = format!("{UNKNOWN_CODE} {reason}");
-        let stack =
-            dictionary.stack(0, 0, &[Call { name: &name, raw: &name, file: "", line: None }], &[]);
+        let location = dictionary.words(&name);
+        let stack = dictionary.stack(vec![location]);
         samples.add(NOBODY, stack, &counts);
     }
     let mut data = Message::default();
@@ -77,6 +88,34 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
             .to_owned();
     let notes = if resolved.hosts.len() > 1 { vec![several] } else { Vec::new() };
     Ok(Carried { samples: samples.collect(), notes, ..Carried::default() })
+}
+
+/// Adds the call stacks, with their threads as attributes.
+fn add_stacks(
+    resolved: &Resolved,
+    dictionary: &mut Dictionary,
+    samples: &mut BySource,
+    locations: &mut HashMap<StackFrame, u64>,
+) {
+    let stacks = &resolved.stacks;
+    for sample in &stacks.samples {
+        let mut path = Vec::new();
+        for frame in stacks.frames(sample.node) {
+            let known = locations.get(frame).copied();
+            path.push(known.unwrap_or_else(|| {
+                let location = dictionary.words(&resolved.frame_names(frame).concat());
+                locations.insert(frame.clone(), location);
+                location
+            }));
+        }
+        let stack = dictionary.stack(path);
+        let thread = stacks.thread(sample);
+        let attributes = thread.map(|thread| dictionary.thread(thread)).unwrap_or_default();
+        let is_time = resolved.events.get(sample.event).is_some_and(|event| event.period == 0);
+        let value = if is_time { sample.occurrences } else { sample.samples };
+        let source = samples.of_scope(sample.scope);
+        samples.add_one((source, sample.event), stack, &attributes, value);
+    }
 }
 
 fn some(counts: &[u64]) -> bool {
@@ -114,13 +153,26 @@ impl BySource {
         scope.saturating_add(self.before)
     }
 
-    /// Message `Sample`: stack_index, values.
+    /// Samples of a stack, by event.
     fn add(&mut self, source: usize, stack: u64, counts: &[u64]) {
-        let profiles =
-            self.profiles.iter_mut().skip(source.saturating_mul(self.events)).take(self.events);
-        for (profile, count) in profiles.zip(counts).filter(|(_, count)| **count > 0) {
+        for (event, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+            self.add_one((source, event), stack, &[], *count);
+        }
+    }
+
+    /// Message `Sample`: stack_index, attribute_indices, values.
+    fn add_one(
+        &mut self,
+        (source, event): (usize, usize),
+        stack: u64,
+        attributes: &[u64],
+        value: u64,
+    ) {
+        let at = source.saturating_mul(self.events).saturating_add(event);
+        if let Some(profile) = self.profiles.get_mut(at).filter(|_| event < self.events) {
             let mut sample = Message::default();
-            sample.number(1, stack).numbers(4, [signed(*count)]);
+            sample.number(1, stack).numbers(2, attributes.iter().copied());
+            sample.numbers(4, [signed(value)]);
             profile.message(2, &sample);
         }
     }
@@ -183,14 +235,20 @@ fn profile(
         dictionary.attribute("pprof.profile.comment", Value::Texts(resolved.comments())),
     ];
     let duration_s = resolved.ended_unix_s.saturating_sub(resolved.started_unix_s);
+    // Events that have stacks only have values that are times.
+    let value = match event.period {
+        0 => dictionary.value_type(&event.name, "nanoseconds"),
+        _ => dictionary.value_type(&resolved.samples_name(event), "count"),
+    };
+    let period = if event.period == 0 { 0 } else { event.occurrences(1) };
     let mut message = Message::default();
     message
-        .message(1, &dictionary.value_type(&resolved.samples_name(event), "count"))
+        .message(1, &value)
         .fields(samples)
         .fixed64(3, resolved.started_unix_s.saturating_mul(NS_PER_S))
         .number(4, duration_s.saturating_mul(NS_PER_S))
         .message(5, &dictionary.value_type(kind, unit))
-        .number(6, signed(event.occurrences(1)))
+        .number(6, signed(period))
         .numbers(11, attributes);
     message
 }
@@ -242,7 +300,8 @@ struct Dictionary {
     strings: HashMap<String, u64>,
     functions: HashMap<(u64, u64, u64), u64>,
     attributes: HashMap<(u64, Value), u64>,
-    /// Entries but the first; a location has a stack of the same number.
+    stacks: HashMap<Vec<u64>, u64>,
+    /// Entries but the first.
     mappings: u64,
     locations: u64,
 }
@@ -317,7 +376,7 @@ impl Dictionary {
         number
     }
 
-    /// The stack of a place.
+    /// The location of a place.
     fn place(&mut self, image: &Image, place: &Place, pieces: &[(u64, Piece)]) -> u64 {
         let mapping =
             pieces.iter().find(|(_, piece)| piece.holds(place)).map_or(0, |(number, _)| *number);
@@ -329,12 +388,18 @@ impl Dictionary {
         };
         let frame =
             frame.map(|frame| self.attribute("profile.frame.type", Value::Text(frame.to_owned())));
-        self.stack(mapping, place.address, &image.calls(place), frame.as_slice())
+        self.location(mapping, place.address, &image.calls(place), frame.as_slice())
     }
 
     /// Message `Location`: mapping_index, address, lines (message `Line`: function_index, line),
-    /// attribute_indices. And message `Stack`: location_indices.
-    fn stack(&mut self, mapping: u64, address: u64, calls: &[Call<'_>], attributes: &[u64]) -> u64 {
+    /// attribute_indices.
+    fn location(
+        &mut self,
+        mapping: u64,
+        address: u64,
+        calls: &[Call<'_>],
+        attributes: &[u64],
+    ) -> u64 {
         let mut message = Message::default();
         message.number(1, mapping).number(2, address);
         for call in calls {
@@ -345,9 +410,37 @@ impl Dictionary {
         message.numbers(4, attributes.iter().copied());
         self.body.message(table::LOCATION, &message);
         self.locations += 1;
-        let mut stack = Message::default();
-        stack.numbers(1, [self.locations]);
-        self.body.message(table::STACK, &stack);
         self.locations
+    }
+
+    /// A location that is no code.
+    fn words(&mut self, name: &str) -> u64 {
+        self.location(0, 0, &[Call { name, raw: name, file: "", line: None }], &[])
+    }
+
+    /// Message `Stack`: location_indices, the innermost first.
+    fn stack(&mut self, locations: Vec<u64>) -> u64 {
+        let next = self.stacks.len() as u64 + 1;
+        if let Some(number) = self.stacks.get(&locations) {
+            return *number;
+        }
+        let mut stack = Message::default();
+        stack.numbers(1, locations.iter().copied());
+        self.body.message(table::STACK, &stack);
+        self.stacks.insert(locations, next);
+        next
+    }
+
+    /// The attributes of a thread.
+    fn thread(&mut self, thread: &Thread) -> Vec<u64> {
+        let texts = [("dcpi.command", &thread.command), ("thread.name", &thread.name)];
+        let numbers = [("process.pid", thread.pid), ("thread.id", thread.tid)];
+        let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        let numbers = numbers.into_iter().filter(|(_, number)| *number > 0);
+        texts
+            .map(|(key, text)| (key, Value::Text(text.clone())))
+            .chain(numbers.map(|(key, number)| (key, Value::Number(u64::from(number)))))
+            .map(|(key, value)| self.attribute(key, value))
+            .collect()
     }
 }

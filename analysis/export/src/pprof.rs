@@ -4,17 +4,20 @@
 //! Two sample types per event: samples, and the occurrences that they stand for. A mapping is an
 //! executable piece of an image, with its build id; addresses are those in the file, so pprof can
 //! symbolise by itself what has no names here. Samples of unknown code are locations without
-//! mapping. Label, unit and process of samples that were kept apart are labels.
+//! mapping. Label, unit and process of samples that were kept apart are labels, and so are command,
+//! process and thread of call stacks.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use model::Thread;
 use profiledb::Scope;
 
 use super::pieces::Piece;
 use super::protobuf::{Message, signed};
+use super::stacks::StackFrame;
 use super::{Carried, Image, Place, Resolved, UNKNOWN_CODE};
 
 /// Fields of message `Profile`.
@@ -41,16 +44,19 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut writer = Writer::default();
     writer.text(""); // the first must be empty
     let types = sample_types(resolved, &mut writer);
-    for image in &resolved.images {
+    let mut locations: HashMap<StackFrame, u64> = HashMap::new();
+    for (number, image) in resolved.images.iter().enumerate() {
         let mappings = Mappings::new(image, &mut writer);
-        for place in &image.places {
+        for (at, place) in image.places.iter().enumerate() {
             let location = writer.location(image, place, mappings.of(place));
-            for (scope, counts) in &place.counts {
-                let scope = resolved.scopes.get(*scope);
-                writer.sample(resolved, location, counts, scope);
+            locations.insert(StackFrame::Place(number, at), location);
+            for (scope, counts) in place.counts.iter().filter(|(_, counts)| some(counts)) {
+                let whose = resolved.scopes.get(*scope);
+                writer.sample(resolved, &[location], &values(resolved, counts), (whose, None));
             }
         }
     }
+    writer.stacks(resolved, &mut locations);
     writer.unknown_code(resolved);
     writer.about(resolved, &types);
     let mut gzip = GzEncoder::new(out, Compression::default());
@@ -59,6 +65,18 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     gzip.finish()?.flush()?;
     let samples = resolved.events.iter().map(|event| event.samples.saturating_add(event.unknown()));
     Ok(Carried { samples: samples.collect(), ..Carried::default() })
+}
+
+fn some(counts: &[u64]) -> bool {
+    counts.iter().any(|count| *count > 0)
+}
+
+/// Samples and occurrences of each event.
+fn values(resolved: &Resolved, counts: &[u64]) -> Vec<u64> {
+    let values = resolved.events.iter().zip(counts);
+    values
+        .flat_map(|(event, &samples)| [signed(samples), signed(event.occurrences(samples))])
+        .collect()
 }
 
 /// Strings by their number.
@@ -189,46 +207,77 @@ impl Writer {
         self.locations
     }
 
-    /// Message `Sample`: location_id, value, label (message `Label`: key, str, num).
+    /// Message `Sample`: location_id, the innermost first, value, label (message `Label`: key, str,
+    /// num).
     fn sample(
         &mut self,
         resolved: &Resolved,
-        location: u64,
-        counts: &[u64],
-        scope: Option<&Scope>,
+        locations: &[u64],
+        values: &[u64],
+        (scope, thread): (Option<&Scope>, Option<&Thread>),
     ) {
-        let values = resolved.events.iter().zip(counts);
-        let values = values
-            .flat_map(|(event, &samples)| [signed(samples), signed(event.occurrences(samples))]);
+        debug_assert_eq!(values.len(), resolved.events.len() * 2, "as many as sample types");
         let mut message = Message::default();
-        message.numbers(1, [location]).numbers(2, values);
-        for (key, value) in
-            scope.into_iter().flat_map(|scope| [("label", &scope.label), ("unit", &scope.unit)])
-        {
-            if let Some(value) = value {
+        message.numbers(1, locations.iter().copied()).numbers(2, values.iter().copied());
+        let mut texts: Vec<(&str, &str)> = Vec::new();
+        texts.extend(scope.and_then(|scope| Some(("label", scope.label.as_deref()?))));
+        texts.extend(scope.and_then(|scope| Some(("unit", scope.unit.as_deref()?))));
+        texts.extend(thread.map(|thread| ("command", thread.command.as_str())));
+        texts.extend(thread.map(|thread| ("thread", thread.name.as_str())));
+        for (key, value) in texts.into_iter().filter(|(_, value)| !value.is_empty()) {
+            let mut label = Message::default();
+            label.number(1, self.text(key)).number(2, self.text(value));
+            message.message(3, &label);
+        }
+        let pid = scope.and_then(|scope| scope.pid).or(thread.map(|thread| thread.pid));
+        let numbers = [("pid", pid), ("tid", thread.map(|thread| thread.tid))];
+        for (key, number) in numbers {
+            if let Some(number) = number.filter(|number| *number > 0) {
                 let mut label = Message::default();
-                label.number(1, self.text(key)).number(2, self.text(value));
+                label.number(1, self.text(key)).number(3, u64::from(number));
                 message.message(3, &label);
             }
         }
-        if let Some(pid) = scope.and_then(|scope| scope.pid) {
-            let mut label = Message::default();
-            label.number(1, self.text("pid")).number(3, u64::from(pid));
-            message.message(3, &label);
-        }
         self.body.message(profile::SAMPLE, &message);
+    }
+
+    /// The samples of call stacks.
+    fn stacks(&mut self, resolved: &Resolved, locations: &mut HashMap<StackFrame, u64>) {
+        let stacks = &resolved.stacks;
+        for sample in &stacks.samples {
+            let mut path = Vec::new();
+            for frame in stacks.frames(sample.node) {
+                let known = locations.get(frame).copied();
+                path.push(known.unwrap_or_else(|| {
+                    let name = resolved.frame_names(frame).concat();
+                    let location = self.words(&name);
+                    locations.insert(frame.clone(), location);
+                    location
+                }));
+            }
+            let mut values = vec![0; resolved.events.len() * 2];
+            let own = [signed(sample.samples), signed(sample.occurrences)];
+            values.iter_mut().skip(sample.event * 2).zip(own).for_each(|(to, own)| *to = own);
+            let whose = (resolved.scopes.get(sample.scope), stacks.thread(sample));
+            self.sample(resolved, &path, &values, whose);
+        }
+    }
+
+    /// A location that is no code.
+    fn words(&mut self, name: &str) -> u64 {
+        let function = self.function(name, name, "");
+        self.locations += 1;
+        let mut message = Message::default();
+        message.number(1, self.locations).message(4, &line(function, None));
+        self.body.message(profile::LOCATION, &message);
+        self.locations
     }
 
     /// Samples of unknown code, by reason.
     fn unknown_code(&mut self, resolved: &Resolved) {
         for (reason, counts) in resolved.unknown_code() {
-            let name = format!("{UNKNOWN_CODE} {reason}");
-            let function = self.function(&name, &name, "");
-            self.locations += 1;
-            let mut message = Message::default();
-            message.number(1, self.locations).message(4, &line(function, None));
-            self.body.message(profile::LOCATION, &message);
-            self.sample(resolved, self.locations, &counts, None);
+            let location = self.words(&format!("{UNKNOWN_CODE} {reason}"));
+            self.sample(resolved, &[location], &values(resolved, &counts), (None, None));
         }
     }
 

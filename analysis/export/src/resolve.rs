@@ -1,12 +1,13 @@
 //! Names for the places of samples: the first step of every format.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use code::skid::Skid;
-use image::{ImageOffset, Vaddr};
+use image::{ImageId, ImageKind, ImageOffset, Vaddr};
 use profiledb::Scope;
 
 use super::executed::Executed;
+use super::stacks::{self, ByEvent};
 use super::{Event, Image, Place, Procedure, Resolved};
 use names::procedures::{self, Known, Needed, Places};
 use query::load::{self, EventSamples, ImageSamples, Samples};
@@ -41,6 +42,8 @@ pub struct Wanted {
     pub everything: bool,
     /// The places of debug files.
     pub places: Places,
+    /// Call stacks, for formats that have a place for them.
+    pub stacks: ByEvent,
 }
 
 /// Names the places of samples. `problems` gets the places that have no name.
@@ -49,15 +52,21 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
     let counts = |image: &&ImageSamples| {
         image.wanted && (wanted.idle || !wanted.everything || !image.is_idle())
     };
-    let chosen: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
+    let mut chosen: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
+    let framed = stacks::offsets(&wanted.stacks);
+    let ends: BTreeSet<ImageId> = chosen.iter().map(|image| image.record.id).collect();
+    let missing = framed.keys().filter(|id| !ends.contains(id)).copied().collect();
+    let described = samples.described(&missing, problems);
+    chosen.extend(&described);
     let mut scopes: Vec<Scope> =
         chosen.iter().flat_map(|image| image.by_scope.keys().cloned()).collect();
     scopes.sort();
     scopes.dedup();
     let mut images = Vec::with_capacity(chosen.len());
-    for (image, found) in
-        procedures::each_image(&chosen, |image| resolve_image(samples, image, &scopes, wanted))
-    {
+    for (image, found) in procedures::each_image(&chosen, |image| {
+        let frames = framed.get(&image.record.id);
+        resolve_image(samples, (image, frames), &scopes, wanted)
+    }) {
         images.push(image);
         problems.extend(found);
     }
@@ -79,7 +88,7 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
     let mut epochs: Vec<String> = metas().map(|meta| meta.epoch.to_string()).collect();
     epochs.sort();
     epochs.dedup();
-    Resolved {
+    let mut resolved = Resolved {
         events: events.collect(),
         images,
         scopes,
@@ -91,7 +100,22 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
             .max()
             .unwrap_or(0),
         landed: landed(samples),
+        stacks: stacks::Stacks::default(),
+    };
+    if !wanted.stacks.is_empty() {
+        // An image without samples of its own may end a stack of time off the CPU.
+        let is_end = |image: &Image| {
+            (wanted.everything && image.kind != ImageKind::Idle) || ends.contains(&image.id)
+        };
+        stacks::divide(&mut resolved, &wanted.stacks, is_end);
     }
+    if wanted.detail == Detail::Addresses {
+        for image in &mut resolved.images {
+            image.procedures.clear();
+            image.places.iter_mut().for_each(|place| place.procedure = None);
+        }
+    }
+    resolved
 }
 
 /// Skid of the samples, in words: exports do not correct it.
@@ -141,7 +165,7 @@ type Counts = BTreeMap<usize, Vec<u64>>;
 
 fn resolve_image(
     samples: &Samples,
-    image: &ImageSamples,
+    (image, frames): (&ImageSamples, Option<&BTreeSet<ImageOffset>>),
     scopes: &[Scope],
     wanted: &Wanted,
 ) -> (Image, Vec<Problem>) {
@@ -154,7 +178,7 @@ fn resolve_image(
         segments: Vec::new(),
         procedures: Vec::new(),
         nameless: "[unknown]".to_owned(),
-        places: places(&counts(image, scopes)),
+        places: places(&counts(image, frames, scopes)),
         executed: None,
     };
     if let Some(reason) = image.unresolved() {
@@ -174,15 +198,19 @@ fn resolve_image(
         }
     }
     if wanted.detail == Detail::Addresses {
-        resolved.procedures.clear();
-        resolved.places.iter_mut().for_each(|place| place.procedure = None);
         problems.retain(Problem::is_serious);
     }
     (resolved, problems)
 }
 
-fn counts(image: &ImageSamples, scopes: &[Scope]) -> BTreeMap<u64, Counts> {
-    let mut by_offset: BTreeMap<u64, Counts> = BTreeMap::new();
+/// Samples by place; places of frames may have none.
+fn counts(
+    image: &ImageSamples,
+    frames: Option<&BTreeSet<ImageOffset>>,
+    scopes: &[Scope],
+) -> BTreeMap<u64, Counts> {
+    let mut by_offset: BTreeMap<u64, Counts> =
+        frames.into_iter().flatten().map(|offset| (offset.0, Counts::new())).collect();
     for (scope, profiles) in &image.by_scope {
         let Ok(scope) = scopes.binary_search(scope) else { continue };
         for (event, profile) in profiles.iter().enumerate() {

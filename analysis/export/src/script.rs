@@ -1,15 +1,16 @@
 //! Text in the format of `perf script` (perf-script(1), with its default fields), for tools that
 //! read no other format.
 //!
-//! A record for each place, event and scope instead of each sample; its period is that of all of
-//! them together, so readers that weigh records by period (FlameGraph's stackcollapse-perf.pl) have
-//! the right sums, and those that count records have not. The command is the samples' label, the
-//! process its number, where they were kept apart; else `unknown` and 0. The time is the epoch's
-//! begin.
+//! A record for each call stack and thread, and for each place, event and scope without stack,
+//! instead of each sample; its period is that of all of them together, so readers that weigh
+//! records by period (FlameGraph's stackcollapse-perf.pl) have the right sums, and those that count
+//! records have not. The command is the samples' label, else the thread's name, else `unknown`; the
+//! process is its number where it is known, else 0. The time is the epoch's begin.
 
 use std::io::{self, Write};
 
 use image::ImageKind;
+use model::Thread;
 use profiledb::Scope;
 
 use super::{Carried, Event, Image, Place, Resolved};
@@ -34,20 +35,16 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
             for (event, &samples) in
                 resolved.events.iter().zip(counts).filter(|(_, samples)| **samples > 0)
             {
-                record(resolved, (scope, event, samples), out)?;
-                writeln!(
-                    out,
-                    "\t{:16x} {} ({})\n",
-                    place.address,
-                    symbol(image, place),
-                    escape(image_name(image))
-                )?;
+                record(resolved, (scope, None, event, event.occurrences(samples)), out)?;
+                frame(image, place, out)?;
+                writeln!(out)?;
             }
         }
     }
+    stacks(resolved, out)?;
     for event in &resolved.events {
         for (reason, samples) in &event.unresolved {
-            record(resolved, (&nobody, event, *samples), out)?;
+            record(resolved, (&nobody, None, event, event.occurrences(*samples)), out)?;
             writeln!(out, "\t{:16x} [unknown] ([{}])\n", 0, escape(reason))?;
         }
     }
@@ -56,19 +53,49 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     Ok(Carried { samples: samples.collect(), notes: vec![note.to_owned()], ..Carried::default() })
 }
 
-/// The line before an address: command, process, time, period, event.
+/// A record for each call stack: its frames, the innermost first.
+fn stacks(resolved: &Resolved, out: &mut dyn Write) -> io::Result<()> {
+    let nobody = Scope::default();
+    for sample in &resolved.stacks.samples {
+        let Some(event) = resolved.events.get(sample.event) else { continue };
+        let scope = resolved.scopes.get(sample.scope).unwrap_or(&nobody);
+        let thread = resolved.stacks.thread(sample);
+        record(resolved, (scope, thread, event, sample.occurrences), out)?;
+        for of in resolved.stacks.frames(sample.node) {
+            match resolved.frame_place(of) {
+                Some((image, place)) => frame(image, place, out)?,
+                None => {
+                    let words = resolved.frame_names(of).concat();
+                    writeln!(out, "\t{:16x} {} ([unknown])", 0, escape(&words))?;
+                }
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// The line of a frame: address, symbol, file.
+fn frame(image: &Image, place: &Place, out: &mut dyn Write) -> io::Result<()> {
+    let (symbol, file) = (symbol(image, place), escape(image_name(image)));
+    writeln!(out, "\t{:16x} {symbol} ({file})", place.address)
+}
+
+/// The line before the frames: command, process and thread, time, period, event.
 fn record(
     resolved: &Resolved,
-    (scope, event, samples): (&Scope, &Event, u64),
+    (scope, thread, event, period): (&Scope, Option<&Thread>, &Event, u64),
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let label = scope.label.as_deref().unwrap_or("unknown");
+    let label = scope.label.as_deref().or(thread.map(|thread| thread.name.as_str()));
+    let label = label.filter(|label| !label.is_empty()).unwrap_or("unknown");
     // What reads it takes the command's name to the first blank before a number.
     let command: String =
         escape(label).chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
-    let (pid, time, period) =
-        (scope.pid.unwrap_or(0), resolved.started_unix_s, event.occurrences(samples));
-    writeln!(out, "{command} {pid} {time}.000000: {period:>10} {}:", escape(&event.name))
+    let pid = scope.pid.or(thread.map(|thread| thread.pid)).unwrap_or(0);
+    let tid = thread.map(|thread| format!("/{}", thread.tid)).unwrap_or_default();
+    let (time, name) = (resolved.started_unix_s, escape(&event.name));
+    writeln!(out, "{command} {pid}{tid} {time}.000000: {period:>10} {name}:")
 }
 
 fn symbol(image: &Image, place: &Place) -> String {
@@ -94,8 +121,20 @@ fn image_name(image: &Image) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_profile::{resolved, written};
+    use super::super::test_profile::{resolved, with_stacks, written};
     use super::*;
+
+    #[test]
+    fn a_record_has_the_frames_of_its_stack() {
+        let (text, _) = written(|out| write(&with_stacks(), out));
+        for record in [
+            "w_8 7/8 1793873700.000000:       9000 cycles:\n\t          401014 ns::f(int)+0x4 (/opt/my app/app;1)\n\t          401180 evil\\nname+0x80 (/opt/my app/app;1)\n\n",
+            "w_8 7/8 1793873700.000000:       3000 cycles:\n\t          401010 ns::f(int)+0x0 (/opt/my app/app;1)\n\t          401180 evil\\nname+0x80 (/opt/my app/app;1)\n\t               0 [truncated] ([unknown])\n\n",
+            "w_9 7/9 1793873700.000000:    5000000 off-cpu:\n\t               0 [futex] ([unknown])\n",
+        ] {
+            assert!(text.contains(record), "{record}\n{text}");
+        }
+    }
 
     #[test]
     fn a_record_for_each_place_event_and_scope() {

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use image::{Frame, ImageId, ImageKind, ImageOffset, Segment, Site, Vaddr};
+use image::{ImageId, ImageKind, ImageOffset, Segment, Site, Vaddr};
+use model::{Cut, Frame, Stacks, Thread, Value, Wait};
 use profiledb::Scope;
 
 use super::{Carried, Event, Image, Place, Procedure, Resolved};
@@ -85,6 +86,7 @@ pub(crate) fn resolved() -> Resolved {
         started_unix_s: 1_793_873_700,
         ended_unix_s: 1_793_873_760,
         landed: "samples are on the instruction that took the time".into(),
+        stacks: Default::default(),
     }
 }
 
@@ -98,7 +100,7 @@ fn code() -> Segment {
 /// line.
 pub(crate) fn with_lines() -> Resolved {
     let mut resolved = resolved();
-    let frame = |function: &str, line| Frame {
+    let frame = |function: &str, line| image::Frame {
         function: Some(function.into()),
         file: Some("/src/a.cc".into()),
         line: Some(line),
@@ -115,6 +117,37 @@ pub(crate) fn with_lines() -> Resolved {
     places[0].sites = vec![site("_ZN2ns1fEi", 1, 0)];
     places[1].frames = vec![frame("inl()", 42), frame("ns::f(int)", 12)];
     places[1].sites = vec![site("_ZN2ns1fEi", 2, 1), site("_Z3inlv", 2, 0)];
+    resolved
+}
+
+/// The same with call stacks: `f` is called by the procedure with an odd name, directly and in a
+/// stack that is cut, and so is the kernel; and a stack of time off the CPU.
+pub(crate) fn with_stacks() -> Resolved {
+    let mut resolved = resolved();
+    let call = Place {
+        offset: 0x1180,
+        address: 0x40_1180,
+        procedure: Some(1),
+        frames: Vec::new(),
+        sites: Vec::new(),
+        counts: Vec::new(),
+    };
+    resolved.images[0].places.insert(3, call);
+    let (app, kernel) = (resolved.images[0].id, resolved.images[1].id);
+    let code = |image, offset| Frame::Code(image, ImageOffset(offset));
+    let [caller, f] = [code(app, 0x1180), code(app, 0x1014)];
+    let thread = |tid| Thread { command: "app;x".into(), pid: 7, name: format!("w {tid}"), tid };
+    let mut cycles = Stacks::new();
+    cycles.add_stack([caller, f], &thread(8), Value::of_one(3_000_000));
+    let cut = [Frame::Cut(Cut::Truncated), caller, code(app, 0x1010)];
+    cycles.add_stack(cut, &thread(8), Value::of_one(1_000_000));
+    cycles.add_stack([caller, code(kernel, 0x20)], &thread(9), Value::of_one(1_000_000));
+    let mut off = Stacks::new();
+    let wait = [caller, f, Frame::Wait(Wait::Futex)];
+    off.add_stack(wait, &thread(9), Value::of_one(5_000_000));
+    let nobody = Scope::default;
+    let stacks = [(("cycles".into(), nobody()), cycles), (("off-cpu".into(), nobody()), off)];
+    crate::stacks::divide(&mut resolved, &stacks.into(), |_| true);
     resolved
 }
 

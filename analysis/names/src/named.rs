@@ -128,9 +128,9 @@ fn by_name<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Vec<Found<'a>> {
         if name == asked { Some(Fit::Whole) } else { shown().then_some(Fit::Last) }
     };
     let sampled = |image: &ImageSamples, procedure: &Procedure| {
-        if is_sampled(image, procedure) { fit(procedure, asked) } else { None }
+        if is_sampled(image, procedure) { fit(procedure.name(), asked) } else { None }
     };
-    let any = |_: &ImageSamples, procedure: &Procedure| fit(procedure, asked);
+    let any = |_: &ImageSamples, procedure: &Procedure| fit(procedure.name(), asked);
     let tries: [Option<&Fits<'_>>; 4] = [Some(&raw), None, Some(&sampled), Some(&any)];
     for fits in tries {
         let Some(fits) = fits else {
@@ -195,8 +195,15 @@ fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
     sum(image.profiles.iter().map(of_profile))
 }
 
-fn fit(procedure: &Procedure, asked: &str) -> Option<Fit> {
-    let name = procedure.name();
+/// The names that a text means best: indices of `names`.
+pub fn best<'a>(names: impl IntoIterator<Item = &'a str>, asked: &str) -> Vec<usize> {
+    let fits = names.into_iter().enumerate().filter_map(|(at, name)| Some((fit(name, asked)?, at)));
+    let fits: Vec<(Fit, usize)> = fits.collect();
+    let best = fits.iter().map(|(fit, _)| *fit).min();
+    fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, at)| at).collect()
+}
+
+fn fit(name: &str, asked: &str) -> Option<Fit> {
     if name == asked {
         return Some(Fit::Whole);
     }
@@ -233,6 +240,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_best_names_are_meant() {
+        let names = ["remain", "a::main(int)", "main", "b::main(char)"];
+        assert_eq!(best(names, "main"), [2]);
+        assert_eq!(best(names[..2].iter().copied(), "main"), [1]);
+        assert_eq!(best(["a::f(int)", "b::f(int)"], "f"), [0, 1]);
+        assert_eq!(best(names, "x"), [0_usize; 0]);
+    }
+
+    #[test]
     fn names_fit_more_or_less() {
         for (name, asked, expected) in [
             ("main", "main", Some(Fit::Whole)),
@@ -251,7 +267,7 @@ mod tests {
             ("_ZN3foo3barEi", "foo::baz(…)", None),
         ] {
             let procedure = Procedure::new(ImageOffset(0), ImageOffset(1), name);
-            assert_eq!(fit(&procedure, asked), expected, "{name} {asked}");
+            assert_eq!(fit(procedure.name(), asked), expected, "{name} {asked}");
         }
     }
 }

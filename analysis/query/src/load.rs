@@ -15,6 +15,7 @@ use crate::scope::ScopeChoice;
 use crate::select;
 use stats::tally::{self, Tally, Weighed};
 
+mod described;
 mod events;
 mod opening;
 

@@ -30,6 +30,10 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
             format!("{name}_low"),
             format!("{name}_high"),
         ]);
+        if report.with_calls {
+            let of = ["inclusive", "inclusive_low", "inclusive_high"];
+            titles.extend(of.map(|part| format!("{name}_{part}")));
+        }
     }
     titles.push("cumulative".to_owned());
     // Whose samples all rows are of, where some were chosen.
@@ -38,8 +42,13 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
     record(out, &titles)?;
     for row in &report.rows {
         let mut cells = if report.by == By::Line { line_subject(row) } else { subject(row) };
-        for (count, share) in row.counts.iter().zip(&row.shares) {
+        for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
             cells.extend(count_cells(count.samples, share));
+            if report.with_calls {
+                let share = row.inclusive.get(at).copied().flatten();
+                let ends = share.map(|share| [share.value, share.low, share.high].map(fraction));
+                cells.extend(ends.unwrap_or_default());
+            }
         }
         cells.push(fraction(row.cumulative));
         cells.extend(whose.iter().map(|(_, value)| value.clone()));

@@ -150,6 +150,9 @@ struct ProfRow<'a> {
     part: BTreeMap<&'static str, Value>,
     counts: InOrder<&'a str, u64>,
     share: InOrder<&'a str, Share>,
+    /// Of the events that have stacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inclusive: Option<InOrder<&'a str, Share>>,
     cumulative: f64,
 }
 
@@ -235,7 +238,7 @@ pub(super) fn event(column: &EventColumn) -> Event<'_> {
         unresolved: event.unresolved_samples(),
         lost: &event.ledger.lost,
         implied_samples: event.ledger.implied,
-        notes: super::text::missed(&event.ledger)
+        notes: super::coverage::missed(&event.ledger)
             .into_iter()
             .chain(event.notes.iter().cloned())
             .collect(),
@@ -274,7 +277,13 @@ fn prof_row<'a>(
         kind: row.image.as_ref().map(|image| image.kind.as_str()),
         part: row.part.iter().map(part).collect(),
         counts,
-        share: InOrder(names.zip(row.shares.iter().map(Share::of)).collect()),
+        share: InOrder(names.clone().zip(row.shares.iter().map(Share::of)).collect()),
+        inclusive: report.with_calls.then(|| {
+            let of = |(name, share): (&'a str, &Option<stats::Share>)| {
+                Some((name, Share::of(share.as_ref()?)))
+            };
+            InOrder(names.zip(&row.inclusive).filter_map(of).collect())
+        }),
         cumulative: rounded(row.cumulative),
     }
 }

@@ -17,9 +17,11 @@ use stats::{Confidence, Occurrences, Share};
 
 mod calc;
 mod costs;
+mod coverage;
 mod csv;
 mod diff;
 mod escape;
+pub mod flame;
 pub mod flow;
 mod hottest;
 pub mod html;
@@ -28,15 +30,18 @@ mod json;
 mod listing;
 mod listing_text;
 mod loops;
+mod neighbours;
 mod out_edges;
 mod quantity;
 mod sets;
+mod stacks;
 mod stalls;
 mod table;
 mod text;
 mod top;
 mod topcounts;
 mod topstalls;
+mod tree;
 mod truth;
 mod whatcg;
 
@@ -49,13 +54,16 @@ pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
+pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours};
 pub use quantity::{bytes, counted};
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
+pub use stacks::{Callee, OfStacks, StackEvent};
 pub use table::Style;
 pub use text::LANDED;
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
+pub use tree::{TreeReport, TreeRow};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
 
@@ -163,6 +171,8 @@ pub struct ProfReport {
     pub confidence: Confidence,
     /// The subject of a row.
     pub by: By,
+    /// Whether rows have the time of procedures with all that they called, and are sorted by it.
+    pub with_calls: bool,
     /// Label, unit or process whose samples these are; all, if none is chosen.
     pub whose: ScopeChoice,
     /// Whether shares are of the samples of chosen images only.
@@ -203,6 +213,9 @@ pub struct Row {
     pub counts: Vec<Tally>,
     /// Share of [`EventColumn::counted`], by event.
     pub shares: Vec<Share>,
+    /// Share of [`EventColumn::counted`] that a procedure has with all that it called, by event;
+    /// None of an event without stacks. Empty unless it was asked for.
+    pub inclusive: Vec<Option<Share>>,
     /// Share of this and all rows above, of the sort event: `0..=1`.
     pub cumulative: f64,
 }

@@ -88,7 +88,7 @@ pub(super) fn period(period: u64, unit: &str) -> String {
     }
 }
 
-fn nanoseconds(ns: u64) -> String {
+pub(super) fn nanoseconds(ns: u64) -> String {
     let (size, unit) = match ns {
         0..1_000 => (1.0, "ns"),
         1_000..1_000_000 => (1e3, "µs"),

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use model::Ledger;
 use profiledb::EpochMeta;
 
+use super::coverage::{missed, part_of_time};
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
+use super::stacks::{inclusive_cells, inclusive_titles, stacks_only};
 use super::table::{Cell, Colour, Table, width};
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
@@ -23,8 +24,6 @@ const SHORT_ID: usize = 8;
 const NAMED: usize = 5;
 /// Width of the first word of a line of the head.
 const HEAD: usize = 10;
-/// Part of the time from which on an event counts as having had a counter all the time.
-const WHOLE_TIME: f64 = 0.999;
 /// Smallest share of samples, of any event, from which on a note explains a reason for unresolved
 /// samples.
 const MEANING_SHARE: f64 = 0.001;
@@ -150,37 +149,6 @@ fn together(epochs: &[EpochMeta]) -> String {
     format!("{}: {} to {} UTC, {lasted} in sum", epochs.len(), moment(start), moment(end))
 }
 
-/// A note on samples that the event's period implies and that were not taken, from 1 % on.
-pub(super) fn missed(ledger: &Ledger) -> Option<String> {
-    let missed = ledger.implied.saturating_sub(ledger.taken);
-    (missed > 0 && missed >= ledger.implied / 100).then(|| {
-        let of_implied = percent(ratio(missed, ledger.implied));
-        format!(
-            "{of_implied} % of the samples that the period implies were not taken: the kernel throttled the event, as it does on an idle \
-             CPU, or interrupts came late; the idle share is understated"
-        )
-    })
-}
-
-/// A note on the part of the time in which the event had a counter, unless it had one all the time.
-fn part_of_time(column: &EventColumn) -> Option<String> {
-    let event = &column.event;
-    let (Some(scale), Some(count)) = (event.scale(), column.occurrences) else {
-        return Some(
-            "the event never had a counter: other events had the counters all the time; sample fewer events at once, or let them take turns (dcpid --mux)".to_owned(),
-        );
-    };
-    (1.0 / scale < WHOLE_TIME).then(|| {
-        let [value, low, high] = [count.value, count.low, count.high]
-            .map(|count| thousands(count.round() as u64));
-        let unit = if event.unit == "count" { "occurrences" } else { &event.unit };
-        format!(
-            "the event had a counter {:.1} % of the time (multiplexed): counts are scaled by {scale:.2}, to {value} {unit} ({low}–{high})",
-            100.0 / scale
-        )
-    })
-}
-
 /// An event's samples and period, and its notes.
 pub(super) fn event_head(
     column: &EventColumn,
@@ -189,6 +157,9 @@ pub(super) fn event_head(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let event = &column.event;
+    if let Some(says) = stacks_only(column) {
+        return head(style, out, "event", &says);
+    }
     let mut says = format!(
         "{}: {}, one every {}",
         event.name,
@@ -262,7 +233,9 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
         table.number("samples", group);
         table.number("%", group);
         table.number(if single { "low–high" } else { "±" }, group);
-        if at == report.sort {
+        if report.with_calls {
+            inclusive_titles(&mut table, group, single);
+        } else if at == report.sort {
             table.number("cum %", group);
         }
     }
@@ -292,7 +265,10 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     let mut cells = Vec::new();
     for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
         cells.extend(count_cells(report, count.samples, share));
-        if at == report.sort {
+        if report.with_calls {
+            let share = row.inclusive.get(at).and_then(Option::as_ref);
+            cells.extend(inclusive_cells(share, report.events.len() == 1));
+        } else if at == report.sort {
             cells.push(percent(row.cumulative));
         }
     }

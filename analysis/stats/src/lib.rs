@@ -135,6 +135,17 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     Share { value: share.value, low: low.min(share.value), high: high.max(share.value) }
 }
 
+/// An estimated share `p` with the variance `variance`, as Wilson's interval for as many samples as
+/// would be as unsure. Where the variance says nothing, because the share is 0 or 1, as if of `n`
+/// samples.
+#[must_use]
+pub fn estimated(p: f64, variance: f64, n: f64, confidence: Confidence) -> Share {
+    let p = if p.is_finite() { p.clamp(0.0, 1.0) } else { 0.0 };
+    let as_unsure = p * (1.0 - p) / variance;
+    let n = if as_unsure.is_finite() && as_unsure > 0.0 { as_unsure } else { n };
+    wilson_between(p * n.max(1.0), n.max(1.0), confidence.z())
+}
+
 /// Samples and one more of the largest weight that `whole` has.
 fn with_one_more(tally: Tally, whole: Tally) -> Tally {
     tally + Tally::of(1, whole.heaviest)

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("abi", &[]),
     ("image", &[]),
     ("model", &["image"]),
@@ -34,9 +34,11 @@ const ARROWS: [(&str, &[&str]); 24] = [
         &["code", "estimate", "image", "model", "names", "profiledb", "query", "stalls"],
     ),
     ("analysis/sets", &["image", "model", "names", "profiledb", "query", "stats"]),
+    ("analysis/calls", &["image", "model", "names", "profiledb", "query", "stats"]),
     (
         "analysis/report",
         &[
+            "calls",
             "code",
             "estimate",
             "explain",
@@ -53,6 +55,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     (
         "analysis/export",
         &[
+            "calls",
             "code",
             "estimate",
             "explain",
@@ -69,6 +72,7 @@ const ARROWS: [(&str, &[&str]); 24] = [
     (
         "analysis/dcpi",
         &[
+            "calls",
             "code",
             "estimate",
             "explain",

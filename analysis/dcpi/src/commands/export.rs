@@ -7,17 +7,19 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use image::ImageKind;
 
-use super::Outcome;
+use super::{Outcome, stacks};
 use crate::destination::Destination;
 use crate::options::Chosen;
 use export::resolve::{self, Detail, Wanted};
+use export::stacks::ByEvent;
 use export::{
     Carried, Image, Resolved, addresses, autofdo, bolt, firefox, folded, otlp, pprof, script,
+    speedscope,
 };
 use names::procedures::Places;
 use query::Question;
 use query::error::AnalysisError;
-use query::load;
+use query::load::{self, Samples};
 use query::problem::Problem;
 use report::counted;
 
@@ -35,12 +37,16 @@ pub struct Export {
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
     /// Include source lines and inlined calls, from the images' debug information (pprof, otlp,
-    /// folded, firefox)
+    /// folded, speedscope, firefox)
     #[arg(long, conflicts_with = "no_symbols")]
     pub lines: bool,
     /// Addresses without names, for tools that find names themselves (pprof, otlp, script)
     #[arg(long)]
     pub no_symbols: bool,
+    /// Samples without call stacks, each at its instruction (pprof, otlp, folded, firefox,
+    /// speedscope, script)
+    #[arg(long)]
+    pub no_stacks: bool,
     /// Samples as they are, instead of executions estimated from samples and edges (autofdo, bolt)
     #[arg(long)]
     pub no_edges: bool,
@@ -56,8 +62,10 @@ pub struct Export {
 }
 
 const EXPORT_NOTES: &str = "\
-Samples have no call stacks, so the files have none. Lines on standard error count the samples \
-that a format has no place for. folded, autofdo, autofdo-addresses and bolt hold one event: that \
+Where the database has call stacks, the samples of a procedure are divided among the stacks that \
+end in it, by their weights; samples of procedures without stacks stay flat. autofdo and bolt have \
+no place for stacks. Lines on standard error count the samples that a format has no place for. \
+folded, autofdo, autofdo-addresses and bolt hold one event: that \
 of --event, else the first. pprof, otlp, firefox and script state the skid of the samples; the \
 other formats have no place for it.
 
@@ -65,6 +73,7 @@ other formats have no place for it.
   otlp               readers of a message ProfilesData of
                      opentelemetry.proto.profiles.v1development (1.10.0, not stable yet)
   folded             inferno-flamegraph FILE, flamegraph.pl FILE, speedscope FILE
+  speedscope         speedscope.app, or speedscope FILE
   firefox            profiler.firefox.com, \"Load a profile from file\"
   autofdo            clang -fprofile-sample-use=FILE; llvm-profdata merge --sample FILE
   autofdo-addresses  create_llvm_prof --profiler=text --use_lbr=false --binary=IMAGE
@@ -82,8 +91,10 @@ pub enum Target {
     Pprof,
     /// OpenTelemetry's profiles signal, v1development
     Otlp,
-    /// A line per stack: image;procedure count
+    /// A line per stack: command;procedure;procedure count
     Folded,
+    /// JSON of speedscope
+    Speedscope,
     /// JSON of the Firefox profiler
     Firefox,
     /// LLVM's sample profile as text; needs debug information
@@ -102,7 +113,7 @@ impl Target {
         match self {
             Self::Autofdo => Detail::Sites,
             Self::Pprof | Self::Otlp | Self::Script if args.no_symbols => Detail::Addresses,
-            Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox if args.lines => Detail::Lines,
+            _ if args.lines => Detail::Lines,
             _ => Detail::Procedures,
         }
     }
@@ -112,16 +123,29 @@ impl Target {
         matches!(self, Self::Folded | Self::Autofdo | Self::AutofdoAddresses | Self::Bolt)
     }
 
+    /// Whether the format has a place for call stacks.
+    const fn has_stacks(self) -> bool {
+        !matches!(self, Self::Autofdo | Self::AutofdoAddresses | Self::Bolt)
+    }
+
+    /// Whether the format has a place for lines.
+    const fn has_lines(self) -> bool {
+        matches!(self, Self::Pprof | Self::Otlp | Self::Folded | Self::Speedscope | Self::Firefox)
+    }
+
     fn check(self, args: &Export) -> Result<(), AnalysisError> {
         let wrong = |option: &str, formats: &str| {
             let message = format!("{option} is for --to {formats} only");
             Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() })
         };
-        if args.lines && !matches!(self, Self::Pprof | Self::Otlp | Self::Folded | Self::Firefox) {
-            return wrong("--lines", "pprof, otlp, folded or firefox");
+        if args.lines && !self.has_lines() {
+            return wrong("--lines", "pprof, otlp, folded, speedscope or firefox");
         }
         if args.no_symbols && !matches!(self, Self::Pprof | Self::Otlp | Self::Script) {
             return wrong("--no-symbols", "pprof, otlp or script");
+        }
+        if args.no_stacks && !self.has_stacks() {
+            return wrong("--no-stacks", "pprof, otlp, folded, speedscope, firefox or script");
         }
         if args.no_edges && !matches!(self, Self::Autofdo | Self::Bolt) {
             return wrong("--no-edges", "autofdo or bolt");
@@ -141,15 +165,16 @@ impl Target {
 
 pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     args.to.check(args)?;
-    let mut samples =
-        Question { by_scope: true, ..args.chosen.question(&args.images) }.samples()?;
-    let mut problems = std::mem::take(&mut samples.problems);
+    let question = Question { by_scope: true, ..args.chosen.question(&args.images) };
+    let mut problems = Vec::new();
+    let (samples, stacks) = read(args, &question, &mut problems)?;
     let wanted = Wanted {
         detail: args.to.detail(args),
         executed: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
         idle: args.idle,
         everything: args.images.is_empty() && samples.whose.is_all(),
         places: Places::with_debug_roots(args.debug_root.clone()),
+        stacks,
     };
     let resolved = resolve::resolve(&samples, &wanted, &mut problems);
     let carried =
@@ -166,6 +191,22 @@ pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
     Ok(Outcome { sound, aside, ..Outcome::default() })
 }
 
+/// The samples, and the stacks where the format has a place for them.
+fn read(
+    args: &Export,
+    question: &Question,
+    problems: &mut Vec<Problem>,
+) -> Result<(Samples, ByEvent), AnalysisError> {
+    if args.no_stacks || !args.to.has_stacks() {
+        let mut samples = question.samples()?;
+        problems.append(&mut samples.problems);
+        return Ok((samples, ByEvent::new()));
+    }
+    let (samples, events) = stacks::sampled(question, problems)?;
+    let stacks = stacks::by_scope(&samples, &events, problems)?;
+    Ok((samples, stacks))
+}
+
 fn write(
     args: &Export,
     resolved: &Resolved,
@@ -176,6 +217,7 @@ fn write(
         Target::Pprof => pprof::write(resolved, out)?,
         Target::Otlp => otlp::write(resolved, out)?,
         Target::Folded => folded::write(resolved, FIRST, out)?,
+        Target::Speedscope => speedscope::write(resolved, out)?,
         Target::Firefox => firefox::write(resolved, out)?,
         Target::Autofdo => autofdo::write(resolved, FIRST, out)?,
         Target::AutofdoAddresses => {

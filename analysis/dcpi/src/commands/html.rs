@@ -11,9 +11,11 @@ use code::isa::Syntax;
 use image::ImageId;
 
 use super::costs::{Finder, OnMachine};
+use super::flame;
+use super::stacks::{self, Loaded};
 use super::{Outcome, prof};
 use crate::destination::Destination;
-use crate::options::{self, Chosen, Prof, RowLimit, SyntaxArgument};
+use crate::options::{self, Chosen, Look, Prof, RowLimit, SyntaxArgument};
 use explain::graphs::Surveyed;
 use explain::listing::{self, Listing};
 use names::procedures::{self, Needed, Places};
@@ -21,6 +23,7 @@ use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
 use query::progress;
+use report::flame::{Colours, Flame, Layer, Layers};
 use report::{Costs, HtmlReport, ProfReport, html};
 use stats::Confidence;
 
@@ -30,6 +33,9 @@ const IMAGES_MAX: usize = 500;
 const ROWS_MAX: usize = 20_000;
 /// Most listings in a page: each may take some hundred KiB.
 const LISTINGS_MAX: usize = 500;
+
+/// Smallest share of all time of a call in a flame graph.
+const FLAME_MIN: f64 = 0.001;
 
 /// `dcpi html`.
 #[derive(Debug, Args)]
@@ -99,7 +105,8 @@ pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let sound = aside.is_empty();
     let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
     let skid = samples.skid().and_then(named);
-    let report = HtmlReport { procedures, images, listings, skid };
+    let flames = if stacks::any(&samples) { flames(args)? } else { Vec::new() };
+    let report = HtmlReport { procedures, images, listings, flames, skid };
     // A number that no name in the report can have guessed.
     let nonce =
         format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
@@ -110,6 +117,40 @@ pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     }
     writeln!(out, "{}: open it in a browser", report::escape(&args.file.display().to_string()))?;
     Ok(Outcome { sound, aside, code: None })
+}
+
+/// Flame graphs of each event that has stacks, and of all whose times add up.
+fn flames(args: &Html) -> Result<Vec<Flame>, AnalysisError> {
+    let look = Look {
+        idle: args.idle,
+        confidence: args.confidence,
+        debug_root: args.on.debug_root.clone(),
+    };
+    let Some(mut loaded) = Loaded::if_any(&args.chosen.question(&[]), &look)? else {
+        return Ok(Vec::new());
+    };
+    let what = (false, FLAME_MIN, args.confidence);
+    let mut layers: Vec<(String, Layer)> = Vec::new();
+    for event in loaded.calls.events.clone() {
+        layers.push((loaded.unit(&event), flame::layer(&mut loaded, &event, what)));
+    }
+    // Events with samples first.
+    layers.sort_by_key(|(_, layer)| layer.is_waiting);
+    let draw = |title: &str, unit: &str, layers: &[Layer], colours: Colours| {
+        let how = (Layers::Sum, colours);
+        Flame::of(title.to_owned(), unit.to_owned(), layers, how, false)
+    };
+    let mut flames: Vec<Flame> = layers
+        .iter()
+        .map(|(unit, layer)| draw(&layer.name, unit, std::slice::from_ref(layer), Colours::Image))
+        .collect();
+    let times: Vec<Layer> =
+        layers.into_iter().filter(|(unit, _)| unit == "ns").map(|(_, layer)| layer).collect();
+    if times.len() > 1 {
+        let names: Vec<&str> = times.iter().map(|layer| layer.name.as_str()).collect();
+        flames.push(draw(&names.join(" and "), "ns", &times, Colours::Waiting));
+    }
+    Ok(flames)
 }
 
 /// The options of `dcpi prof` that make the tables.

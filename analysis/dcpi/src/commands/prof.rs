@@ -1,13 +1,13 @@
 //! `dcpi prof`: samples per procedure, or per source line, image, label, unit, process.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use image::{ImageId, ImageKind};
 use profiledb::{ImageRecord, Scope};
 
-use super::Outcome;
+use super::{Outcome, inclusive};
 use crate::options::{Chosen, Format, Prof};
 use names::by_line::{self, LineSamples};
 use names::procedures::{self, Counted, Place, Places};
@@ -32,6 +32,9 @@ const TEXT_SHARE: f64 = 0.001;
 pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // Rows by label are of the whole machine: with one label there would be one row.
     let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
+    if args.inclusive {
+        return super::write(&inclusive::report(args)?, &args.output, out);
+    }
     let mut samples = chosen.question(&args.images).samples()?;
     super::write(&report(args, &mut samples)?, &args.output, out)
 }
@@ -90,6 +93,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         sort,
         confidence: args.look.confidence,
         by,
+        with_calls: false,
         whose: samples.whose.clone(),
         restricted,
         with_idle: args.look.idle,
@@ -99,7 +103,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     })
 }
 
-fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisError> {
+pub(super) fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisError> {
     let Some(asked) = &args.sort else {
         return Ok(0);
     };
@@ -233,13 +237,22 @@ fn line_rows(
     rows
 }
 
-fn row(
+pub(super) fn row(
     procedure: Option<ProcedureName>,
     image: Option<ImageName>,
     part: Option<Part>,
     counts: Vec<Tally>,
 ) -> Row {
-    Row { procedure, line: None, image, part, counts, shares: Vec::new(), cumulative: 0.0 }
+    Row {
+        procedure,
+        line: None,
+        image,
+        part,
+        counts,
+        shares: Vec::new(),
+        inclusive: Vec::new(),
+        cumulative: 0.0,
+    }
 }
 
 fn without_address(place: &Place) -> Place {
@@ -296,14 +309,27 @@ pub(super) fn image_name(
 /// Sorts the rows and gives them their shares. Rows with the same samples come in order of image
 /// and name, so that the same database makes the same report.
 fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
-    rows.sort_by(|a, b| {
-        let of = |row: &Row| row.counts.get(sort).map_or(0.0, |count| count.occurrences);
-        let samples = |row: &Row| Reverse(tally::samples(&row.counts));
-        of(b)
-            .total_cmp(&of(a))
-            .then_with(|| samples(a).cmp(&samples(b)))
-            .then_with(|| subject(a).cmp(&subject(b)))
-    });
+    rows.sort_by(|a, b| by_samples(a, b, sort));
+    share_out(rows, columns, sort, confidence);
+}
+
+/// The order of rows: those with the most samples of an event first.
+pub(super) fn by_samples(a: &Row, b: &Row, sort: usize) -> Ordering {
+    let of = |row: &Row| row.counts.get(sort).map_or(0.0, |count| count.occurrences);
+    let samples = |row: &Row| Reverse(tally::samples(&row.counts));
+    of(b)
+        .total_cmp(&of(a))
+        .then_with(|| samples(a).cmp(&samples(b)))
+        .then_with(|| subject(a).cmp(&subject(b)))
+}
+
+/// Gives the rows, which are in order, their shares.
+pub(super) fn share_out(
+    rows: &mut [Row],
+    columns: &[EventColumn],
+    sort: usize,
+    confidence: Confidence,
+) {
     let mut above = Tally::default();
     for row in rows {
         let share =
@@ -337,7 +363,12 @@ fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
 }
 
 /// Removes the rows beyond `-n`, `--keep` or the default, and returns their number and samples.
-fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -> Omitted {
+pub(super) fn cut(
+    rows: &mut Vec<Row>,
+    columns: &[EventColumn],
+    sort: usize,
+    args: &Prof,
+) -> Omitted {
     let mut keep = rows.len();
     if let Some(share) = args.keep {
         // The row that reaches the share is kept too.
@@ -361,7 +392,8 @@ fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -
 /// Rows of a text down to the last with a share that matters of any event. One row is not left out:
 /// to say so would take as much room.
 fn text_rows(rows: &[Row]) -> usize {
-    let matters = |row: &Row| row.shares.iter().any(|share| share.value >= TEXT_SHARE);
+    let inclusive = |row: &Row| row.inclusive.iter().flatten().any(|of| of.value >= TEXT_SHARE);
+    let matters = |row: &Row| row.shares.iter().any(|of| of.value >= TEXT_SHARE) || inclusive(row);
     let last = rows.iter().rposition(matters).map_or(0, |last| last + 1);
     let keep = last.clamp(1, TEXT_ROWS);
     if keep + 1 == rows.len() { rows.len() } else { keep }
@@ -390,6 +422,7 @@ mod tests {
                 part: None,
                 counts: vec![Tally::of(1, 1.0)],
                 shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
+                inclusive: Vec::new(),
                 cumulative: 0.0,
             };
             shares.iter().map(row).collect::<Vec<_>>()

@@ -425,7 +425,10 @@ fn what_makes_no_sense_is_refused() {
             "no image with samples has the name, path or id \"nosuch\"",
         ),
         ("--to folded --no-symbols", "--no-symbols is for --to pprof, otlp or script only"),
-        ("--to script --lines", "--lines is for --to pprof, otlp, folded or firefox only"),
+        (
+            "--to script --lines",
+            "--lines is for --to pprof, otlp, folded, speedscope or firefox only",
+        ),
         ("--to svg", "invalid value 'svg' for '--to <FORMAT>'"),
     ] {
         let line = refused(&db, &format!("export -o - {words}"));

@@ -1,6 +1,7 @@
 //! The `dcpi` program on real databases.
 //!
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
+//! - browser: flame graphs and the page in a browser
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
 //! - everything: every procedure that is installed is explained
@@ -10,6 +11,7 @@
 //! - html: the page for browsers
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
+//! - stacks: call stacks: callers, trees, flame graphs
 //! - transfer: copies and archives, and whether a database is whole
 //! - truth: counts of other programs and builds
 //! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
@@ -19,6 +21,8 @@
 #[cfg(test)]
 #[path = "../../../../tests/src/guide.rs"]
 mod blocks;
+#[cfg(test)]
+mod browser;
 #[cfg(test)]
 mod database;
 #[cfg(test)]
@@ -48,6 +52,8 @@ mod replayed;
 mod runs;
 #[cfg(test)]
 mod sets;
+#[cfg(test)]
+mod stacks;
 #[cfg(test)]
 mod transfer;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use code::skid::Skid;
 use image::{ImageId, ImageKind, without_suffix};
 use serde::Serialize;
 
+use super::flame::{self, Flame, FlameJson};
 use super::json::rounded;
 use super::{Costs, ProfReport, Row, costs, escape, listing_text, table, text};
 use explain::listing::{ListedInstruction, Listing};
@@ -37,12 +38,14 @@ pub struct HtmlReport {
     /// Listings by the number of the procedure's row, with executions, cycles and stalls where they
     /// are known.
     pub listings: BTreeMap<usize, (Listing, Option<Costs>)>,
+    /// Flame graphs, where there are call stacks.
+    pub flames: Vec<Flame>,
     /// Skid that the listings correct; none: samples are where the processor reported them.
     pub skid: Option<(String, Skid)>,
 }
 
 #[derive(Serialize)]
-struct Page {
+struct Page<'a> {
     head: Vec<String>,
     notes: Vec<String>,
     confidence: f64,
@@ -53,6 +56,8 @@ struct Page {
     listings: BTreeMap<usize, Listed>,
     /// Titles of the columns of executions, cycles and stalls.
     costs: [&'static str; costs::TITLES.len()],
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    flames: Vec<FlameJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -132,9 +137,12 @@ pub fn write(report: &HtmlReport, nonce: &str, out: &mut dyn Write) -> io::Resul
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n<title>{title}</title>\n\
-         <style nonce=\"{nonce}\">\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
+         <style nonce=\"{nonce}\">\n{STYLE}{}{}</style>\n</head>\n<body>\n{BODY}\
          <script type=\"application/json\" id=\"data\">{json}</script>\n\
-         <script nonce=\"{nonce}\">\n{SCRIPT}</script>\n</body>\n</html>\n"
+         <script nonce=\"{nonce}\">\n{}{SCRIPT}</script>\n</body>\n</html>\n",
+        flame::STYLE,
+        flame::made_colours(),
+        flame::SCRIPT,
     )
 }
 
@@ -143,7 +151,7 @@ fn entities(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn page(report: &HtmlReport) -> Page {
+fn page(report: &HtmlReport) -> Page<'_> {
     let procedures = &report.procedures;
     let events = procedures.events.iter();
     let brief = brief_names(&procedures.rows);
@@ -169,6 +177,7 @@ fn page(report: &HtmlReport) -> Page {
             .map(|(row, listing)| (*row, listed(listing, report.skid.as_ref())))
             .collect(),
         costs: costs::TITLES,
+        flames: report.flames.iter().map(Flame::json).collect(),
     }
 }
 
@@ -356,7 +365,7 @@ mod tests {
 
     #[test]
     fn the_page_is_its_own_and_asks_nobody() {
-        for part in [STYLE, SCRIPT, BODY] {
+        for part in [STYLE, SCRIPT, BODY, flame::STYLE, flame::SCRIPT, &flame::made_colours()] {
             for word in [
                 "http:",
                 "https:",

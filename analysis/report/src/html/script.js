@@ -1,10 +1,11 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
+  data.flames = data.flames || [];
   const at = (id) => document.getElementById(id);
   const digits = new Intl.NumberFormat("en-US");
   const state = { event: 0, sort: { images: null, procedures: null }, filter: "" };
-  const VIEWS = ["map", "images", "procedures", "listing", "notes"];
+  const VIEWS = ["map", "images", "procedures", "flame", "listing", "notes"];
 
   // Everything from the profile becomes text through here, never markup.
   const make = (tag, text, className) => {
@@ -263,6 +264,39 @@
     at("map-left").textContent = small > 0 ? "Images that are too small to draw have " + numbered(small, "sample") + "." : "";
   };
 
+  // The boxes that dcpi flame writes into a file, made of the page's data.
+  let graph = null;
+  const showFlame = () => {
+    const old = at("flame");
+    const flame = data.flames[Number(at("flame-which").value)];
+    if (!flame) return;
+    const [top, row, width] = [4, 18, 1200];
+    const svg = old.cloneNode(false);
+    const down = at("flame-down").checked;
+    const height = top * 2 + (flame.depth + 1) * row;
+    const set = (element, values) => {
+      for (const [key, value] of Object.entries(values)) element.setAttribute(key, value);
+      return element;
+    };
+    const part = (tag, values) => set(document.createElementNS(svg.namespaceURI, tag), values);
+    set(svg, { class: "flame", viewBox: "0 0 " + width + " " + height, width, height });
+    svg.dataset.grows = down ? "down" : "up";
+    for (const [name, tip, x, w, depth, parent, color] of flame.calls) {
+      const group = part("g", { class: "n " + color });
+      Object.assign(group.dataset, { x, w, d: depth, p: parent, name });
+      const y = top + (down ? depth : flame.depth - depth) * row;
+      const title = part("title", {});
+      title.textContent = tip;
+      const box = part("rect", { y, height: row - 1, rx: 1 });
+      group.append(title, box, part("text", { y: y + 12.5 }));
+      svg.append(group);
+    }
+    old.replaceWith(svg);
+    at("flame-search").value = "";
+    graph = dcpiFlame(svg, { input: at("flame-search"), details: at("flame-details"), found: at("flame-found") });
+    svg.focus({ preventScroll: true });
+  };
+
   const show = () => {
     const [view, value] = location.hash.slice(1).split("=");
     let name = VIEWS.includes(view) ? view : "map";
@@ -273,6 +307,7 @@
       at("filter").value = state.filter;
     }
     if (name === "listing" && view !== "row") name = "procedures";
+    if (name === "flame" && data.flames.length === 0) name = "map";
     for (const other of VIEWS) at("view-" + other).hidden = other !== name;
     for (const link of document.querySelectorAll("nav a")) {
       const here = link.hash.slice(1) === (name === "listing" ? "procedures" : name);
@@ -281,6 +316,7 @@
     if (name === "map") showMap();
     if (name === "images") showImages();
     if (name === "procedures") showProcedures();
+    if (name === "flame" && !graph) showFlame();
     if (name === "listing") { showListing(index); scrollTo(0, 0); }
   };
 
@@ -294,6 +330,14 @@
     option.value = String(index);
     at("event").append(option);
   });
+  data.flames.forEach((flame, index) => {
+    const option = make("option", flame.title);
+    option.value = String(index);
+    at("flame-which").append(option);
+  });
+  at("flame-link").hidden = data.flames.length === 0;
+  at("flame-which").addEventListener("change", showFlame);
+  at("flame-down").addEventListener("change", showFlame);
   at("event-label").hidden = data.events.length < 2;
   at("event").addEventListener("change", () => { state.event = Number(at("event").value); show(); });
   at("filter").addEventListener("input", () => { state.filter = at("filter").value; showProcedures(); });
@@ -311,6 +355,7 @@
   });
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (graph && !at("view-flame").hidden && graph.key(event)) return;
     const typing = ["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "checkbox";
     if (event.key === "Escape") {
       if (typing) event.target.blur();
@@ -318,7 +363,7 @@
       return;
     }
     if (typing) return;
-    const views = { m: "#map", i: "#images", p: "#procedures", n: "#notes" };
+    const views = { m: "#map", i: "#images", p: "#procedures", f: "#flame", n: "#notes" };
     if (views[event.key]) location.hash = views[event.key];
     if (event.key === "/") {
       event.preventDefault();

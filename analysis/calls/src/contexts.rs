@@ -1,0 +1,223 @@
+//! A tree of procedures: the tree of frames, with frames of one procedure below one caller joined.
+
+use std::collections::HashMap;
+
+use model::{Frame, Stacks, Thread, Value};
+
+/// The number of a subject: a procedure, or what stands in the place of one.
+pub type SubjectId = u32;
+/// The number of a node; a parent has a smaller number than its children.
+pub type NodeId = u32;
+
+/// The parent of roots.
+const NONE: NodeId = NodeId::MAX;
+
+/// The stacks of one node and thread: the node is the innermost procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The innermost procedure, with its callers.
+    pub node: NodeId,
+    /// Number of the thread.
+    pub thread: u32,
+    /// Its stacks.
+    pub value: Value,
+}
+
+/// Stacks by procedures.
+#[derive(Clone, Debug, Default)]
+pub struct Contexts {
+    /// Parent and subject.
+    nodes: Vec<(NodeId, SubjectId)>,
+    children: HashMap<(NodeId, SubjectId), NodeId>,
+    entries: Vec<Entry>,
+    threads: Vec<Thread>,
+}
+
+impl Contexts {
+    /// The stacks with the subject of each frame.
+    #[must_use]
+    pub fn of(stacks: &Stacks, subject: impl Fn(&Frame) -> SubjectId) -> Self {
+        let mut contexts = Self::default();
+        let mut subjects: HashMap<Frame, SubjectId> = HashMap::new();
+        let mut new: Vec<NodeId> = Vec::with_capacity(stacks.len());
+        for (parent, frame) in stacks.nodes() {
+            let parent = parent.and_then(|parent| new.get(parent as usize).copied());
+            let subject = *subjects.entry(frame).or_insert_with(|| subject(&frame));
+            new.push(contexts.node(parent, subject));
+        }
+        let mut threads: HashMap<&Thread, u32> = HashMap::new();
+        let mut sums: HashMap<(NodeId, u32), Value> = HashMap::new();
+        for (node, thread, value) in stacks.values() {
+            let next = contexts.threads.len() as u32;
+            let number = *threads.entry(thread).or_insert_with(|| {
+                contexts.threads.push(thread.clone());
+                next
+            });
+            if let Some(node) = new.get(node as usize) {
+                sums.entry((*node, number)).or_default().add(value);
+            }
+        }
+        contexts.entries =
+            sums.into_iter().map(|((node, thread), value)| Entry { node, thread, value }).collect();
+        contexts.entries.sort_unstable_by_key(|entry| (entry.node, entry.thread));
+        contexts
+    }
+
+    /// The node of a subject below a caller; without caller: a root.
+    pub fn node(&mut self, parent: Option<NodeId>, subject: SubjectId) -> NodeId {
+        let key = (parent.unwrap_or(NONE), subject);
+        let next = self.nodes.len() as NodeId;
+        let node = *self.children.entry(key).or_insert(next);
+        if node == next {
+            self.nodes.push(key);
+        }
+        node
+    }
+
+    /// Adds stacks to a node.
+    pub fn add(&mut self, entry: Entry) {
+        self.entries.push(entry);
+    }
+
+    /// Nodes in the order of their numbers: parent and subject.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = (Option<NodeId>, SubjectId)> + '_ {
+        self.nodes.iter().map(|(parent, subject)| ((*parent != NONE).then_some(*parent), *subject))
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// True when there are no nodes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The stacks, by node.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The threads, by number.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The subject of a node.
+    #[must_use]
+    pub fn subject(&self, node: NodeId) -> Option<SubjectId> {
+        self.nodes.get(node as usize).map(|(_, subject)| *subject)
+    }
+
+    /// The caller of a node.
+    #[must_use]
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.nodes.get(node as usize).map(|(parent, _)| *parent).filter(|parent| *parent != NONE)
+    }
+
+    /// A node and its callers, innermost first.
+    pub fn path(&self, node: NodeId) -> impl Iterator<Item = (NodeId, SubjectId)> + '_ {
+        let mut at = node;
+        std::iter::from_fn(move || {
+            let (parent, subject) = *self.nodes.get(at as usize)?;
+            let this = at;
+            at = parent;
+            Some((this, subject))
+        })
+    }
+
+    /// The same stacks below a root for each thread, whose subject `subject` gives.
+    #[must_use]
+    pub fn by_thread(&self, mut subject: impl FnMut(&Thread) -> SubjectId) -> Self {
+        let mut apart = Self { threads: self.threads.clone(), ..Self::default() };
+        let roots: Vec<SubjectId> = self.threads.iter().map(&mut subject).collect();
+        let mut path = Vec::new();
+        for entry in &self.entries {
+            path.clear();
+            path.extend(self.path(entry.node).map(|(_, subject)| subject));
+            let mut at = roots.get(entry.thread as usize).map(|root| apart.node(None, *root));
+            for subject in path.iter().rev() {
+                at = Some(apart.node(at, *subject));
+            }
+            if let Some(node) = at {
+                apart.add(Entry { node, ..*entry });
+            }
+        }
+        apart
+    }
+
+    /// The same without stacks whose innermost subject is one of these.
+    #[must_use]
+    pub fn without(mut self, is_left_out: impl Fn(SubjectId) -> bool) -> Self {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.retain(|entry| !self.subject(entry.node).is_some_and(&is_left_out));
+        Self { entries, ..self }
+    }
+
+    /// The stacks of both, which have the same subjects.
+    #[must_use]
+    pub fn merged(&self, other: &Self) -> Self {
+        let mut merged = self.clone();
+        let base = merged.threads.len() as u32;
+        merged.threads.extend(other.threads.iter().cloned());
+        let mut new: Vec<NodeId> = Vec::with_capacity(other.len());
+        for (parent, subject) in other.nodes() {
+            let parent = parent.and_then(|parent| new.get(parent as usize).copied());
+            new.push(merged.node(parent, subject));
+        }
+        for entry in &other.entries {
+            if let Some(node) = new.get(entry.node as usize) {
+                let thread = base.saturating_add(entry.thread);
+                merged.entries.push(Entry { node: *node, thread, value: entry.value });
+            }
+        }
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::{ImageId, ImageOffset};
+
+    fn frame(offset: u64) -> Frame {
+        Frame::Code(ImageId::from_name("a", ""), ImageOffset(offset))
+    }
+
+    fn subject(frame: &Frame) -> SubjectId {
+        match frame {
+            Frame::Code(_, offset) => (offset.0 / 16) as SubjectId,
+            _ => 99,
+        }
+    }
+
+    /// Two calls of one procedure are one caller.
+    #[test]
+    fn frames_of_one_procedure_are_joined() {
+        let mut stacks = Stacks::new();
+        let thread = |name: &str| Thread { command: name.into(), ..Thread::default() };
+        stacks.add_stack([frame(0), frame(17)], &thread("a"), Value::of_one(1024));
+        stacks.add_stack([frame(4), frame(18)], &thread("a"), Value::of_one(2048));
+        stacks.add_stack([frame(4), frame(18), frame(1)], &thread("b"), Value::of_one(4096));
+        let contexts = Contexts::of(&stacks, subject);
+        let nodes: Vec<_> = contexts.nodes().collect();
+        assert_eq!(nodes, [(None, 0), (Some(0), 1), (Some(1), 0)]);
+        let weights: Vec<_> =
+            contexts.entries().iter().map(|entry| (entry.node, entry.value.weight)).collect();
+        assert_eq!(weights, [(1, 3072), (2, 4096)]);
+        let apart = contexts.by_thread(|thread| if thread.command == "a" { 70 } else { 71 });
+        let roots: Vec<_> = apart
+            .entries()
+            .iter()
+            .map(|entry| apart.path(entry.node).map(|(_, subject)| subject).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(roots, [vec![1, 0, 70], vec![0, 1, 0, 71]]);
+        let twice = contexts.merged(&contexts);
+        assert_eq!((twice.len(), twice.entries().len()), (3, 4));
+    }
+}

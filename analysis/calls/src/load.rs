@@ -1,0 +1,87 @@
+//! From a database to calls: stacks with the subjects of their frames.
+
+use std::collections::BTreeMap;
+
+use image::ImageKind;
+use model::{Frame, Stacks};
+use names::procedures::Places;
+use query::load::{ImageSamples, Samples};
+use query::problem::Problem;
+use query::unresolved;
+use stats::tally::Tally;
+
+use crate::contexts::{Contexts, SubjectId};
+use crate::subjects::{Subject, Subjects};
+use crate::timed::Timed;
+
+/// The calls of a selection.
+#[derive(Debug)]
+pub struct Calls {
+    /// The procedures and what stands in the place of some.
+    pub subjects: Subjects,
+    /// The events that have stacks.
+    pub events: Vec<EventCalls>,
+    /// The root of procedures without stacks.
+    no_stack: SubjectId,
+}
+
+/// The stacks of an event.
+#[derive(Clone, Debug)]
+pub struct EventCalls {
+    /// The event's name.
+    pub name: String,
+    /// Its index in [`Samples::events`], where it has samples beside its stacks.
+    pub sampled: Option<usize>,
+    /// Its stacks.
+    pub contexts: Contexts,
+}
+
+/// Names the procedures of samples and stacks. With `idle` the idle loop is counted. Samples of
+/// unknown code belong to the selection if `everything` was asked for.
+#[must_use]
+pub fn load(
+    samples: &Samples,
+    stacks: &BTreeMap<String, Stacks>,
+    (idle, everything): (bool, bool),
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Calls {
+    let counts = |image: &ImageSamples| image.wanted && (idle || !image.is_idle());
+    let mut subjects = Subjects::of(samples, stacks.values(), counts, places, problems);
+    subjects.add_unresolved(unresolved::nobodys(everything, samples));
+    let no_stack = subjects.number(Subject::NoStack);
+    let of_event = |(name, stacks): (&String, &Stacks)| {
+        let sampled = samples.events.iter().position(|event| event.name == *name);
+        let subject = |frame: &Frame| subjects.of_frame(frame).unwrap_or(no_stack);
+        let contexts = Contexts::of(stacks, subject);
+        let is_idle = |subject: SubjectId| {
+            let of = subjects.get(subject).and_then(|subject| subjects.image(subject));
+            of.is_some_and(|image| image.record.kind == ImageKind::Idle)
+        };
+        let contexts = if idle { contexts } else { contexts.without(is_idle) };
+        EventCalls { name: name.clone(), sampled, contexts }
+    };
+    let events = stacks.iter().filter(|(_, stacks)| !stacks.is_empty()).map(of_event).collect();
+    Calls { subjects, events, no_stack }
+}
+
+impl Calls {
+    /// The stacks of an event with their times; below a root for each thread, if `by_thread`.
+    #[must_use]
+    pub fn timed(&mut self, event: &EventCalls, by_thread: bool) -> Timed {
+        let contexts = if by_thread {
+            let subjects = &mut self.subjects;
+            event.contexts.by_thread(|thread| subjects.number(Subject::Thread(thread.clone())))
+        } else {
+            event.contexts.clone()
+        };
+        match event.sampled {
+            Some(at) => {
+                let times = self.subjects.times(at);
+                let whole: Tally = times.iter().copied().sum();
+                Timed::sampled(contexts, &times, whole, self.no_stack)
+            }
+            None => Timed::weighted(contexts, self.subjects.len()),
+        }
+    }
+}

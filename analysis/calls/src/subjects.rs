@@ -1,0 +1,278 @@
+//! From frames to procedures: the subjects of reports, each with its number.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use image::{ImageId, ImageKind, ImageOffset};
+use model::{Cut, Frame, Stacks, Thread, Wait};
+use names::procedures::{self, Place, Places};
+use profiledb::ImageRecord;
+use query::load::{ImageSamples, Samples};
+use query::problem::Problem;
+use query::unresolved;
+use stats::tally::Tally;
+
+use crate::contexts::SubjectId;
+
+/// A procedure, or what stands in the place of one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A procedure, or other code, of an image: index of [`Subjects::images`].
+    Code {
+        /// The image.
+        image: usize,
+        /// The procedure's name, or in brackets why there is none.
+        name: String,
+        /// Its first byte, as in [`Place::Procedure`].
+        address: Option<u64>,
+    },
+    /// Frames that are not known.
+    Cut(Cut),
+    /// The reason why a thread did not run.
+    Wait(Wait),
+    /// A thread: the root of its stacks, where they are kept apart.
+    Thread(Thread),
+    /// The root of procedures that samples are of and no stack.
+    NoStack,
+    /// Samples of unknown code that no image stands for, by reason.
+    Unresolved(String),
+}
+
+/// An image with frames or samples.
+#[derive(Clone, Debug)]
+pub struct ImageRow {
+    /// Its description.
+    pub record: ImageRecord,
+    /// Whether another image here has its name.
+    pub ambiguous: bool,
+}
+
+/// The subjects of stacks and samples.
+#[derive(Debug, Default)]
+pub struct Subjects {
+    all: Vec<Subject>,
+    numbers: HashMap<Subject, SubjectId>,
+    of_frame: HashMap<Frame, SubjectId>,
+    /// Samples by event, of each subject.
+    counts: Vec<Vec<Tally>>,
+    images: Vec<ImageRow>,
+    events: usize,
+}
+
+impl Subjects {
+    /// The subjects of the frames of `stacks` and of the samples of the images that `counts`
+    /// accepts; of samples that no image stands for, too, if all images and processes are
+    /// asked for.
+    #[must_use]
+    pub fn of<'a>(
+        samples: &Samples,
+        stacks: impl IntoIterator<Item = &'a Stacks>,
+        counts: impl Fn(&ImageSamples) -> bool,
+        places: &Places,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
+        let mut subjects = Self { events: samples.events.len(), ..Self::default() };
+        let mut offsets: BTreeMap<ImageId, BTreeSet<ImageOffset>> = BTreeMap::new();
+        for frame in stacks.into_iter().flat_map(Stacks::distinct_frames) {
+            match frame {
+                Frame::Code(image, offset) => {
+                    offsets.entry(*image).or_default().insert(*offset);
+                }
+                Frame::Cut(cut) => subjects.frame(*frame, Subject::Cut(*cut)),
+                Frame::Wait(wait) => subjects.frame(*frame, Subject::Wait(*wait)),
+            }
+        }
+        let counted: Vec<&ImageSamples> =
+            samples.images.iter().filter(|image| counts(image)).collect();
+        let known: BTreeSet<ImageId> = counted.iter().map(|image| image.record.id).collect();
+        let missing: BTreeSet<ImageId> =
+            offsets.keys().filter(|id| !known.contains(id)).copied().collect();
+        let described = samples.described(&missing, problems);
+        let images: Vec<&ImageSamples> = counted.into_iter().chain(&described).collect();
+        let located = procedures::each_image(&images, |image| {
+            let mut offsets = offsets.get(&image.record.id).cloned().unwrap_or_default();
+            offsets.extend(image.offsets());
+            let offsets: Vec<ImageOffset> = offsets.into_iter().collect();
+            let mut problems = Vec::new();
+            let places = locate(samples, image, &offsets, places, &mut problems);
+            (offsets.into_iter().zip(places).collect::<Vec<_>>(), problems)
+        });
+        for (image, (located, found)) in images.iter().zip(located) {
+            problems.extend(found);
+            subjects.add_image(image, located);
+        }
+        subjects.mark_ambiguous();
+        subjects
+    }
+
+    /// Adds samples that no image stands for: by reason, the samples of each event.
+    pub fn add_unresolved(&mut self, reasons: Vec<(String, Vec<Tally>)>) {
+        for (reason, tallies) in reasons {
+            let number = self.number(Subject::Unresolved(reason));
+            if let Some(counts) = self.counts.get_mut(number as usize) {
+                stats::tally::add_all(counts, &tallies);
+            }
+        }
+    }
+
+    fn add_image(&mut self, image: &ImageSamples, located: Vec<(ImageOffset, Place)>) {
+        let number = self.images.len();
+        self.images.push(ImageRow { record: image.record.clone(), ambiguous: false });
+        // Compilers make a procedure again and again, at other addresses each time: it is still
+        // one.
+        let is_generated = image.record.kind == ImageKind::Jit;
+        let mut first: HashMap<String, u64> = HashMap::new();
+        let mut of_offset: HashMap<ImageOffset, SubjectId> = HashMap::new();
+        for (offset, place) in located {
+            let (name, address) = match place {
+                Place::Procedure { name, address } if is_generated => {
+                    let first = *first.entry(name.clone()).or_insert(address);
+                    (name, Some(first))
+                }
+                Place::Procedure { name, address } => (name, Some(address)),
+                Place::Unknown => ("[unknown]".to_owned(), None),
+                Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
+                Place::Unresolved(reason) => (unresolved::name(&reason), None),
+            };
+            let subject = self.number(Subject::Code { image: number, name, address });
+            of_offset.insert(offset, subject);
+            self.of_frame.insert(Frame::Code(image.record.id, offset), subject);
+        }
+        for (event, profile) in image.profiles.iter().enumerate() {
+            for (offset, tally) in profile.iter() {
+                let counts =
+                    of_offset.get(&offset).and_then(|at| self.counts.get_mut(*at as usize));
+                if let Some(count) = counts.and_then(|counts| counts.get_mut(event)) {
+                    *count += tally;
+                }
+            }
+        }
+    }
+
+    fn mark_ambiguous(&mut self) {
+        let mut same: HashMap<String, usize> = HashMap::new();
+        for image in self.images.iter().filter(|image| image.record.kind != ImageKind::Unresolved) {
+            *same.entry(image.record.name.clone()).or_default() += 1;
+        }
+        for image in &mut self.images {
+            image.ambiguous = image.record.kind != ImageKind::Unresolved
+                && same.get(&image.record.name).is_some_and(|images| *images > 1);
+        }
+    }
+
+    fn frame(&mut self, frame: Frame, subject: Subject) {
+        let number = self.number(subject);
+        self.of_frame.insert(frame, number);
+    }
+
+    /// The number of a subject, which is made if it is new.
+    pub fn number(&mut self, subject: Subject) -> SubjectId {
+        if let Some(number) = self.numbers.get(&subject) {
+            return *number;
+        }
+        let number = self.all.len() as SubjectId;
+        self.all.push(subject.clone());
+        self.counts.push(vec![Tally::default(); self.events]);
+        self.numbers.insert(subject, number);
+        number
+    }
+
+    /// The subject of a frame.
+    #[must_use]
+    pub fn of_frame(&self, frame: &Frame) -> Option<SubjectId> {
+        self.of_frame.get(frame).copied()
+    }
+
+    /// A subject by its number.
+    #[must_use]
+    pub fn get(&self, number: SubjectId) -> Option<&Subject> {
+        self.all.get(number as usize)
+    }
+
+    /// All subjects with their samples by event, in the order of their numbers.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Subject, &[Tally])> + '_ {
+        self.all.iter().zip(self.counts.iter().map(Vec::as_slice))
+    }
+
+    /// The samples of an event, by subject.
+    #[must_use]
+    pub fn times(&self, event: usize) -> Vec<Tally> {
+        let of_event = |counts: &Vec<Tally>| counts.get(event).copied().unwrap_or_default();
+        self.counts.iter().map(of_event).collect()
+    }
+
+    /// Number of subjects.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// True when there is no subject.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The images.
+    #[must_use]
+    pub fn images(&self) -> &[ImageRow] {
+        &self.images
+    }
+
+    /// The image of a subject that is code.
+    #[must_use]
+    pub fn image(&self, subject: &Subject) -> Option<&ImageRow> {
+        match subject {
+            Subject::Code { image, .. } => self.images.get(*image),
+            _ => None,
+        }
+    }
+}
+
+impl Subject {
+    /// The name: a procedure's, or words in brackets.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Code { name, .. } => name.clone(),
+            Self::Cut(cut) => format!("[{}]", cut.name()),
+            Self::Wait(wait) => format!("[{}]", wait.name()),
+            Self::Thread(thread) => thread_name(thread),
+            Self::NoStack => "[no stack]".to_owned(),
+            Self::Unresolved(reason) => unresolved::name(reason),
+        }
+    }
+
+    /// The address of a procedure's first byte.
+    #[must_use]
+    pub const fn address(&self) -> Option<u64> {
+        match self {
+            Self::Code { address, .. } => *address,
+            _ => None,
+        }
+    }
+}
+
+/// Command, thread and their numbers: `python3 [812] worker [815]`.
+fn thread_name(thread: &Thread) -> String {
+    let number = |number: u32| if number == 0 { String::new() } else { format!(" [{number}]") };
+    let mut name = format!("{}{}", thread.command, number(thread.pid));
+    if thread.name != thread.command || thread.tid != thread.pid {
+        name.push_str(&format!(" {}{}", thread.name, number(thread.tid)));
+    }
+    name.trim_end().to_owned()
+}
+
+fn locate(
+    samples: &Samples,
+    image: &ImageSamples,
+    offsets: &[ImageOffset],
+    places: &Places,
+    problems: &mut Vec<Problem>,
+) -> Vec<Place> {
+    if let Some(reason) = image.unresolved() {
+        return offsets.iter().map(|_| Place::Unresolved(reason.to_owned())).collect();
+    }
+    let (located, found) = procedures::locate(samples, image, offsets, places);
+    problems.extend(found);
+    located.into_iter().map(|located| located.place).collect()
+}

@@ -1,0 +1,134 @@
+//! The whole tree of calls: from the threads' first procedures to what they called, or from the
+//! procedures that took the time to their callers.
+
+use std::collections::HashMap;
+
+use stats::Confidence;
+
+use crate::contexts::{Contexts, NodeId, SubjectId};
+use crate::timed::{Estimate, Timed};
+
+/// Where a tree begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// At the threads' first procedures; below a procedure are its callees.
+    TopDown,
+    /// At the procedures that took the time; below a procedure are its callers.
+    BottomUp,
+}
+
+/// A tree of calls, in the order of reading: each node before those below it, siblings by time.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    /// The nodes.
+    pub nodes: Vec<TreeNode>,
+    /// Time of nodes that were left out, of all their calls.
+    pub left_out: f64,
+    /// Number of nodes that were left out.
+    pub left_out_nodes: usize,
+}
+
+/// A node of a tree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TreeNode {
+    /// The procedure.
+    pub subject: SubjectId,
+    /// Number of nodes above it.
+    pub depth: usize,
+    /// Index of the node above it.
+    pub parent: Option<usize>,
+    /// Its time with that of all nodes below it.
+    pub estimate: Estimate,
+    /// Its own time: what no node below it has, shown or not.
+    pub own: f64,
+}
+
+impl Tree {
+    /// The tree of all stacks, without nodes below the share `min` of all time.
+    #[must_use]
+    pub fn of(timed: &Timed, direction: Direction, min: f64, confidence: Confidence) -> Self {
+        let reversed;
+        let (shape, begins) = match direction {
+            Direction::TopDown => (timed.contexts(), None),
+            Direction::BottomUp => {
+                reversed = reversed_paths(timed.contexts());
+                (&reversed.0, Some(&reversed.1))
+            }
+        };
+        let at = |node: NodeId| match begins {
+            None => Some(node),
+            Some(begins) => begins.get(&node).copied(),
+        };
+        let estimates = timed.estimates(shape.len(), confidence, |node, keys| {
+            if let Some(node) = at(node) {
+                keys.extend(shape.path(node).map(|(node, _)| node));
+            }
+        });
+        let mut own = vec![0.0; shape.len()];
+        for (entry, time) in timed.entries() {
+            if let Some(own) = at(entry.node).and_then(|node| own.get_mut(node as usize)) {
+                *own += time;
+            }
+        }
+        let least = min * timed.whole().occurrences;
+        arranged(shape, &estimates, &own, least)
+    }
+}
+
+/// A tree whose roots are the innermost procedures, and where each node's path begins in it.
+fn reversed_paths(contexts: &Contexts) -> (Contexts, HashMap<NodeId, NodeId>) {
+    let mut reversed = Contexts::default();
+    let mut begins = HashMap::new();
+    for entry in contexts.entries() {
+        if begins.contains_key(&entry.node) {
+            continue;
+        }
+        let mut at = None;
+        for (_, subject) in contexts.path(entry.node) {
+            at = Some(reversed.node(at, subject));
+        }
+        begins.extend(at.map(|at| (entry.node, at)));
+    }
+    (reversed, begins)
+}
+
+/// The nodes in the order of reading.
+fn arranged(shape: &Contexts, estimates: &[Estimate], own: &[f64], least: f64) -> Tree {
+    let time = |node: NodeId| estimates.get(node as usize).map_or(0.0, |estimate| estimate.time);
+    let mut tree = Tree::default();
+    let mut children: HashMap<Option<NodeId>, Vec<(NodeId, SubjectId)>> = HashMap::new();
+    for ((parent, subject), node) in shape.nodes().zip(0..) {
+        if time(node) > 0.0 && time(node) >= least {
+            children.entry(parent).or_default().push((node, subject));
+        } else if time(node) > 0.0 {
+            tree.left_out_nodes += 1;
+            // What is below a node that is left out is part of it.
+            let is_top = parent.is_none_or(|parent| time(parent) >= least);
+            tree.left_out += if is_top { time(node) } else { 0.0 };
+        }
+    }
+    // The lightest first: a stack of nodes gives the heaviest first.
+    for siblings in children.values_mut() {
+        siblings.sort_by(|(a, first), (b, second)| {
+            time(*a).total_cmp(&time(*b)).then(second.cmp(first))
+        });
+    }
+    let mut todo: Vec<(NodeId, SubjectId, usize, Option<usize>)> = Vec::new();
+    let roots = children.remove(&None).unwrap_or_default();
+    todo.extend(roots.into_iter().map(|(node, subject)| (node, subject, 0, None)));
+    while let Some((node, subject, depth, parent)) = todo.pop() {
+        let this = tree.nodes.len();
+        tree.nodes.push(TreeNode {
+            subject,
+            depth,
+            parent,
+            estimate: estimates.get(node as usize).copied().unwrap_or_default(),
+            own: own.get(node as usize).copied().unwrap_or(0.0),
+        });
+        let below = children.remove(&Some(node)).unwrap_or_default();
+        todo.extend(
+            below.into_iter().map(|(node, subject)| (node, subject, depth + 1, Some(this))),
+        );
+    }
+    tree
+}

@@ -1,0 +1,93 @@
+//! `dcpi callers` and `dcpi callees`: from where a procedure's time came, and where it went.
+
+use std::io::Write;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+
+use super::Outcome;
+use super::stacks::{Loaded, callee};
+use crate::options::{Chosen, Look, Output, RowLimit};
+use calls::Neighbour;
+use query::error::AnalysisError;
+use report::{Callee, CalleesReport, CallersReport, NeighbourRow, Neighbours};
+
+/// `dcpi callers` and `dcpi callees`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct CallersArgs {
+    /// The procedure: its name, a part of its name, or the address of its begin, where needed with
+    /// its image before it (name, path, or id)
+    #[arg(
+        value_name = "[IMAGE] PROCEDURE",
+        num_args = 1..=2,
+        required = true,
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub subject: Vec<String>,
+    /// Rows of the table.
+    #[command(flatten)]
+    pub max: RowLimit,
+    /// Idle loop, confidence and debug files.
+    #[command(flatten)]
+    pub look: Look,
+    /// Events, epochs, database and scope of the stacks.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// Format and length of names.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+Shares are of the time of the procedure with all that it called, and sum up to 100 %. Of a stack \
+that has the procedure several times, the caller of the outermost call counts and the callee of \
+the innermost. [itself] is the procedure's own time, [first] a procedure that nothing called. \
+Other names in brackets say why frames are not known ([truncated]), or why a thread did not run \
+([futex]; --event off-cpu). Samples without a stack are [no stack].
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(crate) fn callers(args: &CallersArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let report = report(args, calls::callers, "[first]")?;
+    super::write(&CallersReport(report), &args.output, out)
+}
+
+pub(crate) fn callees(args: &CallersArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let report = report(args, calls::callees, "[itself]")?;
+    super::write(&CalleesReport(report), &args.output, out)
+}
+
+/// How neighbours are found.
+type Find = fn(&calls::Timed, calls::SubjectId, stats::Confidence) -> Vec<Neighbour>;
+
+/// The callers or callees; `nobody` is the name of none.
+fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, AnalysisError> {
+    let mut loaded = Loaded::of(&args.chosen.question(&[]), &args.look)?;
+    let event = loaded.event(&args.chosen)?;
+    let subject = loaded.procedure(&args.subject)?;
+    let confidence = args.look.confidence;
+    let timed = loaded.calls.timed(&event, false);
+    let inclusive = timed.inclusive(loaded.calls.subjects.len(), confidence);
+    let inclusive = inclusive.get(subject as usize).copied().unwrap_or_default();
+    let found = find(&timed, subject, confidence);
+    let shown = args.max.of(found.len());
+    let row = |neighbour: &Neighbour| NeighbourRow {
+        procedure: match neighbour.subject {
+            Some(subject) => callee(&loaded.calls.subjects, subject),
+            None => Callee { name: nobody.to_owned(), address: None, image: None },
+        },
+        time: neighbour.estimate.time,
+        share: neighbour.estimate.share,
+        stacks: neighbour.estimate.stacks,
+    };
+    Ok(Neighbours {
+        of: loaded.head(&event, &timed, confidence),
+        procedure: callee(&loaded.calls.subjects, subject),
+        time: inclusive.time,
+        inclusive: inclusive.share,
+        rows: found.iter().take(shown).map(row).collect(),
+        omitted: found.len() - shown,
+        problems: loaded.problems,
+    })
+}

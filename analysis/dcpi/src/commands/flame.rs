@@ -1,0 +1,145 @@
+//! `dcpi flame`: a flame graph of the call stacks.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Outcome;
+use super::stacks::{Loaded, tree_rows};
+use crate::destination::Destination;
+use crate::options::{Chosen, Look, parse_min};
+use calls::{Direction, EventCalls, Tree};
+use query::error::AnalysisError;
+use query::problem::Problem;
+use report::flame::{self, Colours, Flame, Layer, Layers};
+use sets::SetChoice;
+use stats::Confidence;
+
+/// `dcpi flame`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct FlameArgs {
+    /// The file to write, an SVG; - for standard output
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: PathBuf,
+    /// Draw callees below their callers instead of above them
+    #[arg(long)]
+    pub icicle: bool,
+    /// Colours: by image, or by whether threads ran [default: by image; with several events by
+    /// whether threads ran]
+    #[arg(long, value_name = "BY", value_enum, conflicts_with = "before")]
+    pub colour: Option<Colour>,
+    /// Colours show the change from this set: epochs, a label or a database, as of dcpi diff
+    #[arg(long = "diff", value_name = "BEFORE", allow_hyphen_values = true)]
+    pub before: Option<SetChoice>,
+    /// A tree for each thread; threads of short-lived processes are joined by command
+    #[arg(long)]
+    pub by_thread: bool,
+    /// Leave out calls with less than this share of all time
+    #[arg(long, value_name = "P%", default_value = "0.1%", value_parser = parse_min)]
+    pub min: f64,
+    /// Idle loop, confidence and debug files.
+    #[command(flatten)]
+    pub look: Look,
+    /// Events, epochs, database and scope of the stacks.
+    #[command(flatten)]
+    pub chosen: Chosen,
+}
+
+/// Colours of boxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// By image; the kernel orange, generated code violet, waiting blue, unknown frames grey.
+    Image,
+    /// From orange (threads ran) to blue (threads waited).
+    Waiting,
+}
+
+const NOTES: &str = "\
+A box is a call, as wide as its share of all time; a box on another is called by it. Boxes are \
+sorted by time, not by when they ran. In a browser, a click zooms, / searches, arrows move, Esc \
+shows all. Events of one unit add up: --event cpu-clock,off-cpu shows the time of threads, running \
+or not.
+
+With --diff, boxes are red where the share of the call grew since BEFORE, blue where it shrank, \
+grey where the change may be chance; calls that are gone are not drawn. Calls of the same names \
+are compared, rebuilt or not.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+pub(crate) fn run(args: &FlameArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let mut problems = Vec::new();
+    let flame = flame(args, &mut problems)?;
+    let drawn = flame::svg(&flame);
+    let destination = Destination::from_argument(&args.file);
+    destination.write(out, |out| Ok(out.write_all(drawn.as_bytes())?))?;
+    let serious = problems.iter().filter(|problem| problem.is_serious());
+    let aside: Vec<String> = serious.map(ToString::to_string).collect();
+    if destination != Destination::Stdout {
+        writeln!(
+            out,
+            "{}: open it in a browser",
+            report::escape(&args.file.display().to_string())
+        )?;
+    }
+    Ok(Outcome { sound: aside.is_empty(), aside, code: None })
+}
+
+fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, AnalysisError> {
+    let question = args.chosen.question(&[]);
+    let mut loaded = Loaded::of(&question, &args.look)?;
+    let events = loaded.events(&args.chosen)?;
+    let units: Vec<String> = events.iter().map(|event| loaded.unit(event)).collect();
+    let unit = units.first().cloned().unwrap_or_default();
+    let one_event = args.before.is_some() && events.len() > 1;
+    if one_event || units.iter().any(|other| *other != unit) {
+        let message = match one_event {
+            true => "--diff compares one event: name one with --event".to_owned(),
+            false => "these events have different units: name one with --event".to_owned(),
+        };
+        return Err(AnalysisError::Usage { message, help: "dcpi flame --help".to_owned() });
+    }
+    let what = (args.by_thread, args.min, args.look.confidence);
+    let mut layers: Vec<Layer> =
+        events.iter().map(|event| layer(&mut loaded, event, what)).collect();
+    let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+    let mut title = format!("{} of {}", names.join(" and "), loaded.hosts());
+    problems.append(&mut loaded.problems);
+    let mut mode = Layers::Sum;
+    if let (Some(before), Some(event)) = (&args.before, events.first()) {
+        let mut earlier = Loaded::of(&before.question(&question), &args.look)?;
+        let same = Chosen { events: vec![event.name.clone()], ..args.chosen.clone() };
+        for event in earlier.events(&same)? {
+            layers.push(layer(&mut earlier, &event, what));
+        }
+        title.push_str(&format!(", changes since {}", before.typed));
+        mode = Layers::Difference;
+        problems.append(&mut earlier.problems);
+    }
+    let colours = match args.colour {
+        Some(Colour::Image) => Colours::Image,
+        Some(Colour::Waiting) => Colours::Waiting,
+        None if mode == Layers::Sum && layers.len() > 1 => Colours::Waiting,
+        None => Colours::Image,
+    };
+    Ok(Flame::of(title, unit, &layers, (mode, colours), args.icicle))
+}
+
+/// The tree of an event, by thread or not, without calls below a share of all time.
+pub(super) fn layer(
+    loaded: &mut Loaded,
+    event: &EventCalls,
+    (by_thread, min, confidence): (bool, f64, Confidence),
+) -> Layer {
+    let timed = loaded.calls.timed(event, by_thread);
+    let tree = Tree::of(&timed, Direction::TopDown, min, confidence);
+    let total = timed.whole().occurrences;
+    Layer {
+        name: event.name.clone(),
+        total,
+        // Events that only stacks have are times off the CPU.
+        is_waiting: event.sampled.is_none(),
+        rows: tree_rows(&tree, &loaded.calls.subjects, total),
+    }
+}

@@ -1,0 +1,173 @@
+//! `dcpi prof --inclusive`: the time of procedures with all that they called.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use calls::{Estimate, EventCalls, Subject, Timed};
+use image::{ImageId, ImageKind};
+use model::Ledger;
+use names::shorten::Suffixes;
+use query::error::AnalysisError;
+use query::load::{EventSamples, ImageSamples};
+use query::select;
+use report::{By, ImageName, ProcedureName, ProfReport, Row, Selection};
+use stats::tally::Tally;
+
+use super::prof::{by_samples, columns, cut, row, share_out, sort_event};
+use super::stacks::{Loaded, callee};
+use crate::options::Prof;
+
+/// The report. Stacks are of all images; rows are of those that were asked for.
+///
+/// # Errors
+/// Those of [`Loaded::of`], [`AnalysisError::NoImage`] and [`AnalysisError::SortNotShown`].
+pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
+    let mut loaded = Loaded::of(&args.chosen.question(&[]), &args.look)?;
+    let confidence = args.look.confidence;
+    let mut events = loaded.calls.events.clone();
+    // Without an event of that name the report is of what takes CPU time.
+    if args.chosen.events.is_empty() && events.iter().any(|event| event.sampled.is_some()) {
+        events.retain(|event| event.sampled.is_some());
+    }
+    let timed: Vec<Timed> = events.iter().map(|event| loaded.calls.timed(event, false)).collect();
+    let stacks_only: Vec<(&EventCalls, &Timed)> =
+        events.iter().zip(&timed).filter(|(event, _)| event.sampled.is_none()).collect();
+    let sampled = loaded.samples.events.len();
+    loaded.samples.events.extend(stacks_only.iter().map(|(event, timed)| as_samples(event, timed)));
+    let samples = &loaded.samples;
+    let sort = sort_event(args, &samples.events)?;
+    let images: Vec<&ImageSamples> =
+        samples.images.iter().filter(|image| args.look.idle || !image.is_idle()).collect();
+    let mut columns = columns(samples.whose.is_all(), confidence, samples, &images);
+    for (column, (_, timed)) in columns.iter_mut().skip(sampled).zip(&stacks_only) {
+        column.counted = timed.whole();
+        let (stacks, weight) = (column.counted.samples, column.counted.weight());
+        column.occurrences = Some(stats::occurrences(&[(stacks, weight)], confidence));
+    }
+    let inclusive: Vec<Option<Vec<Estimate>>> = (0..columns.len())
+        .map(|at| {
+            let mut all = events.iter().zip(&timed);
+            let is_of = |event: &EventCalls| {
+                event.sampled.map_or_else(
+                    || samples.events.get(at).is_some_and(|of| of.name == event.name),
+                    |sampled| sampled == at,
+                )
+            };
+            let (_, timed) = all.find(|(event, _)| is_of(event))?;
+            Some(timed.inclusive(loaded.calls.subjects.len(), confidence))
+        })
+        .collect();
+    let own: Vec<Vec<Tally>> = stacks_only.iter().map(|(_, timed)| timed.innermost()).collect();
+    let mut rows = rows(args, &loaded, &own, &inclusive)?;
+    let of = |row: &Row| row.inclusive.get(sort).copied().flatten().map_or(0.0, |of| of.value);
+    rows.sort_by(|a, b| of(b).total_cmp(&of(a)).then_with(|| by_samples(a, b, sort)));
+    share_out(&mut rows, &columns, sort, confidence);
+    let omitted = cut(&mut rows, &columns, sort, args);
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(ProfReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events: columns,
+        sort,
+        confidence,
+        by: By::Procedure,
+        with_calls: true,
+        whose: samples.whose.clone(),
+        restricted: false,
+        with_idle: args.look.idle,
+        rows,
+        omitted,
+        problems: loaded.problems,
+    })
+}
+
+/// An event that has stacks only, as if each were a sample.
+fn as_samples(event: &EventCalls, timed: &Timed) -> EventSamples {
+    EventSamples {
+        name: event.name.clone(),
+        unit: "ns".to_owned(),
+        period: 0,
+        periods: Vec::new(),
+        weight: timed.whole().weight(),
+        taken: timed.whole(),
+        unknown: BTreeMap::new(),
+        notes: Vec::new(),
+        ledger: Ledger::default(),
+        weights: Vec::new(),
+    }
+}
+
+/// A row for each procedure with samples or stacks. `own` has the stacks of events that have
+/// nothing else, by subject.
+fn rows(
+    args: &Prof,
+    loaded: &Loaded,
+    own: &[Vec<Tally>],
+    inclusive: &[Option<Vec<Estimate>>],
+) -> Result<Vec<Row>, AnalysisError> {
+    let subjects = &loaded.calls.subjects;
+    let records = subjects.images().iter().map(|image| &image.record);
+    let wanted: Option<BTreeSet<ImageId>> = match args.images.is_empty() {
+        true => None,
+        false => Some(select::images(&args.images, records)?),
+    };
+    let mut same: HashMap<(usize, &str), usize> = HashMap::new();
+    for (subject, _) in subjects.iter() {
+        if let Subject::Code { image, name, .. } = subject {
+            *same.entry((*image, name)).or_default() += 1;
+        }
+    }
+    let images: Vec<String> = (0..subjects.images().len()).map(|at| at.to_string()).collect();
+    let named = subjects.iter().filter_map(|(subject, _)| match subject {
+        Subject::Code { image, name, .. } => Some((images.get(*image)?.as_str(), name.as_str())),
+        _ => None,
+    });
+    let suffixes = Suffixes::of(named);
+    let mut rows = Vec::new();
+    for (number, (subject, counts)) in (0..).zip(subjects.iter()) {
+        let image = subjects.image(subject);
+        let is_wanted = match (&wanted, image) {
+            (None, _) => true,
+            (Some(wanted), image) => image.is_some_and(|of| wanted.contains(&of.record.id)),
+        };
+        let estimates: Vec<Option<&Estimate>> =
+            inclusive.iter().map(|of| of.as_ref().and_then(|of| of.get(number as usize))).collect();
+        let mut counts = counts.to_vec();
+        let of_stacks = own.iter().map(|own| own.get(number as usize).copied().unwrap_or_default());
+        counts.extend(of_stacks);
+        let is_empty = counts.iter().all(|count| count.is_empty())
+            && estimates.iter().flatten().all(|of| of.time <= 0.0);
+        if is_empty || !is_wanted {
+            continue;
+        }
+        let procedure = ProcedureName {
+            name: subject.name(),
+            address: subject.address(),
+            ambiguous: match subject {
+                Subject::Code { image, name, .. } => {
+                    same.get(&(*image, name.as_str())).is_some_and(|rows| *rows > 1)
+                }
+                _ => false,
+            },
+            needs_suffix: match subject {
+                Subject::Code { image, name, .. } => {
+                    images.get(*image).is_some_and(|image| suffixes.needed(image, name))
+                }
+                _ => false,
+            },
+        };
+        let image = callee(subjects, number).image.unwrap_or_else(|| nobodys(&procedure.name));
+        let inclusive = estimates.into_iter().map(|of| of.map(|of| of.share)).collect();
+        rows.push(Row { inclusive, ..row(Some(procedure), Some(image), None, counts) });
+    }
+    Ok(rows)
+}
+
+/// What stands for the image of a subject that is no code.
+fn nobodys(name: &str) -> ImageName {
+    ImageName {
+        id: ImageId::unresolved("", name),
+        kind: ImageKind::Unresolved,
+        name: String::new(),
+        path: String::new(),
+        ambiguous: false,
+    }
+}

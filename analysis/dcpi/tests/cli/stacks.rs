@@ -1,0 +1,242 @@
+//! Reports of call stacks: `prof --inclusive`, `callers`, `callees`, `tree`, `flame`, `html`.
+
+use image::{ImageKind, ImageOffset};
+use model::{Cut, Frame, Stacks, Thread, Value, Wait};
+use profiledb::{ImageRecord, Scope, StacksKey};
+
+use crate::database::{Db, Epoch, START, clock, image, kernel};
+use crate::golden::check;
+use crate::runs::{json, refused, shown};
+
+/// Weight of a stack: 20 ms, 50 stacks/s on each CPU.
+const STACK_NS: u64 = 20_000_000;
+
+fn code(image: &ImageRecord, offset: u64) -> Frame {
+    Frame::Code(image.id, ImageOffset(offset))
+}
+
+fn thread(command: &str, pid: u32, name: &str, tid: u32) -> Thread {
+    Thread { command: command.into(), pid, name: name.into(), tid }
+}
+
+fn add(stacks: &mut Stacks, frames: &[Frame], thread: &Thread, count: u64, weight: u64) {
+    for _ in 0..count {
+        stacks.add_stack(frames.iter().copied(), thread, Value::of_one(weight));
+    }
+}
+
+/// A server whose requests copy and, in another thread, write a log; a lock that both want; and
+/// library code with a name of many words.
+pub fn server() -> Epoch {
+    let app = image(ImageKind::Vdso, "server", "[server]");
+    let lib = image(ImageKind::Vdso, "libc", "[libc]");
+    let gone = image(ImageKind::File, "gone", "/opt/app/gone");
+    let [main, serve, parse] = [0, 0x50, 0x90].map(|at| code(&app, at));
+    let [log, copy, lock] = [code(&app, 0xd0), code(&lib, 0x10), code(&lib, 0x50)];
+    let clear = code(&kernel(), 0x1010);
+    let (worker, logger) =
+        (thread("server", 812, "worker", 815), thread("server", 812, "log", 816));
+    let mut on = Stacks::new();
+    add(&mut on, &[main, serve, parse, copy], &worker, 300, STACK_NS);
+    add(&mut on, &[main, log, copy], &logger, 100, STACK_NS);
+    add(&mut on, &[main, serve, parse], &worker, 200, STACK_NS);
+    // A parser that calls itself.
+    add(&mut on, &[main, serve, parse, parse, parse, copy], &worker, 50, STACK_NS);
+    add(&mut on, &[main, serve, parse, clear], &worker, 40, STACK_NS);
+    add(&mut on, &[Frame::Cut(Cut::Truncated), code(&gone, 0x1234), copy], &logger, 10, STACK_NS);
+    let mut off = Stacks::new();
+    let futex = Frame::Wait(Wait::Futex);
+    add(&mut off, &[main, serve, lock, futex], &worker, 30, 7_000_000);
+    add(&mut off, &[main, log, lock, futex], &logger, 10, 90_000_000);
+    add(&mut off, &[main, log, Frame::Wait(Wait::Disk)], &logger, 5, 2_000_000);
+    let mut epoch = Epoch::new(START, vec![clock()])
+        .samples("cpu-clock", &app, &[(0x94, 20_000), (0xd4, 100)])
+        .samples("cpu-clock", &lib, &[(0x18, 46_000), (0x54, 150), (0x94, 2_000)])
+        .samples("cpu-clock", &kernel(), &[(0x1010, 4_000)])
+        .symbols(
+            &app,
+            &[
+                (0, 0x40, "main"),
+                (0x40, 0x80, "serve(Request const&, std::vector<int, std::allocator<int> >)"),
+                (0x80, 0xc0, "parse"),
+                (0xc0, 0x100, "write_log"),
+            ],
+        )
+        .symbols(&lib, &[(0, 0x40, "copy"), (0x40, 0x80, "lock"), (0x80, 0xc0, "unwalked")])
+        .symbols(&kernel(), &[(0x1000, 0x1100, "clear_page_erms")])
+        .unresolved("cpu-clock", "anonymous_memory", 321);
+    epoch.delta.images.insert(gone.id, gone);
+    for (event, stacks) in [("cpu-clock", on), ("off-cpu", off)] {
+        let key = StacksKey { event: event.into(), scope: Scope::default() };
+        epoch.delta.stacks.insert(key, stacks);
+    }
+    epoch
+}
+
+pub fn db() -> Db {
+    let db = Db::new();
+    db.epoch("node-7", server());
+    db
+}
+
+#[test]
+fn prof_with_calls() {
+    let db = db();
+    check("prof-inclusive.txt", &db, "prof --inclusive");
+    check("prof-inclusive.json", &db, "prof --inclusive --format json");
+    check("prof-inclusive.csv", &db, "prof --inclusive --format csv");
+    check("prof-inclusive-off.txt", &db, "prof --inclusive --event off-cpu");
+    check("prof-inclusive-both.txt", &db, "prof --inclusive --event cpu-clock,off-cpu");
+}
+
+#[test]
+fn callers_and_callees() {
+    let db = db();
+    check("callers.txt", &db, "callers libc copy");
+    check("callers.json", &db, "callers copy --format json");
+    check("callers.csv", &db, "callers copy --format csv");
+    check("callees.txt", &db, "callees parse");
+    check("callers-futex.txt", &db, "callers futex --event off-cpu");
+    check("callees-lock.json", &db, "callees lock --event off-cpu --format json");
+}
+
+#[test]
+fn trees() {
+    let db = db();
+    check("tree.txt", &db, "tree");
+    check("tree.json", &db, "tree --format json --min 5%");
+    check("tree.csv", &db, "tree --format csv");
+    check("tree-bottom-up.txt", &db, "tree --bottom-up --min 0");
+    check("tree-threads.txt", &db, "tree --by-thread --event off-cpu --min 0");
+}
+
+/// Rows of procedures without calls stay as they are, and each has at least its own time.
+#[test]
+fn inclusive_times_are_beside_those_of_samples() {
+    let db = db();
+    let (flat, calls) = (json(&db, "prof -n 0"), json(&db, "prof --inclusive -n 0"));
+    let rows = calls["rows"].as_array().unwrap();
+    for row in flat["rows"].as_array().unwrap() {
+        let same = |other: &&serde_json::Value| {
+            ["procedure", "image", "address"].iter().all(|key| row[*key] == other[*key])
+        };
+        let with = rows.iter().find(same).unwrap_or_else(|| panic!("{row}"));
+        assert_eq!(with["counts"], row["counts"]);
+        assert_eq!(with["share"], row["share"]);
+        let [own, all] = ["share", "inclusive"].map(|key| with[key]["cpu-clock"]["value"].clone());
+        assert!(all.as_f64().unwrap() >= own.as_f64().unwrap() - 1e-6, "{with}");
+    }
+    let main = rows.iter().find(|row| row["procedure"] == "main").unwrap();
+    let share = main["inclusive"]["cpu-clock"]["value"].as_f64().unwrap();
+    assert!(share > 0.94 && share < 0.97, "{main}");
+}
+
+#[test]
+fn epochs_without_stacks_say_so_and_nothing_else_changes() {
+    let db = Db::new();
+    db.epoch("node-7", crate::database::typical());
+    for words in ["prof --inclusive", "callers memcpy", "callees x", "tree", "flame -o -"] {
+        let said = refused(&db, words);
+        assert!(said.contains("these epochs have no call stacks"), "{words}: {said}");
+        assert_eq!(said.trim().lines().count(), 1, "{said}");
+    }
+    assert!(!shown(&db, "html -o -").contains("\"flames\":[{"));
+}
+
+#[test]
+fn what_cannot_be_found_is_told_with_the_next_step() {
+    let db = db();
+    for (words, said) in [
+        ("callers nothing", "no procedure"),
+        ("callers nowhere copy", "no image"),
+        ("callers e", "matches 5"),
+        ("callers copy --event cycles", "they have cpu-clock, off-cpu"),
+        ("callers copy --event cpu-clock,off-cpu", "one event"),
+        ("flame -o - --diff nowhere", "nowhere"),
+        ("tree --min 101%", "must be a percentage from 0 to 100"),
+        ("prof --inclusive --lines", "cannot be used with"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+        assert_eq!(error.trim().lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_flame_graph_has_every_call_with_its_time() {
+    let db = db();
+    let svg = shown(&db, "flame -o - --min 0");
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
+    let titles: Vec<&str> = svg
+        .split("<title>")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("</title>"))
+        .map(|(title, _)| title)
+        .collect();
+    assert!(titles.iter().any(|title| title.starts_with("main (server): ")), "{titles:?}");
+    let cut = "serve(Request const&amp;, std::vector&lt;int, std::allocator&lt;int&gt; &gt;)";
+    assert!(titles.iter().any(|title| title.starts_with(cut)), "{titles:?}");
+    for words in [
+        "flame -o - --icicle --by-thread",
+        "flame -o - --event off-cpu,cpu-clock",
+        "flame -o - --colour waiting",
+        "flame -o - --diff latest",
+    ] {
+        assert!(shown(&db, words).ends_with("</svg>\n"), "{words}");
+    }
+    let both = shown(&db, "flame -o - --event off-cpu,cpu-clock --min 0");
+    assert!(both.contains("class=\"n o10\"") && both.contains("class=\"n o0\""), "{both}");
+}
+
+#[test]
+fn the_page_has_flame_graphs_of_each_event_and_of_both() {
+    let page = shown(&db(), "html -o -");
+    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+    let (data, _) = rest.split_once("</script>").unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let titles: Vec<&str> =
+        data["flames"].as_array().unwrap().iter().map(|of| of["title"].as_str().unwrap()).collect();
+    assert_eq!(titles, ["cpu-clock", "off-cpu", "cpu-clock and off-cpu"]);
+    // Each call lies within the one above it.
+    for flame in data["flames"].as_array().unwrap() {
+        let calls = flame["calls"].as_array().unwrap();
+        let [place, above] = [2, 5].map(|at| move |call: &serde_json::Value| call[at].clone());
+        for call in calls.iter().skip(1) {
+            let parent = &calls[usize::try_from(above(call).as_u64().unwrap()).unwrap()];
+            let ends = |call: &serde_json::Value| {
+                let x = place(call).as_f64().unwrap();
+                (x, x + call[3].as_f64().unwrap())
+            };
+            let ((x, end), (from, to)) = (ends(call), ends(parent));
+            assert!(x >= from - 1e-6 && end <= to + 1e-6, "{call} in {parent}");
+            assert_eq!(call[4].as_u64().unwrap(), parent[4].as_u64().unwrap() + 1);
+        }
+    }
+}
+
+#[test]
+fn exports_have_stacks_unless_they_are_told_not_to() {
+    let db = db();
+    let folded = shown(&db, "export --to folded --event cpu-clock -o -");
+    assert!(folded.contains("server;main;write_log;copy "), "{folded}");
+    let flat = shown(&db, "export --to folded --no-stacks -o -");
+    assert!(flat.contains("libc;copy 46000\n") && !flat.contains("main"), "{flat}");
+    let sum = |text: &str| -> u64 {
+        text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    };
+    assert_eq!(sum(&folded), sum(&flat));
+    let off = shown(&db, "export --to folded --event off-cpu -o -");
+    assert!(off.contains("server;main;write_log;lock;[futex] 900000\n"), "{off}");
+    for format in ["script --no-symbols", "speedscope", "firefox"] {
+        let output = crate::runs::on(&db, &format!("export --to {format} -o -"));
+        assert_eq!(output.status.code(), Some(0));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let _: Option<serde_json::Value> =
+            text.starts_with('{').then(|| serde_json::from_str(&text).unwrap());
+        assert!(text.contains("off-cpu"), "{format}");
+    }
+    assert!(
+        refused(&db, "export --to bolt server -o - --no-stacks").contains("--no-stacks is for")
+    );
+    assert!(refused(&db, "export --to folded --event x -o -").contains("off-cpu"));
+}
