@@ -20,6 +20,16 @@ enum { WAIT_WEIGHT_MAX = 256 };
 /* A thread's first wait is taken to be this part of one that is always taken. */
 enum { FIRST_WAIT_SHARE = 8 };
 
+/* Begins to count a thread's times. */
+INLINE void begin_line(struct wait_line *line, u64 now_ns)
+{
+	line->on_ns = line->blocked_ns = line->runnable_ns = 0;
+	line->since_ns = line->born_ns = now_ns;
+	line->woken_ns = 0;
+	line->state = THREAD_UNKNOWN;
+	line->mean_us = line->weight = 0;
+}
+
 /* A thread's line; another thread's times are gone when it gets the line. */
 INLINE struct wait_line *line_of(u32 tid, u64 now_ns)
 {
@@ -28,11 +38,7 @@ INLINE struct wait_line *line_of(u32 tid, u64 now_ns)
 
 	if (line && line->tid != tid) {
 		line->tid = 0;
-		line->on_ns = line->blocked_ns = line->runnable_ns = 0;
-		line->since_ns = line->born_ns = now_ns;
-		line->woken_ns = 0;
-		line->state = THREAD_UNKNOWN;
-		line->mean_us = line->weight = 0;
+		begin_line(line, now_ns);
 		COMPILER_BARRIER();
 		line->tid = tid;
 	}
@@ -121,8 +127,11 @@ INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scal
 		return;
 	if (line->state == THREAD_RUNS)
 		line->on_ns += now_ns - line->since_ns;
+	else if (line->state == THREAD_BLOCKED || line->state == THREAD_RUNNABLE)
+		/* Its arrival was not told: some kernels hide the switches of some threads. */
+		line->runnable_ns += now_ns - line->since_ns;
 	else
-		line->born_ns = line->since_ns = now_ns;
+		begin_line(line, now_ns);
 	state = state_of(task);
 	line->since_ns = now_ns;
 	line->woken_ns = 0;
@@ -168,8 +177,10 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
 		line->mean_us = line->mean_us ? (line->mean_us * 3ull + waited_us) / 4 : waited_us;
 		if (line->weight)
 			end_wait(cpu, line, blocked_ns, waited_ns - blocked_ns);
+	} else if (line->state == THREAD_RUNS) {
+		line->on_ns += now_ns - line->since_ns; /* its leaving was not told */
 	} else {
-		line->born_ns = now_ns;
+		begin_line(line, now_ns);
 	}
 	line->weight = 0;
 	line->state = THREAD_RUNS;
@@ -231,10 +242,8 @@ int woken_new(u64 *arguments)
 		return 0;
 	line = line_of(copied_u32(&task->pid), now_ns);
 	if (line && line->state != THREAD_RUNS) {
-		line->born_ns = line->since_ns = now_ns;
-		line->on_ns = line->blocked_ns = line->runnable_ns = 0;
+		begin_line(line, now_ns);
 		line->state = THREAD_RUNNABLE;
-		line->mean_us = line->weight = 0;
 	}
 	return 0;
 }

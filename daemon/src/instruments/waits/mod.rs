@@ -24,7 +24,7 @@ pub const SCALE_MIN_US: u32 = 30_000;
 /// And at most.
 const SCALE_MAX_US: u32 = 8_000_000;
 /// Stacks of waits per second and CPU beyond which longer waits only are always taken.
-const WAITS_PER_S_MAX: f64 = 150.0;
+const WAITS_PER_S_MAX: f64 = 30.0;
 /// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, by `cargo xtask
 /// bench stacks`.
 const SWITCH_NS: f64 = 450.0;
@@ -233,9 +233,10 @@ impl Waits {
             _ if self.switches.per_s > most => 0,
             0 if self.switches.per_s > most * AGAIN => 0,
             0 => SCALE_MIN_US,
-            scale if taken_per_s > WAITS_PER_S_MAX => scale.saturating_mul(2).min(SCALE_MAX_US),
-            scale if taken_per_s < WAITS_PER_S_MAX / 4.0 => (scale / 2).max(SCALE_MIN_US),
-            scale => scale,
+            scale => {
+                let part = (taken_per_s / WAITS_PER_S_MAX).clamp(0.5, 16.0);
+                ((f64::from(scale) * part) as u32).clamp(SCALE_MIN_US, SCALE_MAX_US)
+            }
         };
         let is_new = scale_us != self.scale_us;
         if is_new && (scale_us == 0 || self.scale_us == 0) {
@@ -373,8 +374,9 @@ mod tests {
         };
         assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_MIN_US));
         assert_eq!(after_1s(&mut waits, 6000), None);
-        waits.totals.taken += 400;
-        assert_eq!(after_1s(&mut waits, 6000), Some(2 * SCALE_MIN_US), "fewer waits");
+        waits.totals.taken += 60;
+        let scale_us = after_1s(&mut waits, 6000).unwrap();
+        assert!((2 * SCALE_MIN_US).abs_diff(scale_us) < SCALE_MIN_US / 10, "fewer: {scale_us}");
         assert_eq!(after_1s(&mut waits, 7000), Some(0));
         assert_eq!(waits.scale(), None);
         assert_eq!(after_1s(&mut waits, 6000), None, "not at once");
