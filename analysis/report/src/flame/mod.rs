@@ -330,7 +330,7 @@ pub(super) fn made_colours() -> String {
         css.push_str(&format!(".flame .{class} rect {{ fill: {colour}; }}\n"));
     };
     for hue in 0..HUES {
-        // Yellow to teal, then purple to pink: without the kernel's orange and the blues of waiting.
+        // Yellow to teal, then purple to pink: neither the kernel's orange nor the waits' blue.
         let degrees = if hue < HUES / 2 { 50 + hue * 11 } else { 285 + (hue - HUES / 2) * 6 };
         let rich = if hue.is_multiple_of(2) { 52 } else { 34 };
         rule(&format!("h{hue}"), format!("hsl({degrees} {rich}% var(--light))"));
