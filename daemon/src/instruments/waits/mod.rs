@@ -243,10 +243,16 @@ impl Waits {
             tracing::info!(per_s, most, takes = scale_us > 0, "switches of threads on each CPU");
         }
         if scale_us == 0 {
-            (self.going, self.ends) = (HashMap::new(), HashMap::new());
+            self.stop();
         }
         self.scale_us = scale_us;
         is_new.then_some(scale_us)
+    }
+
+    /// Forgets waits that go on: nothing tells of their ends any more.
+    pub fn stop(&mut self) {
+        (self.going, self.ends) = (HashMap::new(), HashMap::new());
+        self.scale_us = 0;
     }
 
     /// Length of waits that are always taken; None: none are taken.

@@ -273,11 +273,16 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     /// Begins or ends to take the times of threads, by what switches between them cost.
     fn pace_waits(&mut self) {
-        if !self.parts.config.waits || self.rates.restraint().doing() != Doing::All {
-            return;
-        }
+        let is_restrained = self.rates.restraint().doing() != Doing::All;
         let (cpus, budget) = (self.parts.machine.cpus.len(), self.rates.budget());
         let collector = &mut self.parts.collector;
+        if is_restrained && collector.waits.scale().is_some() {
+            collector.waits.stop();
+            collector.steer(Order::Waits(0));
+        }
+        if is_restrained || self.stopping || !self.parts.config.waits {
+            return;
+        }
         if let Some(scale_us) = collector.waits.pace(waits::switches(), cpus, budget) {
             collector.steer(Order::Waits(scale_us));
         }
@@ -332,8 +337,10 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn stop(&mut self) {
         if !self.stopping {
             self.stopping = true;
+            self.parts.collector.steer(Order::Waits(0));
             self.parts.collector.steer(Order::Stop);
             self.parts.collector.drain();
+            self.parts.collector.waits.stop();
         }
         self.merges.due = true;
     }
