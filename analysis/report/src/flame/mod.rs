@@ -13,13 +13,15 @@ use super::stacks::amount;
 use super::{Callee, TreeRow, escape};
 use names::shorten::brief;
 
+mod palette;
 mod svg;
 
+pub(super) use palette::colours;
 pub use svg::svg;
 
 /// The script of a flame graph.
 pub(super) const SCRIPT: &str = include_str!("flame.js");
-/// The style of a flame graph, with the colours of its boxes.
+/// The style of a flame graph, without its colours.
 pub(super) const STYLE: &str = include_str!("flame.css");
 /// Most calls of a drawing: browsers zoom in as many without a noticeable pause.
 const CALLS_MAX: usize = 20_000;
@@ -321,34 +323,6 @@ impl Paint<'_> {
 fn hue(name: &str) -> u32 {
     let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     name.bytes().fold(0x811c_9dc5, mix) % HUES
-}
-
-/// The colours that are made by rule: hues of images, steps of changes and of waiting.
-pub(super) fn made_colours() -> String {
-    let mut css = String::new();
-    let mut rule = |class: &str, colour: String| {
-        css.push_str(&format!(".flame .{class} rect {{ fill: {colour}; }}\n"));
-    };
-    for hue in 0..HUES {
-        // Yellow to teal, then purple to pink: neither the kernel's orange nor the waits' blue.
-        let degrees = if hue < HUES / 2 { 50 + hue * 11 } else { 285 + (hue - HUES / 2) * 6 };
-        let rich = if hue.is_multiple_of(2) { 52 } else { 34 };
-        rule(&format!("h{hue}"), format!("hsl({degrees} {rich}% var(--light))"));
-    }
-    rule("d0", "hsl(60 6% var(--light))".to_owned());
-    for step in 1..=STEPS {
-        let rich = 15 * step;
-        rule(&format!("m{step}"), format!("hsl(5 {rich}% var(--light))"));
-        rule(&format!("l{step}"), format!("hsl(215 {rich}% var(--light))"));
-    }
-    for step in 0..=2 * STEPS {
-        let part = step * 100 / (2 * STEPS);
-        let mix = format!(
-            "color-mix(in oklab, hsl(212 65% var(--light)) {part}%, hsl(22 78% var(--light)))"
-        );
-        rule(&format!("o{step}"), mix);
-    }
-    css
 }
 
 #[cfg(test)]
