@@ -9,6 +9,10 @@ pub type SubjectId = u32;
 /// The number of a node; a parent has a smaller number than its children.
 pub type NodeId = u32;
 
+/// Nodes beyond which a tree that is made of paths gets no more callers: a database may have a
+/// million stacks of a thousand frames each. Some 50 bytes a node.
+const NODES_MAX: usize = 1 << 22;
+
 /// The parent of roots.
 const NONE: NodeId = NodeId::MAX;
 
@@ -131,15 +135,26 @@ impl Contexts {
         })
     }
 
-    /// The same stacks below a root for each thread, whose subject `subject` gives.
+    /// The same stacks below a root for each thread, whose subject `subject` gives. Where that
+    /// makes too many nodes, callers of the lightest stacks are left out.
     #[must_use]
-    pub fn by_thread(&self, mut subject: impl FnMut(&Thread) -> SubjectId) -> Self {
+    pub fn by_thread(&self, subject: impl FnMut(&Thread) -> SubjectId) -> Self {
+        self.by_thread_within(NODES_MAX, subject)
+    }
+
+    fn by_thread_within(
+        &self,
+        nodes_max: usize,
+        mut subject: impl FnMut(&Thread) -> SubjectId,
+    ) -> Self {
         let mut apart = Self { threads: self.threads.clone(), ..Self::default() };
         let roots: Vec<SubjectId> = self.threads.iter().map(&mut subject).collect();
         let mut path = Vec::new();
-        for entry in &self.entries {
+        for entry in self.heaviest() {
             path.clear();
-            path.extend(self.path(entry.node).map(|(_, subject)| subject));
+            // The innermost procedure says what the stack's time is.
+            let callers = if apart.len() < nodes_max { usize::MAX } else { 1 };
+            path.extend(self.path(entry.node).map(|(_, subject)| subject).take(callers));
             let mut at = roots.get(entry.thread as usize).map(|root| apart.node(None, *root));
             for subject in path.iter().rev() {
                 at = Some(apart.node(at, *subject));
@@ -148,7 +163,36 @@ impl Contexts {
                 apart.add(Entry { node, ..*entry });
             }
         }
+        apart.entries.sort_unstable_by_key(|entry| (entry.node, entry.thread));
         apart
+    }
+
+    /// The entries, those of the greatest weight first.
+    fn heaviest(&self) -> Vec<&Entry> {
+        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.value.weight));
+        entries
+    }
+
+    /// A tree whose roots are the innermost procedures, and where the path of each node that has
+    /// stacks begins in it. Where that makes too many nodes, callers of the lightest stacks are
+    /// left out.
+    #[must_use]
+    pub fn reversed(&self) -> (Self, HashMap<NodeId, NodeId>) {
+        let mut reversed = Self::default();
+        let mut begins = HashMap::new();
+        for entry in self.heaviest() {
+            if begins.contains_key(&entry.node) {
+                continue;
+            }
+            let callers = if reversed.len() < NODES_MAX { usize::MAX } else { 1 };
+            let mut at = None;
+            for (_, subject) in self.path(entry.node).take(callers) {
+                at = Some(reversed.node(at, subject));
+            }
+            begins.extend(at.map(|at| (entry.node, at)));
+        }
+        (reversed, begins)
     }
 
     /// The same without stacks whose innermost subject is one of these.
@@ -216,7 +260,12 @@ mod tests {
             .iter()
             .map(|entry| apart.path(entry.node).map(|(_, subject)| subject).collect::<Vec<_>>())
             .collect();
-        assert_eq!(roots, [vec![1, 0, 70], vec![0, 1, 0, 71]]);
+        assert_eq!(roots, [vec![0, 1, 0, 71], vec![1, 0, 70]]);
+        // With no room, what took the time stays, and loses its callers.
+        let bounded = contexts.by_thread_within(0, |_| 70);
+        let nodes: Vec<_> = bounded.nodes().collect();
+        assert_eq!(nodes, [(None, 70), (Some(0), 0), (Some(0), 1)]);
+        assert_eq!(bounded.entries().iter().map(|entry| entry.value.weight).sum::<u64>(), 7168);
         let twice = contexts.merged(&contexts);
         assert_eq!((twice.len(), twice.entries().len()), (3, 4));
     }

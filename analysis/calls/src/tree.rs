@@ -51,7 +51,7 @@ impl Tree {
         let (shape, begins) = match direction {
             Direction::TopDown => (timed.contexts(), None),
             Direction::BottomUp => {
-                reversed = reversed_paths(timed.contexts());
+                reversed = timed.contexts().reversed();
                 (&reversed.0, Some(&reversed.1))
             }
         };
@@ -73,23 +73,6 @@ impl Tree {
         let least = min * timed.whole().occurrences;
         arranged(shape, &estimates, &own, least)
     }
-}
-
-/// A tree whose roots are the innermost procedures, and where each node's path begins in it.
-fn reversed_paths(contexts: &Contexts) -> (Contexts, HashMap<NodeId, NodeId>) {
-    let mut reversed = Contexts::default();
-    let mut begins = HashMap::new();
-    for entry in contexts.entries() {
-        if begins.contains_key(&entry.node) {
-            continue;
-        }
-        let mut at = None;
-        for (_, subject) in contexts.path(entry.node) {
-            at = Some(reversed.node(at, subject));
-        }
-        begins.extend(at.map(|at| (entry.node, at)));
-    }
-    (reversed, begins)
 }
 
 /// The nodes in the order of reading.

@@ -4,10 +4,11 @@
 //! procedure are divided among the stacks that end in it, by their weights. Samples of procedures
 //! without stacks stay where they are.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use image::{ImageId, ImageOffset};
-use model::{Frame, Thread};
+use model::{Cut, Frame, Thread};
 use profiledb::Scope;
 
 use super::{Event, Image, Resolved};
@@ -78,6 +79,38 @@ impl Stacks {
         })
     }
 
+    /// Leaves out the callers of the lightest stacks where all stacks together have more frames.
+    fn shorten(&mut self, frames_max: usize) {
+        let mut depths: Vec<usize> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let above = node.parent.and_then(|parent| depths.get(parent)).copied().unwrap_or(0);
+            depths.push(above + 1);
+        }
+        let depth = |sample: &StackSample| depths.get(sample.node).copied().unwrap_or(0);
+        let mut order: Vec<usize> = (0..self.samples.len()).collect();
+        order.sort_by_key(|at| Reverse(self.samples.get(*at).map(|sample| sample.occurrences)));
+        let mut left = frames_max;
+        let mut root = None;
+        for at in order {
+            let Some(sample) = self.samples.get_mut(at) else { continue };
+            if let Some(rest) = left.checked_sub(depth(sample)) {
+                left = rest;
+                continue;
+            }
+            left = 0;
+            let Some(frame) = self.nodes.get(sample.node).map(|node| node.frame.clone()) else {
+                continue;
+            };
+            let words = StackFrame::Words(format!("[{}]", Cut::Deeper.name()));
+            let parent = *root.get_or_insert_with(|| {
+                self.nodes.push(StackNode { parent: None, frame: words });
+                self.nodes.len() - 1
+            });
+            self.nodes.push(StackNode { parent: Some(parent), frame });
+            sample.node = self.nodes.len() - 1;
+        }
+    }
+
     /// The thread of a sample.
     #[must_use]
     pub fn thread(&self, sample: &StackSample) -> Option<&Thread> {
@@ -96,6 +129,10 @@ pub(super) fn offsets(stacks: &ByEvent) -> BTreeMap<ImageId, BTreeSet<ImageOffse
     }
     offsets
 }
+
+/// Most frames of all stacks together in an export: some formats keep them all in memory, up to 30
+/// bytes each. A busy host's day has a tenth of that.
+const FRAMES_MAX: usize = 50_000_000;
 
 /// Where the stacks of a procedure end: scope, event, image, procedure.
 type End = (usize, usize, usize, Option<usize>);
@@ -157,6 +194,7 @@ pub(super) fn divide(resolved: &mut Resolved, stacks: &ByEvent, counts: impl Fn(
             made.samples.extend(samples);
         }
     }
+    made.shorten(FRAMES_MAX);
     resolved.stacks = made;
 }
 
@@ -313,6 +351,20 @@ mod tests {
                 "evil\nname > clear_page: 20, 20000",
                 "evil\nname > ns::f(int) > [futex]: 1, 5000000",
                 "evil\nname > ns::f(int): 9, 9000",
+            ]
+        );
+        // With room for the first and the last of them only, the others lose their callers.
+        let mut short = with_stacks();
+        short.stacks.shorten(5);
+        let mut stacks = shown(&short);
+        stacks.sort();
+        assert_eq!(
+            stacks,
+            [
+                "[deeper] > ns::f(int): 3, 3000",
+                "[deeper] > ns::f(int): 9, 9000",
+                "evil\nname > clear_page: 20, 20000",
+                "evil\nname > ns::f(int) > [futex]: 1, 5000000",
             ]
         );
         // Those of another scope, and of procedures without stacks, stay at their places.

@@ -337,8 +337,8 @@ pub(super) fn tree_rows(tree: &Tree, subjects: &Subjects, total: f64) -> Vec<Tre
 /// The error of epochs without stacks.
 pub(super) fn no_stacks() -> AnalysisError {
     AnalysisError::Refused(
-        "these epochs have no call stacks; dcpid takes them by default (dcpictl status says \
-         whether it does), and dcpi epochs lists other epochs"
+        "these epochs have no call stacks; dcpid takes them unless it runs with --stacks off, and \
+         dcpi epochs lists other epochs"
             .to_owned(),
     )
 }

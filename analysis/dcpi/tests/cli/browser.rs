@@ -1,5 +1,5 @@
-//! Flame graphs and the page for browsers, in Debian's Chromium: drawn, zoomed and searched by keys.
-//! `cargo xtask consumers` installs it and runs this.
+//! Flame graphs and the page for browsers, in Debian's Chromium: drawn, zoomed and searched by
+//! keys. `cargo xtask consumers` installs it and runs this.
 
 use std::path::Path;
 use std::process::Command;

@@ -339,6 +339,8 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["check"]);
     damaged.damage(|lost| matches!(lost, profiledb::Lost::Samples { .. }));
     run(&damaged, &["cat", "prof"]);
+    let calls = ["prof --inclusive", "callers copy", "callees parse", "tree", "tree --bottom-up"];
+    run(&crate::stacks::db(), &calls);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 

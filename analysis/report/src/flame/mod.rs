@@ -13,13 +13,15 @@ use super::stacks::amount;
 use super::{Callee, TreeRow, escape};
 use names::shorten::brief;
 
+mod palette;
 mod svg;
 
+pub(super) use palette::colours;
 pub use svg::svg;
 
 /// The script of a flame graph.
 pub(super) const SCRIPT: &str = include_str!("flame.js");
-/// The style of a flame graph, with the colours of its boxes.
+/// The style of a flame graph, without its colours.
 pub(super) const STYLE: &str = include_str!("flame.css");
 /// Most calls of a drawing: browsers zoom in as many without a noticeable pause.
 const CALLS_MAX: usize = 20_000;
@@ -323,30 +325,87 @@ fn hue(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, mix) % HUES
 }
 
-/// The colours that are made by rule: hues of images, steps of changes and of waiting.
-pub(super) fn made_colours() -> String {
-    let mut css = String::new();
-    let mut rule = |class: &str, colour: String| {
-        css.push_str(&format!(".flame .{class} rect {{ fill: {colour}; }}\n"));
-    };
-    for hue in 0..HUES {
-        // Yellow to teal, then purple to pink: without the kernel's orange and the blues of waiting.
-        let degrees = if hue < HUES / 2 { 50 + hue * 11 } else { 285 + (hue - HUES / 2) * 6 };
-        let rich = if hue.is_multiple_of(2) { 52 } else { 34 };
-        rule(&format!("h{hue}"), format!("hsl({degrees} {rich}% var(--light))"));
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::Share;
+
+    fn row(name: &str, parent: Option<usize>, depth: usize, time: f64, reach: f64) -> TreeRow {
+        let share = time / 100.0;
+        TreeRow {
+            procedure: Callee { name: name.into(), address: None, image: None },
+            depth,
+            parent,
+            time,
+            share: Share { value: share, low: share - reach, high: share + reach },
+            own: 0.0,
+        }
     }
-    rule("d0", "hsl(60 6% var(--light))".to_owned());
-    for step in 1..=STEPS {
-        let rich = 15 * step;
-        rule(&format!("m{step}"), format!("hsl(5 {rich}% var(--light))"));
-        rule(&format!("l{step}"), format!("hsl(215 {rich}% var(--light))"));
+
+    fn layer(name: &str, is_waiting: bool, rows: Vec<TreeRow>) -> Layer {
+        Layer { name: name.into(), total: 100.0, is_waiting, rows }
     }
-    for step in 0..=2 * STEPS {
-        let part = step * 100 / (2 * STEPS);
-        let mix = format!(
-            "color-mix(in oklab, hsl(212 65% var(--light)) {part}%, hsl(22 78% var(--light)))"
+
+    fn drawn(layers: &[Layer], how: (Layers, Colours)) -> Vec<(String, f64, f64, String)> {
+        let flame = Flame::of("x".into(), "ns".into(), layers, how, false);
+        let call = |call: Call| (call.name, call.x, call.w, call.class);
+        flame.calls.into_iter().map(call).collect()
+    }
+
+    #[test]
+    fn colours_show_what_changed_and_not_what_may_be_chance() {
+        let rows = |much: f64, little: f64, same: f64| {
+            vec![
+                row("a", None, 0, much, 0.01),
+                row("b", Some(0), 1, little, 0.01),
+                row("c", None, 0, same, 0.05),
+            ]
+        };
+        let layers = [
+            layer("now", false, rows(60.0, 10.0, 24.0)),
+            layer("before", false, rows(30.0, 30.0, 20.0)),
+        ];
+        let expected = [
+            ("all", 0.0, 1.0, "a"),
+            ("a", 0.0, 0.6, "m3"),
+            ("b", 0.0, 0.1, "l3"),
+            ("c", 0.6, 0.24, "d0"),
+        ];
+        let expected =
+            expected.map(|(name, x, w, class)| (name.to_owned(), x, w, class.to_owned()));
+        assert_eq!(drawn(&layers, (Layers::Difference, Colours::Image)), expected);
+    }
+
+    #[test]
+    fn times_of_several_events_add_up() {
+        let on = layer("on", false, vec![row("a", None, 0, 30.0, 0.0)]);
+        let off = layer(
+            "off",
+            true,
+            vec![row("a", None, 0, 90.0, 0.0), row("[futex]", Some(0), 1, 90.0, 0.0)],
         );
-        rule(&format!("o{step}"), mix);
+        let expected =
+            [("all", 0.0, 1.0, "a"), ("a", 0.0, 0.6, "o8"), ("[futex]", 0.0, 0.45, "o10")];
+        let expected =
+            expected.map(|(name, x, w, class)| (name.to_owned(), x, w, class.to_owned()));
+        assert_eq!(drawn(&[on.clone(), off], (Layers::Sum, Colours::Waiting)), expected);
+        assert_eq!(drawn(&[on], (Layers::Sum, Colours::Image))[1].3, "a");
     }
-    css
+
+    /// Names are made by whoever makes programs.
+    #[test]
+    fn names_stay_text() {
+        let evil = "</title><script>alert(1)</script>]]>&\"'\u{1b}\u{fffe}\n\u{202e}";
+        let layers = [layer(evil, false, vec![row(evil, None, 0, 50.0, 0.0)])];
+        let flame =
+            Flame::of(evil.into(), "ns".into(), &layers, (Layers::Sum, Colours::Image), true);
+        let svg = svg(&flame);
+        assert_eq!(svg.matches("<script>").count(), 1, "its own");
+        assert_eq!(svg.matches("</script>").count(), 1);
+        assert_eq!(svg.matches("]]>").count(), 1);
+        for hidden in ['\u{1b}', '\u{fffe}', '\u{202e}'] {
+            assert!(!svg.contains(hidden));
+        }
+        assert!(svg.contains("&lt;/title&gt;&lt;script&gt;alert(1)"), "{svg}");
+    }
 }

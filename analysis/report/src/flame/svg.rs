@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Call, Flame, SCRIPT, STYLE, made_colours};
+use super::{Call, Flame, SCRIPT, STYLE, colours};
 use crate::escape;
 
 /// Width of a drawing, of a line of calls, and of a character in it, in pixels. The script knows
@@ -20,7 +20,7 @@ const NARROW: f64 = 0.3;
 const KEYS: &str = "click or Enter: zoom, Esc: all, arrows: move, / search, n: next";
 
 const PAGE_STYLE: &str = "\
-svg { background: var(--edge); color-scheme: light dark; }
+svg { color-scheme: light dark; }
 .title { font-size: 15px; font-weight: 600; }
 .keys { opacity: .65; }
 .found, .details { font-size: 12px; }
@@ -50,6 +50,7 @@ pub fn svg(flame: &Flame) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"flame\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" tabindex=\"0\" data-grows=\"{grows}\">\n\
          <title>{title}</title>\n<style>\n{STYLE}{}{PAGE_STYLE}</style>\n\
+         <rect class=\"back\" width=\"100%\" height=\"100%\"/>\n\
          <text class=\"title\" x=\"8\" y=\"22\">{title}</text>\n\
          <text class=\"keys\" x=\"8\" y=\"44\">{KEYS}</text>\n\
          <text class=\"found\" id=\"found\" x=\"760\" y=\"44\"></text>\n\
@@ -57,7 +58,7 @@ pub fn svg(flame: &Flame) -> String {
          <input xmlns=\"http://www.w3.org/1999/xhtml\" id=\"search\" type=\"search\" \
          placeholder=\"search ( / )\" aria-label=\"search\"/></foreignObject>\n\
          <text class=\"details\" id=\"details\" x=\"8\" y=\"{}\" aria-live=\"polite\"></text>\n",
-        made_colours(),
+        colours(false),
         height - 10.0,
     );
     for call in &flame.calls {

@@ -141,7 +141,7 @@ pub fn write(report: &HtmlReport, nonce: &str, out: &mut dyn Write) -> io::Resul
          <script type=\"application/json\" id=\"data\">{json}</script>\n\
          <script nonce=\"{nonce}\">\n{}{SCRIPT}</script>\n</body>\n</html>\n",
         flame::STYLE,
-        flame::made_colours(),
+        flame::colours(true),
         flame::SCRIPT,
     )
 }
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn the_page_is_its_own_and_asks_nobody() {
-        for part in [STYLE, SCRIPT, BODY, flame::STYLE, flame::SCRIPT, &flame::made_colours()] {
+        for part in [STYLE, SCRIPT, BODY, flame::STYLE, flame::SCRIPT, &flame::colours(true)] {
             for word in [
                 "http:",
                 "https:",
