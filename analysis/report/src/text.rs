@@ -8,6 +8,7 @@ use profiledb::EpochMeta;
 
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table, width};
+use super::timeline::covered;
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Selection, Style, duration_s, escape,
@@ -109,6 +110,9 @@ pub(super) fn selection(
     match selection.epochs.as_slice() {
         [epoch] => head(style, out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
         several => head(style, out, "epochs", &together(several))?,
+    }
+    if let Some(time) = covered(selection) {
+        head(style, out, "time", &time)?;
     }
     let mut labels: Vec<&str> =
         selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();

@@ -142,7 +142,7 @@ impl Target {
 pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     args.to.check(args)?;
     let mut samples =
-        Question { by_scope: true, ..args.chosen.question(&args.images) }.samples()?;
+        Question { by_scope: true, ..args.chosen.question(&args.images)? }.samples()?;
     let mut problems = std::mem::take(&mut samples.problems);
     let wanted = Wanted {
         detail: args.to.detail(args),

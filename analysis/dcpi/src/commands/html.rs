@@ -83,7 +83,7 @@ procedures, disassembled code and, with debug information, names of source files
 Exit codes: those of dcpi prof.";
 
 pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let mut samples = args.chosen.question(&args.images).samples()?;
+    let mut samples = args.chosen.question(&args.images)?.samples()?;
     if args.why {
         Finder::new(&samples, &args.on, args.confidence).known()?;
     }

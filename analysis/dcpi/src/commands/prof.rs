@@ -32,7 +32,7 @@ const TEXT_SHARE: f64 = 0.001;
 pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // Rows by label are of the whole machine: with one label there would be one row.
     let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
-    let mut samples = chosen.question(&args.images).samples()?;
+    let mut samples = chosen.question(&args.images)?.samples()?;
     super::write(&report(args, &mut samples)?, &args.output, out)
 }
 

@@ -10,6 +10,7 @@
 //! - html: the page for browsers
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
+//! - time: stretches of time, and what happened when
 //! - transfer: copies and archives, and whether a database is whole
 //! - truth: counts of other programs and builds
 //! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
@@ -48,6 +49,8 @@ mod replayed;
 mod runs;
 #[cfg(test)]
 mod sets;
+#[cfg(test)]
+mod time;
 #[cfg(test)]
 mod transfer;
 #[cfg(test)]
