@@ -111,9 +111,7 @@ pub(super) fn selection(
         [epoch] => head(style, out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
         several => head(style, out, "epochs", &together(several))?,
     }
-    if let Some(time) = covered(selection) {
-        head(style, out, "time", &time)?;
-    }
+    covered(selection).map_or(Ok(()), |time| head(style, out, "time", &time))?;
     let mut labels: Vec<&str> =
         selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
     labels.sort_unstable();

@@ -143,7 +143,8 @@ impl TimelineReport {
     /// The column with the most counts in a second, and how many.
     fn peak(&self, row: &TimelineRow) -> Option<(Stretch, f64)> {
         let rates = self.rates(row).into_iter().zip(&self.columns);
-        rates.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, column)| (*column, rate))
+        // Of several the first.
+        rates.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, column)| (*column, rate))
     }
 }
 
@@ -185,7 +186,7 @@ impl Report for TimelineReport {
         table.number(if self.is_time() { "seconds" } else { "count" }, "");
         table.number("%", "");
         table.words("over time");
-        table.number(if self.is_time() { "CPUs" } else { "per s" }, "peak");
+        table.number(if self.is_time() { "peak CPUs" } else { "peak per s" }, "");
         table.words("peak at");
         if self.by == "procedure" {
             table.paths("procedure");
