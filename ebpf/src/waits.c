@@ -65,6 +65,11 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 
 	if (!ring || !data)
 		return 0;
+	/* Half of the ring is for samples. */
+	if (ring->written - *(volatile u32 *)&ring->taken > STACK_RING_BYTES / 2) {
+		ring->dropped++;
+		return 0;
+	}
 	record = begin_record(ring, data, &size);
 	if (!record)
 		return 0;

@@ -285,6 +285,10 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     let with_code = one(typical());
     with_code.keep("node-7", &std::env::current_exe().unwrap());
     run(&with_code, &["epochs"]);
+    let over_time = crate::time::recorded();
+    run(&over_time, &["timeline --by command", "timeline", "timeline -n 1 --by thread"]);
+    run(&over_time, &["prof --since 2026-11-05T11:08:00Z"]);
+    run(&one(two_events()), &["timeline --event imiss"]);
     run(&one(typical()), &["prof", "prof -i", "epochs", "images", "cat", "topcounts"]);
     run(&one(two_events()), &["prof -n 1", "topcounts --sort imiss/cycles", "images"]);
     run(&one(runs()), &["epochs", "prof --by label", "prof --by unit", "prof --by pid"]);

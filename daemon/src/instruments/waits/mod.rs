@@ -18,9 +18,11 @@ use std::time::{Duration, Instant};
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
 /// some 600 bytes each. Those beyond are not counted.
 const WAITS_MAX: usize = 8192;
-/// Length of waits that are always taken, in us, at first and at least: SpeedShop's `usertime`
+/// Length of waits that are always taken, in us, at least: SpeedShop's `usertime`
 /// looked at all threads as often.
 pub const SCALE_MIN_US: u32 = 30_000;
+/// At first, until it is known how many waits there are.
+const SCALE_FIRST_US: u32 = 4 * SCALE_MIN_US;
 /// And at most.
 const SCALE_MAX_US: u32 = 8_000_000;
 /// Stacks of waits per second and CPU beyond which longer waits only are always taken.
@@ -217,8 +219,8 @@ impl Waits {
         let seconds = now.duration_since(self.switches.at).as_secs_f64();
         if self.switches.count == 0 {
             (self.switches.count, self.switches.at) = (switches, now);
-            self.scale_us = SCALE_MIN_US;
-            return Some(SCALE_MIN_US);
+            self.scale_us = SCALE_FIRST_US;
+            return Some(SCALE_FIRST_US);
         }
         if seconds < 0.5 {
             return None;
@@ -232,7 +234,7 @@ impl Waits {
         let scale_us = match self.scale_us {
             _ if self.switches.per_s > most => 0,
             0 if self.switches.per_s > most * AGAIN => 0,
-            0 => SCALE_MIN_US,
+            0 => SCALE_FIRST_US,
             scale => {
                 let part = (taken_per_s / WAITS_PER_S_MAX).clamp(0.5, 16.0);
                 ((f64::from(scale) * part) as u32).clamp(SCALE_MIN_US, SCALE_MAX_US)
@@ -372,7 +374,9 @@ mod tests {
             let count = waits.switches.count.max(1) + switches;
             waits.pace(count, 1, budget)
         };
-        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_MIN_US));
+        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
+        assert_eq!(after_1s(&mut waits, 6000), Some(SCALE_FIRST_US / 2));
+        assert_eq!(after_1s(&mut waits, 6000), Some(SCALE_MIN_US));
         assert_eq!(after_1s(&mut waits, 6000), None);
         waits.totals.taken += 60;
         let scale_us = after_1s(&mut waits, 6000).unwrap();
@@ -380,6 +384,6 @@ mod tests {
         assert_eq!(after_1s(&mut waits, 7000), Some(0));
         assert_eq!(waits.scale(), None);
         assert_eq!(after_1s(&mut waits, 6000), None, "not at once");
-        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_MIN_US));
+        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
     }
 }
