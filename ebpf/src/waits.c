@@ -18,7 +18,7 @@
 /* Largest weight of a wait: a thread whose waits were short may have a long one. */
 enum { WAIT_WEIGHT_MAX = 256 };
 /* A thread's first wait is taken to be this part of one that is always taken. */
-enum { FIRST_WAIT_SHARE = 8 };
+enum { FIRST_WAIT_SHARE = 2 };
 
 /* Begins to count a thread's times. */
 INLINE void begin_line(struct wait_line *line, u64 now_ns)

@@ -259,6 +259,9 @@ pub struct Unwind {
     pub pid: u32,
     /// What it had mapped, by address.
     pub map: Vec<MappedCode>,
+    /// File in memory that has the copies of stacks: a process that has it open, and its number
+    /// there. A socket would copy them three times more, which cost twice as much as walking them.
+    pub copies: (u32, i32),
     /// The stacks.
     pub stacks: Vec<SampledStack>,
 }
@@ -295,11 +298,12 @@ pub struct SampledStack {
     /// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip (DWARF's order). arm64: x0 to
     /// x30, sp, pc.
     pub registers: Vec<u64>,
-    /// Address of the first byte of `stack`.
+    /// Address of the first byte of the copy.
     pub begin: u64,
-    /// Bytes of the stack.
-    #[serde(with = "raw")]
-    pub stack: Vec<u8>,
+    /// Where the copy begins in [`Unwind::copies`].
+    pub at: u64,
+    /// Bytes of the copy, at most [`abi::STACK_WINDOW_MAX`].
+    pub len: u32,
 }
 
 /// Frames of stacks, in the order in which they were asked for.
@@ -323,7 +327,6 @@ pub struct UnwoundStack {
 impl Drop for SampledStack {
     fn drop(&mut self) {
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
-        std::hint::black_box(&mut self.stack).fill(0);
         std::hint::black_box(&mut self.registers).fill(0);
     }
 }

@@ -34,6 +34,8 @@ pub struct StackWalks {
     unwinder: Unwinder,
     files: HashMap<MappedFileId, Known>,
     vdso: Option<Option<Image>>,
+    /// The file with copies of stacks, as it was asked for.
+    copies: Option<((u32, i32), File)>,
     /// Questions so far.
     now: u64,
     swept: Option<Instant>,
@@ -135,20 +137,43 @@ impl StackWalks {
         let code = asked.map.iter().map(|mapped| self.code_of(mapped, catalogue)).collect();
         let space = Mapped { code, pid: asked.pid, memory: RefCell::default() };
         let mut frames = Vec::new();
-        let mut walk = |stack| self.walk_one(stack, &space, &mut frames);
-        Unwound { stacks: asked.stacks.iter().map(&mut walk).collect() }
+        let mut copy = Vec::new();
+        let mut walked = Vec::with_capacity(asked.stacks.len());
+        for stack in &asked.stacks {
+            self.read_copy(asked.copies, stack, &mut copy);
+            walked.push(self.walk_one(stack, &copy, &space, &mut frames));
+        }
+        // `black_box` keeps the compiler from leaving out writes that nothing reads.
+        std::hint::black_box(&mut copy).fill(0);
+        Unwound { stacks: walked }
+    }
+
+    /// Reads the copy of a stack; an empty one where it cannot be read.
+    fn read_copy(&mut self, copies: (u32, i32), stack: &SampledStack, into: &mut Vec<u8>) {
+        if self.copies.as_ref().is_none_or(|(known, _)| *known != copies) {
+            let (pid, descriptor) = copies;
+            let file = File::open(format!("/proc/{pid}/fd/{descriptor}"));
+            self.copies = file.ok().map(|file| (copies, file));
+        }
+        let len = (stack.len as usize).min(abi::STACK_WINDOW_MAX);
+        into.resize(len, 0);
+        let read = self.copies.as_ref().map(|(_, file)| file.read_exact_at(into, stack.at));
+        if !matches!(read, Some(Ok(()))) {
+            into.clear();
+        }
     }
 
     fn walk_one(
         &mut self,
         sampled: &SampledStack,
+        copy: &[u8],
         space: &Mapped,
         frames: &mut Vec<Frame>,
     ) -> UnwoundStack {
-        let SampledStack { registers, begin, stack } = sampled;
+        let SampledStack { registers, begin, .. } = sampled;
         let end = match known_registers(registers) {
             Some(registers) => {
-                let windows = [Window { address: *begin, bytes: stack }];
+                let windows = [Window { address: *begin, bytes: copy }];
                 self.unwinder.walk(&registers, &windows, space, frames)
             }
             None => {

@@ -28,3 +28,4 @@ mod multiplexed;
 mod operation;
 mod privileged;
 mod privileged_apart;
+mod stacks;

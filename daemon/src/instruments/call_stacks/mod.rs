@@ -25,6 +25,9 @@ use crate::spaces::scopes::Tags;
 use abi::{Entry, Space, StackKind, StackRecord};
 use model::Cut;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
@@ -45,6 +48,8 @@ const LOOK_WITHIN: (Duration, Duration) = (Duration::from_millis(20), Duration::
 const FILL_MAX: f64 = 0.4;
 /// Time that a drain waits for stacks that are being walked.
 const PATIENCE: Duration = Duration::from_millis(50);
+/// Bytes of the file shared with the inspector that stay in memory between two looks.
+const COPIES_BYTES_KEPT: u64 = 1 << 20;
 /// Programs whose outcomes are told apart.
 const PROGRAMS_MAX: usize = 256;
 /// Mappings of a process that are told with its stacks: those beyond have no frames.
@@ -336,8 +341,12 @@ impl Thread {
         let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedStack>>(QUEUE);
         let (sender, done) = mpsc::channel();
         std::thread::Builder::new().name("stacks".into()).spawn(move || {
+            let copies = match Copies::new() {
+                Ok(copies) => copies,
+                Err(error) => return tracing::error!("no call stacks: memory for them: {error}"),
+            };
             while let Ok(jobs) = queue.recv() {
-                if sender.send(walk(jobs, &inspectors)).is_err() {
+                if sender.send(walk(jobs, &inspectors, &copies)).is_err() {
                     return;
                 }
             }
@@ -368,8 +377,44 @@ fn program_of(map: &AddressMap) -> Option<&Mapping> {
     map.iter().find(|mapping| mapping.file.is_file())
 }
 
+/// A file in memory that this process shares with its inspector.
+struct Copies(File);
+
+impl Copies {
+    fn new() -> std::io::Result<Self> {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        Ok(Self(File::from(rustix::fs::memfd_create("stacks", flags)?)))
+    }
+
+    /// As an inspector finds it.
+    fn named(&self) -> (u32, i32) {
+        (std::process::id(), self.0.as_raw_fd())
+    }
+
+    fn write(&self, at: u64, stack: &[u8]) -> bool {
+        self.0.write_all_at(stack, at).is_ok()
+    }
+
+    /// Overwrites its first `len` bytes.
+    fn wipe(&self, len: u64) {
+        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = 0;
+        while at < len {
+            let piece = ZEROS.get(..(len - at).min(ZEROS.len() as u64) as usize);
+            let piece = piece.unwrap_or_default();
+            if self.0.write_all_at(piece, at).is_err() {
+                return;
+            }
+            at += piece.len() as u64;
+        }
+        if len > COPIES_BYTES_KEPT {
+            let _ = self.0.set_len(0); // what is left behind is zeros
+        }
+    }
+}
+
 /// Has the stacks walked, those of one address space together.
-fn walk(jobs: Vec<PlacedStack>, inspectors: &Inspectors) -> Batch {
+fn walk(jobs: Vec<PlacedStack>, inspectors: &Inspectors, copies: &Copies) -> Batch {
     let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
     let begun_ns = cpu_ns();
     let mut batch = Batch::default();
@@ -380,31 +425,41 @@ fn walk(jobs: Vec<PlacedStack>, inspectors: &Inspectors) -> Batch {
         by_space.entry((pid, map)).or_default().push(job);
     }
     for ((pid, _), jobs) in by_space {
-        walk_space(pid, jobs, inspectors, &mut batch);
+        walk_space(pid, jobs, (inspectors, copies), &mut batch);
     }
     batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
     batch
 }
 
-fn walk_space(pid: u32, mut jobs: Vec<PlacedStack>, inspectors: &Inspectors, batch: &mut Batch) {
+fn walk_space(
+    pid: u32,
+    jobs: Vec<PlacedStack>,
+    (inspectors, copies): (&Inspectors, &Copies),
+    batch: &mut Batch,
+) {
     let with_user = |job: &PlacedStack| job.raw.record.has_user != 0 && job.space.is_some();
+    let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
-        .iter_mut()
+        .iter()
         .filter(|job| with_user(job))
         .map(|job| {
+            let (at, stack) = (end, job.raw.stack.as_slice());
+            let len = if copies.write(at, stack) { stack.len() } else { 0 };
+            end += len as u64;
             let registers = dwarf_registers(&job.raw.record);
-            let (begin, stack) = (job.raw.record.begin, std::mem::take(&mut job.raw.stack));
-            SampledStack { registers, begin, stack }
+            SampledStack { registers, begin: job.raw.record.begin, at, len: len as u32 }
         })
         .collect();
-    let lengths: Vec<u64> = stacks.iter().map(|stack| stack.stack.len() as u64).collect();
+    let lengths: Vec<u64> = stacks.iter().map(|stack| u64::from(stack.len)).collect();
     let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
     let unwound = match (first, stacks.is_empty()) {
         (Some(((map, _), program)), false) => {
-            inspectors.ask(Unwind { pid, map: mapped_code(pid, map, program), stacks })
+            let map = mapped_code(pid, map, program);
+            inspectors.ask(Unwind { pid, map, copies: copies.named(), stacks })
         }
         _ => None,
     };
+    copies.wipe(end);
     let Unwound { stacks } = unwound.unwrap_or_default();
     let (mut stacks, mut lengths) = (stacks.into_iter(), lengths.into_iter());
     for mut job in jobs {

@@ -1,0 +1,130 @@
+//! Call stacks of programs that no compiler made for that, and waits, from a real daemon to the
+//! database, as `dcpi export --to folded` tells them. Needs root.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use tests::daemon::{Daemon, Place, assert_closes};
+use tests::report::dcpi;
+use tests::workload::{Running, Workload};
+use tests::{require_root, succeed};
+
+/// A daemon without a limit on what it may cost, on a machine that builds beside.
+fn start<'a>(place: &'a Place, stacks: &str) -> Daemon<'a> {
+    let mut command = place.dcpid();
+    command.args(["--stacks", stacks, "--overhead-budget", "off"]);
+    place.start_as(command)
+}
+
+/// Stacks of an event whose first frame is that command: frames from the thread's first on, and
+/// the count.
+fn folded(place: &Place, event: &str, command: &str) -> Vec<(Vec<String>, f64)> {
+    let file = place.path().join("folded");
+    let arguments = ["--to", "folded", "--all", "--event", event, "--output"];
+    let _ = fs::remove_file(&file);
+    let mut export = dcpi(&place.db(), "export", &arguments);
+    let _ = succeed(export.arg(&file));
+    let text = fs::read_to_string(&file).unwrap();
+    let stack = |line: &str| {
+        let (frames, count) = line.rsplit_once(' ').unwrap();
+        let frames: Vec<String> = frames.split(';').map(str::to_owned).collect();
+        (frames, count.parse().unwrap())
+    };
+    text.lines().map(stack).filter(|(frames, _)| frames[0] == command).collect()
+}
+
+/// Whether the frames have these names, in this order, one directly below the other.
+fn has_chain(frames: &[String], chain: &[&str]) -> bool {
+    frames.windows(chain.len()).any(|window| window.iter().eq(chain))
+}
+
+/// Stacks of a program without frame pointers reach its threads' first frames, divide the time of
+/// a procedure among its callers as the program itself measures it, and have no wrong frame.
+#[test]
+#[ignore = "needs root"]
+fn time_is_divided_among_callers_as_it_was() {
+    require_root();
+    let place = Place::default();
+    let flags = ["-O2", "-fomit-frame-pointer", "-pthread"];
+    let program = Workload::build(place.path(), "called", &flags);
+    let daemon = start(&place, "400");
+    let truth = Running::start(Command::new(program.program()).arg("4")).wait();
+    daemon.flush();
+    let status = daemon.status();
+    assert_closes(&status.samples);
+    let stacks = status.stacks.expect("stacks are on");
+    assert!(stacks.taken > 500, "{stacks:?}");
+    let all = folded(&place, "cpu-clock", "called");
+    let of_leaf: Vec<_> =
+        all.iter().filter(|(frames, _)| frames.iter().any(|frame| frame == "leaf")).collect();
+    let sum = |chain: &[&str]| -> f64 {
+        of_leaf.iter().filter(|(frames, _)| has_chain(frames, chain)).map(|(_, count)| count).sum()
+    };
+    let total: f64 = of_leaf.iter().map(|(_, count)| count).sum();
+    let often = sum(&["work", "often", "recursion", "recursion", "recursion", "leaf"]);
+    let seldom = sum(&["work", "seldom", "leaf"]);
+    assert!(often + seldom >= 0.98 * total, "{often} and {seldom} of {total}: {all:?}");
+    let share = truth.number("often") / (truth.number("often") + truth.number("seldom"));
+    let known = often / (often + seldom);
+    // Four standard deviations of as many stacks as were taken of it at least.
+    let allowed = 4.0 * (share * (1.0 - share) / 500.0).sqrt();
+    assert!((known - share).abs() < allowed, "{known} of {total}, but it is {share}");
+    let first = |frames: &[String], name: &str| frames.iter().any(|frame| frame == name);
+    let whole: f64 = of_leaf
+        .iter()
+        .filter(|(frames, _)| first(frames, "_start") || frames[1].contains("clone"))
+        .map(|(_, count)| count)
+        .sum();
+    assert!(whole >= 0.98 * total, "{whole} of {total} to the thread's first frame: {all:?}");
+}
+
+/// Waits have the time that the threads themselves saw, and the name of what was waited for; the
+/// times of all threads add up to wall-clock time.
+#[test]
+#[ignore = "needs root"]
+fn waits_have_their_time_and_their_reason() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "waiting", &["-O2", "-pthread"]);
+    let daemon = start(&place, "100");
+    let truth = Running::start(Command::new(program.program()).arg("12")).wait();
+    daemon.flush();
+    let waits = daemon.status().waits.expect("waits are taken");
+    assert!(waits.taken > 0 && waits.scale_s.is_some(), "{waits:?}");
+    let sum = waits.on_s + waits.blocked_s + waits.runnable_s;
+    assert!((sum - waits.wall_s).abs() <= 0.005 * waits.wall_s, "{waits:?}");
+    let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
+    let all = folded(&place, "off-cpu", "waiting");
+    for (frames, ns) in &all {
+        for kind in ["timer", "pipe", "futex"] {
+            // The first thread sleeps too, and waits for the others.
+            let of_kind = frames.iter().any(|frame| *frame == format!("of_{kind}"))
+                || kind == "futex" && frames.iter().any(|frame| frame == "of_lock");
+            if of_kind && frames.last().is_some_and(|leaf| *leaf == format!("[{kind}]")) {
+                *seconds.entry(kind).or_default() += ns / 1e9;
+            }
+        }
+    }
+    for kind in ["timer", "pipe", "futex"] {
+        let (known, told) = (truth.number(kind), seconds.get(kind).copied().unwrap_or(0.0));
+        // Waits of 100 ms and more are all taken but for a thread's first ones.
+        assert!((told - known).abs() < 0.1 * known, "{kind}: {told} s, but {known}: {all:?}");
+    }
+}
+
+/// A database without stacks says so, and what to do.
+#[test]
+#[ignore = "needs root"]
+fn without_stacks_a_report_says_what_to_do() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "called", &["-O2", "-pthread"]);
+    let daemon = start(&place, "off");
+    let _ = Running::start(Command::new(program.program()).arg("1")).wait();
+    daemon.flush();
+    assert!(daemon.status().stacks.is_none());
+    let said = tests::refuse(&mut dcpi(&place.db(), "prof", &["--inclusive"]));
+    assert!(said.contains("--stacks"), "{said}");
+    assert!(Path::new(&place.db()).is_dir());
+}
