@@ -47,6 +47,27 @@ impl Ledger {
         add_reasons(&mut self.lost, &other.lost);
     }
 
+    /// What was added since this ledger was `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let reasons = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {
+            let added = now.iter().map(|(reason, count)| {
+                let before = then.get(reason).copied().unwrap_or(0);
+                (reason.clone(), count.saturating_sub(before))
+            });
+            added.filter(|(_, count)| *count > 0).collect()
+        };
+        Self {
+            taken: self.taken.saturating_sub(earlier.taken),
+            implied: self.implied.saturating_sub(earlier.implied),
+            enabled_ns: self.enabled_ns.saturating_sub(earlier.enabled_ns),
+            running_ns: self.running_ns.saturating_sub(earlier.running_ns),
+            merged: self.merged.saturating_sub(earlier.merged),
+            unresolved: reasons(&self.unresolved, &earlier.unresolved),
+            lost: reasons(&self.lost, &earlier.lost),
+        }
+    }
+
     /// True when every sample is accounted for: taken = merged + unresolved + lost.
     #[must_use]
     pub fn closes(&self) -> bool {
@@ -100,6 +121,23 @@ impl Ledgers {
     /// Adds the numbers of `other`.
     pub fn add(&mut self, other: &Self) {
         other.iter().for_each(|(event, period, ledger)| self.entry(event, period).add(ledger));
+    }
+
+    /// What was added since these ledgers were `earlier`; ledgers that stayed as they were are left
+    /// out.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut added = Self::default();
+        for (event, period, ledger) in self.iter() {
+            let since = match earlier.at(event, period) {
+                Some(before) => ledger.since(before),
+                None => ledger.clone(),
+            };
+            if since != Ledger::default() {
+                *added.entry(event, period) = since;
+            }
+        }
+        added
     }
 
     /// The largest number of periods of any event.

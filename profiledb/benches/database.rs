@@ -254,7 +254,7 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random, place: &Path)
         // Ten minutes have room for 600 of these.
         for _ in 0..600 {
             let started = Instant::now();
-            let folded = writer.fold(128 << 10, u64::MAX).unwrap();
+            let folded = writer.fold(128 << 10, NOW + merge * MERGE_S).unwrap();
             let took = started.elapsed().as_secs_f64();
             longest_fold = longest_fold.max(took);
             spent += took;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::merge::Delta;
+use crate::slices::Covered;
 
 /// Most changes of one event's period that an epoch records; the oldest are dropped. More make the
 /// description, which each merge writes, larger.
@@ -115,6 +116,10 @@ pub struct EpochMeta {
     pub facts: Facts,
     /// Version of the last writing program.
     pub writer_version: String,
+    /// The part of the epoch's time that was asked for and is here, with ledgers and times of that
+    /// part; None: all of it. Never stored.
+    #[serde(skip)]
+    pub covered: Option<Covered>,
 }
 
 /// The parameters with which a writer begins an epoch.
@@ -150,6 +155,7 @@ impl EpochMeta {
             cost: None,
             facts: Facts::default(),
             writer_version: start.writer_version,
+            covered: None,
         }
     }
 

@@ -1,5 +1,5 @@
-//! Folding: adds adjacent segments up to one, a little at a time, so that an epoch stays a few
-//! files and no burst of work disturbs the machine.
+//! Folding: adds adjacent segments of a slice of time up to one, a little at a time, so that an
+//! epoch stays a few files a day and no burst of work disturbs the machine.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,6 +11,7 @@ use crate::error::DbError;
 use crate::naming;
 use crate::section_sum;
 use crate::segment::{SectionKey, Segment, SegmentBuilder, Span};
+use crate::slices::{Slice, slices};
 use crate::storage::{Disk, MAX_FILE_BYTES};
 
 /// Least number of adjacent segments that are folded at once. Fewer write each byte more often,
@@ -31,9 +32,18 @@ const COVERED_KEPT_S: u64 = 600;
 /// Most replaced segments that stay; beyond, the oldest are removed early. A directory of fewer
 /// than some 700 entries is listed by one getdents64(2) of the 32 KiB that the C library and rsync
 /// give it, which sees one state of the directory.
-const COVERED_MAX: usize = 256;
+const COVERED_MAX: usize = 192;
 /// Most bytes of replaced segments that stay; beyond, the oldest are removed early.
 const COVERED_MAX_BYTES: u64 = 64 << 20;
+
+/// Most segments of an epoch that keep to slices of time; beyond, adjacent ones are folded whatever
+/// their times are. An epoch of a year has some 400 slices. With the segments that stay for copies
+/// the directory must keep below 700 entries.
+const SEGMENTS_MAX: usize = 480;
+
+/// Segments that are folded at once then. With more, further slices are lost; with fewer, each
+/// merge has to fold again.
+const ACROSS_SLICES: usize = 16;
 
 /// The result of a call of [`crate::Writer::fold`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +61,8 @@ pub struct Folded {
 pub(crate) struct Stored {
     pub(crate) span: Span,
     pub(crate) bytes: u64,
+    /// Time of its last merge, in seconds since 1970 UTC; None until it is read.
+    pub(crate) end: Option<u64>,
 }
 
 /// The segments of an epoch, as its writer knows them.
@@ -62,6 +74,8 @@ pub(crate) struct Stock {
     epoch: EpochId,
     /// Segments in the order of their merges.
     stored: Vec<Stored>,
+    /// Begin of the epoch, in seconds since 1970 UTC; None until it is read.
+    began: Option<u64>,
     job: Option<Job>,
     /// Segments that a fold replaced, and that were not handed to [`Covered`] yet.
     left: Vec<Stored>,
@@ -103,6 +117,7 @@ impl Stock {
             host,
             epoch,
             stored,
+            began: None,
             job: None,
             left: Vec::new(),
             unsynced: None,
@@ -110,6 +125,11 @@ impl Stock {
             failed: None,
             stuck: false,
         }
+    }
+
+    /// The epoch began at this time, in seconds since 1970 UTC.
+    pub(crate) const fn began(&mut self, began_unix_s: u64) {
+        self.began = Some(began_unix_s);
     }
 
     pub(crate) const fn disk(&self) -> &Disk {
@@ -148,15 +168,47 @@ impl Stock {
         }
     }
 
-    /// Adds up about this many bytes of segments; with `last` until one segment is left. See
-    /// [`crate::Writer::fold`].
-    pub(crate) fn fold(&mut self, budget_bytes: u64, last: bool) -> Result<Folded, DbError> {
+    /// Whether a sealed epoch has segments that may be folded at this time. An epoch whose segments
+    /// cannot be read has none.
+    pub(crate) fn is_ripe(&mut self, now_unix_s: u64) -> bool {
+        self.learn_times().is_ok() && self.choose(true, now_unix_s).is_some()
+    }
+
+    /// Reads the times of segments that are not known yet: of those that an earlier writer left.
+    fn learn_times(&mut self) -> Result<(), DbError> {
+        if self.stuck || (self.began.is_some() && self.stored.iter().all(|one| one.end.is_some())) {
+            return Ok(());
+        }
+        for stored in &mut self.stored {
+            let of = (self.host.as_str(), &self.epoch);
+            let read = Segment::read(&self.disk, &self.directory, stored.span, of)
+                .and_then(|segment| segment.map_or(Ok(None), |read| section_sum::meta(&read)));
+            let meta = read.inspect_err(|error| self.stuck = !error.is_transient())?;
+            let Some(meta) = meta else {
+                self.stuck = true;
+                return Ok(());
+            };
+            self.began = Some(meta.started_unix_s);
+            stored.end = Some(meta.updated_unix_s);
+        }
+        Ok(())
+    }
+
+    /// Adds up about this many bytes of segments, each with others of its slice of time; with
+    /// `last` until each slice has one segment. See [`crate::Writer::fold`].
+    pub(crate) fn fold(
+        &mut self,
+        budget_bytes: u64,
+        last: bool,
+        now_unix_s: u64,
+    ) -> Result<Folded, DbError> {
         let mut folded = Folded::default();
         self.finish()?;
+        self.learn_times()?;
         if self.job.as_ref().is_some_and(|job| last && !job.last) {
             self.job = None;
         }
-        if self.job.is_none() && !self.begin(last)? {
+        if self.job.is_none() && !self.begin(last, now_unix_s)? {
             return Ok(folded);
         }
         let Some(mut job) = self.job.take() else { return Ok(folded) };
@@ -165,7 +217,7 @@ impl Stock {
                 Ok(Some(bytes)) => folded.read_bytes = folded.read_bytes.saturating_add(bytes),
                 Ok(None) => {
                     folded.written_bytes = self.publish(job)?;
-                    folded.more = self.choose(last).is_some();
+                    folded.more = self.choose(last, now_unix_s).is_some();
                     return Ok(folded);
                 }
                 Err(error) => {
@@ -180,15 +232,14 @@ impl Stock {
     }
 
     /// The segments to fold next.
-    fn choose(&self, last: bool) -> Option<Range<usize>> {
-        if self.stuck {
-            return None;
-        }
-        if last { choose_all(&self.stored) } else { choose(&self.stored) }
+    fn choose(&self, last: bool, now_unix_s: u64) -> Option<Range<usize>> {
+        let began = self.began.filter(|_| !self.stuck)?;
+        let ends: Vec<u64> = self.stored.iter().filter_map(|stored| stored.end).collect();
+        choose(&self.stored, &slices(began, &ends, now_unix_s), last)
     }
 
-    fn begin(&mut self, last: bool) -> Result<bool, DbError> {
-        let Some(range) = self.choose(last) else { return Ok(false) };
+    fn begin(&mut self, last: bool, now_unix_s: u64) -> Result<bool, DbError> {
+        let Some(range) = self.choose(last, now_unix_s) else { return Ok(false) };
         let chosen = self.stored.get(range).unwrap_or_default();
         let (Some(first), Some(end)) = (chosen.first(), chosen.last()) else { return Ok(false) };
         let span = Span { first: first.span.first, last: end.span.last };
@@ -227,6 +278,8 @@ impl Stock {
 
     fn publish(&mut self, job: Job) -> Result<u64, DbError> {
         let Job { sources, builder, span, .. } = job;
+        let ends = self.stored.iter().find(|stored| stored.span.last == span.last);
+        let sources_end = ends.and_then(|stored| stored.end);
         // The sources are freed before the whole file is in memory.
         drop(sources);
         let file = builder.finish(&self.directory).inspect_err(|_| self.stuck = true)?;
@@ -236,7 +289,8 @@ impl Stock {
             return Err(error);
         }
         drop(file);
-        self.unsynced = Some(Stored { span, bytes });
+        let end = sources_end;
+        self.unsynced = Some(Stored { span, bytes, end });
         self.finish()?;
         Ok(bytes)
     }
@@ -362,8 +416,36 @@ const fn adjoin(first: &Stored, second: &Stored) -> bool {
     }
 }
 
+/// The segments to fold next: of a slice that is over, or of an epoch that is (`last`), the first
+/// adjacent ones; of the slice of the newest segment those that are worth it.
+fn choose(stored: &[Stored], slices: &[Slice], last: bool) -> Option<Range<usize>> {
+    if stored.len() > SEGMENTS_MAX {
+        // A clock that jumps makes slices without end.
+        let many = choose_all(stored)?;
+        return Some(many.start..many.end.min(many.start + ACROSS_SLICES));
+    }
+    let mut begin = 0;
+    for of_slice in slices.chunk_by(PartialEq::eq) {
+        let range = begin..begin + of_slice.len();
+        let segments = stored.get(range.clone()).unwrap_or_default();
+        let is_over = last || of_slice.first().is_some_and(|slice| slice.is_over);
+        let chosen = if is_over {
+            choose_all(segments)
+        } else if range.end == stored.len() {
+            choose_newest(segments)
+        } else {
+            None
+        };
+        if let Some(chosen) = chosen {
+            return Some(begin + chosen.start..begin + chosen.end);
+        }
+        begin = range.end;
+    }
+    None
+}
+
 /// The newest segments that are worth folding: those of a row whose sizes do not fall steeply.
-fn choose(stored: &[Stored]) -> Option<Range<usize>> {
+fn choose_newest(stored: &[Stored]) -> Option<Range<usize>> {
     let mut begin = stored.len();
     let mut together = 0_u64;
     while let Some((before, one)) =
@@ -411,7 +493,7 @@ mod tests {
         sizes
             .iter()
             .zip(0..)
-            .map(|(bytes, merge)| Stored { span: Span::one(merge), bytes: *bytes })
+            .map(|(bytes, merge)| Stored { span: Span::one(merge), bytes: *bytes, end: None })
             .collect()
     }
 
@@ -419,11 +501,12 @@ mod tests {
     fn a_row_ends_at_a_gap() {
         let mut stored = row(&[5; 10]);
         stored.remove(5);
-        assert_eq!(choose(&stored), Some(5..9));
+        assert_eq!(choose_newest(&stored), Some(5..9));
         assert_eq!(choose_all(&stored), Some(0..5));
         stored.remove(6);
-        assert_eq!(choose(&stored), None);
-        let lonely = [0, 2, 4, u64::MAX].map(|merge| Stored { span: Span::one(merge), bytes: 5 });
+        assert_eq!(choose_newest(&stored), None);
+        let lonely =
+            [0, 2, 4, u64::MAX].map(|merge| Stored { span: Span::one(merge), bytes: 5, end: None });
         assert_eq!(choose_all(&lonely), None);
     }
 
@@ -439,7 +522,7 @@ mod tests {
             (&[3000, 300, 100, 40, 30], Some(1..5)),
             (&[FOLD_MAX_BYTES, 20 << 20, 16 << 20, 5, 5], None),
         ] {
-            assert_eq!(choose(&row(sizes)), chosen, "{sizes:?}");
+            assert_eq!(choose_newest(&row(sizes)), chosen, "{sizes:?}");
         }
         assert_eq!(choose_all(&row(&[1])), None);
         assert_eq!(choose_all(&row(&[1, 2, 3])), Some(0..3));
@@ -455,7 +538,7 @@ mod tests {
         let (mut written, mut most) = (0_u64, 0);
         for merge in 0..1008_u64 {
             sizes.push(20_000 + merge % 7 * 5000);
-            while let Some(range) = choose(&row(&sizes)) {
+            while let Some(range) = choose_newest(&row(&sizes)) {
                 let sum: u64 = sizes[range.clone()].iter().sum();
                 written += sum;
                 sizes.splice(range, [sum]);

@@ -101,6 +101,7 @@ mod retention;
 mod scope;
 mod section_sum;
 mod segment;
+mod slices;
 mod snapshot;
 mod stacks;
 mod symbols;
@@ -119,6 +120,7 @@ pub use naming::{ProfileKey, event_name, is_event_name, split_events};
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
+pub use slices::{Covered, Stretch};
 pub use stacks::StacksKey;
 pub use symbols::Symbol;
 pub use transfer::{

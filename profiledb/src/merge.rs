@@ -250,7 +250,7 @@ impl Current {
         let bytes = file.len() as u64;
         fold::write(self.stock.disk(), self.stock.directory(), span, &file)?;
         // Readers see the segment from here on. A power failure may still undo the rename.
-        self.stock.add(Stored { span, bytes });
+        self.stock.add(Stored { span, bytes, end: Some(meta.updated_unix_s) });
         self.meta = meta;
         self.unsynced = true;
         self.finish().map(|()| bytes).map_err(|source| DbError::Unfinished {
@@ -274,12 +274,14 @@ impl Current {
             // A damaged epoch gets no more merges; a new epoch takes them.
             return Err(snapshot.into_damage());
         }
-        let stored = snapshot
-            .segments()
-            .iter()
-            .map(|segment| Stored { span: segment.span, bytes: segment.len() });
-        let stock =
-            Stock::new(disk.clone(), directory, (host.to_owned(), epoch.clone()), stored.collect());
+        let mut stored = Vec::with_capacity(snapshot.segments().len());
+        for segment in snapshot.segments() {
+            let end = section_sum::meta(segment)?.map(|meta| meta.updated_unix_s);
+            stored.push(Stored { span: segment.span, bytes: segment.len(), end });
+        }
+        let of = (host.to_owned(), epoch.clone());
+        let mut stock = Stock::new(disk.clone(), directory, of, stored);
+        stock.began(meta.started_unix_s);
         let mut current = Self::of(stock, meta);
         current.images = snapshot.images()?;
         for scope in snapshot.scopes() {

@@ -16,6 +16,7 @@ use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
+use crate::slices::{Covered, Stretch};
 use crate::snapshot::{self, Snapshot};
 use crate::stacks::StacksKey;
 use crate::storage::{Beneath, Disk, Storage};
@@ -26,6 +27,8 @@ use crate::symbols::Symbol;
 pub struct Database {
     disk: Disk,
     root: PathBuf,
+    /// The time whose counts are read; None: all.
+    stretch: Option<Stretch>,
 }
 
 impl Database {
@@ -45,7 +48,15 @@ impl Database {
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Self, DbError> {
         let disk = Disk::new(storage);
         format_file::check(&disk, root)?;
-        Ok(Self { disk, root: root.to_owned() })
+        Ok(Self { disk, root: root.to_owned(), stretch: None })
+    }
+
+    /// The same database, of whose epochs only the segments that overlap a stretch of time are read
+    /// from here on; an epoch without such a segment does not exist then.
+    #[must_use]
+    pub const fn during(mut self, stretch: Stretch) -> Self {
+        self.stretch = Some(stretch);
+        self
     }
 
     /// The directory.
@@ -134,15 +145,29 @@ impl Database {
     /// [`DbError::NoSuchEpoch`], [`DbError::Corrupt`], [`DbError::NewerFormat`], [`DbError::Io`],
     /// or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epoch(&self, host: &str, epoch: &EpochId) -> Result<Epoch, DbError> {
+        let whole = self.whole_epoch(host, epoch)?;
+        let Some(stretch) = self.stretch else { return Ok(whole) };
+        whole.during(stretch).ok_or_else(|| DbError::NoSuchEpoch {
+            root: self.root.clone(),
+            host: host.to_owned(),
+            epoch: epoch.clone(),
+        })
+    }
+
+    fn whole_epoch(&self, host: &str, epoch: &EpochId) -> Result<Epoch, DbError> {
         naming::check_host(host)?;
         let directory = naming::epoch_path(&self.root, host, epoch);
         if let Some(mut snapshot) = Snapshot::read(&self.disk, &directory, (host, epoch))? {
             let meta = snapshot.meta()?;
-            return Ok(Epoch { disk: self.disk.clone(), files: Files::Segments(snapshot), meta });
+            let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
+            return Ok(Epoch { disk, files: Files::Segments(snapshot), meta, began_unix_s });
         }
         let files = EpochFiles::open(self.disk.clone(), directory)?;
         match files.meta(host, epoch)? {
-            Some(meta) => Ok(Epoch { disk: self.disk.clone(), files: Files::Format1(files), meta }),
+            Some(meta) => {
+                let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
+                Ok(Epoch { disk, files: Files::Format1(files), meta, began_unix_s })
+            }
             None => Err(DbError::NoSuchEpoch {
                 root: self.root.clone(),
                 host: host.to_owned(),
@@ -164,7 +189,7 @@ impl Database {
 
     /// Opens the database in this directory without looking at its file `format`.
     pub(crate) fn of(disk: Disk, root: &Path) -> Self {
-        Self { disk, root: root.to_owned() }
+        Self { disk, root: root.to_owned(), stretch: None }
     }
 
     pub(crate) const fn disk(&self) -> &Disk {
@@ -188,6 +213,8 @@ pub struct Epoch {
     disk: Disk,
     files: Files,
     meta: EpochMeta,
+    /// Begin of the whole epoch, in seconds since 1970 UTC.
+    began_unix_s: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -201,6 +228,43 @@ impl Epoch {
     #[must_use]
     pub const fn meta(&self) -> &EpochMeta {
         &self.meta
+    }
+
+    /// The stretches of time that the epoch's counts are kept apart by, in order: ten minutes each
+    /// where they are recent, longer ones where they are old. A stretch without counts is left out.
+    #[must_use]
+    pub fn slices(&self) -> Vec<Stretch> {
+        match &self.files {
+            Files::Segments(snapshot) => snapshot.slices(self.began_unix_s),
+            Files::Format1(_) => vec![self.time()],
+        }
+    }
+
+    /// The same state of the epoch, with the counts of all slices that overlap a stretch of time,
+    /// and with ledgers and times of these; None where there are none. An epoch of format 1 has one
+    /// slice.
+    #[must_use]
+    pub fn during(&self, stretch: Stretch) -> Option<Self> {
+        let whole = EpochMeta { started_unix_s: self.began_unix_s, ..self.meta.clone() };
+        let (files, meta) = match &self.files {
+            Files::Segments(snapshot) => {
+                let (snapshot, meta) = snapshot.during(stretch, &whole)?;
+                (Files::Segments(snapshot), meta)
+            }
+            Files::Format1(files) => {
+                let stretch = Some(self.time()).filter(|time| time.overlaps(stretch))?;
+                let slice_s = stretch.until_unix_s.saturating_sub(stretch.since_unix_s);
+                let covered = Some(Covered { stretch, slice_s });
+                (Files::Format1(files.clone()), EpochMeta { covered, ..whole })
+            }
+        };
+        Some(Self { disk: self.disk.clone(), files, meta, began_unix_s: self.began_unix_s })
+    }
+
+    /// The time from begin to last merge.
+    fn time(&self) -> Stretch {
+        let (since_unix_s, end) = (self.meta.started_unix_s, self.meta.updated_unix_s);
+        Stretch { since_unix_s, until_unix_s: end.max(since_unix_s) }
     }
 
     /// Files of the epoch that could not be read when it was opened. All else is there; the ledgers

@@ -39,7 +39,7 @@ pub(crate) fn recover(
         }
         left += 1;
         if let Some(span) = Span::parse(&entry.name).filter(|_| !entry.is_directory) {
-            found.segments.push(Stored { span, bytes: entry.size_bytes });
+            found.segments.push(Stored { span, bytes: entry.size_bytes, end: None });
         }
     }
     if left == 0 {

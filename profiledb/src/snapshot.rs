@@ -1,6 +1,7 @@
 //! One state of an epoch: its segments, read without a lock while a writer may add and fold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use crate::naming::ProfileKey;
 use crate::scope::Scope;
 use crate::section_sum;
 use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
+use crate::slices::{Covered, Stretch};
 use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols::Symbol;
@@ -29,6 +31,9 @@ const READINGS_MAX: usize = 200;
 pub(crate) struct Snapshot {
     directory: PathBuf,
     segments: Vec<Arc<Segment>>,
+    /// The segments whose counts are read: all, or those of a stretch of time. Images and symbols
+    /// are those of all, since a segment has only new ones.
+    counted: Range<usize>,
     damage: Arc<Vec<DbError>>,
 }
 
@@ -94,7 +99,8 @@ impl Snapshot {
             Some(error) if segments.is_empty() => return Err(error),
             last => damage.extend(last),
         }
-        Ok(Self { directory: directory.to_owned(), segments, damage: Arc::new(damage) })
+        let counted = 0..segments.len();
+        Ok(Self { directory: directory.to_owned(), segments, counted, damage: Arc::new(damage) })
     }
 
     /// The description as of the newest segment that can be read; errors of other segments are
@@ -178,9 +184,74 @@ impl Snapshot {
         self.segments.iter().map(|segment| segment.len()).sum()
     }
 
-    /// Keys of all sections, in order, each once.
+    /// The segments whose counts are read.
+    fn counted(&self) -> &[Arc<Segment>] {
+        self.segments.get(self.counted.clone()).unwrap_or_default()
+    }
+
+    /// The stretch of time of each segment, and its description where that can be read, in an epoch
+    /// that began at a time, in seconds since 1970 UTC.
+    fn times(&self, began_unix_s: u64) -> Vec<(Stretch, Option<EpochMeta>)> {
+        let mut since_unix_s = began_unix_s;
+        let of = |segment: &Arc<Segment>| {
+            let meta = section_sum::meta(segment).ok().flatten();
+            let end = meta.as_ref().map_or(since_unix_s, |meta| meta.updated_unix_s);
+            let until_unix_s = since_unix_s.max(end);
+            let stretch = Stretch { since_unix_s, until_unix_s };
+            since_unix_s = until_unix_s;
+            (stretch, meta)
+        };
+        self.segments.iter().map(of).collect()
+    }
+
+    /// The stretches of time of the segments with counts.
+    pub(crate) fn slices(&self, began_unix_s: u64) -> Vec<Stretch> {
+        let has_counts = |segment: &Arc<Segment>| {
+            let is_counts =
+                |kind: SectionKind| kind.shape().is_some() || kind == SectionKind::STACKS;
+            segment.sections.iter().any(|section| is_counts(section.key.kind))
+        };
+        let times = self.times(began_unix_s).into_iter().zip(&self.segments).enumerate();
+        times
+            .filter(|(at, (_, segment))| self.counted.contains(at) && has_counts(segment))
+            .map(|(_, ((stretch, _), _))| stretch)
+            .collect()
+    }
+
+    /// The same state, with the counts of the segments that overlap a stretch of time and a
+    /// description of these; None where there are none. `whole` is the description of all.
+    pub(crate) fn during(&self, stretch: Stretch, whole: &EpochMeta) -> Option<(Self, EpochMeta)> {
+        let times = self.times(whole.started_unix_s);
+        let overlaps = |(one, _): &(Stretch, Option<EpochMeta>)| one.overlaps(stretch);
+        let (first, last) = (times.iter().position(overlaps)?, times.iter().rposition(overlaps)?);
+        let within = times.get(first..=last)?;
+        let since_unix_s = within.first()?.0.since_unix_s;
+        let until_unix_s = within.last()?.0.until_unix_s;
+        // Where a description is damaged the last one before it has all but its ledgers.
+        let latest = |times: &[(Stretch, Option<EpochMeta>)]| {
+            times.iter().rev().find_map(|(_, meta)| meta.clone())
+        };
+        let mut meta = latest(times.get(..=last)?).unwrap_or_else(|| whole.clone());
+        if let Some(before) = latest(times.get(..first)?) {
+            meta.ledgers = meta.ledgers.since(&before.ledgers);
+        }
+        let is_end = last + 1 == times.len();
+        let slice_s = within.iter().map(|(one, _)| one.until_unix_s - one.since_unix_s).max()?;
+        let meta = EpochMeta {
+            started_unix_s: since_unix_s,
+            updated_unix_s: until_unix_s,
+            ended_unix_s: if is_end { whole.ended_unix_s } else { Some(until_unix_s) },
+            // Two readings are told apart by the state of the whole epoch.
+            merges: whole.merges,
+            covered: Some(Covered { stretch: Stretch { since_unix_s, until_unix_s }, slice_s }),
+            ..meta
+        };
+        Some((Self { counted: first..last + 1, ..self.clone() }, meta))
+    }
+
+    /// Keys of all sections of segments whose counts are read, in order, each once.
     pub(crate) fn keys(&self) -> BTreeSet<&SectionKey> {
-        self.segments
+        self.counted()
             .iter()
             .flat_map(|segment| &segment.sections)
             .map(|section| &section.key)
@@ -207,13 +278,13 @@ impl Snapshot {
     pub(crate) fn counts(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Counts, DbError> {
         section_sum::counts(
             key.measure.shape,
-            &section_sum::found(&self.segments, &SectionKey::of(key, events)),
+            &section_sum::found(self.counted(), &SectionKey::of(key, events)),
         )
     }
 
     /// The sum of a profile's counts, from the directories of the segments.
     pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
-        let found = section_sum::found(&self.segments, &SectionKey::of(key, events));
+        let found = section_sum::found(self.counted(), &SectionKey::of(key, events));
         found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
     }
 
@@ -223,7 +294,7 @@ impl Snapshot {
     }
 
     pub(crate) fn stacks(&self, key: &StacksKey) -> Result<Stacks, DbError> {
-        section_sum::stacks(&section_sum::found(&self.segments, &SectionKey::of_stacks(key)))
+        section_sum::stacks(&section_sum::found(self.counted(), &SectionKey::of_stacks(key)))
     }
 
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
@@ -233,8 +304,13 @@ impl Snapshot {
 
     /// The images that have symbols.
     pub(crate) fn images_with_symbols(&self) -> Vec<ImageId> {
-        let keys = self.keys().into_iter().filter(|key| key.kind == SectionKind::SYMBOLS);
-        keys.filter_map(|key| key.image).collect()
+        let sections = self.segments.iter().flat_map(|segment| &segment.sections);
+        let keys = sections.map(|section| &section.key);
+        let images: BTreeSet<ImageId> = keys
+            .filter(|key| key.kind == SectionKind::SYMBOLS)
+            .filter_map(|key| key.image)
+            .collect();
+        images.into_iter().collect()
     }
 }
 

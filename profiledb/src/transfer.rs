@@ -394,6 +394,7 @@ fn joined_meta(
         ledgers: Ledgers::default(),
         period_changes: BTreeMap::new(),
         cost: None,
+        covered: None,
         facts: metas.first().map(|meta| meta.facts.clone()).unwrap_or_default(),
         writer_version: metas
             .iter()

@@ -1,6 +1,6 @@
 //! Writing a database: one writer for each host, one merge at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,8 +23,10 @@ pub struct Writer {
     root: PathBuf,
     host: String,
     current: Option<Current>,
-    /// Sealed epochs that still have more than one segment.
-    unfolded: Vec<Stock>,
+    /// Sealed epochs that have segments to fold, or may have.
+    unfolded: VecDeque<Stock>,
+    /// Sealed epochs whose slices have a segment each for now.
+    sliced: Vec<Stock>,
     covered: Covered,
     findings: Vec<DbError>,
     lock: HostLock,
@@ -63,7 +65,8 @@ impl Writer {
             root: root.to_owned(),
             host: host.to_owned(),
             current: None,
-            unfolded: Vec::new(),
+            unfolded: VecDeque::new(),
+            sliced: Vec::new(),
             covered: Covered::default(),
             findings: Vec::new(),
             lock,
@@ -86,7 +89,8 @@ impl Writer {
             if found.segments.len() > 1 {
                 let directory = directory.join(epoch.as_str());
                 let of = (self.host.clone(), epoch);
-                self.unfolded.push(Stock::new(self.disk.clone(), directory, of, found.segments));
+                let stock = Stock::new(self.disk.clone(), directory, of, found.segments);
+                self.unfolded.push_back(stock);
             }
         }
         Ok(())
@@ -101,7 +105,8 @@ impl Writer {
     /// then, and the call may be repeated.
     pub fn reopen(&mut self) -> Result<(), DbError> {
         format_file::refuse_foreign(&self.disk, &self.root)?;
-        (self.current, self.unfolded, self.covered) = (None, Vec::new(), Covered::default());
+        (self.current, self.covered) = (None, Covered::default());
+        (self.unfolded, self.sliced) = (VecDeque::new(), Vec::new());
         match self.lock.check() {
             Ok(_) => format_file::create(&self.disk, &self.root, &self.host)?,
             Err(DbError::Removed { .. }) => {
@@ -165,7 +170,7 @@ impl Writer {
     }
 
     fn take(&mut self, newest: Current) {
-        self.unfolded.retain(|stock| stock.directory() != newest.stock.directory());
+        self.leave(newest.stock.directory());
         self.current = Some(newest);
     }
 
@@ -233,28 +238,41 @@ impl Writer {
         self.covered.remove(&self.disk, now_unix_s);
         if let Some(current) = &mut self.current {
             current.finish()?;
-            let folded = current.stock.fold(budget_bytes, false);
+            let folded = current.stock.fold(budget_bytes, false, now_unix_s);
             current.stock.retire(&mut self.covered, now_unix_s);
             let folded = folded?;
             if folded != Folded::default() {
                 return Ok(folded);
             }
         }
-        let Some(mut stock) = self.unfolded.pop() else { return Ok(Folded::default()) };
-        let folded = stock.fold(budget_bytes, true);
-        stock.retire(&mut self.covered, now_unix_s);
-        // An epoch that cannot be folded is not put back. A disk that is full today may have room
-        // another day.
-        if matches!(&folded, Ok(Folded { more: true, .. }))
-            || matches!(&folded, Err(error) if error.is_transient())
-        {
-            self.unfolded.push(stock);
+        while let Some(mut stock) = self.unfolded.pop_front() {
+            let folded = stock.fold(budget_bytes, true, now_unix_s);
+            stock.retire(&mut self.covered, now_unix_s);
+            // An epoch that cannot be folded is not put back. A disk that is full today may have
+            // room another day.
+            let is_hopeless =
+                stock.is_whole() || matches!(&folded, Err(error) if !error.is_transient());
+            let is_idle = matches!(&folded, Ok(folded) if *folded == Folded::default());
+            match (is_hopeless, is_idle) {
+                (true, _) => {}
+                // Slices of the epoch become longer as they age.
+                (false, true) => self.sliced.push(stock),
+                (false, false) => self.unfolded.push_front(stock),
+            }
+            if !is_idle {
+                return folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded });
+            }
         }
-        folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded })
+        let is_ripe = |stock: &mut Stock| stock.is_ripe(now_unix_s);
+        if let Some(at) = self.sliced.iter_mut().position(is_ripe) {
+            self.unfolded.push_back(self.sliced.swap_remove(at));
+        }
+        Ok(Folded { more: !self.unfolded.is_empty(), ..Folded::default() })
     }
 
     /// Ends the epoch, which never changes again, and leaves the writer without one. The segments
-    /// become one, if the disk has room for that; else [`Writer::fold`] does it later.
+    /// of each slice of time become one, if the disk has room for that; else [`Writer::fold`] does
+    /// it later.
     ///
     /// # Errors
     /// [`DbError::Unfinished`]: the epoch is ended; [`DbError::NoOpenEpoch`], [`DbError::Io`]: it
@@ -270,10 +288,11 @@ impl Writer {
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. }))
             && let Some(Current { mut stock, unsynced, .. }) = self.current.take()
         {
-            while !unsynced && stock.fold(u64::MAX, true).is_ok_and(|folded| folded.more) {}
+            let fold = |stock: &mut Stock| stock.fold(u64::MAX, true, now_unix_s);
+            while !unsynced && fold(&mut stock).is_ok_and(|folded| folded.more) {}
             stock.retire(&mut self.covered, now_unix_s);
             if !stock.is_whole() {
-                self.unfolded.push(stock);
+                self.unfolded.push_back(stock);
             }
         }
         outcome.map(|_| ())
@@ -298,9 +317,15 @@ impl Writer {
         Ok(Some(epoch))
     }
 
+    /// Folds an epoch no more, as a sealed one.
+    fn leave(&mut self, directory: &Path) {
+        self.unfolded.retain(|stock| stock.directory() != directory);
+        self.sliced.retain(|stock| stock.directory() != directory);
+    }
+
     /// Forgets the segments of an epoch that is removed.
     pub(crate) fn forget(&mut self, directory: &Path) {
-        self.unfolded.retain(|stock| stock.directory() != directory);
+        self.leave(directory);
         self.covered.forget(directory);
     }
 
@@ -340,12 +365,13 @@ impl Writer {
     fn create(&mut self, meta: EpochMeta) -> Result<EpochId, DbError> {
         let (host, epoch) = (naming::host_path(&self.root, &self.host), meta.epoch.clone());
         let directory = naming::epoch_path(&self.root, &self.host, &epoch);
-        let stock = Stock::new(
+        let mut stock = Stock::new(
             self.disk.clone(),
             directory.clone(),
             (self.host.clone(), epoch.clone()),
             Vec::new(),
         );
+        stock.began(meta.started_unix_s);
         let mut current = Current::of(stock, meta.clone());
         let created = self
             .disk

@@ -67,6 +67,8 @@ pub enum Command {
     Stats(StatsArgs),
     /// Changes from one set of samples to another
     Diff(DiffArgs),
+    /// Time of procedures, commands, images or labels over the hours and days
+    Timeline(commands::TimelineArgs),
     /// Images with samples
     Images(ImagesArgs),
     /// Epochs in the database, oldest first
@@ -98,7 +100,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 23] = [
+const WAY: [(&str, &str, &str); 24] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
@@ -109,6 +111,7 @@ const WAY: [(&str, &str, &str); 23] = [
     ("tree", "tree", "for whom: the tree of calls, from either end"),
     ("flame", "flame -o FILE.svg", "for whom: the tree of calls, drawn"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
+    ("timeline", "timeline --by command", "when: in which processes, over the hours and days"),
     ("topcounts", "topcounts", "where: at which instructions, by an event or a ratio of two"),
     (
         "calc",
@@ -168,6 +171,7 @@ impl Command {
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
             Self::Diff(args) => commands::diff::run(args, out),
+            Self::Timeline(args) => commands::timeline::run(args, out),
             Self::Images(args) => commands::images::run(args, out),
             Self::Epochs(args) => commands::epochs::run(args, out),
             Self::Export(args) => commands::export::run(args, out),
@@ -369,7 +373,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

@@ -2,15 +2,19 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, FromArgMatches, ValueEnum};
 use code::isa::Syntax;
+use profiledb::Stretch;
 use query::DEFAULT_DB;
+use query::error::AnalysisError;
 use query::load::Question;
 use query::scope::{Dimension, ScopeChoice};
 use query::select::{EpochChoice, Epochs as WhichEpochs};
+use query::times::{self, Moment};
+use query::zone::Zone;
 use sets::Comparison;
 use stats::Confidence;
 
@@ -108,6 +112,31 @@ pub struct Look {
     pub debug_root: Vec<PathBuf>,
 }
 
+/// A stretch of time: options of every subcommand that reads epochs in part.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Time {
+    /// Only from this time on: HH:MM (the last such time here), -10min, -2h, or a date with time,
+    /// 2026-11-24T14:00:00Z; all epochs are read, unless --epoch names some
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub since: Option<Moment>,
+    /// Only until this time. What was merged across it is read too: the report's head has the time
+    /// that is really covered
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub until: Option<Moment>,
+}
+
+impl Time {
+    /// The stretch of time that is asked for; None: all time.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] for one of no time, or of the future.
+    pub fn stretch(&self) -> Result<Option<Stretch>, AnalysisError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        times::stretch(self.since.as_ref(), self.until.as_ref(), now.as_secs(), &Zone::here())
+            .map_err(AnalysisError::Refused)
+    }
+}
+
 /// Events, epochs and database: options of every subcommand that shows counts.
 #[derive(Clone, Debug, Args)]
 pub struct Chosen {
@@ -123,6 +152,9 @@ pub struct Chosen {
     /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
+    /// The time of the samples.
+    #[command(flatten)]
+    pub time: Time,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
     /// of COMMAND]
     #[arg(short = 'a', long = "all")]
@@ -237,23 +269,27 @@ impl Source {
             host: self.host.clone(),
             label: self.epoch_label.clone(),
             which: which.clone(),
+            stretch: None,
         }
     }
 }
 
 impl Chosen {
     /// The question for the samples of these images; of all images if there are none.
-    #[must_use]
-    pub fn question(&self, images: &[String]) -> Question {
-        Question {
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`], as [`Time::stretch`].
+    pub fn question(&self, images: &[String]) -> Result<Question, AnalysisError> {
+        let stretch = self.time.stretch()?;
+        Ok(Question {
             db: self.source.db().to_owned(),
-            epochs: self.source.epochs(&self.epoch),
+            epochs: WhichEpochs { stretch, ..self.source.epochs(&self.epoch) },
             events: self.events.clone(),
             images: images.to_vec(),
             whose: self.source.scope.choice(),
             all: self.all,
             by_scope: false,
-        }
+        })
     }
 }
 
@@ -328,6 +364,9 @@ pub struct Compared {
     /// before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
+    /// The time of the samples.
+    #[command(flatten)]
+    pub time: Time,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
     /// of COMMAND]
     #[arg(short = 'a', long = "all")]
@@ -342,12 +381,15 @@ pub struct Compared {
 
 impl Compared {
     /// The question that each set answers, and how to compare.
-    #[must_use]
-    pub fn comparison(&self) -> Comparison {
-        Comparison {
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`], as [`Time::stretch`].
+    pub fn comparison(&self) -> Result<Comparison, AnalysisError> {
+        let stretch = self.time.stretch()?;
+        Ok(Comparison {
             source: Question {
                 db: self.source.db().to_owned(),
-                epochs: self.source.epochs(&self.epoch),
+                epochs: WhichEpochs { stretch, ..self.source.epochs(&self.epoch) },
                 images: self.of_images.clone(),
                 whose: self.source.scope.choice(),
                 all: self.all,
@@ -360,7 +402,7 @@ impl Compared {
             confidence: self.look.confidence,
             min_samples: self.min_samples,
             rows: self.rows,
-        }
+        })
     }
 }
 

@@ -25,7 +25,10 @@ pub mod progress;
 pub mod scope;
 pub mod select;
 pub mod stacks;
+pub mod timeline;
+pub mod times;
 pub mod unresolved;
+pub mod zone;
 
 pub use error::AnalysisError;
 pub use load::{Question, Samples};

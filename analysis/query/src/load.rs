@@ -239,8 +239,7 @@ impl Question {
     /// # Errors
     /// Those of [`Database::open`], [`select::epochs`] and [`load`].
     pub fn samples(&self) -> Result<Samples, AnalysisError> {
-        let db = Database::open(&self.db)?;
-        let epochs = select::epochs(&db, &self.epochs)?;
+        let (db, epochs) = select::open(&self.db, &self.epochs)?;
         read(&db, &epochs, &self.asked()).map_err(|error| self.whose.hinted(error, &db, &epochs))
     }
 
@@ -252,12 +251,12 @@ impl Question {
 
 /// The part of a [`Question`] that selects within epochs, as typed.
 pub(crate) struct Asked<'a> {
-    events: &'a [String],
-    images: &'a [String],
-    whose: &'a ScopeChoice,
+    pub(crate) events: &'a [String],
+    pub(crate) images: &'a [String],
+    pub(crate) whose: &'a ScopeChoice,
     /// Whether samples of the whole machine are read, also if one command was recorded.
-    all: bool,
-    by_scope: bool,
+    pub(crate) all: bool,
+    pub(crate) by_scope: bool,
 }
 
 /// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses
@@ -300,6 +299,16 @@ fn sums(
     problems: &mut Vec<Problem>,
 ) -> Result<Samples, AnalysisError> {
     let epochs = open(db, chosen, problems)?;
+    sums_of(db, epochs, asked, problems)
+}
+
+/// The samples of these epochs, likewise.
+pub(crate) fn sums_of(
+    db: &Database,
+    epochs: Vec<Epoch>,
+    asked: &Asked<'_>,
+    problems: &mut Vec<Problem>,
+) -> Result<Samples, AnalysisError> {
     let whose = &opening_scope(&epochs, asked, problems);
     let opens_on = (whose != asked.whose).then(|| whose.clone());
     let names = event_names(&epochs, asked.events)?;

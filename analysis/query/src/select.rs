@@ -5,12 +5,15 @@ use std::path::Path;
 use std::str::FromStr;
 
 use image::ImageId;
-use profiledb::{Database, EpochId, ImageRecord};
+use profiledb::{Database, DbError, EpochId, ImageRecord, Stretch};
 
 use crate::error::AnalysisError;
 
 /// Fewest characters of an epoch's name that select it: the year.
 const MIN_EPOCH_PREFIX: usize = 4;
+/// Seconds by which a clock may have been set while an epoch lasted without its being missed when
+/// a stretch of time is asked for. A larger distance has more epochs read in vain.
+const CLOCK_SET_S: u64 = 86_400;
 /// Fewest hex digits that select an image.
 const MIN_ID_PREFIX: usize = 4;
 
@@ -118,15 +121,48 @@ pub struct Epochs {
     pub host: Option<String>,
     /// Only those with this label; None: of all labels.
     pub label: Option<String>,
-    /// Which of them, for each host by itself.
+    /// Which of them, for each host by itself. With a stretch of time, `latest` are all epochs.
     pub which: EpochChoice,
+    /// Only the slices that overlap this stretch of time, in the epochs that have such; None: the
+    /// whole epochs.
+    pub stretch: Option<Stretch>,
 }
 
 impl Default for Epochs {
     /// The latest epoch of each host.
     fn default() -> Self {
-        Self { host: None, label: None, which: EpochChoice::back(0) }
+        Self { host: None, label: None, which: EpochChoice::back(0), stretch: None }
     }
+}
+
+/// The database in a directory, of which only the stretch of time that is asked for is read, and
+/// the chosen epochs.
+///
+/// # Errors
+/// Those of [`Database::open`] and [`epochs`].
+pub fn open(
+    root: &Path,
+    asked: &Epochs,
+) -> Result<(Database, Vec<(String, EpochId)>), AnalysisError> {
+    let db = Database::open(root)?;
+    let db = match asked.stretch {
+        Some(stretch) => db.during(stretch),
+        None => db,
+    };
+    let chosen = epochs(&db, asked)?;
+    Ok((db, chosen))
+}
+
+/// The epochs that may have a part of a stretch of time, by their names: each lasts until the next
+/// one begins, but for clocks that were set.
+fn near(epochs: Vec<EpochId>, stretch: Stretch) -> Vec<EpochId> {
+    let ends: Vec<u64> =
+        epochs.iter().skip(1).map(EpochId::unix_s).chain(std::iter::once(u64::MAX)).collect();
+    let is_near = |(epoch, end): &(EpochId, u64)| {
+        let begin = epoch.unix_s().saturating_sub(CLOCK_SET_S);
+        begin < stretch.until_unix_s && end.saturating_add(CLOCK_SET_S) > stretch.since_unix_s
+    };
+    epochs.into_iter().zip(ends).filter(is_near).map(|(epoch, _)| epoch).collect()
 }
 
 /// The chosen epochs of the chosen hosts, in order of host and time. Never empty.
@@ -158,14 +194,26 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
                 db.epoch(&host, epoch).is_ok_and(|e| e.meta().label.as_ref() == Some(label))
             });
         }
-        chosen.extend(asked.which.choose(epochs).into_iter().map(|epoch| (host.clone(), epoch)));
+        let latest = asked.which == EpochChoice::back(0);
+        let mut of_host = match asked.stretch {
+            Some(stretch) if latest => near(epochs, stretch),
+            _ => asked.which.choose(epochs),
+        };
+        if asked.stretch.is_some() {
+            // An epoch that is damaged tells so when it is read.
+            of_host.retain(|epoch| {
+                !matches!(db.epoch(&host, epoch), Err(DbError::NoSuchEpoch { .. }))
+            });
+        }
+        chosen.extend(of_host.into_iter().map(|epoch| (host.clone(), epoch)));
     }
     if !any {
         return Err(AnalysisError::Empty { root: root() });
     }
     if chosen.is_empty() {
         let label = asked.label.as_ref().map(|label| format!(" --epoch-label {label}"));
-        let asked = format!("--epoch {}{}", asked.which.typed, label.unwrap_or_default());
+        let within = asked.stretch.map(|_| " between --since and --until").unwrap_or_default();
+        let asked = format!("--epoch {}{}{within}", asked.which.typed, label.unwrap_or_default());
         return Err(AnalysisError::NoEpoch { root: root(), asked });
     }
     Ok(chosen)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use image::ImageId;
 use model::{Frame, Stacks};
-use profiledb::{Database, Epoch};
+use profiledb::Epoch;
 
 use crate::error::AnalysisError;
 use crate::load::{ImageSamples, Question, Samples, opening_scope};
@@ -20,11 +20,10 @@ impl Question {
     /// stack has frames of several.
     ///
     /// # Errors
-    /// Those of [`Database::open`] and [`select::epochs`]; [`AnalysisError::NoScope`], and
+    /// Those of [`select::open`]; [`AnalysisError::NoScope`], and
     /// [`AnalysisError::NoEvent`] for an event that the epochs do not have.
     pub fn stacks(&self) -> Result<(ByEvent, Vec<Problem>), AnalysisError> {
-        let db = Database::open(&self.db)?;
-        let chosen = select::epochs(&db, &self.epochs)?;
+        let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();
         let epochs = crate::load::open(&db, &chosen, &mut problems)?;
         let whose = opening_scope(&epochs, &self.asked(), &mut problems);
@@ -80,7 +79,7 @@ impl Samples {
     }
 }
 
-fn of_epochs(
+pub(crate) fn of_epochs(
     epochs: &[Epoch],
     asked: &[String],
     whose: &ScopeChoice,

@@ -49,6 +49,8 @@ struct ImagesJson<'a> {
     db: &'a str,
     epochs: Vec<&'a profiledb::EpochId>,
     hosts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<json::Time>,
     events: Vec<Event<'a>>,
     rows: Vec<RowJson<'a>>,
     problems: Vec<ProblemEntry<'a>>,
@@ -135,6 +137,7 @@ impl Report for ImagesReport {
             db: &self.selection.db,
             epochs: self.selection.epoch_ids(),
             hosts: self.selection.hosts(),
+            time: json::time(&self.selection),
             events: self.events.iter().map(json::event).collect(),
             rows: rows.collect(),
             problems: json::problems(&self.problems),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
-use profiledb::{EpochId, Machine};
+use profiledb::{Covered, EpochId, Machine, Stretch};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -28,6 +28,8 @@ struct Prof<'a> {
     db: &'a str,
     epochs: Vec<&'a EpochId>,
     hosts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<Time>,
     events: Vec<Event<'a>>,
     sorted_by: &'a str,
     confidence: f64,
@@ -42,17 +44,39 @@ struct Prof<'a> {
     problems: Vec<ProblemEntry<'a>>,
 }
 
+/// The stretch of time that was read, where a part was asked for.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Time {
+    since_unix_s: u64,
+    until_unix_s: u64,
+    /// Length of the longest slice.
+    slice_s: u64,
+}
+
+pub(super) fn time(selection: &Selection) -> Option<Time> {
+    let Covered { stretch, slice_s } = selection.covered()?;
+    let Stretch { since_unix_s, until_unix_s } = stretch;
+    Some(Time { since_unix_s, until_unix_s, slice_s })
+}
+
 /// What was read: the first keys of a report.
 #[derive(Serialize)]
 pub(super) struct Head<'a> {
     db: &'a str,
     epochs: Vec<&'a EpochId>,
     hosts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<Time>,
 }
 
 impl<'a> Head<'a> {
     pub(super) fn of(selection: &'a Selection) -> Self {
-        Self { db: &selection.db, epochs: selection.epoch_ids(), hosts: selection.hosts() }
+        Self {
+            db: &selection.db,
+            epochs: selection.epoch_ids(),
+            hosts: selection.hosts(),
+            time: time(selection),
+        }
     }
 }
 
@@ -208,6 +232,7 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
         db: &report.selection.db,
         epochs: report.selection.epoch_ids(),
         hosts: report.selection.hosts(),
+        time: time(&report.selection),
         events: report.events.iter().map(event).collect(),
         sorted_by: report.events.get(report.sort).map_or("", |column| &column.event.name),
         confidence: report.confidence.percent(),

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use image::{ImageId, ImageKind};
-use profiledb::{EpochId, EpochMeta};
+use profiledb::{Covered, EpochId, EpochMeta, Stretch};
 use serde::Serialize;
 
 use names::shorten::{Suffixes, fit as fit_procedure, shorten};
@@ -38,6 +38,7 @@ mod stacks;
 mod stalls;
 mod table;
 mod text;
+mod timeline;
 mod top;
 mod topcounts;
 mod topstalls;
@@ -60,6 +61,7 @@ pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use stacks::{Callee, OfStacks, StackEvent};
 pub use table::Style;
 pub use text::LANDED;
+pub use timeline::{TimelineReport, TimelineRow};
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
@@ -110,6 +112,16 @@ impl Selection {
         let mut hosts: Vec<&str> = self.epochs.iter().map(|epoch| epoch.host.as_str()).collect();
         hosts.dedup();
         hosts
+    }
+
+    /// The stretch of time that was read, where only a part was asked for.
+    #[must_use]
+    pub fn covered(&self) -> Option<Covered> {
+        let each = || self.epochs.iter().filter_map(|epoch| epoch.covered);
+        let since_unix_s = each().map(|covered| covered.stretch.since_unix_s).min()?;
+        let until_unix_s = each().map(|covered| covered.stretch.until_unix_s).max()?;
+        let slice_s = each().map(|covered| covered.slice_s).max()?;
+        Some(Covered { stretch: Stretch { since_unix_s, until_unix_s }, slice_s })
     }
 
     /// The names of the epochs, each once, in order of time.

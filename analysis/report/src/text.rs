@@ -9,6 +9,7 @@ use super::coverage::{missed, part_of_time};
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
 use super::stacks::{inclusive_cells, inclusive_titles, stacks_only};
 use super::table::{Cell, Colour, Table, width};
+use super::timeline::covered;
 use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Selection, Style, duration_s, escape,
@@ -109,6 +110,7 @@ pub(super) fn selection(
         [epoch] => head(style, out, "epoch", &format!("{}: {}", epoch.epoch, span(epoch)))?,
         several => head(style, out, "epochs", &together(several))?,
     }
+    covered(selection).map_or(Ok(()), |time| head(style, out, "time", &time))?;
     let mut labels: Vec<&str> =
         selection.epochs.iter().filter_map(|epoch| epoch.label.as_deref()).collect();
     labels.sort_unstable();

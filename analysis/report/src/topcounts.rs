@@ -197,6 +197,8 @@ struct TopcountsJson<'a> {
     db: &'a str,
     epochs: Vec<&'a profiledb::EpochId>,
     hosts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<json::Time>,
     events: Vec<Event<'a>>,
     sorted_by: String,
     confidence: f64,
@@ -294,6 +296,7 @@ impl Report for TopcountsReport {
             db: &self.selection.db,
             epochs: self.selection.epoch_ids(),
             hosts: self.selection.hosts(),
+            time: json::time(&self.selection),
             events: self.events.iter().map(json::event).collect(),
             sorted_by: self.sorted_by(),
             confidence: self.confidence.percent(),

@@ -198,8 +198,7 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     let mut event = args.event.clone();
     for choice in choices {
         let source = choice.question(&args.source);
-        let db = Database::open(&source.db)?;
-        let epochs = select::epochs(&db, &source.epochs)?;
+        let (db, epochs) = select::open(&source.db, &source.epochs)?;
         let mut set = Set {
             name: choice.typed.clone(),
             db: db.root().display().to_string(),

@@ -1,8 +1,8 @@
 //! Counts by call stack: the tree of frames, depth first, and the values of its contexts.
 //!
 //! `FORMAT.md` has what a node takes: three quarters are offsets. To name a frame by its place
-//! among the callees that its caller had before would save a sixth of all bytes, measured on the same
-//! stacks.
+//! among the callees that its caller had before would save a sixth of all bytes, measured on the
+//! same stacks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

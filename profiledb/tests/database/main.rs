@@ -18,5 +18,6 @@ mod histories;
 mod killed;
 mod measures;
 mod properties;
+mod slices;
 mod transfer;
 mod writing;

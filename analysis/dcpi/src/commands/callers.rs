@@ -63,7 +63,7 @@ type Find = fn(&calls::Timed, calls::SubjectId, stats::Confidence) -> Vec<Neighb
 
 /// The callers or callees; `nobody` is the name of none.
 fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[]), &args.look)?;
+    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
     let event = loaded.event(&args.chosen)?;
     let subject = loaded.procedure(&args.subject)?;
     let confidence = args.look.confidence;

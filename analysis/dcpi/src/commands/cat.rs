@@ -39,7 +39,7 @@ from _stext. Counts of the selected epochs are added up. dcpid computes edges of
 Edges are counted for each image as a whole: --label, --unit and --pid choose among samples only.";
 
 pub(crate) fn run(args: &Cat, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let mut samples = args.chosen.question(&args.images).samples()?;
+    let mut samples = args.chosen.question(&args.images)?.samples()?;
     let mut problems = std::mem::take(&mut samples.problems);
     let images: Vec<&ImageSamples> = samples.images.iter().filter(|image| image.wanted).collect();
     let rows = match args.edges {

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 }
 
 fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
-    let comparison = args.with.comparison();
+    let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
     let mut table = sets::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
     let measure = if args.amounts { Measure::Amount } else { Measure::Share };

@@ -165,7 +165,7 @@ impl Target {
 
 pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     args.to.check(args)?;
-    let question = Question { by_scope: true, ..args.chosen.question(&args.images) };
+    let question = Question { by_scope: true, ..args.chosen.question(&args.images)? };
     let mut problems = Vec::new();
     let (samples, stacks) = read(args, &question, &mut problems)?;
     let wanted = Wanted {

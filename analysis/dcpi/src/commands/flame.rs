@@ -87,7 +87,7 @@ pub(crate) fn run(args: &FlameArgs, out: &mut dyn Write) -> Result<Outcome, Anal
 }
 
 fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, AnalysisError> {
-    let question = args.chosen.question(&[]);
+    let question = args.chosen.question(&[])?;
     let mut loaded = Loaded::of(&question, &args.look)?;
     let events = loaded.events(&args.chosen)?;
     let units: Vec<String> = events.iter().map(|event| loaded.unit(event)).collect();

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Flow, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         output: Output { format: Format::Text, full_names: false },
     };
     let form = args.form.map_or_else(|| form(&args.file), Ok)?;
-    let samples = calc.chosen.question(std::slice::from_ref(&calc.subject.image)).samples()?;
+    let samples = calc.chosen.question(std::slice::from_ref(&calc.subject.image))?.samples()?;
     let damage = problem::damage(&samples.problems);
     let report = calc::report(&calc, samples).map_err(|error| error.beside(damage))?;
     let drawn = match form {

@@ -89,7 +89,7 @@ procedures, disassembled code and, with debug information, names of source files
 Exit codes: those of dcpi prof.";
 
 pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let mut samples = args.chosen.question(&args.images).samples()?;
+    let mut samples = args.chosen.question(&args.images)?.samples()?;
     if args.why {
         Finder::new(&samples, &args.on, args.confidence).known()?;
     }
@@ -126,7 +126,7 @@ fn flames(args: &Html) -> Result<Vec<Flame>, AnalysisError> {
         confidence: args.confidence,
         debug_root: args.on.debug_root.clone(),
     };
-    let Some(mut loaded) = Loaded::if_any(&args.chosen.question(&[]), &look)? else {
+    let Some(mut loaded) = Loaded::if_any(&args.chosen.question(&[])?, &look)? else {
         return Ok(Vec::new());
     };
     let what = (false, FLAME_MIN, args.confidence);

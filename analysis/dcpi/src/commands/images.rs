@@ -38,7 +38,7 @@ image's code (dcpid --code-store): its procedures can be named and listed when t
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &ImagesArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(&args.images).samples()?;
+    let samples = args.chosen.question(&args.images)?.samples()?;
     super::write(&report(samples), &args.output, out)
 }
 

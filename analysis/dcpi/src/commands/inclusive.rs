@@ -21,7 +21,7 @@ use crate::options::Prof;
 /// # Errors
 /// Those of [`Loaded::of`], [`AnalysisError::NoImage`] and [`AnalysisError::SortNotShown`].
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[]), &args.look)?;
+    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
     let confidence = args.look.confidence;
     let mut events = loaded.calls.events.clone();
     // Without an event of that name the report is of what takes CPU time.

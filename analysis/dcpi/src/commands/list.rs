@@ -79,7 +79,7 @@ taken; may be: letters of possible causes of the stall (dcpi calc --help).
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &List, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(std::slice::from_ref(&args.subject.image)).samples()?;
+    let samples = args.chosen.question(std::slice::from_ref(&args.subject.image))?.samples()?;
     let damage = problem::damage(&samples.problems);
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }

@@ -31,6 +31,7 @@ pub mod record;
 mod scratch;
 mod stacks;
 pub(crate) mod stats;
+pub(crate) mod timeline;
 pub mod top;
 pub(crate) mod topcounts;
 pub(crate) mod topstalls;
@@ -51,6 +52,7 @@ pub use flow::Flow;
 pub use images::ImagesArgs;
 pub use list::List;
 pub use stats::StatsArgs;
+pub use timeline::TimelineArgs;
 pub use topcounts::TopcountsArgs;
 pub use topstalls::Topstalls;
 pub use transfer::{Copy, Merge, Tar};
@@ -88,6 +90,13 @@ struct Versioned<T> {
 struct Schema {
     name: String,
     version: u32,
+}
+
+/// What stacks of one context stand for. Squares are of weights in units of 1024.
+fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
+    let (occurrences, squares) = (value.weight as f64, value.squares as f64 * (1024.0 * 1024.0));
+    let heaviest = if occurrences > 0.0 { squares / occurrences } else { 0.0 };
+    ::stats::tally::Tally { samples: value.stacks, occurrences, squares, heaviest }
 }
 
 fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {

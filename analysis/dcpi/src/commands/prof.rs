@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     if args.inclusive {
         return super::write(&inclusive::report(args)?, &args.output, out);
     }
-    let mut samples = chosen.question(&args.images).samples()?;
+    let mut samples = chosen.question(&args.images)?.samples()?;
     super::write(&report(args, &mut samples)?, &args.output, out)
 }
 

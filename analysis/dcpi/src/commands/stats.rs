@@ -45,7 +45,7 @@ pub(crate) fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<Outcome, Anal
 }
 
 fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
-    let comparison = args.with.comparison();
+    let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
     let mut table = sets::read(&args.sets, args.each, &comparison)?;
     if table.sets.len() < 2 {

@@ -64,7 +64,7 @@ events took turns on a counter. Rows are sorted by the lower end of the ratio's 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &TopcountsArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(&args.images).samples()?;
+    let samples = args.chosen.question(&args.images)?.samples()?;
     super::write(&report(args, samples)?, &args.output, out)
 }
 

@@ -71,7 +71,7 @@ shows the procedure around the instruction.
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &Topstalls, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let samples = args.chosen.question(&args.images).samples()?;
+    let samples = args.chosen.question(&args.images)?.samples()?;
     let damage = problem::damage(&samples.problems);
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &TreeArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 }
 
 fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[]), &args.look)?;
+    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
     let event = loaded.event(&args.chosen)?;
     let confidence = args.look.confidence;
     let timed = loaded.calls.timed(&event, args.by_thread);

@@ -135,7 +135,7 @@ fn compare(
             "{path} has no counts of instructions; see dcpi truth --help"
         )));
     }
-    let samples = chosen.question(&args.images).samples()?;
+    let samples = chosen.question(&args.images)?.samples()?;
     // A program that was run for this comparison may have all its time in libraries.
     if args.images.is_empty() && args.command.is_empty() {
         counted::is_sampled(path, &text, &counts, &samples)?;

@@ -53,7 +53,7 @@ Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could 
 
 pub(crate) fn run(args: &Whatcg, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let images: Vec<String> = args.image.iter().cloned().collect();
-    let samples = args.chosen.question(&images).samples()?;
+    let samples = args.chosen.question(&images)?.samples()?;
     let damage = problem::damage(&samples.problems);
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }

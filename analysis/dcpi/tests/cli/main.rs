@@ -12,6 +12,7 @@
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
 //! - stacks: call stacks: callers, trees, flame graphs
+//! - time: stretches of time, and what happened when
 //! - transfer: copies and archives, and whether a database is whole
 //! - truth: counts of other programs and builds
 //! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
@@ -54,6 +55,8 @@ mod runs;
 mod sets;
 #[cfg(test)]
 mod stacks;
+#[cfg(test)]
+mod time;
 #[cfg(test)]
 mod transfer;
 #[cfg(test)]

@@ -271,6 +271,20 @@ fn odd() -> Db {
     variable
 }
 
+/// Two epochs of one host.
+fn pair() -> Db {
+    let pair = Db::new();
+    for start in [START, START + 5000] {
+        let epoch =
+            Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
+        pair.epoch(
+            "node-7",
+            epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4),
+        );
+    }
+    pair
+}
+
 /// An integrator had to guess what the fields of JSON and CSV are, and in which unit.
 #[test]
 fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
@@ -285,6 +299,10 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     let with_code = one(typical());
     with_code.keep("node-7", &std::env::current_exe().unwrap());
     run(&with_code, &["epochs"]);
+    let over_time = crate::time::recorded();
+    run(&over_time, &["timeline --by command", "timeline", "timeline -n 1 --by thread"]);
+    run(&over_time, &["prof --since 2026-11-05T11:08:00Z"]);
+    run(&one(two_events()), &["timeline --event imiss"]);
     run(&one(typical()), &["prof", "prof -i", "epochs", "images", "cat", "topcounts"]);
     run(&one(two_events()), &["prof -n 1", "topcounts --sort imiss/cycles", "images"]);
     run(&one(runs()), &["epochs", "prof --by label", "prof --by unit", "prof --by pid"]);
@@ -324,15 +342,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     );
     let variable = odd();
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
-    let pair = Db::new();
-    for start in [START, START + 5000] {
-        let epoch =
-            Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
-        pair.epoch(
-            "node-7",
-            epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4),
-        );
-    }
+    let pair = pair();
     run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
     let damaged = one(typical());
     std::fs::write(damaged.root().join("stranger"), "?").unwrap();

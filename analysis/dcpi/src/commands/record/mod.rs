@@ -309,10 +309,13 @@ fn show(
     let (samples, seconds) = (recorded.samples, took.as_secs_f64());
     writeln!(out)?;
     let mut sampled_s = None;
-    let reported = prof.chosen.question(&prof.images).samples().and_then(|mut samples| {
-        sampled_s = sampled_cpu_s(&samples);
-        super::write(&super::prof::report(&prof, &mut samples)?, &prof.output, out)
-    });
+    let reported =
+        prof.chosen.question(&prof.images).and_then(|question| question.samples()).and_then(
+            |mut samples| {
+                sampled_s = sampled_cpu_s(&samples);
+                super::write(&super::prof::report(&prof, &mut samples)?, &prof.output, out)
+            },
+        );
     match reported {
         Ok(outcome) => outcome.aside.iter().try_for_each(|line| writeln!(out, "{line}"))?,
         Err(AnalysisError::NoScope { .. }) => {

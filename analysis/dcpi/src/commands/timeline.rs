@@ -1,0 +1,253 @@
+//! `dcpi timeline`: the time of procedures, images, commands or labels over time.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+
+use super::Outcome;
+use crate::options::{Chosen, Look, Output, RowLimit};
+use model::Thread;
+use names::procedures::{self, Place, Places};
+use query::error::AnalysisError;
+use query::load::ImageSamples;
+use query::scope::Dimension;
+use query::timeline::Timeline;
+use query::unresolved;
+use report::{Selection, TimelineReport, TimelineRow};
+use stats::tally::Tally;
+use stats::{Confidence, occurrences, share};
+
+/// Columns by default: they fit a terminal beside the numbers.
+const COLUMNS: usize = 48;
+/// Most columns. Each reads its part of the database by itself.
+const COLUMNS_MAX: usize = 1000;
+
+/// `dcpi timeline`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct TimelineArgs {
+    /// Only these images: name, path, or id (may be cut short); not with --by command or thread
+    #[arg(value_name = "IMAGE")]
+    pub images: Vec<String>,
+    /// A row per procedure, command, thread, image or label
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Subject::Procedure)]
+    pub by: Subject,
+    /// At most N columns of time; with fewer slices in the database there are fewer columns
+    #[arg(long, value_name = "N", default_value_t = COLUMNS, value_parser = parse_columns)]
+    pub slices: usize,
+    /// The most rows.
+    #[command(flatten)]
+    pub limit: RowLimit,
+    /// Idle loop, confidence and debug files.
+    #[command(flatten)]
+    pub look: Look,
+    /// Event, epochs, time, database and scope of the samples.
+    #[command(flatten)]
+    pub chosen: Chosen,
+    /// Format and length of names.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// The subject of a row.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Subject {
+    /// A row per procedure.
+    Procedure,
+    /// A row per command, and per process where processes have numbers.
+    Command,
+    /// A row per thread, by its name and command.
+    Thread,
+    /// A row per image.
+    Image,
+    /// A row per label.
+    Label,
+}
+
+const NOTES: &str = "\
+Each column of time is a slice of the database: ten minutes of the last day, an hour of the last \
+week, a day or a week of what is older. The tallest sign of a row is its own peak, whose time and \
+height stand beside it. Times are in UTC. Rows by command are from call stacks, and have the \
+number of each process that was long enough there.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
+
+fn parse_columns(text: &str) -> Result<usize, String> {
+    let columns = text.parse().ok().filter(|columns| (1..=COLUMNS_MAX).contains(columns));
+    columns.ok_or_else(|| format!("must be a number from 1 to {COLUMNS_MAX}"))
+}
+
+pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let is_command = matches!(args.by, Subject::Command | Subject::Thread);
+    if is_command && !args.images.is_empty() {
+        let why = "rows from call stacks take no IMAGE; a call stack has frames of several";
+        return Err(AnalysisError::Refused(why.to_owned()));
+    }
+    let all = args.chosen.all || args.by == Subject::Label;
+    let chosen = Chosen { all, ..args.chosen.clone() };
+    let timeline = chosen.question(&args.images)?.timeline(args.slices)?;
+    super::write(&report(args, timeline)?, &args.output, out)
+}
+
+fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport, AnalysisError> {
+    let mut problems = std::mem::take(&mut timeline.samples.problems);
+    let by_key = match args.by {
+        Subject::Command => threads(&timeline, command)?,
+        Subject::Thread => threads(&timeline, thread)?,
+        Subject::Image => images(args, &timeline),
+        Subject::Label => labels(args, &timeline),
+        Subject::Procedure => {
+            let places = Places::with_debug_roots(args.look.debug_root.clone());
+            let images = shown(args, &timeline);
+            let found = procedures::attribute(&timeline.samples, &images, &places);
+            let mut rows = Rows::new();
+            for (image, found) in images.iter().zip(found) {
+                problems.extend(found.problems);
+                for counted in found.rows {
+                    let key = (place_name(counted.place), Some(image.record.name.clone()), None);
+                    add(&mut rows, key, &counted.counts);
+                }
+            }
+            rows
+        }
+    };
+    let mut rows = rows(by_key, args.look.confidence);
+    let shown = args.limit.of(rows.len());
+    let omitted = rows.split_off(shown).len();
+    let Timeline { columns, event, unit, samples, covered_s, .. } = timeline;
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(TimelineReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        event,
+        unit,
+        by: match args.by {
+            Subject::Procedure => "procedure",
+            Subject::Command => "command",
+            Subject::Thread => "thread",
+            Subject::Image => "image",
+            Subject::Label => "label",
+        },
+        whose: samples.whose,
+        columns,
+        covered_s,
+        rows,
+        omitted,
+        problems,
+    })
+}
+
+/// Name, image and process number of a row.
+type Key = (String, Option<String>, Option<u32>);
+type Rows = BTreeMap<Key, Vec<Tally>>;
+
+fn add(rows: &mut Rows, key: Key, counts: &[Tally]) {
+    let none = || vec![Tally::default(); counts.len()];
+    stats::tally::add_all(rows.entry(key).or_insert_with(none), counts);
+}
+
+fn shown<'a>(args: &TimelineArgs, timeline: &'a Timeline) -> Vec<&'a ImageSamples> {
+    let is_shown = |image: &&ImageSamples| {
+        image.wanted && (args.look.idle || !args.images.is_empty() || !image.is_idle())
+    };
+    timeline.samples.images.iter().filter(is_shown).collect()
+}
+
+fn images(args: &TimelineArgs, timeline: &Timeline) -> Rows {
+    let mut rows = Rows::new();
+    for image in shown(args, timeline) {
+        let name = match image.unresolved() {
+            Some(reason) => format!("{} {}", unresolved::name(reason), image.record.name),
+            None => image.record.name.clone(),
+        };
+        add(&mut rows, (name, None, None), &image.totals());
+    }
+    rows
+}
+
+fn labels(args: &TimelineArgs, timeline: &Timeline) -> Rows {
+    let mut rows = Rows::new();
+    for (scope, counts) in shown(args, timeline).iter().flat_map(|image| &image.scopes) {
+        add(&mut rows, (Dimension::Label.of(scope).shown(), None, None), counts);
+    }
+    rows
+}
+
+/// A command, with the number of a process that has one.
+fn command(thread: &Thread) -> String {
+    let command = if thread.command.is_empty() { "[no command]" } else { &thread.command };
+    if thread.pid > 0 { format!("{command} {}", thread.pid) } else { command.to_owned() }
+}
+
+/// A thread behind its command, each with its number where it has one.
+fn thread(thread: &Thread) -> String {
+    let name = if thread.name.is_empty() { &thread.command } else { &thread.name };
+    let number = if thread.tid > 0 { format!(" {}", thread.tid) } else { String::new() };
+    format!("{}/{name}{number}", command(thread))
+}
+
+/// Time by command and process, or by thread, from call stacks.
+fn threads(timeline: &Timeline, key: fn(&Thread) -> String) -> Result<Rows, AnalysisError> {
+    let columns = timeline.columns.len();
+    let mut rows = Rows::new();
+    for (column, stacks) in timeline.stacks.iter().enumerate() {
+        for (_, thread, value) in stacks.values() {
+            let pid = (thread.pid > 0).then_some(thread.pid);
+            let counts = rows
+                .entry((key(thread), None, pid))
+                .or_insert_with(|| vec![Tally::default(); columns]);
+            if let Some(count) = counts.get_mut(column) {
+                *count += super::of_stacks(value);
+            }
+        }
+    }
+    if rows.is_empty() {
+        return Err(AnalysisError::Refused(format!(
+            "no call stacks of {:?} in this time, which tell commands apart; dcpi timeline --by image needs none",
+            timeline.event
+        )));
+    }
+    Ok(rows)
+}
+
+fn place_name(place: Place) -> String {
+    match place {
+        Place::Procedure { name, .. } => name,
+        Place::Unknown => "[unknown]".to_owned(),
+        Place::NoProcedures(why) => format!("[no procedures: {why}]"),
+        Place::Unresolved(reason) => unresolved::name(&reason),
+    }
+}
+
+/// The rows, those with the most counts first.
+fn rows(by_key: Rows, confidence: Confidence) -> Vec<TimelineRow> {
+    let all: Tally = by_key.values().flatten().copied().sum();
+    let row = |((key, image, pid), counts): (Key, Vec<Tally>)| {
+        let total: Tally = counts.iter().copied().sum();
+        let weight = total.weight();
+        let equal = if weight > 0.0 { (total.occurrences / weight).round() as u64 } else { 0 };
+        let interval = occurrences(&[(equal, weight)], confidence);
+        let value = total.occurrences;
+        // The interval is of a whole number of samples of equal weight.
+        let total_of = stats::Occurrences {
+            value,
+            low: interval.low.min(value),
+            high: interval.high.max(value),
+        };
+        TimelineRow {
+            key,
+            image,
+            pid,
+            counts: counts.iter().map(|count| count.occurrences).collect(),
+            total: total_of,
+            share: share(total, all, confidence),
+        }
+    };
+    let mut rows: Vec<TimelineRow> = by_key.into_iter().map(row).collect();
+    rows.retain(|row| row.total.value > 0.0);
+    rows.sort_by(|a, b| {
+        let of = |row: &TimelineRow| row.total.value;
+        of(b).total_cmp(&of(a)).then_with(|| (&a.key, &a.image).cmp(&(&b.key, &b.image)))
+    });
+    rows
+}

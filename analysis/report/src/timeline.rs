@@ -1,0 +1,292 @@
+//! `dcpi timeline`.
+
+use std::io::{self, Write};
+
+use profiledb::{Covered, Stretch};
+use serde::Serialize;
+
+use super::csv::record;
+use super::json::{self, rounded};
+use super::quantity::{counted, duration, moment, percent};
+use super::table::{Cell, Table};
+use super::text::{head, note, problem_lines, selection};
+use super::{Report, Selection, Style};
+use query::problem::Problem;
+use query::scope::ScopeChoice;
+use stats::{Occurrences, Share};
+
+/// Characters for columns with counts, the fewest first.
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// A column for which the database has no counts at all.
+const NOT_COVERED: char = '·';
+/// Nanoseconds of a second.
+const SECOND_NS: f64 = 1e9;
+
+/// Counts of an event over time.
+#[derive(Debug)]
+pub struct TimelineReport {
+    /// Database, epochs and hosts that were read.
+    pub selection: Selection,
+    /// The event.
+    pub event: String,
+    /// The event's unit; `ns` where counts are times.
+    pub unit: String,
+    /// The subject of a row.
+    pub by: &'static str,
+    /// Label, unit or process whose samples these are; all, if none is chosen.
+    pub whose: ScopeChoice,
+    /// The columns of time, in order.
+    pub columns: Vec<Stretch>,
+    /// Seconds of each column for which there are counts.
+    pub covered_s: Vec<u64>,
+    /// The rows, those with the most counts first.
+    pub rows: Vec<TimelineRow>,
+    /// Rows that are not shown, all of fewer counts.
+    pub omitted: usize,
+    /// Missing or doubtful data: the notes of the report.
+    pub problems: Vec<Problem>,
+}
+
+/// A procedure, image, command or label over time.
+#[derive(Clone, Debug)]
+pub struct TimelineRow {
+    /// Its name.
+    pub key: String,
+    /// The image of a procedure.
+    pub image: Option<String>,
+    /// The process number of a command that has one.
+    pub pid: Option<u32>,
+    /// Occurrences by column, in the event's unit.
+    pub counts: Vec<f64>,
+    /// Their sum, with its interval.
+    pub total: Occurrences,
+    /// Its share of all counts.
+    pub share: Share,
+}
+
+#[derive(Serialize)]
+struct TimelineJson<'a> {
+    #[serde(flatten)]
+    head: json::Head<'a>,
+    event: &'a str,
+    unit: &'a str,
+    by: &'static str,
+    rows: Vec<RowJson<'a>>,
+    omitted: usize,
+    problems: Vec<json::ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct RowJson<'a> {
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    total: Quantity,
+    share: json::Share,
+    slices: Vec<SliceJson>,
+}
+
+/// Seconds of an event whose unit is ns, else occurrences.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Quantity {
+    Seconds { value: f64, low: f64, high: f64 },
+    Occurrences { value: f64, low: f64, high: f64 },
+}
+
+#[derive(Serialize)]
+struct SliceJson {
+    start: String,
+    end: String,
+    covered_s: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    occurrences: Option<f64>,
+}
+
+impl TimelineReport {
+    fn is_time(&self) -> bool {
+        self.unit == "ns"
+    }
+
+    /// A count as it is shown: in seconds, or as it is.
+    fn shown(&self, count: f64) -> f64 {
+        if self.is_time() { count / SECOND_NS } else { count }
+    }
+
+    /// Counts of a column by covered second: columns need not be of one length.
+    fn rates(&self, row: &TimelineRow) -> Vec<f64> {
+        let rate =
+            |(count, covered_s): (&f64, &u64)| self.shown(*count) / (*covered_s).max(1) as f64;
+        row.counts.iter().zip(&self.covered_s).map(rate).collect()
+    }
+
+    /// A character for each column; the largest of the row is a whole one.
+    fn sparkline(&self, row: &TimelineRow) -> String {
+        let rates = self.rates(row);
+        let largest = rates.iter().copied().fold(0.0, f64::max);
+        let level = |(rate, covered_s): (&f64, &u64)| match (*rate, *covered_s) {
+            (_, 0) => NOT_COVERED,
+            (rate, _) if rate <= 0.0 || largest <= 0.0 => ' ',
+            // At most 8, and at least 0.
+            (rate, _) => {
+                let at = (rate / largest * LEVELS.len() as f64).ceil() as usize;
+                LEVELS.get(at.saturating_sub(1)).copied().unwrap_or('█')
+            }
+        };
+        rates.iter().zip(&self.covered_s).map(level).collect()
+    }
+
+    /// The column with the most counts in a second, and how many.
+    fn peak(&self, row: &TimelineRow) -> Option<(Stretch, f64)> {
+        let rates = self.rates(row).into_iter().zip(&self.columns);
+        // Of several the first.
+        rates.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, column)| (*column, rate))
+    }
+}
+
+/// The time that was read, where a part was asked for.
+pub(super) fn covered(selection: &Selection) -> Option<String> {
+    let Covered { stretch, slice_s } = selection.covered()?;
+    let (since, until) = (moment(stretch.since_unix_s), moment(stretch.until_unix_s));
+    Some(format!("{since} to {until} UTC, in slices of up to {}", duration(slice_s)))
+}
+
+/// `2026-11-24T14:00:00Z` (RFC 3339).
+fn rfc3339(unix_s: u64) -> String {
+    format!("{}Z", moment(unix_s).replacen(' ', "T", 1))
+}
+
+impl Report for TimelineReport {
+    const NAME: &'static str = "timeline";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        selection(&self.selection, style, out)?;
+        head(style, out, "event", &self.event)?;
+        if !self.whose.is_all() {
+            head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
+        }
+        if let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) {
+            let longest = self.columns.iter().map(|one| one.until_unix_s - one.since_unix_s).max();
+            let (since, until) = (moment(first.since_unix_s), moment(last.until_unix_s));
+            let columns = counted(self.columns.len() as u64, "column");
+            let up_to = duration(longest.unwrap_or(0));
+            head(
+                style,
+                out,
+                "columns",
+                &format!("{columns} of up to {up_to}, {since} to {until} UTC"),
+            )?;
+        }
+        writeln!(out)?;
+        let mut table = Table::default();
+        table.number(if self.is_time() { "seconds" } else { "count" }, "");
+        table.number("%", "");
+        table.words("over time");
+        table.number(if self.is_time() { "peak CPUs" } else { "peak per s" }, "");
+        table.words("peak at");
+        if self.by == "procedure" {
+            table.paths("procedure");
+            table.paths("image");
+        } else {
+            table.paths(self.by);
+        }
+        for row in &self.rows {
+            let total = self.shown(row.total.value);
+            let peak = self.peak(row);
+            let rate = peak.map(|(_, rate)| format!("{rate:.2}")).unwrap_or_default();
+            let at = peak.map(|(column, _)| moment(column.since_unix_s)).unwrap_or_default();
+            let mut cells: Vec<Cell> = vec![
+                format!("{total:.2}").into(),
+                percent(row.share.value).into(),
+                self.sparkline(row).into(),
+                rate.into(),
+                at.into(),
+                Cell::name(&row.key),
+            ];
+            if self.by == "procedure" {
+                cells.push(Cell::name(row.image.as_deref().unwrap_or_default()));
+            }
+            table.row(cells);
+        }
+        table.write(style, out)?;
+        if self.omitted > 0 {
+            writeln!(out, "\n{} not shown; -n 0 shows all", counted(self.omitted as u64, "row"))?;
+        }
+        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        let row = |row| self.row_json(row);
+        TimelineJson {
+            head: json::Head::of(&self.selection),
+            event: &self.event,
+            unit: &self.unit,
+            by: self.by,
+            rows: self.rows.iter().map(row).collect(),
+            omitted: self.omitted,
+            problems: json::problems(&self.problems),
+        }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let quantity = if self.is_time() { "seconds" } else { "occurrences" };
+        record(out, &["key", "image", "start", "end", "covered_s", quantity].map(str::to_owned))?;
+        for row in &self.rows {
+            for ((column, covered_s), count) in
+                self.columns.iter().zip(&self.covered_s).zip(&row.counts)
+            {
+                record(
+                    out,
+                    &[
+                        row.key.clone(),
+                        row.image.clone().unwrap_or_default(),
+                        rfc3339(column.since_unix_s),
+                        rfc3339(column.until_unix_s),
+                        covered_s.to_string(),
+                        rounded(self.shown(*count)).to_string(),
+                    ],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl TimelineReport {
+    fn row_json<'a>(&self, row: &'a TimelineRow) -> RowJson<'a> {
+        let Occurrences { value, low, high } = row.total;
+        let [value, low, high] = [value, low, high].map(|count| rounded(self.shown(count)));
+        let total = if self.is_time() {
+            Quantity::Seconds { value, low, high }
+        } else {
+            Quantity::Occurrences { value, low, high }
+        };
+        let columns = self.columns.iter().zip(&self.covered_s).zip(&row.counts);
+        let slice = |((column, covered_s), count): ((&Stretch, &u64), &f64)| {
+            let count = rounded(self.shown(*count));
+            SliceJson {
+                start: rfc3339(column.since_unix_s),
+                end: rfc3339(column.until_unix_s),
+                covered_s: *covered_s,
+                seconds: self.is_time().then_some(count),
+                occurrences: (!self.is_time()).then_some(count),
+            }
+        };
+        RowJson {
+            key: &row.key,
+            image: row.image.as_deref(),
+            pid: row.pid,
+            total,
+            share: json::Share::of(&row.share),
+            slices: columns.map(slice).collect(),
+        }
+    }
+}

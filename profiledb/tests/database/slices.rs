@@ -1,0 +1,153 @@
+//! Counts are kept apart by slices of time, and readers get those of a stretch.
+
+use model::Ledger;
+use profiledb::storage::SimulatedDisk;
+use profiledb::{Database, DbError, EpochId, Stretch, Writer, merge_epochs};
+
+use crate::fixture::{
+    EVENTS, HOST, NOW, PERIOD, add, fold_all, full_delta, image, key, problems, profile, read,
+    root, segments, start, storage, writer,
+};
+use image::ImageOffset;
+use model::Profile;
+
+const DAY: u64 = 86_400;
+
+/// An epoch with a merge every ten minutes, the Nth with N samples of image 0, and its writer.
+fn merged(merges: u64) -> (SimulatedDisk, Writer) {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    for merge in 1..=merges {
+        // Some seconds late.
+        let mut delta = full_delta(NOW + merge * 600 + merge % 5, 1);
+        let more = Profile::from_counts([(ImageOffset(0x900), merge)]);
+        add(&mut delta, key(0, EVENTS[0]), more);
+        let ledger = delta.ledgers.entry(EVENTS[0], PERIOD);
+        ledger.add(&Ledger { taken: merge, merged: merge, ..Ledger::default() });
+        writer.merge(&delta).unwrap();
+        while writer.fold(u64::MAX, delta.now_unix_s).unwrap().more {}
+    }
+    (disk, writer)
+}
+
+fn open(disk: &SimulatedDisk) -> Database {
+    Database::open_on(storage(disk), &root()).unwrap()
+}
+
+fn epoch_of(database: &Database) -> Result<profiledb::Epoch, DbError> {
+    let ids: Vec<EpochId> = database.epochs(HOST)?;
+    database.epoch(HOST, &ids[0])
+}
+
+/// The samples that the merges of a stretch had at the place that tells them apart.
+fn between(disk: &SimulatedDisk, since_s: u64, until_s: u64) -> Option<u64> {
+    let stretch = Stretch { since_unix_s: NOW + since_s, until_unix_s: NOW + until_s };
+    let epoch = epoch_of(&open(disk).during(stretch)).ok()?;
+    epoch.check_ledgers().unwrap();
+    assert!(epoch.is_current().unwrap() && epoch.damage().is_empty());
+    let meta = epoch.meta();
+    let covered = meta.covered.unwrap().stretch;
+    assert!(covered.overlaps(stretch) && covered.since_unix_s == meta.started_unix_s);
+    // Names and stacks are there in each part; images are those of all segments.
+    assert!(epoch.images().unwrap().contains_key(&image(1)));
+    assert!(!epoch.symbols(&image(0)).unwrap().is_empty());
+    assert!(epoch.stacks_keys().iter().all(|key| epoch.stacks(key).unwrap().total().stacks > 0));
+    let counts = epoch.counts(&key(0, EVENTS[0])).unwrap();
+    Some(profile(&counts).get(ImageOffset(0x900)))
+}
+
+#[test]
+fn a_stretch_has_the_counts_and_ledgers_of_its_slices() {
+    let (disk, writer) = merged(20);
+    drop(writer);
+    for (since_s, until_s, samples) in [
+        // Within the third merge's time, which began some seconds late.
+        (1300, 1310, Some(3)),
+        (1190, 1310, Some(2 + 3)),
+        (0, 600, Some(1)),
+        (0, 20_000, Some(210)),
+        (11_500, 90_000, Some(20)),
+        (20_000, 90_000, None),
+    ] {
+        assert_eq!(between(&disk, since_s, until_s), samples, "{since_s} to {until_s}");
+    }
+    let epoch = epoch_of(&open(&disk)).unwrap();
+    assert_eq!((epoch.slices().len(), epoch.meta().covered), (20, None));
+    let third = epoch.slices()[2];
+    assert_eq!((third.since_unix_s, third.until_unix_s), (NOW + 1202, NOW + 1803));
+    let again = epoch.during(third).unwrap();
+    assert_eq!((again.slices(), again.during(third).unwrap().slices()), (vec![third], vec![third]));
+    // A part of an epoch is merged as what it is.
+    let target = SimulatedDisk::new();
+    drop(crate::fixture::writer(&target));
+    merge_epochs(&[again], &open(&target), "part", None).unwrap();
+    let state = read(&target).unwrap().into_values().next().unwrap();
+    assert_eq!(profile(&state.profiles[&key(0, EVENTS[0])]).get(ImageOffset(0x900)), 3);
+}
+
+#[test]
+fn what_is_old_is_folded_into_longer_slices_and_loses_nothing() {
+    let (disk, mut writer) = merged(200);
+    // One of each merge, since the newest hours are less than a day old; older ones by the hour.
+    let slices = |disk: &SimulatedDisk| {
+        let all = epoch_of(&open(disk)).unwrap().slices();
+        let longest = all.iter().map(|one| one.until_unix_s - one.since_unix_s).max().unwrap();
+        (all.len(), longest / 60)
+    };
+    let whole = read(&disk).unwrap();
+    assert_eq!(slices(&disk), (144 + 56 / 6 + 56 % 6, 60));
+    assert_eq!(between(&disk, 0, 3600), Some(1 + 2 + 3 + 4 + 5 + 6));
+    writer.seal(NOW + 200 * 600 + 5).unwrap();
+    assert_eq!(slices(&disk).1, 60, "ending an epoch leaves its slices");
+    drop(writer);
+    // The next writer goes on as they age.
+    let mut next = crate::fixture::writer(&disk);
+    for (days, expected) in [(2, (24 + 56, 60)), (9, (2, 24 * 60)), (80, (1, 200 * 10))] {
+        while next.fold(u64::MAX, NOW + days * DAY).unwrap().more {}
+        assert_eq!(slices(&disk), expected, "after {days} days");
+    }
+    let mut state = read(&disk).unwrap().into_values().next().unwrap();
+    let before = whole.into_values().next().unwrap();
+    (state.meta.merges, state.meta.ended_unix_s) = (before.meta.merges, None);
+    assert_eq!(state, before);
+    assert_eq!(problems(&disk), Vec::<String>::new());
+}
+
+/// Frequent merges of one slice are few files, and all become one when the slice is over.
+#[test]
+fn merges_of_one_slice_are_folded_as_before() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    for merge in 1..=100 {
+        writer.merge(&full_delta(NOW + merge, 3)).unwrap();
+        while writer.fold(u64::MAX, NOW + merge).unwrap().more {}
+    }
+    writer.fold(1, NOW + 599 + 600).unwrap();
+    assert!(segments(&disk).len() < 12, "{}", segments(&disk).len());
+    fold_all(&mut writer);
+    while writer.fold(u64::MAX, NOW + 1200).unwrap().more {}
+    writer.fold(1, NOW + 10_000).unwrap();
+    assert_eq!(segments(&disk).len(), 1);
+}
+
+/// A clock that jumps ahead with each merge makes a slice of each; they are folded all the same
+/// before the directory is too large to be listed at once.
+#[test]
+fn a_clock_that_jumps_does_not_fill_the_directory() {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(NOW), false).unwrap();
+    let mut now = NOW;
+    for _ in 0..600_u64 {
+        now += 700;
+        writer.merge(&full_delta(now, 3)).unwrap();
+        // The daemon's own clock of folds stands still.
+        while writer.fold(u64::MAX, NOW).unwrap().more {}
+    }
+    writer.fold(1, NOW + 10_000).unwrap();
+    let files = segments(&disk).len();
+    assert!((400..=500).contains(&files), "{files}");
+    assert_eq!(problems(&disk), Vec::<String>::new());
+}
