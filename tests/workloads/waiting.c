@@ -1,5 +1,5 @@
-/* Threads that wait for known things: a clock, a pipe, a lock. Prints the seconds of wall-clock time
- * that each thread waited, as it saw them itself.
+/* Threads that wait for known things: a clock, a pipe, a lock. Prints the seconds of wall-clock
+ * time that each thread waited, as it saw them itself.
  *
  * Usage: waiting SECONDS */
 #include <pthread.h>

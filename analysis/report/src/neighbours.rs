@@ -112,8 +112,10 @@ impl Neighbours {
         NeighboursJson {
             head: self.of.json(),
             procedure: self.procedure.json(),
-            time: self.time.round() as u64,
-            inclusive: Share::of(&self.inclusive),
+            inclusive: Inclusive {
+                time: self.time.round() as u64,
+                share: Share::of(&self.inclusive),
+            },
             rows: self
                 .rows
                 .iter()
@@ -158,11 +160,17 @@ struct NeighboursJson<'a> {
     head: HeadJson<'a>,
     #[serde(flatten)]
     procedure: CalleeJson<'a>,
-    time: u64,
-    inclusive: Share,
+    inclusive: Inclusive,
     rows: Vec<RowJson<'a>>,
     omitted: Omitted,
     problems: Vec<ProblemEntry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Inclusive {
+    time: u64,
+    #[serde(flatten)]
+    share: Share,
 }
 
 #[derive(Serialize)]

@@ -84,6 +84,7 @@ impl OfStacks {
             db: &self.selection.db,
             epochs: self.selection.epoch_ids(),
             hosts: self.selection.hosts(),
+            time: super::json::time(&self.selection),
             event: EventJson {
                 name,
                 unit,
@@ -103,6 +104,8 @@ pub(super) struct HeadJson<'a> {
     db: &'a str,
     epochs: Vec<&'a profiledb::EpochId>,
     hosts: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<super::json::Time>,
     event: EventJson<'a>,
     confidence: f64,
     #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]

@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// Why a stack is not counted: one of its images is left out.
 struct LeftOut;
 
+/// Begin of the name of the kernel's procedure in which a CPU goes from one thread to another.
+const SWITCH: &str = "__schedule";
+
 /// Frames, thread and scope of a stack.
 type Framed = (Vec<Frame>, Thread, Option<Arc<Scope>>);
 
@@ -44,21 +47,24 @@ impl Resolver<'_> {
     }
 
     fn resolve_stack(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<(), LeftOut> {
-        let (frames, thread, scope) = self.frames(stack, pending)?;
+        let (frames, thread, scope) = self.frames(stack, &stack.kernel, pending)?;
         pending.count_stack(0, scope, &frames, &thread, stack.record.weight);
         Ok(())
     }
 
     /// Counts a wait in `pending`, unless its process or one of its images is left out.
     pub fn resolve_wait(&mut self, wait: &CountedWait<'_>, pending: &mut Pending) {
-        let Ok((mut frames, thread, scope)) = self.frames(wait.stack, pending) else { return };
+        let mut symbols: Vec<String> = Vec::new();
+        for address in &wait.stack.kernel {
+            let symbol = self.kernel.place(*address).map(|place| place.symbol.to_owned());
+            symbols.push(symbol.unwrap_or_default());
+        }
+        // What is within the switch is the sampler.
+        let switch = symbols.iter().position(|symbol| symbol.starts_with(SWITCH)).unwrap_or(0);
+        let kernel = wait.stack.kernel.get(switch..).unwrap_or_default();
+        let framed = self.frames(wait.stack, kernel, pending);
+        let Ok((mut frames, thread, scope)) = framed else { return };
         let weight = u64::from(wait.stack.record.weight);
-        let symbols: Vec<String> = wait
-            .stack
-            .kernel
-            .iter()
-            .filter_map(|address| Some(self.kernel.place(*address).ok()?.symbol.to_owned()))
-            .collect();
         let without_cpu = if wait.blocked_ns == 0 { Wait::Preempted } else { Wait::Runnable };
         let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
         for (event, wait, ns) in [
@@ -75,7 +81,12 @@ impl Resolver<'_> {
     }
 
     /// The frames of a stack from the thread's first to the innermost, its thread and its scope.
-    fn frames(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<Framed, LeftOut> {
+    fn frames(
+        &mut self,
+        stack: &WalkedStack,
+        kernel: &[u64],
+        pending: &mut Pending,
+    ) -> Result<Framed, LeftOut> {
         let (pid, generation) = process_of(&stack.record);
         let (map, tags) = match &stack.space {
             Some((map, tags)) => (Some(map.as_ref()), tags.clone()),
@@ -90,7 +101,7 @@ impl Resolver<'_> {
         for address in stack.user.iter().rev() {
             frames.extend(self.user_frame(&process, *address, pending)?);
         }
-        for (depth, address) in stack.kernel.iter().enumerate().rev() {
+        for (depth, address) in kernel.iter().enumerate().rev() {
             // Return addresses, but for the first.
             let lookup = address.wrapping_sub(u64::from(depth > 0));
             frames.extend(self.kernel_frame(lookup, pending)?);

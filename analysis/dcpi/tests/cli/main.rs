@@ -55,6 +55,7 @@ mod runs;
 mod sets;
 #[cfg(test)]
 mod stacks;
+#[cfg(test)]
 mod time;
 #[cfg(test)]
 mod transfer;

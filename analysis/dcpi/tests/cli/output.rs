@@ -271,6 +271,20 @@ fn odd() -> Db {
     variable
 }
 
+/// Two epochs of one host.
+fn pair() -> Db {
+    let pair = Db::new();
+    for start in [START, START + 5000] {
+        let epoch =
+            Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
+        pair.epoch(
+            "node-7",
+            epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4),
+        );
+    }
+    pair
+}
+
 /// An integrator had to guess what the fields of JSON and CSV are, and in which unit.
 #[test]
 fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
@@ -328,15 +342,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     );
     let variable = odd();
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
-    let pair = Db::new();
-    for start in [START, START + 5000] {
-        let epoch =
-            Epoch::new(start, vec![clock()]).samples("cpu-clock", &kernel(), &[(0x1000, 500)]);
-        pair.epoch(
-            "node-7",
-            epoch.unresolved("cpu-clock", "anonymous_memory", 4).lost("cpu-clock", "spill_full", 4),
-        );
-    }
+    let pair = pair();
     run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
     let damaged = one(typical());
     std::fs::write(damaged.root().join("stranger"), "?").unwrap();
