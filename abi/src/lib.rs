@@ -371,7 +371,9 @@ pub struct WaitLine {
     /// Mean length of its last waits, in us.
     pub mean_us: u32,
     /// Weight of the wait that goes on; 0: it was not chosen.
-    pub weight: u32,
+    pub weight: u16,
+    /// Weight of chosen waits that found no room: the next one that does stands for them too.
+    pub owed: u16,
 }
 
 /// The number of a thread's name in the map `STACK_WINDOWS`.

@@ -196,7 +196,8 @@ struct wait_line {
 	u32 tid;
 	u32 state;
 	u32 mean_us;
-	u32 weight;
+	unsigned short weight;
+	unsigned short owed;
 } __attribute__((aligned(64)));
 
 /* The same sizes and offsets are asserted in abi/src/lib.rs. */

@@ -117,17 +117,22 @@ INLINE int copy_entry_registers(struct stack_record *record)
 }
 
 /* The place of the next record in a CPU's ring; null, and counted, when there is none or another
- * record is just being written there. Sets the bytes of user stack that there are room for and that
- * the thread's name asks for. */
+ * record is just being written there. Sets the bytes of user stack that the thread's name asks for,
+ * at most size_max. Large records fill the ring to fill_max only: others need the rest. */
 INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_data *data,
-					 u32 *size)
+					 u32 *size, u32 size_max, u32 fill_max)
 {
 	u32 written = ring->written;
-	u32 room = STACK_RING_BYTES - (written - *(volatile u32 *)&ring->taken);
+	u32 used = written - *(volatile u32 *)&ring->taken;
+	u32 room = STACK_RING_BYTES - used;
 	struct stack_record *record = (void *)(data->bytes + (written & (STACK_RING_BYTES - 8)));
 
 	if (!ring->is_busy && room >= sizeof(*record) + STACK_KERNEL_BYTES) {
 		*size = copy_names(record);
+		if (*size > size_max)
+			*size = size_max;
+		if (*size > STACK_WINDOW_MAX / 4)
+			room = fill_max > used ? fill_max - used : 0;
 		if (room >= sizeof(*record) + STACK_KERNEL_BYTES + *size) {
 			record->time_ns = bpf_ktime_get_ns();
 			record->space = own_space();
@@ -178,7 +183,7 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 	/* Number 0 is a CPU without work. */
 	if (!ring || !data || bpf_get_current_pid_tgid() == 0)
 		return;
-	record = begin_record(ring, data, &size);
+	record = begin_record(ring, data, &size, STACK_WINDOW_MAX, STACK_RING_BYTES * 5 / 8);
 	if (!record)
 		return;
 	/* Of threads with large windows fewer stacks are taken, each for as many more samples. */

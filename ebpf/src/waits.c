@@ -16,9 +16,11 @@
 #include "stack.h"
 
 /* Largest weight of a wait: a thread whose waits were short may have a long one. */
-enum { WAIT_WEIGHT_MAX = 256 };
+enum { WAIT_WEIGHT_MAX = 256, WAIT_WEIGHT_OWED_MAX = 4096 };
 /* A thread's first wait is taken to be this part of one that is always taken. */
 enum { FIRST_WAIT_SHARE = 2 };
+/* Most bytes of stack that are copied at a wait. */
+enum { WAIT_WINDOW_MAX = 16 << 10 };
 
 /* Begins to count a thread's times. */
 INLINE void begin_line(struct wait_line *line, u64 now_ns)
@@ -27,7 +29,7 @@ INLINE void begin_line(struct wait_line *line, u64 now_ns)
 	line->since_ns = line->born_ns = now_ns;
 	line->woken_ns = 0;
 	line->state = THREAD_UNKNOWN;
-	line->mean_us = line->weight = 0;
+	line->mean_us = line->weight = line->owed = 0;
 }
 
 /* A thread's line; another thread's times are gone when it gets the line. */
@@ -65,12 +67,7 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 
 	if (!ring || !data)
 		return 0;
-	/* Half of the ring is for samples. */
-	if (ring->written - *(volatile u32 *)&ring->taken > STACK_RING_BYTES / 2) {
-		ring->dropped++;
-		return 0;
-	}
-	record = begin_record(ring, data, &size);
+	record = begin_record(ring, data, &size, WAIT_WINDOW_MAX, STACK_RING_BYTES);
 	if (!record)
 		return 0;
 	/* Samples that interrupt from here on are dropped: interrupts are off, but not those of
@@ -152,8 +149,17 @@ INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scal
 		weight = WAIT_WEIGHT_MAX;
 	if (weight < 1)
 		weight = 1;
-	if (weight == 1 || bpf_get_prandom_u32() % weight == 0)
-		line->weight = take_wait(context, cpu, now_ns, weight) ? weight : 0;
+	if (weight > 1 && bpf_get_prandom_u32() % weight)
+		return;
+	weight += line->owed;
+	if (weight > WAIT_WEIGHT_OWED_MAX)
+		weight = WAIT_WEIGHT_OWED_MAX;
+	if (take_wait(context, cpu, now_ns, weight)) {
+		line->weight = weight;
+		line->owed = 0;
+	} else {
+		line->owed = weight;
+	}
 }
 
 /* A thread comes to the CPU. */

@@ -1,7 +1,5 @@
-//! Call stacks of programs that no compiler made for that, and waits, from a real daemon to the
-//! database, as `dcpi export --to folded` tells them. Needs root.
+//! Call stacks of programs that no compiler made for that, from a real daemon to the database, as `dcpi export --to folded` tells them. Needs root.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +9,7 @@ use tests::workload::{Running, Workload};
 use tests::{require_root, succeed};
 
 /// A daemon without a limit on what it may cost, on a machine that builds beside.
-fn start<'a>(place: &'a Place, stacks: &str) -> Daemon<'a> {
+pub fn start<'a>(place: &'a Place, stacks: &str) -> Daemon<'a> {
     let mut command = place.dcpid();
     command.args(["--stacks", stacks, "--overhead-budget", "off"]);
     place.start_as(command)
@@ -19,7 +17,7 @@ fn start<'a>(place: &'a Place, stacks: &str) -> Daemon<'a> {
 
 /// Stacks of an event whose first frame is that command: frames from the thread's first on, and
 /// the count.
-fn folded(place: &Place, event: &str, command: &str) -> Vec<(Vec<String>, f64)> {
+pub fn folded(place: &Place, event: &str, command: &str) -> Vec<(Vec<String>, f64)> {
     let file = place.path().join("folded");
     let arguments = ["--to", "folded", "--all", "--event", event, "--output"];
     let _ = fs::remove_file(&file);
@@ -77,40 +75,6 @@ fn time_is_divided_among_callers_as_it_was() {
         .map(|(_, count)| count)
         .sum();
     assert!(whole >= 0.98 * total, "{whole} of {total} to the thread's first frame: {all:?}");
-}
-
-/// Waits have the time that the threads themselves saw, and the name of what was waited for; the
-/// times of all threads add up to wall-clock time.
-#[test]
-#[ignore = "needs root"]
-fn waits_have_their_time_and_their_reason() {
-    require_root();
-    let place = Place::default();
-    let program = Workload::build(place.path(), "waiting", &["-O2", "-pthread"]);
-    let daemon = start(&place, "100");
-    let truth = Running::start(Command::new(program.program()).arg("12")).wait();
-    daemon.flush();
-    let waits = daemon.status().waits.expect("waits are taken");
-    assert!(waits.taken > 0 && waits.scale_s.is_some(), "{waits:?}");
-    let sum = waits.on_s + waits.blocked_s + waits.runnable_s;
-    assert!((sum - waits.wall_s).abs() <= 0.005 * waits.wall_s, "{waits:?}");
-    let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
-    let all = folded(&place, "off-cpu", "waiting");
-    for (frames, ns) in &all {
-        for kind in ["timer", "pipe", "futex"] {
-            // The first thread sleeps too, and waits for the others.
-            let of_kind = frames.iter().any(|frame| *frame == format!("of_{kind}"))
-                || kind == "futex" && frames.iter().any(|frame| frame == "of_lock");
-            if of_kind && frames.last().is_some_and(|leaf| *leaf == format!("[{kind}]")) {
-                *seconds.entry(kind).or_default() += ns / 1e9;
-            }
-        }
-    }
-    for kind in ["timer", "pipe", "futex"] {
-        let (known, told) = (truth.number(kind), seconds.get(kind).copied().unwrap_or(0.0));
-        // Waits of 100 ms and more are all taken but for a thread's first ones.
-        assert!((told - known).abs() < 0.1 * known, "{kind}: {told} s, but {known}: {all:?}");
-    }
 }
 
 /// A database without stacks says so, and what to do.

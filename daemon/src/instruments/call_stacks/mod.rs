@@ -1,5 +1,5 @@
 //! Call stacks: registers and a copy of part of the stack at some of the samples, walked by an
-//! inspector ([`crate::inspect::stack_walks`]).
+//! inspector (`daemon/src/inspect/stack_walks.rs`).
 //!
 //! The walk needs what the process had mapped, which the records of mappings tell. So a look takes
 //! the stacks first and applies the records second, and gives each stack the map of its process as
@@ -397,7 +397,7 @@ impl Copies {
 
     /// Overwrites its first `len` bytes.
     fn wipe(&self, len: u64) {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut at = 0;
         while at < len {
             let piece = ZEROS.get(..(len - at).min(ZEROS.len() as u64) as usize);

@@ -13,3 +13,4 @@ mod service;
 mod soak;
 mod stalls;
 mod storm;
+mod waits;

@@ -1,0 +1,44 @@
+//! Waits of threads for known things, with no other load: stacks of a busy machine take the room of
+//! those of waits.
+
+use crate::stacks::{folded, start};
+use std::collections::BTreeMap;
+use std::process::Command;
+use tests::daemon::Place;
+use tests::require_root;
+use tests::workload::{Running, Workload};
+
+/// Waits have the time that the threads themselves saw, and the name of what was waited for; the
+/// times of all threads add up to wall-clock time.
+#[test]
+#[ignore = "needs root"]
+fn waits_have_their_time_and_their_reason() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "waiting", &["-O2", "-pthread"]);
+    let daemon = start(&place, "100");
+    let truth = Running::start(Command::new(program.program()).arg("12")).wait();
+    daemon.flush();
+    let waits = daemon.status().waits.expect("waits are taken");
+    assert!(waits.taken > 0 && waits.scale_s.is_some(), "{waits:?}");
+    let sum = waits.on_s + waits.blocked_s + waits.runnable_s;
+    assert!((sum - waits.wall_s).abs() <= 0.005 * waits.wall_s, "{waits:?}");
+    let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
+    let all = folded(&place, "off-cpu", "waiting");
+    for (frames, us) in &all {
+        for kind in ["timer", "pipe", "futex"] {
+            // The first thread sleeps too, and waits for the others.
+            let of_kind = frames.iter().any(|frame| *frame == format!("of_{kind}"))
+                || kind == "futex" && frames.iter().any(|frame| frame == "of_lock");
+            if of_kind && frames.last().is_some_and(|leaf| *leaf == format!("[{kind}]")) {
+                *seconds.entry(kind).or_default() += us / 1e6;
+            }
+        }
+    }
+    for kind in ["timer", "pipe", "futex"] {
+        let (known, told) = (truth.number(kind), seconds.get(kind).copied().unwrap_or(0.0));
+        // Waits of 100 ms are nearly all taken; those that find no room in the sampler's ring are
+        // made up for by the thread's next one.
+        assert!((told - known).abs() < 0.2 * known, "{kind}: {told} s, but {known}: {all:?}");
+    }
+}
