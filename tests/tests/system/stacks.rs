@@ -1,4 +1,5 @@
-//! Call stacks of programs that no compiler made for that, from a real daemon to the database, as `dcpi export --to folded` tells them. Needs root.
+//! Call stacks of programs that no compiler made for that, from a real daemon to the database, as
+//! `dcpi export --to folded` tells them. Needs root.
 
 use std::fs;
 use std::path::Path;
