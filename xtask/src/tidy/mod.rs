@@ -343,7 +343,7 @@ mod tests {
     fn what_is_not_is_named() {
         let long = format!("fn long() {{\n{}}}\n", "    1;\n".repeat(80));
         let big = "// x\n".repeat(601);
-        let map = "x\n".repeat(ARCHITECTURE_LINES_MAX + 1);
+        let map = "x\n".repeat(super::ARCHITECTURE_LINES_MAX + 1);
         let readme = "x\n".repeat(121);
         let wide = format!("{} y\n", "x".repeat(100));
         for (path, text, words) in [
