@@ -59,8 +59,8 @@ static void *of_lock(void *nothing)
 		pthread_mutex_lock(&lock);
 		waited[2] += now() - begin;
 		pthread_mutex_unlock(&lock);
-		/* Longer than the lock is free: each wait for it is as long as it is held, and all of
-		 * this thread's waits are long, so that all of their stacks are taken. */
+		/* Longer than the lock is free: each wait for it is as long as it is held, and
+		 * all waits of this thread are long, so that all of their stacks are taken. */
 		usleep(20000);
 	}
 	return nothing;
