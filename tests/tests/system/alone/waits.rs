@@ -35,10 +35,10 @@ fn waits_have_their_time_and_their_reason() {
             }
         }
     }
-    for kind in ["timer", "pipe", "futex"] {
+    // Waits that find no room in the sampler's ring are made up for by the thread's next one, so
+    // the waits of a thread that waits for two things in turn are told less exactly.
+    for (kind, allowed) in [("timer", 0.2), ("pipe", 0.2), ("futex", 0.5)] {
         let (known, told) = (truth.number(kind), seconds.get(kind).copied().unwrap_or(0.0));
-        // Waits of 100 ms are nearly all taken; those that find no room in the sampler's ring are
-        // made up for by the thread's next one.
-        assert!((told - known).abs() < 0.2 * known, "{kind}: {told} s, but {known}: {all:?}");
+        assert!((told - known).abs() < allowed * known, "{kind}: {told} s, not {known}: {all:?}");
     }
 }
