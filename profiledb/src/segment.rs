@@ -155,7 +155,8 @@ impl SectionKey {
         Self { event, scope, ..Self::only(SectionKind::STACKS) }
     }
 
-    /// The stacks of the section; None for another section, and for one without event.
+    /// Event and scope of a section of call stacks; None for a section of another kind, and for a
+    /// section that names no event.
     pub(crate) fn stacks(&self) -> Option<StacksKey> {
         let is_stacks = self.kind == SectionKind::STACKS
             && self.image.is_none()

@@ -62,7 +62,7 @@ pub(crate) fn slices(began_s: u64, ends_s: &[u64], now_s: u64) -> Vec<Slice> {
 pub struct Stretch {
     /// Begin.
     pub since_unix_s: u64,
-    /// End, which the stretch does not have itself.
+    /// First second after the stretch.
     pub until_unix_s: u64,
 }
 

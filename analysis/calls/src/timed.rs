@@ -148,8 +148,8 @@ impl Timed {
         self.is_sampled
     }
 
-    /// The stacks of each subject as innermost one, as samples of their weight, in the order of
-    /// the subjects' numbers.
+    /// For each subject, by its number, the stacks whose innermost frame it is, as samples of the
+    /// stacks' weights.
     #[must_use]
     pub fn innermost(&self) -> Vec<Tally> {
         let mut tallies = vec![Tally::default(); self.leaves.len()];

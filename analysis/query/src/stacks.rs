@@ -184,7 +184,7 @@ mod tests {
         let weights = |question: &Question| {
             let (stacks, problems) = question.stacks().unwrap();
             assert!(problems.is_empty(), "{problems:?}");
-            // With the samples' state and scope it is the same.
+            // Stacks that are read together with samples are the same stacks.
             let samples = question.samples();
             if let Ok(samples) = samples {
                 let mut problems = Vec::new();

@@ -375,12 +375,10 @@ impl<Source: SampleSource> Collector<Source> {
         self.book_cpus(&drained, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);
-        let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
-        let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
-        let allowances = &mut self.allowances;
-        let mut resolver =
-            Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, allowances, window };
-        resolver.resolve(&self.entries, &mut self.pending);
+        let entries = std::mem::take(&mut self.entries);
+        let (mut resolver, pending) = self.resolver(window);
+        resolver.resolve(&entries, pending);
+        self.entries = entries;
         self.call_stacks.walk(&mut self.mappings, window);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.waits.look(|into| {

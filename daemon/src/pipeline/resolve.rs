@@ -169,18 +169,24 @@ impl Resolver<'_> {
         }
     }
 
+    /// The image that a mapping shows, whose code is kept unless the user leaves it out.
+    pub(super) fn image_of(
+        &mut self,
+        mapping: &Mapping,
+        at: MappedAt,
+    ) -> Result<Arc<Image>, Unresolved> {
+        if NarrowVdso::is_at(mapping) {
+            return self.narrow_vdso.image(at, &self.mappings.system);
+        }
+        let left_out = &self.mappings.tagger.rules().exclude_images;
+        mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
+    }
+
     /// Resolves entries in one mapping.
     fn resolve_mapped(&mut self, inside: Inside<'_>, here: &[Entry], pending: &mut Pending) {
         let Some(event) = here.first().map(Entry::event) else { return };
         let Inside { at, mapping, .. } = inside;
-        let image = match NarrowVdso::is_at(mapping) {
-            true => self.narrow_vdso.image(at, &self.mappings.system),
-            false => {
-                let left_out = &self.mappings.tagger.rules().exclude_images;
-                mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
-            }
-        };
-        match image {
+        match self.image_of(mapping, at) {
             Ok(image) => {
                 let scope = match whose(self.mappings.tagger.rules(), inside.tags, at.pid, &image) {
                     Ok(scope) => scope,

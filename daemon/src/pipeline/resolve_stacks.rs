@@ -10,7 +10,6 @@ use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{AddressMap, Mapping};
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::Tags;
-use crate::spaces::vdso32::NarrowVdso;
 use abi::COMM_BYTES;
 use image::ImageOffset;
 use model::{Frame, Thread, Unresolved, Value, Wait};
@@ -179,14 +178,7 @@ impl Resolver<'_> {
             pending.name(&place.image.id, place.range.clone(), &place.name);
             return Ok((place.image, place.offset));
         }
-        let image = match NarrowVdso::is_at(mapping) {
-            true => self.narrow_vdso.image(at, &self.mappings.system),
-            false => {
-                let left_out = &self.mappings.tagger.rules().exclude_images;
-                mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
-            }
-        };
-        match image {
+        match self.image_of(mapping, at) {
             Ok(image) => {
                 let offset = (address - mapping.start).wrapping_add(mapping.file_offset);
                 let offset = ImageOffset(offset);

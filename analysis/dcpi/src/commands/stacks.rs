@@ -37,7 +37,7 @@ fn read(
     Ok((samples, stacks))
 }
 
-/// The samples of those of the events that have some, and the events asked for.
+/// Samples of the events asked for that have any, and the names of all events asked for.
 ///
 /// # Errors
 /// Those of [`Question::samples`].
@@ -53,7 +53,7 @@ pub(super) fn sampled(
     Ok((samples, asked))
 }
 
-/// The samples of those of the events that have some.
+/// Samples of the events asked for that have any.
 fn with_samples(question: &Question, mut asked: Vec<String>) -> Result<Samples, AnalysisError> {
     loop {
         let question = Question { events: asked.clone(), ..question.clone() };

@@ -1,7 +1,7 @@
 //! The `dcpi` program on real databases.
 //!
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
-//! - browser: flame graphs and the page in a browser
+//! - browser: flame graphs and the HTML report, drawn and operated by Chromium
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
 //! - everything: every procedure that is installed is explained

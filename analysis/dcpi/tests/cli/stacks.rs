@@ -110,7 +110,8 @@ fn trees() {
     check("tree-threads.txt", &db, "tree --by-thread --event off-cpu --min 0");
 }
 
-/// Rows of procedures without calls stay as they are, and each has at least its own time.
+/// A procedure that calls nothing has the same row with and without calls; every procedure's time
+/// with its callees is at least its own time.
 #[test]
 fn inclusive_times_are_beside_those_of_samples() {
     let db = db();
