@@ -202,6 +202,12 @@ impl Stacks {
         }
     }
 
+    /// Removes the values of all threads but those that `keep` holds of.
+    pub fn retain_threads(&mut self, keep: impl Fn(&Thread) -> bool) {
+        let kept: Vec<bool> = self.threads.all.iter().map(keep).collect();
+        self.values.retain(|(_, thread), _| kept.get(*thread as usize) == Some(&true));
+    }
+
     /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {

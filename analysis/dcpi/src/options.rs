@@ -46,7 +46,7 @@ pub struct Prof {
     /// stacks; rows are sorted by that, and shares are of the samples of all images
     #[arg(long, conflicts_with_all = ["by_image", "lines", "by", "keep"])]
     pub inclusive: bool,
-    /// A row per label, unit or process instead of per procedure, for samples that dcpid kept apart
+    /// A row per label, unit, process, command or thread instead of per procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
     /// Only the rows with the most samples, until they have P % of all samples together
@@ -65,6 +65,9 @@ pub struct Prof {
     /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
+    /// Command and thread of the call stacks.
+    #[command(flatten)]
+    pub threads: OfThreads,
     /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
@@ -293,8 +296,8 @@ impl Chosen {
     }
 }
 
-/// Label, unit and process of samples that were kept apart; without any of these options, samples
-/// of all scopes are summed up.
+/// Label, unit and process of samples that were kept apart; without any of these options,
+/// samples of all scopes are summed up.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Whose {
     /// Only samples of runs with this label (dcpilabel LABEL COMMAND)
@@ -303,8 +306,8 @@ pub struct Whose {
     /// Only samples of this systemd unit or container (dcpid --by-unit)
     #[arg(long, value_name = "UNIT", value_parser = NonEmptyStringValueParser::new())]
     pub unit: Option<String>,
-    /// Only samples of this process, in images whose samples are kept apart by process (dcpid
-    /// --per-process IMAGE)
+    /// Only samples of this process: its call stacks, and in reports that read none the images
+    /// whose samples are kept apart by process (dcpid --per-process IMAGE)
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
 }
@@ -313,7 +316,33 @@ impl Whose {
     /// The scopes whose samples are read.
     #[must_use]
     pub fn choice(&self) -> ScopeChoice {
-        ScopeChoice { label: self.label.clone(), unit: self.unit.clone(), pid: self.pid }
+        ScopeChoice {
+            label: self.label.clone(),
+            unit: self.unit.clone(),
+            pid: self.pid,
+            ..ScopeChoice::default()
+        }
+    }
+}
+
+/// Command and thread of call stacks: options of the commands that read them.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfThreads {
+    /// Only call stacks of processes of this command, as ps -o comm shows it
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub command: Option<String>,
+    /// Only call stacks of threads of this name
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub thread: Option<String>,
+}
+
+impl OfThreads {
+    /// The question for the call stacks of these threads alone.
+    #[must_use]
+    pub fn narrow(&self, mut question: Question) -> Question {
+        question.whose.command.clone_from(&self.command);
+        question.whose.thread.clone_from(&self.thread);
+        question
     }
 }
 
@@ -324,8 +353,12 @@ pub enum By {
     Label,
     /// A row per systemd unit or container.
     Unit,
-    /// A row per process.
+    /// A row per process, from call stacks; from samples where dcpid kept processes apart
     Pid,
+    /// A row per command, from call stacks
+    Command,
+    /// A row per name of threads of a process, from call stacks
+    Thread,
 }
 
 impl From<By> for Dimension {
@@ -334,6 +367,8 @@ impl From<By> for Dimension {
             By::Label => Self::Label,
             By::Unit => Self::Unit,
             By::Pid => Self::Pid,
+            By::Command => Self::Command,
+            By::Thread => Self::Thread,
         }
     }
 }

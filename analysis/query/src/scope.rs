@@ -1,21 +1,27 @@
-//! The scope of a report: a labelled run, a systemd unit or container, a process.
+//! The scope of a report: a labelled run, a systemd unit or container, a process, a thread.
 
 use std::collections::BTreeSet;
 
+use model::Thread;
 use profiledb::{Database, EpochId, Scope};
 
 use crate::error::AnalysisError;
 
-/// A choice among samples that were kept apart; without label, unit and process, samples of all
-/// scopes are summed up.
+/// A choice among samples that were kept apart; without any part, samples of all scopes are summed
+/// up. Samples by place are kept by label, unit, and process of some images; call stacks by all of
+/// these dimensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScopeChoice {
     /// Only samples of runs with this label.
     pub label: Option<String>,
     /// Only samples of this systemd unit or container.
     pub unit: Option<String>,
-    /// Only samples of this process number, in images that are kept apart by process.
+    /// Only samples of this process number: call stacks, and images that are kept apart by process.
     pub pid: Option<u32>,
+    /// Only call stacks of processes with this name of their first thread.
+    pub command: Option<String>,
+    /// Only call stacks of threads with this name.
+    pub thread: Option<String>,
 }
 
 /// The parts of a scope, by which dcpid keeps samples apart.
@@ -27,6 +33,10 @@ pub enum Dimension {
     Unit,
     /// By process.
     Pid,
+    /// By command: the name of the process's first thread.
+    Command,
+    /// By name of the thread.
+    Thread,
 }
 
 /// One value of a dimension; none: samples that were not kept apart by it.
@@ -38,6 +48,10 @@ pub enum Part {
     Unit(Option<String>),
     /// A process.
     Pid(Option<u32>),
+    /// A command.
+    Command(Option<String>),
+    /// A thread's name.
+    Thread(Option<String>),
 }
 
 impl Dimension {
@@ -48,6 +62,21 @@ impl Dimension {
             Self::Label => Part::Label(scope.label.clone()),
             Self::Unit => Part::Unit(scope.unit.clone()),
             Self::Pid => Part::Pid(scope.pid),
+            Self::Command => Part::Command(None),
+            Self::Thread => Part::Thread(None),
+        }
+    }
+
+    /// The value of this dimension in the thread of a call stack.
+    #[must_use]
+    pub fn of_thread(self, thread: &Thread) -> Part {
+        let some = |name: &String| (!name.is_empty()).then(|| name.clone());
+        match self {
+            Self::Label => Part::Label(None),
+            Self::Unit => Part::Unit(None),
+            Self::Pid => Part::Pid((thread.pid > 0).then_some(thread.pid)),
+            Self::Command => Part::Command(some(&thread.command)),
+            Self::Thread => Part::Thread(some(&thread.name).or_else(|| some(&thread.command))),
         }
     }
 
@@ -58,6 +87,8 @@ impl Dimension {
             Self::Label => "label",
             Self::Unit => "unit",
             Self::Pid => "pid",
+            Self::Command => "command",
+            Self::Thread => "thread",
         }
     }
 
@@ -67,6 +98,8 @@ impl Dimension {
             Self::Label => "labelled",
             Self::Unit => "of unit",
             Self::Pid => "of process",
+            Self::Command => "of command",
+            Self::Thread => "of threads named",
         }
     }
 
@@ -75,7 +108,14 @@ impl Dimension {
         match self {
             Self::Label => "dcpilabel LABEL COMMAND labels samples",
             Self::Unit => "dcpid --by-unit keeps units apart",
-            Self::Pid => "dcpid --per-process IMAGE keeps an image's processes apart",
+            Self::Pid => {
+                "dcpid --per-process IMAGE keeps an image's processes apart, and call stacks have \
+                 process numbers: dcpi prof --inclusive, tree, callers, flame"
+            }
+            Self::Command | Self::Thread => {
+                "only call stacks are kept by command and thread: dcpi prof --inclusive, tree, \
+                 callers, flame"
+            }
         }
     }
 }
@@ -88,6 +128,8 @@ impl Part {
             Self::Label(_) => Dimension::Label,
             Self::Unit(_) => Dimension::Unit,
             Self::Pid(_) => Dimension::Pid,
+            Self::Command(_) => Dimension::Command,
+            Self::Thread(_) => Dimension::Thread,
         }
     }
 
@@ -95,7 +137,9 @@ impl Part {
     #[must_use]
     pub fn value(&self) -> Option<String> {
         match self {
-            Self::Label(text) | Self::Unit(text) => text.clone(),
+            Self::Label(text) | Self::Unit(text) | Self::Command(text) | Self::Thread(text) => {
+                text.clone()
+            }
             Self::Pid(pid) => pid.map(|pid| pid.to_string()),
         }
     }
@@ -107,6 +151,8 @@ impl Part {
             Self::Label(_) => "[no label]",
             Self::Unit(_) => "[no unit]",
             Self::Pid(_) => "[not by process]",
+            Self::Command(_) => "[no command]",
+            Self::Thread(_) => "[no thread name]",
         };
         self.value().unwrap_or_else(|| none.to_owned())
     }
@@ -116,14 +162,46 @@ impl ScopeChoice {
     /// Whether samples of all scopes are chosen.
     #[must_use]
     pub const fn is_all(&self) -> bool {
-        self.label.is_none() && self.unit.is_none() && self.pid.is_none()
+        self.label.is_none() && self.unit.is_none() && !self.is_by_thread()
     }
 
-    /// The label, unit and process of the choice, without missing ones.
+    /// Whether the choice is one among the threads of call stacks.
+    #[must_use]
+    pub const fn is_by_thread(&self) -> bool {
+        self.pid.is_some() || self.command.is_some() || self.thread.is_some()
+    }
+
+    /// Whether only call stacks can tell what is chosen.
+    #[must_use]
+    pub const fn needs_stacks(&self) -> bool {
+        self.command.is_some() || self.thread.is_some()
+    }
+
+    /// The choice without process, command and thread.
+    #[must_use]
+    pub fn without_threads(&self) -> Self {
+        Self { label: self.label.clone(), unit: self.unit.clone(), ..Self::default() }
+    }
+
+    /// Whether call stacks of this thread are chosen, which are in this scope.
+    #[must_use]
+    pub fn admits_thread(&self, scope: &Scope, thread: &Thread) -> bool {
+        self.parts().into_iter().all(|part| {
+            let dimension = part.dimension();
+            dimension.of(scope) == part || dimension.of_thread(thread) == part
+        })
+    }
+
+    /// The parts of the choice, without missing ones.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
-        let parts =
-            [Part::Label(self.label.clone()), Part::Unit(self.unit.clone()), Part::Pid(self.pid)];
+        let parts = [
+            Part::Label(self.label.clone()),
+            Part::Unit(self.unit.clone()),
+            Part::Pid(self.pid),
+            Part::Command(self.command.clone()),
+            Part::Thread(self.thread.clone()),
+        ];
         parts.into_iter().filter(|part| part.value().is_some()).collect()
     }
 
@@ -188,10 +266,37 @@ impl ScopeChoice {
             Dimension::Label => Self { label: Some(asked), ..Self::default() },
             Dimension::Unit => Self { unit: Some(asked), ..Self::default() },
             Dimension::Pid => Self { pid: self.pid, ..Self::default() },
+            Dimension::Command => Self { command: Some(asked), ..Self::default() },
+            Dimension::Thread => Self { thread: Some(asked), ..Self::default() },
         };
         let known = known.into_iter().filter_map(|part| part.value()).collect();
         let (asked, how) = (alone.shown(), dimension.how());
         Err(AnalysisError::NoScope { asked, known, how, elsewhere: None })
+    }
+
+    /// The error of a choice of which there are no call stacks among those of these threads. It
+    /// names the values that there are of the first part of the choice that no thread has.
+    #[must_use]
+    pub fn no_threads(&self, threads: &BTreeSet<&Thread>) -> AnalysisError {
+        let mut of_threads = self
+            .asked()
+            .into_iter()
+            .filter(|(dimension, _)| !matches!(dimension, Dimension::Label | Dimension::Unit));
+        let values = |dimension: Dimension| -> BTreeSet<Part> {
+            let parts = threads.iter().map(|thread| dimension.of_thread(thread));
+            parts.filter(|part| part.value().is_some()).collect()
+        };
+        let unknown = of_threads.find_map(|(dimension, asked)| {
+            let known = values(dimension);
+            let is_known = known.iter().any(|part| part.value().as_ref() == Some(&asked));
+            (!is_known).then_some(known)
+        });
+        AnalysisError::NoScope {
+            asked: self.shown(),
+            known: unknown.unwrap_or_default().iter().filter_map(Part::value).collect(),
+            how: "dcpi prof --by thread shows which threads have call stacks",
+            elsewhere: None,
+        }
     }
 
     /// The error of the chosen epochs of a database. Where they have no samples of the choice and
@@ -242,7 +347,12 @@ mod tests {
     }
 
     fn choice(of: &Scope) -> ScopeChoice {
-        ScopeChoice { label: of.label.clone(), unit: of.unit.clone(), pid: of.pid }
+        ScopeChoice {
+            label: of.label.clone(),
+            unit: of.unit.clone(),
+            pid: of.pid,
+            ..ScopeChoice::default()
+        }
     }
 
     #[test]

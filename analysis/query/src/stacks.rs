@@ -30,7 +30,8 @@ impl Question {
         let scopes = epochs.iter().flat_map(Epoch::stacks_keys).map(|key| key.scope);
         let scopes: BTreeSet<_> = scopes.collect();
         if !scopes.is_empty() {
-            whose.check(scopes.iter()).map_err(|error| whose.hinted(error, &db, &chosen))?;
+            let of_scope = whose.without_threads();
+            of_scope.check(scopes.iter()).map_err(|error| whose.hinted(error, &db, &chosen))?;
         }
         let stacks = of_epochs(&epochs, &self.events, &whose, &mut problems)?;
         Ok((stacks, problems))
@@ -103,8 +104,15 @@ pub(crate) fn of_epochs(
     let mut sums = ByEvent::new();
     for (epoch, keys) in epochs.iter().zip(&keys) {
         let is_wanted = |event| wanted.is_empty() || wanted.contains(&event);
-        for key in keys.iter().filter(|key| is_wanted(&key.event) && whose.admits(&key.scope)) {
-            match epoch.stacks(key) {
+        let of_scope = whose.without_threads();
+        for key in keys.iter().filter(|key| is_wanted(&key.event) && of_scope.admits(&key.scope)) {
+            let narrowed = epoch.stacks(key).map(|mut stacks| {
+                if whose.is_by_thread() {
+                    stacks.retain_threads(|thread| whose.admits_thread(&key.scope, thread));
+                }
+                stacks
+            });
+            match narrowed {
                 Ok(stacks) => sums.entry(key.event.clone()).or_default().merge(&stacks),
                 Err(error) => problem::add_unreadable(problems, error),
             }

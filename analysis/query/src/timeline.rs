@@ -46,7 +46,8 @@ impl Question {
         let whose = load::opening_scope(&epochs, &asked, &mut problems);
         let (event, unit) = self.one_event(&epochs)?;
         // Off-CPU time is no event that is sampled by place.
-        let is_sampled = epochs.iter().flat_map(|e| &e.meta().events).any(|e| e.name == event);
+        let is_sampled = !whose.needs_stacks()
+            && epochs.iter().flat_map(|e| &e.meta().events).any(|e| e.name == event);
         let events = [event.clone()];
         let asked = Asked { events: &events, whose: &whose, all: true, ..asked };
         let mut sums = Sums { images: BTreeMap::new(), events: Vec::new() };
@@ -55,11 +56,12 @@ impl Question {
             let parts = within(&epochs, &slices, *column);
             covered_s.push(parts.iter().map(|(_, part)| lasted_s(part)).max().unwrap_or(0));
             let only: Vec<Epoch> = parts.iter().map(|(_, part)| part.clone()).collect();
-            stacks.push(
-                of_epochs(&only, &events, &whose, &mut problems)?
-                    .remove(&event)
-                    .unwrap_or_default(),
-            );
+            stacks.push(match of_epochs(&only, &events, &whose, &mut problems) {
+                Ok(mut found) => found.remove(&event).unwrap_or_default(),
+                // An event that some column has need not be in all.
+                Err(AnalysisError::NoEvent { .. }) => Stacks::new(),
+                Err(error) => return Err(error),
+            });
             if !is_sampled || only.is_empty() {
                 continue;
             }
@@ -70,7 +72,9 @@ impl Question {
                 Err(error) => refused = Some(error),
             }
         }
-        if let Some(error) = refused.filter(|_| sums.images.is_empty()) {
+        let of_stacks = whose.is_by_thread() && !stacks.iter().all(Stacks::is_empty);
+        let is_nothing = sums.images.is_empty() && !of_stacks;
+        if let Some(error) = refused.filter(|_| is_nothing) {
             return Err(whose.hinted(error, &db, &chosen));
         }
         problems = once(problems);

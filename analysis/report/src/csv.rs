@@ -7,7 +7,7 @@ use super::{By, EpochsReport, ProfReport, Row, TopReport, escape};
 use query::load::sum;
 use stats::Share;
 
-/// A procedure, image, label, unit or process per row, then a row per reason that samples are of
+/// A procedure, line, image or scope per row, then a row per reason that samples are of
 /// unknown code: what is counted, is here. The columns of an event are its samples, and `_share`,
 /// `_low` and `_high`.
 pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
@@ -20,7 +20,7 @@ pub(super) fn prof(report: &ProfReport, out: &mut dyn Write) -> io::Result<()> {
             titles.extend(["procedure", "file", "line", "image", "image_id"].map(str::to_owned))
         }
         By::Image => titles.extend(["image", "image_id", "path"].map(str::to_owned)),
-        By::Scope(dimension) => titles.push(dimension.name().to_owned()),
+        By::Scope(dimensions) => titles.extend(dimensions.iter().map(|of| of.name().to_owned())),
     }
     for column in &report.events {
         let name = &column.event.name;
@@ -68,7 +68,7 @@ fn subject(row: &Row) -> Vec<String> {
             None => image.path.clone(),
         });
     }
-    cells.extend(row.part.iter().map(|part| part.value().unwrap_or_default()));
+    cells.extend(row.parts.iter().map(|part| part.value().unwrap_or_default()));
     cells
 }
 

@@ -238,7 +238,7 @@ pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
         confidence: report.confidence.percent(),
         only: report.whose.parts().iter().map(part).collect(),
         by: match report.by {
-            By::Scope(dimension) => Some(dimension.name()),
+            By::Scope(dimensions) => dimensions.first().map(|of| of.name()),
             By::Line => Some("line"),
             By::Procedure | By::Image => None,
         },
@@ -300,7 +300,7 @@ fn prof_row<'a>(
             .filter(|_| report.by == By::Image)
             .map(|image| image.path.as_str()),
         kind: row.image.as_ref().map(|image| image.kind.as_str()),
-        part: row.part.iter().map(part).collect(),
+        part: row.parts.iter().map(part).collect(),
         counts,
         share: InOrder(names.clone().zip(row.shares.iter().map(Share::of)).collect()),
         inclusive: report.with_calls.then(|| {
@@ -316,8 +316,8 @@ fn prof_row<'a>(
 /// Its name and its value.
 pub(super) fn part(part: &Part) -> (&'static str, Value) {
     let value = match part {
-        Part::Label(text) | Part::Unit(text) => text.clone().map(Value::from),
         Part::Pid(pid) => pid.map(Value::from),
+        named => named.value().map(Value::from),
     };
     (part.dimension().name(), value.unwrap_or(Value::Null))
 }

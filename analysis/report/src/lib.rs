@@ -166,8 +166,8 @@ pub enum By {
     Line,
     /// An image.
     Image,
-    /// A label, unit or process.
-    Scope(Dimension),
+    /// Labels, units, processes, commands or threads: a value of each dimension.
+    Scope(&'static [Dimension]),
 }
 
 /// `dcpi prof`.
@@ -183,6 +183,8 @@ pub struct ProfReport {
     pub confidence: Confidence,
     /// The subject of a row.
     pub by: By,
+    /// Whether rows count call stacks in the place of samples.
+    pub of_stacks: bool,
     /// Whether rows have the time of procedures with all that they called, and are sorted by it.
     pub with_calls: bool,
     /// Label, unit or process whose samples these are; all, if none is chosen.
@@ -210,7 +212,7 @@ pub struct Omitted {
     pub share: f64,
 }
 
-/// A procedure, an image, or a label, unit or process, with its samples.
+/// A procedure, line or image, or parts of a scope, with its samples.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The procedure.
@@ -219,8 +221,8 @@ pub struct Row {
     pub line: Option<LineName>,
     /// The image of a procedure or row.
     pub image: Option<ImageName>,
-    /// The label, unit or process.
-    pub part: Option<Part>,
+    /// Label, unit, command, process or thread: one of each dimension of [`By::Scope`].
+    pub parts: Vec<Part>,
     /// Samples by event.
     pub counts: Vec<Tally>,
     /// Share of [`EventColumn::counted`], by event.

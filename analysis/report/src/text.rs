@@ -204,6 +204,7 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     } else {
         "samples"
     };
+    let noun = if report.of_stacks { "call stacks, by weight" } else { noun };
     let whose = match (report.restricted, report.whose.is_all()) {
         (true, true) => "of the chosen images",
         (true, false) => "of the chosen images among these",
@@ -232,7 +233,7 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
     let single = report.events.len() == 1;
     for (at, column) in report.events.iter().enumerate() {
         let group = if single { "" } else { &column.event.name };
-        table.number("samples", group);
+        table.number(if report.of_stacks { "stacks" } else { "samples" }, group);
         table.number("%", group);
         table.number(if single { "low–high" } else { "±" }, group);
         if report.with_calls {
@@ -248,13 +249,14 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
         By::Procedure => table.names("image"),
         By::Line => ["source", "image"].into_iter().for_each(|title| table.names(title)),
         By::Image => table.paths("image"),
-        By::Scope(dimension) => table.names(dimension.name()),
+        By::Scope(dimensions) => dimensions.iter().for_each(|of| table.names(of.name())),
     }
     for row in &report.rows {
         let mut cells: Vec<Cell> = row_numbers(report, row).into_iter().map(Cell::from).collect();
         cells.extend(row.procedure.as_ref().map(|name| procedure(name, style)));
         cells.extend((report.by == By::Line).then(|| source_line(row, style)));
-        cells.push(subject(report, row));
+        cells.extend(subject(report, row));
+        cells.extend(row.parts.iter().map(|part| Cell::name(&part.shown())));
         table.coloured(
             cells,
             row.shares.get(report.sort).and_then(|share| Colour::of_share(share.value)),
@@ -307,17 +309,15 @@ fn source_line(row: &Row, style: &Style) -> Cell {
     Cell::name(file).tail(line.map_or_else(|| ":?".to_owned(), |number| format!(":{number}")))
 }
 
-/// The image, label, unit or process of a row, or the image of its procedure.
-fn subject(report: &ProfReport, row: &Row) -> Cell {
-    match (&row.image, &row.part) {
-        (Some(image), _) if report.by == By::Image && image.kind == image::ImageKind::File => {
+/// The image of a row, or of its procedure.
+fn subject(report: &ProfReport, row: &Row) -> Option<Cell> {
+    Some(match row.image.as_ref()? {
+        image if report.by == By::Image && image.kind == image::ImageKind::File => {
             let path = if image.path.is_empty() { &image.name } else { &image.path };
             Cell::name(path).tail(image_id(image))
         }
-        (Some(image), _) => image_cell(image),
-        (None, Some(part)) => Cell::name(&part.shown()),
-        (None, None) => Cell::default(),
-    }
+        image => image_cell(image),
+    })
 }
 
 /// An image's name, with its id where another has the same.
@@ -359,7 +359,7 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
             By::Procedure => "procedure",
             By::Line => "source line",
             By::Image => "image",
-            By::Scope(dimension) => dimension.name(),
+            By::Scope(dimensions) => dimensions.first().map_or("scope", |of| of.name()),
         };
         let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
         notes.push(format!(
@@ -475,6 +475,7 @@ fn push_new(lines: &mut Vec<String>, line: String) {
 /// One line for images with the same problem, those with the most samples first: the share of
 /// samples, `what` is wrong with them, the images, and the next step.
 fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
+    images.retain(|(samples, _)| *samples > 0);
     if images.is_empty() {
         return None;
     }

@@ -177,6 +177,8 @@ impl SetChoice {
             label: either(&self.label, &source.whose.label),
             unit: either(&self.unit, &source.whose.unit),
             pid: self.pid.or(source.whose.pid),
+            command: source.whose.command.clone(),
+            thread: source.whose.thread.clone(),
         };
         own
     }

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::Outcome;
 use super::stacks::{Loaded, tree_rows};
 use crate::destination::Destination;
-use crate::options::{Chosen, Look, parse_min};
+use crate::options::{Chosen, Look, OfThreads, parse_min};
 use calls::{Direction, EventCalls, Tree};
 use query::error::AnalysisError;
 use query::problem::Problem;
@@ -45,6 +45,9 @@ pub struct FlameArgs {
     /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
+    /// Command and thread of the call stacks.
+    #[command(flatten)]
+    pub threads: OfThreads,
 }
 
 /// Colours of boxes.
@@ -87,7 +90,7 @@ pub(crate) fn run(args: &FlameArgs, out: &mut dyn Write) -> Result<Outcome, Anal
 }
 
 fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, AnalysisError> {
-    let question = args.chosen.question(&[])?;
+    let question = args.threads.narrow(args.chosen.question(&[])?);
     let mut loaded = Loaded::of(&question, &args.look)?;
     let events = loaded.events(&args.chosen)?;
     let units: Vec<String> = events.iter().map(|event| loaded.unit(event)).collect();

@@ -13,7 +13,7 @@ use report::{By, ImageName, ProcedureName, ProfReport, Row, Selection};
 use stats::tally::Tally;
 
 use super::prof::{by_samples, columns, cut, row, share_out, sort_event};
-use super::stacks::{Loaded, callee};
+use super::stacks::{self, Loaded, callee};
 use crate::options::Prof;
 
 /// The report. Stacks are of all images; rows are of those that were asked for.
@@ -21,18 +21,22 @@ use crate::options::Prof;
 /// # Errors
 /// Those of [`Loaded::of`], [`AnalysisError::NoImage`] and [`AnalysisError::SortNotShown`].
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
+    let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
     let confidence = args.look.confidence;
     let mut events = loaded.calls.events.clone();
     // Without an event of that name the report is of what takes CPU time.
-    if args.chosen.events.is_empty() && events.iter().any(|event| event.sampled.is_some()) {
-        events.retain(|event| event.sampled.is_some());
+    if args.chosen.events.is_empty() && events.iter().any(|event| !stacks::is_wait(&event.name)) {
+        events.retain(|event| !stacks::is_wait(&event.name));
     }
     let timed: Vec<Timed> = events.iter().map(|event| loaded.calls.timed(event, false)).collect();
     let stacks_only: Vec<(&EventCalls, &Timed)> =
         events.iter().zip(&timed).filter(|(event, _)| event.sampled.is_none()).collect();
     let sampled = loaded.samples.events.len();
-    loaded.samples.events.extend(stacks_only.iter().map(|(event, timed)| as_samples(event, timed)));
+    let of_stacks = stacks_only
+        .iter()
+        .map(|(event, timed)| as_samples(&event.name, loaded.unit(event), timed.whole()));
+    let of_stacks: Vec<EventSamples> = of_stacks.collect();
+    loaded.samples.events.extend(of_stacks);
     let samples = &loaded.samples;
     let sort = sort_event(args, &samples.events)?;
     let images: Vec<&ImageSamples> =
@@ -69,6 +73,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
         sort,
         confidence,
         by: By::Procedure,
+        of_stacks: false,
         with_calls: true,
         whose: samples.whose.clone(),
         restricted: false,
@@ -80,14 +85,14 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
 }
 
 /// An event that has stacks only, as if each were a sample.
-fn as_samples(event: &EventCalls, timed: &Timed) -> EventSamples {
+pub(super) fn as_samples(event: &str, unit: String, whole: Tally) -> EventSamples {
     EventSamples {
-        name: event.name.clone(),
-        unit: "ns".to_owned(),
+        name: event.to_owned(),
+        unit,
         period: 0,
         periods: Vec::new(),
-        weight: timed.whole().weight(),
-        taken: timed.whole(),
+        weight: whole.weight(),
+        taken: whole,
         unknown: BTreeMap::new(),
         notes: Vec::new(),
         ledger: Ledger::default(),
@@ -156,7 +161,7 @@ fn rows(
         };
         let image = callee(subjects, number).image.unwrap_or_else(|| nobodys(&procedure.name));
         let inclusive = estimates.into_iter().map(|of| of.map(|of| of.share)).collect();
-        rows.push(Row { inclusive, ..row(Some(procedure), Some(image), None, counts) });
+        rows.push(Row { inclusive, ..row(Some(procedure), Some(image), Vec::new(), counts) });
     }
     Ok(rows)
 }

@@ -7,8 +7,8 @@ use std::io::Write;
 use image::{ImageId, ImageKind};
 use profiledb::{ImageRecord, Scope};
 
-use super::{Outcome, inclusive};
-use crate::options::{Chosen, Format, Prof};
+use super::{Outcome, by_thread, inclusive, stacks};
+use crate::options::{self, Chosen, Format, Prof};
 use names::by_line::{self, LineSamples};
 use names::procedures::{self, Counted, Place, Places};
 use names::shorten::Suffixes;
@@ -35,7 +35,16 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     if args.inclusive {
         return super::write(&inclusive::report(args)?, &args.output, out);
     }
-    let mut samples = chosen.question(&args.images)?.samples()?;
+    if matches!(args.by, Some(options::By::Command | options::By::Thread)) {
+        return super::write(&by_thread::report(args)?, &args.output, out);
+    }
+    let mut samples = args.threads.narrow(chosen.question(&args.images)?).samples()?;
+    // Processes that dcpid kept apart are told by all of their samples.
+    let by_pid = |image: &ImageSamples| image.scopes.iter().any(|(scope, _)| scope.pid.is_some());
+    let is_apart = args.images.is_empty().then(|| samples.images.iter().any(by_pid));
+    if args.by == Some(options::By::Pid) && is_apart == Some(false) && stacks::any(&samples) {
+        return super::write(&by_thread::report(args)?, &args.output, out);
+    }
     super::write(&report(args, &mut samples)?, &args.output, out)
 }
 
@@ -51,14 +60,17 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     let images: Vec<&ImageSamples> = samples.images.iter().filter(counts).collect();
     let everything = !restricted && samples.whose.is_all();
     let columns = columns(everything, args.look.confidence, samples, &images);
-    let by = match args.by.map(Dimension::from) {
-        Some(dimension) => By::Scope(dimension),
+    let by = match args.by {
+        Some(options::By::Label) => By::Scope(&[Dimension::Label]),
+        Some(options::By::Unit) => By::Scope(&[Dimension::Unit]),
+        Some(_) => By::Scope(&[Dimension::Pid]),
         None if args.by_image => By::Image,
         None if args.lines => By::Line,
         None => By::Procedure,
     };
     let mut rows = match by {
-        By::Scope(dimension) => {
+        By::Scope(of) => {
+            let dimension = of.first().copied().unwrap_or(Dimension::Label);
             scope_rows(&images, &unresolved::nobodys(everything, samples), dimension)
         }
         By::Image => image_rows(&images),
@@ -71,11 +83,11 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
             let (path, kind) = (String::new(), ImageKind::Unresolved);
             let image = |name| ImageName { id, kind, name, path, ambiguous: false };
             rows.push(match by {
-                By::Image => row(None, Some(image(name)), None, tallies),
+                By::Image => row(None, Some(image(name)), Vec::new(), tallies),
                 _ => row(
                     Some(procedure_name(Place::Unresolved(reason), false)),
                     Some(image(String::new())),
-                    None,
+                    Vec::new(),
                     tallies,
                 ),
             });
@@ -93,6 +105,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         sort,
         confidence: args.look.confidence,
         by,
+        of_stacks: false,
         with_calls: false,
         whose: samples.whose.clone(),
         restricted,
@@ -168,13 +181,13 @@ fn scope_rows(
             counts,
         );
     }
-    parts.into_iter().map(|(part, counts)| row(None, None, Some(part), counts)).collect()
+    parts.into_iter().map(|(part, counts)| row(None, None, vec![part], counts)).collect()
 }
 
 fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
     images
         .iter()
-        .map(|image| row(None, Some(image_name(image, images, true)), None, image.totals()))
+        .map(|image| row(None, Some(image_name(image, images, true)), Vec::new(), image.totals()))
         .collect()
 }
 
@@ -205,7 +218,7 @@ fn procedure_rows(
                 same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
             let mut procedure = procedure_name(counted.place, ambiguous);
             procedure.needs_suffix = suffixes.needed("", &procedure.name);
-            rows.push(row(Some(procedure), Some(name.clone()), None, counted.counts));
+            rows.push(row(Some(procedure), Some(name.clone()), Vec::new(), counted.counts));
         }
     }
     rows
@@ -231,7 +244,7 @@ fn line_rows(
                 needs_suffix: false,
             };
             let line = place.file.map(|file| LineName { file, line: place.line });
-            Row { line, ..row(Some(procedure), Some(name.clone()), None, counts) }
+            Row { line, ..row(Some(procedure), Some(name.clone()), Vec::new(), counts) }
         }));
     }
     rows
@@ -240,14 +253,14 @@ fn line_rows(
 pub(super) fn row(
     procedure: Option<ProcedureName>,
     image: Option<ImageName>,
-    part: Option<Part>,
+    parts: Vec<Part>,
     counts: Vec<Tally>,
 ) -> Row {
     Row {
         procedure,
         line: None,
         image,
-        part,
+        parts,
         counts,
         shares: Vec::new(),
         inclusive: Vec::new(),
@@ -349,7 +362,7 @@ fn subject(row: &Row) -> impl Ord {
         procedure,
         line,
         row.image.as_ref().map(|image| image.id),
-        &row.part,
+        &row.parts,
     )
 }
 
@@ -419,7 +432,7 @@ mod tests {
                     path: String::new(),
                     ambiguous: false,
                 }),
-                part: None,
+                parts: Vec::new(),
                 counts: vec![Tally::of(1, 1.0)],
                 shares: vec![Share { value: *value, low: 0.0, high: 1.0 }],
                 inclusive: Vec::new(),

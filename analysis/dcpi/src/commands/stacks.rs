@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use calls::{Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, Tree, TreeNode};
-use model::Stacks;
+use model::{OFF_CPU, RUNNABLE, Stacks};
 use names::named;
 use names::procedures::Places;
 use profiledb::Epoch;
 use query::error::AnalysisError;
 use query::load::{Question, Samples};
 use query::problem::{self, Problem};
+use query::scope::ScopeChoice;
 use query::select;
 use query::stacks::ByEvent;
 use report::{Callee, ImageName, OfStacks, Selection, StackEvent, TreeRow};
@@ -28,13 +29,47 @@ pub(super) struct Loaded {
 ///
 /// # Errors
 /// Those of [`Question::samples`] and [`Samples::stacks`].
-fn read(
+pub(super) fn read(
     question: &Question,
     problems: &mut Vec<Problem>,
 ) -> Result<(Samples, ByEvent), AnalysisError> {
-    let (samples, asked) = sampled(question, problems)?;
+    let whose = &question.whose;
+    let of_scope = Question { whose: whose.without_threads(), ..question.clone() };
+    let (mut samples, asked) = sampled(&of_scope, problems)?;
+    if !whose.is_by_thread() {
+        let stacks = samples.stacks(&asked, problems)?;
+        return Ok((samples, stacks));
+    }
+    // Samples by place are of all threads: what is left is told by stacks alone.
+    samples.events.clear();
+    samples.images.clear();
+    let all = samples.whose.clone();
+    samples.whose = ScopeChoice {
+        pid: whose.pid,
+        command: whose.command.clone(),
+        thread: whose.thread.clone(),
+        ..all.clone()
+    };
     let stacks = samples.stacks(&asked, problems)?;
+    if stacks.values().all(|stacks| stacks.total().stacks == 0) && any(&samples) {
+        let chosen = std::mem::replace(&mut samples.whose, all);
+        let stacks = samples.stacks(&asked, problems)?;
+        let threads = stacks.values().flat_map(Stacks::values).map(|(_, thread, _)| thread);
+        return Err(chosen.no_threads(&threads.collect()));
+    }
     Ok((samples, stacks))
+}
+
+/// The unit of an event. Events that are not sampled are times.
+pub(super) fn unit(samples: &Samples, event: &str) -> String {
+    let mut known = samples.epochs.iter().flat_map(|epoch| &epoch.meta().events);
+    let event = known.find(|known| known.name == event);
+    event.map_or_else(|| "ns".to_owned(), |event| event.unit.clone())
+}
+
+/// Whether the event is time in which threads did not run.
+pub(super) fn is_wait(event: &str) -> bool {
+    event == OFF_CPU || event == RUNNABLE
 }
 
 /// Samples of the events asked for that have any, and the names of all events asked for.
@@ -146,7 +181,9 @@ impl Loaded {
     pub(super) fn events(&self, chosen: &Chosen) -> Result<Vec<EventCalls>, AnalysisError> {
         let events = &self.calls.events;
         if chosen.events.is_empty() {
-            let first = events.iter().min_by_key(|event| event.sampled.unwrap_or(usize::MAX));
+            let first = events
+                .iter()
+                .min_by_key(|event| (is_wait(&event.name), event.sampled.unwrap_or(usize::MAX)));
             return Ok(first.into_iter().cloned().collect());
         }
         let known: Vec<String> = events.iter().map(|event| event.name.clone()).collect();
@@ -189,9 +226,7 @@ impl Loaded {
 
     /// The unit of an event's times.
     pub(super) fn unit(&self, event: &EventCalls) -> String {
-        // Events without samples are times.
-        let of = event.sampled.and_then(|at| self.samples.events.get(at));
-        of.map_or_else(|| "ns".to_owned(), |event| event.unit.clone())
+        unit(&self.samples, &event.name)
     }
 
     /// What a report is of.

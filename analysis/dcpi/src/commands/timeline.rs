@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use crate::options::{Chosen, Look, Output, RowLimit};
+use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
 use model::Thread;
 use names::procedures::{self, Place, Places};
 use query::error::AnalysisError;
@@ -45,6 +45,9 @@ pub struct TimelineArgs {
     /// Event, epochs, time, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
+    /// Command and thread of the call stacks.
+    #[command(flatten)]
+    pub threads: OfThreads,
     /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
@@ -86,7 +89,13 @@ pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, A
     }
     let all = args.chosen.all || args.by == Subject::Label;
     let chosen = Chosen { all, ..args.chosen.clone() };
-    let timeline = chosen.question(&args.images)?.timeline(args.slices)?;
+    let question = args.threads.narrow(chosen.question(&args.images)?);
+    if question.whose.needs_stacks() && !is_command {
+        let why = "samples are not kept by command and thread, call stacks are; use --by command or \
+                   --by thread";
+        return Err(AnalysisError::Refused(why.to_owned()));
+    }
+    let timeline = question.timeline(args.slices)?;
     super::write(&report(args, timeline)?, &args.output, out)
 }
 

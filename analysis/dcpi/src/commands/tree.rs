@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::Outcome;
 use super::stacks::{Loaded, tree_rows};
-use crate::options::{Chosen, Look, Output, parse_min};
+use crate::options::{Chosen, Look, OfThreads, Output, parse_min};
 use calls::{Direction, Tree};
 use query::error::AnalysisError;
 use report::TreeReport;
@@ -31,6 +31,9 @@ pub struct TreeArgs {
     /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
+    /// Command and thread of the call stacks.
+    #[command(flatten)]
+    pub threads: OfThreads,
     /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &TreeArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 }
 
 fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
+    let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
     let event = loaded.event(&args.chosen)?;
     let confidence = args.look.confidence;
     let timed = loaded.calls.timed(&event, args.by_thread);

@@ -90,6 +90,37 @@ fn prof_with_calls() {
 }
 
 #[test]
+fn prof_by_command_process_and_thread() {
+    let db = db();
+    check("prof-by-command.txt", &db, "prof --by command");
+    check("prof-by-pid-stacks.json", &db, "prof --by pid --format json");
+    check("prof-by-thread.txt", &db, "prof --by thread --event off-cpu");
+    check("prof-by-thread.csv", &db, "prof --by thread --event cpu-clock,off-cpu --format csv");
+}
+
+/// What is chosen by thread is told by the thread's own stacks: its shares are of these.
+#[test]
+fn stacks_of_one_thread_command_or_process() {
+    let db = db();
+    check("prof-inclusive-thread.txt", &db, "prof --inclusive --thread log");
+    check("tree-pid.txt", &db, "tree --pid 812 --thread worker --event off-cpu");
+    let rows = json(&db, "callees main --thread log")["rows"].clone();
+    assert_eq!(rows[0]["procedure"], "write_log", "{rows}");
+    let all = json(&db, "tree --command server")["event"].clone();
+    assert_eq!(all["stacks"], 700, "{all}");
+    for (words, said) in [
+        ("tree --command nobody", "no samples of command \"nobody\"; there are: server"),
+        ("tree --pid 7", "no samples of process 7; there are: 812"),
+        ("prof --thread log", "no samples of threads named \"log\""),
+        ("prof --by command server", "rows from call stacks take no IMAGE"),
+        ("timeline --thread log", "samples are not kept by command and thread, call stacks are"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
+#[test]
 fn callers_and_callees() {
     let db = db();
     check("callers.txt", &db, "callers libc copy");

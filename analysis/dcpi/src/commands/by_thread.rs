@@ -1,0 +1,109 @@
+//! `dcpi prof --by command|pid|thread`: the time of commands, processes and threads, from call
+//! stacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use image::{ImageId, ImageKind};
+use model::Stacks;
+use query::error::AnalysisError;
+use query::load::Samples;
+use query::scope::{Dimension, Part};
+use report::{By, EventColumn, ProfReport, Row, Selection};
+use stats::tally::{self, Tally};
+
+use super::inclusive::as_samples;
+use super::of_stacks;
+use super::prof::{by_samples, cut, row, share_out, sort_event};
+use super::stacks;
+use crate::options::{self, Chosen, Prof};
+
+/// The dimensions of a row's subject, where call stacks tell them: first what was asked for, then
+/// what it belongs to.
+const fn dimensions(by: Option<options::By>) -> &'static [Dimension] {
+    match by {
+        Some(options::By::Pid) => &[Dimension::Pid, Dimension::Command],
+        Some(options::By::Thread) => &[Dimension::Thread, Dimension::Pid, Dimension::Command],
+        _ => &[Dimension::Command],
+    }
+}
+
+/// The report. Without an event asked for it is of the events that are sampled, not of waits.
+///
+/// # Errors
+/// Those of [`stacks::read`], [`AnalysisError::SortNotShown`], and [`AnalysisError::Refused`] for
+/// images, and for epochs without stacks.
+pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
+    let dimensions = dimensions(args.by);
+    if !args.images.is_empty() {
+        let why = "rows from call stacks take no IMAGE; a call stack has frames of several";
+        return Err(AnalysisError::Refused(why.to_owned()));
+    }
+    let confidence = args.look.confidence;
+    let mut problems = Vec::new();
+    let chosen = Chosen { all: true, ..args.chosen.clone() };
+    let (mut samples, mut found) =
+        stacks::read(&args.threads.narrow(chosen.question(&[])?), &mut problems)?;
+    if args.chosen.events.is_empty() && found.keys().any(|event| !stacks::is_wait(event)) {
+        found.retain(|event, _| !stacks::is_wait(event));
+    }
+    if found.values().all(Stacks::is_empty) {
+        return Err(stacks::no_stacks());
+    }
+    let mut columns = Vec::with_capacity(found.len());
+    let mut subjects: BTreeMap<Vec<Part>, Vec<Tally>> = BTreeMap::new();
+    let idle = if args.look.idle { BTreeSet::new() } else { idle_images(&samples) };
+    for (at, (event, stacks)) in found.iter().enumerate() {
+        let mut whole = Tally::default();
+        for (node, thread, value) in stacks.values() {
+            let is_idle = |frame| matches!(frame, model::Frame::Code(id, _) if idle.contains(&id));
+            if !idle.is_empty() && stacks.frames(node).next().is_some_and(is_idle) {
+                continue;
+            }
+            let parts = dimensions.iter().map(|of| of.of_thread(thread)).collect();
+            let counts =
+                subjects.entry(parts).or_insert_with(|| vec![Tally::default(); found.len()]);
+            if let Some(count) = counts.get_mut(at) {
+                *count += of_stacks(value);
+            }
+            whole += of_stacks(value);
+        }
+        let unit = stacks::unit(&samples, event);
+        columns.push(EventColumn {
+            event: as_samples(event, unit, whole),
+            idle: 0,
+            counted: whole,
+            occurrences: Some(stats::occurrences(&[(whole.samples, whole.weight())], confidence)),
+            unresolved: Vec::new(),
+        });
+    }
+    samples.events = columns.iter().map(|column| column.event.clone()).collect();
+    let sort = sort_event(args, &samples.events)?;
+    let rows =
+        subjects.into_iter().filter(|(_, counts)| tally::samples(counts).iter().any(|of| *of > 0));
+    let mut rows: Vec<Row> = rows.map(|(parts, counts)| row(None, None, parts, counts)).collect();
+    rows.sort_by(|a, b| by_samples(a, b, sort));
+    share_out(&mut rows, &columns, sort, confidence);
+    let omitted = cut(&mut rows, &columns, sort, args);
+    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+    Ok(ProfReport {
+        selection: Selection { db: samples.db.root().display().to_string(), epochs },
+        events: columns,
+        sort,
+        confidence,
+        by: By::Scope(dimensions),
+        of_stacks: true,
+        with_calls: false,
+        whose: samples.whose,
+        restricted: false,
+        with_idle: args.look.idle,
+        rows,
+        omitted,
+        problems,
+    })
+}
+
+/// The images of idle loops. An image that cannot be read was told as a problem by then.
+fn idle_images(samples: &Samples) -> BTreeSet<ImageId> {
+    let images = samples.epochs.iter().flat_map(|epoch| epoch.images().unwrap_or_default());
+    images.filter(|(_, image)| image.kind == ImageKind::Idle).map(|(id, _)| id).collect()
+}
