@@ -52,6 +52,9 @@ cargo xtask TASK
                    paper's tables 3 to 5 [--quick] [--rounds N] [--seconds N]
   bench images     what new images and short processes cost dcpid and its inspectors, beside
                    another build [--rounds N] [--beside DIR]
+  bench stacks     call stacks of twelve programs: how many are whole, and what one costs, beside
+                   perf record [--quick] [--seconds N] [--only PROGRAM]; or inclusive times
+                   beside exact counts [--callgrind]
   bench table      sizes, policies and drain intervals of the sampler's table, simulated over
                    recorded samples [--recording FILE] [--seconds N]
   bench loader     what the loader hook adds to the start of programs [--quick] [--rounds N]

@@ -116,6 +116,18 @@ pub const BENCH_TOOLS: [Need; 3] = [
     need("setpriv", "util-linux", "ends what was started with the benchmark"),
 ];
 
+/// Programs whose call stacks are taken.
+pub const STACKED: [Need; 8] = [
+    need("g++", "g++", "a program whose call stacks are taken"),
+    need("python3", "python3", "a program whose call stacks are taken"),
+    need("/usr/lib/postgresql", "postgresql", "a program whose call stacks are taken"),
+    need("node", "nodejs", "a program whose call stacks are taken"),
+    need("git", "git", "a program whose call stacks are taken"),
+    need("go", "golang-go", "a program whose call stacks are taken"),
+    need("javac", "default-jdk-headless", "a program whose call stacks are taken"),
+    need("setpriv", "util-linux", "runs programs without rights"),
+];
+
 /// What else reads programs, and what makes large ones.
 pub const READERS: [Need; 3] = [
     need("c++", "g++", "builds programs to read"),

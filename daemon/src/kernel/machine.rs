@@ -6,6 +6,7 @@ use model::Cpuid;
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Capability numbers of linux/capability.h.
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
@@ -130,6 +131,12 @@ fn midr(cpuinfo: &str) -> Option<Cpuid> {
 /// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz
 /// where the machine does not say.
 pub fn clock_hz() -> u64 {
+    // Each reading of /proc/cpuinfo costs some 100 us.
+    static CLOCK_HZ: OnceLock<u64> = OnceLock::new();
+    *CLOCK_HZ.get_or_init(read_clock_hz)
+}
+
+fn read_clock_hz() -> u64 {
     let khz = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
         .ok()
         .and_then(|text| text.trim().parse::<u64>().ok());

@@ -262,7 +262,7 @@ impl<Source: SampleSource> Collector<Source> {
         }
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         self.apply_records(window);
-        self.call_stacks.walk(&mut self.mappings, window);
+        self.call_stacks.walk(&mut self.mappings, window, false);
         if edges_are_many {
             self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         }
@@ -379,7 +379,7 @@ impl<Source: SampleSource> Collector<Source> {
         let (mut resolver, pending) = self.resolver(window);
         resolver.resolve(&entries, pending);
         self.entries = entries;
-        self.call_stacks.walk(&mut self.mappings, window);
+        self.call_stacks.walk(&mut self.mappings, window, true);
         self.edges.interpret(&mut self.mappings, window, &mut self.pending);
         self.waits.look(|into| {
             self.source.wait_times(into);

@@ -79,9 +79,12 @@ impl Variant {
 
 /// A program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Program {
+pub enum Program {
+    /// The interpreter of Lua.
     Lua,
+    /// The compressor.
     Bzip2,
+    /// A shell of SQLite.
     Sqlite,
 }
 
@@ -89,7 +92,8 @@ enum Program {
 const PROGRAMS: [Program; 3] = [Program::Sqlite, Program::Lua, Program::Bzip2];
 
 impl Program {
-    fn name(self) -> &'static str {
+    /// The file's name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Lua => "lua",
             Self::Bzip2 => "bzip2",
@@ -101,8 +105,8 @@ impl Program {
         format!("{FOLDER}/faster/{variant}/{}", self.name())
     }
 
-    /// What the compiler is given besides [`FLAGS`].
-    fn sources(self) -> anyhow::Result<Vec<String>> {
+    /// Files, and flags of their own, that the compiler is given.
+    pub fn sources(self) -> anyhow::Result<Vec<String>> {
         let of = |folder: &str, name: &str| format!("{FOLDER}/faster/{folder}/{name}");
         Ok(match self {
             Self::Lua => {
@@ -223,7 +227,11 @@ fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The programs' sources.
+/// Fetches the programs' sources.
+pub fn prepare_sources() -> anyhow::Result<()> {
+    fetch(&format!("{FOLDER}/faster"))
+}
+
 fn fetch(folder: &str) -> anyhow::Result<()> {
     let sources = format!("{folder}/sources");
     if fs::read_to_string(format!("{sources}/fetched")).is_ok_and(|fetched| fetched == MANIFEST) {

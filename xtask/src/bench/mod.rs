@@ -1,6 +1,6 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench images` for new images
 //! and short processes, `bench table` in a simulation of the sampler's table, `bench loader` for
-//! the loader hook, `bench db` for the database; how long reports take: `bench reading`; what
+//! the loader hook, `bench stacks` for call stacks, `bench db` for the database; how long reports take: `bench reading`; what
 //! walks from sampled registers are worth: `bench walks`; how good estimates are: `bench truth`;
 //! control-flow graphs of everything that is installed: `bench cfg`; explanations of all of it:
 //! `bench why`; how much faster programs become with profiles: `bench faster`; and whether
@@ -27,6 +27,8 @@ mod report;
 mod runs;
 mod simulation;
 mod soak;
+mod stacks;
+mod stacks_counted;
 mod statistics;
 mod table;
 mod truth;
@@ -43,9 +45,10 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 12] = [
+const BENCHMARKS: [(&str, Benchmark); 13] = [
     ("overhead", overhead::run),
     ("images", images::run),
+    ("stacks", stacks::run),
     ("table", table::run),
     ("loader", loader::run),
     ("db", db::run),

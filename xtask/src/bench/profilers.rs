@@ -94,7 +94,7 @@ impl Program {
     }
 
     /// Asks it to end, and kills it when it does not.
-    fn end(&mut self) -> anyhow::Result<()> {
+    pub fn end(&mut self) -> anyhow::Result<()> {
         if self.ended() {
             return Ok(());
         }
@@ -385,6 +385,11 @@ impl Recorder {
     pub fn start(line: &str, data: &str, log: &str) -> anyhow::Result<Self> {
         let _ = fs::remove_file(data); // there may be none
         Ok(Self { program: start_recorder(line, data, log)?, log: log.to_owned() })
+    }
+
+    /// CPU time of the recorder so far.
+    pub fn cpu_s(&self) -> f64 {
+        process_cpu_s(self.program.child.id()).unwrap_or(0.0)
     }
 
     /// Ends it; the file is complete then. How many samples it has, as perf says.

@@ -30,7 +30,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use unwind::End;
 use windows::Windows;
 
@@ -41,6 +41,11 @@ const HELD_MAX: usize = 1024;
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// Batches that wait for the walker; further ones are dropped.
 const QUEUE: usize = 4;
+/// Longest time that stacks wait for others to be walked with: a question to an inspector costs as
+/// much as walking several stacks of one process.
+const WALK_EVERY: Duration = Duration::from_millis(250);
+/// Stacks, and bytes of them, that wait for no others.
+const WALK_MANY: (usize, usize) = (256, 1 << 20);
 /// Time between two looks at the rings: a CPU at work fills a ring within 0.1 s, one without work
 /// never.
 const LOOK_WITHIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
@@ -183,6 +188,9 @@ struct Thread {
 /// Takes stacks, has them walked, and gives them back.
 pub struct CallStacks {
     held: Vec<RawStack>,
+    /// Stacks with their maps, until they are many or old enough to be walked.
+    placed: Vec<PlacedStack>,
+    placed_since: Option<Instant>,
     /// Ends of waits.
     ends: Vec<StackRecord>,
     inspectors: Inspectors,
@@ -203,6 +211,8 @@ impl CallStacks {
     pub fn new(inspectors: Inspectors) -> Self {
         Self {
             held: Vec::new(),
+            placed: Vec::new(),
+            placed_since: None,
             ends: Vec::new(),
             inspectors,
             thread: None,
@@ -250,7 +260,7 @@ impl CallStacks {
     /// Whether stacks are held.
     #[must_use]
     pub fn is_holding(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || !self.placed.is_empty()
     }
 
     /// The ends of waits that came since the last call.
@@ -258,21 +268,28 @@ impl CallStacks {
         std::mem::take(&mut self.ends)
     }
 
-    /// Has the stacks walked that are held, which were taken in `window`. All records of that
-    /// window are applied to `mappings`.
-    pub fn walk(&mut self, mappings: &mut Mappings, window: Window) {
-        if self.held.is_empty() {
+    /// Gives the stacks that are held, and were taken in `window`, their maps, and has them walked
+    /// with those before them at a drain, or once they are many or [`WALK_EVERY`] old. All records
+    /// of that window are applied to `mappings`.
+    pub fn walk(&mut self, mappings: &mut Mappings, window: Window, is_drain: bool) {
+        let held = std::mem::take(&mut self.held);
+        self.placed.extend(held.into_iter().map(|raw| placed(raw, mappings, window)));
+        if self.placed.is_empty() {
             return;
         }
+        let bytes: usize = self.placed.iter().map(|stack| stack.raw.stack.len()).sum();
+        let since = *self.placed_since.get_or_insert_with(Instant::now);
+        let is_due = self.placed.len() >= WALK_MANY.0 || bytes >= WALK_MANY.1;
+        if !is_drain && !is_due && since.elapsed() < WALK_EVERY {
+            return;
+        }
+        self.placed_since = None;
         if self.thread.is_none() {
             self.thread = Thread::start(self.inspectors.clone())
                 .inspect_err(|error| tracing::error!("no call stacks: {error}"))
                 .ok();
         }
-        let jobs: Vec<PlacedStack> = std::mem::take(&mut self.held)
-            .into_iter()
-            .map(|raw| placed(raw, mappings, window))
-            .collect();
+        let jobs = std::mem::take(&mut self.placed);
         let Some(thread) = &mut self.thread else {
             self.totals.dropped += jobs.len() as u64;
             return;
