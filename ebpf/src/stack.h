@@ -43,11 +43,15 @@ INLINE u32 name_number(const unsigned char *name)
 	return (low * 0x9e3779b97f4a7c15ull ^ high * 0xc2b2ae3d27d4eb4full) >> 52;
 }
 
-/* Copies `size` bytes from `begin` on, or as many whole pages of them as are in memory. Returns
- * their number. */
+/* Pages in a row that are not there, behind which the stack has ended. */
+enum { GAP_PAGES_MAX = 4 };
+
+/* Copies `size` bytes from `begin` on, or the whole pages of them that are in memory: nobody has
+ * written to the others, as to the unused part of a large array, and they are zeros in the copy.
+ * Returns the bytes up to the end of the last page that is there. */
 INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 {
-	u64 done, piece;
+	u64 done, piece, end;
 	int page;
 
 	AT_MOST(size, STACK_WINDOW_MAX);
@@ -57,16 +61,16 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 	piece = PAGE - (begin & (PAGE - 1));
 	if (piece > size || bpf_probe_read_user(to, piece, (void *)begin) != 0)
 		return 0;
-	done = piece;
+	done = end = piece;
 	for (page = 1; page < STACK_WINDOW_MAX / PAGE; page++) {
-		if (done + PAGE > size)
+		if (done + PAGE > size || done > end + (GAP_PAGES_MAX - 1) * PAGE)
 			break;
 		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
-		if (bpf_probe_read_user(to + done, PAGE, (void *)(begin + done)) != 0)
-			break;
+		if (bpf_probe_read_user(to + done, PAGE, (void *)(begin + done)) == 0)
+			end = done + PAGE;
 		done += PAGE;
 	}
-	return done;
+	return end;
 }
 
 /* The thread's names, and how many bytes of its stack to copy at most. */

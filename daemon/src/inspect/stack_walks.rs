@@ -28,6 +28,9 @@ const NOTE_BYTES: usize = 8192;
 /// The note's name (4 bytes with its zeros), after its type, 4: a Go build id.
 const GO_NOTE: &[u8] = b"\x04\0\0\0Go\0\0";
 
+/// Bytes of a page of memory on all machines that dcpid runs on, or a part of one.
+const PAGE_BYTES: u64 = 4096;
+
 /// The walker and the files that it knows.
 #[derive(Default)]
 pub struct StackWalks {
@@ -173,7 +176,7 @@ impl StackWalks {
         let SampledStack { registers, begin, .. } = sampled;
         let end = match known_registers(registers) {
             Some(registers) => {
-                let windows = [Window { address: *begin, bytes: copy }];
+                let windows = windows(*begin, copy);
                 self.unwinder.walk(&registers, &windows, space, frames)
             }
             None => {
@@ -266,11 +269,56 @@ impl StackWalks {
     }
 }
 
+/// The parts of a copy without pages of zeros: the sampler writes zeros for a page that is not in
+/// memory, and a page that has nothing else tells of no frame.
+fn windows(begin: u64, copy: &[u8]) -> Vec<Window<'_>> {
+    let first = (PAGE_BYTES - begin % PAGE_BYTES) as usize;
+    let (head, pages) = copy.split_at(first.min(copy.len()));
+    let mut windows = vec![Window { address: begin, bytes: head }];
+    let mut is_open = true;
+    let mut at = head.len();
+    for page in pages.chunks(PAGE_BYTES as usize) {
+        let is_there = page.iter().any(|byte| *byte != 0);
+        match windows.last_mut() {
+            Some(last) if is_there && is_open => {
+                let from = (last.address - begin) as usize;
+                last.bytes = copy.get(from..at + page.len()).unwrap_or(last.bytes);
+            }
+            _ if is_there => windows.push(Window { address: begin + at as u64, bytes: page }),
+            _ => {}
+        }
+        is_open = is_there;
+        at += page.len();
+    }
+    windows
+}
+
 fn known_registers(registers: &[u64]) -> Option<Registers> {
     let (pc, values) = registers.split_last()?;
     if cfg!(target_arch = "x86_64") {
         Some(Registers::x86_64(*pc, values.try_into().ok()?))
     } else {
         Some(Registers::aarch64(*pc, values.try_into().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_zeros_are_no_part_of_a_stack() {
+        let page = PAGE_BYTES as usize;
+        let mut copy = vec![1_u8; 100 + 4 * page];
+        copy[100 + page..100 + 2 * page].fill(0);
+        let begin = 0x7000_0000 - 100;
+        let found: Vec<(u64, usize)> = windows(begin, &copy)
+            .iter()
+            .map(|window| (window.address, window.bytes.len()))
+            .collect();
+        assert_eq!(found, [(begin, 100 + page), (0x7000_0000 + 2 * PAGE_BYTES, 2 * page)]);
+        assert_eq!(windows(begin, &copy[..50]).len(), 1);
+        assert_eq!(windows(0x7000_0000, &[0; 8192]).len(), 1, "no bytes of the second page");
+        assert!(windows(begin, &[]).iter().all(|window| window.bytes.is_empty()));
     }
 }
