@@ -70,6 +70,14 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 			end = done + PAGE;
 		done += PAGE;
 	}
+	/* The first frames are in the last part of a page. */
+	if (done < size && size - done < PAGE) {
+		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
+		piece = size - done;
+		AT_MOST(piece, PAGE);
+		if (bpf_probe_read_user(to + done, piece, (void *)(begin + done)) == 0)
+			end = done + piece;
+	}
 	return end;
 }
 
