@@ -1,0 +1,1 @@
+//! Reading made-up memory.
