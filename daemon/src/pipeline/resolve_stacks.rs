@@ -123,7 +123,8 @@ impl Resolver<'_> {
     }
 
     /// Adds the frames of Python that stand in the place of the native one at `address`, which
-    /// stays where further ones were not copied or cannot be read.
+    /// stays where further ones were not copied or cannot be read, and as the innermost frame: its
+    /// procedure has the samples of their exclusive time.
     fn python_frames(
         &mut self,
         process: &Process<'_>,
@@ -154,7 +155,8 @@ impl Resolver<'_> {
                 }
             }
         }
-        if run.frames.is_empty() && !run.is_part {
+        let is_innermost = run.depth == 0 || run.frames.is_empty();
+        if is_innermost && !was_native {
             frames.extend(self.user_frame(process, address, pending)?);
         }
         Ok(())
