@@ -10,7 +10,8 @@ use crate::ImageError;
 /// The text form ([`fmt::Display`], [`FromStr`]) is the name in lower case.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ImageKind {
-    /// A file that was mapped: a program, a shared library.
+    /// A file that was mapped: a program, a shared library. Or a source file whose functions an
+    /// interpreter ran.
     File,
     /// The kernel proper.
     Kernel,
@@ -81,7 +82,7 @@ impl FromStr for ImageKind {
 ///
 /// | kind | counted from |
 /// |---|---|
-/// | [`ImageKind::File`], [`ImageKind::Vdso`] | the first byte of the file (a *file offset*) |
+/// | [`ImageKind::File`], [`ImageKind::Vdso`] | the first byte of the file (a *file offset*); in a source file parts of an offset are lines |
 /// | [`ImageKind::Kernel`] | `_stext` |
 /// | [`ImageKind::Module`] | the address where the module was loaded |
 /// | [`ImageKind::Bpf`] | the first instruction of the program |

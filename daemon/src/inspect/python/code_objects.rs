@@ -102,8 +102,7 @@ impl Functions {
         if self.all.len() >= FUNCTIONS_MAX {
             return None;
         }
-        let (file, name) = (code.file.clone(), code.name.clone());
-        self.all.push(PythonCode { file, name, first_line: code.first_line });
+        self.all.push(code.function());
         self.numbers.insert(address, number);
         Some(number)
     }
@@ -148,6 +147,12 @@ impl Codes {
 const KEPT_BYTES_EACH: usize = 192;
 
 impl Code {
+    /// The function.
+    pub fn function(&self) -> PythonCode {
+        let (file, name) = (self.file.clone(), self.name.clone());
+        PythonCode { file, name, first_line: self.first_line }
+    }
+
     fn kept_bytes(&self) -> usize {
         self.file.len() + self.name.len() + self.table.len()
     }

@@ -276,7 +276,7 @@ impl CallStacks {
         self.totals.bytes += new.iter().map(|stack| stack.stack.len() as u64).sum::<u64>();
         let mut bytes = 0;
         let mut fits = |stack: &RawStack| {
-            bytes += stack.stack.len();
+            bytes += stack.stack.len() + size_of_val(stack.python.as_slice());
             bytes <= HELD_BYTES_MAX
         };
         let fitting = self.held.iter().take(HELD_MAX).take_while(|stack| fits(stack)).count();
@@ -535,6 +535,7 @@ fn walk_space(
     copies.wipe(end);
     let Unwound { stacks, functions, python } = unwound.unwrap_or_default();
     if looks_for_python {
+        tracing::debug!(pid, ?python, "looked for Python");
         batch.pythons.extend(looks.note(space, python, now).map(|layout| (space, layout)));
     }
     let functions = Arc::new(functions);
