@@ -109,18 +109,3 @@ pub fn parts_of_procedure(file: &File, of: Range<u64>) -> Result<Vec<Range<u64>>
     parts.extend(outside.map(|((start, end), _)| start..end));
     Ok(parts)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_program_the_named_symbols_are_found_and_no_others() {
-        let file = File::open("/usr/bin/python3.11").or_else(|_| File::open("/proc/self/exe"));
-        let file = file.unwrap();
-        let found = exports_of_file(&file, &["no_such_symbol_is_there", ""]).unwrap();
-        assert_eq!(found, [None, None]);
-        let text = tempfile::tempfile().unwrap();
-        assert!(exports_of_file(&text, &["x"]).is_err(), "an empty file");
-    }
-}
