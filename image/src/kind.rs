@@ -82,13 +82,15 @@ impl FromStr for ImageKind {
 ///
 /// | kind | counted from |
 /// |---|---|
-/// | [`ImageKind::File`], [`ImageKind::Vdso`] | the first byte of the file (a *file offset*); in a source file parts of an offset are lines |
+/// | [`ImageKind::File`], [`ImageKind::Vdso`] | the first byte of the file (a *file offset*) |
 /// | [`ImageKind::Kernel`] | `_stext` |
 /// | [`ImageKind::Module`] | the address where the module was loaded |
 /// | [`ImageKind::Bpf`] | the first instruction of the program |
 /// | [`ImageKind::Idle`] | `_stext` |
 /// | [`ImageKind::Jit`] | address 0 of the process, or a multiple of 2^57 where other code was |
 /// | [`ImageKind::Unresolved`] | nothing: all samples are at 0 |
+///
+/// In a source file an offset is made of lines, see `profiledb/FORMAT.md`.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ImageOffset(pub u64);
 

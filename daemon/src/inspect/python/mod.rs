@@ -1,12 +1,12 @@
 //! Frames of interpreters in call stacks: of CPython 3.8 to 3.13, on x86-64.
 //!
-//! To the processor an interpreter is one procedure, its evaluation loop. What the loop runs lies in
-//! the heap: a list of frames, each with a code object and an instruction of it. The sampler copies
-//! that list at the sample (`ebpf/src/python.h`), since it is another one a microsecond later. Here
-//! is the rest:
+//! To the processor an interpreter is one procedure, its evaluation loop. What the loop runs lies
+//! in the heap: a list of frames, each with a code object and an instruction of it. The sampler
+//! copies that list at the sample (`ebpf/src/python.h`), since it is another one a microsecond
+//! later. Here is the rest:
 //!
-//! 1. [`program`]: which file of a process is CPython, of which version ([`layouts`]), and where its
-//!    evaluation loop is. All from symbols that the file exports.
+//! 1. [`program`]: which file of a process is CPython, of which version ([`layouts`]), and where
+//!    its evaluation loop is. All from symbols that the file exports.
 //! 2. [`runtime`]: where the process's threads have their list. An interpreter keeps it in a word
 //!    of the C library's thread (`pthread_setspecific`). The word is found by what is in it, so no
 //!    offset of a C library is assumed. The daemon tells the sampler.

@@ -280,5 +280,5 @@ fn nothing_that_a_process_has_in_its_memory_makes_a_reader_fail() {
             }
         }
     }
-    println!("{read} code objects were read");
+    assert!(read > 0, "some of what is made up passes for code objects");
 }
