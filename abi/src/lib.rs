@@ -13,6 +13,12 @@
 #![forbid(unsafe_code)]
 
 pub mod notice;
+mod python;
+
+pub use python::{
+    PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PYTHON_PROCESSES_MAX, PythonFrame,
+    PythonLayout,
+};
 
 use core::mem::{offset_of, size_of};
 
@@ -236,7 +242,7 @@ pub const STACK_RING_BYTES: usize = 128 << 10;
 pub const STACK_WINDOW_MAX: usize = 64 << 10;
 /// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that
 /// begins at the ring's end.
-pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 4096;
+pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 8192;
 /// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
 pub const STACK_KERNEL_BYTES: usize = 1024;
 /// Numbers that thread names are hashed to, see [`name_number`].
@@ -249,9 +255,9 @@ pub const COMM_BYTES: usize = 16;
 /// has.
 pub const STACK_REGISTERS: usize = 34;
 
-/// The fixed part of a call stack's record. Behind it are [`STACK_KERNEL_BYTES`] of return
-/// addresses in the kernel, innermost first, if `kernel_bytes` is not 0, and then the copy of the
-/// user stack.
+/// The fixed part of a call stack's record. Behind it are `python_frames` times a [`PythonFrame`],
+/// innermost first, then [`STACK_KERNEL_BYTES`] of return addresses in the kernel, innermost first,
+/// if `kernel_bytes` is not 0, and then the copy of the user stack.
 ///
 /// Registers and stacks may hold secrets: they are wiped as soon as they are walked, and nothing
 /// writes them anywhere.
@@ -284,8 +290,8 @@ pub struct StackRecord {
     pub begin: u64,
     /// Thread, in the root namespace.
     pub root_tid: u32,
-    /// Fills up.
-    pub reserved: u32,
+    /// Frames of CPython; [`PYTHON_FRAMES_MAX`]: there may be more.
+    pub python_frames: u32,
     /// x86-64: `struct pt_regs` (arch/x86/include/asm/ptrace.h), 21 registers; arm64: `struct
     /// user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h), 34.
     pub registers: [u64; STACK_REGISTERS],
@@ -307,7 +313,7 @@ impl StackRecord {
         name: [0; COMM_BYTES],
         begin: 0,
         root_tid: 0,
-        reserved: 0,
+        python_frames: 0,
         registers: [0; STACK_REGISTERS],
     };
 }
@@ -599,6 +605,10 @@ mod tests {
             ("STACK_KERNEL_BYTES", STACK_KERNEL_BYTES),
             ("STACK_CLASSES", STACK_CLASSES),
             ("COMM_BYTES", COMM_BYTES),
+            ("PYTHON_FRAMES_MAX", PYTHON_FRAMES_MAX),
+            ("PYTHON_BLOCK_MAX", PYTHON_BLOCK_MAX),
+            ("PYTHON_PROCESSES_MAX", PYTHON_PROCESSES_MAX),
+            ("PYTHON_DIRECT", usize::from(PYTHON_DIRECT)),
             ("WAIT_LINES", WAIT_LINES),
             ("CHANGE_EXEC", ChangeKind::Exec as usize),
             ("CHANGE_REMAP", ChangeKind::Remap as usize),

@@ -144,9 +144,33 @@ enum {
 	STACK_KERNEL_BYTES = 1024,
 	STACK_CLASSES = 4096,
 	COMM_BYTES = 16,
+	PYTHON_FRAMES_MAX = 128,
+	PYTHON_BLOCK_MAX = 96,
+	PYTHON_PROCESSES_MAX = 1024,
+	PYTHON_DIRECT = 65535,
 };
-/* A stack: registers, then STACK_KERNEL_BYTES of return addresses in the kernel if kernel_bytes is
- * not 0, then the copied bytes of the user stack. */
+/* A frame of CPython. */
+struct python_frame {
+	u64 code;
+	u64 instruction;
+	u64 flags;
+};
+/* Where a CPython has what the sampler follows. */
+struct python_layout {
+	int state_at;
+	unsigned short id_at;
+	unsigned short frame_at;
+	unsigned short current_at;
+	unsigned short block_at;
+	unsigned short block_bytes;
+	unsigned short code_at;
+	unsigned short previous_at;
+	unsigned short instruction_at;
+	unsigned short flags_at;
+	unsigned short reserved;
+};
+/* A stack: registers, then the frames of CPython, then STACK_KERNEL_BYTES of return addresses in
+ * the kernel if kernel_bytes is not 0, then the copied bytes of the user stack. */
 struct stack_record {
 	u32 bytes;
 	u32 kind;
@@ -161,11 +185,11 @@ struct stack_record {
 	unsigned char name[COMM_BYTES];
 	u64 begin;
 	u32 root_tid;
-	u32 reserved;
+	u32 python_frames;
 	u64 registers[STACK_REGISTERS];
 };
 /* Bytes of a CPU's element of STACK_DATA: whole pages. */
-enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_WINDOW_MAX + 4096 };
+enum { STACK_DATA_BYTES = STACK_RING_BYTES + STACK_WINDOW_MAX + 8192 };
 struct stack_data {
 	unsigned char bytes[STACK_DATA_BYTES];
 };
@@ -245,6 +269,9 @@ ASSERT_SIZE(stack_record, 360);
 ASSERT_OFFSET(stack_record, command, 40);
 ASSERT_OFFSET(stack_record, begin, 72);
 ASSERT_OFFSET(stack_record, registers, 88);
+ASSERT_SIZE(python_frame, 24);
+ASSERT_SIZE(python_layout, 24);
+ASSERT_OFFSET(python_layout, flags_at, 20);
 ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_SIZE(stack_ring, 128);

@@ -185,6 +185,9 @@ struct vm_area_struct {
 	} KERNEL_TYPE shared; /* its place among the mappings of the file */
 } KERNEL_TYPE;
 enum { VM_EXEC = 4 }; /* a bit of vm_flags */
+struct thread_struct {
+	u64 fsbase; /* x86-64 */
+} KERNEL_TYPE;
 struct task_struct {
 	u32 pid;
 	u32 tgid;
@@ -193,6 +196,7 @@ struct task_struct {
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
 	char comm[16];
+	struct thread_struct thread;
 	u32 __state; /* Linux 5.14 */
 } KERNEL_TYPE;
 struct task_struct___5_10 {

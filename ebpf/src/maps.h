@@ -99,6 +99,15 @@ struct {
 	u64 *value;
 } STACK_WINDOWS SECTION(".maps");
 
+/* Where processes that run CPython have what leads to their frames. Key: as struct
+ * stack_record.space. The daemon writes it. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*max_entries)[PYTHON_PROCESSES_MAX];
+	u32 *key;
+	struct python_layout *value;
+} PYTHONS SECTION(".maps");
+
 /* Index: the low SLOT_BITS of a process's number in the root namespace. Of two processes with the
  * same index, the later one to exec, fork or map has the slot; samples of the other one are counted
  * without a slot, in their own address space. Whoever writes more than zeros into lengths is in

@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "maps.h"
 #include "place.h"
+#include "python.h"
 #include "settings.h"
 
 #if defined(ARCH_x86_64)
@@ -29,11 +30,6 @@ INLINE int is_64_bit(const u64 *registers)
 
 /* Samples until the daemon's stack_every is read again, while it is 0. */
 enum { STACK_RECHECK_SAMPLES = 64, PAGE = 4096 };
-
-/* Bounds a value in the very register that is then used: the compiler compares a copy, of which the
- * verifier does not know that it is one. */
-#define AT_MOST(value, most) \
-	__asm__ volatile("if %0 < %1 goto +1\n\t%0 = %1" : "+r"(value) : "i"(most))
 
 /* The number of a thread's name in STACK_WINDOWS. */
 INLINE u32 name_number(const unsigned char *name)
@@ -128,6 +124,21 @@ INLINE int copy_entry_registers(struct stack_record *record)
 	return bpf_probe_read_kernel(record->registers, sizeof(struct context), registers) == 0;
 }
 
+/* Most bytes of a record without the user stack. */
+enum {
+	PYTHON_BYTES_MAX = PYTHON_FRAMES_MAX * sizeof(struct python_frame),
+	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + STACK_KERNEL_BYTES,
+};
+
+/* What follows a record's frames of CPython. */
+INLINE unsigned char *after_python(struct stack_record *record)
+{
+	u64 bytes = record->python_frames * (u64)sizeof(struct python_frame);
+
+	AT_MOST(bytes, PYTHON_BYTES_MAX);
+	return (unsigned char *)(record + 1) + bytes;
+}
+
 /* The place of the next record in a CPU's ring; null, and counted, when there is none or another
  * record is just being written there. Sets the bytes of user stack that the thread's name asks for,
  * at most size_max. Large records fill the ring to fill_max only: others need the rest. */
@@ -139,13 +150,13 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
 	u32 room = STACK_RING_BYTES - used;
 	struct stack_record *record = (void *)(data->bytes + (written & (STACK_RING_BYTES - 8)));
 
-	if (!ring->is_busy && room >= sizeof(*record) + STACK_KERNEL_BYTES) {
+	if (!ring->is_busy && room >= RECORD_BYTES_MAX) {
 		*size = copy_names(record);
 		if (*size > size_max)
 			*size = size_max;
 		if (*size > STACK_WINDOW_MAX / 4)
 			room = fill_max > used ? fill_max - used : 0;
-		if (room >= sizeof(*record) + STACK_KERNEL_BYTES + *size) {
+		if (room >= RECORD_BYTES_MAX + *size) {
 			record->time_ns = bpf_ktime_get_ns();
 			record->space = own_space();
 			record->tid = own_thread();
@@ -161,8 +172,8 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
  * record. */
 OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record, u32 size)
 {
-	unsigned char *after = (void *)(record + 1);
-	u32 total = sizeof(*record);
+	unsigned char *after = after_python(record);
+	u32 total = sizeof(*record) + record->python_frames * sizeof(struct python_frame);
 
 	if (record->has_user && is_64_bit(record->registers)) {
 		if (record->kernel_bytes) {
@@ -207,8 +218,10 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 	}
 	record->kind = STACK_SAMPLE;
 	record->weight = weight;
+	copy_python(record);
 	if ((s64)context->registers[PC_REGISTER] < 0) {
-		kernel_bytes = bpf_get_stack(context, record + 1, STACK_KERNEL_FRAMES * 8, 0);
+		kernel_bytes = bpf_get_stack(context, after_python(record),
+					     STACK_KERNEL_FRAMES * 8, 0);
 		if (kernel_bytes < 0)
 			kernel_bytes = 0;
 		record->has_user = current_mm() != 0 && copy_entry_registers(record);

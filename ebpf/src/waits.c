@@ -76,7 +76,8 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	record->kind = STACK_WAIT;
 	record->time_ns = now_ns;
 	record->weight = weight;
-	kernel_bytes = bpf_get_stack(context, record + 1, STACK_KERNEL_FRAMES * 8, 0);
+	copy_python(record);
+	kernel_bytes = bpf_get_stack(context, after_python(record), STACK_KERNEL_FRAMES * 8, 0);
 	record->kernel_bytes = kernel_bytes < 0 ? 0 : kernel_bytes;
 	record->has_user = current_mm() != 0 && copy_entry_registers(record);
 	end_record(ring, record, size);
@@ -109,6 +110,7 @@ OUT_OF_LINE void end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns,
 	record->root_tid = line->tid;
 	record->weight = line->weight;
 	record->has_user = record->kernel_bytes = record->stack_bytes = 0;
+	record->python_frames = 0;
 	record->begin = blocked_ns;
 	record->registers[0] = runnable_ns;
 	__sync_fetch_and_add(&ring->written, sizeof(*record));

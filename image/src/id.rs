@@ -32,8 +32,8 @@ const UNRESOLVED_PREFIX: &str = "none-";
 ///   write a file with any build id, so only files that root alone can write have the id without
 ///   owner, and the files of one user never pass for those of another;
 /// - a hash of the code, for a file without build id: `text-` and 32 hex digits;
-/// - a hash of a name, for an image that is not a file (a kernel without notes, a BPF program, the
-///   idle loop): `name-` and 32 hex digits;
+/// - a hash of a name, for an image that is not a file with code (a kernel without notes, a BPF
+///   program, the idle loop, a source file that an interpreter runs): `name-` and 32 hex digits;
 /// - a hash of a program's name and a reason, for samples of that program whose image is not known
 ///   for that reason: `none-` and 32 hex digits.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,8 @@ use crate::ImageError;
 /// The text form ([`fmt::Display`], [`FromStr`]) is the name in lower case.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ImageKind {
-    /// A file that was mapped: a program, a shared library.
+    /// A file that was mapped: a program, a shared library. Or a source file whose functions an
+    /// interpreter ran.
     File,
     /// The kernel proper.
     Kernel,
@@ -88,6 +89,8 @@ impl FromStr for ImageKind {
 /// | [`ImageKind::Idle`] | `_stext` |
 /// | [`ImageKind::Jit`] | address 0 of the process, or a multiple of 2^57 where other code was |
 /// | [`ImageKind::Unresolved`] | nothing: all samples are at 0 |
+///
+/// In a source file an offset is made of lines, see `profiledb/FORMAT.md`.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ImageOffset(pub u64);
 

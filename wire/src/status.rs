@@ -215,6 +215,12 @@ pub struct StacksStatus {
     pub ns_per_stack: Option<f64>,
     /// Stacks by program, those with the most cut stacks first.
     pub programs: Vec<ProgramStacksStatus>,
+    /// Stacks with frames of Python.
+    #[serde(default)]
+    pub python: u64,
+    /// Stacks whose frames of Python did not fit the native ones, and were left out.
+    #[serde(default)]
+    pub python_differs: u64,
 }
 
 /// Call stacks of one program.

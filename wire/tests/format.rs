@@ -193,7 +193,8 @@ const FULL_STATUS: &str = r#"
 "cpu_s":64.25,"ns_per_snapshot":64.5},
 "stacks":{"rate_per_s":101.5,"taken":102,"dropped":103,"excluded":104,"whole":105,
 "cut":{"truncated":106},"frames":107,"bytes":108,"cpu_s":109.5,"ns_per_stack":110.5,
-"programs":[{"program":"bash","whole":111,"cut":{"refused":112}}]},
+"programs":[{"program":"bash","whole":111,"cut":{"refused":112}}],
+"python":121,"python_differs":122},
 "waits":{"scale_s":0.03125,"switches_per_s":113.5,"taken":114,"lost":115,"threads":116,
 "wall_s":117.5,"on_s":118.5,"blocked_s":119.5,"runnable_s":120.5},
 "code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
@@ -316,6 +317,8 @@ fn stacks() -> StacksStatus {
             whole: 111,
             cut: BTreeMap::from([("refused".into(), 112)]),
         }],
+        python: 121,
+        python_differs: 122,
     }
 }
 

@@ -233,6 +233,14 @@ fn stacks_text(stacks: &StacksStatus) -> String {
         let of = program.whole + program.cut.values().sum::<u64>();
         text += &format!("; {} {} of {of}", program.program, reasons(&program.cut));
     }
+    let StacksStatus { python, python_differs, .. } = stacks;
+    match (python, python_differs) {
+        (0, 0) => {}
+        (_, 0) => text += &format!("; {python} with frames of Python"),
+        _ => {
+            text += &format!("; {python} with frames of Python, {python_differs} that did not fit")
+        }
+    }
     text
 }
 

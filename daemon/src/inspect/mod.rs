@@ -13,6 +13,7 @@ mod code_files;
 pub mod frames;
 pub mod inspector;
 pub mod pool;
+pub mod python;
 pub mod questions;
 mod stack_walks;
 pub mod starter;

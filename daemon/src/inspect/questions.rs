@@ -10,6 +10,7 @@ use crate::spaces::jit::process::Who;
 use crate::spaces::mappings::procfs::MapsLine;
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::vdso::StoredVdso;
+use abi::PythonLayout;
 use image::ImageId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -257,8 +258,12 @@ pub struct Walked {
 pub struct Unwind {
     /// Process.
     pub pid: u32,
+    /// Process and generation, as in [`abi::StackRecord::space`].
+    pub space: u32,
     /// What it had mapped, by address.
     pub map: Vec<MappedCode>,
+    /// Whether the daemon wants to know where frames of Python are.
+    pub looks_for_python: bool,
     /// File in memory that has the copies of stacks: a process that has it open, and its number
     /// there. A socket would copy them three times more, which cost twice as much as walking them.
     pub copies: (u32, i32),
@@ -292,6 +297,17 @@ pub enum CodeSource {
     Generated,
 }
 
+impl CodeSource {
+    /// The file, if it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&FileAt> {
+        match self {
+            Self::File(file) | Self::Program(file) => Some(file),
+            Self::Vdso | Self::Generated => None,
+        }
+    }
+}
+
 /// One thread's registers, and a copy of part of its stack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SampledStack {
@@ -304,6 +320,8 @@ pub struct SampledStack {
     pub at: u64,
     /// Bytes of the copy, at most [`abi::STACK_WINDOW_MAX`].
     pub len: u32,
+    /// Frames of CPython, innermost first: code object, instruction, flags.
+    pub python: Vec<[u64; 3]>,
 }
 
 /// Frames of stacks, in the order in which they were asked for.
@@ -311,6 +329,63 @@ pub struct SampledStack {
 pub struct Unwound {
     /// One for each stack.
     pub stacks: Vec<UnwoundStack>,
+    /// Functions that [`PythonRun`] names.
+    pub functions: Vec<PythonCode>,
+    /// Where frames of Python are, if that was asked.
+    pub python: PythonFound,
+}
+
+/// A function of Python.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonCode {
+    /// Its file, as the compiler was told.
+    pub file: String,
+    /// Its name, with its class where the version has that.
+    pub name: String,
+    /// Its first line.
+    pub first_line: u32,
+}
+
+/// Frames of Python that stand in the place of a native frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonRun {
+    /// Place of the native frame in [`UnwoundStack::addresses`].
+    pub depth: u32,
+    /// Number of the function and line, innermost first; None: it cannot be read.
+    pub frames: Vec<Option<(u32, u32)>>,
+    /// The native frame ran further ones, and stays.
+    pub is_part: bool,
+}
+
+/// Where a process has frames of Python.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PythonFound {
+    /// Nowhere: it has no CPython that is known.
+    #[default]
+    Nowhere,
+    /// The interpreter does not run yet, or its threads cannot be read.
+    NotYet,
+    /// Where the sampler finds them.
+    Layout(#[serde(with = "LayoutFields")] PythonLayout),
+}
+
+/// The fields of a [`PythonLayout`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PythonLayout")]
+struct LayoutFields {
+    state_at: i32,
+    id_at: u16,
+    frame_at: u16,
+    current_at: u16,
+    block_at: u16,
+    block_bytes: u16,
+    code_at: u16,
+    previous_at: u16,
+    instruction_at: u16,
+    flags_at: u16,
+    reserved: u16,
 }
 
 /// The frames of one stack.
@@ -322,6 +397,10 @@ pub struct UnwoundStack {
     pub end: u8,
     /// Bytes of the stack from the copy's begin to the last frame.
     pub used_bytes: u64,
+    /// Frames of Python in the place of native ones, the innermost first.
+    pub python: Vec<PythonRun>,
+    /// Frames of Python were copied, and do not fit the native ones.
+    pub python_differs: bool,
 }
 
 impl Drop for SampledStack {

@@ -2,12 +2,14 @@
 //! walks them by the unwind tables of the files that the process has mapped.
 
 use super::build_files::opened_for_tables;
+use super::python::Pythons;
 use super::questions::{
     CodeSource, FileAt, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack,
 };
 use crate::keep::file_catalogue::Catalogue;
 use crate::kernel::MappedFileId;
 use crate::spaces::vdso::vdso_bytes;
+use abi::PythonFrame;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -37,6 +39,7 @@ pub struct StackWalks {
     unwinder: Unwinder,
     files: HashMap<MappedFileId, Known>,
     vdso: Option<Option<Image>>,
+    pythons: Pythons,
     /// The file with copies of stacks, as it was asked for.
     copies: Option<((u32, i32), File)>,
     /// Questions so far.
@@ -148,7 +151,40 @@ impl StackWalks {
         }
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
         std::hint::black_box(&mut copy).fill(0);
-        Unwound { stacks: walked }
+        let unwound = Unwound { stacks: walked, ..Unwound::default() };
+        let has_python = asked.stacks.iter().any(|stack| !stack.python.is_empty());
+        match has_python || asked.looks_for_python {
+            true => self.with_python(asked, unwound, catalogue),
+            false => unwound,
+        }
+    }
+
+    /// Adds frames of Python, and where they are.
+    fn with_python(
+        &mut self,
+        asked: &Unwind,
+        mut unwound: Unwound,
+        catalogue: &Catalogue,
+    ) -> Unwound {
+        let open = |file: &FileAt| opened_for_tables(file, catalogue);
+        let Some(mut reading) = self.pythons.reading(asked, open) else { return unwound };
+        if asked.looks_for_python {
+            unwound.python = reading.look();
+        }
+        for (stack, walked) in asked.stacks.iter().zip(&mut unwound.stacks) {
+            if !stack.python.is_empty() {
+                let frame = |&[code, instruction, flags]: &[u64; 3]| PythonFrame {
+                    code,
+                    instruction,
+                    flags,
+                };
+                let frames: Vec<PythonFrame> = stack.python.iter().map(frame).collect();
+                let is_whole = End::ALL.get(usize::from(walked.end)) == Some(&End::Whole);
+                reading.merge(&frames, walked, is_whole);
+            }
+        }
+        unwound.functions = reading.into_functions();
+        unwound
     }
 
     /// Reads the copy of a stack; an empty one where it cannot be read.
@@ -190,6 +226,7 @@ impl StackWalks {
             addresses: frames.iter().map(|frame| frame.lookup).collect(),
             end: u8::try_from(place).unwrap_or_default(),
             used_bytes: last.map_or(0, |last| last.saturating_sub(*begin)),
+            ..UnwoundStack::default()
         }
     }
 

@@ -3,7 +3,7 @@
 
 use crate::clock;
 use crate::kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
-use abi::{Entry, Snapshot, WaitLine};
+use abi::{Entry, PythonLayout, Snapshot, WaitLine};
 
 /// A source of samples and of the records that explain them. No method has a default, so each
 /// source states its behaviour even where it does nothing.
@@ -70,6 +70,13 @@ pub enum Order {
         number: usize,
         /// 0 to 6.
         class: u8,
+    },
+    /// Copy the frames of CPython in an address space, where the layout says; None: no longer.
+    Python {
+        /// As of [`abi::StackRecord::space`].
+        space: u32,
+        /// Where they are.
+        layout: Option<PythonLayout>,
     },
     /// Take the times of threads, and the stacks of waits of this length (in us) and longer; 0:
     /// neither.
@@ -148,6 +155,7 @@ impl SampleSource for KernelSource {
             Order::SnapshotEvery(every) => self.snapshot_every(every),
             Order::StackEvery(every) => self.stack_every(every),
             Order::StackWindow { number, class } => self.set_stack_window(number, class),
+            Order::Python { space, layout } => self.set_python(space, layout.as_ref()),
             Order::Waits(scale_us) => self.take_waits(scale_us),
             Order::Pause(pauses) => self.pause(pauses),
             Order::Stop => self.stop(),
@@ -228,6 +236,7 @@ impl SampleSource for Batches {
             | Order::SnapshotEvery(_)
             | Order::StackEvery(_)
             | Order::StackWindow { .. }
+            | Order::Python { .. }
             | Order::Waits(_)
             | Order::Pause(_)
             | Order::Revive { .. }

@@ -6,7 +6,9 @@ use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
 use super::stacks::{StackRings, WaitTimes};
 use crate::clock;
-use abi::{Change, ChangeKind, EVENTS_MAX, HALVES, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES};
+use abi::{
+    Change, ChangeKind, EVENTS_MAX, HALVES, PythonLayout, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
+};
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::programs::{KProbe, PerfEvent, RawTracePoint};
 use aya::{Ebpf, EbpfLoader};
@@ -31,6 +33,23 @@ const BPF_NOEXIST: u64 = 1;
 
 /// An [`abi::Identity`], for the library that we ask.
 type IdentityWords = [u64; size_of::<abi::Identity>() / size_of::<u64>()];
+
+/// A [`PythonLayout`], for the library that we ask.
+type PythonBytes = [u8; size_of::<PythonLayout>()];
+
+fn python_bytes(layout: &PythonLayout) -> PythonBytes {
+    let PythonLayout { state_at, id_at, frame_at, current_at, block_at, block_bytes, .. } = *layout;
+    let PythonLayout { code_at, previous_at, instruction_at, flags_at, reserved, .. } = *layout;
+    let words = [
+        [id_at, frame_at, current_at, block_at, block_bytes],
+        [code_at, previous_at, instruction_at, flags_at, reserved],
+    ];
+    let words = words.into_iter().flatten().flat_map(u16::to_ne_bytes);
+    let mut bytes = PythonBytes::default();
+    let all = state_at.to_ne_bytes().into_iter().chain(words);
+    bytes.iter_mut().zip(all).for_each(|(to, byte)| *to = byte);
+    bytes
+}
 
 /// How often the daemon tries to have a slot for itself. Each attempt takes a microsecond, which is
 /// also how long the sampler has one.
@@ -322,6 +341,18 @@ impl Sampler {
             && let Err(error) = claims.insert(number, IdentityWords::default(), 0)
         {
             tracing::warn!("{error}; processes may still be counted under number {number}");
+        }
+    }
+
+    /// Copies the frames of CPython in this address space, where `layout` says; None: no longer.
+    pub fn set_python(&mut self, space: u32, layout: Option<&PythonLayout>) {
+        let Some(mut pythons) = self.hash_map::<u32, PythonBytes>("PYTHONS") else { return };
+        let set = match layout {
+            Some(layout) => pythons.insert(space, python_bytes(layout), 0),
+            None => pythons.remove(&space),
+        };
+        if let Err(error) = set {
+            tracing::debug!(space, "frames of Python: {error}");
         }
     }
 

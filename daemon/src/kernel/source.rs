@@ -13,7 +13,7 @@ use super::{KernelError, Machine, choose_events, machine};
 use crate::clock;
 use crate::instruments::events::{PlannedEvent, Unit};
 use crate::pipeline::governor::{self, Budget};
-use abi::{EVENTS_MAX, Entry, HALVES, Snapshot, WaitLine};
+use abi::{EVENTS_MAX, Entry, HALVES, PythonLayout, Snapshot, WaitLine};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 
@@ -310,6 +310,11 @@ impl KernelSource {
         if let Some(stacks) = &self.stacks {
             stacks.set_window(number, class);
         }
+    }
+
+    /// Copies the frames of CPython in this address space, where `layout` says; None: no longer.
+    pub fn set_python(&mut self, space: u32, layout: Option<&PythonLayout>) {
+        self.sampler.set_python(space, layout);
     }
 
     /// Makes every CPU take a snapshot for every so many samples of user code; 0: none.

@@ -8,8 +8,8 @@
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    STACK_CLASSES, STACK_DATA_BYTES, STACK_KERNEL_BYTES, STACK_RING_BYTES, StackRecord, StackRing,
-    WAIT_LINES, WaitLine,
+    PYTHON_FRAMES_MAX, PythonFrame, STACK_CLASSES, STACK_DATA_BYTES, STACK_KERNEL_BYTES,
+    STACK_RING_BYTES, StackRecord, StackRing, WAIT_LINES, WaitLine,
 };
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -23,6 +23,8 @@ pub(super) struct Data([u8; STACK_DATA_BYTES]);
 pub struct RawStack {
     /// Thread, time, weight, registers.
     pub record: StackRecord,
+    /// Frames of CPython, innermost first.
+    pub python: Vec<PythonFrame>,
     /// Return addresses in the kernel, innermost first; the first is the sampled address.
     pub kernel: Vec<u64>,
     /// Bytes of the user stack from `record.begin` on.
@@ -149,10 +151,16 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     // SAFETY: at < STACK_RING_BYTES, and a head more is inside the CPU's data; aligned to 8, as the
     // record is; every bit pattern is a valid record.
     let record = unsafe { data.add(at).cast::<StackRecord>().read_volatile() };
+    let python_frames = record.python_frames as usize;
+    if python_frames > PYTHON_FRAMES_MAX {
+        return None;
+    }
+    let python_bytes = python_frames * size_of::<PythonFrame>();
     let kernel_bytes = record.kernel_bytes as usize;
     let kernel_room = if kernel_bytes > 0 { STACK_KERNEL_BYTES } else { 0 };
     let stack_bytes = record.stack_bytes as usize;
-    let length = (head + kernel_room).checked_add(stack_bytes)?.next_multiple_of(8);
+    let before = head + python_bytes + kernel_room;
+    let length = before.checked_add(stack_bytes)?.checked_next_multiple_of(8)?;
     if kernel_bytes > STACK_KERNEL_BYTES
         || record.bytes as usize != length
         || length > left
@@ -160,18 +168,21 @@ fn copy(data: *mut u8, at: usize, left: usize, into: &mut Vec<RawStack>) -> Opti
     {
         return None;
     }
+    let mut python = vec![PythonFrame::default(); python_frames];
     let mut kernel = vec![0_u64; kernel_bytes / 8];
     let mut stack = vec![0_u8; stack_bytes];
-    // SAFETY: both parts lie inside the record, which lies inside the CPU's data (checked above);
+    // SAFETY: all parts lie inside the record, which lies inside the CPU's data (checked above);
     // the sampler does not write a record that it has finished and that is not taken yet.
     unsafe {
-        let kernel_at = data.add(at + head);
+        let python_at = data.add(at + head);
+        python_at.cast::<PythonFrame>().copy_to_nonoverlapping(python.as_mut_ptr(), python_frames);
+        let kernel_at = python_at.add(python_bytes);
         kernel_at.cast::<u64>().copy_to_nonoverlapping(kernel.as_mut_ptr(), kernel.len());
         let stack_at = kernel_at.add(kernel_room);
         stack_at.copy_to_nonoverlapping(stack.as_mut_ptr(), stack_bytes);
         data.add(at).write_bytes(0, length);
     }
-    into.push(RawStack { record, kernel, stack });
+    into.push(RawStack { record, python, kernel, stack });
     Some(length)
 }
 
@@ -192,15 +203,22 @@ mod tests {
     }
 
     /// Writes a record as the sampler does: its bytes.
-    fn put(rings: &StackRings, cpu: usize, at: u32, kernel: &[u64], stack: &[u8]) -> u32 {
+    fn put(
+        rings: &StackRings,
+        (cpu, at): (usize, u32),
+        python: &[PythonFrame],
+        kernel: &[u64],
+        stack: &[u8],
+    ) -> u32 {
         let kernel_room = if kernel.is_empty() { 0 } else { STACK_KERNEL_BYTES };
-        let head = size_of::<StackRecord>();
+        let head = size_of::<StackRecord>() + size_of_val(python);
         let bytes = (head + kernel_room + stack.len()).next_multiple_of(8) as u32;
         let record = StackRecord {
             bytes,
             kernel_bytes: 8 * kernel.len() as u32,
             stack_bytes: stack.len() as u32,
             tid: at,
+            python_frames: python.len() as u32,
             registers: [7; 34],
             ..StackRecord::EMPTY
         };
@@ -209,6 +227,8 @@ mod tests {
         unsafe {
             let to = data.add(at as usize % STACK_RING_BYTES);
             to.cast::<StackRecord>().write(record);
+            let after = to.add(size_of::<StackRecord>()).cast();
+            python.as_ptr().copy_to_nonoverlapping(after, python.len());
             kernel.as_ptr().copy_to_nonoverlapping(to.add(head).cast(), kernel.len());
             stack.as_ptr().copy_to_nonoverlapping(to.add(head + kernel_room), stack.len());
         }
@@ -223,8 +243,9 @@ mod tests {
         let ring =
             |written, taken| StackRing { written, taken, dropped: 3, ..StackRing::default() };
         let mut at = begin;
-        at = at.wrapping_add(put(&rings, 1, at, &[1, 2, 3], &[9; 5000]));
-        at = at.wrapping_add(put(&rings, 1, at, &[], &[8; 13]));
+        let frames = [PythonFrame { code: 4, instruction: 5, flags: 6 }; 2];
+        at = at.wrapping_add(put(&rings, (1, at), &frames, &[1, 2, 3], &[9; 5000]));
+        at = at.wrapping_add(put(&rings, (1, at), &[], &[], &[8; 13]));
         rings.rings.write(1, ring(at, begin));
         let mut into = Vec::new();
         assert_eq!(rings.take(1, &mut into).0, 3);
@@ -233,6 +254,7 @@ mod tests {
             (first.kernel.as_slice(), first.stack.as_slice()),
             (&[1, 2, 3][..], &[9; 5000][..])
         );
+        assert_eq!((first.python.as_slice(), second.python.len()), (&frames[..], 0));
         assert_eq!((second.kernel.len(), second.stack.as_slice()), (0, &[8; 13][..]));
         assert_eq!(first.record.registers, [7; 34]);
         let data: *const u8 = rings.data.pointer(1).unwrap().cast();
@@ -251,8 +273,8 @@ mod tests {
         let rings = rings();
         let mut into = Vec::new();
         let ring = |written, taken| StackRing { written, taken, ..StackRing::default() };
-        for (claimed, field) in [(16, 0), (u32::MAX, 0), (2000, 1), (0, 2)] {
-            let bytes = put(&rings, 0, 0, &[], &[1; 100]);
+        for (claimed, field) in [(16, 0), (u32::MAX, 0), (2000, 1), (0, 2), (u32::MAX, 3), (1, 3)] {
+            let bytes = put(&rings, (0, 0), &[], &[], &[1; 100]);
             let data: *mut StackRecord = rings.data.pointer(0).unwrap().cast();
             let (stack_bytes, kernel_bytes) = (claimed, claimed);
             // SAFETY: the record that was just written.
@@ -260,6 +282,7 @@ mod tests {
                 match field {
                     0 => (*data).bytes = claimed,
                     1 => (*data).kernel_bytes = kernel_bytes,
+                    3 => (*data).python_frames = claimed,
                     _ => (*data).stack_bytes = stack_bytes,
                 }
             }

@@ -19,6 +19,7 @@ use crate::spaces::kernel_text::KernelText;
 use crate::spaces::loader_notices::Notices;
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{LabelError, Mappings, Window};
+use crate::spaces::python_files::PythonFiles;
 use crate::spaces::system::System;
 use crate::spaces::unknown_code::UnknownCode;
 use crate::spaces::vdso32::NarrowVdso;
@@ -130,6 +131,8 @@ pub struct Collector<Source> {
     unknown: UnknownCode,
     /// How many images each user may bring into the open epoch.
     pub allowances: ImageAllowances,
+    /// Source files of interpreted functions.
+    python: PythonFiles,
     /// The recording under way.
     pub tape: Tape,
     /// Edges from snapshots of registers.
@@ -190,6 +193,7 @@ impl<Source: SampleSource> Collector<Source> {
             vdso,
             narrow_vdso: NarrowVdso::default(),
             jit: Jit::new(run, system.clone()),
+            python: PythonFiles::default(),
             unknown: UnknownCode::default(),
             allowances: ImageAllowances::default(),
             edges: Edges::new(tape.clone(), system.inspectors().another(THREAD_PATIENCE)),
@@ -279,6 +283,9 @@ impl<Source: SampleSource> Collector<Source> {
         for (number, class) in self.call_stacks.take_windows() {
             self.source.steer(Order::StackWindow { number, class });
         }
+        for (space, layout) in self.call_stacks.take_pythons() {
+            self.source.steer(Order::Python { space, layout });
+        }
         if walked.is_empty() {
             return;
         }
@@ -313,9 +320,18 @@ impl<Source: SampleSource> Collector<Source> {
     fn resolver(&mut self, window: Window) -> (Resolver<'_>, &mut Pending) {
         let (mappings, kernel, vdso) = (&mut self.mappings, &mut self.kernel, self.vdso.as_ref());
         let (narrow_vdso, jit, unknown) = (&mut self.narrow_vdso, &mut self.jit, &mut self.unknown);
-        let allowances = &mut self.allowances;
-        let resolver =
-            Resolver { mappings, kernel, vdso, narrow_vdso, jit, unknown, allowances, window };
+        let (allowances, python) = (&mut self.allowances, &mut self.python);
+        let resolver = Resolver {
+            mappings,
+            kernel,
+            vdso,
+            narrow_vdso,
+            jit,
+            python,
+            unknown,
+            allowances,
+            window,
+        };
         (resolver, &mut self.pending)
     }
 
@@ -484,6 +500,10 @@ impl<Source: SampleSource> Collector<Source> {
             match &record.kind {
                 RecordKind::KernelText(symbol) => self.kernel.apply(symbol, record.time_ns),
                 RecordKind::Lost { .. } => self.kernel.doubt(),
+                RecordKind::Exit { pid } => self.call_stacks.end_program(*pid, None),
+                RecordKind::Execed { pid, generation, .. } => {
+                    self.call_stacks.end_program(*pid, Some(*generation));
+                }
                 RecordKind::Throttled { cpu } => self.cpus.entry(*cpu).or_default().throttles += 1,
                 _ => {}
             }

@@ -9,6 +9,7 @@ use crate::spaces::kernel_text::KernelText;
 use crate::spaces::mapped_files::Image;
 use crate::spaces::mappings::{Found, Mapping, Mappings, Window};
 use crate::spaces::open_mapped::MappedAt;
+use crate::spaces::python_files::PythonFiles;
 use crate::spaces::scopes::{Rules, Tags};
 use crate::spaces::unknown_code::{Owner, UnknownCode};
 use crate::spaces::vdso32::NarrowVdso;
@@ -44,6 +45,8 @@ pub struct Resolver<'a> {
     pub narrow_vdso: &'a mut NarrowVdso,
     /// Code that is in no file.
     pub jit: &'a mut Jit,
+    /// Source files of interpreted functions.
+    pub python: &'a mut PythonFiles,
     /// Images that stand for unknown code.
     pub unknown: &'a mut UnknownCode,
     /// How many images each user may bring.
@@ -393,7 +396,8 @@ mod tests {
             (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
         let unknown = &mut UnknownCode::default();
         let allowances = &mut ImageAllowances::default();
-        Resolver { mappings, kernel, vdso: None, narrow_vdso, jit, unknown, allowances, window }
+        let (vdso, python) = (None, &mut PythonFiles::default());
+        Resolver { mappings, kernel, vdso, narrow_vdso, jit, python, unknown, allowances, window }
             .resolve(&entries, &mut pending);
         pending
     }

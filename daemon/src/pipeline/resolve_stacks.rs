@@ -1,6 +1,7 @@
 //! From walked call stacks to frames of images and offsets: the look-ups of samples, for each
 //! frame.
 
+use crate::inspect::questions::{PythonCode, PythonRun};
 use crate::instruments::call_stacks::{WalkedStack, process_of};
 use crate::instruments::waits::{self, CountedWait};
 use crate::pipeline::pending::{Pending, StackEvent};
@@ -97,8 +98,15 @@ impl Resolver<'_> {
         let process = Process { pid, generation, map, tags };
         let mut frames = Vec::with_capacity(1 + stack.user.len() + stack.kernel.len());
         frames.extend(stack.cut.map(Frame::Cut));
-        for address in stack.user.iter().rev() {
-            frames.extend(self.user_frame(&process, *address, pending)?);
+        let mut runs = stack.python.iter().rev().peekable();
+        for (depth, address) in stack.user.iter().enumerate().rev() {
+            match runs.next_if(|run| run.depth as usize == depth) {
+                Some(run) => {
+                    let run = (run, stack.functions.as_slice());
+                    self.python_frames(&process, run, *address, pending, &mut frames)?;
+                }
+                None => frames.extend(self.user_frame(&process, *address, pending)?),
+            }
         }
         for (depth, address) in kernel.iter().enumerate().rev() {
             // Return addresses, but for the first.
@@ -112,6 +120,59 @@ impl Resolver<'_> {
             tid: stack.record.tid,
         };
         Ok((frames, thread, process.tags.scope().cloned()))
+    }
+
+    /// Adds the frames of Python that stand in the place of the native one at `address`, which
+    /// stays where further ones were not copied or cannot be read, and as the innermost frame: its
+    /// procedure has the samples of their exclusive time.
+    fn python_frames(
+        &mut self,
+        process: &Process<'_>,
+        (run, functions): (&PythonRun, &[PythonCode]),
+        address: u64,
+        pending: &mut Pending,
+        frames: &mut Vec<Frame>,
+    ) -> Result<(), LeftOut> {
+        let mut was_native = false;
+        let unread = run.is_part.then_some(&None);
+        for frame in unread.into_iter().chain(run.frames.iter().rev()) {
+            let function = frame.and_then(|(number, line)| {
+                functions.get(number as usize).map(|function| (function, line))
+            });
+            match function {
+                Some((function, line)) => {
+                    let place = self.python.place(function, line);
+                    if self.has_room_for(&place.image, process.pid, pending)? {
+                        pending.name(&place.image.id, place.range, &place.name);
+                        frames.push(Frame::Code(place.image.id, place.offset));
+                    }
+                    was_native = false;
+                }
+                None if was_native => {}
+                None => {
+                    frames.extend(self.user_frame(process, address, pending)?);
+                    was_native = true;
+                }
+            }
+        }
+        let is_innermost = run.depth == 0 || run.frames.is_empty();
+        if is_innermost && !was_native {
+            frames.extend(self.user_frame(process, address, pending)?);
+        }
+        Ok(())
+    }
+
+    /// Whether the epoch has room for an image of a frame.
+    fn has_room_for(
+        &mut self,
+        image: &Arc<Image>,
+        pid: u32,
+        pending: &mut Pending,
+    ) -> Result<bool, LeftOut> {
+        if self.mappings.tagger.rules().exclude_images.contain(image) {
+            return Err(LeftOut);
+        }
+        Ok(self.has_room(image, pid, pending) && pending.meet(image))
     }
 
     fn kernel_frame(
@@ -151,10 +212,7 @@ impl Resolver<'_> {
                 (image, ImageOffset(0))
             }
         };
-        if self.mappings.tagger.rules().exclude_images.contain(&image) {
-            return Err(LeftOut);
-        }
-        let has_room = self.has_room(&image, process.pid, pending) && pending.meet(&image);
+        let has_room = self.has_room_for(&image, process.pid, pending)?;
         Ok(has_room.then_some(Frame::Code(image.id, offset)))
     }
 

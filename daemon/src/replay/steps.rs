@@ -1,5 +1,6 @@
 //! The steps of a recording, in the order in which the daemon was told.
 
+use crate::inspect::questions::PythonCode;
 use crate::kernel::{Drained, TimedRecord};
 use crate::spaces::mapped_files::Image;
 use crate::spaces::scopes::Rules;
@@ -107,6 +108,18 @@ impl Observed {
     }
 }
 
+/// Frames of Python in the place of a native frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredRun {
+    /// Place of the native frame in [`StoredStack::user`].
+    pub depth: u32,
+    /// Function and line, innermost first; None: it could not be read.
+    pub frames: Vec<Option<(PythonCode, u32)>>,
+    /// The native frame ran further ones, and stays.
+    pub is_part: bool,
+}
+
 /// A call stack that was walked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,6 +138,9 @@ pub struct StoredStack {
     pub kernel: Vec<u64>,
     /// Addresses of user code, innermost first.
     pub user: Vec<u64>,
+    /// Frames of Python in the place of native ones, the innermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub python: Vec<StoredRun>,
     /// Name of the reason why the first frames are not known ([`model::Cut::name`]).
     pub cut: Option<String>,
 }

@@ -11,6 +11,7 @@ pub mod loader_notices;
 pub mod mapped_files;
 pub mod mappings;
 pub mod open_mapped;
+pub mod python_files;
 pub mod scopes;
 pub mod system;
 pub mod unknown_code;

@@ -8,6 +8,8 @@ mod constants;
 #[cfg(test)]
 mod debug_files;
 #[cfg(test)]
+mod exports;
+#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod handmade;

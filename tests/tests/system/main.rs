@@ -28,4 +28,5 @@ mod multiplexed;
 mod operation;
 mod privileged;
 mod privileged_apart;
+mod python;
 mod stacks;

@@ -9,7 +9,11 @@
 //! Registers and stacks are private to their processes. They stay in the memory of this process and
 //! of an inspector, are wiped once they are walked, and are written nowhere.
 
+pub mod pythons;
+mod walked;
 pub mod windows;
+
+pub use walked::WalkedStack;
 
 use crate::clock;
 use crate::inspect::pool::Inspectors;
@@ -18,12 +22,12 @@ use crate::inspect::questions::{
 };
 use crate::kernel::{RawStack, StacksTaken};
 use crate::pipeline::rates::WalkCost;
-use crate::replay::steps::StoredStack;
 use crate::spaces::mappings::{AddressMap, Mapping, Mappings, Window};
 use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::Tags;
-use abi::{Entry, Space, StackKind, StackRecord};
+use abi::{Entry, PythonLayout, Space, StackKind, StackRecord};
 use model::Cut;
+use pythons::{Looks, Marked};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -77,6 +81,10 @@ pub struct Totals {
     pub bytes: u64,
     /// CPU time of walking stacks, in ns.
     pub cpu_ns: u64,
+    /// Stacks with frames of Python.
+    pub python: u64,
+    /// Stacks whose frames of Python did not fit the native ones, and were left out.
+    pub python_differs: u64,
 }
 
 /// How stacks that were walked ended.
@@ -117,64 +125,16 @@ pub struct PlacedStack {
     program: Option<Mapping>,
 }
 
-/// A stack that was walked.
-pub struct WalkedStack {
-    /// Thread, time, weight. Its registers are wiped.
-    pub record: StackRecord,
-    /// Return addresses in the kernel, innermost first.
-    pub kernel: Vec<u64>,
-    /// Addresses of user code, innermost first: of the next instruction in the first, within the
-    /// call in others.
-    pub user: Vec<u64>,
-    /// Why the thread's first frames are not known.
-    pub cut: Option<Cut>,
-    /// What the process had mapped, and its tags.
-    pub space: Option<(Arc<AddressMap>, Tags)>,
-}
-
-impl WalkedStack {
-    /// The stack as a recording has it.
-    #[must_use]
-    pub fn stored(&self) -> StoredStack {
-        StoredStack {
-            space: self.record.space,
-            tid: self.record.tid,
-            weight: self.record.weight,
-            command: self.record.command.to_vec(),
-            name: self.record.name.to_vec(),
-            kernel: self.kernel.clone(),
-            user: self.user.clone(),
-            cut: self.cut.map(|cut| cut.name().to_owned()),
-        }
-    }
-
-    /// The stack of a recording, without what its process had mapped. None where names are no names
-    /// of threads, or the reason is unknown.
-    #[must_use]
-    pub fn restored(stored: &StoredStack) -> Option<Self> {
-        let cut = match &stored.cut {
-            Some(name) => Some(*Cut::ALL.iter().find(|cut| cut.name() == name)?),
-            None => None,
-        };
-        let record = StackRecord {
-            space: stored.space,
-            tid: stored.tid,
-            weight: stored.weight,
-            command: stored.command.as_slice().try_into().ok()?,
-            name: stored.name.as_slice().try_into().ok()?,
-            ..StackRecord::EMPTY
-        };
-        let (kernel, user) = (stored.kernel.clone(), stored.user.clone());
-        Some(Self { record, kernel, user, cut, space: None })
-    }
-}
-
 /// The stacks of a batch that were walked.
 #[derive(Default)]
 struct Batch {
     stacks: Vec<WalkedStack>,
     /// Number of the thread's name, bytes needed, and whether the window cut the stack.
     needed: Vec<(usize, u64, bool)>,
+    /// Address spaces in which frames of Python were found, and where.
+    pythons: Vec<(u32, PythonLayout)>,
+    /// Stacks whose frames of Python do not fit the native ones.
+    python_differs: u64,
     cpu_ns: u64,
 }
 
@@ -198,6 +158,10 @@ pub struct CallStacks {
     windows: Windows,
     /// Changes of windows that the sampler is not told yet.
     changes: BTreeMap<usize, u8>,
+    /// Processes whose frames of Python the sampler copies.
+    marked: Marked,
+    /// Changes of these that it is not told yet.
+    pythons: Vec<(u32, Option<PythonLayout>)>,
     look_within: Duration,
     /// Outcomes by file name of the program.
     programs: HashMap<String, Outcomes>,
@@ -218,6 +182,8 @@ impl CallStacks {
             thread: None,
             windows: Windows::default(),
             changes: BTreeMap::new(),
+            marked: Marked::default(),
+            pythons: Vec::new(),
             look_within: LOOK_WITHIN.1,
             programs: HashMap::new(),
             totals: Totals::default(),
@@ -243,7 +209,7 @@ impl CallStacks {
         self.totals.bytes += new.iter().map(|stack| stack.stack.len() as u64).sum::<u64>();
         let mut bytes = 0;
         let mut fits = |stack: &RawStack| {
-            bytes += stack.stack.len();
+            bytes += stack.stack.len() + size_of_val(stack.python.as_slice());
             bytes <= HELD_BYTES_MAX
         };
         let fitting = self.held.iter().take(HELD_MAX).take_while(|stack| fits(stack)).count();
@@ -321,8 +287,15 @@ impl CallStacks {
                 }
             }
             walked.extend(batch.stacks);
+            self.totals.python_differs += batch.python_differs;
+            for (space, layout) in batch.pythons {
+                if self.marked.mark(space) {
+                    self.pythons.push((space, Some(layout)));
+                }
+            }
         }
         for stack in &walked {
+            self.totals.python += u64::from(!stack.python.is_empty());
             self.totals.frames += (stack.user.len() + stack.kernel.len()) as u64;
             self.totals.outcomes.count(stack.cut);
             let map = stack.space.as_ref().map(|(map, _)| map.as_ref());
@@ -338,6 +311,17 @@ impl CallStacks {
     /// Numbers of names, and the classes of their windows, that changed.
     pub fn take_windows(&mut self) -> BTreeMap<usize, u8> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Address spaces whose frames of Python the sampler is to copy, or no longer.
+    pub fn take_pythons(&mut self) -> Vec<(u32, Option<PythonLayout>)> {
+        std::mem::take(&mut self.pythons)
+    }
+
+    /// Notes that a process has ended, or runs a program that has this generation.
+    pub fn end_program(&mut self, pid: u32, generation: Option<u16>) {
+        let space = self.marked.unmark(pid, generation);
+        self.pythons.extend(space.map(|space| (space, None)));
     }
 
     /// Programs, each with the outcomes of its stacks.
@@ -362,8 +346,9 @@ impl Thread {
                 Ok(copies) => copies,
                 Err(error) => return tracing::error!("no call stacks: memory for them: {error}"),
             };
+            let mut looks = Looks::default();
             while let Ok(jobs) = queue.recv() {
-                if sender.send(walk(jobs, &inspectors, &copies)).is_err() {
+                if sender.send(walk(jobs, &inspectors, &copies, &mut looks)).is_err() {
                     return;
                 }
             }
@@ -431,29 +416,35 @@ impl Copies {
 }
 
 /// Has the stacks walked, those of one address space together.
-fn walk(jobs: Vec<PlacedStack>, inspectors: &Inspectors, copies: &Copies) -> Batch {
+fn walk(
+    jobs: Vec<PlacedStack>,
+    inspectors: &Inspectors,
+    copies: &Copies,
+    looks: &mut Looks,
+) -> Batch {
     let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
     let begun_ns = cpu_ns();
     let mut batch = Batch::default();
     let mut by_space: BTreeMap<(u32, usize), Vec<PlacedStack>> = BTreeMap::new();
     for job in jobs {
-        let (pid, _) = process_of(&job.raw.record);
         let map = job.space.as_ref().map_or(0, |(map, _)| Arc::as_ptr(map) as usize);
-        by_space.entry((pid, map)).or_default().push(job);
+        by_space.entry((job.raw.record.space, map)).or_default().push(job);
     }
-    for ((pid, _), jobs) in by_space {
-        walk_space(pid, jobs, (inspectors, copies), &mut batch);
+    for ((space, _), jobs) in by_space {
+        walk_space(space, jobs, (inspectors, copies), looks, &mut batch);
     }
     batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
     batch
 }
 
 fn walk_space(
-    pid: u32,
+    space: u32,
     jobs: Vec<PlacedStack>,
     (inspectors, copies): (&Inspectors, &Copies),
+    looks: &mut Looks,
     batch: &mut Batch,
 ) {
+    let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
     let with_user = |job: &PlacedStack| job.raw.record.has_user != 0 && job.space.is_some();
     let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
@@ -464,20 +455,30 @@ fn walk_space(
             let len = if copies.write(at, stack) { stack.len() } else { 0 };
             end += len as u64;
             let registers = dwarf_registers(&job.raw.record);
-            SampledStack { registers, begin: job.raw.record.begin, at, len: len as u32 }
+            let python = &job.raw.python;
+            let python = python.iter().map(|it| [it.code, it.instruction, it.flags]).collect();
+            let begin = job.raw.record.begin;
+            SampledStack { registers, begin, at, len: len as u32, python }
         })
         .collect();
     let lengths: Vec<u64> = stacks.iter().map(|stack| u64::from(stack.len)).collect();
     let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
+    let now = Instant::now();
+    let looks_for_python = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
     let unwound = match (first, stacks.is_empty()) {
         (Some(((map, _), program)), false) => {
-            let map = mapped_code(pid, map, program);
-            inspectors.ask(Unwind { pid, map, copies: copies.named(), stacks })
+            let (map, copies) = (mapped_code(pid, map, program), copies.named());
+            inspectors.ask(Unwind { pid, space, map, looks_for_python, copies, stacks })
         }
         _ => None,
     };
     copies.wipe(end);
-    let Unwound { stacks } = unwound.unwrap_or_default();
+    let Unwound { stacks, functions, python } = unwound.unwrap_or_default();
+    if looks_for_python {
+        tracing::debug!(pid, ?python, "looked for Python");
+        batch.pythons.extend(looks.note(space, python, now).map(|layout| (space, layout)));
+    }
+    let functions = Arc::new(functions);
     let (mut stacks, mut lengths) = (stacks.into_iter(), lengths.into_iter());
     for mut job in jobs {
         let asked = with_user(&job);
@@ -487,8 +488,13 @@ fn walk_space(
             note_needed(&job.raw.record, walked, length, batch);
         }
         let user_is_known = job.raw.record.has_user != 0;
+        let mut python = Vec::new();
         let (user, cut) = match walked {
-            Some(UnwoundStack { addresses, end, .. }) => (addresses, cut_of(end)),
+            Some(UnwoundStack { addresses, end, python: runs, python_differs, .. }) => {
+                python = runs;
+                batch.python_differs += u64::from(python_differs);
+                (addresses, cut_of(end))
+            }
             None if user_is_known => {
                 let pc = dwarf_registers(&job.raw.record).last().copied();
                 (pc.into_iter().collect(), Some(Cut::NotAnswered))
@@ -500,7 +506,8 @@ fn walk_space(
         let kernel = std::mem::take(&mut job.raw.kernel);
         job.raw.wipe();
         let (record, space) = (job.raw.record, job.space.take());
-        batch.stacks.push(WalkedStack { record, kernel, user, cut, space });
+        let functions = functions.clone();
+        batch.stacks.push(WalkedStack { record, kernel, user, python, functions, cut, space });
     }
 }
 

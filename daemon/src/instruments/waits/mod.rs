@@ -286,7 +286,15 @@ mod tests {
     fn stack(tid: u32, at_s: u64) -> WalkedStack {
         let record =
             StackRecord { root_tid: tid, time_ns: at_s * 1_000_000_000, ..StackRecord::EMPTY };
-        WalkedStack { record, kernel: Vec::new(), user: Vec::new(), cut: None, space: None }
+        WalkedStack {
+            record,
+            kernel: Vec::new(),
+            user: Vec::new(),
+            python: Vec::new(),
+            functions: std::sync::Arc::default(),
+            cut: None,
+            space: None,
+        }
     }
 
     fn end(tid: u32, at_s: u64, blocked_ns: u64, runnable_ns: u64) -> StackRecord {

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Frames of CPython at a sample. They lie in the heap and are gone when the daemon looks: so the
+ * sampler copies of each frame its code object, its instruction and what kind it is. Names come
+ * from the code objects, later. Processes that run no CPython pay for one look-up.
+ */
+#pragma once
+
+#include "abi.h"
+#include "kernel.h"
+#include "maps.h"
+#include "settings.h"
+
+/* Bounds a value in the very register that is then used: the compiler compares a copy, of which the
+ * verifier does not know that it is one. */
+#define AT_MOST(value, most) \
+	__asm__ volatile("if %0 < %1 goto +1\n\t%0 = %1" : "+r"(value) : "i"(most))
+
+#if defined(ARCH_x86_64)
+/* What the thread keeps in %fs: with the C library's threads, the address of what pthread_self
+ * names. The kernel has it here while the thread runs, too, since nobody changes it otherwise than
+ * by a system call (arch_prctl, clone). */
+INLINE u64 thread_pointer(void)
+{
+	struct task_struct *task = bpf_get_current_task();
+
+	return TASK_ACCESS == TASK_HIDDEN ? 0 : copied(&task->thread.fsbase);
+}
+#else
+/* Here a thread's pointer is not what pthread_self names. */
+INLINE u64 thread_pointer(void)
+{
+	return 0;
+}
+#endif
+
+/* A word of the process's memory; 0 when the address cannot be read. */
+INLINE u64 user_word(u64 at)
+{
+	u64 word = 0;
+
+	bpf_probe_read_user(&word, sizeof(word), (void *)at);
+	return word;
+}
+
+/* The word of a block at an offset, which is a multiple of 8 below PYTHON_BLOCK_MAX. */
+INLINE u64 word_of(const void *block, u64 at)
+{
+	return *(const u64 *)((const unsigned char *)block + (at & 0x78));
+}
+
+/* The current thread's innermost frame; 0: none. */
+OUT_OF_LINE u64 innermost_python(const struct python_layout *layout)
+{
+	u64 thread = thread_pointer();
+	u64 state, frame;
+
+	if (!thread)
+		return 0;
+	state = user_word(thread + layout->state_at);
+	/* The word may be another library's, or of a thread that never ran Python. */
+	if (!state || user_word(state + layout->id_at) != thread)
+		return 0;
+	frame = user_word(state + layout->frame_at);
+	if (frame && layout->current_at != PYTHON_DIRECT)
+		frame = user_word(frame + layout->current_at);
+	return frame;
+}
+
+/* Copies the frames of the current thread behind the record. */
+OUT_OF_LINE void copy_python(struct stack_record *record)
+{
+	const struct python_layout *layout = bpf_map_lookup_elem(&PYTHONS, &record->space);
+	struct python_frame *frames = (void *)(record + 1);
+	u64 frame, size;
+	u32 number;
+
+	record->python_frames = 0;
+	if (!layout)
+		return;
+	frame = innermost_python(layout);
+	for (number = 0; number < PYTHON_FRAMES_MAX; number++) {
+		struct python_frame *to = frames + number;
+
+		if (!frame)
+			break;
+		size = layout->block_bytes;
+		AT_MOST(size, PYTHON_BLOCK_MAX);
+		/* The block's other words are overwritten by the next frame. */
+		if (bpf_probe_read_user(to, size, (void *)(frame + layout->block_at)) != 0)
+			break;
+		frame = word_of(to, layout->previous_at);
+		size = word_of(to, layout->flags_at);
+		*to = (struct python_frame){
+			.code = word_of(to, layout->code_at),
+			.instruction = word_of(to, layout->instruction_at),
+			.flags = size,
+		};
+	}
+	record->python_frames = number;
+}

@@ -1,0 +1,111 @@
+//! Symbols that a file exports by name, and parts of a procedure that the compiler put elsewhere.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::Range;
+
+use object::elf;
+use object::endian::Endianness;
+
+use crate::elf::{Elf, malformed};
+use crate::source::Source;
+use crate::symbols::Names;
+use crate::{ImageError, ImageOffset, Layout, Vaddr, eh_frame};
+
+/// Largest table of symbols and of names that is read, in bytes. Only the very largest libraries
+/// have more.
+const TABLE_LIMIT: u64 = 16 << 20;
+/// Bytes of a symbol in files of 64 bits.
+const SYMBOL_BYTES: usize = 24;
+/// Largest procedure whose jumps are looked at, in bytes.
+const PROCEDURE_LIMIT: u64 = 1 << 20;
+/// Jumps into a range of the unwind table that make it a part of the procedure. Bytes that only
+/// look like jumps lead to any place, hardly ever twice into one range.
+const JUMPS_MIN: usize = 3;
+
+/// A symbol.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Export {
+    /// Address, as the file has it.
+    pub vaddr: Vaddr,
+    /// Length in bytes; 0: not told.
+    pub size_bytes: u64,
+}
+
+/// The symbols of these names that the file defines for others (`.dynsym`), in the order of the
+/// names. None of a 32-bit or big-endian file.
+///
+/// # Errors
+/// [`ImageError::NotElf`]; [`ImageError::Malformed`], [`ImageError::TooLarge`] when a table that is
+/// needed is; [`ImageError::NotRegular`]; [`ImageError::Io`].
+pub fn exports_of_file(file: &File, names: &[&str]) -> Result<Vec<Option<Export>>, ImageError> {
+    let elf = Elf::parse(Source::file(file)?)?;
+    let mut found = vec![None; names.len()];
+    if !elf.is_64 || elf.endian != Endianness::Little {
+        return Ok(found);
+    }
+    let sections = elf.sections()?;
+    let Some(table) = sections.iter().find(|section| section.kind == elf::SHT_DYNSYM) else {
+        return Ok(found);
+    };
+    let strings = usize::try_from(table.link).ok().and_then(|link| sections.get(link));
+    let strings = strings.ok_or_else(|| malformed("symbol names", table.offset))?;
+    let symbols = elf.section_bytes("symbol table", table, TABLE_LIMIT)?;
+    let strings = elf.section_bytes("symbol names", strings, TABLE_LIMIT)?;
+    let strings = Names::new(strings.into_owned());
+    // Elf64_Sym: name (4 bytes), info, other, section (2 bytes), value (8), size (8).
+    for symbol in symbols.chunks_exact(SYMBOL_BYTES) {
+        let word = |at: usize| {
+            Some(u64::from_le_bytes(*symbol.get(at..).and_then(|rest| rest.first_chunk())?))
+        };
+        let (Some(head), Some(vaddr), Some(size_bytes)) = (word(0), word(8), word(16)) else {
+            continue;
+        };
+        let is_defined = (head >> 48) as u16 != elf::SHN_UNDEF;
+        let name = strings.get(head as u32).filter(|_| is_defined);
+        let place = name.and_then(|name| names.iter().position(|it| it.as_bytes() == name));
+        if let Some(place) = place.and_then(|place| found.get_mut(place)) {
+            *place = Some(Export { vaddr: Vaddr(vaddr), size_bytes });
+        }
+    }
+    Ok(found)
+}
+
+/// Addresses of an x86-64 procedure and of the parts of it that the compiler put elsewhere (code
+/// that hardly ever runs, with a range of its own in the unwind table): conditional jumps of the
+/// procedure lead there, and no others do.
+///
+/// # Errors
+/// As [`exports_of_file`].
+pub fn parts_of_procedure(file: &File, of: Range<u64>) -> Result<Vec<Range<u64>>, ImageError> {
+    let mut parts = vec![of.clone()];
+    let elf = Elf::parse(Source::file(file)?)?;
+    let layout = Layout::of_elf(&elf);
+    let (size, begin) =
+        (of.end.saturating_sub(of.start), layout.vaddr_to_file_offset(Vaddr(of.start)));
+    let Some(ImageOffset(begin)) = begin.filter(|_| elf.machine == elf::EM_X86_64) else {
+        return Ok(parts);
+    };
+    let code = elf.source.read("procedure", begin, size, PROCEDURE_LIMIT)?;
+    let (mut ranges, _) = eh_frame::ranges(&elf, &elf.sections()?);
+    ranges.sort_unstable();
+    let mut jumps: BTreeMap<(u64, u64), usize> = BTreeMap::new();
+    for (at, bytes) in (of.start..).zip(code.windows(6)) {
+        // Intel SDM, volume 2, Jcc: `0F 80` to `0F 8F` with a 32-bit distance.
+        let [0x0f, 0x80..=0x8f, distance @ ..] = bytes else { continue };
+        let Some(distance) = distance.first_chunk() else { continue };
+        let distance = i64::from(i32::from_le_bytes(*distance));
+        let target = at.wrapping_add(6).wrapping_add_signed(distance);
+        if of.contains(&target) {
+            continue;
+        }
+        let after = ranges.partition_point(|(start, _)| *start <= target);
+        let range = after.checked_sub(1).and_then(|place| ranges.get(place));
+        if let Some(range) = range.filter(|(_, end)| target < *end) {
+            *jumps.entry(*range).or_default() += 1;
+        }
+    }
+    let outside = jumps.into_iter().filter(|(_, jumps)| *jumps >= JUMPS_MIN);
+    parts.extend(outside.map(|((start, end), _)| start..end));
+    Ok(parts)
+}
