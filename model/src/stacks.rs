@@ -202,6 +202,18 @@ impl Stacks {
         }
     }
 
+    /// The stacks of the threads that `is_wanted` accepts.
+    #[must_use]
+    pub fn of_threads(&self, is_wanted: impl Fn(&Thread) -> bool) -> Self {
+        let values = self
+            .values
+            .iter()
+            .filter(|((_, thread), _)| self.threads.get(*thread).is_some_and(&is_wanted));
+        let wanted =
+            Self { values: values.map(|(key, value)| (*key, *value)).collect(), ..self.clone() };
+        wanted.canonical()
+    }
+
     /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -465,5 +477,17 @@ mod tests {
         assert!(first.stacks == 1 && of.command.starts_with('c'));
         assert_eq!(stacks.total(), super::Value { stacks: 2, weight: 3072, squares: 5 });
         assert_eq!(stacks.node(Some(99), code(0)), None);
+    }
+
+    #[test]
+    fn the_stacks_of_a_thread_are_those_of_its_values() {
+        let mut stacks = Stacks::new();
+        let thread = |tid| Thread { pid: 7, tid, ..Thread::default() };
+        stacks.add_stack([code(1), code(2)], &thread(7), Value::of_one(1024));
+        stacks.add_stack([code(1), code(3)], &thread(8), Value::of_one(4096));
+        let mut one = Stacks::new();
+        one.add_stack([code(1), code(3)], &thread(8), Value::of_one(4096));
+        assert_eq!(stacks.of_threads(|thread| thread.tid == 8), one);
+        assert!(stacks.of_threads(|thread| thread.tid == 9).is_empty());
     }
 }

@@ -59,6 +59,9 @@ pub struct Prof {
     /// Sort rows by the samples of this event [default: the first event]
     #[arg(long, value_name = "EVENT")]
     pub sort: Option<String>,
+    /// Threads of the call stacks, for --inclusive.
+    #[command(flatten)]
+    pub threads: Threads,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
@@ -77,7 +80,8 @@ given confidence. Notes below the table name images whose file is gone or was re
 
 With --inclusive, samples tell how long a procedure took itself, and call stacks divide that time \
 among its callers; a stack counts once for a procedure that it has several times. 'dcpi callers' \
-and 'dcpi tree' tell more.
+and 'dcpi tree' tell more. Every report of call stacks takes --event usertime: wall-clock time of \
+threads, running or not, where cpu-clock was sampled.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any \
 image could be found; 2 could not.";
@@ -162,6 +166,35 @@ pub struct Chosen {
     /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
+}
+
+/// The threads whose call stacks are read: options of every subcommand of call stacks.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Threads {
+    /// Only call stacks of these threads, by number, separated by commas; samples are by process,
+    /// so stacks alone tell the time then
+    #[arg(long = "tid", value_name = "TID", value_delimiter = ',')]
+    pub tids: Vec<u32>,
+}
+
+impl Threads {
+    /// Whether no thread is chosen, and all are read.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.tids.is_empty()
+    }
+
+    /// Whether a thread of that number is chosen.
+    #[must_use]
+    pub fn has(&self, tid: u32) -> bool {
+        self.tids.contains(&tid)
+    }
+
+    /// The numbers, with commas between.
+    #[must_use]
+    pub fn words(&self) -> String {
+        self.tids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A procedure of an image, by name.

@@ -7,7 +7,7 @@ use clap::builder::NonEmptyStringValueParser;
 
 use super::Outcome;
 use super::stacks::{Loaded, callee};
-use crate::options::{Chosen, Look, Output, RowLimit};
+use crate::options::{Chosen, Look, Output, RowLimit, Threads};
 use calls::Neighbour;
 use query::error::AnalysisError;
 use report::{Callee, CalleesReport, CallersReport, NeighbourRow, Neighbours};
@@ -28,6 +28,9 @@ pub struct CallersArgs {
     /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
+    /// Threads of the call stacks.
+    #[command(flatten)]
+    pub threads: Threads,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
@@ -63,7 +66,7 @@ type Find = fn(&calls::Timed, calls::SubjectId, stats::Confidence) -> Vec<Neighb
 
 /// The callers or callees; `nobody` is the name of none.
 fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
+    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.threads, &args.look)?;
     let event = loaded.event(&args.chosen)?;
     let subject = loaded.procedure(&args.subject)?;
     let confidence = args.look.confidence;

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::Outcome;
 use super::stacks::{Loaded, tree_rows};
 use crate::destination::Destination;
-use crate::options::{Chosen, Look, parse_min};
+use crate::options::{Chosen, Look, Threads, parse_min};
 use calls::{Direction, EventCalls, Tree};
 use query::error::AnalysisError;
 use query::problem::Problem;
@@ -39,6 +39,9 @@ pub struct FlameArgs {
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "0.1%", value_parser = parse_min)]
     pub min: f64,
+    /// Threads of the call stacks.
+    #[command(flatten)]
+    pub threads: Threads,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
@@ -88,7 +91,7 @@ pub(crate) fn run(args: &FlameArgs, out: &mut dyn Write) -> Result<Outcome, Anal
 
 fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, AnalysisError> {
     let question = args.chosen.question(&[])?;
-    let mut loaded = Loaded::of(&question, &args.look)?;
+    let mut loaded = Loaded::of(&question, &args.threads, &args.look)?;
     let events = loaded.events(&args.chosen)?;
     let units: Vec<String> = events.iter().map(|event| loaded.unit(event)).collect();
     let unit = units.first().cloned().unwrap_or_default();
@@ -108,7 +111,7 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
     problems.append(&mut loaded.problems);
     let mut mode = Layers::Sum;
     if let (Some(before), Some(event)) = (&args.before, events.first()) {
-        let mut earlier = Loaded::of(&before.question(&question), &args.look)?;
+        let mut earlier = Loaded::of(&before.question(&question), &args.threads, &args.look)?;
         let same = Chosen { events: vec![event.name.clone()], ..args.chosen.clone() };
         for event in earlier.events(&same)? {
             layers.push(layer(&mut earlier, &event, what));

@@ -10,6 +10,7 @@ use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples};
 use query::select;
 use report::{By, ImageName, ProcedureName, ProfReport, Row, Selection};
+use stats::Occurrences;
 use stats::tally::Tally;
 
 use super::prof::{by_samples, columns, cut, row, share_out, sort_event};
@@ -21,7 +22,7 @@ use crate::options::Prof;
 /// # Errors
 /// Those of [`Loaded::of`], [`AnalysisError::NoImage`] and [`AnalysisError::SortNotShown`].
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
+    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.threads, &args.look)?;
     let confidence = args.look.confidence;
     let mut events = loaded.calls.events.clone();
     // Without an event of that name the report is of what takes CPU time.
@@ -31,8 +32,11 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let timed: Vec<Timed> = events.iter().map(|event| loaded.calls.timed(event, false)).collect();
     let stacks_only: Vec<(&EventCalls, &Timed)> =
         events.iter().zip(&timed).filter(|(event, _)| event.sampled.is_none()).collect();
+    let units: Vec<String> = stacks_only.iter().map(|(event, _)| loaded.unit(event)).collect();
     let sampled = loaded.samples.events.len();
-    loaded.samples.events.extend(stacks_only.iter().map(|(event, timed)| as_samples(event, timed)));
+    loaded.samples.events.extend(
+        units.iter().zip(&stacks_only).map(|(unit, (event, timed))| as_samples(event, unit, timed)),
+    );
     let samples = &loaded.samples;
     let sort = sort_event(args, &samples.events)?;
     let images: Vec<&ImageSamples> =
@@ -40,8 +44,11 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut columns = columns(samples.whose.is_all(), confidence, samples, &images);
     for (column, (_, timed)) in columns.iter_mut().skip(sampled).zip(&stacks_only) {
         column.counted = timed.whole();
-        let (stacks, weight) = (column.counted.samples, column.counted.weight());
-        column.occurrences = Some(stats::occurrences(&[(stacks, weight)], confidence));
+        // As many stacks of one weight as would be as unsure.
+        let weight = column.counted.weight();
+        let stacks = (column.counted.occurrences / weight.max(f64::MIN_POSITIVE)).round() as u64;
+        let time = stats::occurrences(&[(stacks, weight)], confidence);
+        column.occurrences = Some(Occurrences { value: column.counted.occurrences, ..time });
     }
     let inclusive: Vec<Option<Vec<Estimate>>> = (0..columns.len())
         .map(|at| {
@@ -80,10 +87,10 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
 }
 
 /// An event that has stacks only, as if each were a sample.
-fn as_samples(event: &EventCalls, timed: &Timed) -> EventSamples {
+fn as_samples(event: &EventCalls, unit: &str, timed: &Timed) -> EventSamples {
     EventSamples {
         name: event.name.clone(),
-        unit: "ns".to_owned(),
+        unit: unit.to_owned(),
         period: 0,
         periods: Vec::new(),
         weight: timed.whole().weight(),

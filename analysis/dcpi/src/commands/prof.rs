@@ -32,6 +32,11 @@ const TEXT_SHARE: f64 = 0.001;
 pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     // Rows by label are of the whole machine: with one label there would be one row.
     let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
+    if !args.inclusive && !args.threads.is_all() {
+        let message = "samples are by process, and call stacks by thread: --tid is for --inclusive";
+        let help = "dcpi prof --help".to_owned();
+        return Err(AnalysisError::Usage { message: message.to_owned(), help });
+    }
     if args.inclusive {
         return super::write(&inclusive::report(args)?, &args.output, out);
     }

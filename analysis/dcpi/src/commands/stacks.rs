@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use calls::{Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, Tree, TreeNode};
-use model::Stacks;
+use calls::{
+    Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, Tree, TreeNode, USERTIME,
+};
+use model::{OFF_CPU, RUNNABLE, Stacks};
 use names::named;
 use names::procedures::Places;
 use profiledb::Epoch;
@@ -15,7 +17,10 @@ use query::stacks::ByEvent;
 use report::{Callee, ImageName, OfStacks, Selection, StackEvent, TreeRow};
 use stats::Confidence;
 
-use crate::options::{Chosen, Look};
+use crate::options::{Chosen, Look, Threads};
+
+/// The event whose samples are CPU time in ns, on any machine.
+const CLOCK: &str = "cpu-clock";
 
 /// Samples and stacks with their procedures.
 pub(super) struct Loaded {
@@ -117,18 +122,75 @@ impl Loaded {
     /// Reads what was chosen, of all images: a procedure's callers may be in any.
     ///
     /// # Errors
-    /// Those of [`read`].
-    pub(super) fn of(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
-        Self::if_any(question, look)?.ok_or_else(no_stacks)
+    /// Those of [`read`]; [`AnalysisError::Refused`] where the chosen threads have no stacks.
+    pub(super) fn of(
+        question: &Question,
+        threads: &Threads,
+        look: &Look,
+    ) -> Result<Self, AnalysisError> {
+        if question.events.iter().any(|event| event == USERTIME) {
+            return Self::usertime(question, threads, look);
+        }
+        Self::of_threads(question, threads, look)?.ok_or_else(|| nothing_of(threads))
     }
 
-    /// The same; None where there are no stacks.
+    /// The same of all threads; None where there are no stacks.
     ///
     /// # Errors
     /// Those of [`read`].
     pub(super) fn if_any(question: &Question, look: &Look) -> Result<Option<Self>, AnalysisError> {
+        Self::of_threads(question, &Threads::default(), look)
+    }
+
+    /// Wall-clock time as SpeedShop's `usertime` has it.
+    fn usertime(
+        question: &Question,
+        threads: &Threads,
+        look: &Look,
+    ) -> Result<Self, AnalysisError> {
+        if question.events.len() > 1 {
+            let message = format!("{USERTIME} is the sum of other events: name it alone");
+            return Err(AnalysisError::Usage { message, help: "dcpi prof --help".to_owned() });
+        }
+        let parts = [CLOCK, OFF_CPU, RUNNABLE].map(str::to_owned).to_vec();
+        let mut parts_of = Question { events: parts, ..question.clone() };
+        // An epoch without waits, or without the clock, has the rest.
+        let mut loaded = loop {
+            match Self::of_threads(&parts_of, threads, look) {
+                Err(AnalysisError::NoEvent { asked, .. }) if parts_of.events.contains(&asked) => {
+                    parts_of.events.retain(|event| *event != asked);
+                    if parts_of.events.is_empty() {
+                        return Err(nothing_of(threads));
+                    }
+                }
+                found => break found?.ok_or_else(|| nothing_of(threads))?,
+            }
+        };
+        let usertime = loaded.calls.usertime(CLOCK).ok_or_else(|| nothing_of(threads))?;
+        loaded.calls.events = vec![usertime];
+        loaded.forget_samples();
+        Ok(loaded)
+    }
+
+    /// Samples are of all threads of a process, and of one event.
+    fn forget_samples(&mut self) {
+        self.calls.forget_samples();
+        self.samples.events.clear();
+        self.samples.images.clear();
+    }
+
+    fn of_threads(
+        question: &Question,
+        threads: &Threads,
+        look: &Look,
+    ) -> Result<Option<Self>, AnalysisError> {
         let mut problems = Vec::new();
-        let (samples, stacks) = read(question, &mut problems)?;
+        let (samples, mut stacks) = read(question, &mut problems)?;
+        if !threads.is_all() {
+            for stacks in stacks.values_mut() {
+                *stacks = stacks.of_threads(|thread| threads.has(thread.tid));
+            }
+        }
         if stacks.values().all(Stacks::is_empty) {
             return Ok(None);
         }
@@ -136,7 +198,11 @@ impl Loaded {
         let places = Places::with_debug_roots(look.debug_root.clone());
         let with = (look.idle, everything);
         let calls = calls::load(&samples, &stacks, with, &places, &mut problems);
-        Ok(Some(Self { samples, calls, problems }))
+        let mut loaded = Self { samples, calls, problems };
+        if !threads.is_all() {
+            loaded.forget_samples();
+        }
+        Ok(Some(loaded))
     }
 
     /// The events that were asked for; else the first that has samples.
@@ -189,8 +255,9 @@ impl Loaded {
 
     /// The unit of an event's times.
     pub(super) fn unit(&self, event: &EventCalls) -> String {
-        // Events without samples are times.
-        let of = event.sampled.and_then(|at| self.samples.events.get(at));
+        let described = self.samples.epochs.iter().flat_map(|epoch| &epoch.meta().events);
+        let of = described.into_iter().find(|described| described.name == event.name);
+        // Events that no epoch describes are times of waits, or sums of times.
         of.map_or_else(|| "ns".to_owned(), |event| event.unit.clone())
     }
 
@@ -332,6 +399,18 @@ pub(super) fn tree_rows(tree: &Tree, subjects: &Subjects, total: f64) -> Vec<Tre
         own: node.own / total.max(f64::MIN_POSITIVE),
     };
     tree.nodes.iter().map(row).collect()
+}
+
+/// The error of threads without stacks, or of epochs without any.
+fn nothing_of(threads: &Threads) -> AnalysisError {
+    if threads.is_all() {
+        return no_stacks();
+    }
+    AnalysisError::Refused(format!(
+        "no call stacks of thread {} here; dcpi tree --by-thread names those that have some, and \
+         short-lived processes are joined by command",
+        threads.words()
+    ))
 }
 
 /// The error of epochs without stacks.

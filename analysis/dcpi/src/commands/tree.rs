@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::Outcome;
 use super::stacks::{Loaded, tree_rows};
-use crate::options::{Chosen, Look, Output, parse_min};
+use crate::options::{Chosen, Look, Output, Threads, parse_min};
 use calls::{Direction, Tree};
 use query::error::AnalysisError;
 use report::TreeReport;
@@ -25,6 +25,9 @@ pub struct TreeArgs {
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "1%", value_parser = parse_min)]
     pub min: f64,
+    /// Threads of the call stacks.
+    #[command(flatten)]
+    pub threads: Threads,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &TreeArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 }
 
 fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.look)?;
+    let mut loaded = Loaded::of(&args.chosen.question(&[])?, &args.threads, &args.look)?;
     let event = loaded.event(&args.chosen)?;
     let confidence = args.look.confidence;
     let timed = loaded.calls.timed(&event, args.by_thread);
