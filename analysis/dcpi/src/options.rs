@@ -505,7 +505,14 @@ pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
 
 /// A time with its unit: `500ms`, `10s`, `5m`, `1h`.
 pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
-    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let units = [
+        ("ms", 1),
+        ("s", 1000),
+        ("min", 60_000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+    ];
     let ms = units.iter().find_map(|(unit, ms)| {
         text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms)
     });

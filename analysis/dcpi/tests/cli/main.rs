@@ -47,6 +47,7 @@ mod output;
 mod process;
 #[cfg(test)]
 mod prof;
+mod push;
 #[cfg(test)]
 mod replayed;
 #[cfg(test)]
