@@ -208,6 +208,30 @@ impl Stacks {
         self.values.retain(|(_, thread), _| kept.get(*thread as usize) == Some(&true));
     }
 
+    /// The stacks without those of `other`; a value is 0 at least.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let mut left = self.clone();
+        // In a copy, each node of `other` has a number; those that are new here have no value.
+        let mut mine: Vec<Option<Node>> = Vec::with_capacity(other.nodes.len());
+        for (parent, frame) in other.nodes() {
+            let parent = parent.and_then(|parent| mine.get(parent as usize).copied().flatten());
+            mine.push(left.node(parent, frame));
+        }
+        for (node, thread, value) in other.values() {
+            let node = mine.get(node as usize).copied().flatten();
+            let thread = left.threads.numbers.get(thread).copied();
+            let Some(key) = node.zip(thread) else { continue };
+            if let Some(has) = left.values.get_mut(&key) {
+                has.stacks = has.stacks.saturating_sub(value.stacks);
+                has.weight = has.weight.saturating_sub(value.weight);
+                has.squares = has.squares.saturating_sub(value.squares);
+            }
+        }
+        left.values.retain(|_, value| value.weight > 0);
+        left.canonical()
+    }
+
     /// Number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -471,5 +495,37 @@ mod tests {
         assert!(first.stacks == 1 && of.command.starts_with('c'));
         assert_eq!(stacks.total(), super::Value { stacks: 2, weight: 3072, squares: 5 });
         assert_eq!(stacks.node(Some(99), code(0)), None);
+    }
+
+    #[test]
+    fn stacks_that_are_taken_away_leave_the_others() {
+        let thread = |tid| Thread { tid, ..Thread::default() };
+        let (mut first, mut second) = (Stacks::new(), Stacks::new());
+        first.add_stack([code(1), code(2)], &thread(7), Value::of_one(1024));
+        first.add_stack([code(1), code(2)], &thread(8), Value::of_one(1024));
+        second.add_stack([code(5)], &thread(9), Value::of_one(2048));
+        second.add_stack([code(1), code(2)], &thread(7), Value::of_one(4096));
+        let mut sum = second.clone();
+        sum.merge(&first);
+        assert_eq!(sum.without(&first), second);
+        assert_eq!(sum.without(&second), first);
+        assert!(sum.without(&sum).is_empty());
+    }
+
+    #[test]
+    fn the_stacks_of_a_thread_are_those_of_its_values() {
+        let mut stacks = Stacks::new();
+        let thread = |tid| Thread { pid: 7, tid, ..Thread::default() };
+        stacks.add_stack([code(1), code(2)], &thread(7), Value::of_one(1024));
+        stacks.add_stack([code(1), code(3)], &thread(8), Value::of_one(4096));
+        let mut one = Stacks::new();
+        one.add_stack([code(1), code(3)], &thread(8), Value::of_one(4096));
+        let of = |tid: u32| {
+            let mut left = stacks.clone();
+            left.retain_threads(|thread| thread.tid == tid);
+            left
+        };
+        assert_eq!(of(8), one);
+        assert_eq!(of(9).total(), Value::default());
     }
 }

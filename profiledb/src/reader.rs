@@ -261,6 +261,37 @@ impl Epoch {
         Some(Self { disk: self.disk.clone(), files, meta, began_unix_s: self.began_unix_s })
     }
 
+    /// The same state with the merges behind those that a reader had; see [`Snapshot::since`].
+    /// None where there are none, and for an epoch of format 1, which has no merges to tell apart.
+    pub(crate) fn since(
+        &self,
+        merge: Option<u64>,
+        had: Option<&Self>,
+        bytes_max: u64,
+    ) -> Result<Option<Self>, DbError> {
+        let Files::Segments(snapshot) = &self.files else { return Ok(None) };
+        let had = match had.map(|had| &had.files) {
+            Some(Files::Segments(had)) => Some(had),
+            _ => None,
+        };
+        let part = snapshot.since(merge, had, (bytes_max, &self.meta))?;
+        let (disk, began_unix_s) = (self.disk.clone(), self.began_unix_s);
+        Ok(part.map(|(snapshot, meta)| Self {
+            disk,
+            files: Files::Segments(snapshot),
+            meta,
+            began_unix_s,
+        }))
+    }
+
+    /// The segments of the epoch; None of format 1.
+    pub(crate) const fn snapshot(&self) -> Option<&Snapshot> {
+        match &self.files {
+            Files::Segments(snapshot) => Some(snapshot),
+            Files::Format1(_) => None,
+        }
+    }
+
     /// The time from begin to last merge.
     fn time(&self) -> Stretch {
         let (since_unix_s, end) = (self.meta.started_unix_s, self.meta.updated_unix_s);

@@ -239,6 +239,11 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
+    /// The bytes of the file.
+    pub(crate) fn file(&self) -> &[u8] {
+        &self.file
+    }
+
     /// Reads the segment of that span in an epoch's directory; None when there is no such file, or
     /// not any more.
     pub(crate) fn read(

@@ -34,6 +34,8 @@ pub(crate) struct Snapshot {
     /// The segments whose counts are read: all, or those of a stretch of time. Images and symbols
     /// are those of all, since a segment has only new ones.
     counted: Range<usize>,
+    /// Segments whose counts are taken away: those that a reader had before.
+    had: Arc<Vec<Arc<Segment>>>,
     damage: Arc<Vec<DbError>>,
 }
 
@@ -100,7 +102,8 @@ impl Snapshot {
             last => damage.extend(last),
         }
         let counted = 0..segments.len();
-        Ok(Self { directory: directory.to_owned(), segments, counted, damage: Arc::new(damage) })
+        let (directory, damage) = (directory.to_owned(), Arc::new(damage));
+        Ok(Self { directory, segments, counted, had: Arc::default(), damage })
     }
 
     /// The description as of the newest segment that can be read; errors of other segments are
@@ -249,6 +252,82 @@ impl Snapshot {
         Some((Self { counted: first..last + 1, ..self.clone() }, meta))
     }
 
+    /// The same state, with the counts of the merges behind `merge`, up to some bytes of segments
+    /// and one segment at least, and a description of these; None where there are no such merges.
+    /// `whole` is the description of all, `had` the state that a reader had at `merge`.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`] where a segment has merges of both sides, and `had` has not all of its
+    /// merges up to `merge`.
+    pub(crate) fn since(
+        &self,
+        merge: Option<u64>,
+        had: Option<&Self>,
+        (bytes_max, whole): (u64, &EpochMeta),
+    ) -> Result<Option<(Self, EpochMeta)>, DbError> {
+        let is_new = |segment: &Arc<Segment>| merge.is_none_or(|merge| segment.span.last > merge);
+        let Some(first) = self.segments.iter().position(is_new) else { return Ok(None) };
+        let mut bytes = 0_u64;
+        let fits = |segment: &&Arc<Segment>| {
+            let is_first = bytes == 0;
+            bytes = bytes.saturating_add(segment.len());
+            is_first || bytes <= bytes_max
+        };
+        let behind = self.segments.get(first..).unwrap_or_default();
+        let end = first + behind.iter().take_while(fits).count();
+        let (Some(begin), Some(last)) = (behind.first(), self.segments.get(end.saturating_sub(1)))
+        else {
+            return Ok(None);
+        };
+        let mut sent: Vec<Arc<Segment>> = Vec::new();
+        let mut before = self.segments.get(..first).unwrap_or_default().last();
+        if let Some(merge) = merge.filter(|merge| begin.span.first <= *merge) {
+            let of_both = Span { first: begin.span.first, last: merge };
+            let copies = had.map(|had| had.segments.as_slice()).unwrap_or_default();
+            sent.extend(copies.iter().filter(|copy| of_both.covers(copy.span)).cloned());
+            let is_one_after_the_other = sent.windows(2).all(|pair| match pair {
+                [a, b] => a.span.last.checked_add(1) == Some(b.span.first),
+                _ => true,
+            });
+            let ends = sent.first().zip(sent.last());
+            let has_all = ends
+                .is_some_and(|(a, b)| a.span.first == of_both.first && b.span.last == of_both.last);
+            if !is_one_after_the_other || !has_all {
+                let path = had.map_or(&self.directory, |had| &had.directory).clone();
+                let damage = Damage::Missing { first: of_both.first, last: of_both.last };
+                return Err(DbError::Corrupt { path, offset: 0, damage });
+            }
+            before = copies.iter().rfind(|copy| copy.span.last == merge);
+        }
+        let before = before.map(|segment| section_sum::meta(segment)).transpose()?.flatten();
+        let mut meta = section_sum::meta(last)?.unwrap_or_else(|| whole.clone());
+        if let Some(before) = &before {
+            meta.ledgers = meta.ledgers.since(&before.ledgers);
+            meta.started_unix_s = before.updated_unix_s;
+        }
+        let ended_unix_s = if end == self.segments.len() { whole.ended_unix_s } else { None };
+        let meta = EpochMeta { ended_unix_s, ..meta };
+        let part = Self { counted: first..end, had: Arc::new(sent), ..self.clone() };
+        Ok(Some((part, meta)))
+    }
+
+    /// Whether a segment has merges up to `merge` and behind it.
+    pub(crate) fn has_both(&self, merge: u64) -> bool {
+        let both = |span: Span| span.first <= merge && merge < span.last;
+        self.segments.iter().any(|segment| both(segment.span))
+    }
+
+    /// The segments whose counts are read, each with the bytes of its file.
+    pub(crate) fn counted_files(&self) -> impl Iterator<Item = (Span, &[u8])> {
+        self.counted().iter().map(|segment| (segment.span, segment.file()))
+    }
+
+    /// Whether any segment whose counts are read has some.
+    pub(crate) fn has_counts(&self) -> bool {
+        let is_counts = |kind: SectionKind| kind.shape().is_some() || kind == SectionKind::STACKS;
+        self.keys().into_iter().any(|key| is_counts(key.kind))
+    }
+
     /// Keys of all sections of segments whose counts are read, in order, each once.
     pub(crate) fn keys(&self) -> BTreeSet<&SectionKey> {
         self.counted()
@@ -276,16 +355,25 @@ impl Snapshot {
     }
 
     pub(crate) fn counts(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Counts, DbError> {
-        section_sum::counts(
-            key.measure.shape,
-            &section_sum::found(self.counted(), &SectionKey::of(key, events)),
-        )
+        let section = SectionKey::of(key, events);
+        let read = |segments| {
+            section_sum::counts(key.measure.shape, &section_sum::found(segments, &section))
+        };
+        let counts = read(self.counted())?;
+        if self.had.is_empty() {
+            return Ok(counts);
+        }
+        Ok(counts.without(&read(&self.had)?))
     }
 
     /// The sum of a profile's counts, from the directories of the segments.
     pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
-        let found = section_sum::found(self.counted(), &SectionKey::of(key, events));
-        found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
+        let section = SectionKey::of(key, events);
+        let sum = |segments: &[Arc<Segment>]| {
+            let found = section_sum::found(segments, &section);
+            found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
+        };
+        sum(self.counted()).saturating_sub(sum(&self.had))
     }
 
     /// The events and scopes that have stacks, in order.
@@ -294,7 +382,12 @@ impl Snapshot {
     }
 
     pub(crate) fn stacks(&self, key: &StacksKey) -> Result<Stacks, DbError> {
-        section_sum::stacks(&section_sum::found(self.counted(), &SectionKey::of_stacks(key)))
+        let section = SectionKey::of_stacks(key);
+        let stacks = section_sum::stacks(&section_sum::found(self.counted(), &section))?;
+        if self.had.is_empty() {
+            return Ok(stacks);
+        }
+        Ok(stacks.without(&section_sum::stacks(&section_sum::found(&self.had, &section))?))
     }
 
     pub(crate) fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {

@@ -17,10 +17,11 @@ const CLASSIC: [&str; 6] =
     ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
 
 /// From, to, mode. Documents lie as in the repository, so that links between them lead somewhere.
-const FILES: [(&str, &str, u32); 15] = [
+const FILES: [(&str, &str, u32); 16] = [
     (hook::HOOK, "usr/lib/dcpi/libdcpi_loader_hook.so", 0o644),
     ("systemd/dcpid.service", "lib/systemd/system/dcpid.service", 0o644),
     ("systemd/dcpid-inspector.service", "lib/systemd/system/dcpid-inspector.service", 0o644),
+    ("systemd/dcpi-push.service", "lib/systemd/system/dcpi-push.service", 0o644),
     ("systemd/dcpi.slice", "lib/systemd/system/dcpi.slice", 0o644),
     ("systemd/sysusers.d/dcpi.conf", "usr/lib/sysusers.d/dcpi.conf", 0o644),
     ("systemd/tmpfiles.d/dcpi.conf", "usr/lib/tmpfiles.d/dcpi.conf", 0o644),

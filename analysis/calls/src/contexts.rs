@@ -67,6 +67,11 @@ impl Contexts {
         contexts
     }
 
+    /// No stacks, with the numbers of threads of another.
+    pub(crate) fn with_threads_of(other: &Self) -> Self {
+        Self { threads: other.threads.clone(), ..Self::default() }
+    }
+
     /// The node of a subject below a caller; without caller: a root.
     pub fn node(&mut self, parent: Option<NodeId>, subject: SubjectId) -> NodeId {
         let key = (parent.unwrap_or(NONE), subject);

@@ -18,6 +18,7 @@ mod neighbours;
 mod subjects;
 mod timed;
 mod tree;
+mod usertime;
 
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
 pub use load::{Calls, EventCalls, load};
@@ -25,3 +26,4 @@ pub use neighbours::{Neighbour, callees, callers};
 pub use subjects::{ImageRow, Subject, Subjects};
 pub use timed::{Estimate, Timed};
 pub use tree::{Direction, Tree, TreeNode};
+pub use usertime::{FrameOf, USERTIME, USERTIME_SAMPLE_NS};

@@ -66,6 +66,12 @@ pub fn load(
 }
 
 impl Calls {
+    /// Forgets the samples: the weights of stacks are the time of every event from here on.
+    pub fn forget_samples(&mut self) {
+        self.subjects.forget_samples();
+        self.events.iter_mut().for_each(|event| event.sampled = None);
+    }
+
     /// The stacks of an event with their times; below a root for each thread, if `by_thread`.
     #[must_use]
     pub fn timed(&mut self, event: &EventCalls, by_thread: bool) -> Timed {

@@ -176,6 +176,12 @@ impl Subjects {
         number
     }
 
+    /// Forgets all samples: stacks alone are left.
+    pub(crate) fn forget_samples(&mut self) {
+        self.events = 0;
+        self.counts.iter_mut().for_each(Vec::clear);
+    }
+
     /// The subject of a frame.
     #[must_use]
     pub fn of_frame(&self, frame: &Frame) -> Option<SubjectId> {

@@ -1,6 +1,6 @@
 //! Times of procedures with all that they called, callers and trees, of stacks that are known.
 
-use calls::{Contexts, Direction, Neighbour, SubjectId, Timed, Tree, callees, callers};
+use calls::{Contexts, Direction, FrameOf, Neighbour, SubjectId, Timed, Tree, callees, callers};
 use image::{ImageId, ImageOffset};
 use model::{Cut, Frame, Stacks, Thread, Value, Wait};
 use proptest::prelude::*;
@@ -285,4 +285,46 @@ proptest! {
             }
         }
     }
+}
+
+/// SpeedShop's `usertime` ends at the innermost procedure of the program: the kernel's work for it
+/// and its waits are its own. A thread of the kernel has nothing else.
+#[test]
+fn what_the_kernel_does_for_a_procedure_is_the_procedures_own() {
+    let (kernel, of) = (RARE, |subject| match subject {
+        FUTEX => FrameOf::Wait,
+        RARE | TRUNCATED | NO_STACK => FrameOf::Other,
+        _ => FrameOf::Program,
+    });
+    let all = stacks(&[
+        (&[MAIN, PARSE], 1, 1024),
+        (&[MAIN, PARSE, kernel, FUTEX], 1, 2048),
+        (&[MAIN, PARSE, kernel], 1, 4096),
+        (&[kernel, FUTEX], 1, 8192),
+        (&[TRUNCATED, kernel, FUTEX], 1, 16_384),
+        (&[FUTEX], 1, 32_768),
+    ]);
+    let own = Timed::weighted(all, SUBJECTS).within_programs(of);
+    let mut paths: Vec<(Vec<SubjectId>, u64)> = Vec::new();
+    for entry in own.entries() {
+        let path = own.path(entry.node).map(|(_, subject)| subject).collect();
+        match paths.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, weight)) => *weight += entry.value.weight,
+            None => paths.push((path, entry.value.weight)),
+        }
+    }
+    paths.sort_by_key(|(_, weight)| *weight);
+    let expected = [
+        (vec![PARSE, MAIN], 7168),
+        (vec![kernel], 8192),
+        (vec![kernel, TRUNCATED], 16_384),
+        (vec![FUTEX], 32_768),
+    ];
+    assert_eq!(paths, expected);
+    // Where samples tell the time, it is theirs: stacks only divide it.
+    let all = stacks(&[(&[MAIN, PARSE], 1, 1024), (&[MAIN, PARSE, kernel], 3, 1024)]);
+    let own = sampled(all, &[(PARSE, 10), (kernel, 6)]).within_programs(of);
+    let weight: u64 = own.entries().iter().map(|entry| entry.value.weight).sum();
+    assert_eq!(weight, 16_000_000);
+    assert_eq!(own.nodes().count(), 2);
 }

@@ -85,6 +85,8 @@ pub enum Command {
     Tar(commands::Tar),
     /// Writes samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
     Export(Export),
+    /// Sends what is new in the database to an OpenTelemetry collector, once or on a schedule
+    Push(commands::Push),
     /// Records a command, or the machine for some seconds, with its own dcpid, and reports
     Record(Record),
     /// Lists and removes recordings of dcpi record in the directory for temporary files
@@ -100,7 +102,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 24] = [
+const WAY: [(&str, &str, &str); 25] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
@@ -129,6 +131,7 @@ const WAY: [(&str, &str, &str); 24] = [
     ("html", "html -o FILE.html", "a report for a browser, to keep or send"),
     ("clean", "clean", "recordings left in the directory for temporary files"),
     ("export", "export --to FORMAT", "samples for pprof, Firefox, compilers and others"),
+    ("push", "push --to URL", "samples for an OpenTelemetry collector, as they come"),
 ];
 
 /// The end of `dcpi help`: the existing commands in the order of [`WAY`], fields, and exit codes.
@@ -180,6 +183,7 @@ impl Command {
             Self::Copy(args) => commands::transfer::copy(args, out),
             Self::Merge(args) => commands::transfer::merge(args, out),
             Self::Tar(args) => commands::transfer::tar(args, out),
+            Self::Push(args) => commands::push::run(args, out),
             Self::Record(args) => commands::record::run(args, out),
             Self::Clean(args) => commands::clean::run(args, out),
             Self::Top(args) => commands::top::run(args, out),

@@ -80,7 +80,8 @@ given confidence. Notes below the table name images whose file is gone or was re
 
 With --inclusive, samples tell how long a procedure took itself, and call stacks divide that time \
 among its callers; a stack counts once for a procedure that it has several times. 'dcpi callers' \
-and 'dcpi tree' tell more.
+and 'dcpi tree' tell more. Every report of call stacks takes --event usertime: wall-clock time of \
+threads, running or not, where cpu-clock was sampled.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read, or no procedure of any \
 image could be found; 2 could not.";
@@ -334,6 +335,9 @@ pub struct OfThreads {
     /// Only call stacks of threads of this name
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub thread: Option<String>,
+    /// Only call stacks of these threads, by number, separated by commas
+    #[arg(long = "tid", value_name = "TID", value_delimiter = ',')]
+    pub tids: Vec<u32>,
 }
 
 impl OfThreads {
@@ -342,6 +346,7 @@ impl OfThreads {
     pub fn narrow(&self, mut question: Question) -> Question {
         question.whose.command.clone_from(&self.command);
         question.whose.thread.clone_from(&self.thread);
+        question.whose.tids.clone_from(&self.tids);
         question
     }
 }
@@ -507,7 +512,14 @@ pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
 
 /// A time with its unit: `500ms`, `10s`, `5m`, `1h`.
 pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
-    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let units = [
+        ("ms", 1),
+        ("s", 1000),
+        ("min", 60_000),
+        ("m", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+    ];
     let ms = units.iter().find_map(|(unit, ms)| {
         text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms)
     });

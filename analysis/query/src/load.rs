@@ -249,6 +249,20 @@ impl Question {
     }
 }
 
+impl Samples {
+    /// The samples of one epoch, or of a part of one, of all events, images and processes, by
+    /// scope.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn of_epoch(db: &Database, epoch: Epoch) -> Result<Self, AnalysisError> {
+        let question = Question { all: true, by_scope: true, ..Question::default() };
+        let mut problems = Vec::new();
+        let samples = sums_of(db, vec![epoch], &question.asked(), &mut problems)?;
+        Ok(Self { problems, ..samples })
+    }
+}
+
 /// The part of a [`Question`] that selects within epochs, as typed.
 pub(crate) struct Asked<'a> {
     pub(crate) events: &'a [String],

@@ -22,6 +22,8 @@ pub struct ScopeChoice {
     pub command: Option<String>,
     /// Only call stacks of threads with this name.
     pub thread: Option<String>,
+    /// Only call stacks of threads with one of these numbers; of all, if there are none.
+    pub tids: Vec<u32>,
 }
 
 /// The parts of a scope, by which dcpid keeps samples apart.
@@ -37,6 +39,8 @@ pub enum Dimension {
     Command,
     /// By name of the thread.
     Thread,
+    /// By number of the thread.
+    Tid,
 }
 
 /// One value of a dimension; none: samples that were not kept apart by it.
@@ -52,6 +56,8 @@ pub enum Part {
     Command(Option<String>),
     /// A thread's name.
     Thread(Option<String>),
+    /// Numbers of threads.
+    Tids(Vec<u32>),
 }
 
 impl Dimension {
@@ -64,6 +70,7 @@ impl Dimension {
             Self::Pid => Part::Pid(scope.pid),
             Self::Command => Part::Command(None),
             Self::Thread => Part::Thread(None),
+            Self::Tid => Part::Tids(Vec::new()),
         }
     }
 
@@ -77,6 +84,7 @@ impl Dimension {
             Self::Pid => Part::Pid((thread.pid > 0).then_some(thread.pid)),
             Self::Command => Part::Command(some(&thread.command)),
             Self::Thread => Part::Thread(some(&thread.name).or_else(|| some(&thread.command))),
+            Self::Tid => Part::Tids((thread.tid > 0).then_some(thread.tid).into_iter().collect()),
         }
     }
 
@@ -89,6 +97,7 @@ impl Dimension {
             Self::Pid => "pid",
             Self::Command => "command",
             Self::Thread => "thread",
+            Self::Tid => "tid",
         }
     }
 
@@ -100,6 +109,7 @@ impl Dimension {
             Self::Pid => "of process",
             Self::Command => "of command",
             Self::Thread => "of threads named",
+            Self::Tid => "of threads",
         }
     }
 
@@ -112,7 +122,7 @@ impl Dimension {
                 "dcpid --per-process IMAGE keeps an image's processes apart, and call stacks have \
                  process numbers: dcpi prof --inclusive, tree, callers, flame"
             }
-            Self::Command | Self::Thread => {
+            Self::Command | Self::Thread | Self::Tid => {
                 "only call stacks are kept by command and thread: dcpi prof --inclusive, tree, \
                  callers, flame"
             }
@@ -130,6 +140,7 @@ impl Part {
             Self::Pid(_) => Dimension::Pid,
             Self::Command(_) => Dimension::Command,
             Self::Thread(_) => Dimension::Thread,
+            Self::Tids(_) => Dimension::Tid,
         }
     }
 
@@ -141,6 +152,10 @@ impl Part {
                 text.clone()
             }
             Self::Pid(pid) => pid.map(|pid| pid.to_string()),
+            Self::Tids(tids) if tids.is_empty() => None,
+            Self::Tids(tids) => {
+                Some(tids.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+            }
         }
     }
 
@@ -153,6 +168,7 @@ impl Part {
             Self::Pid(_) => "[not by process]",
             Self::Command(_) => "[no command]",
             Self::Thread(_) => "[no thread name]",
+            Self::Tids(_) => "[no thread number]",
         };
         self.value().unwrap_or_else(|| none.to_owned())
     }
@@ -168,13 +184,13 @@ impl ScopeChoice {
     /// Whether the choice is one among the threads of call stacks.
     #[must_use]
     pub const fn is_by_thread(&self) -> bool {
-        self.pid.is_some() || self.command.is_some() || self.thread.is_some()
+        self.pid.is_some() || self.needs_stacks()
     }
 
     /// Whether only call stacks can tell what is chosen.
     #[must_use]
     pub const fn needs_stacks(&self) -> bool {
-        self.command.is_some() || self.thread.is_some()
+        self.command.is_some() || self.thread.is_some() || !self.tids.is_empty()
     }
 
     /// The choice without process, command and thread.
@@ -186,9 +202,12 @@ impl ScopeChoice {
     /// Whether call stacks of this thread are chosen, which are in this scope.
     #[must_use]
     pub fn admits_thread(&self, scope: &Scope, thread: &Thread) -> bool {
-        self.parts().into_iter().all(|part| {
-            let dimension = part.dimension();
-            dimension.of(scope) == part || dimension.of_thread(thread) == part
+        self.parts().into_iter().all(|part| match part {
+            Part::Tids(tids) => tids.contains(&thread.tid),
+            part => {
+                let dimension = part.dimension();
+                dimension.of(scope) == part || dimension.of_thread(thread) == part
+            }
         })
     }
 
@@ -201,6 +220,7 @@ impl ScopeChoice {
             Part::Pid(self.pid),
             Part::Command(self.command.clone()),
             Part::Thread(self.thread.clone()),
+            Part::Tids(self.tids.clone()),
         ];
         parts.into_iter().filter(|part| part.value().is_some()).collect()
     }
@@ -224,7 +244,7 @@ impl ScopeChoice {
     #[must_use]
     pub fn shown(&self) -> String {
         let shown = |(dimension, value): (Dimension, String)| match dimension {
-            Dimension::Pid => format!("{} {value}", dimension.words()),
+            Dimension::Pid | Dimension::Tid => format!("{} {value}", dimension.words()),
             _ => format!("{} {value:?}", dimension.words()),
         };
         self.asked().into_iter().map(shown).collect::<Vec<_>>().join(", ")
@@ -268,6 +288,7 @@ impl ScopeChoice {
             Dimension::Pid => Self { pid: self.pid, ..Self::default() },
             Dimension::Command => Self { command: Some(asked), ..Self::default() },
             Dimension::Thread => Self { thread: Some(asked), ..Self::default() },
+            Dimension::Tid => Self { tids: self.tids.clone(), ..Self::default() },
         };
         let known = known.into_iter().filter_map(|part| part.value()).collect();
         let (asked, how) = (alone.shown(), dimension.how());

@@ -179,6 +179,7 @@ impl SetChoice {
             pid: self.pid.or(source.whose.pid),
             command: source.whose.command.clone(),
             thread: source.whose.thread.clone(),
+            tids: source.whose.tids.clone(),
         };
         own
     }

@@ -79,6 +79,17 @@ impl Counts {
         true
     }
 
+    /// The counts without those of `other`. Counts of another shape take nothing away.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Places(mine), Self::Places(theirs)) => Self::Places(mine.without(theirs)),
+            (Self::Pairs(mine), Self::Pairs(theirs)) => Self::Pairs(mine.without(theirs)),
+            (Self::Values(mine), Self::Values(theirs)) => Self::Values(mine.without(theirs)),
+            _ => self.clone(),
+        }
+    }
+
     /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {

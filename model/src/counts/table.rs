@@ -78,6 +78,14 @@ impl<K: Ord + Copy> Table<K> {
         found.ok().and_then(|at| self.counts.get(at)).map_or(0, |(_, count)| *count)
     }
 
+    /// The counts without those of `other`; a count is 0 at least.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let left = |(key, count): (K, u64)| (key, count.saturating_sub(other.get(key)));
+        let counts = self.iter().map(left).filter(|(_, count)| *count > 0).collect();
+        Self { counts }
+    }
+
     /// Adds all counts of `other`: one pass over both.
     pub fn merge(&mut self, other: &Self) {
         let follows = match (self.counts.last(), other.counts.first()) {
@@ -114,6 +122,14 @@ impl<K: Ord + Copy> Table<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_taken_away_is_at_most_what_is_there() {
+        let table = |counts: &[(u64, u64)]| Table::from_counts(counts.iter().copied());
+        let left =
+            table(&[(1, 5), (2, 7), (3, 1)]).without(&table(&[(1, 5), (2, 3), (3, 9), (4, 1)]));
+        assert_eq!(left, table(&[(2, 4)]));
+    }
 
     #[test]
     fn tables_are_joined_wherever_they_meet() {

@@ -18,6 +18,7 @@ mod histories;
 mod killed;
 mod measures;
 mod properties;
+mod sent;
 mod slices;
 mod transfer;
 mod writing;

@@ -16,6 +16,7 @@
 
 mod abuse;
 mod alone;
+mod attached;
 mod cli;
 mod database;
 mod edges;

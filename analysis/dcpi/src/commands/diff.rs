@@ -48,7 +48,7 @@ pub(crate) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, Analy
     super::write(&report(args)?, &args.with.output, out)
 }
 
-fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
+pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
     let mut table = sets::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;

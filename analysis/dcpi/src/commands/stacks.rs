@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use calls::{Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, Tree, TreeNode};
+use calls::{
+    Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, Tree, TreeNode, USERTIME,
+};
 use model::{OFF_CPU, RUNNABLE, Stacks};
 use names::named;
 use names::procedures::Places;
@@ -17,6 +19,9 @@ use report::{Callee, ImageName, OfStacks, Selection, StackEvent, TreeRow};
 use stats::Confidence;
 
 use crate::options::{Chosen, Look};
+
+/// The event whose samples are CPU time in ns, on any machine.
+const CLOCK: &str = "cpu-clock";
 
 /// Samples and stacks with their procedures.
 pub(super) struct Loaded {
@@ -48,6 +53,7 @@ pub(super) fn read(
         pid: whose.pid,
         command: whose.command.clone(),
         thread: whose.thread.clone(),
+        tids: whose.tids.clone(),
         ..all.clone()
     };
     let stacks = samples.stacks(&asked, problems)?;
@@ -152,8 +158,11 @@ impl Loaded {
     /// Reads what was chosen, of all images: a procedure's callers may be in any.
     ///
     /// # Errors
-    /// Those of [`read`].
+    /// Those of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
     pub(super) fn of(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
+        if question.events.iter().any(|event| event == USERTIME) {
+            return Self::usertime(question, look);
+        }
         Self::if_any(question, look)?.ok_or_else(no_stacks)
     }
 
@@ -172,6 +181,39 @@ impl Loaded {
         let with = (look.idle, everything);
         let calls = calls::load(&samples, &stacks, with, &places, &mut problems);
         Ok(Some(Self { samples, calls, problems }))
+    }
+
+    /// Wall-clock time as SpeedShop's `usertime` has it.
+    fn usertime(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
+        if question.events.len() > 1 {
+            let message = format!("{USERTIME} is the sum of other events: name it alone");
+            return Err(AnalysisError::Usage { message, help: "dcpi prof --help".to_owned() });
+        }
+        let parts = [CLOCK, OFF_CPU, RUNNABLE].map(str::to_owned).to_vec();
+        let mut parts_of = Question { events: parts, ..question.clone() };
+        // An epoch without waits, or without the clock, has the rest.
+        let mut loaded = loop {
+            match Self::if_any(&parts_of, look) {
+                Err(AnalysisError::NoEvent { asked, .. }) if parts_of.events.contains(&asked) => {
+                    parts_of.events.retain(|event| *event != asked);
+                    if parts_of.events.is_empty() {
+                        return Err(no_stacks());
+                    }
+                }
+                found => break found?.ok_or_else(no_stacks)?,
+            }
+        };
+        let usertime = loaded.calls.usertime(CLOCK).ok_or_else(no_stacks)?;
+        loaded.calls.events = vec![usertime];
+        loaded.forget_samples();
+        Ok(loaded)
+    }
+
+    /// Samples are of all threads of a process, and of one event.
+    fn forget_samples(&mut self) {
+        self.calls.forget_samples();
+        self.samples.events.clear();
+        self.samples.images.clear();
     }
 
     /// The events that were asked for; else the first that has samples.

@@ -9,6 +9,7 @@
 //! - export: files for other tools
 //! - guide: the commands of README and guide, and what they print
 //! - html: the page for browsers
+//! - push: a receiver of what is new in a database
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
 //! - stacks: call stacks: callers, trees, flame graphs
@@ -47,6 +48,8 @@ mod output;
 mod process;
 #[cfg(test)]
 mod prof;
+#[cfg(test)]
+mod push;
 #[cfg(test)]
 mod replayed;
 #[cfg(test)]

@@ -18,15 +18,19 @@ use std::time::{Duration, Instant};
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
 /// some 600 bytes each. Those beyond are not counted.
 const WAITS_MAX: usize = 8192;
-/// Length of waits that are always taken, in us, at least: SpeedShop's `usertime`
-/// looked at all threads as often.
+/// Length of waits that are always taken, in us, at least, with a budget of 1 %: SpeedShop's
+/// `usertime` looked at all threads as often.
 pub const SCALE_MIN_US: u32 = 30_000;
-/// At first, until it is known how many waits there are.
-const SCALE_FIRST_US: u32 = 4 * SCALE_MIN_US;
+/// At first, until it is known how many waits there are, as a multiple of that.
+const SCALE_FIRST: u32 = 4;
 /// And at most.
 const SCALE_MAX_US: u32 = 8_000_000;
-/// Stacks of waits per second and CPU beyond which longer waits only are always taken.
+/// Stacks of waits per second and CPU beyond which longer waits only are always taken, with a
+/// budget of 1 %.
 const WAITS_PER_S_MAX: f64 = 30.0;
+/// Most times as many stacks of waits, and of waits as many times shorter, that a larger budget, or
+/// none, has. More stacks find no room in the ring of a CPU.
+const PLENTY_MAX: f64 = 10.0;
 /// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, by `cargo xtask
 /// bench stacks`.
 const SWITCH_NS: f64 = 450.0;
@@ -217,10 +221,13 @@ impl Waits {
     pub fn pace(&mut self, switches: u64, cpus: usize, budget: Option<Budget>) -> Option<u32> {
         let now = Instant::now();
         let seconds = now.duration_since(self.switches.at).as_secs_f64();
+        let plenty = plenty(budget);
+        let scale_min_us = (f64::from(SCALE_MIN_US) / plenty) as u32;
+        let scale_first_us = SCALE_FIRST * scale_min_us;
         if self.switches.count == 0 {
             (self.switches.count, self.switches.at) = (switches, now);
-            self.scale_us = SCALE_FIRST_US;
-            return Some(SCALE_FIRST_US);
+            self.scale_us = scale_first_us;
+            return Some(scale_first_us);
         }
         if seconds < 0.5 {
             return None;
@@ -234,10 +241,10 @@ impl Waits {
         let scale_us = match self.scale_us {
             _ if self.switches.per_s > most => 0,
             0 if self.switches.per_s > most * AGAIN => 0,
-            0 => SCALE_FIRST_US,
+            0 => scale_first_us,
             scale => {
-                let part = (taken_per_s / WAITS_PER_S_MAX).clamp(0.5, 16.0);
-                ((f64::from(scale) * part) as u32).clamp(SCALE_MIN_US, SCALE_MAX_US)
+                let part = (taken_per_s / (WAITS_PER_S_MAX * plenty)).clamp(0.5, 16.0);
+                ((f64::from(scale) * part) as u32).clamp(scale_min_us, SCALE_MAX_US)
             }
         };
         let is_new = scale_us != self.scale_us;
@@ -269,6 +276,11 @@ impl Waits {
     pub fn switches_per_s(&self) -> f64 {
         self.switches.per_s
     }
+}
+
+/// How many times as many waits are taken as with a budget of 1 %.
+fn plenty(budget: Option<Budget>) -> f64 {
+    budget.map_or(PLENTY_MAX, |budget| (budget.0 / 0.01).clamp(1.0, PLENTY_MAX))
 }
 
 /// The kernel's count of switches between threads since it started (`ctxt` of proc_stat(5)).
@@ -375,6 +387,7 @@ mod tests {
 
     #[test]
     fn what_costs_too_much_ends_and_begins_again() {
+        const SCALE_FIRST_US: u32 = SCALE_FIRST * SCALE_MIN_US;
         let mut waits = Waits::default();
         let budget = Some(Budget(0.01)); // 6666 switches a second and CPU
         let after_1s = |waits: &mut Waits, switches: u64| {
@@ -393,5 +406,15 @@ mod tests {
         assert_eq!(waits.scale(), None);
         assert_eq!(after_1s(&mut waits, 6000), None, "not at once");
         assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
+    }
+
+    #[test]
+    fn a_larger_budget_takes_more_and_shorter_waits() {
+        for (budget, first_us) in
+            [(Some(0.005), 120_000), (Some(0.05), 24_000), (Some(0.3), 12_000), (None, 12_000)]
+        {
+            let scale_us = Waits::default().pace(1, 1, budget.map(Budget));
+            assert_eq!(scale_us, Some(first_us), "{budget:?}");
+        }
     }
 }

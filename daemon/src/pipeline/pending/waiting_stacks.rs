@@ -15,7 +15,7 @@ const STACK_NODES_MAX: usize = 400_000;
 /// Processes of one merge that keep their numbers in call stacks, those with the most stacks;
 /// others are joined by command.
 const PROCESSES_MAX: usize = 256;
-/// Stacks of a process from which on it keeps its number.
+/// Stacks of a process without label from which on it keeps its number.
 const PROCESS_STACKS_MIN: u64 = 20;
 
 /// The event that call stacks are of.
@@ -90,21 +90,23 @@ impl WaitingStacks {
                 StackEvent::Runnable => RUNNABLE.to_owned(),
             };
             let scope = scope.as_deref().cloned().unwrap_or_default();
-            (StacksKey { event, scope }, by_large_processes(stacks))
+            // Users label few processes, and ask about each of them.
+            let stacks_min = if scope.label.is_some() { 1 } else { PROCESS_STACKS_MIN };
+            (StacksKey { event, scope }, by_large_processes(stacks, stacks_min))
         };
         self.stacks.iter().map(named).collect()
     }
 }
 
-/// The same stacks, in which only processes with many stacks have numbers.
-fn by_large_processes(stacks: &Stacks) -> Stacks {
+/// The same stacks, in which only processes with so many stacks have numbers.
+fn by_large_processes(stacks: &Stacks, stacks_min: u64) -> Stacks {
     let mut of_process: HashMap<u32, u64, RandomState> = HashMap::default();
     for (_, thread, value) in stacks.values() {
         *of_process.entry(thread.pid).or_default() += value.stacks;
     }
     let mut large: Vec<(u64, u32)> = of_process
         .into_iter()
-        .filter(|(_, stacks)| *stacks >= PROCESS_STACKS_MIN)
+        .filter(|(_, stacks)| *stacks >= stacks_min)
         .map(|(pid, stacks)| (stacks, pid))
         .collect();
     large.sort_unstable_by(|a, b| b.cmp(a));
@@ -126,18 +128,23 @@ mod tests {
     fn processes_with_few_stacks_are_joined_by_command() {
         let mut waiting = WaitingStacks::default();
         let frame = Frame::Code(ImageId::from_build_id(&[1]).unwrap(), ImageOffset(16));
+        let run = Arc::new(Scope { label: Some("run".into()), ..Scope::default() });
         for (pid, stacks) in [(1, PROCESS_STACKS_MIN), (2, 1), (3, 1)] {
             let thread = Thread { command: "cc1".into(), pid, name: "cc1".into(), tid: pid };
             for _ in 0..stacks {
-                let value = Value::of_one(1024);
-                waiting.add(StackEvent::Sampled(0), None, &[frame], &thread, value);
+                for scope in [None, Some(&run)] {
+                    let (event, value) = (StackEvent::Sampled(0), Value::of_one(1024));
+                    waiting.add(event, scope.cloned(), &[frame], &thread, value);
+                }
             }
         }
         let delta = waiting.delta(|_| "cycles".to_owned());
-        let stacks = delta.values().next().unwrap();
-        let of: BTreeMap<u32, u64> =
-            stacks.values().map(|(_, thread, value)| (thread.pid, value.stacks)).collect();
-        assert_eq!(of, BTreeMap::from([(0, 2), (1, PROCESS_STACKS_MIN)]));
+        let of = |stacks: &Stacks| -> BTreeMap<u32, u64> {
+            stacks.values().map(|(_, thread, value)| (thread.pid, value.stacks)).collect()
+        };
+        let of: Vec<_> = delta.values().map(of).collect();
+        let labelled = BTreeMap::from([(1, PROCESS_STACKS_MIN), (2, 1), (3, 1)]);
+        assert_eq!(of, [BTreeMap::from([(0, 2), (1, PROCESS_STACKS_MIN)]), labelled]);
         assert_eq!(waiting.images().len(), 1);
     }
 

@@ -290,6 +290,38 @@ fn opentelemetry_proto() {
     }
 }
 
+/// `dcpi push` to a receiver that reads the request with OpenTelemetry's own classes
+/// (`workloads/otlp_server.py`): all samples of the machine arrive, with their stacks.
+#[test]
+#[ignore = "needs root and the programs that cargo xtask consumers installs"]
+fn opentelemetry_receiver() {
+    use std::io::{BufRead as _, BufReader};
+    let recorded = record(&[]);
+    let python =
+        std::env::var_os("DCPI_OTLP_PYTHON").expect("cargo xtask consumers sets DCPI_OTLP_PYTHON");
+    let receiver = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/otlp_server.py");
+    let mut command = Command::new(&python);
+    let mut child = command.arg(receiver).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let port = lines.next().unwrap().unwrap();
+    let state = recorded.place.path().join("push");
+    let push = || {
+        let mut push = Command::new(tests::binary("dcpi"));
+        push.args(["push", "--to", &format!("otlp+http://127.0.0.1:{port}"), "--from"]);
+        succeed(push.arg(recorded.place.db()).arg("--state").arg(&state))
+    };
+    let said = push();
+    let read: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    let all = prof(&recorded.place.db(), &["-i", "-n", "0"]);
+    let expected = all.total() + all.unresolved.values().sum::<u64>();
+    assert_eq!(read["sums"]["samples"], expected, "{read}");
+    assert!(read["depth"].as_u64().unwrap() > 2, "{read}");
+    assert!(read["commands"].to_string().contains("feedback"), "{read}");
+    // The receiver is gone, and nothing is to be sent.
+    assert!(push().contains("nothing new"));
+}
+
 /// The importer is the profiler's own, from npm: `$DCPI_PROFILER_CLI`.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]

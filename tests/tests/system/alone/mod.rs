@@ -13,4 +13,5 @@ mod service;
 mod soak;
 mod stalls;
 mod storm;
+mod usertime;
 mod waits;

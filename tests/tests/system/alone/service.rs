@@ -185,11 +185,12 @@ const INSTALL_BY_HAND: [&str; 8] = [
 
 /// Commands of the guide that remove what the others installed.
 const REMOVE_BY_HAND: [&str; 4] = [
-    "sudo systemctl disable --now dcpid dcpid-inspector",
-    "sudo rm -r /usr/bin/dcpi /usr/bin/dcpid /usr/bin/dcpictl /usr/bin/dcpilabel \\
+    "sudo systemctl disable --now dcpid dcpid-inspector dcpi-push",
+    "sudo rm -rf /usr/bin/dcpi /usr/bin/dcpid /usr/bin/dcpictl /usr/bin/dcpilabel \\
       /etc/systemd/system/dcpid.service /etc/systemd/system/dcpid-inspector.service \\
       /etc/systemd/system/dcpi.slice /etc/sysusers.d/dcpi.conf /etc/tmpfiles.d/dcpi.conf \\
-      /etc/dcpi /run/dcpi /var/lib/dcpi",
+      /etc/systemd/system/dcpi-push.service \\
+      /etc/dcpi /run/dcpi /var/lib/dcpi /var/lib/dcpi-push",
     "sudo userdel dcpi",
     "sudo systemctl daemon-reload",
 ];

@@ -19,25 +19,29 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-use super::{Outcome, clean};
+use super::Outcome;
 
-use crate::options::{self, Prof};
 use crate::signals;
-use explain::excerpts;
-use names::procedures::Places;
 use query::error::AnalysisError;
-use query::load::Samples;
-use report::bytes;
 
+mod attach;
+mod experiment;
 pub(super) mod private;
+mod summary;
 
+use attach::Attached;
+pub use experiment::Experiment;
+use experiment::Kind;
 use private::Private;
+use summary::{Part, Recorded, shell_word};
 
 /// Default overhead budget: enough for the full rate where a sample costs as much as on a virtual
 /// machine with an emulated timer. A smaller budget lowers the rate there.
 const BUDGET: &str = "10%";
 /// Time between SIGTERM and SIGKILL for a command that does not end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks whether attached processes run. A look reads a file in /proc for each.
+const ATTACHED_LOOK: Duration = Duration::from_millis(100);
 /// Longest time that `--duration` takes.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Most bytes of a label: the limit of the database.
@@ -50,6 +54,38 @@ pub struct Record {
     /// Time to record, such as 10s, 500ms or 5m; a COMMAND that still runs then is sent SIGTERM
     #[arg(short = 'd', long, value_name = "T", value_parser = duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
+    /// The same in seconds
+    #[arg(long, value_name = "N", value_parser = seconds, conflicts_with = "duration")]
+    pub seconds: Option<Duration>,
+    /// Record these processes, which run already, with their children, until they end; separated by
+    /// commas
+    #[arg(
+        short = 'p',
+        long = "pid",
+        value_name = "PID",
+        value_delimiter = ',',
+        conflicts_with = "command"
+    )]
+    pub pids: Vec<u32>,
+    /// Record these threads, which run already; separated by commas. The report has their call
+    /// stacks; samples are those of their processes
+    #[arg(
+        short = 't',
+        long = "tid",
+        value_name = "TID",
+        value_delimiter = ',',
+        conflicts_with_all = ["command", "pids"]
+    )]
+    pub tids: Vec<u32>,
+    /// Record one of SpeedShop's experiments: usertime, pcsamp, gi_hwc, cy_hwc, ic_hwc, dc_hwc,
+    /// dsc_hwc, tlb_hwc, with f before the name at a shorter interval; prof_hwc: the events of
+    /// --event
+    #[arg(long, value_name = "NAME")]
+    pub experiment: Option<Experiment>,
+    /// Run COMMAND twice, at the normal and the shorter interval of the experiment, and say whether
+    /// the profiles agree
+    #[arg(long, requires_all = ["experiment", "command"])]
+    pub agree: bool,
     /// Database to record into; made if it does not exist [default: a new one in the directory for
     /// temporary files, see dcpi clean]
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
@@ -65,6 +101,12 @@ pub struct Record {
     /// none; as for dcpid [default: 500]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
+    /// Most call stacks per second on each CPU; off: none; as for dcpid [default: 100]
+    #[arg(long, value_name = "RATE|off")]
+    pub stacks: Option<String>,
+    /// Times and call stacks of waiting threads; off: none; as for dcpid [default: auto]
+    #[arg(long, value_name = "auto|off")]
+    pub waits: Option<String>,
     /// At most N rows in the report, 0 for all [default: 40 rows of at least 0.1 % of the samples]
     #[arg(
         short = 'n',
@@ -84,6 +126,13 @@ COMMAND, too, samples of the whole machine are recorded: dcpi prof --db DIR show
 COMMAND, and with -a all samples. With COMMAND the report goes to standard error, since standard \
 output is for the output of COMMAND. A dcpid that already runs goes on as before.
 
+With --pid, samples of these processes and of their children count, from the moment on when they \
+are found; a thread that already waits then has no call stack until it runs again.
+
+usertime is wall-clock time of threads, running or not, by procedure: dcpi prof --inclusive \
+--event usertime. Intervals of the other experiments are SpeedShop's, those of counters times 32, \
+because processors do some 32 times as much in a second.
+
 Exit codes: that of COMMAND, or 128 + N if signal N ended it; 0 without COMMAND; 126 and 127 if \
 COMMAND cannot be run; 2 if dcpi record could not do its work.";
 
@@ -97,6 +146,7 @@ enum End {
 }
 
 pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    args.check()?;
     if let Some(program) = args.command.first()
         && let Err(why) = runnable(program, std::env::var_os("PATH").as_deref())
     {
@@ -104,27 +154,122 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
         say(&format!("{}: {}; nothing was recorded", shell_word(Path::new(program)), why.words()));
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
+    let attached = Attached::find(&args.pids, &args.tids)?;
     let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD])
         .map_err(lost_sight)?;
-    let mut private = Private::start(args)?;
-    let begun = Instant::now();
-    let until = args.duration.map(|duration| begun + duration);
-    let Some(program) = args.command.first() else {
-        if until.is_none() {
-            say("recording the whole machine; Ctrl-C ends the recording");
-        }
-        wait(&mut private, None, until, &heard)?;
-        let recorded = private.end()?;
-        show(args, &recorded, None, begun.elapsed(), out)?;
+    let usertime = args.experiment.as_ref().is_some_and(|of| of.kind == Kind::Usertime);
+    if args.command.is_empty() {
+        let label = attached.as_ref().map(Attached::label);
+        let (recorded, took) = watched(args, attached.as_ref(), label.as_deref(), &heard)?;
+        let tids = attached.as_ref().map_or(&[][..], |attached| &attached.tids);
+        let part = Part { label: label.as_deref(), used_s: None, tids, usertime };
+        summary::show(args, &recorded, part, took, out)?;
         return Ok(Outcome::default());
-    };
-    let label = label(program);
+    }
+    let first = commanded(args, args.experiment.as_ref(), None, &heard)?;
+    // Its standard output is the command's.
+    let out = &mut io::stderr().lock();
+    let part =
+        Part { label: Some(&first.label), used_s: first.used_s, usertime, ..Part::default() };
+    summary::show(args, &first.recorded, part, first.took, out)?;
+    let mut code = exit_code(first.status);
+    if args.agree
+        && let Some(experiment) = &args.experiment
+    {
+        let other = experiment.other().map_err(AnalysisError::Refused)?;
+        let db = first.recorded.db.as_path();
+        let second = commanded(args, Some(&other), Some(db), &heard)?;
+        let both = [&first.recorded, &second.recorded];
+        let names = [experiment.name.as_str(), other.name.as_str()];
+        summary::agreement(both, names, &first.label, out)?;
+        code = if code == 0 { exit_code(second.status) } else { code };
+    }
+    Ok(Outcome { code: Some(code), ..Outcome::default() })
+}
+
+impl Record {
+    /// Refuses options that do not go together and that the parser does not know.
+    fn check(&self) -> Result<(), AnalysisError> {
+        let wrong = |message: String| {
+            Err(AnalysisError::Usage { message, help: "dcpi record --help".to_owned() })
+        };
+        let Some(experiment) = &self.experiment else { return Ok(()) };
+        let name = &experiment.name;
+        match (experiment.kind, self.events.is_empty()) {
+            (Kind::Named, true) => {
+                return wrong(format!("{name} samples what --event names: name it"));
+            }
+            (Kind::Usertime | Kind::Sampled { .. }, false) => {
+                return wrong(format!(
+                    "{name} has its own event: leave --event out, or use prof_hwc"
+                ));
+            }
+            _ => {}
+        }
+        let is_off = |text: &Option<String>| text.as_deref() == Some("off");
+        if experiment.kind == Kind::Usertime && (is_off(&self.stacks) || is_off(&self.waits)) {
+            return wrong(format!("{name} is made of call stacks and waits: leave them on"));
+        }
+        match experiment.other() {
+            Err(why) if self.agree => wrong(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// When the recording ends, if it has a time.
+    fn until(&self, begun: Instant) -> Option<Instant> {
+        self.duration.or(self.seconds).map(|duration| begun + duration)
+    }
+}
+
+/// Records what runs already, or the whole machine.
+fn watched(
+    args: &Record,
+    attached: Option<&Attached>,
+    label: Option<&str>,
+    heard: &Receiver<i32>,
+) -> Result<(Recorded, Duration), AnalysisError> {
+    let mut private = Private::start(args, args.experiment.as_ref(), None, label)?;
+    let begun = Instant::now();
+    let until = args.until(begun);
+    if let (Some(attached), Some(label)) = (attached, label) {
+        private.attach(attached, label)?;
+    }
+    if until.is_none() {
+        let what = label.unwrap_or("the whole machine");
+        say(&format!("recording {what}; Ctrl-C ends the recording"));
+    }
+    let subject = attached.map_or(Subject::Machine, Subject::Attached);
+    wait(&mut private, subject, until, heard)?;
+    Ok((private.end()?, begun.elapsed()))
+}
+
+/// The recording of a command.
+struct Commanded {
+    recorded: Recorded,
+    label: String,
+    status: ExitStatus,
+    /// CPU time by the kernel's accounting, s.
+    used_s: Option<f64>,
+    took: Duration,
+}
+
+/// Runs the command and records it; into this database, if there is one.
+fn commanded(
+    args: &Record,
+    experiment: Option<&Experiment>,
+    db: Option<&Path>,
+    heard: &Receiver<i32>,
+) -> Result<Commanded, AnalysisError> {
+    let label = args.command.first().map(|program| label(program)).unwrap_or_default();
+    let mut private = Private::start(args, experiment, db, Some(&label))?;
+    let begun = Instant::now();
     let before = children_cpu_s();
     let mut child = private.labelled(&label, &args.command)?;
-    let ended = wait(&mut private, Some(&mut child), until, &heard);
+    let ended = wait(&mut private, Subject::Command(&mut child), args.until(begun), heard);
     let status = match ended {
         Ok(End::Command(status)) => status,
-        Ok(End::Time) => end(&mut child, &heard)?,
+        Ok(End::Time) => end(&mut child, heard)?,
         Err(error) => {
             // What runs is not ours to end because our daemon did.
             let _ = child.wait();
@@ -133,9 +278,14 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
     };
     let used_s = before.zip(children_cpu_s()).map(|(before, after)| after - before);
     let recorded = private.end()?;
-    // Its standard output is the command's.
-    show(args, &recorded, Some((&label, used_s)), begun.elapsed(), &mut io::stderr().lock())?;
-    Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
+    Ok(Commanded { recorded, label, status, used_s, took: begun.elapsed() })
+}
+
+/// What a recording lasts as long as.
+enum Subject<'a> {
+    Machine,
+    Command(&'a mut Child),
+    Attached(&'a Attached),
 }
 
 /// CPU time, user and system, that the kernel accounts to children that have ended and were waited
@@ -186,21 +336,25 @@ fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
     }
 }
 
-/// Waits for the end of the command or of the time. Without a command, an interrupt ends the
-/// recording. With a command, the first interrupt is passed on to it, and the second ends the
-/// recording.
+/// Waits for the end of the command, of the attached processes, or of the time. Without a command,
+/// an interrupt ends the recording. With a command, the first interrupt is passed on to it, and the
+/// second ends the recording.
 fn wait(
     private: &mut Private,
-    mut child: Option<&mut Child>,
+    mut subject: Subject<'_>,
     until: Option<Instant>,
     heard: &Receiver<i32>,
 ) -> Result<End, AnalysisError> {
     let mut interrupted = false;
     loop {
-        if let Some(status) =
-            child.as_mut().map(|child| child.try_wait()).transpose().map_err(lost_sight)?.flatten()
-        {
-            return Ok(End::Command(status));
+        match &mut subject {
+            Subject::Command(child) => {
+                if let Some(status) = child.try_wait().map_err(lost_sight)? {
+                    return Ok(End::Command(status));
+                }
+            }
+            Subject::Attached(attached) if attached.have_ended() => return Ok(End::Time),
+            Subject::Attached(_) | Subject::Machine => {}
         }
         private.must_run()?;
         let left =
@@ -208,21 +362,24 @@ fn wait(
         if left.is_zero() {
             return Ok(End::Time);
         }
-        // Should a SIGCHLD be lost, who ended is seen a second later.
-        let signal = match heard.recv_timeout(left.min(Duration::from_secs(1))) {
+        let look = match subject {
+            Subject::Attached(_) => ATTACHED_LOOK,
+            // Should a SIGCHLD be lost, who ended is seen a second later.
+            Subject::Command(_) | Subject::Machine => Duration::from_secs(1),
+        };
+        let signal = match heard.recv_timeout(left.min(look)) {
             Ok(SIGCHLD) | Err(RecvTimeoutError::Timeout) => continue,
             Ok(signal) => signal,
             Err(RecvTimeoutError::Disconnected) => return Ok(End::Time),
         };
         let ends = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].contains(&signal);
-        match &child {
-            None if ends => return Ok(End::Time),
-            None => {}
-            Some(_) if ends && interrupted => return Ok(End::Time),
-            Some(child) => {
+        match &subject {
+            Subject::Command(child) if !(ends && interrupted) => {
                 pass_on(child, signal);
                 interrupted |= ends;
             }
+            _ if ends => return Ok(End::Time),
+            _ => {}
         }
     }
 }
@@ -270,133 +427,16 @@ fn lost_sight(error: io::Error) -> AnalysisError {
     ))
 }
 
-/// A recording: its place in a database, and its samples.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Recorded {
-    db: PathBuf,
-    host: String,
-    /// First and last epoch.
-    epochs: (String, String),
-    samples: u64,
-}
-
-impl Recorded {
-    /// Arguments of `dcpi prof` that select the recording.
-    fn selection(&self, label: Option<&str>) -> Vec<OsString> {
-        let (first, last) = &self.epochs;
-        let epoch = if first == last { first.clone() } else { format!("{first}..{last}") };
-        let mut words: Vec<OsString> = vec!["--db".into(), self.db.clone().into()];
-        words.extend(["--host", &self.host, "--epoch", &epoch].map(OsString::from));
-        // In one word: a label may begin with a dash.
-        words.extend(label.map(|label| OsString::from(format!("--label={label}"))));
-        words
-    }
-}
-
-fn show(
-    args: &Record,
-    recorded: &Recorded,
-    of_command: Option<(&str, Option<f64>)>,
-    took: Duration,
-    out: &mut dyn Write,
-) -> Result<(), AnalysisError> {
-    let label = of_command.map(|(label, _)| label);
-    let rows = args.rows.map(|rows| [OsString::from("-n"), rows.to_string().into()]);
-    let words = recorded.selection(label).into_iter().chain(rows.into_iter().flatten());
-    let prof: Prof = options::typed(words).map_err(|error| {
-        AnalysisError::Refused(format!("cannot report: {}; see dcpi prof --help", error.kind()))
-    })?;
-    let (samples, seconds) = (recorded.samples, took.as_secs_f64());
-    writeln!(out)?;
-    let mut sampled_s = None;
-    let reported =
-        prof.chosen.question(&prof.images).and_then(|question| question.samples()).and_then(
-            |mut samples| {
-                sampled_s = sampled_cpu_s(&samples);
-                super::write(&super::prof::report(&prof, &mut samples)?, &prof.output, out)
-            },
-        );
-    match reported {
-        Ok(outcome) => outcome.aside.iter().try_for_each(|line| writeln!(out, "{line}"))?,
-        Err(AnalysisError::NoScope { .. }) => {
-            let name = label.unwrap_or_default();
-            writeln!(
-                out,
-                "{name} has no samples: it used too little CPU time; for a higher rate: --event cpu-clock@20000"
-            )?;
-        }
-        Err(AnalysisError::Empty { .. }) => writeln!(out, "no samples; record for longer")?,
-        Err(error) => return Err(error),
-    }
-    let debug_roots = Places::with_debug_roots(Vec::new()).debug_roots;
-    // A database with other samples, or one that cannot be written, keeps all code: only its size
-    // differs.
-    if let Err(error) = excerpts::take(&recorded.db, &recorded.host, &debug_roots) {
-        writeln!(
-            out,
-            "note: the recording keeps the code of procedures without samples, too: {error}"
-        )?;
-    }
-    let db = shell_word(&recorded.db);
-    let times = of_command
-        .zip(sampled_s)
-        .map(|((label, used_s), sampled_s)| cpu_times(label, sampled_s, used_s));
-    let times = times.unwrap_or_default();
-    let all = label.map(|_| " (-a: the whole machine)").unwrap_or_default();
-    writeln!(
-        out,
-        "\nrecorded {samples} samples in {seconds:.1} s; {times}to see the report again: dcpi prof --db {db}{all}"
-    )?;
-    let size = bytes(clean::size_bytes(&recorded.db));
-    match args.db {
-        Some(_) => writeln!(out, "{size} in {db}")?,
-        None => writeln!(out, "{size} in {db}; to remove recordings: dcpi clean")?,
-    }
-    Ok(out.flush()?)
-}
-
-/// CPU time that the samples stand for, including those of unknown code, s. None where no event
-/// counts time in ns.
-fn sampled_cpu_s(samples: &Samples) -> Option<f64> {
-    let (event, _) = samples.time().ok()?;
-    let event = samples.events.get(event).filter(|event| event.unit == "ns")?;
-    Some(event.taken.occurrences / 1e9)
-}
-
-/// CPU time of a command by its samples, and by the kernel's accounting.
-fn cpu_times(label: &str, sampled_s: f64, used_s: Option<f64>) -> String {
-    let used = used_s
-        .map(|used| format!(", {} by the kernel's accounting", cpu_time(used)))
-        .unwrap_or_default();
-    format!("{label} used {} of CPU time by its samples{used}; ", cpu_time(sampled_s))
-}
-
-/// CPU time with its unit: below 1 s in ms, since two digits of seconds make nothing of a short
-/// command.
-fn cpu_time(seconds: f64) -> String {
-    match seconds * 1e3 {
-        ms if ms < 9.995 => format!("{ms:.2} ms"),
-        ms if ms < 999.5 => format!("{ms:.0} ms"),
-        _ => format!("{seconds:.2} s"),
-    }
-}
-
-/// A path as a shell takes it for one word.
-fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
-    }
-}
-
 /// The command's name, if it can be a label.
 fn label(program: &OsStr) -> String {
-    let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let fits =
-        !name.is_empty() && name.len() <= LABEL_BYTES_MAX && !name.chars().any(char::is_control);
+    label_of(Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default())
+}
+
+/// The name, if it can be a label.
+fn label_of(name: &str) -> String {
+    let fits = !name.is_empty()
+        && name.len() <= LABEL_BYTES_MAX
+        && !name.chars().any(|character| character.is_control() || character == '/');
     if fits { name.to_owned() } else { "command".to_owned() }
 }
 
@@ -410,6 +450,11 @@ fn duration(text: &str) -> Result<Duration, String> {
     crate::options::parse_time(text, Duration::from_millis(1), DURATION_MAX)
 }
 
+/// A number of seconds.
+fn seconds(text: &str) -> Result<Duration, String> {
+    duration(&format!("{text}s"))
+}
+
 /// Writes a line to standard error during the recording.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "dcpi: {line}"); // nowhere left to say it
@@ -418,6 +463,7 @@ fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options;
 
     #[test]
     fn a_command_is_labelled_by_its_name_if_that_can_be_a_label() {
@@ -450,50 +496,11 @@ mod tests {
         assert_eq!((NotRunnable::NotFound.code(), NotRunnable::NotExecutable.code()), (127, 126));
     }
 
-    /// What `true` took was 0.00 s by both accounts.
-    #[test]
-    fn cpu_time_below_a_second_is_in_ms() {
-        assert_eq!(
-            [0.0, 0.0004, 0.0123, 0.9994].map(cpu_time),
-            ["0.00 ms", "0.40 ms", "12 ms", "999 ms"]
-        );
-        assert_eq!([0.9996, 1.0, 12.345].map(cpu_time), ["1.00 s", "1.00 s", "12.35 s"]);
-        assert_eq!(
-            cpu_times("ls", 0.0, Some(0.0021)),
-            "ls used 0.00 ms of CPU time by its samples, 2.10 ms by the kernel's accounting; "
-        );
-    }
-
     #[test]
     fn exit_codes_are_the_shells() {
         for (raw, code) in [(0, 0), (7 << 8, 7), (9, 137), (255 << 8, 255)] {
             assert_eq!(exit_code(ExitStatus::from_raw(raw)), code);
         }
-    }
-
-    #[test]
-    fn what_is_shown_to_be_typed_again_can_be() {
-        for (path, word) in
-            [("/tmp/db", "/tmp/db"), ("/a b", "'/a b'"), ("it's", "'it'\\''s'"), ("", "''")]
-        {
-            assert_eq!(shell_word(Path::new(path)), word);
-        }
-        let epochs = |a: &str, b: &str| (a.to_owned(), b.to_owned());
-        let mut recorded = Recorded {
-            db: "/d".into(),
-            host: "h".into(),
-            epochs: epochs("20260101-000000", "20260101-000000"),
-            samples: 1,
-        };
-        let words = |recorded: &Recorded| {
-            let words =
-                recorded.selection(Some("-x")).into_iter().map(|word| word.into_string().unwrap());
-            words.collect::<Vec<_>>().join(" ")
-        };
-        assert_eq!(words(&recorded), "--db /d --host h --epoch 20260101-000000 --label=-x");
-        recorded.epochs = epochs("20260101-000000", "20260101-000100");
-        assert!(words(&recorded).contains("--epoch 20260101-000000..20260101-000100"));
-        assert!(options::typed::<Prof>(recorded.selection(Some("-x"))).is_ok());
     }
 
     #[test]

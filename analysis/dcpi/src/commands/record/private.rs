@@ -13,7 +13,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use wire::{Client, ClientError, Request};
 
 use super::super::scratch::{SCRATCH_PREFIX, control_path};
-use super::{Record, Recorded, label};
+use super::attach::Attached;
+use super::summary::Recorded;
+use super::{Experiment, Record};
 use crate::destination::through_links;
 use query::error::AnalysisError;
 
@@ -34,11 +36,19 @@ pub(super) struct Private {
 
 impl Private {
     /// Starts dcpid and waits until it samples.
-    pub(super) fn start(args: &Record) -> Result<Self, AnalysisError> {
+    ///
+    /// `experiment` samples its own events. `db` is the database of an earlier recording of this
+    /// call; reports on the recording begin with the samples of the label `opens_on`.
+    pub(super) fn start(
+        args: &Record,
+        experiment: Option<&Experiment>,
+        db: Option<&Path>,
+        opens_on: Option<&str>,
+    ) -> Result<Self, AnalysisError> {
         let dcpid = program("dcpid")?;
         let scratch = Scratch::make()?;
         let directory = &scratch.0;
-        let db = match &args.db {
+        let db = match db.or(args.db.as_deref()) {
             Some(db) => {
                 let db = through_links(db).and_then(std::path::absolute);
                 db.map_err(cannot("naming the database"))?
@@ -48,7 +58,8 @@ impl Private {
         let ready = UnixDatagram::bind(directory.join("ready.sock"))
             .map_err(cannot("waiting for dcpid"))?;
         let log = File::create(log_path(directory)).map_err(cannot("writing dcpid's log"))?;
-        let mut command = daemon(&dcpid, args, &db, &control_path(directory));
+        let mut command = daemon(&dcpid, &db, &control_path(directory));
+        sampling(&mut command, args, experiment, opens_on);
         command
             .env("NOTIFY_SOCKET", directory.join("ready.sock"))
             .stdin(Stdio::piped())
@@ -119,6 +130,16 @@ impl Private {
         labelled.spawn().map_err(cannot("starting dcpilabel"))
     }
 
+    /// Labels processes that run already, with their children.
+    pub(super) fn attach(&self, attached: &Attached, label: &str) -> Result<(), AnalysisError> {
+        for process in attached.processes() {
+            let (pid, start_time) = (Some(process.pid), Some(process.start_time));
+            let labelled = Request::Label { pid, start_time, label: label.to_owned() };
+            let _ = self.client().ask(&labelled).map_err(not_answered)?;
+        }
+        Ok(())
+    }
+
     /// Ends dcpid, with all samples on disk.
     pub(super) fn end(mut self) -> Result<Recorded, AnalysisError> {
         // However long the disk takes: the recording is on it when the daemon answers.
@@ -177,7 +198,7 @@ impl Drop for Private {
 }
 
 /// The command line of dcpid for a recording.
-fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
+fn daemon(dcpid: &Path, db: &Path, control: &Path) -> Command {
     let mut command = Command::new(dcpid);
     // The machine's own configuration is that of its service. Earlier recordings in the directory
     // are the user's, who alone removes any.
@@ -196,21 +217,37 @@ fn daemon(dcpid: &Path, args: &Record, db: &Path, control: &Path) -> Command {
         "/dev/null",
     ]);
     command.arg("--db").arg(db).arg("--control").arg(control);
+    command
+}
+
+/// Adds what is sampled to the command line of dcpid.
+fn sampling(
+    command: &mut Command,
+    args: &Record,
+    experiment: Option<&Experiment>,
+    opens_on: Option<&str>,
+) {
     command.args(["--overhead-budget", &args.overhead_budget]);
-    for event in &args.events {
+    let own = experiment.map(Experiment::events).unwrap_or_default();
+    for event in args.events.iter().chain(&own) {
         command.args(["--event", event]);
     }
     // Ten times dcpid's default: a recording is short. Other processors have no snapshots, and
     // dcpid says so if they are asked for.
     let edges = args.edges.as_deref().or(cfg!(target_arch = "x86_64").then_some("500"));
-    command.args(edges.map(|rate| ["--edges", rate]).into_iter().flatten());
-    if let Some(program) = args.command.first() {
-        // What the kernel does for the command is the command's.
-        command.arg("--kernel-by-process");
-        // Reports on the recording are on the command, unless all is asked for.
-        command.arg(format!("--opens-on={}", label(program)));
+    for (flag, value) in [
+        ("--edges", edges),
+        ("--stacks", args.stacks.as_deref()),
+        ("--waits", args.waits.as_deref()),
+    ] {
+        command.args(value.map(|value| [flag, value]).into_iter().flatten());
     }
-    command
+    if let Some(label) = opens_on {
+        // What the kernel does for the processes is theirs.
+        command.arg("--kernel-by-process");
+        // Reports on the recording are on them, unless all is asked for.
+        command.arg(format!("--opens-on={label}"));
+    }
 }
 
 /// Why nothing is recorded, from the last message of dcpid. The message advises who starts dcpid by
@@ -310,7 +347,9 @@ mod tests {
     #[test]
     fn earlier_recordings_stay_and_a_recording_is_one_epoch() {
         let asked: Record = crate::options::typed(["-e", "cycles", "--", "true"]).unwrap();
-        let command = daemon(Path::new("dcpid"), &asked, Path::new("/db"), Path::new("/control"));
+        let (db, control) = (Path::new("/db"), Path::new("/control"));
+        let mut command = daemon(Path::new("dcpid"), db, control);
+        sampling(&mut command, &asked, None, Some("true"));
         let arguments: Vec<_> =
             command.get_args().map(|argument| argument.to_str().unwrap()).collect();
         for pair in

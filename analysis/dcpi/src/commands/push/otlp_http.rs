@@ -1,0 +1,263 @@
+//! OTLP over HTTP (github.com/open-telemetry/opentelemetry-specification, protocol/otlp.md): a
+//! request's body is a message ExportProfilesServiceRequest, whose fields are those of
+//! ProfilesData, in gzip; the answer 200 is a message ExportProfilesServiceResponse
+//! (opentelemetry-proto 1.10.0, collector/profiles/v1development/profiles_service.proto).
+
+use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::str::FromStr;
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use query::error::AnalysisError;
+
+/// Prefix of URLs: profiles of OpenTelemetry, by plain HTTP. Other receivers have other prefixes.
+const SCHEME: &str = "otlp+http://";
+/// Default port and path of OTLP over HTTP.
+const PORT: &str = "4318";
+const PATH: &str = "/v1development/profiles";
+/// Longest time that a request may take, in s.
+const TIMEOUT_S: u64 = 30;
+/// Most bytes of the answer's status line, of its headers, and of its body that is read.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Most characters of what a receiver says that are shown.
+const SAID_MAX: usize = 200;
+
+/// A collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Collector {
+    /// HOST:PORT/PATH.
+    place: String,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// The reason, in words.
+    pub(super) why: String,
+    /// Whether the same request will not be taken later either.
+    pub(super) is_final: bool,
+    /// When the receiver wants the next attempt.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// Something that failed on this side.
+    pub(super) fn here(error: &AnalysisError) -> Self {
+        Self { why: error.to_string(), is_final: false, retry_after: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl fmt::Display for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SCHEME}{}", self.place)
+    }
+}
+
+impl FromStr for Collector {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let Some(place) = url.strip_prefix(SCHEME) else {
+            return Err(match url.split_once("://") {
+                Some(("https" | "otlp+https", _)) => format!(
+                    "needs TLS, which dcpi does not have; let a collector on this host pass it \
+                     on: {SCHEME}127.0.0.1:{PORT}"
+                ),
+                Some(("http", place)) => format!("is of no known kind: {SCHEME}{place}?"),
+                _ => format!("must be {SCHEME}HOST[:PORT][/PATH]"),
+            });
+        };
+        let (host, path) = match place.find('/') {
+            Some(at) => place.split_at(at),
+            None => (place, ""),
+        };
+        let is_plain =
+            |character: char| character.is_ascii_graphic() && !"@?#\\\"".contains(character);
+        if host.is_empty() || host.starts_with(':') || !place.chars().all(is_plain) {
+            return Err(format!("must be {SCHEME}HOST[:PORT][/PATH]"));
+        }
+        // An IPv6 address has colons itself.
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
+            !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+        });
+        let port = if has_port { String::new() } else { format!(":{PORT}") };
+        let path = if path.is_empty() || path == "/" { PATH } else { path };
+        Ok(Self { place: format!("{host}{port}{path}") })
+    }
+}
+
+impl Collector {
+    /// Name of the directory for what was sent there.
+    pub(super) fn file_name(&self) -> String {
+        let plain = |character: char| match character {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => character,
+            _ => '_',
+        };
+        // Longer names are not file names. Two receivers of one long prefix are refused by none:
+        // a name of that length is no host.
+        format!("otlp_{}", self.place).chars().map(plain).take(200).collect()
+    }
+
+    /// Sends a message; gives what the collector says of samples that it rejected, if it did.
+    pub(super) fn send(&self, message: &[u8]) -> Result<Option<String>, Failure> {
+        let failed = |why: String| Failure { why, is_final: false, retry_after: None };
+        let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+        let packed = packed
+            .write_all(message)
+            .and_then(|()| packed.finish())
+            .map_err(|error| failed(error.to_string()))?;
+        let answer = minreq::post(format!("http://{}", self.place))
+            .with_timeout(TIMEOUT_S)
+            .with_max_redirects(0)
+            .with_max_headers_size(ANSWER_BYTES_MAX)
+            .with_max_status_line_length(ANSWER_BYTES_MAX)
+            .with_header("User-Agent", concat!("dcpi/", env!("CARGO_PKG_VERSION")))
+            .with_header("Content-Type", "application/x-protobuf")
+            .with_header("Content-Encoding", "gzip")
+            .with_body(packed)
+            .send_lazy()
+            .map_err(|error| failed(error.to_string()))?;
+        let code = answer.status_code;
+        let header = |wanted: &str| {
+            let found = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+            found.map(|(_, value)| value.clone())
+        };
+        let retry_after = header("retry-after")
+            .and_then(|text| text.trim().parse().ok())
+            .map(Duration::from_secs);
+        let mut body = Vec::new();
+        // An answer that breaks off has its code all the same.
+        let _ = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
+        if code == 200 {
+            return Ok(rejected(&body));
+        }
+        // As the specification has it, these may go away.
+        let is_final = ![429, 502, 503, 504].contains(&code);
+        let why = format!("answers {code} {}", shown(&body)).trim_end().to_owned();
+        Err(Failure { why, is_final, retry_after })
+    }
+}
+
+/// What a receiver says, for people.
+fn shown(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    let plain = |character: &char| !character.is_control() && *character != '\u{fffd}';
+    text.trim().chars().filter(plain).take(SAID_MAX).collect()
+}
+
+/// Message `ExportProfilesServiceResponse`: partial_success (message
+/// `ExportProfilesPartialSuccess`: rejected_profiles, error_message). Rejected samples are not to
+/// be sent again.
+fn rejected(body: &[u8]) -> Option<String> {
+    let partial = fields(body).into_iter().find_map(|(number, value)| match value {
+        Field::Bytes(bytes) if number == 1 => Some(bytes),
+        _ => None,
+    })?;
+    let (mut profiles, mut said) = (0, String::new());
+    for (number, value) in fields(partial) {
+        match (number, value) {
+            (1, Field::Number(number)) => profiles = number,
+            (2, Field::Bytes(bytes)) => said = shown(bytes),
+            _ => {}
+        }
+    }
+    match (profiles, said.is_empty()) {
+        (0, true) => None,
+        (0, false) => Some(format!("warns: {said}")),
+        (profiles, _) => Some(format!("rejects {profiles} profiles: {said}")),
+    }
+}
+
+/// A field of a protocol buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The fields of a message as far as they can be read, with their numbers.
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let mut fields = Vec::new();
+    while let Some(key) = varint(&mut bytes) {
+        let value = match key & 7 {
+            0 => varint(&mut bytes).map(Field::Number),
+            2 => varint(&mut bytes)
+                .and_then(|length| bytes.split_at_checked(usize::try_from(length).ok()?))
+                .map(|(value, rest)| {
+                    bytes = rest;
+                    Field::Bytes(value)
+                }),
+            _ => None,
+        };
+        match value {
+            Some(value) => fields.push((key >> 3, value)),
+            None => break,
+        }
+    }
+    fields
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_say_what_kind_of_receiver_it_is() {
+        for (url, place) in [
+            ("otlp+http://127.0.0.1", "127.0.0.1:4318/v1development/profiles"),
+            ("otlp+http://[::1]", "[::1]:4318/v1development/profiles"),
+            ("otlp+http://[::1]:99/", "[::1]:99/v1development/profiles"),
+            ("otlp+http://pyroscope:4040/otlp/x", "pyroscope:4040/otlp/x"),
+        ] {
+            let collector: Collector = url.parse().unwrap();
+            assert_eq!(collector.place, place);
+            assert_eq!(collector.to_string(), format!("otlp+http://{place}"));
+            assert!(!collector.file_name().contains(['/', ':']), "{}", collector.file_name());
+        }
+        for (url, said) in [
+            ("http://c:4318", "otlp+http://c:4318?"),
+            ("otlp+https://c", "TLS"),
+            ("c:4318", "must be otlp+http://"),
+            ("otlp+http://", "must be"),
+            ("otlp+http://:1", "must be"),
+            ("otlp+http://user@c", "must be"),
+            ("otlp+http://c d", "must be"),
+        ] {
+            let why = url.parse::<Collector>().unwrap_err();
+            assert!(why.contains(said), "{url}: {why}");
+        }
+    }
+
+    #[test]
+    fn answers_tell_what_was_rejected() {
+        assert_eq!(rejected(b""), None);
+        assert_eq!(rejected(b"\x0a\x00"), None);
+        assert_eq!(rejected(b"\x0a\x06\x08\x02\x12\x02no"), Some("rejects 2 profiles: no".into()));
+        assert_eq!(rejected(b"\x0a\x06\x12\x04odd\x1b"), Some("warns: odd".into()));
+        // Whatever a stranger answers.
+        for body in [&b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"[..], b"<html>", b"\xff"] {
+            assert_eq!(rejected(body), None);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a reader has sent on of a database: each merge once, whatever is folded meanwhile.
+//!
+//! A merge has a number in its epoch, and segments say which merges they have. So the last merge
+//! that was sent is a bookmark. A fold may put merges of both sides of the bookmark into one
+//! segment; then the counts that were sent are taken away from those of the segment. For that, a
+//! copy of each segment that was sent stays, in a database of its own, which is the bookmark, too:
+//! nothing else can be lost or contradict. A copy is written after the receiver has confirmed, so
+//! what a crash in between leaves is sent again.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::epoch::EpochId;
+use crate::error::DbError;
+use crate::fold;
+use crate::format_file;
+use crate::naming;
+use crate::reader::{Database, Epoch};
+use crate::snapshot;
+use crate::storage::{Beneath, Disk, Lock};
+
+/// Name of the file that the one process that sends holds a lock on.
+const LOCK: &str = "sent.lock";
+
+/// The copies of what was sent.
+#[derive(Debug)]
+pub struct Sent {
+    disk: Disk,
+    root: PathBuf,
+    _lock: Box<dyn Lock>,
+}
+
+impl Sent {
+    /// Opens the copies in this directory, which is made if there is none.
+    ///
+    /// # Errors
+    /// [`DbError::Locked`] while another process has it open; those of [`crate::Writer::open`].
+    pub fn open(root: &Path) -> Result<Self, DbError> {
+        let disk = Disk::new(Arc::new(Beneath::new(root)));
+        disk.create_directory(root)?;
+        let lock = disk.lock(&root.join(LOCK))?;
+        format_file::create(&disk, root, "sent")?;
+        Ok(Self { disk, root: root.to_owned(), _lock: lock })
+    }
+
+    /// The merges of an epoch that were not sent, up to some bytes of segments and one segment at
+    /// least; None when all were, or there is no such epoch any more. Epochs of format 1, which no
+    /// release writes any more, have none.
+    ///
+    /// # Errors
+    /// Those of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and unsent merges
+    /// and copies are missing.
+    pub fn unsent(
+        &self,
+        db: &Database,
+        host: &str,
+        epoch: &EpochId,
+        bytes_max: u64,
+    ) -> Result<Option<Epoch>, DbError> {
+        let whole = match db.epoch(host, epoch) {
+            Err(DbError::NoSuchEpoch { .. }) => return Ok(None),
+            whole => whole?,
+        };
+        let merge = self.merge(host, epoch)?;
+        let has_both = |merge: u64| whole.snapshot().is_some_and(|of| of.has_both(merge));
+        let had = match merge.filter(|merge| has_both(*merge)) {
+            Some(_) => Some(Database::of(self.disk.clone(), &self.root).epoch(host, epoch)?),
+            None => None,
+        };
+        whole.since(merge, had.as_ref(), bytes_max)
+    }
+
+    /// Whether there is anything in a part that [`Sent::unsent`] gave.
+    #[must_use]
+    pub fn has_counts(part: &Epoch) -> bool {
+        part.snapshot().is_some_and(snapshot::Snapshot::has_counts)
+    }
+
+    /// Notes that a part was sent.
+    ///
+    /// # Errors
+    /// [`DbError::Io`]: the part will be sent again.
+    pub fn mark(&self, part: &Epoch) -> Result<(), DbError> {
+        let (host, epoch) = (&part.meta().host, &part.meta().epoch);
+        let Some(snapshot) = part.snapshot() else { return Ok(()) };
+        let host_path = naming::host_path(&self.root, host);
+        let directory = naming::epoch_path(&self.root, host, epoch);
+        for path in [&naming::hosts_path(&self.root), &host_path, &directory] {
+            self.disk.create_directory(path)?;
+        }
+        // The last copy is the bookmark: those before it come first.
+        let mut newest = None;
+        for (span, file) in snapshot.counted_files() {
+            fold::write(&self.disk, &directory, span, file)?;
+            newest = Some(span);
+        }
+        self.disk.sync_directory(&directory)?;
+        let is_over = part.meta().ended_unix_s.is_some();
+        for span in snapshot::spans(&self.disk, &directory)? {
+            let is_covered =
+                snapshot.counted_files().any(|(wide, _)| wide != span && wide.covers(span));
+            // Of an epoch that is over nothing more comes, and the bookmark is enough.
+            if is_covered || (is_over && newest != Some(span)) {
+                self.disk.remove_if_there(&directory.join(span.name()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets the epochs of a host that the database does not have any more.
+    ///
+    /// # Errors
+    /// Those of [`Database::epochs`].
+    pub fn forget_gone(&self, db: &Database, host: &str) -> Result<(), DbError> {
+        let there = db.epochs(host)?;
+        let sent = Database::of(self.disk.clone(), &self.root);
+        for epoch in sent.epochs(host)?.into_iter().filter(|epoch| !there.contains(epoch)) {
+            let directory = naming::epoch_path(&self.root, host, &epoch);
+            for entry in self.disk.list_if_there(&directory)? {
+                self.disk.remove_if_there(&directory.join(&entry.name))?;
+            }
+            self.disk.remove_directory(&directory)?;
+        }
+        Ok(())
+    }
+
+    /// The last merge that was sent.
+    fn merge(&self, host: &str, epoch: &EpochId) -> Result<Option<u64>, DbError> {
+        naming::check_host(host)?;
+        let directory = naming::epoch_path(&self.root, host, epoch);
+        Ok(snapshot::newest(&snapshot::spans(&self.disk, &directory)?))
+    }
+}
