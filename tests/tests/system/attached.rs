@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use tests::daemon::Place;
 use tests::report::{dcpi, prof};
 use tests::workload::Workload;
@@ -34,10 +35,19 @@ fn start(place: &Place, name: &str, optimized: &str, turns: &str) -> (Child, u32
 fn a_process_that_runs_already_is_recorded_until_it_ends() {
     require_root();
     let place = Place::default();
-    // 4 s, of which the daemon's start takes a part.
-    let (mut child, _) = start(&place, "runs_and_sleeps1", "-O2", "20");
-    let (mut beside, _) = start(&place, "runs_and_sleeps2", "-O1", "20");
-    let said = succeed(&mut record(&place, &["--pid", &child.id().to_string()]));
+    let (mut child, _) = start(&place, "runs_and_sleeps1", "-O2", "10000");
+    let (mut beside, _) = start(&place, "runs_and_sleeps2", "-O1", "10000");
+    let mut record = record(&place, &["--pid", &child.id().to_string()]);
+    let mut recording = record.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut stderr = BufReader::new(recording.stderr.take().unwrap());
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.contains("Ctrl-C ends the recording"), "{line}");
+    std::thread::sleep(Duration::from_secs(3)); // of samples
+    child.kill().unwrap();
+    let output = recording.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
     let label = format!("runs_and_sleeps {}", child.id());
     assert!(said.contains(&format!("samples labelled \"{label}\"")), "{said}");
     assert!(said.contains(&format!("{label} used")), "{said}");
@@ -45,6 +55,7 @@ fn a_process_that_runs_already_is_recorded_until_it_ends() {
     assert!(report.row("runs_and_sleeps1", "runs").share().value > 0.5, "{report:?}");
     assert!(report.rows.iter().all(|row| row.image != "runs_and_sleeps2"));
     child.wait().unwrap();
+    beside.kill().unwrap();
     beside.wait().unwrap();
 }
 
@@ -54,7 +65,7 @@ fn a_process_that_runs_already_is_recorded_until_it_ends() {
 fn a_thread_that_runs_already_has_a_report_of_its_own_stacks() {
     require_root();
     let place = Place::default();
-    let (mut child, tid) = start(&place, "runs_and_sleeps3", "-O2", "50");
+    let (mut child, tid) = start(&place, "runs_and_sleeps3", "-O2", "10000");
     let tid = tid.to_string();
     let said = succeed(&mut record(&place, &["--tid", &tid, "--seconds", "3"]));
     assert!(said.contains("off-cpu") && said.contains("clock_nanosleep"), "{said}");
