@@ -122,7 +122,8 @@ impl Lookup {
             let source = &*file.source;
             let table =
                 Table::read(&mut File { number: image, source, pages: &mut self.pages, work });
-            if table.is_none() && work.is_spent() {
+            // What was not read because of the work may still be there.
+            if work.is_spent() {
                 return None;
             }
             file.table = Some(table);

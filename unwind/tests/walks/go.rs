@@ -127,7 +127,7 @@ fn stacks_of_arm64_are_walked_by_the_table() {
     }
 }
 
-/// Without the section's name the table is not found, and Go's frame pointers are followed.
+/// Headers, rows and sections that say something else, and files that end early.
 #[test]
 fn tables_cut_and_changed() {
     let directory = TempDir::new().unwrap();
