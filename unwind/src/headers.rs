@@ -12,10 +12,10 @@ type SectionHeader = elf::SectionHeader64<LittleEndian>;
 
 /// Largest number of program headers that are read; the largest programs have some 40.
 const SEGMENTS_MAX: u16 = 512;
-/// Largest number of section headers that are read.
+/// Largest number of section headers that are read; programs have some 40.
 const SECTIONS_MAX: u16 = 4096;
-/// Bytes of the names of sections that are looked at.
-const NAME: &[u8] = b".eh_frame\0";
+/// Bytes of the names of sections that are looked at: the longest one that is asked for.
+const NAME_BYTES: usize = b".data.rel.ro.gopclntab\0".len();
 
 /// A part of the file that is mapped as a whole.
 #[derive(Copy, Clone, Debug)]
@@ -100,35 +100,77 @@ impl Headers {
     }
 }
 
-/// The section `.eh_frame`, for files without an index. Only then: programs that a tool has
-/// rewritten have two tables, of which one alone has that name.
-pub fn eh_frame_section(file: &mut impl Read) -> Option<Segment> {
-    let header = file_header(file)?;
-    let begin = header.e_shoff.get(LittleEndian);
-    let stride = u64::from(header.e_shentsize.get(LittleEndian));
-    let mut section = |number: u16| {
-        let mut bytes = [0; size_of::<SectionHeader>()];
-        file.read(begin.checked_add(u64::from(number) * stride)?, &mut bytes)?;
-        let (header, _) = object::from_bytes::<SectionHeader>(&bytes).ok()?;
-        let header = *header;
-        Some(header)
-    };
-    let names = section(header.e_shstrndx.get(LittleEndian))?;
-    let sections: Vec<SectionHeader> =
-        (0..header.e_shnum.get(LittleEndian).min(SECTIONS_MAX)).map_while(&mut section).collect();
-    sections.iter().find_map(|section| {
-        let name = names.sh_offset.get(LittleEndian);
-        let name = name.checked_add(u64::from(section.sh_name.get(LittleEndian)))?;
-        let mut bytes = [0; NAME.len()];
-        file.read(name, &mut bytes)?;
-        let is_mapped = section.sh_flags.get(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0;
-        let has_bytes = section.sh_type.get(LittleEndian) != elf::SHT_NOBITS;
-        (bytes == NAME && is_mapped && has_bytes).then(|| Segment {
-            offset: section.sh_offset.get(LittleEndian),
-            address: section.sh_addr.get(LittleEndian),
-            len: section.sh_size.get(LittleEndian),
-        })
-    })
+/// Sections that no program header names.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct Sections {
+    /// `.eh_frame`, for files without an index. Only then: programs that a tool has rewritten have
+    /// two tables, of which one alone has that name.
+    pub eh_frame: Option<Segment>,
+    /// Go's table.
+    pub go_table: Option<Segment>,
+    /// `.data.rel.ro`.
+    pub relocated_data: Option<Segment>,
+    /// `.text`.
+    pub text: Option<Segment>,
+    /// What Go's runtime knows of the program's parts.
+    pub go_module: Option<Segment>,
+    /// Whether Go's linker has left `.go.buildinfo`, as it does since Go 1.13.
+    pub is_go: bool,
+}
+
+impl Sections {
+    /// None found if the file has no section headers.
+    pub fn read(file: &mut impl Read) -> Self {
+        let mut sections = Self::default();
+        let _ = sections.fill(file);
+        sections
+    }
+
+    fn fill(&mut self, file: &mut impl Read) -> Option<()> {
+        let header = file_header(file)?;
+        let begin = header.e_shoff.get(LittleEndian);
+        let stride = u64::from(header.e_shentsize.get(LittleEndian));
+        let section = |file: &mut _, number: u16| {
+            let mut bytes = [0; size_of::<SectionHeader>()];
+            Read::read(file, begin.checked_add(u64::from(number) * stride)?, &mut bytes)?;
+            let (header, _) = object::from_bytes::<SectionHeader>(&bytes).ok()?;
+            Some(*header)
+        };
+        let names = section(file, header.e_shstrndx.get(LittleEndian))?;
+        let names_begin = names.sh_offset.get(LittleEndian);
+        let names_len = names.sh_size.get(LittleEndian);
+        for number in 0..header.e_shnum.get(LittleEndian).min(SECTIONS_MAX) {
+            let section = section(file, number)?;
+            let is_mapped = section.sh_flags.get(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0;
+            if !is_mapped || section.sh_type.get(LittleEndian) == elf::SHT_NOBITS {
+                continue;
+            }
+            let into = u64::from(section.sh_name.get(LittleEndian));
+            let len = usize::try_from(names_len.checked_sub(into)?).unwrap_or(NAME_BYTES);
+            let mut bytes = [0; NAME_BYTES];
+            let bytes = bytes.get_mut(..len.min(NAME_BYTES))?;
+            file.read(names_begin.checked_add(into)?, bytes)?;
+            let segment = Segment {
+                offset: section.sh_offset.get(LittleEndian),
+                address: section.sh_addr.get(LittleEndian),
+                len: section.sh_size.get(LittleEndian),
+            };
+            self.take(bytes.split(|&byte| byte == 0).next().unwrap_or_default(), segment);
+        }
+        Some(())
+    }
+
+    fn take(&mut self, name: &[u8], section: Segment) {
+        match name {
+            b".eh_frame" => self.eh_frame = Some(section),
+            b".gopclntab" | b".data.rel.ro.gopclntab" => self.go_table = Some(section),
+            b".data.rel.ro" => self.relocated_data = Some(section),
+            b".text" => self.text = Some(section),
+            b".go.module" => self.go_module = Some(section),
+            b".go.buildinfo" => self.is_go = true,
+            _ => {}
+        }
+    }
 }
 
 fn file_header(file: &mut impl Read) -> Option<FileHeader> {

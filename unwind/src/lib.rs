@@ -17,6 +17,7 @@
 //!    entry, piece by piece: some 20 reads of 8 bytes in pages that are kept. Nothing else of the
 //!    table is read, so a program with millions of rows costs as little as a small one. Files
 //!    without an index (static programs) have their `.eh_frame` scanned once.
+//!    Programs of Go have a table of their own (`go_table.rs`), which is asked first.
 //! 3. gimli interprets the entry up to the address. The resulting rule is kept.
 //! 4. The rule is applied. Only the copied stack and known registers are read. A register that a
 //!    procedure does not preserve is unknown in its caller.
@@ -37,10 +38,20 @@
 //!   procedure that has no record of its own (leaves, Go's checks of the stack), its caller's frame
 //!   is missing.
 //!
+//! # Go
+//!
+//! A goroutine's stack is whole when the walk reaches `runtime.goexit`, which the table marks as
+//! first. Where Go's runtime changes to a thread's other stack (`systemstack`, `mcall`,
+//! `morestack`, `asmcgocall`, and before calls of the vDSO), the walk ends at the procedure that
+//! changed: on this stack it is the first, and the other stack is in no window. A callback from C
+//! returns to the goroutine's stack; the walk follows that stack, whose frames do not have C's
+//! among them.
+//!
 //! # What it does not read
 //!
 //! `.debug_frame`, compressed or not; indexes in other encodings than signed and relative to the
-//! index; entries larger than 256 KiB; 32-bit programs; big-endian ones; SFrame.
+//! index; entries larger than 256 KiB; 32-bit programs; big-endian ones; SFrame; tables of Go
+//! before 1.18.
 //!
 //! # Sources
 //!
@@ -63,6 +74,7 @@
 mod call;
 mod expression;
 mod frame;
+mod go_table;
 mod headers;
 mod lookup;
 mod pages;

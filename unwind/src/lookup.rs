@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use crate::call::{CALL_BYTES_MAX, Call, call_before};
+use crate::go_table::{keeps_stack_pointer, sets_stack_pointer};
 use crate::pages::{Pages, Work};
 use crate::registers::Machine;
-use crate::rule::{self, Entry, Interpreter, NoRule, Rule};
+use crate::rule::{self, Entry, Interpreter, NoRule, Rule, StackPointer};
 use crate::rules::{Known, Rules, Site};
 use crate::signal::{CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX, is_context_start, is_trampoline};
 use crate::source::ReadAt;
@@ -15,6 +16,10 @@ use crate::table::{File, Table};
 /// table covers them: the dynamic loader's `_start` of Debian 12 has 61 (constructors run below
 /// it), musl's 22.
 const ENTRY_BYTES: u64 = 64;
+
+/// Most bytes of code of a procedure that are searched for changes of the stack pointer: Go's
+/// procedures with such changes are short.
+const CODE_BEFORE_MAX: u64 = 256;
 
 struct Mapped {
     source: Box<dyn ReadAt + Send>,
@@ -44,6 +49,8 @@ pub struct Place {
     machine: Machine,
     /// The file's own address of the program's begin.
     entry: u64,
+    /// Whether the file has a table of Go's, which covers all code that keeps frame pointers.
+    pub is_go: bool,
 }
 
 impl Place {
@@ -115,14 +122,17 @@ impl Lookup {
             let source = &*file.source;
             let table =
                 Table::read(&mut File { number: image, source, pages: &mut self.pages, work });
-            if table.is_none() && work.is_spent() {
+            // What was not read because of the work may still be there.
+            if work.is_spent() {
                 return None;
             }
             file.table = Some(table);
         }
-        let headers = &file.table.as_ref()?.as_ref()?.headers;
+        let table = file.table.as_ref()?.as_ref()?;
+        let headers = &table.headers;
         let address = headers.address(offset).filter(|_| headers.machine == machine)?;
-        Some(Place { image, offset, address, machine, entry: headers.entry })
+        let (entry, is_go) = (headers.entry, table.go.is_some());
+        Some(Place { image, offset, address, machine, entry, is_go })
     }
 
     /// What is known of an instruction to be executed next.
@@ -132,7 +142,7 @@ impl Lookup {
         }
         let known = self.row(place, work);
         if known != Known::None {
-            return known;
+            return self.before_a_switch(known, place, work);
         }
         let known = if self.is_trampoline_at(place, work) {
             Known::Trampoline
@@ -167,11 +177,68 @@ impl Lookup {
                 known = self.uncovered(place, work);
             }
         }
+        let known = self.at_a_call(known, place, call, work);
         let site = Site { known, call };
         if !work.is_spent() {
             self.rules.add_site(place.key(), site);
         }
         site
+    }
+
+    /// What is known of an instruction to be executed next, of a procedure that sets the stack
+    /// pointer: before that the rule holds.
+    fn before_a_switch(&mut self, known: Known, place: Place, work: &mut Work) -> Known {
+        let Known::Rule { rule, entry } = known else { return known };
+        let holds = match self.rule(rule).map(|rule| rule.stack_pointer) {
+            Some(StackPointer::Followed) => true,
+            Some(StackPointer::Kept) => self.has_kept(place, entry, work),
+            Some(StackPointer::Unknown) => entry == place.address,
+            Some(_) => {
+                let code = self.code_before(place, entry, work);
+                code.is_some_and(|code| !sets_stack_pointer(place.machine, &code))
+            }
+            None => false,
+        };
+        if holds { known } else { Known::NoRule }
+    }
+
+    /// Whether the code of a procedure before `place` puts the stack pointer where the rule takes
+    /// it from.
+    fn has_kept(&mut self, place: Place, entry: u64, work: &mut Work) -> bool {
+        let code = self.code_before(place, entry, work);
+        code.is_some_and(|code| keeps_stack_pointer(place.machine, &code))
+    }
+
+    /// The code of a procedure from its entry to `place`, if it is short.
+    fn code_before(&mut self, place: Place, entry: u64, work: &mut Work) -> Option<Vec<u8>> {
+        let back = place.address.checked_sub(entry).filter(|&back| back <= CODE_BEFORE_MAX)?;
+        let mut code = vec![0; usize::try_from(back).ok()?];
+        let begin = place.moved(-i64::try_from(back).ok()?)?;
+        self.read_code(begin, &mut code, work)?;
+        Some(code)
+    }
+
+    /// What is known of a procedure that may set the stack pointer, where it calls.
+    fn at_a_call(
+        &mut self,
+        known: Known,
+        place: Place,
+        call: Option<Call>,
+        work: &mut Work,
+    ) -> Known {
+        let Known::Rule { rule, entry } = known else { return known };
+        let Some(rule) = self.rule(rule) else { return Known::NoRule };
+        match (rule.stack_pointer, call) {
+            (StackPointer::Followed, _) => known,
+            (StackPointer::SwitchedForCalls, Some(Call::Direct(_) | Call::Indirect))
+            | (StackPointer::SwitchedForIndirectCalls, Some(Call::Indirect)) => Known::First,
+            (StackPointer::SwitchedForIndirectCalls, Some(Call::Direct(_)))
+            | (StackPointer::ReturnedForIndirectCalls, Some(Call::Indirect)) => known,
+            (StackPointer::Kept, Some(Call::Indirect)) if self.has_kept(place, entry, work) => {
+                known
+            }
+            _ => Known::NoRule,
+        }
     }
 
     /// The rule at an address, by the row of the table that covers it.
@@ -190,6 +257,12 @@ impl Lookup {
         let table = file.table.as_ref().and_then(Option::as_ref).ok_or(NoRule::NotCovered)?;
         let source = &*file.source;
         let mut reader = File { number: place.image, source, pages: &mut self.pages, work };
+        // A program of Go may have parts in C, with an unwind table.
+        if let Some(go) = &table.go
+            && let found @ (Ok(_) | Err(NoRule::Broken)) = go.row(&mut reader, place.address)
+        {
+            return found;
+        }
         table.find(&mut reader, place.address, &mut self.entry).ok_or(NoRule::NotCovered)?;
         rule::row(&self.entry, place.machine, place.address, &mut self.interpreter)
     }

@@ -75,6 +75,25 @@ pub enum Saved {
     Expression(Box<[u8]>),
 }
 
+/// What a procedure does with the stack pointer. The tables of C's procedures tell all of it.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StackPointer {
+    /// The CFA follows from the rule, in the whole procedure.
+    Followed,
+    /// The procedure sets the stack pointer somewhere; behind that the rule does not hold.
+    Unknown,
+    /// The procedure loads the stack pointer with a `mov`; until then the rule holds. Its calls are
+    /// the first on another stack.
+    SwitchedForCalls,
+    /// The same for calls through pointers; the procedure calls others before.
+    SwitchedForIndirectCalls,
+    /// The procedure returns to another stack for its calls through pointers; there the rule holds.
+    ReturnedForIndirectCalls,
+    /// The procedure may set the stack pointer for a call, the first on another stack then. The
+    /// register of the rule's CFA has kept the stack pointer, from an early instruction on.
+    Kept,
+}
+
 /// One row of an unwind table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
@@ -83,8 +102,10 @@ pub struct Rule {
     pub return_address: Option<Saved>,
     /// Other registers with a rule, by DWARF number.
     pub saved: Box<[(u8, Saved)]>,
-    /// Whether this is code that a signal handler returns to (augmentation `S`).
+    /// Whether this is code that a signal handler returns to (augmentation `S`), or that a signal
+    /// handler lets the interrupted code go on with as if that had called it (Go).
     pub is_signal: bool,
+    pub stack_pointer: StackPointer,
 }
 
 /// A rule and the addresses that it holds for. Addresses are the file's own.
@@ -222,7 +243,8 @@ fn rule(
     }
     saved.sort_unstable_by_key(|&(number, _)| number);
     let is_signal = fde.is_signal_trampoline();
-    Some(Rule { cfa, return_address, saved: saved.into(), is_signal })
+    let (saved, stack_pointer) = (saved.into(), StackPointer::Followed);
+    Some(Rule { cfa, return_address, saved, is_signal, stack_pointer })
 }
 
 fn general(register: Register) -> Option<u8> {

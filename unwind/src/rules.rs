@@ -24,6 +24,8 @@ pub enum Known {
     Trampoline,
     /// The first frame of a stack, by its code or its place.
     First,
+    /// The table covers the address, but does not hold there.
+    NoRule,
     /// No table covers the address, or none that could be read.
     None,
 }

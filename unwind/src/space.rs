@@ -13,8 +13,9 @@ pub enum Code {
         image: Image,
         /// Offset in the file of the byte at the address.
         offset: u64,
-        /// Whether code here that no table covers is known to keep frame pointers: Go's, and the
-        /// built-in procedures of V8. If in doubt: no. Nonsense follows where code does not.
+        /// Whether code here that no table covers is known to keep frame pointers: Go's before
+        /// 1.18, and the built-in procedures of V8. If in doubt: no. Nonsense follows where code
+        /// does not.
         frame_pointers: bool,
     },
     /// Code made at run time.

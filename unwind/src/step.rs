@@ -4,7 +4,7 @@ use crate::expression::{self, NoValue};
 use crate::frame::End;
 use crate::prologue::Record;
 use crate::registers::{Machine, Registers};
-use crate::rule::{Cfa, Rule, Saved};
+use crate::rule::{Cfa, Rule, Saved, StackPointer};
 use crate::stack::{Missing, Stack};
 
 impl From<Missing> for End {
@@ -64,6 +64,12 @@ pub fn by_rule(
         }
         Cfa::Expression(code) => expression::evaluate(code, None, registers, stack, bias)?,
     };
+    if rule.stack_pointer == StackPointer::Kept
+        && !registers.stack_pointer().is_some_and(|top| is_kept_near(top, &rule.cfa, registers))
+    {
+        // The procedure has called on another stack.
+        return Err(End::Whole);
+    }
     // Both machines keep stack pointers aligned to more than that.
     if cfa % 8 != 0 {
         return Err(End::Refused);
@@ -103,6 +109,19 @@ pub fn by_rule(
         caller.set(machine.return_column(), None);
     }
     Ok(caller)
+}
+
+/// Farthest that a kept stack pointer is above the one at a call on the same stack, in bytes: room
+/// for results, and alignment.
+const KEPT_ABOVE_MAX: u64 = 64;
+
+/// Whether the register of the CFA, which has kept the stack pointer, is on the stack of `top`.
+fn is_kept_near(top: u64, cfa: &Cfa, registers: &Registers) -> bool {
+    let kept = match cfa {
+        Cfa::Register(number, _) => registers.get(*number),
+        Cfa::Expression(_) => None,
+    };
+    kept.and_then(|kept| kept.checked_sub(top)).is_some_and(|above| above <= KEPT_ABOVE_MAX)
 }
 
 impl Step<'_> {

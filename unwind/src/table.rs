@@ -9,7 +9,8 @@
 
 use gimli::constants as dw;
 
-use crate::headers::{self, Headers, Segment};
+use crate::go_table::GoTable;
+use crate::headers::{self, Headers, Sections, Segment};
 use crate::pages::{Pages, Work};
 use crate::rule::{self, Entry};
 use crate::source::ReadAt;
@@ -60,6 +61,8 @@ struct Header {
 #[derive(Debug)]
 pub struct Table {
     pub headers: Headers,
+    /// The table of a Go program.
+    pub go: Option<GoTable>,
     index: Index,
 }
 
@@ -67,14 +70,16 @@ impl Table {
     /// None if the file is no ELF file of a known machine.
     pub fn read(file: &mut File<'_>) -> Option<Self> {
         let headers = Headers::read(file)?;
+        let sections = Sections::read(file);
         let index = match headers.index.and_then(|place| header(file, &headers, place)) {
             Some(header) => Index::Header(header),
-            None => match scan(file, &headers) {
+            None => match sections.eh_frame.and_then(|section| scan(file, &headers, section)) {
                 Some(rows) => Index::Scanned(rows),
                 None => Index::None,
             },
         };
-        Some(Self { headers, index })
+        let go = GoTable::read(file, &headers, &sections);
+        Some(Self { headers, go, index })
     }
 
     /// Bytes of memory that the table holds beyond its own size.
@@ -226,8 +231,7 @@ fn entry_len(length: u32) -> Option<usize> {
 
 /// The FDEs of a file without an index, sorted by their first address: gcc links static programs
 /// so. The section is read once, bounded.
-fn scan(file: &mut File<'_>, headers: &Headers) -> Option<Vec<(u64, u64)>> {
-    let section = headers::eh_frame_section(file)?;
+fn scan(file: &mut File<'_>, headers: &Headers, section: Segment) -> Option<Vec<(u64, u64)>> {
     // Without a mapping the addresses of the section mean nothing.
     headers.offset(section.address)?;
     let len = usize::try_from(section.len.min(SCAN_BYTES_MAX)).ok()?;

@@ -339,7 +339,8 @@ impl Here {
             }
             Known::Trampoline => How::Trampoline,
             Known::First => How::End(End::Whole),
-            Known::None => uncovered(frame_pointers),
+            Known::NoRule => How::End(End::NoUnwindInfo),
+            Known::None => uncovered(frame_pointers && !place.is_go),
         };
     }
 }

@@ -24,7 +24,7 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 10] = [
+pub const TEST_TOOLS: [Need; 11] = [
     need("objcopy", "binutils", "makes stripped and split binaries"),
     need("setpriv", "util-linux", "runs programs without rights"),
     need("mount", "mount", "makes a small disk to fill"),
@@ -34,6 +34,7 @@ pub const TEST_TOOLS: [Need; 10] = [
     need("perl", "perl", "a program to load the hook into"),
     need("git", "git", "a program to load the hook into"),
     need("c++", "g++", "builds a workload in C++"),
+    need("go", "golang-go", "builds programs in Go"),
     need("perf", "linux-perf", "reports to compare ours with"),
 ];
 

@@ -73,7 +73,7 @@ impl Opening {
     }
 
     /// Whether Go's compiler made it, whose code keeps frame pointers (since Go 1.7 on x86-64 and
-    /// 1.12 on arm64).
+    /// 1.12 on arm64). The walker follows them where it cannot read Go's own table.
     fn is_go(&self) -> bool {
         *self.is_go.get_or_init(|| {
             let mut head = [0; NOTE_BYTES];

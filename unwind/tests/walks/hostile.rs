@@ -9,11 +9,11 @@ use unwind::{End, FRAMES_MAX, Machine, Registers, Unwinder, Window};
 
 use crate::synthetic::{BASE, BIAS, OneFile, Procedure, address, file};
 
-const STACK: u64 = 0x7fff_0000_0000;
+pub const STACK: u64 = 0x7fff_0000_0000;
 /// What a walker may hold after one file, in bytes: its pages, its rules, a scanned index.
 const MEMORY_MAX: usize = 4 << 20;
 
-fn walk(bytes: Vec<u8>, registers: &Registers, stack: &[u8]) -> (End, usize) {
+pub fn walk(bytes: Vec<u8>, registers: &Registers, stack: &[u8]) -> (End, usize) {
     let mut unwinder = Unwinder::new();
     let len = bytes.len() as u64;
     let space = OneFile { image: unwinder.add(Box::new(bytes)), len };
@@ -120,7 +120,7 @@ proptest! {
 }
 
 /// `UNWIND_FUZZ_CASES` for a longer look.
-fn cases() -> u32 {
+pub fn cases() -> u32 {
     env::var("UNWIND_FUZZ_CASES").map_or(2000, |text| text.parse().unwrap())
 }
 

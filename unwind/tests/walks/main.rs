@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod arm64;
 #[cfg(test)]
+mod go;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod large;

@@ -25,9 +25,10 @@ fn compiled(directory: &TempDir, name: &str, options: &[&str]) -> String {
 
 /// Executes a program's first `steps` instructions (times `UNWIND_STEPS_FACTOR`), and walks at the
 /// first [`STRETCH`] of each `period`. Returns the share of whole walks. No wrong frame is allowed.
-fn stepped(words: &[&str], period: u64, steps: u64) -> f64 {
+pub fn stepped(words: &[&str], period: u64, steps: u64) -> f64 {
     let factor = env::var("UNWIND_STEPS_FACTOR").map_or(1, |text| text.parse().unwrap());
     let mut program = Stepped::start(words);
+    program.is_go = words[0].ends_with(".go");
     let mut wrong = Vec::new();
     for step in 0..steps * factor {
         if step % period < STRETCH
@@ -41,8 +42,8 @@ fn stepped(words: &[&str], period: u64, steps: u64) -> f64 {
     }
     let walks: u64 = program.ends.values().sum();
     let mut text = format!(
-        "{}: {walks} walks, {} frames, {:?}",
-        words[0], program.frames_compared, program.ends
+        "{}: {walks} walks, {} frames, {} at most, {:?}",
+        words[0], program.frames_compared, program.deepest, program.ends
     );
     for ((end, at), count) in &program.stops {
         write!(text, "\n  {count} {end:?} {at}").unwrap();

@@ -1,7 +1,7 @@
 //! A program executed instruction by instruction, with a stack of its calls kept beside it: the
 //! truth that walks are held against.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::{Child, Command, Stdio};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
@@ -23,6 +23,9 @@ const RED_ZONE: u64 = 128;
 
 /// Farthest that one instruction moves the stack pointer on one stack.
 const JUMP_MAX: u64 = 1 << 20;
+/// Most bytes between a stack pointer that Go's runtime loads and the return address of the call
+/// that it has loaded the stack pointer for.
+const BEGIN_BYTES: u64 = 64;
 /// Size of the small stacks that a program switches between.
 const SMALL_STACK: u64 = 64 << 10;
 
@@ -54,9 +57,20 @@ pub struct Stepped {
     /// Where walks that are not whole ended.
     pub stops: BTreeMap<(End, String), u64>,
     pub frames_compared: u64,
+    /// Most frames of a walk.
+    pub deepest: usize,
     /// From the load of another stack pointer until the return that goes there; calls and tables
     /// need not agree on who the caller is.
     is_between_stacks: bool,
+    /// Whether the program is Go's, which leaves a stack by loading another stack pointer, without
+    /// a return.
+    pub is_go: bool,
+    /// Stack pointers that Go's program has loaded and not gone above since.
+    loaded: BTreeSet<u64>,
+    /// The stack pointer with which Go's program left a stack last.
+    left: u64,
+    /// The stack pointer at the program's begin.
+    begin: u64,
 }
 
 impl Stepped {
@@ -65,6 +79,8 @@ impl Stepped {
         let mut command = Command::new("/bin/sh");
         // The shell becomes the program once it is traced.
         command.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(words);
+        // Of Go's programs one thread is executed, and no other may stop it or move its stack.
+        command.envs([("GODEBUG", "asyncpreemptoff=1"), ("GOGC", "off"), ("GOMAXPROCS", "1")]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
         let pid = Pid::from_raw(child.id().cast_signed());
@@ -102,7 +118,12 @@ impl Stepped {
             ends: BTreeMap::new(),
             stops: BTreeMap::new(),
             frames_compared: 0,
+            deepest: 0,
             is_between_stacks: false,
+            is_go: false,
+            loaded: BTreeSet::new(),
+            left: 0,
+            begin: now.rsp,
         }
     }
 
@@ -138,6 +159,8 @@ impl Stepped {
             self.calls.insert(to, next);
         } else if kind == Kind::SystemCall {
             self.forget(from, to);
+        } else if self.is_go && to.abs_diff(from) >= JUMP_MAX {
+            self.switch(from, to);
         } else if to.abs_diff(from) >= JUMP_MAX {
             self.is_between_stacks = true;
         } else if !self.is_between_stacks {
@@ -153,6 +176,30 @@ impl Stepped {
         }
     }
 
+    /// Go's program goes on with another stack, from `to` on.
+    fn switch(&mut self, from: u64, to: u64) {
+        self.forget(to - SMALL_STACK, to);
+        self.loaded.insert(to);
+        if self.calls.range(to..to + SMALL_STACK).next().is_none() {
+            // A stack that was too small has been copied to a larger one. Its thread goes on where
+            // the call of what copied it returns to.
+            let shift = to.wrapping_sub(self.left + 8);
+            let old = self.calls.range(self.left + 8..self.left + SMALL_STACK);
+            let copied: Vec<(u64, u64)> = old
+                .map(|(&slot, &address)| (slot.wrapping_add(shift), address))
+                .take_while(|&(slot, address)| self.word(slot) == address)
+                .collect();
+            if copied.is_empty() {
+                // A new goroutine, as if its first procedure had been called.
+                self.calls.insert(to, self.word(to));
+            } else {
+                self.forget(self.left, self.left + SMALL_STACK);
+                self.calls.extend(copied);
+            }
+        }
+        self.left = from;
+    }
+
     fn word(&self, address: u64) -> u64 {
         u64::from_le_bytes(self.space.memory(address, 8).try_into().unwrap())
     }
@@ -161,6 +208,7 @@ impl Stepped {
         if from < to {
             let dead: Vec<u64> = self.calls.range(from..to).map(|(&slot, _)| slot).collect();
             dead.iter().for_each(|slot| _ = self.calls.remove(slot));
+            self.loaded.retain(|slot| !(from..to).contains(slot));
         }
     }
 
@@ -196,6 +244,7 @@ impl Stepped {
             end = self.walk();
         }
         *self.ends.entry(end).or_default() += 1;
+        self.deepest = self.deepest.max(self.frames.len());
         if end != End::Whole {
             let last = self.frames.last().map_or(0, |frame| frame.lookup);
             *self.stops.entry((end, self.space.describe(last))).or_default() += 1;
@@ -209,11 +258,20 @@ impl Stepped {
             if expected != Some(found) {
                 return Err(self.wrong(end, &format!("frame {number} is {found:#x}")));
             }
-            last = calls.clone().nth(number.saturating_sub(1)).map_or(last, |(&slot, _)| slot);
+            let slot = number.checked_sub(1).and_then(|before| calls.clone().nth(before));
+            last = slot.map_or(last, |(&slot, _)| slot);
             self.frames_compared += 1;
         }
+        // A stack that Go has switched to begins where it was, for the call that follows.
+        let begin = self.loaded.range(last..=last + BEGIN_BYTES).next();
         // What another stack has further up has nothing to do with this one.
-        let next = calls.clone().nth(self.frames.len() - 1);
+        let mut further = calls.clone().skip(self.frames.len() - 1);
+        let next = further.next().filter(|_| begin.is_none());
+        // Of Go's first thread `mstart` is the first frame as of all others, although it is called.
+        let is_called_mstart = self.is_go
+            && further.next().is_none()
+            && next.is_some_and(|(&slot, _)| self.begin - slot < BEGIN_BYTES * 4);
+        let next = next.filter(|_| !is_called_mstart);
         if end == End::Whole && next.is_some_and(|(&slot, _)| slot - last < JUMP_MAX) {
             return Err(self.wrong(end, "whole too early"));
         }
