@@ -19,6 +19,9 @@ const TABLE_LIMIT: u64 = 16 << 20;
 const SYMBOL_BYTES: usize = 24;
 /// Largest procedure whose jumps are looked at, in bytes.
 const PROCEDURE_LIMIT: u64 = 1 << 20;
+/// Largest unwind table that is searched for parts of a procedure, in bytes: an interpreter's has
+/// one or two MiB, and its ranges take as much memory again.
+const UNWIND_LIMIT: u64 = 16 << 20;
 /// Jumps into a range of the unwind table that make it a part of the procedure. Bytes that only
 /// look like jumps lead to any place, hardly ever twice into one range.
 const JUMPS_MIN: usize = 3;
@@ -87,7 +90,12 @@ pub fn parts_of_procedure(file: &File, of: Range<u64>) -> Result<Vec<Range<u64>>
         return Ok(parts);
     };
     let code = elf.source.read("procedure", begin, size, PROCEDURE_LIMIT)?;
-    let (mut ranges, _) = eh_frame::ranges(&elf, &elf.sections()?);
+    let sections = elf.sections()?;
+    let table = sections.iter().find(|section| &*section.name == ".eh_frame");
+    if table.is_none_or(|table| table.size > UNWIND_LIMIT) {
+        return Ok(parts);
+    }
+    let (mut ranges, _) = eh_frame::ranges(&elf, &sections);
     ranges.sort_unstable();
     let mut jumps: BTreeMap<(u64, u64), usize> = BTreeMap::new();
     for (at, bytes) in (of.start..).zip(code.windows(6)) {

@@ -140,11 +140,13 @@ impl Pythons {
         let mapped = mapped.filter(|(_, file)| may_be_python(&file.path.0));
         let mut place = None;
         for (mapped, file) in mapped {
-            let known = self.programs.entry(file.id.clone());
-            let known = known.or_insert_with(|| {
-                open(file).and_then(|opened| Program::of_file(&opened, &file.path.0))
-            });
-            if let Some(program) = known
+            if !self.programs.contains_key(&file.id) {
+                // Through another process it may be opened later.
+                let Some(opened) = open(file) else { continue };
+                let program = Program::of_file(&opened, &file.path.0);
+                self.programs.insert(file.id.clone(), program);
+            }
+            if let Some(Some(program)) = self.programs.get(&file.id)
                 && let Some(bias) = program.bias(mapped.range.0, mapped.file_offset)
             {
                 place = Some((file.id.clone(), bias));
