@@ -109,6 +109,7 @@ pub(crate) fn of_epochs(
             let narrowed = epoch.stacks(key).map(|mut stacks| {
                 if whose.is_by_thread() {
                     stacks.retain_threads(|thread| whose.admits_thread(&key.scope, thread));
+                    stacks = stacks.canonical(); // without the nodes of other threads
                 }
                 stacks
             });

@@ -56,8 +56,9 @@ pub(super) fn read(
         tids: whose.tids.clone(),
         ..all.clone()
     };
-    let stacks = samples.stacks(&asked, problems)?;
-    if stacks.values().all(|stacks| stacks.total().stacks == 0) && any(&samples) {
+    let mut stacks = samples.stacks(&asked, problems)?;
+    stacks.retain(|_, stacks| !stacks.is_empty());
+    if stacks.is_empty() && any(&samples) {
         let chosen = std::mem::replace(&mut samples.whose, all);
         let stacks = samples.stacks(&asked, problems)?;
         let threads = stacks.values().flat_map(Stacks::values).map(|(_, thread, _)| thread);
