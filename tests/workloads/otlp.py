@@ -41,12 +41,17 @@ for resource in data.resource_profiles:
         about = attributes(profile.attribute_indices)
         comments.update(comment.string_value for comment in about["pprof.profile.comment"].array_value.values)
         event = about["dcpi.event"].string_value
-        assert tables.string_table[profile.sample_type.unit_strindex] == "count" and profile.period > 0
+        unit = tables.string_table[profile.sample_type.unit_strindex]
+        is_wait = event in ("off-cpu", "runnable")  # their values are times, and they have no period
+        expected = "nanoseconds" if is_wait else "count"
+        assert unit == expected and (profile.period > 0) != is_wait, (event, unit)
         assert profile.time_unix_nano > 10**18 and profile.duration_nano < 10**15
         for sample in profile.samples:
             assert len(sample.values) == 1 and not sample.timestamps_unix_nano and sample.values[0] > 0
             used.add(sample.stack_index)
-            [index] = tables.stack_table[sample.stack_index].location_indices
+            if is_wait:
+                continue
+            index = tables.stack_table[sample.stack_index].location_indices[0]  # the innermost
             location = tables.location_table[index]
             attributes(location.attribute_indices)
             build = "unknown code"
