@@ -88,8 +88,8 @@ pub enum AnalysisError {
     },
     /// No procedure of the chosen images fits a PROCEDURE argument.
     #[error(
-        "no procedure of {image} has the name or address {asked:?}{why}; for procedures with samples: dcpi prof {} -n 0 --full-names",
-        quoted(image)
+        "no procedure of {image} has the name or address {asked:?}{why}; for procedures with samples: dcpi prof{} -n 0 --full-names",
+        if image == "any image" { String::new() } else { format!(" {}", quoted(image)) }
     )]
     NoProcedure {
         /// The argument.

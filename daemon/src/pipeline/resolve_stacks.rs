@@ -133,6 +133,7 @@ impl Resolver<'_> {
         pending: &mut Pending,
         frames: &mut Vec<Frame>,
     ) -> Result<(), LeftOut> {
+        let user = self.mappings.payer(process.pid);
         let mut was_native = false;
         let unread = run.is_part.then_some(&None);
         for frame in unread.into_iter().chain(run.frames.iter().rev()) {
@@ -141,7 +142,7 @@ impl Resolver<'_> {
             });
             match function {
                 Some((function, line)) => {
-                    let place = self.python.place(function, line);
+                    let place = self.python.place(function, line, user);
                     if self.has_room_for(&place.image, process.pid, pending)? {
                         pending.name(&place.image.id, place.range, &place.name);
                         frames.push(Frame::Code(place.image.id, place.offset));

@@ -15,6 +15,7 @@
 
 use crate::inspect::questions::PythonCode;
 use crate::spaces::mapped_files::Image;
+use crate::spaces::users::Payer;
 use image::{ImageId, ImageKind, ImageOffset};
 use profiledb::ImageRecord;
 use std::collections::HashMap;
@@ -32,7 +33,7 @@ const NAME_MAX: usize = 256;
 
 /// The images of source files.
 #[derive(Debug, Default)]
-pub struct PythonFiles(HashMap<String, Arc<Image>>);
+pub struct PythonFiles(HashMap<(String, Payer), Arc<Image>>);
 
 /// A line of a function.
 #[derive(Debug)]
@@ -48,21 +49,23 @@ pub struct PythonPlace {
 }
 
 impl PythonFiles {
-    /// The place of a line that a function executes.
-    pub fn place(&mut self, function: &PythonCode, line: u32) -> PythonPlace {
+    /// The place of a line that a function executes in a process of that user.
+    pub fn place(&mut self, function: &PythonCode, line: u32, user: Payer) -> PythonPlace {
         let short = |line: u32| u64::from(line).min((1 << LINE_BITS) - 1);
         let hash = u64::from(crc32c::crc32c(function.name.as_bytes()) >> (32 - NAME_BITS));
         let begin = (short(function.first_line) << NAME_BITS | hash) << LINE_BITS;
         PythonPlace {
-            image: self.image(&function.file),
+            image: self.image(&function.file, user),
             offset: ImageOffset(begin + short(line)),
             range: begin..begin + (1 << LINE_BITS),
             name: printable(&function.name).take(NAME_MAX).collect(),
         }
     }
 
-    fn image(&mut self, path: &str) -> Arc<Image> {
-        if let Some(image) = self.0.get(path) {
+    /// What a process says of a file is nobody else's: names of functions come from its memory.
+    fn image(&mut self, path: &str, user: Payer) -> Arc<Image> {
+        let key = (path.to_owned(), user);
+        if let Some(image) = self.0.get(&key) {
             return image.clone();
         }
         if self.0.len() >= FILES_MAX {
@@ -71,15 +74,20 @@ impl PythonFiles {
         // A name in brackets is no path: `<string>`, `<frozen importlib._bootstrap>`.
         let is_path = !path.starts_with('<');
         let name = path.rsplit('/').next().filter(|name| is_path && !name.is_empty());
+        let whose = match user {
+            Payer::User(0) | Payer::Nobody => "python".to_owned(),
+            Payer::User(user) => format!("python of user {user}"),
+            Payer::Unknown => "python of an unknown user".to_owned(),
+        };
         let image = Arc::new(Image {
-            id: ImageId::from_name(path, "python"),
+            id: ImageId::from_name(path, &whose),
             kind: ImageKind::File,
             name: printable(name.unwrap_or(path)).collect(),
             path: if is_path { ImageRecord::escape_path(Path::new(path)) } else { String::new() },
             size_bytes: None,
             procedures: None,
         });
-        self.0.insert(path.to_owned(), image.clone());
+        self.0.insert(key, image.clone());
         image
     }
 }
@@ -100,9 +108,10 @@ mod tests {
     #[test]
     fn a_function_has_offsets_that_no_other_has() {
         let mut files = PythonFiles::default();
-        let outer = files.place(&function("/x/a.py", "outer", 3), 9);
-        let inner = files.place(&function("/x/a.py", "outer.<locals>.inner", 5), 6);
-        let beside = files.place(&function("/x/a.py", "outer.<locals>.<lambda>", 5), 5);
+        let outer = files.place(&function("/x/a.py", "outer", 3), 9, Payer::User(0));
+        let inner = files.place(&function("/x/a.py", "outer.<locals>.inner", 5), 6, Payer::User(0));
+        let beside =
+            files.place(&function("/x/a.py", "outer.<locals>.<lambda>", 5), 5, Payer::User(0));
         assert_eq!(outer.offset.0 & 0xf_ffff, 9, "the line is in the offset");
         let places = [&outer, &inner, &beside];
         for (number, place) in places.iter().enumerate() {
@@ -113,7 +122,9 @@ mod tests {
         assert_eq!(outer.image.id, inner.image.id);
         let image = &outer.image;
         assert_eq!((image.name.as_str(), image.path.as_str()), ("a.py", "/x/a.py"));
-        let other = files.place(&function("/y/a.py", "outer", 3), 9);
+        let strangers = files.place(&function("/x/a.py", "outer", 3), 9, Payer::User(7));
+        assert_ne!(strangers.image.id, outer.image.id);
+        let other = files.place(&function("/y/a.py", "outer", 3), 9, Payer::User(0));
         assert_ne!(other.image.id, outer.image.id);
     }
 
@@ -121,14 +132,14 @@ mod tests {
     fn what_a_stranger_names_is_text_of_bounded_length() {
         let mut files = PythonFiles::default();
         let long = "f\u{1b}".repeat(1000);
-        let place = files.place(&function("<string>", &long, u32::MAX), u32::MAX);
+        let place = files.place(&function("<string>", &long, u32::MAX), u32::MAX, Payer::User(0));
         assert_eq!((place.name.len(), place.name.contains('\u{1b}')), (NAME_MAX, false));
         assert_eq!((place.image.name.as_str(), place.image.path.as_str()), ("<string>", ""));
         assert!(place.range.contains(&place.offset.0) && place.range.end <= 1 << 62);
-        let place = files.place(&function("a\n/b/", "f", 1), 1);
+        let place = files.place(&function("a\n/b/", "f", 1), 1, Payer::User(0));
         assert_eq!((place.image.name.as_str(), place.image.path.as_str()), ("a?/b/", "a\\x0a/b/"));
         for number in 0..2 * FILES_MAX {
-            files.place(&function(&number.to_string(), "f", 1), 1);
+            files.place(&function(&number.to_string(), "f", 1), 1, Payer::User(0));
         }
         assert!(files.0.len() <= FILES_MAX);
     }

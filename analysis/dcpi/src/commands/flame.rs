@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use super::stacks::{Loaded, tree_rows};
+use super::stacks::{Loaded, is_wait, tree_rows};
 use crate::destination::Destination;
 use crate::options::{Chosen, Look, OfThreads, parse_min};
 use calls::{Direction, EventCalls, Tree};
@@ -141,8 +141,7 @@ pub(super) fn layer(
     Layer {
         name: event.name.clone(),
         total,
-        // Events that only stacks have are times off the CPU.
-        is_waiting: event.sampled.is_none(),
+        is_waiting: is_wait(&event.name),
         rows: tree_rows(&tree, &loaded.calls.subjects, total),
     }
 }

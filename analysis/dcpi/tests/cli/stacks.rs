@@ -106,6 +106,11 @@ fn stacks_of_one_thread_command_or_process() {
     check("tree-pid.txt", &db, "tree --pid 812 --thread worker --event off-cpu");
     let rows = json(&db, "callees main --thread log")["rows"].clone();
     assert_eq!(rows[0]["procedure"], "write_log", "{rows}");
+    let drawn = shown(&db, "flame -o - --command server --event cpu-clock --colour waiting");
+    assert!(
+        drawn.contains("class=\"n o0\"") && !drawn.contains("class=\"n o10\""),
+        "all of it ran"
+    );
     let all = json(&db, "tree --command server")["event"].clone();
     assert_eq!(all["stacks"], 700, "{all}");
     for (words, said) in [
