@@ -112,6 +112,10 @@ impl Codes {
     /// Another question begins: what is known is looked at again before it is used.
     pub fn begin(&mut self) {
         self.now += 1;
+    }
+
+    /// Forgets all if it is too much: also within a question, which may name tens of thousands.
+    fn bound(&mut self) {
         if self.kept_bytes > KEPT_BYTES_MAX {
             self.known.clear();
             self.kept_bytes = 0;
@@ -134,6 +138,7 @@ impl Codes {
                 Some(known) => known.checked = now,
                 None => {
                     let code = head.ok().and_then(|head| reader.read(at, head));
+                    self.bound();
                     self.kept_bytes += code.as_ref().map_or(0, Code::kept_bytes) + KEPT_BYTES_EACH;
                     self.known.insert(key, Known { code, checked: now });
                 }
