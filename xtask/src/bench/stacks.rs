@@ -158,22 +158,25 @@ fn work(folder: &str, workload: &Workload, seconds: u64) -> anyhow::Result<()> {
 
 /// Costs and stacks of dcpid: once with stacks and once without for what they cost the kernel.
 fn of_dcpid(folder: &str, workload: &Workload, seconds: u64) -> anyhow::Result<Seen> {
-    let (handler_ns, mut seen) = with_dcpid(folder, workload, seconds, &RATE.to_string())?;
-    let (without_ns, _) = with_dcpid(folder, workload, seconds, "off")?;
-    let [samples, samples_ns] = handler_ns;
-    let [others, others_ns] = without_ns;
-    let stacks = seen.kernel_ns.max(1.0); // stacks taken, of all programs
-    seen.kernel_ns = (samples_ns - others_ns * samples / others.max(1.0)) / stacks;
-    Ok(seen)
+    let (with, taken, seen) = with_dcpid(folder, workload, seconds, &RATE.to_string())?;
+    let (without, ..) = with_dcpid(folder, workload, seconds, "off")?;
+    let without_ns = without.ns / without.samples.max(1.0) * with.samples;
+    Ok(Seen { kernel_ns: (with.ns - without_ns) / taken.max(1.0), ..seen })
 }
 
-/// Samples, ns in the handler, and the stacks of one run.
+/// Samples of a run, and the time in the handler that the kernel measured.
+struct Handler {
+    samples: f64,
+    ns: f64,
+}
+
+/// The handler, the stacks taken of all programs, and those of the workload, in one run.
 fn with_dcpid(
     folder: &str,
     workload: &Workload,
     seconds: u64,
     stacks: &str,
-) -> anyhow::Result<([f64; 2], Seen)> {
+) -> anyhow::Result<(Handler, f64, Seen)> {
     let _statistics = BpfStatistics::on(folder)?;
     let arguments = format!("--stacks {stacks} --waits off --overhead-budget off --code-store off");
     let mut dcpid: Program = start_dcpid(folder, &arguments)?;
@@ -188,9 +191,9 @@ fn with_dcpid(
         [runs, status.handler.ns_per_sample.unwrap_or(0.0) * runs]
     };
     let ([runs, ns], [runs_before, ns_before]) = (handler(&after), handler(&before));
-    let during = [runs - runs_before, ns - ns_before];
+    let during = Handler { samples: runs - runs_before, ns: ns - ns_before };
     let (Some(before), Some(after)) = (before.stacks, after.stacks) else {
-        return Ok((during, Seen::default()));
+        return Ok((during, 0.0, Seen::default()));
     };
     let named = workload.1;
     let of_programs = |status: &wire::StacksStatus| {
@@ -209,14 +212,15 @@ fn with_dcpid(
     let taken = (after.taken - before.taken) as f64;
     Ok((
         during,
+        taken,
         Seen {
             stacks: (all - all_before) as f64,
             whole: (whole - whole_before) as f64,
             cut,
             dropped: (after.dropped - before.dropped) as f64,
-            kernel_ns: taken,
             own_ns: 1e9 * (after.cpu_s - before.cpu_s) / taken.max(1.0),
             bytes: (after.bytes - before.bytes) as f64 / taken.max(1.0),
+            ..Seen::default()
         },
     ))
 }

@@ -8,12 +8,12 @@ use model::Stacks;
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::scope::{Dimension, Part};
-use report::{By, EventColumn, ProfReport, Row, Selection};
+use report::{By, EventColumn, ProfReport, Row};
 use stats::tally::{self, Tally};
 
 use super::inclusive::as_samples;
 use super::of_stacks;
-use super::prof::{by_samples, cut, row, share_out, sort_event};
+use super::prof::{by_samples, row, shared_out, sort_event};
 use super::stacks;
 use crate::options::{self, Chosen, Prof};
 
@@ -82,24 +82,8 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
         subjects.into_iter().filter(|(_, counts)| tally::samples(counts).iter().any(|of| *of > 0));
     let mut rows: Vec<Row> = rows.map(|(parts, counts)| row(None, None, parts, counts)).collect();
     rows.sort_by(|a, b| by_samples(a, b, sort));
-    share_out(&mut rows, &columns, sort, confidence);
-    let omitted = cut(&mut rows, &columns, sort, args);
-    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
-    Ok(ProfReport {
-        selection: Selection { db: samples.db.root().display().to_string(), epochs },
-        events: columns,
-        sort,
-        confidence,
-        by: By::Scope(dimensions),
-        of_stacks: true,
-        with_calls: false,
-        whose: samples.whose,
-        restricted: false,
-        with_idle: args.look.idle,
-        rows,
-        omitted,
-        problems,
-    })
+    let report = shared_out(args, &samples, (columns, sort), rows, problems);
+    Ok(ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report })
 }
 
 /// The images of idle loops. An image that cannot be read was told as a problem by then.

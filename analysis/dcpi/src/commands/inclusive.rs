@@ -9,11 +9,11 @@ use names::shorten::Suffixes;
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples};
 use query::select;
-use report::{By, ImageName, ProcedureName, ProfReport, Row, Selection};
+use report::{ImageName, ProcedureName, ProfReport, Row};
 use stats::Occurrences;
 use stats::tally::Tally;
 
-use super::prof::{by_samples, columns, cut, row, share_out, sort_event};
+use super::prof::{by_samples, columns, row, shared_out, sort_event};
 use super::stacks::{self, Loaded, callee};
 use crate::options::Prof;
 
@@ -68,24 +68,8 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut rows = rows(args, &loaded, &own, &inclusive)?;
     let of = |row: &Row| row.inclusive.get(sort).copied().flatten().map_or(0.0, |of| of.value);
     rows.sort_by(|a, b| of(b).total_cmp(&of(a)).then_with(|| by_samples(a, b, sort)));
-    share_out(&mut rows, &columns, sort, confidence);
-    let omitted = cut(&mut rows, &columns, sort, args);
-    let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
-    Ok(ProfReport {
-        selection: Selection { db: samples.db.root().display().to_string(), epochs },
-        events: columns,
-        sort,
-        confidence,
-        by: By::Procedure,
-        of_stacks: false,
-        with_calls: true,
-        whose: samples.whose.clone(),
-        restricted: false,
-        with_idle: args.look.idle,
-        rows,
-        omitted,
-        problems: loaded.problems,
-    })
+    let report = shared_out(args, samples, (columns, sort), rows, loaded.problems);
+    Ok(ProfReport { with_calls: true, ..report })
 }
 
 /// An event that has stacks only, as if each were a sample.

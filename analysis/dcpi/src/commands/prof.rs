@@ -96,24 +96,39 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
         problems.push(Problem::NoNames);
     }
-    finish(&mut rows, &columns, sort, args.look.confidence);
+    rows.sort_by(|a, b| by_samples(a, b, sort));
+    let report = shared_out(args, samples, (columns, sort), rows, problems);
+    Ok(ProfReport { by, restricted, ..report })
+}
+
+/// The report of rows that are in order: their shares, and those that are shown. Rows are of
+/// procedures, and of the samples of all images.
+pub(super) fn shared_out(
+    args: &Prof,
+    samples: &Samples,
+    (columns, sort): (Vec<EventColumn>, usize),
+    mut rows: Vec<Row>,
+    problems: Vec<Problem>,
+) -> ProfReport {
+    let confidence = args.look.confidence;
+    share_out(&mut rows, &columns, sort, confidence);
     let omitted = cut(&mut rows, &columns, sort, args);
     let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
-    Ok(ProfReport {
+    ProfReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: columns,
         sort,
-        confidence: args.look.confidence,
-        by,
+        confidence,
+        by: By::Procedure,
         of_stacks: false,
         with_calls: false,
         whose: samples.whose.clone(),
-        restricted,
+        restricted: false,
         with_idle: args.look.idle,
         rows,
         omitted,
         problems,
-    })
+    }
 }
 
 pub(super) fn sort_event(args: &Prof, events: &[EventSamples]) -> Result<usize, AnalysisError> {
@@ -319,14 +334,8 @@ pub(super) fn image_name(
     ImageName { id: record.id, kind: record.kind, name, path, ambiguous }
 }
 
-/// Sorts the rows and gives them their shares. Rows with the same samples come in order of image
-/// and name, so that the same database makes the same report.
-fn finish(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
-    rows.sort_by(|a, b| by_samples(a, b, sort));
-    share_out(rows, columns, sort, confidence);
-}
-
-/// The order of rows: those with the most samples of an event first.
+/// The order of rows: those with the most samples of an event first; of as many, by image and name,
+/// so that the same database makes the same report.
 pub(super) fn by_samples(a: &Row, b: &Row, sort: usize) -> Ordering {
     let of = |row: &Row| row.counts.get(sort).map_or(0.0, |count| count.occurrences);
     let samples = |row: &Row| Reverse(tally::samples(&row.counts));
@@ -337,12 +346,7 @@ pub(super) fn by_samples(a: &Row, b: &Row, sort: usize) -> Ordering {
 }
 
 /// Gives the rows, which are in order, their shares.
-pub(super) fn share_out(
-    rows: &mut [Row],
-    columns: &[EventColumn],
-    sort: usize,
-    confidence: Confidence,
-) {
+fn share_out(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
     let mut above = Tally::default();
     for row in rows {
         let share =
@@ -376,12 +380,7 @@ fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
 }
 
 /// Removes the rows beyond `-n`, `--keep` or the default, and returns their number and samples.
-pub(super) fn cut(
-    rows: &mut Vec<Row>,
-    columns: &[EventColumn],
-    sort: usize,
-    args: &Prof,
-) -> Omitted {
+fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -> Omitted {
     let mut keep = rows.len();
     if let Some(share) = args.keep {
         // The row that reaches the share is kept too.

@@ -91,8 +91,8 @@ pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, A
     let chosen = Chosen { all, ..args.chosen.clone() };
     let question = args.threads.narrow(chosen.question(&args.images)?);
     if question.whose.needs_stacks() && !is_command {
-        let why = "samples are not kept by command and thread, call stacks are; use --by command or \
-                   --by thread";
+        let why = "samples are not kept by command and thread, call stacks are; use --by command \
+                   or --by thread";
         return Err(AnalysisError::Refused(why.to_owned()));
     }
     let timeline = question.timeline(args.slices)?;

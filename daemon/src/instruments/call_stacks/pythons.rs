@@ -28,10 +28,12 @@ struct Look {
 impl Looks {
     /// Whether a process is to be looked at.
     pub fn wants(&self, space: u32, map: &AddressMap, now: Instant) -> bool {
-        match self.0.get(&space) {
-            Some(Look { again_at, .. }) if again_at.is_none_or(|at| now < at) => false,
-            _ => map.iter().any(|mapping| may_be_python(&mapping.file.path)),
-        }
+        self.is_due(space, now) && map.iter().any(|mapping| may_be_python(&mapping.file.path))
+    }
+
+    /// Whether a process was not looked at yet, or long enough ago without an interpreter.
+    fn is_due(&self, space: u32, now: Instant) -> bool {
+        self.0.get(&space).is_none_or(|look| look.again_at.is_some_and(|at| now >= at))
     }
 
     /// Notes the outcome of a look. The layout, where one was found.
@@ -89,17 +91,15 @@ mod tests {
     fn a_process_is_looked_at_again_until_its_interpreter_runs() {
         let mut looks = Looks::default();
         let begin = Instant::now();
-        let wants = |looks: &Looks, after_ms| {
-            let now = begin + Duration::from_millis(after_ms);
-            looks.0.get(&7).is_none_or(|look| look.again_at.is_some_and(|at| now >= at))
-        };
+        let is_due = |looks: &Looks, ms| looks.is_due(7, begin + Duration::from_millis(ms));
+        assert!(is_due(&looks, 0));
         assert_eq!(looks.note(7, PythonFound::Nowhere, begin), None);
-        assert!(!wants(&looks, 99) && wants(&looks, 100));
+        assert!(!is_due(&looks, 99) && is_due(&looks, 100));
         assert_eq!(looks.note(7, PythonFound::NotYet, begin), None);
-        assert!(!wants(&looks, 199) && wants(&looks, 200), "twice as long");
+        assert!(!is_due(&looks, 199) && is_due(&looks, 200), "twice as long");
         let layout = PythonLayout::default();
         assert_eq!(looks.note(7, PythonFound::Layout(layout), begin), Some(layout));
-        assert!(!wants(&looks, 1 << 40), "found");
+        assert!(!is_due(&looks, 1 << 40), "found");
     }
 
     #[test]

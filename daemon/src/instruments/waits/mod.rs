@@ -31,8 +31,8 @@ const WAITS_PER_S_MAX: f64 = 30.0;
 /// Most times as many stacks of waits, and of waits as many times shorter, that a larger budget, or
 /// none, has. More stacks find no room in the ring of a CPU.
 const PLENTY_MAX: f64 = 10.0;
-/// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, by `cargo xtask
-/// bench stacks`.
+/// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, an
+/// estimate: the kernel's BPF statistics add the stacks that some of them copy.
 const SWITCH_NS: f64 = 450.0;
 /// Share of the budget that switches may cost.
 const BUDGET_SHARE: f64 = 0.3;
