@@ -74,9 +74,9 @@ pub fn exports_of_file(file: &File, names: &[&str]) -> Result<Vec<Option<Export>
     Ok(found)
 }
 
-/// Addresses of an x86-64 procedure and of the parts of it that the compiler put elsewhere (code
-/// that hardly ever runs, with a range of its own in the unwind table): conditional jumps of the
-/// procedure lead there, and no others do.
+/// Addresses of an x86-64 procedure and of its cold parts: code that hardly ever runs, which the
+/// compiler put elsewhere with a range of its own in the unwind table. A cold part is a range that
+/// only conditional jumps of the procedure lead to.
 ///
 /// # Errors
 /// As [`exports_of_file`].

@@ -63,7 +63,7 @@ pub enum FrameOf {
     Program,
     /// The reason why a thread did not run.
     Wait,
-    /// The kernel, or frames that are not known.
+    /// A frame of the kernel, or one that stands for frames that are not known.
     Other,
 }
 

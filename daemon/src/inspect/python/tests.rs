@@ -164,8 +164,9 @@ fn runtime_with(words: &[u64]) -> Bytes {
         let next = if is_last { 0 } else { state(number + 1) };
         memory.put_words(state(number), &[(8, next), (16, interpreter), (152, thread)]);
         memory.put(thread, &[0; 2048]);
-        // The descriptor of the key is used for the first time; the argument of the thread's first
-        // procedure may be the state, too.
+        // `struct pthread` of glibc has the state in a slot of pthread_setspecific, behind the
+        // slot's sequence number 1. A second word with the state's address, as the argument of the
+        // thread's first procedure may be, must not be taken for that slot.
         memory.put_words(thread, &[(*at - 8, 1), (*at, state(number)), (0x80, state(number))]);
     }
     memory
