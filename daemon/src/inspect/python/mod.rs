@@ -5,14 +5,14 @@
 //! copies that list at the sample (`ebpf/src/python.h`), since it is another one a microsecond
 //! later. Here is the rest:
 //!
-//! 1. [`program`]: which file of a process is CPython, of which version ([`layouts`]), and where
+//! 1. `program`: which file of a process is CPython, of which version (`layouts`), and where
 //!    its evaluation loop is. All from symbols that the file exports.
-//! 2. [`runtime`]: where the process's threads have their list. An interpreter keeps it in a word
+//! 2. `runtime`: where the process's threads have their list. An interpreter keeps it in a word
 //!    of the C library's thread (`pthread_setspecific`). The word is found by what is in it, so no
 //!    offset of a C library is assumed. The daemon tells the sampler.
-//! 3. [`code_objects`]: functions and lines ([`lines`]) from the process's memory, soon after the
+//! 3. `code_objects`: functions and lines (`lines`) from the process's memory, soon after the
 //!    sample. Code objects live as long as their functions.
-//! 4. [`merge`]: the native frames of the evaluation loop are replaced by those that it ran.
+//! 4. `merge`: the native frames of the evaluation loop are replaced by those that it ran.
 //!
 //! **No name is guessed.** What is read is checked: the type of each object, lengths, that the
 //! instruction is one of the code object. Where native frames and those of Python do not fit, all

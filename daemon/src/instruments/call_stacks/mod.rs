@@ -235,7 +235,7 @@ impl CallStacks {
     }
 
     /// Gives the stacks that are held, and were taken in `window`, their maps, and has them walked
-    /// with those before them at a drain, or once they are many or [`WALK_EVERY`] old. All records
+    /// with those before them at a drain, or once they are many or `WALK_EVERY` old. All records
     /// of that window are applied to `mappings`.
     pub fn walk(&mut self, mappings: &mut Mappings, window: Window, is_drain: bool) {
         let held = std::mem::take(&mut self.held);

@@ -44,7 +44,7 @@ const EVERY_MAX: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Push {
-    /// Receiver: otlp+http://HOST[:PORT][/PATH], an OpenTelemetry collector [default port: 4318,
+    /// Receiver: `otlp+http://HOST[:PORT][/PATH]`, an OpenTelemetry collector [default port: 4318,
     /// default path: /v1development/profiles]
     #[arg(long, value_name = "URL")]
     pub to: Collector,
