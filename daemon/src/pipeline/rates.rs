@@ -430,7 +430,8 @@ mod tests {
     fn a_term_far_beyond_the_budget_lowers_the_rate_and_nothing_else() {
         let now = begun();
         let (mut rates, events) = rates(limits(), &now);
-        let decision = rates.end_term(&later(&now, 0.05), &events, NO_WALKS, RATE);
+        let end = Spent { taken: 60 * 50_000, ..later(&now, 0.0) };
+        let decision = rates.end_term(&end, &events, NO_WALKS, RATE);
         assert_eq!(decision, Decision { rate: Some(650), ..Decision::default() });
         assert_eq!(rates.governor().rate(), Some(650));
     }
