@@ -238,6 +238,12 @@ impl Stacks {
         self.nodes.len()
     }
 
+    /// Number of nodes, threads and values: what the memory is proportional to.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.nodes.len() + self.threads.all.len() + self.values.len()
+    }
+
     /// True when there are no nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {

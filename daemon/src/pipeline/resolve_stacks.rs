@@ -48,7 +48,8 @@ impl Resolver<'_> {
 
     fn resolve_stack(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<(), LeftOut> {
         let (frames, thread, scope) = self.frames(stack, &stack.kernel, pending)?;
-        pending.count_stack(0, scope, &frames, &thread, stack.record.weight);
+        let payer = self.mappings.payer(thread.pid);
+        pending.count_stack(0, scope, (&frames, &thread), stack.record.weight, payer);
         Ok(())
     }
 
@@ -65,6 +66,7 @@ impl Resolver<'_> {
         let framed = self.frames(wait.stack, kernel, pending);
         let Ok((mut frames, thread, scope)) = framed else { return };
         let weight = u64::from(wait.stack.record.weight);
+        let payer = self.mappings.payer(thread.pid);
         let without_cpu = if wait.blocked_ns == 0 { Wait::Preempted } else { Wait::Runnable };
         let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
         for (event, wait, ns) in [
@@ -74,7 +76,7 @@ impl Resolver<'_> {
             if ns > 0 {
                 frames.push(Frame::Wait(wait));
                 let value = Value::of_one(ns.saturating_mul(weight));
-                pending.add_stack(event, scope.clone(), &frames, &thread, value);
+                pending.add_stack(event, scope.clone(), (&frames, &thread), value, payer);
                 frames.pop();
             }
         }

@@ -13,6 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use wire::Status;
 
+/// Time of the workload before what is counted: dcpid is always on, and has learnt how deep the
+/// stacks of a program's threads are.
+const WARM_UP_S: u64 = 6;
 /// Stacks per second and CPU, of all profilers.
 const RATE: u64 = 100;
 const SECONDS: u64 = 10;
@@ -180,6 +183,7 @@ fn with_dcpid(
     let _statistics = BpfStatistics::on(folder)?;
     let arguments = format!("--stacks {stacks} --waits off --overhead-budget off --code-store off");
     let mut dcpid: Program = start_dcpid(folder, &arguments)?;
+    work(folder, workload, WARM_UP_S)?;
     std::thread::sleep(SETTLES);
     let before = client(folder).status()?;
     work(folder, workload, seconds)?;
@@ -207,8 +211,10 @@ fn with_dcpid(
         }
         (whole, whole + cut.values().sum::<u64>(), cut)
     };
-    let (whole, all, cut) = of_programs(&after);
-    let (whole_before, all_before, _) = of_programs(&before);
+    let (whole, all, mut cut) = of_programs(&after);
+    let (whole_before, all_before, cut_before) = of_programs(&before);
+    cut.iter_mut().for_each(|(why, stacks)| *stacks -= cut_before.get(why).unwrap_or(&0));
+    cut.retain(|_, stacks| *stacks > 0);
     let taken = (after.taken - before.taken) as f64;
     Ok((
         during,
@@ -257,7 +263,8 @@ fn of_perf(folder: &str, workload: &Workload, seconds: u64, how: &str) -> anyhow
     let recording_s = recorder.cpu_s() - before;
     recorder.end()?;
     let bytes = fs::metadata(&data).map_or(0, |file| file.len()) as f64;
-    let mut script = command(&format!("perf script --no-inline -F comm,ip,sym -i {data}"));
+    let mut script =
+        command(&format!("perf script --no-inline --max-stack 1024 -F comm,ip,sym -i {data}"));
     let begun = machine::children_cpu_s();
     let said = output(&mut script)?;
     let unwinding_s = machine::children_cpu_s() - begun;
@@ -272,11 +279,11 @@ fn of_perf(folder: &str, workload: &Workload, seconds: u64, how: &str) -> anyhow
             continue;
         }
         stacks += 1.0;
-        // `_start` has no name in stripped programs, its callee has.
+        // `_start` has no name in stripped programs, and perf often ends at its callee.
         let last = lines.rev().take(2).filter_map(|line| line.split_whitespace().nth(1));
         whole += f64::from(u8::from(
             last.into_iter()
-                .any(|symbol| FIRST.contains(&symbol) || symbol.starts_with("__libc_start_main")),
+                .any(|symbol| FIRST.contains(&symbol) || symbol.starts_with("__libc_start")),
         ));
     }
     let own_ns = 1e9 * (recording_s + unwinding_s) / all.max(1.0);

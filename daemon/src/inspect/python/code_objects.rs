@@ -19,6 +19,12 @@ const INSTRUCTIONS_MAX: u64 = 64 << 20;
 /// Bytes of names and tables that are kept of code objects of all processes; beyond, all are
 /// forgotten and read again.
 const KEPT_BYTES_MAX: usize = 8 << 20;
+/// Bytes of names and tables that are read or decoded for one question, some 10 ms of work: of a
+/// process's own making, in which each frame of each stack may have a table of the longest kind.
+/// Frames beyond have no name.
+const WORK_BYTES_MAX: usize = 16 << 20;
+/// What an object that is no code object counts: its path and name may have been read.
+const FAILED_BYTES: usize = 20 << 10;
 /// Functions of one answer.
 const FUNCTIONS_MAX: usize = 65_536;
 /// Bytes of a code object's head that are read.
@@ -75,6 +81,10 @@ pub struct Codes {
     kept_bytes: usize,
     /// Questions so far.
     now: u64,
+    /// Of this question, by code object and instruction.
+    lines: HashMap<(u64, u64), u32>,
+    /// What is left of [`WORK_BYTES_MAX`].
+    work_left: usize,
 }
 
 /// None: it cannot be read.
@@ -112,6 +122,37 @@ impl Codes {
     /// Another question begins: what is known is looked at again before it is used.
     pub fn begin(&mut self) {
         self.now += 1;
+        self.lines.clear();
+        self.work_left = WORK_BYTES_MAX;
+    }
+
+    fn work(&mut self, bytes: usize) -> Option<()> {
+        let is_possible = self.work_left > bytes;
+        self.work_left = self.work_left.saturating_sub(bytes);
+        is_possible.then_some(())
+    }
+
+    /// The function and line of a frame. None: there is none, it cannot be read, or the question's
+    /// frames are too much work.
+    pub fn frame(
+        &mut self,
+        space: u32,
+        frame: &PythonFrame,
+        reader: &Reader<'_, impl Memory>,
+    ) -> Option<(&Code, u32)> {
+        let table_bytes = self.get(space, frame.code, reader)?.table.len();
+        let key = (frame.code, frame.instruction);
+        let line = match self.lines.get(&key) {
+            Some(line) => *line,
+            None => {
+                self.work(table_bytes)?;
+                let code = self.known.get(&(space, frame.code))?.code.as_ref()?;
+                let line = code.line(reader.layout, frame)?;
+                self.lines.insert(key, line);
+                line
+            }
+        };
+        Some((self.known.get(&(space, frame.code))?.code.as_ref()?, line))
     }
 
     /// Forgets all if it is too much: also within a question, which may name tens of thousands.
@@ -137,7 +178,9 @@ impl Codes {
             match known.filter(|known| known.code.as_ref().is_some_and(is_same)) {
                 Some(known) => known.checked = now,
                 None => {
+                    self.work(0)?;
                     let code = head.ok().and_then(|head| reader.read(at, head));
+                    let _ = self.work(code.as_ref().map_or(FAILED_BYTES, Code::kept_bytes));
                     self.bound();
                     self.kept_bytes += code.as_ref().map_or(0, Code::kept_bytes) + KEPT_BYTES_EACH;
                     self.known.insert(key, Known { code, checked: now });

@@ -192,8 +192,7 @@ impl Reading<'_> {
         let types = program.types(bias);
         let reader = code_objects::Reader { memory: &self.memory, layout: &layout, types };
         let mut named = |frame: &PythonFrame| {
-            let code = self.codes.get(self.space, frame.code, &reader)?;
-            let line = code.line(&layout, frame)?;
+            let (code, line) = self.codes.frame(self.space, frame, &reader)?;
             Some((self.functions.number(frame.code, code)?, line))
         };
         for run in runs {

@@ -77,8 +77,7 @@ fn a_function_is_read_once_and_again_when_its_code_object_is_another() {
     codes.begin();
     let reader = Reader { memory: &memory, layout: &layout, types: TYPES };
     let read = |codes: &mut Codes, reader: &Reader<'_, Bytes>, byte| {
-        let code = codes.get(1, CODE, reader)?;
-        let line = code.line(&layout, &frame(byte))?;
+        let (code, line) = codes.frame(1, &frame(byte), reader)?;
         let function = code.function();
         Some((function.file, function.name, function.first_line, line))
     };
@@ -104,6 +103,29 @@ fn a_function_is_read_once_and_again_when_its_code_object_is_another() {
     codes.begin();
     assert_eq!(read(&mut codes, &reader, 6), told("g", 9, 10));
     assert!(codes.get(2, CODE, &reader).is_none(), "another process");
+}
+
+/// Frames of a process's own making, each at another instruction of a function with the longest
+/// table: the inspector worked for five seconds at one question.
+#[test]
+fn the_work_for_one_question_is_bounded() {
+    let (memory, layout) = (memory_with_code(7), layout(11));
+    let instructions = 256 << 10;
+    memory.put_words(CODE, &[(16, instructions)]);
+    memory.put_words(0x4000, &[(16, instructions)]);
+    memory.put(0x4020, &vec![0x80 | 15 << 3; 256 << 10]);
+    memory.put(0x4020, &[0x80 | 13 << 3 | 3, 2, 0]);
+    let mut codes = Codes::default();
+    let reader = Reader { memory: &memory, layout: &layout, types: TYPES };
+    let mut named = |bytes: std::ops::Range<u64>| {
+        codes.begin();
+        bytes.filter(|byte| codes.frame(1, &frame(byte % 100_000), &reader).is_some()).count()
+    };
+    assert_eq!(named(0..100_000), 62, "16 MiB, less the name, the table and its first decoding");
+    assert_eq!(named(0..20) + named(100_000..100_020), 40, "another question");
+    codes.begin();
+    let again = (0..100_000).filter(|_| codes.frame(1, &frame(6), &reader).is_some()).count();
+    assert_eq!(again, 100_000, "one instruction is decoded once");
 }
 
 #[test]

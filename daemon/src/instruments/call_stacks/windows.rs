@@ -10,8 +10,8 @@ pub const CLASSES: usize = 7;
 const CUT_MAX: f64 = 0.01;
 /// Stacks of a name until its window is looked at, and then each time as many more.
 const LOOK_EVERY: u32 = 32;
-/// Stacks of a name that are cut in a row until its window is enlarged at once.
-const CUT_IN_A_ROW: u8 = 3;
+/// Stacks of a name that are cut between two looks until its window is enlarged at once.
+const CUT_AT_ONCE: u8 = 3;
 /// Stacks that are remembered, about: beyond as many the numbers are halved.
 const MEMORY: u32 = 1024;
 
@@ -22,8 +22,8 @@ struct Needed {
     /// Stacks that a window of that class held; the last: that none held.
     stacks: [u16; CLASSES + 1],
     since_look: u8,
-    /// Stacks in a row that were cut.
-    cut_in_a_row: u8,
+    /// Stacks that were cut since the last look.
+    cut: u8,
 }
 
 /// What stacks needed, by the number of the thread's name.
@@ -53,16 +53,16 @@ impl Windows {
         }
         needed.since_look = needed.since_look.saturating_add(1);
         let now = needed.class.unwrap_or(CLASS_AT_FIRST);
-        needed.cut_in_a_row = if is_cut { needed.cut_in_a_row.saturating_add(1) } else { 0 };
-        if needed.cut_in_a_row >= CUT_IN_A_ROW && usize::from(now) + 1 < CLASSES {
-            needed.cut_in_a_row = 0;
+        needed.cut = needed.cut.saturating_add(u8::from(is_cut));
+        if needed.cut >= CUT_AT_ONCE && usize::from(now) + 1 < CLASSES {
+            needed.cut = 0;
             needed.class = Some(now + 1);
             return needed.class;
         }
         if u32::from(needed.since_look) < LOOK_EVERY {
             return None;
         }
-        needed.since_look = 0;
+        (needed.since_look, needed.cut) = (0, 0);
         let total: u32 = needed.stacks.iter().map(|count| u32::from(*count)).sum();
         let mut left = total;
         let mut best = CLASSES - 1;
@@ -103,5 +103,8 @@ mod tests {
         assert_eq!(after(&mut other, (0..600).map(|_| (65_536, true))), Some(6), "the largest");
         assert_eq!(after(&mut other, (0..9000).map(|_| (100, false))), Some(0), "and back");
         assert_eq!(windows.note(STACK_CLASSES, 1, false), None, "no such number");
+        let mut mixed = Windows::default();
+        let some_deep = (0..9).map(|n| if n % 3 == 2 { (8192, true) } else { (100, false) });
+        assert_eq!(after(&mut mixed, some_deep), Some(4), "the third, though others were not");
     }
 }

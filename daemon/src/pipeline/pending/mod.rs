@@ -354,13 +354,13 @@ impl Pending {
         &mut self,
         event: usize,
         scope: Option<Arc<Scope>>,
-        frames: &[Frame],
-        thread: &Thread,
+        stack: (&[Frame], &Thread),
         samples: u32,
+        payer: Payer,
     ) {
         let Some(run) = self.now.get(event).and_then(|run| self.runs.get(*run)) else { return };
         let value = Value::of_one(run.period.saturating_mul(u64::from(samples)));
-        self.add_stack(StackEvent::Sampled(event), scope, frames, thread, value);
+        self.add_stack(StackEvent::Sampled(event), scope, stack, value, payer);
     }
 
     /// Adds a call stack of an event or of waits, as [`Self::count_stack`].
@@ -368,11 +368,11 @@ impl Pending {
         &mut self,
         event: StackEvent,
         scope: Option<Arc<Scope>>,
-        frames: &[Frame],
-        thread: &Thread,
+        stack: (&[Frame], &Thread),
         value: Value,
+        payer: Payer,
     ) {
-        self.stacks.add(event, scope, frames, thread, value);
+        self.stacks.add(event, scope, stack, value, payer);
     }
 
     /// Counts one observation of a measure in an image, for all processes together. False when
@@ -433,15 +433,17 @@ impl Pending {
     fn learn(&mut self, image: &ImageId, symbol: Symbol) {
         let payer = self.images.get(image).map_or(Payer::Nobody, |met| met.payer);
         let used = self.used.entry(payer).or_default();
-        let bytes = symbol.name.len() + size_of::<Symbol>();
-        let full = used.names_bytes + bytes > USER_NAMES_BYTES_MAX
-            || self.names_bytes + bytes > NAMES_BYTES_MAX;
+        let symbols = self.symbols.entry(*image).or_default();
+        let bytes_of = |symbol: &Symbol| symbol.name.len() + size_of::<Symbol>();
+        let (replaced, bytes) = (symbols.get(&symbol.start).map_or(0, bytes_of), bytes_of(&symbol));
+        let full = used.names_bytes + bytes > USER_NAMES_BYTES_MAX + replaced
+            || self.names_bytes + bytes > NAMES_BYTES_MAX + replaced;
         if full && payer != Payer::Nobody {
             return;
         }
-        used.names_bytes += bytes;
-        self.names_bytes += bytes;
-        self.symbols.entry(*image).or_default().insert(symbol.start, symbol);
+        used.names_bytes = (used.names_bytes + bytes).saturating_sub(replaced);
+        self.names_bytes = (self.names_bytes + bytes).saturating_sub(replaced);
+        symbols.insert(symbol.start, symbol);
     }
 
     /// Samples of known code in the waiting profiles of an event, computed from the profiles

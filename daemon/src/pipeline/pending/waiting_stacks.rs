@@ -1,16 +1,18 @@
 //! Call stacks that wait for the next merge.
 
+use crate::spaces::users::Payer;
 use foldhash::fast::RandomState;
 use image::ImageId;
-use model::{Frame, OFF_CPU, RUNNABLE, Stacks, Thread, Value};
+use model::{Cut, Frame, OFF_CPU, RUNNABLE, Stacks, Thread, Value};
 use profiledb::{Scope, StacksKey};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Most nodes of call stacks that wait, about 60 bytes each. A stack that finds no room is not
-/// counted; an hour of compiling has 200,000.
-const STACK_NODES_MAX: usize = 400_000;
+/// Most nodes, threads and values of call stacks that wait, about 60 bytes each; an hour of
+/// compiling has 200,000. A user may have as many as are left, so that one who makes ever new
+/// stacks has half, and others have room. Stacks beyond are counted without frames and thread.
+const STACKS_SIZE_MAX: usize = 500_000;
 
 /// Processes of one merge that keep their numbers in call stacks, those with the most stacks;
 /// others are joined by command.
@@ -33,27 +35,33 @@ pub enum StackEvent {
 #[derive(Debug, Default)]
 pub struct WaitingStacks {
     stacks: BTreeMap<(StackEvent, Option<Arc<Scope>>), Stacks>,
-    /// Call stacks that found no room.
-    pub refused: u64,
+    /// Sizes of what users have brought ([`Stacks::size`]), and their sum.
+    sizes: HashMap<Payer, usize>,
+    size: usize,
 }
 
 impl WaitingStacks {
-    /// Adds a stack, frames from the thread's first to the innermost.
+    /// Adds a stack that `payer` brings, frames from the thread's first to the innermost.
     pub(super) fn add(
         &mut self,
         event: StackEvent,
         scope: Option<Arc<Scope>>,
-        frames: &[Frame],
-        thread: &Thread,
+        (frames, thread): (&[Frame], &Thread),
         value: Value,
+        payer: Payer,
     ) {
-        let nodes: usize = self.stacks.values().map(Stacks::len).sum();
-        if nodes >= STACK_NODES_MAX {
-            self.refused += 1;
-            return;
-        }
         let stacks = self.stacks.entry((event, scope)).or_default();
-        stacks.add_stack(frames.iter().copied(), thread, value);
+        let before = stacks.size();
+        let of_payer = self.sizes.entry(payer).or_default();
+        if *of_payer < STACKS_SIZE_MAX.saturating_sub(self.size) {
+            stacks.add_stack(frames.iter().copied(), thread, value);
+        } else {
+            let unknown = [Frame::Cut(Cut::TooManyStacks)];
+            stacks.add_stack(unknown, &Thread::default(), value);
+        }
+        let more = stacks.size() - before;
+        *of_payer += more;
+        self.size += more;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -78,7 +86,10 @@ impl WaitingStacks {
                 Entry::Occupied(mut mine) => mine.get_mut().merge(&stacks),
             }
         }
-        self.refused += other.refused;
+        for (payer, size) in other.sizes {
+            *self.sizes.entry(payer).or_default() += size;
+        }
+        self.size += other.size;
     }
 
     /// The stacks as the database takes them; `name` gives the name of a sampled event.
@@ -124,6 +135,31 @@ mod tests {
     use super::*;
     use image::ImageOffset;
 
+    /// One user's stacks, each another one, left no room for anybody else's.
+    #[test]
+    fn a_flood_of_stacks_costs_the_user_who_sends_it() {
+        let mut waiting = WaitingStacks::default();
+        let image = ImageId::from_build_id(&[1]).unwrap();
+        let enemy = Thread { command: "enemy".into(), ..Thread::default() };
+        let mut add = |offset: u64, thread: &Thread, payer| {
+            let frames = (0..100).map(|depth| Frame::Code(image, ImageOffset(offset + depth)));
+            let frames: Vec<Frame> = frames.collect();
+            let stack = (&frames[..], thread);
+            waiting.add(StackEvent::Sampled(0), None, stack, Value::of_one(1024), payer);
+        };
+        (0..8_000).for_each(|stack| add(1000 * stack, &enemy, Payer::User(1001)));
+        let mine = Thread { command: "mine".into(), ..Thread::default() };
+        (0..1_000).for_each(|stack| add(7 + 1000 * stack, &mine, Payer::User(1000)));
+        assert!(waiting.size < STACKS_SIZE_MAX, "{}", waiting.size);
+        let delta = waiting.delta(|_| "cycles".to_owned());
+        let mut of_command = BTreeMap::<String, u64>::new();
+        for (_, thread, value) in delta.values().flat_map(|stacks| stacks.values()) {
+            *of_command.entry(thread.command.clone()).or_default() += value.stacks;
+        }
+        let expected = [("", 5524), ("enemy", 2476), ("mine", 1000)];
+        assert_eq!(of_command, expected.map(|(name, n)| (name.to_owned(), n)).into());
+    }
+
     #[test]
     fn processes_with_few_stacks_are_joined_by_command() {
         let mut waiting = WaitingStacks::default();
@@ -134,7 +170,8 @@ mod tests {
             for _ in 0..stacks {
                 for scope in [None, Some(&run)] {
                     let (event, value) = (StackEvent::Sampled(0), Value::of_one(1024));
-                    waiting.add(event, scope.cloned(), &[frame], &thread, value);
+                    let stack = (&[frame][..], &thread);
+                    waiting.add(event, scope.cloned(), stack, value, Payer::User(0));
                 }
             }
         }
@@ -154,7 +191,8 @@ mod tests {
         let one = || {
             let mut waiting = WaitingStacks::default();
             let value = Value::of_one(1024);
-            waiting.add(StackEvent::OffCpu, None, &[frame], &Thread::default(), value);
+            let stack = (&[frame][..], &Thread::default());
+            waiting.add(StackEvent::OffCpu, None, stack, value, Payer::Nobody);
             waiting
         };
         let mut sum = one();
