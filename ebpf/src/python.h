@@ -75,7 +75,6 @@ OUT_OF_LINE void copy_python(struct stack_record *record)
 	u64 frame, size;
 	u32 number;
 
-	record->python_frames = 0;
 	if (!layout)
 		return;
 	frame = innermost_python(layout);

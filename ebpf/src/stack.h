@@ -218,7 +218,10 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 	}
 	record->kind = STACK_SAMPLE;
 	record->weight = weight;
-	copy_python(record);
+	record->python_frames = 0;
+	/* The verifier of Linux 5.10 goes through the frames of Python for minutes. */
+	if (STACKS == STACKS_OF_BOTH)
+		copy_python(record);
 	if ((s64)context->registers[PC_REGISTER] < 0) {
 		kernel_bytes = bpf_get_stack(context, after_python(record),
 					     STACK_KERNEL_FRAMES * 8, 0);
