@@ -48,6 +48,7 @@ enum { GAP_PAGES_MAX = 4 };
 INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 {
 	u64 done, piece, end;
+	s64 failed;
 	int page;
 
 	AT_MOST(size, STACK_WINDOW_MAX);
@@ -62,9 +63,14 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 		if (done + PAGE > size || done > end + (GAP_PAGES_MAX - 1) * PAGE)
 			break;
 		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
-		if (bpf_probe_read_user(to + done, PAGE, (void *)(begin + done)) == 0)
-			end = done + PAGE;
+		failed = bpf_probe_read_user(to + done, PAGE, (void *)(begin + done));
 		done += PAGE;
+		/* Without a branch: before Linux 6.5 the verifier goes through all 32,768 ways in which
+		 * pages may be there or not, since it takes all numbers of a program with functions
+		 * for decisive. 0, or all bits set: */
+		failed >>= 63;
+		__asm__ volatile("" : "+r"(failed));
+		end = (end & failed) | (done & ~failed);
 	}
 	/* The first frames are in the last part of a page. */
 	if (done < size && size - done < PAGE) {
@@ -219,9 +225,7 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 	record->kind = STACK_SAMPLE;
 	record->weight = weight;
 	record->python_frames = 0;
-	/* The verifier of Linux 5.10 goes through the frames of Python for minutes. */
-	if (STACKS == STACKS_OF_BOTH)
-		copy_python(record);
+	copy_python(record);
 	if ((s64)context->registers[PC_REGISTER] < 0) {
 		kernel_bytes = bpf_get_stack(context, after_python(record),
 					     STACK_KERNEL_FRAMES * 8, 0);

@@ -1,12 +1,12 @@
-//! The accuracy of estimates against exact counts: those of callgrind (`valgrind --tool=callgrind
-//! --dump-instr=yes --collect-jumps=yes`).
+//! Exact counts of executions: in the place of estimates, and the accuracy of estimates against
+//! them.
 
 use std::collections::HashMap;
 
 use code::cfg::{Cfg, Edge, EdgeKind, To};
 use image::Vaddr;
 
-use crate::Estimate;
+use crate::{BlockEstimate, Confidence, Estimate};
 
 /// Exact counts of one object file.
 #[derive(Clone, Debug, Default)]
@@ -17,55 +17,23 @@ pub struct ExactCounts {
     pub jumped: HashMap<(Vaddr, Vaddr), u64>,
 }
 
-/// Reads a file that callgrind wrote with `--compress-strings=no --compress-pos=no`, into counts by
-/// object file (Valgrind's manual, "Callgrind Format Specification"). Addresses are those of the
-/// object file.
-#[must_use]
-pub fn read(text: &str) -> HashMap<String, ExactCounts> {
-    let mut objects: HashMap<String, ExactCounts> = HashMap::new();
-    let mut object = String::new();
-    let mut lines = text.lines();
-    let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok().map(Vaddr);
-    while let Some(line) = lines.next() {
-        if let Some(name) = line.strip_prefix("ob=") {
-            name.clone_into(&mut object);
-        } else if line.starts_with("calls=") {
-            lines.next(); // the inclusive cost of the call
-        } else if let Some(jump) = line.strip_prefix("jcnd=").or_else(|| line.strip_prefix("jump="))
-        {
-            let mut fields = jump.split_ascii_whitespace();
-            let count = fields
-                .next()
-                .and_then(|count| count.split('/').next())
-                .and_then(|count| count.parse().ok());
-            let to = fields.next().and_then(address);
-            let from = lines
-                .next()
-                .and_then(|line| line.split_ascii_whitespace().next())
-                .and_then(address);
-            if let (Some(count), Some(from), Some(to)) = (count, from, to) {
-                let count: u64 = count;
-                let sum = objects
-                    .entry(object.clone())
-                    .or_default()
-                    .jumped
-                    .entry((from, to))
-                    .or_default();
-                *sum = sum.saturating_add(count);
-            }
-        } else if line.starts_with("0x") {
-            let mut fields = line.split_ascii_whitespace();
-            let at = fields.next().and_then(address);
-            if let (Some(at), Some(count)) =
-                (at, fields.nth(1).and_then(|count| count.parse::<u64>().ok()))
-            {
-                let sum =
-                    objects.entry(object.clone()).or_default().executed.entry(at).or_default();
-                *sum = sum.saturating_add(count);
-            }
-        }
+/// Executions of a procedure's blocks and edges by exact counts. `samples` are those of each block.
+/// None where the procedure was not executed.
+pub fn exact(
+    graph: &Cfg,
+    counts: &ExactCounts,
+    samples: impl Iterator<Item = f64>,
+) -> Option<Estimate> {
+    let mut blocks = Vec::with_capacity(graph.blocks().len());
+    for (block, samples) in graph.blocks().iter().zip(samples) {
+        let executions = counts.executed.get(&block.start).copied().unwrap_or(0) as f64;
+        let confidence = Confidence::High;
+        blocks.push(BlockEstimate { samples, executions, log_sd: 0.0, confidence });
     }
-    objects
+    blocks.iter().any(|block| block.executions > 0.0).then(|| {
+        let edges = graph.edges().iter().map(|edge| taken(graph, counts, edge)).collect();
+        Estimate { blocks, edges, ..Estimate::default() }
+    })
 }
 
 /// A distribution of errors, by weight.
@@ -244,19 +212,42 @@ mod tests {
         assert!((rounds / 100.0).ln().abs() < 0.05, "{rounds}");
         assert_eq!(estimate.blocks[1].confidence, Confidence::High);
 
-        let text = "fl=x\nob=/bin/x\nfn=f\n0x1000 0 7\n0x1002 0 700\n0x1004 0 700\n0x1006 0 700\njcnd=693/700 0x1002 0\n0x1006 0\n\
-                    calls=7 0x2000\n0x1006 0 99999\n0x1008 0 7\n";
-        let counts = read(text).remove("/bin/x").unwrap();
-        assert_eq!(
-            (counts.executed[&HEAD], counts.executed[&JUMP], counts.jumped[&(JUMP, HEAD)]),
-            (700, 700, 693)
-        );
-        let scored = score(&graph, &estimate, &counts).unwrap();
+        let counts = |rounds: u64| ExactCounts {
+            executed: [
+                (Vaddr(0x1000), 7),
+                (HEAD, rounds),
+                (Vaddr(0x1004), rounds),
+                (JUMP, rounds),
+                (END, 7),
+            ]
+            .into(),
+            jumped: [((JUMP, HEAD), rounds - 7)].into(),
+        };
+        let scored = score(&graph, &estimate, &counts(700)).unwrap();
         assert_eq!(scored.edges.shares(), [1.0; 3], "{scored:?}");
         // Against a truth of ten rounds, the estimate scores badly.
-        let text = text.replace("700", "70").replace("693", "63");
-        let scored = score(&graph, &estimate, &read(&text)["/bin/x"]).unwrap();
+        let scored = score(&graph, &estimate, &counts(70)).unwrap();
         assert!(scored.edges.shares()[2] < 0.95, "{scored:?}");
+    }
+
+    #[test]
+    fn exact_counts_take_the_place_of_estimates() {
+        let (graph, _) = graph(&COUNTED);
+        let counts = ExactCounts {
+            executed: [(Vaddr(0x1000), 7), (HEAD, 700), (JUMP, 700), (END, 7)].into(),
+            jumped: [((JUMP, HEAD), 693)].into(),
+        };
+        let exact = exact(&graph, &counts, [1.0, 2.0, 3.0].into_iter()).unwrap();
+        let executions: Vec<f64> = exact.blocks.iter().map(|block| block.executions).collect();
+        assert_eq!(executions, [7.0, 700.0, 7.0]);
+        assert!(exact.blocks.iter().all(|block| block.confidence == Confidence::High));
+        let jump = graph.edges().iter().position(|edge| edge.kind == EdgeKind::Taken).unwrap();
+        assert_eq!(
+            (exact.edges[jump], exact.edges.iter().sum::<f64>()),
+            (693.0, 7.0 + 693.0 + 7.0 + 7.0)
+        );
+        let never = ExactCounts::default();
+        assert!(super::exact(&graph, &never, [0.0; 3].into_iter()).is_none());
     }
 
     #[test]

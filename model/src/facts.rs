@@ -92,6 +92,48 @@ pub struct Cpuid {
     pub model: u64,
 }
 
+impl Cpuid {
+    /// A value of the first CPU in /proc/cpuinfo.
+    #[must_use]
+    pub fn fact_of_cpuinfo<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
+        let mut facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+        facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
+    }
+
+    /// The processor of the text of /proc/cpuinfo; None where it does not tell, or tells of several
+    /// kinds.
+    #[must_use]
+    pub fn of_cpuinfo(cpuinfo: &str) -> Option<Self> {
+        let number = |key| Self::fact_of_cpuinfo(cpuinfo, key)?.parse().ok();
+        let Some(vendor) = Self::fact_of_cpuinfo(cpuinfo, "vendor_id") else {
+            return Self::of_midr(cpuinfo);
+        };
+        Some(Self {
+            vendor: vendor.to_owned(),
+            family: number("cpu family")?,
+            model: number("model")?,
+        })
+    }
+
+    /// The MIDR as arm64 reports it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same one.
+    /// Samples do not keep the kind of their CPU, so several kinds give None.
+    fn of_midr(cpuinfo: &str) -> Option<Self> {
+        let all = |key| {
+            let facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+            let mut values =
+                facts.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim());
+            let first = values.next()?;
+            values.all(|value| value == first).then_some(first)
+        };
+        let model = u64::from_str_radix(all("CPU part")?.strip_prefix("0x")?, 16).ok()?;
+        Some(Self {
+            vendor: all("CPU implementer")?.to_owned(),
+            family: all("CPU architecture")?.parse().ok()?,
+            model,
+        })
+    }
+}
+
 impl Fact for Cpuid {
     const NAME: &'static str = "cpuid";
 }
@@ -138,6 +180,26 @@ impl Fact for Restraints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_processor_is_told_by_its_cpuinfo() {
+        let text =
+            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n";
+        assert_eq!(
+            Cpuid::of_cpuinfo(text),
+            Some(Cpuid { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 })
+        );
+        assert_eq!(Cpuid::of_cpuinfo("CPU part\t: 0xd0c\n"), None);
+        let arm = |part| {
+            format!(
+                "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\n"
+            )
+        };
+        let one = Some(Cpuid { vendor: "0x41".to_owned(), family: 8, model: 0xd03 });
+        assert_eq!(Cpuid::of_cpuinfo(&[arm("0xd03"), arm("0xd03")].concat()), one);
+        assert_eq!(Cpuid::of_cpuinfo(&[arm("0xd03"), arm("0xd08")].concat()), None, "two kinds");
+        assert_eq!(Cpuid::of_cpuinfo(&arm("d03")), None);
+    }
 
     #[test]
     fn facts_read_back_and_have_the_names_and_forms_of_the_first_release() {

@@ -21,6 +21,8 @@ mod stacks;
 pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
 pub use facts::{Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint, Restraints};
 pub use ledger::{Ledger, Ledgers, Totals};
-pub use measure::{EDGES, FIRST_EDGES, Measure, ROUNDS, Shape, Weight};
+pub use measure::{
+    CALLS, EDGES, EXECUTED, FIRST_EDGES, IDEAL, Measure, ROUNDS, Shape, TAKEN, Weight,
+};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};
 pub use stacks::{Frame, Node, OFF_CPU, RUNNABLE, Stacks, Thread, Value};

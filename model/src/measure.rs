@@ -53,6 +53,17 @@ pub static FIRST_EDGES: Measure = Measure::observed("first_edges", Shape::Pairs)
 /// Loops: rounds that the branch which ends a loop still has to go, as [`crate::BranchRounds`].
 pub static ROUNDS: Measure = Measure::observed("rounds", Shape::Values);
 
+/// Name of the event of exact executions of instructions.
+pub const EXECUTED: &str = "executed";
+/// Name of the event of the cycles of exact executions where nothing waits for memory or guesses
+/// wrong.
+pub const IDEAL: &str = "ideal";
+/// Name of the event of exact calls. Its stacks are a call instruction and what it led to.
+pub const CALLS: &str = "calls";
+
+/// Exact executions of jumps that were taken, by the jump and its target.
+pub static TAKEN: Measure = Measure::observed("taken", Shape::Pairs);
+
 impl Measure {
     /// A measure whose counts are single observations.
     #[must_use]

@@ -61,6 +61,8 @@ pub enum Command {
     Flow(commands::Flow),
     /// Error of the estimates of dcpi calc, against callgrind's exact counts
     Truth(commands::Truth),
+    /// Exact executions of a command in all its files, and the time that they take at best
+    Ideal(commands::Ideal),
     /// Instructions with the most samples of an event, or the largest ratio of two events
     Topcounts(TopcountsArgs),
     /// Variation of procedures between sets of samples, the largest first
@@ -102,7 +104,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 25] = [
+const WAY: [(&str, &str, &str); 26] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
@@ -124,6 +126,11 @@ const WAY: [(&str, &str, &str); 25] = [
     ("topstalls", "topstalls", "why: the instructions that stalled longest, and the causes"),
     ("flow", "flow IMAGE PROC -o FILE", "why: the control flow of a procedure, drawn"),
     ("truth", "truth -- COMMAND", "the error of these estimates here, against exact counts"),
+    (
+        "ideal",
+        "ideal -o DB -- COMMAND",
+        "how often: exact counts of every instruction of a command",
+    ),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
@@ -171,6 +178,7 @@ impl Command {
             Self::Topstalls(args) => commands::topstalls::run(args, out),
             Self::Flow(args) => commands::flow::run(args, out),
             Self::Truth(args) => commands::truth::run(args, out),
+            Self::Ideal(args) => commands::ideal::run(args),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
             Self::Diff(args) => commands::diff::run(args, out),

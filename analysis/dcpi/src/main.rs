@@ -38,7 +38,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Analysi
     if !matches!(
         &invocation,
         Invocation::Run(command)
-            if matches!(**command, Command::Record(_) | Command::Top(_))
+            if matches!(**command, Command::Record(_) | Command::Top(_) | Command::Ideal(_))
     ) {
         progress::begin();
     }

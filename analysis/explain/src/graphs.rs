@@ -1,6 +1,6 @@
 //! Control-flow graphs of procedures, with their samples.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -8,10 +8,12 @@ use code::cfg::{Cfg, Knowledge, Loops, Part, ReadOnly, Survey, is_no_return_name
 use code::isa::work::Work;
 use code::isa::{Isa, Syntax};
 use code::skid::Skid;
+use estimate::truth::ExactCounts;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, Values};
-use stalls::{Explained, Machine, ProfiledProcedure};
+use model::{BranchRounds, EDGES, EXECUTED, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
+use stalls::best_case::FrequentPaths;
+use stalls::{BestCase, Explained, Machine, ProfiledProcedure};
 
 use crate::listing::{self, ByAddress, Listing};
 use names::procedures::Known;
@@ -77,6 +79,16 @@ impl Graph {
     }
 }
 
+impl Graph {
+    /// The best case of each instruction of each block, on a machine with its instruction set. None
+    /// without executions.
+    #[must_use]
+    pub fn best_cases(&self, machine: &Machine) -> Option<Vec<Vec<BestCase>>> {
+        let paths = FrequentPaths::new(&self.graph, &self.loops, self.estimate.as_ref()?);
+        Some(stalls::best_case::best_cases(&paths, machine, &self.work))
+    }
+}
+
 /// Why a procedure has no estimate.
 pub const NOT_ESTIMATED: &str =
     "its executions cannot be estimated: it has no entry, or is too large, or has too many paths";
@@ -93,6 +105,8 @@ pub struct Surveyed<'a> {
     branches: Branches,
     /// In the order of their branches.
     remaining_rounds: Vec<RemainingRounds>,
+    /// Exact executions, where they were counted.
+    exact: Option<ExactCounts>,
 }
 
 /// The branches of an image that were seen.
@@ -195,6 +209,7 @@ impl<'a> Surveyed<'a> {
             constants,
             branches: Branches::new(branches(samples, image, known, problems)),
             remaining_rounds: remaining_rounds(samples, image, known, problems),
+            exact: exact(samples, image, known, problems),
         })
     }
 
@@ -305,7 +320,12 @@ impl<'a> Surveyed<'a> {
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
-        let estimate = stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
+        let exact = self.exact.as_ref().and_then(|exact| {
+            let of_block = |samples: &Vec<f64>| samples.iter().sum();
+            estimate::truth::exact(&graph, exact, samples.iter().map(of_block))
+        });
+        let estimate = exact
+            .or_else(|| stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples)));
         Some(Graph {
             isa: Some(self.isa),
             graph,
@@ -493,6 +513,33 @@ fn branches(
         later: all.saturating_sub(first),
     };
     counted.into_iter().map(branch).collect()
+}
+
+/// Exact executions of an image's instructions, and of its jumps that were taken. None where they
+/// were not counted.
+fn exact(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Option<ExactCounts> {
+    let event = samples.events.iter().position(|event| event.name == EXECUTED)?;
+    let executed = image.equal(event).filter(|executed| executed.total() > 0)?;
+    let at = |offset| Vaddr(known.address(offset));
+    let executed = executed.iter().map(|(offset, count)| (at(offset), count)).collect();
+    let mut jumped: HashMap<(Vaddr, Vaddr), u64> = HashMap::new();
+    for epoch in &samples.epochs {
+        match epoch.observed::<Edges>(&TAKEN, &image.record.id) {
+            Ok(taken) => {
+                for ((from, to), count) in taken.iter() {
+                    let sum = jumped.entry((at(from), at(to))).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    Some(ExactCounts { executed, jumped })
 }
 
 /// The elements that are in a part of a procedure, of a list sorted by address.

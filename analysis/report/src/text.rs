@@ -162,12 +162,11 @@ pub(super) fn event_head(
     if let Some(says) = stacks_only(column) {
         return head(style, out, "event", &says);
     }
-    let mut says = format!(
-        "{}: {}, one every {}",
-        event.name,
-        counted(event.total(), "sample"),
-        period(event.period, &event.unit)
-    );
+    let how = match event.is_exact() {
+        true => "counted exactly".to_owned(),
+        false => format!("one every {}", period(event.period, &event.unit)),
+    };
+    let mut says = format!("{}: {}, {how}", event.name, counted(event.total(), event.noun()));
     if column.idle > 0 && !with_idle {
         let of_all = ratio(column.idle, event.total());
         says.push_str(&format!(
@@ -199,12 +198,16 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     }
     let all: Vec<String> =
         report.events.iter().map(|column| thousands(column.counted.samples)).collect();
-    let noun = if matches!(report.events.as_slice(), [one] if one.counted.samples == 1) {
-        "sample"
-    } else {
-        "samples"
+    let is_exact = report.events.iter().all(|column| column.event.is_exact());
+    let noun = match report.events.as_slice() {
+        [one] if one.counted.samples == 1 => one.event.noun().to_owned(),
+        events if is_exact => {
+            let nouns: Vec<_> = events.iter().map(|one| format!("{}s", one.event.noun())).collect();
+            nouns.join(" and ")
+        }
+        _ => "samples".to_owned(),
     };
-    let noun = if report.of_stacks { "call stacks, by weight" } else { noun };
+    let noun = if report.of_stacks { "call stacks, by weight" } else { &noun };
     let whose = match (report.restricted, report.whose.is_all()) {
         (true, true) => "of the chosen images",
         (true, false) => "of the chosen images among these",
@@ -214,13 +217,11 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     if report.by == By::Line {
         head(style, out, "samples", LANDED)?;
     }
-    let sure = format!("{} % confidence", plain(report.confidence.percent()));
-    head(
-        style,
-        out,
-        "shares",
-        &format!("of {} {noun} {whose}; intervals of {sure}", all.join(" and ")),
-    )
+    let sure = match is_exact {
+        true => String::new(),
+        false => format!("; intervals of {} % confidence", plain(report.confidence.percent())),
+    };
+    head(style, out, "shares", &format!("of {} {noun} {whose}{sure}", all.join(" and ")))
 }
 
 pub(super) fn ratio(part: u64, whole: u64) -> f64 {
@@ -233,9 +234,13 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
     let single = report.events.len() == 1;
     for (at, column) in report.events.iter().enumerate() {
         let group = if single { "" } else { &column.event.name };
-        table.number(if report.of_stacks { "stacks" } else { "samples" }, group);
+        let is_exact = column.event.is_exact();
+        let nouns = format!("{}s", column.event.noun());
+        table.number(if report.of_stacks { "stacks" } else { &nouns }, group);
         table.number("%", group);
-        table.number(if single { "low–high" } else { "±" }, group);
+        if !is_exact {
+            table.number(if single { "low–high" } else { "±" }, group);
+        }
         if report.with_calls {
             inclusive_titles(&mut table, group, single);
         } else if at == report.sort {
@@ -268,7 +273,9 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
 fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     let mut cells = Vec::new();
     for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
-        cells.extend(count_cells(report, count.samples, share));
+        let is_exact = report.events.get(at).is_some_and(|column| column.event.is_exact());
+        let shown = if is_exact { 2 } else { 3 };
+        cells.extend(count_cells(report, count.samples, share).into_iter().take(shown));
         if report.with_calls {
             let share = row.inclusive.get(at).and_then(Option::as_ref);
             cells.extend(inclusive_cells(share, report.events.len() == 1));

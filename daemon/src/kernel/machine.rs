@@ -80,7 +80,7 @@ impl Machine {
         Ok(Self {
             arch: std::env::consts::ARCH.to_owned(),
             cpu_model: cpu_model(&cpuinfo).unwrap_or("unknown").to_owned(),
-            cpuid: cpuid(&cpuinfo),
+            cpuid: Cpuid::of_cpuinfo(&cpuinfo),
             cpus: cpu_list("online")?,
             kernel_release,
             kernel_id,
@@ -91,41 +91,9 @@ impl Machine {
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
-    ["model name", "CPU part", "cpu model"].iter().find_map(|key| cpu_fact(cpuinfo, key))
-}
-
-/// A value of the first CPU in /proc/cpuinfo.
-fn cpu_fact<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
-    let mut facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-    facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
-}
-
-fn cpuid(cpuinfo: &str) -> Option<Cpuid> {
-    let number = |key| cpu_fact(cpuinfo, key)?.parse().ok();
-    let Some(vendor) = cpu_fact(cpuinfo, "vendor_id") else { return midr(cpuinfo) };
-    Some(Cpuid {
-        vendor: vendor.to_owned(),
-        family: number("cpu family")?,
-        model: number("model")?,
-    })
-}
-
-/// The MIDR as arm64 reports it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same one.
-/// Samples do not keep the kind of their CPU, so several kinds give None.
-fn midr(cpuinfo: &str) -> Option<Cpuid> {
-    let all = |key| {
-        let facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
-        let mut values =
-            facts.filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim());
-        let first = values.next()?;
-        values.all(|value| value == first).then_some(first)
-    };
-    let model = u64::from_str_radix(all("CPU part")?.strip_prefix("0x")?, 16).ok()?;
-    Some(Cpuid {
-        vendor: all("CPU implementer")?.to_owned(),
-        family: all("CPU architecture")?.parse().ok()?,
-        model,
-    })
+    ["model name", "CPU part", "cpu model"]
+        .iter()
+        .find_map(|key| model::Cpuid::fact_of_cpuinfo(cpuinfo, key))
 }
 
 /// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz
@@ -241,21 +209,5 @@ mod tests {
         assert_eq!(cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\n"), Some("AMD EPYC"));
         assert_eq!(cpu_model("processor\t: 0\nCPU part\t: 0xd0c\n"), Some("0xd0c"));
         assert_eq!(cpu_model(""), None);
-        let text =
-            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n";
-        assert_eq!(
-            cpuid(text),
-            Some(Cpuid { vendor: "AuthenticAMD".to_owned(), family: 25, model: 1 })
-        );
-        assert_eq!(cpuid("CPU part\t: 0xd0c\n"), None);
-        let arm = |part| {
-            format!(
-                "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\n"
-            )
-        };
-        let one = Some(Cpuid { vendor: "0x41".to_owned(), family: 8, model: 0xd03 });
-        assert_eq!(cpuid(&[arm("0xd03"), arm("0xd03")].concat()), one);
-        assert_eq!(cpuid(&[arm("0xd03"), arm("0xd08")].concat()), None, "two kinds");
-        assert_eq!(cpuid(&arm("d03")), None);
     }
 }

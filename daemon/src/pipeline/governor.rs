@@ -34,6 +34,9 @@ const AIM_DOWN: f64 = 0.8;
 const SAMPLES_PART: f64 = 0.3;
 /// The same while only counts are taken.
 const COUNTS_PART: f64 = 0.1;
+/// Part of a bill that is too high from which on snapshots and call stacks are given up for it.
+/// A smaller part gives them up for next to nothing.
+const WORTH_PART: f64 = 0.3;
 /// Part of the budget below which a term has room for what [`Doing::CountsOnly`] leaves out:
 /// snapshots and call stacks, which are held to 0.2 of the budget each. Together they stay below
 /// [`TOO_MUCH`].
@@ -85,6 +88,8 @@ pub struct Bill {
     pub sampling_ns: f64,
     /// CPU time of the daemon, ns.
     pub daemon_ns: f64,
+    /// The part of it that snapshots and call stacks took, ns.
+    pub walks_ns: f64,
 }
 
 impl Bill {
@@ -94,10 +99,10 @@ impl Bill {
         if self.cpu_ns > 0.0 { (self.sampling_ns + self.daemon_ns) / self.cpu_ns } else { 0.0 }
     }
 
-    /// The part of the cost that samples have, from 0 to 1.
-    fn samples_part(&self) -> f64 {
+    /// `part_ns` as a part of the cost, from 0 to 1.
+    fn part(&self, part_ns: f64) -> f64 {
         let sum = self.sampling_ns + self.daemon_ns;
-        if sum > 0.0 { self.sampling_ns / sum } else { 0.0 }
+        if sum > 0.0 { part_ns / sum } else { 0.0 }
     }
 }
 
@@ -156,8 +161,8 @@ pub struct Change {
 }
 
 /// Compares bills with the budget, and memory with its limit. Under pressure first the rate goes
-/// down, as far as that saves something; then only counts are taken, at a lower rate, then nothing
-/// is taken. After some terms with room, and after long plenty, the same steps
+/// down, as far as that saves something; then, if that saves something, only counts are taken, at a
+/// lower rate; under far too much pressure nothing is taken. After some terms with room, and after long plenty, the same steps
 /// are taken back.
 #[derive(Clone, Debug)]
 pub struct Governor {
@@ -248,7 +253,11 @@ impl Governor {
         self.terms_with_room = if has_room { self.terms_with_room + 1 } else { 0 };
         let lowest = RATES.len() - 1;
         let can_go_down = self.is_adjustable() && self.step < lowest;
-        let lower = too_much.and_then(|used| self.step_down(used, bill.samples_part()));
+        let lower = too_much.and_then(|used| self.step_down(used, bill.part(bill.sampling_ns)));
+        let is_less_worth_it = |used: f64| match self.doing {
+            Doing::All => bill.part(bill.walks_ns) >= WORTH_PART,
+            Doing::CountsOnly | Doing::Nothing => used > FAR_TOO_MUCH,
+        };
         let (mut step, mut doing, mut why) = (self.step, self.doing, String::new());
         match too_much {
             _ if memory > 1.0 && can_go_down => {
@@ -259,7 +268,9 @@ impl Governor {
                 step = lower.unwrap_or(lowest);
                 why = format!("sampling cost {used:.1} times the budget");
             }
-            too_much if too_much.is_some() || memory > 1.0 => doing = doing.less(),
+            too_much if memory > 1.0 || too_much.is_some_and(is_less_worth_it) => {
+                doing = doing.less();
+            }
             _ if doing != Doing::All && self.terms_with_room >= self.room_patience => {
                 doing = doing.more();
             }
@@ -347,7 +358,8 @@ mod tests {
     }
 
     fn bill(percent: f64) -> Bill {
-        Bill { cpu_ns: 1e9, sampling_ns: percent * 0.5e7, daemon_ns: percent * 0.5e7 }
+        let [sampling_ns, daemon_ns, walks_ns] = [0.5e7, 0.5e7, 0.4e7].map(|part| percent * part);
+        Bill { cpu_ns: 1e9, sampling_ns, daemon_ns, walks_ns }
     }
 
     const NOW: u64 = 1_800_000_000;
@@ -416,6 +428,7 @@ mod tests {
                     cpu_ns,
                     sampling_ns: samples * measured_ns,
                     daemon_ns: samples * daemon_ns * factor,
+                    walks_ns: 0.4 * samples * daemon_ns * factor,
                 };
                 let allowed = affordable(budget, measured_ns, 1);
                 changes +=
@@ -428,31 +441,35 @@ mod tests {
     }
 
     /// A build server's new programs made the daemon's own work cost twice the budget. The rate went
-    /// from 460 to 28 within minutes, which saved nothing.
+    /// from 460 to 28 within minutes and call stacks were given up, which saved nothing.
     #[test]
     fn work_that_samples_do_not_cause_takes_few_samples_away() {
-        let mut governor = Governor::new(Some(Budget(0.01)), true, 7);
-        let bill = |samples_per_s: u64, daemon_percent| Bill {
-            cpu_ns: 60e9,
-            sampling_ns: 60.0 * samples_per_s as f64 * 12_900.0,
-            daemon_ns: daemon_percent * 0.6e9,
+        let bill = |governor: &Governor, walks_percent| {
+            let samples_per_s = governor.rate().unwrap();
+            let is_less = governor.doing() != Doing::All;
+            let percent = if is_less { 0.3 } else { 1.5 };
+            Bill {
+                cpu_ns: 60e9,
+                sampling_ns: 60.0 * samples_per_s as f64 * 12_900.0,
+                daemon_ns: percent * 0.6e9,
+                walks_ns: walks_percent * 0.6e9,
+            }
         };
-        let builds = |governor: &mut Governor, minutes| {
+        let verdicts = |governor: &mut Governor, walks_percent, minutes| {
             let mut verdicts = Vec::new();
             for _ in 0..minutes {
-                let is_less = governor.doing() != Doing::All;
-                let bill = bill(governor.rate().unwrap(), if is_less { 0.3 } else { 1.5 });
+                let bill = bill(governor, walks_percent);
                 verdicts.extend(Some(governor.judge(bill, 0.0, 7, NOW)));
             }
             verdicts.retain(|verdict| *verdict != Verdict::default());
             verdicts
         };
-        let counts_only = Verdict { rate: None, doing: Some(Doing::CountsOnly) };
+        let mut governor = Governor::new(Some(Budget(0.01)), true, 7);
         let lower = Verdict { rate: Some(325), doing: None };
-        assert_eq!(builds(&mut governor, 4), [lower, counts_only]);
-        let all = Verdict { rate: None, doing: Some(Doing::All) };
-        let less_and_more = [all, counts_only, all, counts_only, all, counts_only];
-        assert_eq!(builds(&mut governor, 60), less_and_more);
+        assert_eq!(verdicts(&mut governor, 0.3, 60), [lower], "call stacks are little of it");
+        let [all, less] =
+            [Doing::All, Doing::CountsOnly].map(|doing| Verdict { rate: None, doing: Some(doing) });
+        assert_eq!(verdicts(&mut governor, 1.2, 60), [less, all, less, all, less, all, less]);
         assert_eq!(governor.rate(), Some(325));
     }
 

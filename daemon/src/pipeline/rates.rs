@@ -134,8 +134,8 @@ pub struct Rates {
     restraint: Restraint,
     cost: Cost,
     term_began: Instant,
-    /// [`Spent::taken`] and [`Spent::cpu_ns`] at the begin of the term.
-    before_term: (u64, u64),
+    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the begin of the term.
+    before_term: (u64, u64, u64),
     last_bill: Option<Bill>,
     /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
     /// takes none.
@@ -162,7 +162,7 @@ impl Rates {
             restraint: Restraint::default(),
             cost,
             term_began: now.at,
-            before_term: (now.taken, now.cpu_ns),
+            before_term: (now.taken, now.cpu_ns, 0),
             last_bill: None,
             snapshot_rate: None,
             stack_rate: None,
@@ -243,13 +243,15 @@ impl Rates {
         walks: Walks,
         samples_per_s: f64,
     ) -> Decision {
-        let (taken_before, cpu_before) = self.before_term;
+        let (taken_before, cpu_before, walks_before) = self.before_term;
+        let walks_ns = walks.edges.cpu_ns + walks.stacks.cpu_ns;
         let length = now.at.saturating_duration_since(self.term_began);
-        (self.term_began, self.before_term) = (now.at, (now.taken, now.cpu_ns));
+        (self.term_began, self.before_term) = (now.at, (now.taken, now.cpu_ns, walks_ns));
         let bill = Bill {
             cpu_ns: length.as_nanos() as f64 * self.cpus as f64,
             sampling_ns: now.taken.saturating_sub(taken_before) as f64 * self.cost.ns_per_sample,
             daemon_ns: now.cpu_ns.saturating_sub(cpu_before) as f64,
+            walks_ns: walks_ns.saturating_sub(walks_before) as f64,
         };
         self.last_bill = Some(bill);
         if self.restraint.is_told_to_pause() {

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 mod counted;
 
+use ::counted::callgrind::{self, ObjectCounts};
 use clap::Args;
 use code::skid::Skid;
 use estimate::truth::{self, ExactCounts};
@@ -128,7 +129,11 @@ fn compare(
     out: &mut dyn Write,
 ) -> Result<Outcome, AnalysisError> {
     let text = read(path)?;
-    let counts = truth::read(&text);
+    let counted = callgrind::read(text.as_bytes()).map_err(AnalysisError::from)?;
+    let exact =
+        |counts: ObjectCounts| ExactCounts { executed: counts.executed, jumped: counts.jumped };
+    let counts: HashMap<String, ExactCounts> =
+        counted.into_iter().map(|(object, counts)| (object, exact(counts))).collect();
     if counts.values().all(|counts| counts.executed.is_empty()) {
         let path = path.display();
         return Err(AnalysisError::Refused(format!(

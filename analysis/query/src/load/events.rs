@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::Ledger;
+use model::{EXECUTED, IDEAL, Ledger};
 use profiledb::{Epoch, EpochMeta, EventMeta};
 
 use super::{Contents, sum};
@@ -41,6 +41,22 @@ pub struct EventSamples {
 }
 
 impl EventSamples {
+    /// Whether the event was counted, each occurrence, instead of sampled.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        matches!(self.name.as_str(), EXECUTED | IDEAL)
+    }
+
+    /// The noun of an occurrence of an exact event; a sample's of others.
+    #[must_use]
+    pub fn noun(&self) -> &'static str {
+        match self.name.as_str() {
+            EXECUTED => "execution",
+            IDEAL => "cycle",
+            _ => "sample",
+        }
+    }
+
     /// Time in which the event should have counted by that in which it did, at least 1; 1 when that
     /// is not known, None when it never did.
     #[must_use]

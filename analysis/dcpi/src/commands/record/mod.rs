@@ -33,7 +33,8 @@ use attach::Attached;
 pub use experiment::Experiment;
 use experiment::Kind;
 use private::Private;
-use summary::{Part, Recorded, shell_word};
+pub(super) use summary::shell_word;
+use summary::{Part, Recorded};
 
 /// Default overhead budget: enough for the full rate where a sample costs as much as on a virtual
 /// machine with an emulated timer. A smaller budget lowers the rate there.
@@ -299,23 +300,23 @@ fn children_cpu_s() -> Option<f64> {
 
 /// Why a command cannot be run. Shells have an exit code for each reason.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum NotRunnable {
+pub(super) enum NotRunnable {
     NotFound,
     NotExecutable,
 }
 
 impl NotRunnable {
-    fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         if self == Self::NotFound { 127 } else { 126 }
     }
 
-    fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         if self == Self::NotFound { "no such command" } else { "cannot be executed" }
     }
 }
 
 /// Checks that a command can be executed: the file at its path, or a file in a directory of `path`.
-fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
+pub(super) fn runnable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotRunnable> {
     let below = |directory: PathBuf| directory.join(program);
     let candidates: Vec<PathBuf> = match path {
         _ if program.is_empty() => Vec::new(),
@@ -428,7 +429,7 @@ fn lost_sight(error: io::Error) -> AnalysisError {
 }
 
 /// The command's name, if it can be a label.
-fn label(program: &OsStr) -> String {
+pub(super) fn label(program: &OsStr) -> String {
     label_of(Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or_default())
 }
 
@@ -441,7 +442,7 @@ fn label_of(name: &str) -> String {
 }
 
 /// The exit code of a command, as shells report it.
-fn exit_code(status: ExitStatus) -> u8 {
+pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(2);
     u8::try_from(code).unwrap_or(2)
 }

@@ -237,7 +237,7 @@ fn cpu_time(seconds: f64) -> String {
 }
 
 /// A path as a shell takes it for one word.
-pub(super) fn shell_word(path: &Path) -> String {
+pub(in crate::commands) fn shell_word(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

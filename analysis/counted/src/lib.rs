@@ -1,0 +1,121 @@
+//! Exact executions of a command: how often each instruction of the program and of each library was
+//! executed, each branch taken and each call made.
+//!
+//! An [`Engine`] runs the command and counts. Counts are of files and file offsets, as samples are.
+
+pub mod callgrind;
+
+use image::ImageOffset;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+/// A place in a counted file: the file's number in [`Counts::files`], and the offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// Number of the file.
+    pub file: usize,
+    /// Offset of an instruction.
+    pub offset: ImageOffset,
+}
+
+/// What a command and its children executed.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Files with executed code, each once.
+    pub files: Vec<CountedFile>,
+    /// Calls, by the call instruction and the first instruction that it led to.
+    pub calls: BTreeMap<(Site, Site), u64>,
+    /// Executions of instructions that are in no file: generated code, the vDSO.
+    pub elsewhere: u64,
+    /// Processes that were counted.
+    pub processes: usize,
+    /// What was not counted, or not exactly, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Executions in one file.
+#[derive(Debug)]
+pub struct CountedFile {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Executions by instruction.
+    pub executed: BTreeMap<ImageOffset, u64>,
+    /// Executions of jumps that were taken, by the jump and its target, both in this file.
+    pub taken: BTreeMap<(ImageOffset, ImageOffset), u64>,
+}
+
+impl Counts {
+    /// The number of the file at a path, which is added if it is new.
+    fn file(&mut self, path: &Path) -> usize {
+        let known = self.files.iter().position(|file| file.path == path);
+        known.unwrap_or_else(|| {
+            let path = path.to_owned();
+            self.files.push(CountedFile {
+                path,
+                executed: BTreeMap::new(),
+                taken: BTreeMap::new(),
+            });
+            self.files.len() - 1
+        })
+    }
+
+    /// Executions of all instructions.
+    #[must_use]
+    pub fn instructions(&self) -> u64 {
+        let of_files = self.files.iter().flat_map(|file| file.executed.values());
+        of_files.fold(self.elsewhere, |sum, count| sum.saturating_add(*count))
+    }
+}
+
+/// A run of a command: its end, and what it executed.
+#[derive(Debug)]
+pub struct Run {
+    /// How the command ended.
+    pub status: ExitStatus,
+    /// What it and its children executed.
+    pub counts: Counts,
+}
+
+/// What runs a command and counts what it executes.
+pub trait Engine {
+    /// The engine's name, as `--engine` takes it.
+    fn name(&self) -> &'static str;
+
+    /// Runs a command to its end, with the standard streams of this process. The command and all
+    /// its children are counted.
+    ///
+    /// # Errors
+    /// [`EngineError`] where the engine could not run the command, or its counts cannot be read.
+    fn run(&self, command: &[OsString]) -> Result<Run, EngineError>;
+}
+
+/// Why there are no counts.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The engine is not there, or cannot be started.
+    #[error("cannot start {program}: {why}")]
+    NotStarted {
+        /// The engine's program.
+        program: &'static str,
+        /// The reason, and the next step.
+        why: String,
+    },
+    /// The engine left no counts.
+    #[error("{program} left no counts: {why}")]
+    NoCounts {
+        /// The engine's program.
+        program: &'static str,
+        /// The reason, and the next step.
+        why: String,
+    },
+    /// A file of counts cannot be read.
+    #[error("cannot read the counts {path}: {why}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+}

@@ -1,0 +1,130 @@
+//! `dcpi ideal`: exact executions of a command in all its files, and the time that they take where
+//! nothing waits for memory or guesses wrong.
+
+mod database;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use counted::callgrind::Callgrind;
+use counted::{Counts, Engine, Run};
+
+use super::Outcome;
+use super::costs::OnMachine;
+use super::record::{NotRunnable, exit_code, label, runnable, shell_word};
+use crate::options::{self, Prof};
+use query::error::AnalysisError;
+use report::counted as number;
+
+/// `dcpi ideal`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Ideal {
+    /// What counts
+    #[arg(long, value_enum, default_value_t = EngineName::Valgrind)]
+    pub engine: EngineName,
+    /// Database to write the counts into; made if it does not exist
+    #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
+    pub db: PathBuf,
+    /// At most N rows in the report, 0 for all [default: 40 rows of at least 0.1 % of the cycles]
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        value_parser = options::parse_rows,
+        allow_negative_numbers = true
+    )]
+    pub rows: Option<usize>,
+    /// Processor model and directories of debug files.
+    #[command(flatten)]
+    pub on: OnMachine,
+    /// Command to run and count, with its children
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// An engine that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// Callgrind: everywhere, one thread at a time, some 40 times slower than COMMAND alone
+    Valgrind,
+}
+
+const NOTES: &str = "\
+Every execution of every instruction of COMMAND, its children and all libraries is counted, so two \
+runs of a deterministic command have the same counts. The database has the events 'executed' and \
+'ideal': the cycles of these executions on the model of a processor (--machine) where all loads \
+hit the first cache and no branch is mispredicted. dcpi prof, list, flow, diff, html and export \
+read it as they read samples; estimates of dcpi calc and dcpi flow are exact then.
+
+The report goes to standard error, since standard output is for the output of COMMAND. A command \
+that watches the clock may behave differently, since it is slower.
+
+Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
+run; 2 if dcpi ideal could not do its work.";
+
+pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
+    let Some(program) = args.command.first() else { return Ok(Outcome::default()) };
+    let err = &mut io::stderr().lock();
+    if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
+        say(err, &not_runnable(program.as_ref(), why))?;
+        return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
+    }
+    let writer = database::Writing::begin(&args.db, &label(program))?;
+    let engine: &dyn Engine = match args.engine {
+        EngineName::Valgrind => &Callgrind,
+    };
+    let begun = Instant::now();
+    let Run { status, counts } =
+        engine.run(&args.command).map_err(|error| AnalysisError::Refused(error.to_string()))?;
+    let took = begun.elapsed();
+    let written = writer.write(&counts, &args.on)?;
+    let (instructions, processes) =
+        (number(counts.instructions(), "instruction"), number(counts.processes as u64, "process"));
+    say(err, "")?;
+    let line = format!(
+        "counted {instructions} of {processes} in {:.1} s ({})",
+        took.as_secs_f64(),
+        engine.name()
+    );
+    say(err, &line)?;
+    for note in notes(&counts) {
+        say(err, &format!("note: {note}"))?;
+    }
+    report(args, &written, err)?;
+    Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
+}
+
+fn say(err: &mut dyn Write, line: &str) -> Result<(), AnalysisError> {
+    writeln!(err, "{}", report::escape(line)).map_err(AnalysisError::from)
+}
+
+fn not_runnable(program: &Path, why: NotRunnable) -> String {
+    format!("{}: {}; nothing was counted", shell_word(program), why.words())
+}
+
+/// What was not counted, or not exactly.
+fn notes(counts: &Counts) -> Vec<String> {
+    let elsewhere = (counts.elsewhere > 0).then(|| {
+        let many = number(counts.elsewhere, "execution");
+        format!("{many} of instructions that are in no file (generated code, the vDSO)")
+    });
+    counts.notes.iter().cloned().chain(elsewhere).collect()
+}
+
+/// Shows the procedures, as `dcpi prof` does.
+fn report(
+    args: &Ideal,
+    written: &database::Written,
+    err: &mut dyn Write,
+) -> Result<(), AnalysisError> {
+    let mut words: Vec<OsString> = vec!["--db".into(), args.db.clone().into()];
+    words.extend(["--host", &written.host, "--epoch", &written.epoch].map(OsString::from));
+    words.extend(args.rows.into_iter().flat_map(|rows| ["-n".into(), rows.to_string().into()]));
+    let prof: Prof = options::typed(words)
+        .map_err(|error| AnalysisError::Refused(format!("dcpi prof: {error}")))?;
+    super::prof::run(&prof, err)?;
+    Ok(())
+}
