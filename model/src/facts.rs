@@ -115,8 +115,8 @@ impl Cpuid {
         })
     }
 
-    /// The MIDR as arm64 reports it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same one.
-    /// Samples do not keep the kind of their CPU, so several kinds give None.
+    /// The MIDR as arm64 reports it (`arch/arm64/kernel/cpuinfo.c`), where all CPUs have the same
+    /// one. Samples do not keep the kind of their CPU, so several kinds give None.
     fn of_midr(cpuinfo: &str) -> Option<Self> {
         let all = |key| {
             let facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));

@@ -166,7 +166,7 @@ reasons! {
             "frames of rare stacks, left out to bound the size of an epoch",
         /// The user has as many different stacks as one user may before they are written.
         TooManyStacks "too_many_stacks"
-            "a user has more different call stacks than are told apart until a merge; see LIMITS.md",
+            "a user has more call stacks than are told apart until a merge; see LIMITS.md",
     }
 }
 

@@ -283,7 +283,7 @@ impl<'a> Surveyed<'a> {
             parts.iter().flat_map(|part| within(&self.remaining_rounds, part, |one| one.branch));
         let remaining_rounds: Vec<RemainingRounds> = remaining_rounds.copied().collect();
         let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
-        let listed: Vec<Listing> = listed.collect();
+        let mut listed: Vec<Listing> = listed.collect();
         let mut memory = Memory { binary, constants: &self.constants };
         let mut build = |observed: &[(Vaddr, Vaddr)]| {
             let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
@@ -300,7 +300,6 @@ impl<'a> Surveyed<'a> {
             graph = build(&observed);
         }
         let loops = Loops::of(&graph);
-        let mut listed = listed;
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
         let count = |line: &listing::ListedInstruction| {
             line.counts.get(event).copied().filter(|count| *count > 0)
@@ -320,11 +319,8 @@ impl<'a> Surveyed<'a> {
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
-        let exact = self.exact.as_ref().and_then(|exact| {
-            let of_block = |samples: &Vec<f64>| samples.iter().sum();
-            estimate::truth::exact(&graph, exact, samples.iter().map(of_block))
-        });
-        let estimate = exact
+        let estimate = self
+            .exact(&graph, &samples)
             .or_else(|| stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples)));
         Some(Graph {
             isa: Some(self.isa),
@@ -336,6 +332,15 @@ impl<'a> Surveyed<'a> {
             remaining_rounds,
             work,
         })
+    }
+}
+
+impl Surveyed<'_> {
+    /// The exact executions of a graph, where they were counted. `samples` are those of the
+    /// instructions of each block.
+    fn exact(&self, graph: &Cfg, samples: &[Vec<f64>]) -> Option<Estimate> {
+        let of_block = |samples: &Vec<f64>| samples.iter().sum();
+        estimate::truth::exact(graph, self.exact.as_ref()?, samples.iter().map(of_block))
     }
 }
 

@@ -161,9 +161,9 @@ pub struct Change {
 }
 
 /// Compares bills with the budget, and memory with its limit. Under pressure first the rate goes
-/// down, as far as that saves something; then, if that saves something, only counts are taken, at a
-/// lower rate; under far too much pressure nothing is taken. After some terms with room, and after long plenty, the same steps
-/// are taken back.
+/// down, as far as that saves something. Then, if that saves something, only counts are taken, at a
+/// lower rate; under far too much pressure nothing is taken. After some terms with room, and after
+/// long plenty, the same steps are taken back.
 #[derive(Clone, Debug)]
 pub struct Governor {
     budget: Option<Budget>,
@@ -440,8 +440,8 @@ mod tests {
         assert!(more_than_twice <= 20, "{more_than_twice} of 1000 hours");
     }
 
-    /// A build server's new programs made the daemon's own work cost twice the budget. The rate went
-    /// from 460 to 28 within minutes and call stacks were given up, which saved nothing.
+    /// A build server's new programs made the daemon's own work cost twice the budget. The rate
+    /// went from 460 to 28 within minutes and call stacks were given up, which saved nothing.
     #[test]
     fn work_that_samples_do_not_cause_takes_few_samples_away() {
         let bill = |governor: &Governor, walks_percent| {

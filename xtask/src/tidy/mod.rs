@@ -26,6 +26,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("stalls", &["code", "estimate", "image", "model"]),
     ("profiledb", &["image", "model"]),
     ("daemon", &["abi", "code", "ebpf", "image", "model", "profiledb", "unwind", "wire"]),
+    ("analysis/counted", &["image"]),
     ("analysis/stats", &["image", "model"]),
     ("analysis/query", &["code", "image", "model", "profiledb", "stats"]),
     ("analysis/names", &["image", "model", "profiledb", "query", "stats"]),

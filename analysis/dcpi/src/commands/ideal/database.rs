@@ -88,7 +88,8 @@ impl Writing {
         Ok(Self { db: db.to_owned(), writer, host })
     }
 
-    /// Writes the counts, and the cycles that they take on the model of a processor; ends the epoch.
+    /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
+    /// epoch.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where they cannot be written, and where no file can be opened any
