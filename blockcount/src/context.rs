@@ -60,6 +60,8 @@ pub const ON_SIGNAL_STACK: Field = 0x318;
 pub const EXEC_REGISTERS: Field = 0x320;
 /// Registers that [`EXEC_REGISTERS`] keeps, in its order.
 pub const EXEC_KEPT: [u8; 4] = [RDI, RSI, RDX, RAX];
+/// Block of the exec or exit that the thread has made last.
+pub const LAST_CALL: Field = 0x340;
 /// `struct clone_args` of a clone3(2).
 pub const CLONE_ARGUMENTS: Field = 0x400;
 /// One byte for each number of a system call that the engine looks at.

@@ -2,7 +2,7 @@
 //! engine cannot follow are executed as they are, and a note says that they are not counted.
 
 use crate::context::{
-    Context, EXEC_KEPT, EXEC_REGISTERS, RAX, RCX, RDI, RDX, RESUME, RSI, SLOT, TARGET,
+    Context, EXEC_KEPT, EXEC_REGISTERS, LAST_CALL, RAX, RCX, RDI, RDX, RESUME, RSI, SLOT, TARGET,
 };
 use crate::engine::Engine;
 use crate::memory::{read_program, read_string};
@@ -39,6 +39,7 @@ impl Engine {
             context.set(field, context.register(register));
         }
         context.set(TARGET, call.index as u64);
+        context.set(LAST_CALL, u64::from(call.block));
         if !strings.is_empty() {
             let mut pointers: Vec<u64> =
                 strings.iter().map(|string| string.as_ptr() as u64).collect();

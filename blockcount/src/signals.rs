@@ -317,6 +317,12 @@ impl Engine {
                 system::refuse(&[b"the file system of its counts is full"]);
             }
             if signal == SIGSEGV && self.cache.written(address) {
+                if self.cache.writes_itself(frame.pc(), address) {
+                    let spot = self.cache.recover(frame, context);
+                    self.left(spot);
+                    self.enter(spot.pc(), context);
+                    frame.set_pc(context.get(RESUME));
+                }
                 return self.back(context);
             }
         }

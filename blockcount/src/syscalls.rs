@@ -1,7 +1,7 @@
 //! System calls that the engine looks at; all others are made by translated code.
 
 use crate::cache::SystemCall;
-use crate::context::{Context, R8, R10, RAX, RCX, RDI, RDX, RESUME, RSI};
+use crate::context::{Context, LAST_CALL, R8, R10, RAX, RCX, RDI, RDX, RESUME, RSI};
 use crate::engine::Engine;
 use crate::memory::{read_string, write_program};
 use crate::signals;
@@ -63,7 +63,10 @@ impl Engine {
             }
             number::EXECVE | number::EXECVEAT => return self.exec(context, &call),
             number::EXIT => return self.leave(context, block, a),
-            number::EXIT_GROUP => return Then::End(a),
+            number::EXIT_GROUP => {
+                context.set(LAST_CALL, u64::from(block));
+                return Then::End(a);
+            }
             number::ARCH_PRCTL => self.arch_prctl(&call),
             number::READLINK => self.readlink(&call, (a, b, c)),
             number::READLINKAT => self.readlink(&call, (b, c, d)),

@@ -1,10 +1,10 @@
 //! Threads and processes that the program makes. A thread has a slot in the area: its context and
 //! its counters. Memory that is not shared means another process, which has an area of its own.
 
-use crate::area::SLOTS;
+use crate::area::{SLOTS, event};
 use crate::context::{
-    self, AFTER_MASK, BLOCKED, Context, DISPOSITIONS, FLAGS, RAX, RCX, RESUME, RSP, SIGNAL_STACK,
-    SLOT,
+    self, AFTER_MASK, BLOCKED, Context, DISPOSITIONS, FLAGS, LAST_CALL, RAX, RCX, RESUME, RSP,
+    SIGNAL_STACK, SLOT,
 };
 use crate::engine::Engine;
 use crate::memory::{clear, read_program, store};
@@ -68,7 +68,7 @@ impl Engine {
         if signals::block_all(context).is_none() {
             return self.again(context, block);
         }
-        self.area.event(crate::area::event::ENDED, block, 0);
+        self.area.event(event::ENDED, block, 0);
         self.give_back(context);
         crate::switch::leave(code, crate::engine::lock_word())
     }
@@ -126,6 +126,9 @@ impl Engine {
         call: Call,
         vfork: bool,
     ) -> Then {
+        if vfork && !system::is_error(answer) {
+            self.area.event(event::ENDED, child.get(LAST_CALL) as u32, 0);
+        }
         // The memory of a process that shared it until its exec is free again.
         if system::is_error(answer) || vfork {
             self.give_back(child);

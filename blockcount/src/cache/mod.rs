@@ -116,6 +116,9 @@ pub struct Cache {
     pages: PcMap,
     /// Pages that are write-protected because code of theirs is translated.
     protected: PcMap,
+    /// Pages with code that has written to its own page: each instruction is a block of its own,
+    /// so that none is executed that was decoded before it was written.
+    self_written: PcMap,
     pub pieces: Vec<Piece>,
     branches: Vec<Branch>,
     pub system_calls: Vec<SystemCall>,
@@ -146,6 +149,7 @@ impl Cache {
             map: PcMap::new(),
             pages: PcMap::new(),
             protected: PcMap::new(),
+            self_written: PcMap::new(),
             pieces: Vec::new(),
             branches: Vec::new(),
             system_calls: Vec::new(),
@@ -366,6 +370,20 @@ impl Cache {
             }
             page += 0x1000;
         }
+    }
+
+    /// The block of an address of hot code, when it is longer than one instruction and lies on a
+    /// page that its instruction has written to: the rest of it may have changed.
+    pub fn writes_itself(&mut self, code: u64, written: u64) -> bool {
+        let index = self.blocks.partition_point(|block| block.begin <= code);
+        let block = index.checked_sub(1).and_then(|index| self.blocks.get(index));
+        let page = written & !0xfff;
+        let on_page = |block: &&Block| block.address < page + 0x1000 && page < block.end_address;
+        let whole = block.filter(on_page).is_some_and(|block| block.instructions > 1);
+        if whole {
+            self.self_written.insert(page | 1, 0);
+        }
+        whole
     }
 
     /// Whether a fault by a write to `at` comes from protection; the page is then writable again,

@@ -60,12 +60,14 @@ impl Cache {
     fn decode(&mut self, at: u64, into: &mut Vec<Decoded>, area: &mut Area) -> Option<End> {
         let region = self.regions.find(at, area)?;
         let limit = self.regions.limit(at, area)?;
-        let end = decode::block(at, limit, BLOCK_MAX, into);
+        let alone = self.self_written.get(at & !0xfff | 1).is_some();
+        let max = if alone { 1 } else { BLOCK_MAX };
+        let end = decode::block(at, limit, max, into);
         if region.writable {
             let end = into.last().map_or(at + 1, |last| last.instruction.next_ip());
             self.protect(at, end);
             // What was decoded may have been written over before the page was protected.
-            return Some(decode::block(at, limit, BLOCK_MAX, into));
+            return Some(decode::block(at, limit, max, into));
         }
         Some(end)
     }

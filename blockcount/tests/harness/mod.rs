@@ -23,6 +23,12 @@ pub fn engine() -> PathBuf {
 pub struct Case {
     pub folder: tempfile::TempDir,
     pub program: PathBuf,
+    areas: tempfile::TempDir,
+}
+
+/// A folder in memory, where files of counts cost least.
+fn folder_of_areas() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 impl Case {
@@ -40,19 +46,18 @@ impl Case {
         command.args(["-O1", "-g0", "-pthread", "-o"]).arg(&program).arg(path).args(options);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Self { folder, program }
+        Self { folder, program, areas: folder_of_areas() }
     }
 
     /// A case without a program of its own.
     pub fn of(program: &str) -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), program: PathBuf::from(program) }
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, program: PathBuf::from(program), areas: folder_of_areas() }
     }
 
     /// Folder of areas.
     pub fn areas(&self) -> PathBuf {
-        let areas = self.folder.path().join("areas");
-        std::fs::create_dir_all(&areas).unwrap();
-        areas
+        self.areas.path().to_owned()
     }
 
     /// The command that counts the program.
