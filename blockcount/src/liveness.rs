@@ -135,15 +135,19 @@ impl Liveness {
         let mut found = None;
         for (index, decoded) in block.iter().enumerate().rev() {
             let used = self.information.info(&decoded.instruction).used_registers();
+            // They leave the register alone when they find nothing.
+            let searches = matches!(decoded.instruction.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr);
             let general = || used.iter().filter(|used| used.register().is_gpr());
             for used in general() {
-                let whole = used.access() == OpAccess::Write && used.register().size() >= 4;
+                let whole =
+                    !searches && used.access() == OpAccess::Write && used.register().size() >= 4;
                 if whole {
                     dead |= bit(used.register());
                 }
             }
             for used in general() {
-                let whole = used.access() == OpAccess::Write && used.register().size() >= 4;
+                let whole =
+                    !searches && used.access() == OpAccess::Write && used.register().size() >= 4;
                 if !whole && used.access() != OpAccess::NoMemAccess {
                     dead &= !bit(used.register());
                 }
@@ -179,7 +183,8 @@ fn before(instruction: &Instruction, live: u32) -> u32 {
 }
 
 /// Flags whose values an instruction replaces in any case. Shifts by `cl` or by zero and repeated
-/// comparisons of nothing leave flags as they are.
+/// comparisons of nothing leave flags as they are, and so may what manuals call undefined; but
+/// processors clear the auxiliary carry in logical operations.
 fn killed(instruction: &Instruction) -> u32 {
     if instruction.has_rep_prefix() || instruction.has_repne_prefix() {
         return 0;
@@ -205,7 +210,12 @@ fn killed(instruction: &Instruction) -> u32 {
             return 0;
         }
     }
-    instruction.rflags_modified() & ALL
+    let logical = matches!(
+        instruction.mnemonic(),
+        Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Test
+    );
+    let undefined = if logical { 0 } else { instruction.rflags_undefined() };
+    instruction.rflags_modified() & !undefined & ALL
 }
 
 fn look_ahead(mut at: u64, mut budget: u32, limit_of: &mut dyn FnMut(u64) -> Option<u64>) -> u32 {

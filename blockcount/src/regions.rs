@@ -81,16 +81,45 @@ impl Regions {
         }
         system::close(file);
         self.regions.clear();
+        // Lines that differ in protection only belong to one mapping: the engine itself protects
+        // pages.
+        let mut whole: Option<(Mapping, &[u8])> = None;
+        let mut parts: Vec<(u64, u64, bool)> = Vec::new();
         for line in text.split(|byte| *byte == b'\n') {
-            if let Some((mapping, executable, writable, path)) = parse(line)
-                && executable
-                && mapping.start != VSYSCALL
-                && !self.hidden.iter().any(|hidden| hidden.contains(&mapping.start))
-            {
-                let Mapping { start, end, .. } = mapping;
-                let mapping = self.mapping(mapping, path, area);
-                self.regions.push(Region { start, end, writable, mapping });
+            let Some((mapping, writable, path)) = parse(line).filter(|(mapping, ..)| {
+                mapping.start != VSYSCALL
+                    && !self.hidden.iter().any(|hidden| hidden.contains(&mapping.start))
+            }) else {
+                continue;
+            };
+            match &mut whole {
+                Some((before, same)) if *same == path && continues(before, &mapping) => {
+                    before.end = mapping.end;
+                }
+                _ => {
+                    self.add(whole.take(), &mut parts, area);
+                    whole = Some((mapping, path));
+                }
             }
+            parts.push((mapping.start, mapping.end, writable));
+        }
+        self.add(whole, &mut parts, area);
+    }
+
+    fn add(
+        &mut self,
+        whole: Option<(Mapping, &[u8])>,
+        parts: &mut Vec<(u64, u64, bool)>,
+        area: &mut Area,
+    ) {
+        if let Some((mapping, path)) = whole {
+            let mapping = self.mapping(mapping, path, area);
+            self.regions.extend(parts.drain(..).map(|(start, end, writable)| Region {
+                start,
+                end,
+                writable,
+                mapping,
+            }));
         }
     }
 
@@ -105,8 +134,16 @@ impl Regions {
     }
 }
 
-/// One line of /proc/PID/maps: the mapping, whether it is executable and writable, and its path.
-fn parse(line: &[u8]) -> Option<(Mapping, bool, bool, &[u8])> {
+/// Whether a mapping goes on where another ends, in the same file or in none.
+fn continues(before: &Mapping, after: &Mapping) -> bool {
+    let offset = if before.inode == 0 { 0 } else { before.offset + before.end - before.start };
+    before.end == after.start
+        && (before.device, before.inode, offset) == (after.device, after.inode, after.offset)
+}
+
+/// One line of /proc/PID/maps about executable memory: the mapping, whether it is writable, and its
+/// path.
+fn parse(line: &[u8]) -> Option<(Mapping, bool, &[u8])> {
     // 7f1c0-7f1c9 r-xp 00001000 fe:01 1234    /usr/lib/libc.so.6
     let mut rest = line;
     let mut word = |separator: u8| {
@@ -125,7 +162,7 @@ fn parse(line: &[u8]) -> Option<(Mapping, bool, bool, &[u8])> {
     let device = major << 32 | minor;
     let mapping = Mapping { start, end, offset, device, inode, ..Mapping::default() };
     let path = rest.trim_ascii_start();
-    Some((mapping, modes.get(2) == Some(&b'x'), modes.get(1) == Some(&b'w'), path))
+    (modes.get(2) == Some(&b'x')).then_some((mapping, modes.get(1) == Some(&b'w'), path))
 }
 
 fn number(digits: &[u8], base: u64) -> Option<u64> {
@@ -142,12 +179,15 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_read() {
         let line = b"7f1c0000-7f1c9000 r-xp 00001000 fe:01 1234       /usr/lib/a b.so";
-        let (mapping, executable, writable, path) = parse(line).unwrap();
+        let (mapping, writable, path) = parse(line).unwrap();
         assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f1c_0000, 0x7f1c_9000, 4096));
         assert_eq!((mapping.device, mapping.inode), (0xfe_0000_0001, 1234));
-        assert_eq!((executable, writable, path), (true, false, &b"/usr/lib/a b.so"[..]));
-        let (_, executable, writable, path) = parse(b"1000-2000 rwxp 00000000 00:00 0").unwrap();
-        assert_eq!((executable, writable, path), (true, true, &b""[..]));
+        assert_eq!((writable, path), (false, &b"/usr/lib/a b.so"[..]));
+        let (own, writable, path) = parse(b"1000-2000 rwxp 00000000 00:00 0").unwrap();
+        assert_eq!((writable, path), (true, &b""[..]));
+        let (next, ..) = parse(b"2000-3000 r-xp 00000000 00:00 0").unwrap();
+        assert!(continues(&own, &next) && !continues(&own, &mapping));
+        assert!(parse(b"3000-4000 rw-p 00000000 00:00 0").is_none());
         assert!(parse(b"nonsense").is_none());
     }
 }

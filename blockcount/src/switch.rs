@@ -53,6 +53,12 @@ core::arch::global_asm!(
     "pushfq",
     "pop qword ptr gs:[{flags}]",
     "cld",
+    // With this flag the program has alignment checked, which compiled code does not stand.
+    "test dword ptr gs:[{flags}], {alignment_check}",
+    "jz 4f",
+    "push 0x202",
+    "popfq",
+    "4:",
     "movups gs:[{xmm}+0x00], xmm0",
     "movups gs:[{xmm}+0x10], xmm1",
     "movups gs:[{xmm}+0x20], xmm2",
@@ -152,6 +158,7 @@ core::arch::global_asm!(
     pending = const PENDING,
     resume = const RESUME,
     leave = const number::EXIT,
+    alignment_check = const 1 << 18,
 );
 
 unsafe extern "C" {

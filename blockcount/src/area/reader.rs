@@ -476,11 +476,14 @@ impl Counted {
             match event.kind {
                 event::LEFT | event::ENDED => {
                     if let Some(left) = left.get_mut(block) {
-                        *left += times;
+                        *left = left.wrapping_add(times);
                     }
                 }
-                event::LEFT_UNCOUNTED => sums.entry(address).or_default().0 += times,
-                _ => *edges.entry(address).or_default() += times,
+                event::LEFT_UNCOUNTED => {
+                    let sum = &mut sums.entry(address).or_default().0;
+                    *sum = sum.wrapping_add(times);
+                }
+                _ => add(&mut edges, address, times),
             }
         }
         for (counted, left) in self.blocks.iter().zip(left) {
@@ -489,22 +492,18 @@ impl Counted {
             sum.0 = sum.0.wrapping_add(counted.count as i64);
             sum.2 |= block.flags & INDIRECT != 0;
             let (out, taken) = ((counted.count as i64).wrapping_sub(left), counted.taken as i64);
-            let mut add = |to: u64, count: i64| {
-                let edge = edges.entry(to).or_default();
-                *edge = edge.wrapping_add(count);
-            };
             match block.kind {
-                kind::CUT | kind::SYSTEM_CALL | kind::TRAP => add(counted.end(), out),
-                kind::JUMP | kind::CALL => add(block.target, out),
+                kind::CUT | kind::SYSTEM_CALL | kind::TRAP => add(&mut edges, counted.end(), out),
+                kind::JUMP | kind::CALL => add(&mut edges, block.target, out),
                 kind::CONDITIONAL => {
-                    add(block.target, taken);
-                    add(counted.end(), out.wrapping_sub(taken));
+                    add(&mut edges, block.target, taken);
+                    add(&mut edges, counted.end(), out.wrapping_sub(taken));
                 }
                 _ => {}
             }
         }
         for (call, count) in &self.calls {
-            *edges.entry(call.target).or_default() += *count as i64;
+            add(&mut edges, call.target, *count as i64);
         }
         flow.addresses = sums.len();
         for (address, (executions, _, indirect)) in sums {
@@ -516,6 +515,11 @@ impl Counted {
         }
         flow
     }
+}
+
+fn add(edges: &mut BTreeMap<u64, i64>, to: u64, count: i64) {
+    let edge = edges.entry(to).or_default();
+    *edge = edge.wrapping_add(count);
 }
 
 /// Sums of the counters over all threads.

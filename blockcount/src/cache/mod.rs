@@ -114,7 +114,8 @@ pub struct Cache {
     map: PcMap,
     /// First block of each page.
     pages: PcMap,
-    /// Pages that are write-protected because code of theirs is translated.
+    /// Pages that the program may write: whether they are write-protected (1) because code of
+    /// theirs is translated, or were (0).
     protected: PcMap,
     /// Pages with code that has written to its own page: each instruction is a block of its own,
     /// so that none is executed that was decoded before it was written.
@@ -363,10 +364,10 @@ impl Cache {
     fn protect(&mut self, start: u64, end: u64) {
         let mut page = start & !0xfff;
         while page < end {
-            if self.protected.get(page | 1).is_none() {
+            if self.protected.get(page | 1) != Some(1) {
                 let prot = system::PROT_READ | system::PROT_EXEC;
                 system::call3(system::number::MPROTECT, page, 0x1000, prot);
-                self.protected.insert(page | 1, 0);
+                self.protected.insert(page | 1, 1);
             }
             page += 0x1000;
         }
@@ -390,10 +391,10 @@ impl Cache {
     /// and its blocks are dropped.
     pub fn written(&mut self, at: u64) -> bool {
         let page = at & !0xfff;
-        if self.protected.get(page | 1).is_none() {
+        if self.protected.get(page | 1) != Some(1) {
             return false;
         }
-        self.protected.remove(page | 1);
+        self.protected.insert(page | 1, 0);
         self.drop_range(page, page + 0x1000);
         let prot = system::PROT_READ | system::PROT_WRITE | system::PROT_EXEC;
         system::call3(system::number::MPROTECT, page, 0x1000, prot);

@@ -200,7 +200,7 @@ impl Cache {
             }
             Kind::Link { target, .. } => {
                 frame.pair_back(context);
-                Spot::Indirectly(target)
+                Spot::Towards(target)
             }
             Kind::Other { .. } => {
                 let target = frame.register(RAX);

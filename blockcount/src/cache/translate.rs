@@ -63,7 +63,7 @@ impl Cache {
         let alone = self.self_written.get(at & !0xfff | 1).is_some();
         let max = if alone { 1 } else { BLOCK_MAX };
         let end = decode::block(at, limit, max, into);
-        if region.writable {
+        if region.writable || self.protected.get(at & !0xfff | 1).is_some() {
             let end = into.last().map_or(at + 1, |last| last.instruction.next_ip());
             self.protect(at, end);
             // What was decoded may have been written over before the page was protected.

@@ -35,7 +35,8 @@ int main(void) {
         if (((function)either)() != value) return 2;
     }
     for (int value = 0; value < 20; value++) {
-        void *again = mmap(either, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        void *again = mmap(either, 4096, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (again != either) return 3;
         write_code(either, -value);
         mprotect(either, 4096, PROT_READ | PROT_EXEC);
