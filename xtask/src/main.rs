@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod blockcount;
 mod ci;
 mod consumers;
 mod container;
@@ -43,6 +44,8 @@ cargo xtask TASK
 
   ebpf [--check]   rebuild the committed eBPF objects, or check that they come from their source
   hook             build and check the loader hook, target/hook/libdcpi_loader_hook.so
+  blockcount       build and check the program that counts blocks,
+                   target/blockcount/dcpi-blockcount
   man              man pages, shell completions and the page of commands: target/man,
                    target/completions, target/commands.md
   machines         make the tables of processors (stalls/machines) anew, from LLVM's models
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),
         ["hook"] => hook::run(),
+        ["blockcount"] => blockcount::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["man"] => man::run(),
         ["package", rest @ ..] => package::run(rest),

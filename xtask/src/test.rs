@@ -3,7 +3,7 @@
 
 use crate::Outcome;
 use crate::process::{command, is_root, must, output, succeeds};
-use crate::{container, hook, package, packages};
+use crate::{blockcount, container, hook, package, packages};
 use anyhow::bail;
 
 /// Tests that boot a container with the package in it.
@@ -53,6 +53,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     println!("building the programs and the tests");
     must(&mut command("cargo build --workspace --bins --tests"))?;
     hook::build()?;
+    blockcount::build()?;
     if choice.privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
         packages::ensure(&packages::PACKAGERS)?;
         container::ensure()?;

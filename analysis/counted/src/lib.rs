@@ -4,6 +4,7 @@
 //! An [`Engine`] runs the command and counts. Counts are of files and file offsets, as samples are.
 
 pub mod callgrind;
+pub mod own;
 
 use image::ImageOffset;
 use std::collections::BTreeMap;
@@ -31,6 +32,9 @@ pub struct Counts {
     pub elsewhere: u64,
     /// Processes that were counted.
     pub processes: usize,
+    /// Blocks whose executions were held against the executions of what leads to them, and of
+    /// these the ones that differ. (0, 0) where the engine does not tell.
+    pub flow: (usize, usize),
     /// What was not counted, or not exactly, one sentence each.
     pub notes: Vec<String>,
 }

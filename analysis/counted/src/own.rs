@@ -1,0 +1,117 @@
+//! Counting by the translator `blockcount`: on x86-64, all threads at once, some two times slower
+//! than the command alone.
+
+use crate::{Counts, Engine, EngineError, Run, Site};
+use blockcount::area::reader::{Counted, Edge, FileCounts, Location};
+use image::ImageOffset;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Name of the program that translates and counts.
+pub const PROGRAM: &str = "dcpi-blockcount";
+/// Most notes of one kind of refusal that are told: each process may have its own.
+const NOTES_MAX: usize = 8;
+
+/// The translator as an [`Engine`].
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Path of the program [`PROGRAM`].
+    pub program: PathBuf,
+}
+
+impl Engine for Own {
+    fn name(&self) -> &'static str {
+        "own"
+    }
+
+    fn run(&self, command: &[OsString]) -> Result<Run, EngineError> {
+        let not_started = |why: String| EngineError::NotStarted { program: PROGRAM, why };
+        let mut named = tempfile::Builder::new();
+        let named = named.prefix("dcpi-counts-");
+        // In memory, where files of counts cost least.
+        let folder = named
+            .tempdir_in("/dev/shm")
+            .or_else(|_| named.tempdir())
+            .map_err(|error| not_started(format!("no directory for its counts: {error}")))?;
+        let mut counting = Command::new(&self.program);
+        counting.arg("--area").arg(folder.path()).args(["--edges", "--"]).args(command);
+        let status = counting
+            .status()
+            .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
+        let mut counts = Counts::default();
+        for path in areas(folder.path())? {
+            let unreadable = |why: String| EngineError::Unreadable { path: path.clone(), why };
+            let counted = Counted::open(&path).map_err(|error| unreadable(error.to_string()))?;
+            counts.processes += 1;
+            add(&mut counts, &counted);
+        }
+        if counts.processes == 0 {
+            let why = "the command was refused; see the line above".to_owned();
+            return Err(EngineError::NoCounts { program: PROGRAM, why });
+        }
+        Ok(Run { status, counts })
+    }
+}
+
+fn areas(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    let entries = fs::read_dir(folder).map_err(|error| EngineError::Unreadable {
+        path: folder.to_owned(),
+        why: error.to_string(),
+    })?;
+    let mut areas: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    areas.sort();
+    Ok(areas)
+}
+
+/// Adds the counts of a process.
+fn add(counts: &mut Counts, counted: &Counted) {
+    let files = counted.files();
+    let is_file = |file: &FileCounts| file.inode != 0;
+    let numbers: Vec<Option<usize>> = files
+        .iter()
+        .map(|file| {
+            let path = PathBuf::from(OsString::from_vec(file.path.clone()));
+            is_file(file).then(|| counts.file(&path))
+        })
+        .collect();
+    let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+    for (file, number) in files.iter().zip(&numbers) {
+        for (offset, (_, executions)) in file.instructions.iter().filter(|(_, of)| of.1 > 0) {
+            match number.and_then(|number| counts.files.get_mut(number)) {
+                Some(known) => {
+                    more(known.executed.entry(ImageOffset(*offset)).or_default(), *executions);
+                }
+                None => more(&mut counts.elsewhere, *executions),
+            }
+        }
+    }
+    let site = |place: Location| {
+        let file = numbers.get(place.file).copied().flatten()?;
+        Some(Site { file, offset: ImageOffset(place.offset) })
+    };
+    let both = |edge: &Edge| Some((site(edge.from)?, site(edge.to?)?));
+    for edge in counted.taken() {
+        if let Some((from, to)) = both(&edge)
+            && from.file == to.file
+            && let Some(file) = counts.files.get_mut(from.file)
+        {
+            more(file.taken.entry((from.offset, to.offset)).or_default(), edge.count);
+        }
+    }
+    for edge in counted.calls() {
+        if let Some(call) = both(&edge) {
+            more(counts.calls.entry(call).or_default(), edge.count);
+        }
+    }
+    let flow = counted.flow();
+    counts.flow.0 += flow.addresses;
+    counts.flow.1 += flow.differences.len();
+    let known: BTreeSet<String> = counts.notes.iter().cloned().collect();
+    let new = counted.notes.iter().filter(|note| !known.contains(*note)).cloned();
+    let room = NOTES_MAX.saturating_sub(counts.notes.len());
+    counts.notes.extend(new.take(room));
+}

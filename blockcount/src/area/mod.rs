@@ -1,0 +1,221 @@
+//! The file into which a process counts while it runs, so that a process that is killed has
+//! counted until then. The engine maps it shared; `reader` reads it afterwards, or meanwhile.
+//!
+//! ```text
+//! header | mappings | strings | blocks | lengths | calls | events | notes | counters of threads
+//! ```
+//!
+//! Tables have fixed places and the file is sparse, so nothing ever moves. An entry is complete
+//! before the header's number of entries grows. Numbers are little-endian.
+
+#[cfg(feature = "reader")]
+pub mod reader;
+pub(crate) mod writer;
+
+/// First bytes of an area.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"DCPIBLKC");
+/// Version of the layout.
+pub const VERSION: u32 = 1;
+
+/// A table: its place in the file, the bytes of one entry, and the entries it has room for.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Bytes of one entry.
+    pub entry: u64,
+    /// Most entries.
+    pub capacity: u64,
+}
+
+const fn after(before: Table, entry: u64, capacity: u64) -> Table {
+    Table { offset: before.offset + before.entry * before.capacity, entry, capacity }
+}
+
+/// The header, [`Header`].
+pub const HEADER: Table = Table { offset: 0, entry: 4096, capacity: 1 };
+/// What code was mapped from, [`Mapping`].
+pub const MAPPINGS: Table = after(HEADER, size_of::<Mapping>() as u64, 1 << 16);
+/// Bytes of paths and of the command.
+pub const STRINGS: Table = after(MAPPINGS, 1, 1 << 25);
+/// Translated blocks, [`Block`].
+pub const BLOCKS: Table = after(STRINGS, size_of::<Block>() as u64, 1 << 22);
+/// Lengths of the blocks' instructions, one byte each.
+pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
+/// Indirect calls by site and target, [`Call`].
+pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, 1 << 21);
+/// What happened to single executions of blocks, [`Event`].
+pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, 1 << 21);
+/// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros.
+pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
+/// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] behind its slot's begin.
+pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: 1 << 10 };
+/// Bytes of a slot that are not in the file: the engine has private memory in their place.
+pub const COUNTERS_IN_SLOT: u64 = 2 << 20;
+/// Most counters of a thread.
+pub const COUNTERS_MAX: u64 = (SLOTS.entry - COUNTERS_IN_SLOT) / 8;
+/// Size of the whole file, nearly all of it a hole.
+pub const SIZE: u64 = SLOTS.offset + SLOTS.entry * SLOTS.capacity;
+
+const _: () = assert!(NOTES.offset + NOTES.entry * NOTES.capacity <= SLOTS.offset);
+const _: () = assert!(size_of::<Header>() <= HEADER.entry as usize);
+
+/// Bytes of a note.
+pub const NOTE_BYTES: usize = 256;
+
+/// A counter that a block does not have.
+pub const NONE: u32 = u32::MAX;
+
+/// The begin of an area.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Header {
+    /// [`MAGIC`], written last.
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Process number.
+    pub pid: u32,
+    /// Process number of the process that made this one.
+    pub parent: u32,
+    /// Distinguishes areas of one process number: each exec makes a new one.
+    pub sequence: u32,
+    /// [`EDGES`] and others.
+    pub flags: u32,
+    /// Threads that have run, at most: a slot is used again when its thread has ended.
+    pub slots: u32,
+    /// Counters in use, the same in all slots.
+    pub counters: u32,
+    /// Length of the program's path, the first string.
+    pub path_len: u32,
+    /// Entries of each table.
+    pub mappings: u64,
+    /// Bytes of strings.
+    pub strings: u64,
+    /// Entries of the table of blocks.
+    pub blocks: u64,
+    /// Bytes of lengths.
+    pub lengths: u64,
+    /// Entries of the table of calls.
+    pub calls: u64,
+    /// Entries of the table of events.
+    pub events: u64,
+    /// Entries of the table of notes.
+    pub notes: u64,
+}
+
+/// Flag of a header: taken edges and indirect calls are counted.
+pub const EDGES: u32 = 1;
+
+/// A range of addresses with code, as /proc/PID/maps says.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// Offset in the file of the first address.
+    pub offset: u64,
+    /// Major number of the file's device in the high half, minor in the low one.
+    pub device: u64,
+    /// The file's inode; zero where no file is mapped.
+    pub inode: u64,
+    /// Begin of the path among the strings.
+    pub path: u32,
+    /// Length of the path; zero where memory has no name.
+    pub path_len: u32,
+}
+
+/// A block as it was translated. The same address has several when its code was dropped and
+/// translated again; an instruction's executions are the sum over all blocks that have it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// Address of the first instruction.
+    pub address: u64,
+    /// Where its last instruction leads, if it is a direct jump or call.
+    pub target: u64,
+    /// Index of its mapping.
+    pub mapping: u32,
+    /// Its counter.
+    pub counter: u32,
+    /// Counter of its taken branch, or [`NONE`].
+    pub taken: u32,
+    /// Begin of its instructions' lengths.
+    pub lengths: u32,
+    /// Length in bytes.
+    pub len: u16,
+    /// Number of instructions.
+    pub instructions: u8,
+    /// Kind of its end, one of [`kind`].
+    pub kind: u8,
+    /// [`INDIRECT`].
+    pub flags: u32,
+}
+
+/// Flag of a block: indirect branches enter it, whose edges are not counted.
+pub const INDIRECT: u32 = 1;
+
+/// Kinds of a block's end.
+pub mod kind {
+    /// Cut because it was long: the next block follows.
+    pub const CUT: u8 = 0;
+    /// Direct jump.
+    pub const JUMP: u8 = 1;
+    /// Conditional branch.
+    pub const CONDITIONAL: u8 = 2;
+    /// Direct call.
+    pub const CALL: u8 = 3;
+    /// Indirect call.
+    pub const INDIRECT_CALL: u8 = 4;
+    /// Indirect jump.
+    pub const INDIRECT_JUMP: u8 = 5;
+    /// Return.
+    pub const RETURN: u8 = 6;
+    /// System call.
+    pub const SYSTEM_CALL: u8 = 7;
+    /// An instruction that raises a signal, or cannot be executed.
+    pub const TRAP: u8 = 8;
+}
+
+/// Calls of one indirect call to one target.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Index of the block that the call ends.
+    pub block: u32,
+    /// Its counter.
+    pub counter: u32,
+    /// Address of the target; zero for all targets beyond the first few.
+    pub target: u64,
+}
+
+/// What happened to single executions of a block.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// Index of the block.
+    pub block: u32,
+    /// One of [`event`].
+    pub kind: u32,
+    /// Address of an instruction of the block.
+    pub at: u64,
+    /// How often.
+    pub times: u64,
+}
+
+/// Kinds of events.
+pub mod event {
+    /// The block was left before the instruction `at`, and is counted: its instructions from `at`
+    /// on have one execution less.
+    pub const LEFT: u32 = 0;
+    /// The block was left before the instruction `at`, and is not counted: its instructions
+    /// before `at` have one execution more.
+    pub const LEFT_UNCOUNTED: u32 = 1;
+    /// The block was entered by no edge: begin of a process, thread or handler of a signal, end of
+    /// a handler.
+    pub const ENTERED: u32 = 2;
+    /// The block's end led nowhere: the thread or process ended, or a handler did.
+    pub const ENDED: u32 = 3;
+}

@@ -1,0 +1,583 @@
+//! Reading of areas, whoever wrote them: sizes are checked, and memory grows only with entries
+//! that were read and make sense.
+
+use super::{
+    BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, Call, EDGES, EVENTS, Event, HEADER, Header, INDIRECT,
+    LENGTHS, MAGIC, MAPPINGS, Mapping, NONE, NOTE_BYTES, NOTES, SLOTS, STRINGS, Table, VERSION,
+    event, kind,
+};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+/// Why an area cannot be read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// It is no area, or of another version.
+    NotAnArea,
+    /// A table claims more than it can have, or an entry makes no sense.
+    Damaged(&'static str),
+}
+
+impl std::fmt::Display for ReadError {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(to),
+            Self::NotAnArea => to.write_str("not a file of counts, or of another version"),
+            Self::Damaged(what) => write!(to, "damaged: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+impl From<io::Error> for ReadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What a process has counted.
+#[derive(Debug)]
+pub struct Counted {
+    /// Who counted.
+    pub header: Header,
+    /// Path of the program.
+    pub program: Vec<u8>,
+    /// What code was mapped from, with paths.
+    pub mappings: Vec<(Mapping, Vec<u8>)>,
+    /// Blocks with their counts.
+    pub blocks: Vec<CountedBlock>,
+    /// Indirect calls by site and target, with their counts.
+    pub calls: Vec<(Call, u64)>,
+    /// What happened to single executions.
+    pub events: Vec<Event>,
+    /// What was refused or not counted.
+    pub notes: Vec<String>,
+}
+
+/// A block with its counts, before [`Counted::events`].
+#[derive(Clone, Debug)]
+pub struct CountedBlock {
+    /// The block.
+    pub block: Block,
+    /// Lengths of its instructions, bytes.
+    pub lengths: Vec<u8>,
+    /// Executions.
+    pub count: u64,
+    /// Executions that took the branch at its end, where these are counted.
+    pub taken: u64,
+}
+
+impl CountedBlock {
+    /// Address behind the last instruction.
+    pub fn end(&self) -> u64 {
+        self.block.address.wrapping_add(u64::from(self.block.len))
+    }
+
+    /// Address of the last instruction.
+    pub fn last(&self) -> u64 {
+        self.end().wrapping_sub(u64::from(self.lengths.last().copied().unwrap_or(0)))
+    }
+}
+
+/// A place in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Location {
+    /// Index of the file, as in [`Counted::files`].
+    pub file: usize,
+    /// Offset in the file; the address where no file is mapped.
+    pub offset: u64,
+}
+
+/// Executions of a file's instructions.
+#[derive(Clone, Debug, Default)]
+pub struct FileCounts {
+    /// Path; `[vdso]` or empty where no file is mapped.
+    pub path: Vec<u8>,
+    /// Device, as in [`Mapping::device`].
+    pub device: u64,
+    /// Inode, zero without a file.
+    pub inode: u64,
+    /// Length in bytes and executions of each instruction, by [`Location::offset`].
+    pub instructions: BTreeMap<u64, (u8, u64)>,
+}
+
+/// Executions of one edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The branch or call.
+    pub from: Location,
+    /// Where it led; `None` for the targets of an indirect call beyond the first few.
+    pub to: Option<Location>,
+    /// How often.
+    pub count: u64,
+}
+
+/// Whether what flows into each block also flows out.
+#[derive(Clone, Debug, Default)]
+pub struct Flow {
+    /// Addresses at which blocks begin.
+    pub addresses: usize,
+    /// Those of them that no indirect branch enters, so that all their edges are counted.
+    pub exact: usize,
+    /// Where executions and the sum of edges differ: address, executions, edges. Each thread that
+    /// ran when counting ended is somewhere, so that there may be as many differences by one.
+    pub differences: Vec<(u64, i64, i64)>,
+}
+
+trait Entry: Sized {
+    const BYTES: usize;
+    fn parse(bytes: &[u8]) -> Option<Self>;
+}
+
+/// Little-endian fields one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+}
+
+impl Entry for Header {
+    const BYTES: usize = size_of::<Self>();
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        Some(Self {
+            magic: fields.u64()?,
+            version: fields.u32()?,
+            pid: fields.u32()?,
+            parent: fields.u32()?,
+            sequence: fields.u32()?,
+            flags: fields.u32()?,
+            slots: fields.u32()?,
+            counters: fields.u32()?,
+            path_len: fields.u32()?,
+            mappings: fields.u64()?,
+            strings: fields.u64()?,
+            blocks: fields.u64()?,
+            lengths: fields.u64()?,
+            calls: fields.u64()?,
+            events: fields.u64()?,
+            notes: fields.u64()?,
+        })
+    }
+}
+
+impl Entry for Mapping {
+    const BYTES: usize = size_of::<Self>();
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        Some(Self {
+            start: fields.u64()?,
+            end: fields.u64()?,
+            offset: fields.u64()?,
+            device: fields.u64()?,
+            inode: fields.u64()?,
+            path: fields.u32()?,
+            path_len: fields.u32()?,
+        })
+    }
+}
+
+impl Entry for Block {
+    const BYTES: usize = size_of::<Self>();
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        Some(Self {
+            address: fields.u64()?,
+            target: fields.u64()?,
+            mapping: fields.u32()?,
+            counter: fields.u32()?,
+            taken: fields.u32()?,
+            lengths: fields.u32()?,
+            len: fields.bytes().map(u16::from_le_bytes)?,
+            instructions: fields.bytes::<1>().map(u8::from_le_bytes)?,
+            kind: fields.bytes::<1>().map(u8::from_le_bytes)?,
+            flags: fields.u32()?,
+        })
+    }
+}
+
+impl Entry for Call {
+    const BYTES: usize = size_of::<Self>();
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        Some(Self { block: fields.u32()?, counter: fields.u32()?, target: fields.u64()? })
+    }
+}
+
+impl Entry for Event {
+    const BYTES: usize = size_of::<Self>();
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        Some(Self {
+            block: fields.u32()?,
+            kind: fields.u32()?,
+            at: fields.u64()?,
+            times: fields.u64()?,
+        })
+    }
+}
+
+/// Bytes that are read at once.
+const PART: usize = 1 << 16;
+
+/// Reads a table entry by entry; `check` says whether an entry makes sense.
+fn table<T: Entry>(
+    file: &File,
+    table: Table,
+    used: u64,
+    what: &'static str,
+    mut check: impl FnMut(&T) -> bool,
+) -> Result<Vec<T>, ReadError> {
+    if used > table.capacity {
+        return Err(ReadError::Damaged(what));
+    }
+    let mut entries = Vec::new();
+    let mut part = vec![0_u8; PART / T::BYTES * T::BYTES];
+    let total = used * table.entry;
+    let mut done = 0;
+    while done < total {
+        let len = (total - done).min(part.len() as u64) as usize;
+        let part = part.get_mut(..len).unwrap_or_default();
+        file.read_exact_at(part, table.offset + done)?;
+        for bytes in part.chunks_exact(T::BYTES) {
+            match T::parse(bytes).filter(&mut check) {
+                Some(entry) => entries.push(entry),
+                None => return Err(ReadError::Damaged(what)),
+            }
+        }
+        done += len as u64;
+    }
+    Ok(entries)
+}
+
+/// Longest path that is read, bytes.
+const PATH_MAX: u32 = 4096;
+
+fn string(file: &File, start: u32, len: u32) -> Result<Vec<u8>, ReadError> {
+    let mut string = vec![0; len.min(PATH_MAX) as usize];
+    if u64::from(start) + string.len() as u64 > STRINGS.capacity {
+        return Err(ReadError::Damaged("a path"));
+    }
+    file.read_exact_at(&mut string, STRINGS.offset + u64::from(start))?;
+    Ok(string)
+}
+
+impl Counted {
+    /// Reads the area at a path; its process may still run.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no area, or makes no sense.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::read(&File::open(path)?)
+    }
+
+    /// Reads an open area.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn read(file: &File) -> Result<Self, ReadError> {
+        let mut head = [0; Header::BYTES];
+        file.read_exact_at(&mut head, HEADER.offset)?;
+        let header = Header::parse(&head).ok_or(ReadError::NotAnArea)?;
+        if header.magic != MAGIC || header.version != VERSION {
+            return Err(ReadError::NotAnArea);
+        }
+        let mapping = |mapping: &Mapping| mapping.start < mapping.end;
+        let mappings = table(file, MAPPINGS, header.mappings, "a mapping", mapping)?;
+        let block = |block: &Block| {
+            block.instructions > 0
+                && block.len >= u16::from(block.instructions)
+                && block.address.checked_add(u64::from(block.len)).is_some()
+                && u64::from(block.lengths) + u64::from(block.instructions) <= header.lengths
+                && block.counter < header.counters
+                && (block.taken == NONE || block.taken < header.counters)
+        };
+        let blocks: Vec<Block> = table(file, BLOCKS, header.blocks, "a block", block)?;
+        let call =
+            |call: &Call| u64::from(call.block) < header.blocks && call.counter < header.counters;
+        let calls: Vec<Call> = table(file, CALLS, header.calls, "a call", call)?;
+        let event = |event: &Event| {
+            u64::from(event.block) < header.blocks && event.kind <= event::ENDED && event.times > 0
+        };
+        let events = table(file, EVENTS, header.events, "an event", event)?;
+        let counters = counters(file, &header, blocks.len(), calls.len())?;
+        let count = |counter: u32| counters.get(counter as usize).copied().unwrap_or(0);
+        let lengths = lengths(file, &header, &blocks)?;
+        let counted = |(block, lengths): (Block, Vec<u8>)| CountedBlock {
+            block,
+            lengths,
+            count: count(block.counter),
+            taken: count(block.taken),
+        };
+        Ok(Self {
+            header,
+            program: string(file, 0, header.path_len)?,
+            mappings: mappings
+                .into_iter()
+                .map(|mapping: Mapping| {
+                    Ok((mapping, string(file, mapping.path, mapping.path_len)?))
+                })
+                .collect::<Result<_, ReadError>>()?,
+            blocks: blocks.into_iter().zip(lengths).map(counted).collect(),
+            calls: calls.into_iter().map(|call| (call, count(call.counter))).collect(),
+            events,
+            notes: notes(file, header.notes)?,
+        })
+    }
+
+    /// The instructions of a block that an event is about: the change of their executions.
+    fn changes(event: &Event, at: u64) -> i64 {
+        let times = event.times as i64;
+        match event.kind {
+            event::LEFT if at >= event.at => times.wrapping_neg(),
+            event::LEFT_UNCOUNTED if at < event.at => times,
+            _ => 0,
+        }
+    }
+
+    /// Executions of every instruction, by file.
+    pub fn files(&self) -> Vec<FileCounts> {
+        let (mut files, of_mapping) = self.by_file();
+        let mut events: BTreeMap<u32, Vec<&Event>> = BTreeMap::new();
+        for event in &self.events {
+            events.entry(event.block).or_default().push(event);
+        }
+        for (index, counted) in self.blocks.iter().enumerate() {
+            let events = events.get(&(index as u32)).map(Vec::as_slice).unwrap_or_default();
+            let mapping = counted.block.mapping as usize;
+            let Some(file) = of_mapping.get(mapping).and_then(|file| files.get_mut(*file)) else {
+                continue;
+            };
+            let mut at = counted.block.address;
+            for len in &counted.lengths {
+                let changes = events.iter().map(|event| Self::changes(event, at));
+                let count = changes.fold(counted.count as i64, i64::wrapping_add).max(0) as u64;
+                let offset = self.offset(mapping, at);
+                let entry = file.instructions.entry(offset).or_insert((*len, 0));
+                entry.1 = entry.1.wrapping_add(count);
+                at = at.wrapping_add(u64::from(*len));
+            }
+        }
+        files
+    }
+
+    /// Files without counts, and the file of each mapping.
+    fn by_file(&self) -> (Vec<FileCounts>, Vec<usize>) {
+        let mut files: Vec<FileCounts> = Vec::new();
+        let mut known = BTreeMap::new();
+        let of_mapping = self.mappings.iter().map(|(mapping, path)| {
+            let key = (mapping.device, mapping.inode, path.as_slice());
+            *known.entry(key).or_insert_with(|| {
+                files.push(FileCounts {
+                    path: path.clone(),
+                    device: mapping.device,
+                    inode: mapping.inode,
+                    ..FileCounts::default()
+                });
+                files.len() - 1
+            })
+        });
+        let of_mapping = of_mapping.collect();
+        (files, of_mapping)
+    }
+
+    /// Offset in its file of an address of a mapping; the address itself without a file.
+    fn offset(&self, mapping: usize, at: u64) -> u64 {
+        match self.mappings.get(mapping) {
+            Some((mapping, _)) if mapping.inode != 0 => {
+                at.wrapping_sub(mapping.start).wrapping_add(mapping.offset)
+            }
+            _ => at,
+        }
+    }
+
+    /// The place of an address: in `near` if it has it, else in the mapping that came last.
+    fn location(&self, of_mapping: &[usize], near: usize, at: u64) -> Option<Location> {
+        let has = |index: &usize| {
+            self.mappings
+                .get(*index)
+                .is_some_and(|(mapping, _)| (mapping.start..mapping.end).contains(&at))
+        };
+        let mapping = Some(near).filter(has).or_else(|| (0..self.mappings.len()).rev().find(has));
+        let mapping = mapping?;
+        let file = of_mapping.get(mapping).copied()?;
+        Some(Location { file, offset: self.offset(mapping, at) })
+    }
+
+    /// Taken conditional branches, where they are counted.
+    pub fn taken(&self) -> Vec<Edge> {
+        let (_, files) = self.by_file();
+        let taken = self.blocks.iter().filter(|counted| counted.taken > 0);
+        taken
+            .filter_map(|counted| self.edge(&files, counted, counted.block.target, counted.taken))
+            .collect()
+    }
+
+    /// Calls, direct ones and indirect ones where these are counted.
+    pub fn calls(&self) -> Vec<Edge> {
+        let (_, files) = self.by_file();
+        let direct = self
+            .blocks
+            .iter()
+            .filter(|counted| counted.block.kind == kind::CALL && counted.count > 0);
+        let direct = direct
+            .filter_map(|counted| self.edge(&files, counted, counted.block.target, counted.count));
+        let indirect = self.calls.iter().filter(|(_, count)| *count > 0);
+        let indirect = indirect.filter_map(|(call, count)| {
+            self.edge(&files, self.blocks.get(call.block as usize)?, call.target, *count)
+        });
+        direct.chain(indirect).collect()
+    }
+
+    fn edge(&self, files: &[usize], from: &CountedBlock, to: u64, count: u64) -> Option<Edge> {
+        let mapping = from.block.mapping as usize;
+        let site = self.location(files, mapping, from.last())?;
+        Some(Edge { from: site, to: self.location(files, mapping, to), count })
+    }
+
+    /// Compares executions of each block with the sum of the edges into it. Says nothing when
+    /// edges were not counted.
+    pub fn flow(&self) -> Flow {
+        let mut flow = Flow::default();
+        if self.header.flags & EDGES == 0 {
+            return flow;
+        }
+        // Executions, edges, and whether indirect branches come in.
+        let mut sums: BTreeMap<u64, (i64, i64, bool)> = BTreeMap::new();
+        let mut edges: BTreeMap<u64, i64> = BTreeMap::new();
+        let mut left = vec![0_i64; self.blocks.len()];
+        for event in &self.events {
+            let times = event.times as i64;
+            let block = event.block as usize;
+            let address = self.blocks.get(block).map_or(0, |counted| counted.block.address);
+            match event.kind {
+                event::LEFT | event::ENDED => {
+                    if let Some(left) = left.get_mut(block) {
+                        *left = left.wrapping_add(times);
+                    }
+                }
+                event::LEFT_UNCOUNTED => {
+                    let sum = &mut sums.entry(address).or_default().0;
+                    *sum = sum.wrapping_add(times);
+                }
+                _ => add(&mut edges, address, times),
+            }
+        }
+        for (counted, left) in self.blocks.iter().zip(left) {
+            let block = &counted.block;
+            let sum = sums.entry(block.address).or_default();
+            sum.0 = sum.0.wrapping_add(counted.count as i64);
+            sum.2 |= block.flags & INDIRECT != 0;
+            let (out, taken) = ((counted.count as i64).wrapping_sub(left), counted.taken as i64);
+            match block.kind {
+                kind::CUT | kind::SYSTEM_CALL | kind::TRAP => add(&mut edges, counted.end(), out),
+                kind::JUMP | kind::CALL => add(&mut edges, block.target, out),
+                kind::CONDITIONAL => {
+                    add(&mut edges, block.target, taken);
+                    add(&mut edges, counted.end(), out.wrapping_sub(taken));
+                }
+                _ => {}
+            }
+        }
+        for (call, count) in &self.calls {
+            add(&mut edges, call.target, *count as i64);
+        }
+        flow.addresses = sums.len();
+        for (address, (executions, _, indirect)) in sums {
+            let edges = edges.get(&address).copied().unwrap_or(0);
+            flow.exact += usize::from(!indirect);
+            if edges > executions || !indirect && edges != executions {
+                flow.differences.push((address, executions, edges));
+            }
+        }
+        flow
+    }
+}
+
+fn add(edges: &mut BTreeMap<u64, i64>, to: u64, count: i64) {
+    let edge = edges.entry(to).or_default();
+    *edge = edge.wrapping_add(count);
+}
+
+/// Sums of the counters over all threads.
+fn counters(
+    file: &File,
+    header: &Header,
+    blocks: usize,
+    calls: usize,
+) -> Result<Vec<u64>, ReadError> {
+    // A block has two at most, and a call has one.
+    if header.counters as usize > 2 * blocks + calls + 2 || u64::from(header.slots) > SLOTS.capacity
+    {
+        return Err(ReadError::Damaged("the number of counters"));
+    }
+    let mut sums = vec![0_u64; header.counters as usize];
+    let mut part = vec![0_u8; PART];
+    for slot in 0..u64::from(header.slots) {
+        let start = SLOTS.offset + slot * SLOTS.entry + COUNTERS_IN_SLOT;
+        for (index, sums) in sums.chunks_mut(PART / 8).enumerate() {
+            let part = part.get_mut(..8 * sums.len()).unwrap_or_default();
+            file.read_exact_at(part, start + (index * PART) as u64)?;
+            for (sum, bytes) in sums.iter_mut().zip(part.as_chunks::<8>().0) {
+                *sum = sum.wrapping_add(u64::from_le_bytes(*bytes));
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// Lengths of the instructions of each block.
+fn lengths(file: &File, header: &Header, blocks: &[Block]) -> Result<Vec<Vec<u8>>, ReadError> {
+    if header.lengths > LENGTHS.capacity {
+        return Err(ReadError::Damaged("the number of instructions"));
+    }
+    let mut all = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        let mut lengths = vec![0; usize::from(block.instructions)];
+        file.read_exact_at(&mut lengths, LENGTHS.offset + u64::from(block.lengths))?;
+        let sum: u16 = lengths.iter().map(|len| u16::from(*len)).sum();
+        if sum != block.len || lengths.contains(&0) {
+            return Err(ReadError::Damaged("lengths of instructions"));
+        }
+        all.push(lengths);
+    }
+    Ok(all)
+}
+
+fn notes(file: &File, used: u64) -> Result<Vec<String>, ReadError> {
+    if used > NOTES.capacity {
+        return Err(ReadError::Damaged("the number of notes"));
+    }
+    let mut notes = Vec::new();
+    for index in 0..used {
+        let mut text = [0; NOTE_BYTES];
+        file.read_exact_at(&mut text, NOTES.offset + index * NOTES.entry)?;
+        let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        let text = text.get(..len).unwrap_or_default();
+        notes.push(String::from_utf8_lossy(text).into_owned());
+    }
+    Ok(notes)
+}

@@ -1,0 +1,260 @@
+//! The engine's side of an area.
+
+use super::{
+    BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, COUNTERS_MAX, Call, EDGES, EVENTS, Event, Header,
+    INDIRECT, LENGTHS, MAGIC, MAPPINGS, Mapping, NOTE_BYTES, NOTES, SIZE, SLOTS, STRINGS, Table,
+    VERSION,
+};
+use crate::memory::{self, load, store};
+use crate::pc_map::PcMap;
+use crate::system::{self, number};
+use alloc::vec::Vec;
+
+const READ_WRITE: u64 = system::PROT_READ | system::PROT_WRITE;
+/// Sequence numbers that are tried for a free name.
+const SEQUENCE_MAX: u32 = 1 << 20;
+
+/// An area that this process counts into.
+pub struct Area {
+    base: u64,
+    /// Folder of areas, without a final zero byte.
+    folder: Vec<u8>,
+    header: Header,
+    /// Places of events in their table.
+    events: PcMap,
+}
+
+impl Area {
+    /// Makes an area in a folder and maps it.
+    pub fn create(folder: &[u8], path: &[u8], edges: bool) -> Result<Self, i64> {
+        let (descriptor, sequence) = create_file(folder)?;
+        let flags = system::MAP_SHARED | system::MAP_NORESERVE;
+        let base = system::map(0, SIZE, READ_WRITE, flags, Some((descriptor, 0)));
+        system::close(descriptor);
+        let mut area = Self {
+            base: base.ok_or(system::EINVAL)?,
+            folder: folder.to_vec(),
+            header: Header {
+                version: VERSION,
+                sequence,
+                flags: if edges { EDGES } else { 0 },
+                path_len: path.len() as u32,
+                ..Header::default()
+            },
+            events: PcMap::new(),
+        };
+        area.string(path);
+        area.begin();
+        Ok(area)
+    }
+
+    /// Fills in who counts, and publishes the area.
+    fn begin(&mut self) {
+        self.header.pid = system::pid() as u32;
+        self.header.parent = system::call3(number::GETPPID, 0, 0, 0) as u32;
+        self.header.magic = MAGIC;
+        self.publish();
+    }
+
+    /// In a child after fork: an area of its own in the same place, with the parent's tables and
+    /// no counts. What is private of this thread's slot stays.
+    pub fn fork(&mut self, slot: u64) -> Result<(), i64> {
+        let (descriptor, sequence) = create_file(&self.folder)?;
+        self.header.sequence = sequence;
+        self.header.events = 0;
+        self.header.notes = 0;
+        self.events = PcMap::new();
+        for (table, used) in [
+            (MAPPINGS, self.header.mappings),
+            (STRINGS, self.header.strings),
+            (BLOCKS, self.header.blocks),
+            (LENGTHS, self.header.lengths),
+            (CALLS, self.header.calls),
+        ] {
+            let (from, len) = (self.base + table.offset, used * table.entry);
+            let answer =
+                system::call(number::PWRITE64, [descriptor, from, len, table.offset, 0, 0]);
+            if answer != len as i64 {
+                return Err(answer.min(-1));
+            }
+        }
+        let flags = system::MAP_SHARED | system::MAP_NORESERVE | system::MAP_FIXED;
+        let counters = self.slot(slot) + COUNTERS_IN_SLOT - self.base;
+        for (from, to) in [(0, self.slot(slot) - self.base), (counters, SIZE)] {
+            let file = Some((descriptor, from));
+            system::map(self.base + from, to - from, READ_WRITE, flags, file)
+                .ok_or(system::EINVAL)?;
+        }
+        system::close(descriptor);
+        self.begin();
+        Ok(())
+    }
+
+    fn publish(&self) {
+        store(self.base, self.header);
+    }
+
+    /// Address range of the area.
+    pub fn range(&self) -> core::ops::Range<u64> {
+        self.base..self.base + SIZE
+    }
+
+    pub fn counts_edges(&self) -> bool {
+        self.header.flags & EDGES != 0
+    }
+
+    pub fn folder(&self) -> &[u8] {
+        &self.folder
+    }
+
+    /// Address of a thread's slot, which is its context.
+    pub fn slot(&self, slot: u64) -> u64 {
+        self.base + SLOTS.offset + slot * SLOTS.entry
+    }
+
+    /// Says that so many slots have been used.
+    pub fn used_slots(&mut self, slots: u64) {
+        self.header.slots = self.header.slots.max(slots as u32);
+        self.publish();
+    }
+
+    /// A counter, zero in all threads.
+    pub fn counter(&mut self) -> u32 {
+        let counter = self.header.counters;
+        if u64::from(counter) + 1 >= COUNTERS_MAX {
+            system::refuse(&[b"more code than it has counters for"]);
+        }
+        self.header.counters += 1;
+        counter
+    }
+
+    fn append<T>(&self, table: Table, index: u64, entry: T) {
+        if index >= table.capacity {
+            system::refuse(&[b"a table of its counts is full"]);
+        }
+        store(self.base + table.offset + index * table.entry, entry);
+    }
+
+    fn string(&mut self, string: &[u8]) -> u32 {
+        let start = self.header.strings;
+        if start + string.len() as u64 > STRINGS.capacity {
+            system::refuse(&[b"the table of paths is full"]);
+        }
+        memory::put(self.base + STRINGS.offset + start, string);
+        self.header.strings += string.len() as u64;
+        start as u32
+    }
+
+    /// A mapping, whose path is added; its index.
+    pub fn mapping(&mut self, mapping: Mapping, path: &[u8]) -> u32 {
+        let index = self.header.mappings;
+        let start = self.string(path);
+        self.append(
+            MAPPINGS,
+            index,
+            Mapping { path: start, path_len: path.len() as u32, ..mapping },
+        );
+        self.header.mappings += 1;
+        self.publish();
+        index as u32
+    }
+
+    /// A block with the lengths of its instructions; its index.
+    pub fn block(&mut self, block: Block, lengths: &[u8]) -> u32 {
+        let (index, start) = (self.header.blocks, self.header.lengths);
+        if start + lengths.len() as u64 > LENGTHS.capacity {
+            system::refuse(&[b"the table of instructions is full"]);
+        }
+        memory::put(self.base + LENGTHS.offset + start, lengths);
+        self.append(BLOCKS, index, Block { lengths: start as u32, ..block });
+        self.header.lengths += lengths.len() as u64;
+        self.header.blocks += 1;
+        self.publish();
+        index as u32
+    }
+
+    /// Says that indirect branches enter a block.
+    pub fn entered_indirectly(&mut self, block: u32) {
+        let place = self.base + BLOCKS.offset + u64::from(block) * BLOCKS.entry;
+        let found: Block = load(place);
+        store(place, Block { flags: found.flags | INDIRECT, ..found });
+    }
+
+    /// A counter for calls of one site to one target.
+    pub fn call(&mut self, block: u32, target: u64) -> u32 {
+        let counter = self.counter();
+        self.append(CALLS, self.header.calls, Call { block, counter, target });
+        self.header.calls += 1;
+        self.publish();
+        counter
+    }
+
+    /// One more of an event.
+    pub fn event(&mut self, kind: u32, block: u32, at: u64) {
+        let key = at << 2 ^ u64::from(kind) ^ u64::from(block) << 40 | 1 << 63;
+        if let Some(index) = self.events.get(key) {
+            let place = self.base + EVENTS.offset + u64::from(index) * EVENTS.entry;
+            let event: Event = load(place);
+            if (event.kind, event.block, event.at) == (kind, block, at) {
+                return store(place, Event { times: event.times + 1, ..event });
+            }
+        }
+        let index = self.header.events;
+        self.append(EVENTS, index, Event { block, kind, at, times: 1 });
+        self.events.insert(key, index as u32);
+        self.header.events += 1;
+        self.publish();
+    }
+
+    /// Says what was refused or not counted.
+    pub fn note(&mut self, words: &[&[u8]]) {
+        let index = self.header.notes;
+        if index >= NOTES.capacity {
+            return;
+        }
+        let mut text = [0_u8; NOTE_BYTES];
+        let bytes = words.iter().copied().flatten();
+        for (place, byte) in text.iter_mut().zip(bytes) {
+            *place = *byte;
+        }
+        self.append(NOTES, index, text);
+        self.header.notes += 1;
+        self.publish();
+    }
+}
+
+/// A new file of an area's size, named by the process and the first sequence number that is free.
+fn create_file(folder: &[u8]) -> Result<(u64, u32), i64> {
+    const O_RDWR: u64 = 2;
+    const O_CREAT: u64 = 0o100;
+    const O_EXCL: u64 = 0o200;
+    for sequence in 0..SEQUENCE_MAX {
+        let mut path = folder.to_vec();
+        path.push(b'/');
+        decimal(system::pid(), &mut path);
+        path.push(b'.');
+        decimal(u64::from(sequence), &mut path);
+        path.push(0);
+        match system::open(&path, O_RDWR | O_CREAT | O_EXCL, 0o600) {
+            Ok(descriptor) => {
+                let answer = system::call3(number::FTRUNCATE, descriptor, SIZE, 0);
+                if system::is_error(answer) {
+                    system::close(descriptor);
+                    return Err(answer);
+                }
+                return Ok((descriptor, sequence));
+            }
+            Err(system::EEXIST) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(system::EEXIST)
+}
+
+/// Appends a number in decimal digits.
+pub fn decimal(value: u64, to: &mut Vec<u8>) {
+    if value >= 10 {
+        decimal(value / 10, to);
+    }
+    to.push(b'0' + (value % 10) as u8);
+}

@@ -1,0 +1,145 @@
+//! Programs whose executions are known at every instruction.
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+
+mod harness;
+
+use harness::Case;
+
+#[test]
+fn a_loop_is_counted_at_every_instruction() {
+    for link in ["-static", "-no-pie", "-pie"] {
+        let case = Case::compile("loop.c", &[link]);
+        case.run(&[]);
+        if link == "-pie" {
+            case.check_marks(1);
+        }
+        case.check_flow(1);
+    }
+}
+
+#[test]
+fn signals_at_any_instruction_change_no_count() {
+    let case = Case::compile("loop.c", &["-pie"]);
+    let output = case.run(&["signals"]);
+    let times: u64 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    assert!(times > 10, "only {times} signals came");
+    case.check_marks(1);
+    let handled = case.symbols()["handled"];
+    assert_eq!(case.executions()[&handled], times);
+    case.check_flow(1);
+}
+
+#[test]
+fn threads_lose_no_count() {
+    let case = Case::compile("threads.c", &["-pie"]);
+    case.run(&[]);
+    case.check_marks(8);
+    case.check_flow(1);
+}
+
+#[test]
+fn threads_that_get_signals_lose_no_count() {
+    let case = Case::compile("threads.c", &["-pie"]);
+    case.run(&["signals"]);
+    case.check_marks(8);
+    case.check_flow(1);
+}
+
+#[test]
+fn each_process_of_a_tree_counts_for_itself() {
+    let case = Case::compile("tree.c", &["-pie"]);
+    case.run(&[]);
+    assert_eq!(case.counted().len(), 100);
+    case.check_marks(100);
+    case.check_flow(1);
+}
+
+#[test]
+fn execs_are_followed_and_their_errors_answered() {
+    let case = Case::compile("exec.c", &[]);
+    case.run(&[]);
+    case.check_marks(4);
+    case.check_flow(1);
+}
+
+#[test]
+fn jumps_out_of_handlers_change_no_count() {
+    let case = Case::compile("jumps.c", &[]);
+    case.run(&[]);
+    case.check_marks(1);
+    case.check_flow(1);
+}
+
+#[test]
+fn exceptions_are_thrown_and_counted() {
+    let case = Case::compile("exceptions.cc", &[]);
+    case.run(&[]);
+    case.check_marks(1);
+    case.check_flow(1);
+}
+
+#[test]
+fn generated_code_is_seen_when_it_changes() {
+    let case = Case::compile("generated.c", &[]);
+    let output = case.run(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut addresses = text.split_whitespace();
+    let mut address = || u64::from_str_radix(addresses.next().unwrap(), 16).unwrap();
+    let (both, own) = (address(), address());
+    let counted = case.counted();
+    let files: Vec<_> = counted.iter().flat_map(|counted| counted.files()).collect();
+    let executions = |at: u64| {
+        files
+            .iter()
+            .filter(|file| file.inode == 0)
+            .filter_map(|file| file.instructions.get(&at))
+            .map(|(_, count)| count)
+            .sum::<u64>()
+    };
+    // Old and new code are both counted: 100 versions, 3 times each.
+    assert_eq!((executions(both), executions(both + 5)), (300, 300));
+    assert_eq!((executions(own), executions(own + 6), executions(own + 11)), (50, 50, 50));
+    case.check_flow(1);
+}
+
+#[test]
+fn libraries_come_and_go() {
+    let case = Case::compile("libraries.c", &["-ldl"]);
+    case.run(&[]);
+    case.check_flow(1);
+}
+
+#[test]
+fn signals_mean_what_they_mean_without_the_engine() {
+    let case = Case::compile("signals.c", &[]);
+    let output = case.run(&[]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    case.check_flow(1);
+}
+
+#[test]
+fn what_was_counted_until_the_end_is_there() {
+    use std::io::Read as _;
+    use std::os::unix::process::ExitStatusExt as _;
+    for (how, signal) in [
+        ("thread", None),
+        ("main first", None),
+        ("signal", Some(15)),
+        ("fault", Some(11)),
+        ("abort", Some(6)),
+        ("kill", Some(9)),
+    ] {
+        let case = Case::compile("ends.c", &[]);
+        let mut child = case.command(&[how]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        if how == "kill" {
+            let mut done = [0; 5];
+            child.stdout.take().unwrap().read_exact(&mut done).unwrap();
+            child.kill().unwrap();
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.signal(), signal, "{how}: {status}");
+        assert!(signal.is_some() || status.success(), "{how}: {status}");
+        case.check_marks(1);
+        case.check_flow(3);
+    }
+}

@@ -1,0 +1,72 @@
+//! What the engine does not count is named, and never miscounted.
+#![cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
+
+mod harness;
+
+use harness::{Case, engine};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+#[test]
+fn instructions_that_are_not_executed_are_named() {
+    for (which, name) in [
+        ("int", "system calls of 32 bits"),
+        ("gs", "memory by %gs"),
+        ("arch_prctl", "its own %gs"),
+        ("far", "a far return"),
+    ] {
+        let case = Case::compile("refused.c", &[]);
+        let output = case.command(&[which]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{which}");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.starts_with("dcpi-blockcount: refused: "), "{errors}");
+        assert!(errors.contains(name) && errors.lines().count() == 1, "{errors}");
+        let [counted] = &case.counted()[..] else { unreachable!("one process") };
+        assert!(counted.notes[0].contains(name), "{:?}", counted.notes);
+        // What was counted until then is there.
+        let main = case.symbols()["main"];
+        assert_eq!(case.executions()[&main], 1);
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_counted_are_named() {
+    let case = Case::compile("refused.c", &[]);
+    let run = |path: &str| {
+        let mut command = Command::new(engine());
+        command.arg("--area").arg(case.areas()).args(["--", path]);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    std::fs::write(
+        case.folder.path().join("old"),
+        b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0",
+    )
+    .unwrap();
+    let old = case.folder.path().join("old");
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, errors) = run(old.to_str().unwrap());
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("refused: a program of 32 bits"), "{errors}");
+    let (code, errors) = run("/no/such/program");
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("/no/such/program: cannot be executed"), "{errors}");
+    let output = Command::new(engine()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("usage: "));
+}
+
+#[test]
+fn set_user_id_programs_run_uncounted() {
+    let case = Case::of("/bin/sh");
+    let copy = case.folder.path().join("copy");
+    std::fs::copy("/usr/bin/true", &copy).unwrap();
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    case.run(&["-c", "./copy && echo done"]);
+    let counted = case.counted();
+    let notes: Vec<&String> = counted.iter().flat_map(|counted| &counted.notes).collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("not counted: a set-user-ID program: "), "{notes:?}");
+    assert!(notes[0].contains("/copy") || notes[0].contains("./copy"), "{notes:?}");
+}
