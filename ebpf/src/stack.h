@@ -65,9 +65,9 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
 		failed = bpf_probe_read_user(to + done, PAGE, (void *)(begin + done));
 		done += PAGE;
-		/* Without a branch: before Linux 6.5 the verifier goes through all 32,768 ways in which
-		 * pages may be there or not, since it takes all numbers of a program with functions
-		 * for decisive. 0, or all bits set: */
+		/* Without a branch: before Linux 6.5 the verifier goes through all 32,768 ways in
+		 * which pages may be there or not, since it takes all numbers of a program with
+		 * functions for decisive. 0, or all bits set: */
 		failed >>= 63;
 		__asm__ volatile("" : "+r"(failed));
 		end = (end & failed) | (done & ~failed);

@@ -56,7 +56,7 @@ pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
 pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours};
-pub use quantity::{bytes, counted};
+pub use quantity::{bytes, counted, thousands};
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use stacks::{Callee, OfStacks, StackEvent};
 pub use table::Style;

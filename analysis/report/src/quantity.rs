@@ -3,7 +3,8 @@
 use profiledb::EpochId;
 
 /// 1234567 as `1,234,567`.
-pub(super) fn thousands(number: u64) -> String {
+#[must_use]
+pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

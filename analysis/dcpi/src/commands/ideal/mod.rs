@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use counted::callgrind::Callgrind;
+use counted::own::{Own, PROGRAM};
 use counted::{Counts, Engine, Run};
 
 use super::Outcome;
@@ -17,15 +18,15 @@ use super::costs::OnMachine;
 use super::record::{NotRunnable, exit_code, label, runnable, shell_word};
 use crate::options::{self, Prof};
 use query::error::AnalysisError;
-use report::counted as number;
+use report::{counted as number, thousands};
 
 /// `dcpi ideal`.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Ideal {
-    /// What counts
-    #[arg(long, value_enum, default_value_t = EngineName::Valgrind)]
-    pub engine: EngineName,
+    /// What counts [default: own on x86-64, elsewhere valgrind]
+    #[arg(long, value_enum)]
+    pub engine: Option<EngineName>,
     /// Database to write the counts into; made if it does not exist
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: PathBuf,
@@ -48,8 +49,35 @@ pub struct Ideal {
 /// An engine that counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
+    /// Translation block by block: x86-64 only, all threads at once, some 2 times slower than
+    /// COMMAND alone
+    Own,
     /// Callgrind: everywhere, one thread at a time, some 40 times slower than COMMAND alone
     Valgrind,
+}
+
+impl EngineName {
+    fn engine(self) -> Result<Box<dyn Engine>, AnalysisError> {
+        Ok(match self {
+            Self::Own => Box::new(Own { program: own_program()? }),
+            Self::Valgrind => Box::new(Callgrind),
+        })
+    }
+}
+
+/// The program of the engine `own`: beside this one, as installed, or as built in a checkout.
+fn own_program() -> Result<PathBuf, AnalysisError> {
+    let own = std::env::current_exe().ok();
+    let beside = own.iter().filter_map(|own| own.parent());
+    let places = ["", "../lib/dcpi", "../blockcount"];
+    let mut found = beside.flat_map(|directory| places.map(|place| directory.join(place)));
+    found.find_map(|directory| Some(directory.join(PROGRAM)).filter(|path| path.is_file())).ok_or_else(
+        || {
+            AnalysisError::Refused(format!(
+                "{PROGRAM} is not installed beside dcpi; install it, or in a checkout build it: cargo xtask blockcount; or count with --engine valgrind"
+            ))
+        },
+    )
 }
 
 const NOTES: &str = "\
@@ -72,10 +100,9 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         say(err, &not_runnable(program.as_ref(), why))?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
+    let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
+    let engine = args.engine.unwrap_or(on_x86).engine()?;
     let writer = database::Writing::begin(&args.db, &label(program))?;
-    let engine: &dyn Engine = match args.engine {
-        EngineName::Valgrind => &Callgrind,
-    };
     let begun = Instant::now();
     let Run { status, counts } =
         engine.run(&args.command).map_err(|error| AnalysisError::Refused(error.to_string()))?;
@@ -90,6 +117,16 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         engine.name()
     );
     say(err, &line)?;
+    match counts.flow {
+        (0, _) => {}
+        (blocks, 0) => {
+            say(err, &format!("flow: conserved at all {} blocks", thousands(blocks as u64)))?
+        }
+        (blocks, differ) => {
+            let differ = number(differ as u64, "block");
+            say(err, &format!("flow: not conserved at {differ} of {blocks}; report it"))?;
+        }
+    }
     for note in notes(&counts) {
         say(err, &format!("note: {note}"))?;
     }
