@@ -2,6 +2,7 @@
 //! executed, each branch taken and each call made.
 //!
 //! An [`Engine`] runs the command and counts. Counts are of files and file offsets, as samples are.
+#![forbid(unsafe_code)]
 
 pub mod callgrind;
 pub mod own;

@@ -5,9 +5,9 @@ use crate::{Counts, Engine, EngineError, Run, Site};
 use blockcount::area::reader::{Counted, Edge, FileCounts, Location};
 use image::ImageOffset;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -38,7 +38,10 @@ impl Engine for Own {
             .or_else(|_| named.tempdir())
             .map_err(|error| not_started(format!("no directory for its counts: {error}")))?;
         let mut counting = Command::new(&self.program);
-        counting.arg("--area").arg(folder.path()).args(["--edges", "--"]).args(command);
+        counting.arg("--area").arg(folder.path()).args(["--edges", "--"]);
+        let (program, arguments) =
+            command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
+        counting.arg(in_search_path(program)).args(arguments);
         let status = counting
             .status()
             .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
@@ -55,6 +58,16 @@ impl Engine for Own {
         }
         Ok(Run { status, counts })
     }
+}
+
+/// The file that a command's name is of, as shells find it; the name itself where there is none.
+fn in_search_path(program: &OsStr) -> PathBuf {
+    if program.as_bytes().contains(&b'/') {
+        return program.into();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join(program));
+    found.find(|path| path.is_file()).unwrap_or_else(|| program.into())
 }
 
 fn areas(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {

@@ -76,6 +76,7 @@ const ARROWS: [(&str, &[&str]); 27] = [
         &[
             "calls",
             "code",
+            "counted",
             "estimate",
             "explain",
             "export",
