@@ -4,8 +4,8 @@
 //! %gs + 0        registers, scratch, a signal that waits      (private memory)
 //!     + 0x10000  which system calls the engine looks at       (private)
 //!     ...        stack of the engine's own code               (private)
-//!     + 0x100000 hash table of indirect branches' targets     (private)
-//!     + 0x200000 counters                                     (shared: the area's file)
+//!     + 0x100000 two tables of indirect branches' targets     (private)
+//!     + 0x400000 counters                                     (shared: the area's file)
 //! ```
 
 use crate::memory::{load, store};
@@ -62,6 +62,8 @@ pub const EXEC_REGISTERS: Field = 0x320;
 pub const EXEC_KEPT: [u8; 4] = [RDI, RSI, RDX, RAX];
 /// Block of the exec or exit that the thread has made last.
 pub const LAST_CALL: Field = 0x340;
+/// Whether the thread is a process that uses the memory of its parent, which waits (vfork).
+pub const BORROWS: Field = 0x348;
 /// `struct clone_args` of a clone3(2).
 pub const CLONE_ARGUMENTS: Field = 0x400;
 /// One byte for each number of a system call that the engine looks at.
@@ -70,7 +72,10 @@ pub const LOOKED_AT: Field = 0x1_0000;
 pub const STACK: Field = 0xf_ff00;
 /// Pairs of (negated address, translated code), chosen by the low 16 bits of the address.
 pub const TARGETS: Field = 0x10_0000;
-pub const COUNTERS: Field = 0x20_0000;
+/// The same, chosen by more bits of the address: programs of many megabytes have many targets
+/// with the same low bits.
+pub const TARGETS_2: Field = 0x20_0000;
+pub const COUNTERS: Field = 0x40_0000;
 
 /// Numbers of registers.
 pub const RAX: u8 = 0;
@@ -165,10 +170,13 @@ impl Context {
 
     /// Makes an indirect branch to `target` find `code`.
     pub fn remember_target(self, target: u64, code: u64) {
-        let entry = self.at(TARGETS) + (target & 0xffff) * 16;
-        // The address comes last: a signal's code may use the table in between.
-        store(entry, 0_u64);
-        store(entry + 8, code);
-        store(entry, target.wrapping_neg());
+        let mixed = target.wrapping_add(u64::from((target as u32).swap_bytes()));
+        for (table, choice) in [(TARGETS, target), (TARGETS_2, mixed)] {
+            let entry = self.at(table) + (choice & 0xffff) * 16;
+            // The address comes last: the entry is whole at any time.
+            store(entry, 0_u64);
+            store(entry + 8, code);
+            store(entry, target.wrapping_neg());
+        }
     }
 }

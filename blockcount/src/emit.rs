@@ -152,6 +152,27 @@ impl Emitter {
         self.put_i32(context::TARGETS + 8);
     }
 
+    /// Looks the address in rax up in the second table, and jumps; goes on without an entry. No
+    /// flags change.
+    pub fn look_up_again(&mut self) {
+        self.mix();
+        // mov rcx, gs:[rcx*8+TARGETS_2]; lea rcx, [rcx+rax]; jrcxz +2; jmp over
+        self.put(&[0x65, 0x48, 0x8b, 0x0c, 0xcd]);
+        self.put_i32(context::TARGETS_2);
+        self.put(&[0x48, 0x8d, 0x0c, 0x01, 0xe3, 0x02, 0xeb, 0x17]);
+        self.mix();
+        // jmp gs:[rcx*8+TARGETS_2+8]
+        self.put(&[0x65, 0xff, 0x24, 0xcd]);
+        self.put_i32(context::TARGETS_2 + 8);
+    }
+
+    /// The place in the second table, in units of 8 bytes.
+    fn mix(&mut self) {
+        // mov ecx, eax; bswap ecx; lea ecx, [rcx+rax]; movzx ecx, cx; lea rcx, [rcx+rcx]
+        self.put(&[0x89, 0xc1, 0x0f, 0xc9, 0x8d, 0x0c, 0x01, 0x0f, 0xb7, 0xc9]);
+        self.put(&[0x48, 0x8d, 0x0c, 0x09, 0x90]);
+    }
+
     /// An instruction as it is, but for data that it addresses relative to itself. `spare` is a
     /// register that it leaves alone. Whether the data is out of reach, so that `spare` was used.
     pub fn copy(&mut self, decoded: &Decoded, spare: impl FnOnce() -> u8) -> bool {

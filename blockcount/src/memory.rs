@@ -25,7 +25,8 @@ pub fn bytes(at: u64, len: usize) -> &'static [u8] {
     unsafe { core::slice::from_raw_parts(at as *const u8, len) }
 }
 
-/// Writes bytes to mapped memory.
+/// Writes bytes to mapped memory. Where the number of bytes is known, this is a store or two.
+#[inline(always)]
 pub fn put(at: u64, bytes: &[u8]) {
     // SAFETY: the caller names mapped memory that the engine may write.
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) }
@@ -134,13 +135,40 @@ mod freestanding {
         "rep movsb",
         "cld",
         "ret",
+        // Mostly an instruction or a few fields: two stores that overlap.
         "memcpy:",
         "mov rax, rdi",
-        "mov rcx, rdx",
-        "shr rcx, 3",
-        "rep movsq",
-        "mov ecx, edx",
-        "and ecx, 7",
+        "cmp rdx, 16",
+        "ja 7f",
+        "cmp edx, 8",
+        "jae 6f",
+        "cmp edx, 4",
+        "jae 5f",
+        "test edx, edx",
+        "jz 8f",
+        "4: mov cl, [rsi+rdx-1]",
+        "mov [rdi+rdx-1], cl",
+        "dec edx",
+        "jnz 4b",
+        "8: ret",
+        "5: mov ecx, [rsi]",
+        "mov r8d, [rsi+rdx-4]",
+        "mov [rdi], ecx",
+        "mov [rdi+rdx-4], r8d",
+        "ret",
+        "6: mov rcx, [rsi]",
+        "mov r8, [rsi+rdx-8]",
+        "mov [rdi], rcx",
+        "mov [rdi+rdx-8], r8",
+        "ret",
+        "7: cmp rdx, 32",
+        "ja 9f",
+        "movups xmm0, [rsi]",
+        "movups xmm1, [rsi+rdx-16]",
+        "movups [rdi], xmm0",
+        "movups [rdi+rdx-16], xmm1",
+        "ret",
+        "9: mov rcx, rdx",
         "rep movsb",
         "ret",
         "memset:",
@@ -164,11 +192,11 @@ mod freestanding {
         "2: ret",
         "strlen:",
         "xor eax, eax",
-        "3: cmp byte ptr [rdi+rax], 0",
-        "je 4f",
+        "2: cmp byte ptr [rdi+rax], 0",
+        "je 3f",
         "inc rax",
-        "jmp 3b",
-        "4: ret",
+        "jmp 2b",
+        "3: ret",
     );
 
     /// Address space of the engine's own tables, bytes. It is reserved once, so that a filter of

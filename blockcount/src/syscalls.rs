@@ -1,7 +1,8 @@
 //! System calls that the engine looks at; all others are made by translated code.
 
+use crate::area::event;
 use crate::cache::SystemCall;
-use crate::context::{Context, LAST_CALL, R8, R10, RAX, RCX, RDI, RDX, RESUME, RSI};
+use crate::context::{BORROWS, Context, LAST_CALL, R8, R10, RAX, RCX, RDI, RDX, RESUME, RSI};
 use crate::engine::Engine;
 use crate::memory::{read_string, write_program};
 use crate::signals;
@@ -65,6 +66,9 @@ impl Engine {
             number::EXIT => return self.leave(context, block, a),
             number::EXIT_GROUP => {
                 context.set(LAST_CALL, u64::from(block));
+                if context.get(BORROWS) == 0 {
+                    self.area.event(event::ENDED, block, 0);
+                }
                 return Then::End(a);
             }
             number::ARCH_PRCTL => self.arch_prctl(&call),
@@ -94,7 +98,7 @@ impl Engine {
             return Then::GoOn;
         };
         let at = call.at;
-        self.area.event(crate::area::event::LEFT, block, at);
+        self.area.event(event::LEFT, block, at);
         self.enter(at, context);
         Then::GoOn
     }

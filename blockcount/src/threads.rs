@@ -3,8 +3,8 @@
 
 use crate::area::{SLOTS, event};
 use crate::context::{
-    self, AFTER_MASK, BLOCKED, Context, DISPOSITIONS, FLAGS, LAST_CALL, RAX, RCX, RESUME, RSP,
-    SIGNAL_STACK, SLOT,
+    self, AFTER_MASK, BLOCKED, BORROWS, Context, DISPOSITIONS, FLAGS, LAST_CALL, RAX, RCX, RESUME,
+    RSP, SIGNAL_STACK, SLOT,
 };
 use crate::engine::Engine;
 use crate::memory::{clear, read_program, store};
@@ -99,6 +99,8 @@ impl Engine {
         }
         child.set(FLAGS, context.get(FLAGS));
         child.set(BLOCKED, context.get(BLOCKED));
+        let vfork = asked.flags & CLONE_VFORK != 0 && asked.flags & CLONE_THREAD == 0;
+        child.set(BORROWS, u64::from(vfork));
         let shares = asked.flags & CLONE_SIGHAND != 0;
         let dispositions = if shares { context.get(DISPOSITIONS) } else { signals::copy(context) };
         child.set(DISPOSITIONS, dispositions);
@@ -113,7 +115,6 @@ impl Engine {
         child.set(RESUME, self.cache.fixed.unblock);
         // The mask of the parent until it goes on.
         context.set(AFTER_MASK, mask);
-        let vfork = asked.flags & CLONE_VFORK != 0 && asked.flags & CLONE_THREAD == 0;
         Then::Clone { call: asked.with_stack(context, Some(child)), child, next: *call, vfork }
     }
 

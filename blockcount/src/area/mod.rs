@@ -51,7 +51,7 @@ pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
 /// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] behind its slot's begin.
 pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: 1 << 10 };
 /// Bytes of a slot that are not in the file: the engine has private memory in their place.
-pub const COUNTERS_IN_SLOT: u64 = 2 << 20;
+pub const COUNTERS_IN_SLOT: u64 = 4 << 20;
 /// Most counters of a thread.
 pub const COUNTERS_MAX: u64 = (SLOTS.entry - COUNTERS_IN_SLOT) / 8;
 /// Size of the whole file, nearly all of it a hole.

@@ -172,12 +172,16 @@ impl Cache {
 
     fn emit_fixed(&mut self) {
         self.fixed.exit = self.cold_code(Kind::Engine, |code, _| code.jump_by(context::EXIT_CODE));
-        self.fixed.miss = self.cold_code(Kind::Miss, |code, cache| {
+        let mut saved = 0;
+        self.fixed.miss = self.cold_code(Kind::Engine, |code, cache| {
+            code.look_up_again();
+            saved = code.at;
             code.save(context::RAX, context::TARGET);
             code.load_pair();
             code.set(context::EXIT, exit::MISS);
             code.jump(cache.fixed.exit);
         });
+        self.set_last_place(Kind::Miss { saved });
         self.fixed.unblock = self.cold_code(Kind::Unblock, |code, _| {
             // mov eax, 14; mov edi, 2
             code.put(&[0xb8, 14, 0, 0, 0, 0xbf, 2, 0, 0, 0]);

@@ -29,8 +29,10 @@ pub enum Kind {
     Before(u32),
     /// Before the last instruction of a block, an indirect branch that has begun.
     BeforeIndirect(u32),
-    /// An indirect branch has been taken; rax has its target.
-    Miss,
+    /// An indirect branch has been taken; rax has its target up to `saved`, then the context.
+    Miss {
+        saved: u64,
+    },
     Unblock,
     /// At the address in the context.
     Target,
@@ -158,9 +160,8 @@ impl Cache {
             Kind::Clean(pc) => Spot::Towards(pc),
             Kind::Before(block) => self.before_last(block),
             Kind::BeforeIndirect(block) => self.undo_indirect(block, frame, context),
-            Kind::Miss => {
-                let first = at == place.at;
-                let target = if first { frame.register(RAX) } else { context.get(TARGET) };
+            Kind::Miss { saved } => {
+                let target = if at <= saved { frame.register(RAX) } else { context.get(TARGET) };
                 frame.pair_back(context);
                 Spot::Indirectly(target)
             }

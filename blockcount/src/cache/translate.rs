@@ -22,7 +22,8 @@ impl Cache {
         }
         self.regions.find(at, area)?;
         let first = self.blocks.len() as u32;
-        let mut code = Emitter { at: (self.hot + 15) & !15 };
+        // Code is not written into a cache line that is executed.
+        let mut code = Emitter { at: (self.hot + 63) & !63 };
         let mut begin = code.at;
         let mut prefix = 0;
         if indirect {
