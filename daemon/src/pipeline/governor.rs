@@ -437,7 +437,7 @@ mod tests {
             sampling_ns: 60.0 * samples_per_s as f64 * 12_900.0,
             daemon_ns: daemon_percent * 0.6e9,
         };
-        let mut builds = |governor: &mut Governor, minutes| {
+        let builds = |governor: &mut Governor, minutes| {
             let mut verdicts = Vec::new();
             for _ in 0..minutes {
                 let is_less = governor.doing() != Doing::All;
