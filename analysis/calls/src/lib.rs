@@ -23,7 +23,7 @@ mod usertime;
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
 pub use load::{Calls, EventCalls, load};
 pub use neighbours::{Neighbour, callees, callers};
-pub use query::stacks::USERTIME;
+pub use query::load::USERTIME;
 pub use subjects::{ImageRow, Subject, Subjects};
 pub use timed::{Estimate, Timed};
 pub use tree::{Direction, Shape, Tree, TreeNode};

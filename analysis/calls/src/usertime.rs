@@ -13,7 +13,7 @@ use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
 use crate::load::{Calls, EventCalls};
 use crate::subjects::Subject;
 use crate::timed::Timed;
-use query::stacks::USERTIME;
+use query::load::USERTIME;
 
 /// Wall-clock time between two samples of SpeedShop's, ns.
 pub const USERTIME_SAMPLE_NS: f64 = 30e6;

@@ -13,16 +13,19 @@ use crate::problem::{self, Problem};
 use crate::progress;
 use crate::scope::ScopeChoice;
 use crate::select;
-use crate::stacks::USERTIME;
 use stats::tally::{self, Tally, Weighed};
 
 mod described;
 mod events;
+mod missing;
 mod opening;
 
 pub use events::EventSamples;
 use events::join_event;
 pub(crate) use events::weight;
+pub use missing::USERTIME;
+pub(crate) use missing::{add_damage, no_samples};
+use missing::{damage, frames_only};
 pub(crate) use opening::{open, opening_scope};
 
 /// The samples of a selection.
@@ -406,30 +409,6 @@ fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, Analys
     Ok(names)
 }
 
-/// The error of an event without samples, which may have call stacks.
-pub(crate) fn no_samples(asked: &str, epochs: &[Epoch], known: Vec<String>) -> AnalysisError {
-    let keys: Vec<_> = epochs.iter().flat_map(Epoch::stacks_keys).collect();
-    let has_stacks = keys.iter().any(|key| key.event == asked);
-    match has_stacks || (asked == USERTIME && !keys.is_empty()) {
-        true => AnalysisError::StacksOnly { event: asked.to_owned() },
-        false => AnalysisError::NoEvent { asked: asked.to_owned(), known },
-    }
-}
-
-/// The error of an image without samples, which may have frames in call stacks: a source file of an
-/// interpreter has nothing else.
-fn frames_only(error: AnalysisError, epochs: &[Epoch], contents: &[Contents]) -> AnalysisError {
-    let AnalysisError::NoImage { asked } = &error else { return error };
-    let records = contents.iter().flat_map(|contents| contents.records.values());
-    let known = |record: &&ImageRecord| record.kind != ImageKind::Unresolved;
-    let found = select::images(std::slice::from_ref(asked), records.filter(known));
-    let has_stacks = epochs.iter().any(|epoch| !epoch.stacks_keys().is_empty());
-    match found.is_ok() && has_stacks {
-        true => AnalysisError::FramesOnly { image: asked.clone() },
-        false => error,
-    }
-}
-
 /// Which profiles of the events an epoch has, and of what images.
 struct Contents {
     records: BTreeMap<ImageId, ImageRecord>,
@@ -489,22 +468,6 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
         records.entry(key.image).or_insert_with(|| nameless(key.image, epoch.meta()));
     }
     Contents { records, profiles, complete }
-}
-
-/// The damage of an epoch's description and of its files.
-fn damage(epoch: &Epoch) -> Vec<DbError> {
-    let meta = epoch.meta();
-    let damaged = epoch.damage().iter().map(|damage| DbError::Damaged {
-        host: meta.host.clone(),
-        epoch: meta.epoch.clone(),
-        why: damage.to_string(),
-    });
-    damaged.chain(epoch.damaged_files()).collect()
-}
-
-/// Adds the damage of an epoch, as reading its samples does.
-pub(crate) fn add_damage(epoch: &Epoch, problems: &mut Vec<Problem>) {
-    damage(epoch).into_iter().for_each(|error| problem::add_unreadable(problems, error));
 }
 
 /// A record for an image whose record could not be read: its samples are there all the same.

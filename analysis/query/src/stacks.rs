@@ -17,9 +17,6 @@ pub type ByEvent = BTreeMap<String, Stacks>;
 /// Stacks by event and scope.
 pub type ByScope = BTreeMap<(String, Scope), Stacks>;
 
-/// The name of the event that is wall-clock time of threads, the sum of others; its unit is ns.
-pub const USERTIME: &str = "usertime";
-
 impl Question {
     /// The epochs and their scope, without samples: what is told by call stacks alone.
     ///

@@ -427,8 +427,8 @@ mod tests {
         assert!(more_than_twice <= 20, "{more_than_twice} of 1000 hours");
     }
 
-    /// A build server's new programs made the daemon's own work cost twice the budget. The rate went
-    /// from 460 to 28 within minutes, which saved nothing.
+    /// A build server's new programs made the daemon's own work cost twice the budget. The rate
+    /// went from 460 to 28 within minutes, which saved nothing.
     #[test]
     fn work_that_samples_do_not_cause_takes_few_samples_away() {
         let mut governor = Governor::new(Some(Budget(0.01)), true, 7);

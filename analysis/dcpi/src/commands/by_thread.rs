@@ -34,8 +34,8 @@ const fn dimensions(by: Option<options::By>) -> &'static [Dimension] {
 /// The report. Without an event asked for it is of the events that are sampled, not of waits.
 ///
 /// # Errors
-/// Those of [`stacks::read_alone`], [`AnalysisError::SortNotShown`], and [`AnalysisError::Refused`] for
-/// images, and for epochs without stacks.
+/// Those of [`stacks::read_alone`], [`AnalysisError::SortNotShown`], and
+/// [`AnalysisError::Refused`] for images, and for epochs without stacks.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let dimensions = dimensions(args.by);
     if !args.images.is_empty() {

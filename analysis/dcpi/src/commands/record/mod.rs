@@ -51,7 +51,8 @@ const LABEL_BYTES_MAX: usize = 128;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Record {
-    /// Time to record, such as 10s, 500ms or 5m, or in seconds; a COMMAND that still runs then is sent SIGTERM
+    /// Time to record, such as 10s, 500ms or 5m, or in seconds; a COMMAND that still runs then is
+    /// sent SIGTERM
     #[arg(short = 'd', long, value_name = "T", value_parser = duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
     /// The same
