@@ -208,6 +208,16 @@ impl Stacks {
         self.values.retain(|(_, thread), _| kept.get(*thread as usize) == Some(&true));
     }
 
+    /// Multiplies all weights, so that the stacks stand for as many times more or less. Numbers of
+    /// stacks stay.
+    pub fn scale(&mut self, factor: f64) {
+        // The casts saturate, and make 0 of what is no number.
+        for value in self.values.values_mut() {
+            value.weight = (value.weight as f64 * factor).round() as u64;
+            value.squares = (value.squares as f64 * factor * factor).round() as u64;
+        }
+    }
+
     /// The stacks without those of `other`; a value is 0 at least.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {

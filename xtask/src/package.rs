@@ -2,9 +2,9 @@
 //! Debian has. A tool for it would bring a configuration of its own and need no less of it.
 
 use crate::Outcome;
-use crate::hook;
 use crate::packages;
 use crate::process::{command, must, output};
+use crate::{blockcount, hook};
 use anyhow::{Context as _, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,8 @@ const CLASSIC: [&str; 6] =
     ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
 
 /// From, to, mode. Documents lie as in the repository, so that links between them lead somewhere.
-const FILES: [(&str, &str, u32); 16] = [
+const FILES: [(&str, &str, u32); 17] = [
+    (blockcount::PROGRAM, "usr/lib/dcpi/dcpi-blockcount", 0o755),
     (hook::HOOK, "usr/lib/dcpi/libdcpi_loader_hook.so", 0o644),
     ("systemd/dcpid.service", "lib/systemd/system/dcpid.service", 0o644),
     ("systemd/dcpid-inspector.service", "lib/systemd/system/dcpid-inspector.service", 0o644),
@@ -77,6 +78,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     must(&mut command(&profile.build()))?;
     println!("step 2 of 3: building the loader hook");
     hook::build()?;
+    blockcount::build()?;
     println!("step 3 of 3: building man pages and completions, and packing");
     let package = assemble(profile)?;
     print!("{}", next_steps(&package));

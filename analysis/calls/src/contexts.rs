@@ -27,6 +27,15 @@ pub struct Entry {
     pub value: Value,
 }
 
+/// The place of a node in another tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// The end of its path.
+    pub(crate) end: NodeId,
+    /// The innermost procedure, whose own time the stacks are.
+    pub(crate) own: Option<NodeId>,
+}
+
 /// Stacks by procedures.
 #[derive(Clone, Debug, Default)]
 pub struct Contexts {
@@ -179,25 +188,34 @@ impl Contexts {
         entries
     }
 
-    /// A tree whose roots are the innermost procedures, and where the path of each node that has
-    /// stacks begins in it. Where that makes too many nodes, callers of the lightest stacks are
-    /// left out.
-    #[must_use]
-    pub fn reversed(&self) -> (Self, HashMap<NodeId, NodeId>) {
-        let mut reversed = Self::default();
-        let mut begins = HashMap::new();
+    /// The tree that `place` makes of the path of each node that has stacks, innermost first, by
+    /// putting the path in the order of the new tree, and where each node is in it: the path's end,
+    /// and the node of the innermost procedure, if that is in the tree. Where that makes too many
+    /// nodes, the paths of the lightest stacks are cut short.
+    pub(crate) fn placed(
+        &self,
+        place: impl Fn(&mut Vec<SubjectId>) -> Option<usize>,
+    ) -> (Self, HashMap<NodeId, Placed>) {
+        let mut made = Self::default();
+        let mut places = HashMap::new();
+        let mut path = Vec::new();
         for entry in self.heaviest() {
-            if begins.contains_key(&entry.node) {
+            if places.contains_key(&entry.node) {
                 continue;
             }
-            let callers = if reversed.len() < NODES_MAX { usize::MAX } else { 1 };
-            let mut at = None;
-            for (_, subject) in self.path(entry.node).take(callers) {
-                at = Some(reversed.node(at, subject));
+            path.clear();
+            path.extend(self.path(entry.node).map(|(_, subject)| subject));
+            let own = place(&mut path);
+            let most = if made.len() < NODES_MAX { usize::MAX } else { 1 };
+            let (mut at, mut own_node) = (None, None);
+            for (depth, subject) in path.iter().enumerate().take(most) {
+                let node = made.node(at, *subject);
+                at = Some(node);
+                own_node = if own == Some(depth) { at } else { own_node };
             }
-            begins.extend(at.map(|at| (entry.node, at)));
+            places.extend(at.map(|end| (entry.node, Placed { end, own: own_node })));
         }
-        (reversed, begins)
+        (made, places)
     }
 
     /// The same without stacks whose innermost subject is one of these.

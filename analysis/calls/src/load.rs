@@ -66,6 +66,16 @@ pub fn load(
 }
 
 impl Calls {
+    /// Whether a subject is code of the kernel.
+    #[must_use]
+    pub fn is_kernel(&self, subject: SubjectId) -> bool {
+        let image = self.subjects.get(subject).and_then(|subject| self.subjects.image(subject));
+        image.is_some_and(|image| {
+            use ImageKind::{Bpf, Idle, Kernel, Module};
+            matches!(image.record.kind, Kernel | Module | Bpf | Idle)
+        })
+    }
+
     /// Forgets the samples: the weights of stacks are the time of every event from here on.
     pub fn forget_samples(&mut self) {
         self.subjects.forget_samples();

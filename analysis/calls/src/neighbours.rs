@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use stats::Confidence;
 
-use crate::contexts::{Contexts, NodeId, SubjectId};
+use crate::contexts::{NodeId, SubjectId};
 use crate::timed::{Estimate, Timed};
+use crate::tree::keep_others;
 
 /// A caller or a callee.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,13 +47,17 @@ impl Timed {
 
 /// The callers of a subject, those with the most time first. Of a stack that has the subject
 /// several times the outermost call counts. Shares are of the subject's time with all that it
-/// called, and sum up to 1.
+/// called, and sum up to 1. Frames that `without` holds of are left out.
 #[must_use]
-pub fn callers(timed: &Timed, subject: SubjectId, confidence: Confidence) -> Vec<Neighbour> {
-    neighbours(timed, subject, confidence, |contexts, node| {
-        let outermost = contexts.path(node).filter(|(_, of)| *of == subject).last();
-        let caller = outermost.and_then(|(node, _)| contexts.parent(node));
-        caller.and_then(|caller| contexts.subject(caller))
+pub fn callers(
+    timed: &Timed,
+    subject: SubjectId,
+    without: &dyn Fn(SubjectId) -> bool,
+    confidence: Confidence,
+) -> Vec<Neighbour> {
+    neighbours(timed, subject, without, confidence, |path| {
+        let outermost = path.iter().rposition(|of| *of == subject)?;
+        path.get(outermost + 1).copied()
     })
 }
 
@@ -60,32 +65,38 @@ pub fn callers(timed: &Timed, subject: SubjectId, confidence: Confidence) -> Vec
 /// several times the innermost call counts. Shares are as those of [`callers`]; a neighbour that is
 /// none is the subject itself.
 #[must_use]
-pub fn callees(timed: &Timed, subject: SubjectId, confidence: Confidence) -> Vec<Neighbour> {
-    neighbours(timed, subject, confidence, |contexts, node| {
-        let mut callee = None;
-        for (_, of) in contexts.path(node) {
-            if of == subject {
-                break;
-            }
-            callee = Some(of);
-        }
-        callee
+pub fn callees(
+    timed: &Timed,
+    subject: SubjectId,
+    without: &dyn Fn(SubjectId) -> bool,
+    confidence: Confidence,
+) -> Vec<Neighbour> {
+    neighbours(timed, subject, without, confidence, |path| {
+        let innermost = path.iter().position(|of| *of == subject)?;
+        path.get(innermost.checked_sub(1)?).copied()
     })
 }
 
+/// `neighbour` finds the neighbour in a path, innermost first.
 fn neighbours(
     timed: &Timed,
     subject: SubjectId,
+    without: &dyn Fn(SubjectId) -> bool,
     confidence: Confidence,
-    neighbour: impl Fn(&Contexts, NodeId) -> Option<SubjectId>,
+    neighbour: impl Fn(&[SubjectId]) -> Option<SubjectId>,
 ) -> Vec<Neighbour> {
     let through = timed.through(subject);
     let contexts = through.contexts();
     let mut keys: HashMap<Option<SubjectId>, u32> = HashMap::new();
     let mut of_key: Vec<Option<SubjectId>> = Vec::new();
     let mut of_node: HashMap<NodeId, u32> = HashMap::new();
+    let mut path = Vec::new();
     for entry in contexts.entries() {
-        let found = neighbour(contexts, entry.node);
+        path.clear();
+        path.extend(contexts.path(entry.node).map(|(_, subject)| subject));
+        // The subject itself is asked about, whatever it is.
+        keep_others(&mut path, &|of| of != subject && without(of));
+        let found = neighbour(&path);
         let key = *keys.entry(found).or_insert_with(|| {
             of_key.push(found);
             of_key.len() as u32 - 1

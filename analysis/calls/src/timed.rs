@@ -179,7 +179,7 @@ impl Timed {
     /// Only the stacks of nodes that `wanted` accepts; shares are of their time.
     #[must_use]
     pub fn narrowed(&self, mut wanted: impl FnMut(NodeId) -> bool) -> Self {
-        let mut kept = Contexts::default();
+        let mut kept = Contexts::with_threads_of(&self.contexts);
         self.contexts.nodes().for_each(|(parent, subject)| {
             let _ = kept.node(parent, subject);
         });

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use stats::Confidence;
 
-use crate::contexts::{Contexts, NodeId, SubjectId};
+use crate::contexts::{Contexts, NodeId, Placed, SubjectId};
 use crate::timed::{Estimate, Timed};
 
 /// Where a tree begins.
@@ -39,34 +39,91 @@ pub struct TreeNode {
     pub parent: Option<usize>,
     /// Its time with that of all nodes below it.
     pub estimate: Estimate,
-    /// Its own time: what no node below it has, shown or not.
+    /// Its own time: that of the stacks in which it is the innermost procedure.
     pub own: f64,
+}
+
+/// The shape of a tree.
+#[derive(Clone, Copy)]
+pub struct Shape<'a> {
+    /// Where the tree begins.
+    pub direction: Direction,
+    /// The procedure that is the tree's only root: of a stack that has it several times the
+    /// outermost call counts. Stacks without it are left out.
+    pub from: Option<SubjectId>,
+    /// Most calls above each other, 1 at least.
+    pub depth_max: usize,
+    /// Frames that are left out: their time is that of their callers. A stack that has no others
+    /// keeps them.
+    pub without: Option<&'a dyn Fn(SubjectId) -> bool>,
+}
+
+impl Shape<'_> {
+    /// All calls in one direction.
+    #[must_use]
+    pub const fn of(direction: Direction) -> Self {
+        Self { direction, from: None, depth_max: usize::MAX, without: None }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.from.is_none() && self.depth_max == usize::MAX && self.without.is_none()
+    }
+
+    /// Puts a path, innermost first, in the order of the tree, and gives the place of the
+    /// innermost procedure in it.
+    fn place(&self, path: &mut Vec<SubjectId>) -> Option<usize> {
+        if let Some(without) = self.without {
+            keep_others(path, without);
+        }
+        let begin = self.from.and_then(|from| path.iter().rposition(|of| *of == from));
+        let own = match self.direction {
+            Direction::TopDown => {
+                path.truncate(begin.map_or(usize::MAX, |begin| begin + 1));
+                path.reverse();
+                path.len().checked_sub(1)
+            }
+            Direction::BottomUp => {
+                path.drain(..begin.unwrap_or(0));
+                (begin.unwrap_or(0) == 0).then_some(0)
+            }
+        };
+        path.truncate(self.depth_max.max(1));
+        own
+    }
+}
+
+/// Removes the subjects that `without` holds of, unless there are no others.
+pub(crate) fn keep_others(path: &mut Vec<SubjectId>, without: &dyn Fn(SubjectId) -> bool) {
+    if !path.iter().all(|subject| without(*subject)) {
+        path.retain(|subject| !without(*subject));
+    }
 }
 
 impl Tree {
     /// The tree of all stacks, without nodes below the share `min` of all time.
     #[must_use]
-    pub fn of(timed: &Timed, direction: Direction, min: f64, confidence: Confidence) -> Self {
-        let reversed;
-        let (shape, begins) = match direction {
-            Direction::TopDown => (timed.contexts(), None),
-            Direction::BottomUp => {
-                reversed = timed.contexts().reversed();
-                (&reversed.0, Some(&reversed.1))
-            }
+    pub fn of(timed: &Timed, of: Shape<'_>, min: f64, confidence: Confidence) -> Self {
+        let placed;
+        let is_as_it_is = of.is_whole() && of.direction == Direction::TopDown;
+        let (shape, places) = if is_as_it_is {
+            (timed.contexts(), None)
+        } else {
+            placed = timed.contexts().placed(|path| of.place(path));
+            (&placed.0, Some(&placed.1))
         };
-        let at = |node: NodeId| match begins {
-            None => Some(node),
-            Some(begins) => begins.get(&node).copied(),
+        let at = |node: NodeId| match places {
+            None => Some(Placed { end: node, own: Some(node) }),
+            Some(places) => places.get(&node).copied(),
         };
         let estimates = timed.estimates(shape.len(), confidence, |node, keys| {
-            if let Some(node) = at(node) {
-                keys.extend(shape.path(node).map(|(node, _)| node));
+            if let Some(at) = at(node) {
+                keys.extend(shape.path(at.end).map(|(node, _)| node));
             }
         });
         let mut own = vec![0.0; shape.len()];
         for (entry, time) in timed.entries() {
-            if let Some(own) = at(entry.node).and_then(|node| own.get_mut(node as usize)) {
+            let node = at(entry.node).and_then(|at| at.own);
+            if let Some(own) = node.and_then(|node| own.get_mut(node as usize)) {
                 *own += time;
             }
         }

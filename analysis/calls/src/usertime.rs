@@ -13,9 +13,7 @@ use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
 use crate::load::{Calls, EventCalls};
 use crate::subjects::Subject;
 use crate::timed::Timed;
-
-/// The name of the event that is made of the others; its unit is ns.
-pub const USERTIME: &str = "usertime";
+use query::load::USERTIME;
 
 /// Wall-clock time between two samples of SpeedShop's, ns.
 pub const USERTIME_SAMPLE_NS: f64 = 30e6;

@@ -1,6 +1,8 @@
 //! Times of procedures with all that they called, callers and trees, of stacks that are known.
 
-use calls::{Contexts, Direction, FrameOf, Neighbour, SubjectId, Timed, Tree, callees, callers};
+use calls::{
+    Contexts, Direction, FrameOf, Neighbour, Shape, SubjectId, Timed, Tree, callees, callers,
+};
 use image::{ImageId, ImageOffset};
 use model::{Cut, Frame, Stacks, Thread, Value, Wait};
 use proptest::prelude::*;
@@ -105,10 +107,10 @@ fn a_procedure_counts_once_in_a_stack_however_often_it_calls_itself() {
     let named = |all: Vec<Neighbour>| -> Vec<_> {
         all.iter().map(|of| (of.subject, of.estimate.share.value)).collect()
     };
-    assert_eq!(named(callers(&timed, PARSE, confidence)), [(Some(MAIN), 1.0)]);
-    assert_eq!(named(callees(&timed, PARSE, confidence)), [(Some(COPY), 1.0)]);
-    assert_eq!(named(callees(&timed, COPY, confidence)), [(None, 1.0)]);
-    assert_eq!(named(callers(&timed, MAIN, confidence)), [(None, 1.0)]);
+    assert_eq!(named(callers(&timed, PARSE, &|_| false, confidence)), [(Some(MAIN), 1.0)]);
+    assert_eq!(named(callees(&timed, PARSE, &|_| false, confidence)), [(Some(COPY), 1.0)]);
+    assert_eq!(named(callees(&timed, COPY, &|_| false, confidence)), [(None, 1.0)]);
+    assert_eq!(named(callers(&timed, MAIN, &|_| false, confidence)), [(None, 1.0)]);
 }
 
 #[test]
@@ -148,7 +150,7 @@ fn trees_have_all_time_from_either_end() {
         tree.nodes.iter().map(node).collect()
     };
     let confidence = Confidence::default();
-    let down = Tree::of(&timed, Direction::TopDown, 0.0, confidence);
+    let down = Tree::of(&timed, Shape::of(Direction::TopDown), 0.0, confidence);
     assert_eq!(
         shown(&down),
         [
@@ -161,20 +163,38 @@ fn trees_have_all_time_from_either_end() {
             (1, RARE, 100.0, 100.0),
         ]
     );
-    let up = Tree::of(&timed, Direction::BottomUp, 0.14, confidence);
+    let up = Tree::of(&timed, Shape::of(Direction::BottomUp), 0.14, confidence);
     assert_eq!(
         shown(&up),
         [
-            (0, COPY, 600.0, 0.0),
+            (0, COPY, 600.0, 600.0),
             (1, PARSE, 450.0, 0.0),
-            (2, MAIN, 450.0, 450.0),
+            (2, MAIN, 450.0, 0.0),
             (1, PRINT, 150.0, 0.0),
-            (2, MAIN, 150.0, 150.0),
-            (0, PARSE, 300.0, 0.0),
-            (1, MAIN, 300.0, 300.0),
+            (2, MAIN, 150.0, 0.0),
+            (0, PARSE, 300.0, 300.0),
+            (1, MAIN, 300.0, 0.0),
         ]
     );
     assert_eq!((up.left_out_nodes, (up.left_out / 1e6).round()), (2, 100.0));
+    // From a procedure on, of some depth, without the frames of another.
+    let of = |direction, from, depth_max, without: &dyn Fn(SubjectId) -> bool| {
+        let from_there = timed.through(from);
+        let shape = Shape { direction, from: Some(from), depth_max, without: Some(without) };
+        shown(&Tree::of(&from_there, shape, 0.0, confidence))
+    };
+    let all = |_| false;
+    let parse = [(0, PARSE, 750.0, 300.0), (1, COPY, 450.0, 450.0)];
+    assert_eq!(of(Direction::TopDown, PARSE, usize::MAX, &all), parse);
+    assert_eq!(of(Direction::TopDown, PARSE, 1, &all), parse[..1]);
+    assert_eq!(
+        of(Direction::TopDown, PARSE, usize::MAX, &|subject| subject == COPY),
+        [(0, PARSE, 750.0, 750.0)]
+    );
+    assert_eq!(
+        of(Direction::BottomUp, PARSE, usize::MAX, &all),
+        [(0, PARSE, 750.0, 300.0), (1, MAIN, 750.0, 0.0)]
+    );
 }
 
 #[test]
@@ -265,7 +285,7 @@ proptest! {
         let whole = timed.whole().occurrences;
         let confidence = Confidence::default();
         for direction in [Direction::TopDown, Direction::BottomUp] {
-            let tree = Tree::of(&timed, direction, 0.0, confidence);
+            let tree = Tree::of(&timed, Shape::of(direction), 0.0, confidence);
             let own: f64 = tree.nodes.iter().map(|node| node.own).sum();
             let roots: f64 = tree.nodes.iter().filter(|node| node.parent.is_none())
                 .map(|node| node.estimate.time).sum();
@@ -279,7 +299,7 @@ proptest! {
         for subject in 0..6 {
             let inclusive = timed.inclusive(SUBJECTS, confidence)[subject as usize].time;
             for neighbours in [callers, callees] {
-                let found = neighbours(&timed, subject, confidence);
+                let found = neighbours(&timed, subject, &|of| of % 2 == 0, confidence);
                 let sum: f64 = found.iter().map(|of| of.estimate.time).sum();
                 prop_assert!((sum - inclusive).abs() <= 1e-6 * whole, "{sum} of {inclusive}");
             }

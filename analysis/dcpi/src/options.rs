@@ -30,7 +30,7 @@ pub fn typed<Options: Args + FromArgMatches>(
 }
 
 /// `dcpi prof`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = PROF_NOTES)]
 pub struct Prof {
     /// Only these images: name, path, or id (may be cut short); shares are of their samples
@@ -351,6 +351,28 @@ impl OfThreads {
     }
 }
 
+/// The part of call stacks that a tree shows: options of `dcpi tree` and `dcpi flame`.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfCalls {
+    /// Begin at this procedure, and leave out stacks without it; shares are of its time with all
+    /// that it called. As for dcpi callers: its name, a part of its name or its address, where
+    /// needed with its image before it
+    #[arg(
+        long,
+        value_name = "[IMAGE] PROCEDURE",
+        num_args = 1..=2,
+        conflicts_with = "by_thread",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub from: Vec<String>,
+    /// At most N calls above each other
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub depth: Option<u32>,
+    /// Leave out the kernel's frames: what the kernel does for a procedure is its own time
+    #[arg(long)]
+    pub no_kernel: bool,
+}
+
 /// The parts of a scope, by which dcpid keeps samples apart.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
@@ -447,7 +469,7 @@ impl Compared {
 }
 
 /// Format and length of names: options of every subcommand that writes a report.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct Output {
     /// Format of the report (fields of JSON and CSV: dcpi help output)
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
@@ -510,8 +532,16 @@ pub(crate) fn parse_rows(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "must be a number of 0 or more".to_owned())
 }
 
-/// A time with its unit: `500ms`, `10s`, `5m`, `1h`.
+/// A time with its unit, `500ms`, `10s`, `5m`, `1h`, or in seconds: `10`, `0.5`.
 pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Duration, String> {
+    let time = with_unit(text).or_else(|| in_seconds(text));
+    time.filter(|time| (min..=max).contains(time)).ok_or_else(|| {
+        format!("must be a time from {min:?} to {max:?}, such as 500ms, 10s or 5m; 10 is 10s")
+    })
+}
+
+/// A time with its unit.
+pub(crate) fn with_unit(text: &str) -> Option<Duration> {
     let units = [
         ("ms", 1),
         ("s", 1000),
@@ -523,15 +553,33 @@ pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Dur
     let ms = units.iter().find_map(|(unit, ms)| {
         text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms)
     });
-    let time = ms.map(Duration::from_millis).filter(|time| (min..=max).contains(time));
-    time.ok_or_else(|| {
-        format!("must be a time from {min:?} to {max:?} with its unit, such as 500ms, 10s or 5m")
-    })
+    ms.map(Duration::from_millis)
+}
+
+/// A time in seconds.
+fn in_seconds(text: &str) -> Option<Duration> {
+    // A float has names for what is no number.
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = text.parse().ok().filter(|_| is_number)?;
+    Duration::try_from_secs_f64(seconds).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_units_or_are_seconds() {
+        let time = |text: &str| parse_time(text, Duration::ZERO, Duration::from_secs(3600)).ok();
+        for (text, ms) in
+            [("3", 3000), ("3s", 3000), ("0.5", 500), ("500ms", 500), ("5min", 300_000), ("0", 0)]
+        {
+            assert_eq!(time(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "-1", "1e3", "inf", "nan", "1.5s", "3601", "1.2.3", "3 x"] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn an_empty_database_name_is_none() {

@@ -291,7 +291,7 @@ impl Writer {
             self.body
                 .message(profile::PERIOD_TYPE, &value_type(of.occurrences))
                 .number(profile::PERIOD, event.period);
-            self.body.number(profile::DEFAULT_SAMPLE_TYPE, of.samples.0);
+            self.body.number(profile::DEFAULT_SAMPLE_TYPE, of.occurrences.0);
         }
         let comments: Vec<u64> =
             resolved.comments().iter().map(|comment| self.text(comment)).collect();

@@ -107,7 +107,7 @@ pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) 
         let is_end = |image: &Image| {
             (wanted.everything && image.kind != ImageKind::Idle) || ends.contains(&image.id)
         };
-        stacks::divide(&mut resolved, &wanted.stacks, is_end);
+        stacks::divide(&mut resolved, &wanted.stacks, |event| samples.unit(event), is_end);
     }
     if wanted.detail == Detail::Addresses {
         for image in &mut resolved.images {

@@ -137,10 +137,15 @@ const FRAMES_MAX: usize = 50_000_000;
 /// Where the stacks of a procedure end: scope, event, image, procedure.
 type End = (usize, usize, usize, Option<usize>);
 
-/// Moves samples from places to stacks. `counts` says whether stacks that end in an image are
-/// wanted.
-pub(super) fn divide(resolved: &mut Resolved, stacks: &ByEvent, counts: impl Fn(&Image) -> bool) {
-    add_events(resolved, stacks);
+/// Moves samples from places to stacks. `unit` gives the unit of an event; `counts` says whether
+/// stacks that end in an image are wanted.
+pub(super) fn divide(
+    resolved: &mut Resolved,
+    stacks: &ByEvent,
+    unit: impl Fn(&str) -> String,
+    counts: impl Fn(&Image) -> bool,
+) {
+    add_events(resolved, stacks, unit);
     let mut scopes: BTreeSet<Scope> = resolved.scopes.iter().cloned().collect();
     scopes.extend(stacks.keys().map(|(_, scope)| scope.clone()));
     rescope(resolved, scopes.into_iter().collect());
@@ -199,7 +204,7 @@ pub(super) fn divide(resolved: &mut Resolved, stacks: &ByEvent, counts: impl Fn(
 }
 
 /// Adds the events that have stacks only. Their period is none: a stack stands for its own time.
-fn add_events(resolved: &mut Resolved, stacks: &ByEvent) {
+fn add_events(resolved: &mut Resolved, stacks: &ByEvent, unit: impl Fn(&str) -> String) {
     for ((name, _), of) in stacks {
         let total = of.total();
         if let Some(event) = resolved.events.iter_mut().find(|event| event.name == *name) {
@@ -210,7 +215,7 @@ fn add_events(resolved: &mut Resolved, stacks: &ByEvent) {
         }
         resolved.events.push(Event {
             name: name.clone(),
-            unit: "ns".to_owned(),
+            unit: unit(name),
             weight: if total.stacks > 0 { total.weight as f64 / total.stacks as f64 } else { 0.0 },
             samples: total.stacks,
             ..Event::default()

@@ -147,7 +147,7 @@ pub(crate) fn with_stacks() -> Resolved {
     off.add_stack(wait, &thread(9), Value::of_one(5_000_000));
     let nobody = Scope::default;
     let stacks = [(("cycles".into(), nobody()), cycles), (("off-cpu".into(), nobody()), off)];
-    crate::stacks::divide(&mut resolved, &stacks.into(), |_| true);
+    crate::stacks::divide(&mut resolved, &stacks.into(), |_| "ns".to_owned(), |_| true);
     resolved
 }
 

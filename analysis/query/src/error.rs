@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use profiledb::{DbError, NotADatabase};
+use profiledb::{DbError, EpochId, NotADatabase, Stretch};
 
 /// Why a command could not do its work.
 ///
@@ -38,6 +38,35 @@ pub enum AnalysisError {
         root: PathBuf,
         /// The selection, as typed.
         asked: String,
+    },
+    /// No epoch has samples of the stretch of time.
+    #[error(
+        "no samples between --since and --until; the database has some from {} to {}, and \
+         'dcpictl flush' writes those that dcpid still holds",
+        rfc3339(covered.since_unix_s), rfc3339(covered.until_unix_s)
+    )]
+    NoTime {
+        /// The time of the samples there are.
+        covered: Stretch,
+    },
+    /// The selected epochs have call stacks of this event, and no samples.
+    #[error(
+        "{event} has call stacks and no samples; see dcpi prof --inclusive --event {event}, \
+         dcpi tree --event {event}, or dcpi prof --by thread --event {event}"
+    )]
+    StacksOnly {
+        /// The event.
+        event: String,
+    },
+    /// The image has frames in the call stacks of the selected epochs, and no samples of its own.
+    #[error(
+        "{image} has no samples of its own, only frames in call stacks; see dcpi prof --inclusive \
+         {}",
+        quoted(image)
+    )]
+    FramesOnly {
+        /// The image, as typed.
+        image: String,
     },
     /// The selected epochs did not sample this event.
     #[error("no event {asked:?} in these epochs; they have {}", list(known))]
@@ -263,6 +292,16 @@ pub fn quoted(text: &str) -> String {
 /// Procedures for a message: their names have commas.
 fn listed(names: &[String]) -> String {
     format!("{}: {}", names.len(), list(names).replace("], ", "]; "))
+}
+
+/// `2026-11-24T14:00:00Z`, as `--since` takes it.
+fn rfc3339(unix_s: u64) -> String {
+    let epoch = EpochId::from_unix_s(unix_s);
+    let part = |from: usize, to: usize| epoch.as_str().get(from..to).unwrap_or_default();
+    let (date, time) = ([(0, 4), (4, 6), (6, 8)], [(9, 11), (11, 13), (13, 15)]);
+    let [date, time] = [(date, "-"), (time, ":")]
+        .map(|(parts, between)| parts.map(|(from, to)| part(from, to)).join(between));
+    format!("{date}T{time}Z")
 }
 
 /// Names for a message: at most eight.

@@ -17,10 +17,15 @@ use stats::tally::{self, Tally, Weighed};
 
 mod described;
 mod events;
+mod missing;
 mod opening;
 
 pub use events::EventSamples;
-use events::{join_event, weight};
+use events::join_event;
+pub(crate) use events::weight;
+pub use missing::USERTIME;
+pub(crate) use missing::{add_damage, no_samples};
+use missing::{damage, frames_only};
 pub(crate) use opening::{open, opening_scope};
 
 /// The samples of a selection.
@@ -250,6 +255,18 @@ impl Question {
 }
 
 impl Samples {
+    /// What another question chooses of the same epochs, as they were when these samples were read.
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn again(
+        &self,
+        question: &Question,
+        problems: &mut Vec<Problem>,
+    ) -> Result<Self, AnalysisError> {
+        sums_of(&self.db, self.epochs.clone(), &question.asked(), problems)
+    }
+
     /// The samples of one epoch, or of a part of one, of all events, images and processes, by
     /// scope.
     ///
@@ -343,7 +360,8 @@ pub(crate) fn sums_of(
     let wanted = if asked.images.is_empty() {
         None
     } else {
-        Some(select::images(asked.images, contents.iter().flat_map(Contents::met))?)
+        let wanted = select::images(asked.images, contents.iter().flat_map(Contents::met));
+        Some(wanted.map_err(|error| frames_only(error, &epochs, &contents))?)
     };
     let mut images = BTreeMap::new();
     let stage = progress::stage("reading epochs", epochs.len() as u64);
@@ -385,7 +403,7 @@ fn event_names(epochs: &[Epoch], asked: &[String]) -> Result<Vec<String>, Analys
         match select::event(asked, &known) {
             Some(name) if names.contains(name) => {}
             Some(name) => names.push(name.clone()),
-            None => return Err(AnalysisError::NoEvent { asked: asked.to_owned(), known }),
+            None => return Err(no_samples(asked, epochs, known)),
         }
     }
     Ok(names)
@@ -430,15 +448,7 @@ fn contents(epoch: &Epoch, events: &[String], problems: &mut Vec<Problem>) -> Co
         failed(error);
         BTreeMap::new()
     });
-    for damage in epoch.damage() {
-        let meta = epoch.meta();
-        failed(DbError::Damaged {
-            host: meta.host.clone(),
-            epoch: meta.epoch.clone(),
-            why: damage.to_string(),
-        });
-    }
-    epoch.damaged_files().into_iter().for_each(&mut failed);
+    damage(epoch).into_iter().for_each(&mut failed);
     // Where this list is damaged the profiles tell for themselves, but it is damage all the same.
     if let Err(error) = epoch.scopes() {
         failed(error);

@@ -144,13 +144,32 @@ pub fn open(
     root: &Path,
     asked: &Epochs,
 ) -> Result<(Database, Vec<(String, EpochId)>), AnalysisError> {
-    let db = Database::open(root)?;
-    let db = match asked.stretch {
-        Some(stretch) => db.during(stretch),
-        None => db,
+    let whole = Database::open(root)?;
+    let Some(stretch) = asked.stretch else {
+        let chosen = epochs(&whole, asked)?;
+        return Ok((whole, chosen));
     };
-    let chosen = epochs(&db, asked)?;
+    let db = whole.clone().during(stretch);
+    let chosen = epochs(&db, asked).map_err(|error| match (error, covered(&whole, asked)) {
+        (AnalysisError::NoEpoch { .. }, Some(covered)) => AnalysisError::NoTime { covered },
+        (error, _) => error,
+    })?;
     Ok((db, chosen))
+}
+
+/// The time from the first to the last slice of the epochs that are chosen without a stretch of
+/// time, of all hosts. None where no epoch is.
+fn covered(db: &Database, asked: &Epochs) -> Option<Stretch> {
+    let which = match asked.which == EpochChoice::back(0) {
+        true => "all".parse().ok()?,
+        false => asked.which.clone(),
+    };
+    let chosen = epochs(db, &Epochs { which, stretch: None, ..asked.clone() }).ok()?;
+    let opened = chosen.iter().filter_map(|(host, epoch)| db.epoch(host, epoch).ok());
+    let slices: Vec<Stretch> = opened.flat_map(|epoch| epoch.slices()).collect();
+    let since_unix_s = slices.iter().map(|slice| slice.since_unix_s).min()?;
+    let until_unix_s = slices.iter().map(|slice| slice.until_unix_s).max()?;
+    Some(Stretch { since_unix_s, until_unix_s })
 }
 
 /// The epochs that may have a part of a stretch of time, by their names: each lasts until the next

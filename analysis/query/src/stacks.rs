@@ -2,45 +2,66 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use image::ImageId;
-use model::{Frame, Stacks};
-use profiledb::Epoch;
+use image::{ImageId, ImageKind};
+use model::{Frame, Ledger, Stacks};
+use profiledb::{Epoch, ProfileKey, Scope, StacksKey};
 
 use crate::error::AnalysisError;
-use crate::load::{ImageSamples, Question, Samples, opening_scope};
+use crate::load::{self, Question, Samples, add_damage, opening_scope};
 use crate::problem::{self, Problem};
 use crate::scope::ScopeChoice;
 use crate::select;
 
 /// Stacks by the name of their event: `cpu-clock`, `off-cpu`.
 pub type ByEvent = BTreeMap<String, Stacks>;
+/// Stacks by event and scope.
+pub type ByScope = BTreeMap<(String, Scope), Stacks>;
 
 impl Question {
-    /// Reads the call stacks and nothing else. An image that is asked for selects nothing here: a
-    /// stack has frames of several.
+    /// The epochs and their scope, without samples: what is told by call stacks alone.
     ///
     /// # Errors
-    /// Those of [`select::open`]; [`AnalysisError::NoScope`], and
-    /// [`AnalysisError::NoEvent`] for an event that the epochs do not have.
-    pub fn stacks(&self) -> Result<(ByEvent, Vec<Problem>), AnalysisError> {
+    /// Those of [`select::open`]; [`AnalysisError::NoScope`] and
+    /// [`AnalysisError::NothingRecorded`].
+    pub fn opened(&self) -> Result<Samples, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();
         let epochs = crate::load::open(&db, &chosen, &mut problems)?;
         let whose = opening_scope(&epochs, &self.asked(), &mut problems);
-        let scopes = epochs.iter().flat_map(Epoch::stacks_keys).map(|key| key.scope);
-        let scopes: BTreeSet<_> = scopes.collect();
-        if !scopes.is_empty() {
-            let of_scope = whose.without_threads();
-            of_scope.check(scopes.iter()).map_err(|error| whose.hinted(error, &db, &chosen))?;
-        }
-        let stacks = of_epochs(&epochs, &self.events, &whose, &mut problems)?;
-        Ok((stacks, problems))
+        check_scope(&epochs, &whose, &mut problems).map_err(|error| {
+            match whose.label.clone().filter(|_| whose != self.whose) {
+                Some(label) => AnalysisError::NothingRecorded { label },
+                None => whose.hinted(error, &db, &chosen),
+            }
+        })?;
+        Ok(Samples { db, epochs, events: Vec::new(), images: Vec::new(), whose, problems })
     }
+}
+
+/// Refuses a choice of which no epoch has samples. `problems` gets the damage of the epochs.
+///
+/// # Errors
+/// [`AnalysisError::NoScope`].
+pub(crate) fn check_scope(
+    epochs: &[Epoch],
+    whose: &ScopeChoice,
+    problems: &mut Vec<Problem>,
+) -> Result<(), AnalysisError> {
+    let mut scopes = BTreeSet::new();
+    for epoch in epochs {
+        add_damage(epoch, problems);
+        match epoch.scopes() {
+            Ok(known) => scopes.extend(known),
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    whose.without_threads().check(scopes.iter())
 }
 
 impl Samples {
     /// The call stacks of the same state of the same epochs, and of the same processes: of these
-    /// events, the database's names or perf's, or of all.
+    /// events, the database's names or perf's, or of all. Of an event that has samples too, the
+    /// weights of all threads of an epoch sum up to the samples, whatever stacks were dropped.
     ///
     /// # Errors
     /// [`AnalysisError::NoEvent`] for an event that the epochs do not have.
@@ -52,31 +73,36 @@ impl Samples {
         of_epochs(&self.epochs, events, &self.whose, problems)
     }
 
-    /// The images that these stacks have frames of and [`Samples::images`] does not have, for their
-    /// names. They have no samples of their own here.
-    pub fn callers(&self, stacks: &ByEvent, problems: &mut Vec<Problem>) -> Vec<ImageSamples> {
-        let frames = stacks.values().flat_map(Stacks::distinct_frames);
-        let mut missing: BTreeSet<ImageId> = frames
-            .filter_map(|frame| match frame {
-                Frame::Code(image, _) => Some(*image),
-                Frame::Cut(_) | Frame::Wait(_) => None,
-            })
-            .collect();
-        missing.retain(|id| self.images.iter().all(|image| image.record.id != *id));
-        let mut callers: BTreeMap<ImageId, ImageSamples> = BTreeMap::new();
-        for (at, epoch) in self.epochs.iter().enumerate() {
-            let records = epoch.images().unwrap_or_else(|error| {
-                problem::add_unreadable(problems, error);
-                BTreeMap::new()
-            });
-            for record in records.values().filter(|record| missing.contains(&record.id)) {
-                let image = callers
-                    .entry(record.id)
-                    .or_insert_with(|| ImageSamples::none(record, self.events.len()));
-                image.meet(record, at);
-            }
-        }
-        callers.into_values().collect()
+    /// The same stacks, apart by scope.
+    ///
+    /// # Errors
+    /// [`AnalysisError::NoEvent`].
+    pub fn stacks_by_scope(
+        &self,
+        events: &[String],
+        problems: &mut Vec<Problem>,
+    ) -> Result<ByScope, AnalysisError> {
+        by_scope(&self.epochs, events, &self.whose, problems)
+    }
+
+    /// The stacks of all events of others of the same epochs.
+    ///
+    /// # Errors
+    /// None, but for those that [`Samples::stacks`] has.
+    pub fn stacks_of(
+        &self,
+        whose: &ScopeChoice,
+        problems: &mut Vec<Problem>,
+    ) -> Result<ByEvent, AnalysisError> {
+        of_epochs(&self.epochs, &[], whose, problems)
+    }
+
+    /// The unit of an event, with samples or without. Events without are times.
+    #[must_use]
+    pub fn unit(&self, event: &str) -> String {
+        let mut known = self.epochs.iter().flat_map(|epoch| &epoch.meta().events);
+        let event = known.find(|known| known.name == event);
+        event.map_or_else(|| "ns".to_owned(), |event| event.unit.clone())
     }
 }
 
@@ -86,6 +112,22 @@ pub(crate) fn of_epochs(
     whose: &ScopeChoice,
     problems: &mut Vec<Problem>,
 ) -> Result<ByEvent, AnalysisError> {
+    let mut sums = ByEvent::new();
+    for ((event, _), stacks) in by_scope(epochs, asked, whose, problems)? {
+        match sums.get_mut(&event) {
+            Some(sum) => sum.merge(&stacks),
+            None => drop(sums.insert(event, stacks)),
+        }
+    }
+    Ok(sums)
+}
+
+fn by_scope(
+    epochs: &[Epoch],
+    asked: &[String],
+    whose: &ScopeChoice,
+    problems: &mut Vec<Problem>,
+) -> Result<ByScope, AnalysisError> {
     let keys: Vec<_> = epochs.iter().map(Epoch::stacks_keys).collect();
     let known: Vec<String> = {
         let names = keys.iter().flatten().map(|key| key.event.clone());
@@ -101,25 +143,111 @@ pub(crate) fn of_epochs(
         };
         wanted.push(event);
     }
-    let mut sums = ByEvent::new();
+    let mut sums = ByScope::new();
+    let of_scope = whose.without_threads();
+    let is_wanted = |event| wanted.is_empty() || wanted.contains(&event);
     for (epoch, keys) in epochs.iter().zip(&keys) {
-        let is_wanted = |event| wanted.is_empty() || wanted.contains(&event);
-        let of_scope = whose.without_threads();
-        for key in keys.iter().filter(|key| is_wanted(&key.event) && of_scope.admits(&key.scope)) {
-            let narrowed = epoch.stacks(key).map(|mut stacks| {
-                if whose.is_by_thread() {
-                    stacks.retain_threads(|thread| whose.admits_thread(&key.scope, thread));
-                    stacks = stacks.canonical(); // without the nodes of other threads
-                }
-                stacks
-            });
-            match narrowed {
-                Ok(stacks) => sums.entry(key.event.clone()).or_default().merge(&stacks),
-                Err(error) => problem::add_unreadable(problems, error),
+        let admitted = keys.iter().filter(|key| of_scope.admits(&key.scope));
+        let events: BTreeSet<&String> = admitted.map(|key| &key.event).collect();
+        for event in events.into_iter().filter(|event| is_wanted(event)) {
+            let keys = keys.iter().filter(|key| key.event == *event);
+            for (scope, stacks) in of_epoch(epoch, event, keys, whose, problems) {
+                sums.entry((event.clone(), scope)).or_default().merge(&stacks);
             }
         }
     }
     Ok(sums)
+}
+
+/// The stacks of an event in an epoch, by scope. Their weights are scaled so that those of all
+/// threads and scopes sum up to the event's samples: a stack that was dropped has taken its weight
+/// with it.
+fn of_epoch<'a>(
+    epoch: &Epoch,
+    event: &str,
+    keys: impl Iterator<Item = &'a StacksKey>,
+    whose: &ScopeChoice,
+    problems: &mut Vec<Problem>,
+) -> Vec<(Scope, Stacks)> {
+    let of_scope = whose.without_threads();
+    let idle = idle_images(epoch, problems);
+    let (mut found, mut weight) = (Vec::new(), 0.0);
+    for key in keys.filter(|key| of_scope.admits(&key.scope)) {
+        let mut stacks = match epoch.stacks(key) {
+            Ok(stacks) => stacks,
+            Err(error) => {
+                problem::add_unreadable(problems, error);
+                continue;
+            }
+        };
+        weight += busy_weight(&stacks, &idle);
+        if whose.is_by_thread() {
+            stacks.retain_threads(|thread| whose.admits_thread(&key.scope, thread));
+            stacks = stacks.canonical(); // without the nodes of other threads
+        }
+        found.push((key.scope.clone(), stacks));
+    }
+    let sampled = sampled(epoch, event, &of_scope, &idle, problems);
+    if sampled > 0.0 && weight > 0.0 {
+        found.iter_mut().for_each(|(_, stacks)| stacks.scale(sampled / weight));
+    }
+    found
+}
+
+/// What the samples of an event stand for in an epoch, without those of the idle loop, of which no
+/// stacks are taken. 0 for an event that is not sampled.
+fn sampled(
+    epoch: &Epoch,
+    event: &str,
+    whose: &ScopeChoice,
+    idle: &BTreeSet<ImageId>,
+    problems: &mut Vec<Problem>,
+) -> f64 {
+    let keys = epoch.profiles().unwrap_or_else(|error| {
+        problem::add_unreadable(problems, error);
+        Vec::new()
+    });
+    let mut total = |wanted: &dyn Fn(&ProfileKey) -> bool| -> f64 {
+        let keys = keys.iter().filter(|key| key.name() == event && wanted(key));
+        let of_key = |key: &ProfileKey| {
+            let samples = epoch.total(key).unwrap_or_else(|error| {
+                problem::add_unreadable(problems, error);
+                0
+            });
+            samples as f64 * load::weight(epoch.meta(), event, key.period())
+        };
+        keys.map(of_key).sum()
+    };
+    if !whose.is_all() {
+        return total(&|key| whose.admits(&key.scope) && !idle.contains(&key.image));
+    }
+    // Samples of unknown code need not be of an image.
+    let of_ledger = |(period, ledger): (u64, &Ledger)| {
+        let lost = load::sum(ledger.lost.values().copied());
+        ledger.taken.saturating_sub(lost) as f64 * load::weight(epoch.meta(), event, period)
+    };
+    let all: f64 = epoch.meta().ledgers.of(event).map(of_ledger).sum();
+    (all - total(&|key| idle.contains(&key.image))).max(0.0)
+}
+
+/// The images that are idle loops.
+fn idle_images(epoch: &Epoch, problems: &mut Vec<Problem>) -> BTreeSet<ImageId> {
+    let images = epoch.images().unwrap_or_else(|error| {
+        problem::add_unreadable(problems, error);
+        BTreeMap::new()
+    });
+    images.into_values().filter(|of| of.kind == ImageKind::Idle).map(|of| of.id).collect()
+}
+
+/// The weight of the stacks that do not end in an idle loop.
+fn busy_weight(stacks: &Stacks, idle: &BTreeSet<ImageId>) -> f64 {
+    if idle.is_empty() {
+        return stacks.total().weight as f64;
+    }
+    let is_idle = |frame| matches!(frame, Frame::Code(id, _) if idle.contains(&id));
+    let values = stacks.values();
+    let busy = values.filter(|(node, ..)| !stacks.frames(*node).next().is_some_and(is_idle));
+    busy.map(|(.., value)| value.weight as f64).sum()
 }
 
 #[cfg(test)]
@@ -127,10 +255,8 @@ mod tests {
     use super::*;
     use crate::select::Epochs;
     use image::{ImageKind, ImageOffset};
-    use model::{Ledger, Ledgers, Profile, Thread, Value};
-    use profiledb::{
-        Delta, EpochStart, EventMeta, ImageRecord, ProfileKey, Scope, StacksKey, Writer,
-    };
+    use model::{Ledgers, Profile, Thread, Value};
+    use profiledb::{Database, Delta, EpochStart, EventMeta, ImageRecord, Writer};
 
     fn image(number: u8) -> ImageId {
         ImageId::from_build_id(&[number]).unwrap()
@@ -159,7 +285,7 @@ mod tests {
     /// Writes an epoch with stacks of a label and of everybody.
     fn write(root: &std::path::Path, now_unix_s: u64) {
         let mut writer = Writer::open(root, "h").unwrap();
-        let event = EventMeta { name: "cpu-clock".into(), period: 9, ..EventMeta::default() };
+        let event = EventMeta { name: "cpu-clock".into(), period: 100, ..EventMeta::default() };
         let start = EpochStart { events: vec![event], now_unix_s, ..EpochStart::default() };
         writer.begin(start, true).unwrap();
         let scope =
@@ -174,13 +300,42 @@ mod tests {
             let key = StacksKey { event: event.into(), scope: scope(label) };
             delta.stacks.insert(key, stacks(weight));
         }
-        for label in [None, Some("run")] {
-            let key = ProfileKey::samples(image(2), "cpu-clock", 9, scope(label));
-            delta.profiles.insert(key, Profile::from_counts([(ImageOffset(16), 4)]).into());
+        for (label, samples) in [(None, 10), (Some("run"), 3)] {
+            let key = ProfileKey::samples(image(2), "cpu-clock", 100, scope(label));
+            delta.profiles.insert(key, Profile::from_counts([(ImageOffset(16), samples)]).into());
         }
         let mut ledgers = Ledgers::default();
-        *ledgers.entry("cpu-clock", 9) = Ledger { taken: 8, merged: 8, ..Ledger::default() };
+        *ledgers.entry("cpu-clock", 100) = Ledger { taken: 13, merged: 13, ..Ledger::default() };
         writer.merge(&Delta { ledgers, ..delta }).unwrap();
+    }
+
+    /// Of two stacks one was dropped: the other stands for the samples of both.
+    #[test]
+    fn stacks_stand_for_the_samples_of_those_that_were_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let db = directory.path().join("db");
+        write(&db, 1_763_697_753);
+        let epochs = Database::open(&db).unwrap();
+        let id = epochs.epochs("h").unwrap().remove(0);
+        let epoch = epochs.epoch("h", &id).unwrap();
+        let keys = epoch.stacks_keys();
+        let weight = |keys: &[StacksKey], whose: &ScopeChoice| {
+            let mut problems = Vec::new();
+            let of = of_epoch(&epoch, "cpu-clock", keys.iter(), whose, &mut problems);
+            assert!(problems.is_empty(), "{problems:?}");
+            let totals = of.iter().map(|(_, stacks)| stacks.total());
+            totals.fold((0, 0), |sum, of| (sum.0 + of.stacks, sum.1 + of.weight))
+        };
+        let all = ScopeChoice::default();
+        let clocks: Vec<StacksKey> =
+            keys.into_iter().filter(|key| key.event == "cpu-clock").collect();
+        assert_eq!(weight(&clocks, &all), (2, 1300));
+        assert_eq!(weight(&clocks[..1], &all), (1, 1300));
+        let run = ScopeChoice { label: Some("run".into()), ..ScopeChoice::default() };
+        assert_eq!(weight(&clocks, &run), (1, 300));
+        // Of one thread: what is left of the others is not its own.
+        let nobody = ScopeChoice { pid: Some(9), ..ScopeChoice::default() };
+        assert_eq!(weight(&clocks, &nobody), (0, 0));
     }
 
     #[test]
@@ -191,18 +346,16 @@ mod tests {
         let all = Epochs { which: "all".parse().unwrap(), ..Epochs::default() };
         let question = Question { db, epochs: all, ..Question::default() };
         let weights = |question: &Question| {
-            let (stacks, problems) = question.stacks().unwrap();
-            assert!(problems.is_empty(), "{problems:?}");
+            let opened = question.opened().unwrap();
+            let mut problems = Vec::new();
+            let stacks = opened.stacks(&question.events, &mut problems).unwrap();
+            assert!(problems.is_empty() && opened.problems.is_empty(), "{problems:?}");
             // Stacks that are read together with samples are the same stacks.
             let samples = question.samples();
             if let Ok(samples) = samples {
                 let mut problems = Vec::new();
                 let again = samples.stacks(&question.events, &mut problems).unwrap();
                 assert!(again == stacks && problems.is_empty());
-                let callers = samples.callers(&stacks, &mut problems);
-                let callers: Vec<_> =
-                    callers.iter().map(|image| image.record.name.as_str()).collect();
-                assert_eq!(callers, ["i1"]);
             }
             let weight = |(event, stacks): (String, Stacks)| (event, stacks.total().weight);
             stacks.into_iter().map(weight).collect::<Vec<_>>()
@@ -217,8 +370,10 @@ mod tests {
         let labelled = Question { whose: whose("run"), ..question.clone() };
         assert_eq!(weights(&labelled), two(600, 0)[..1]);
         let nobody = Question { whose: whose("nobody"), ..question.clone() };
-        assert!(matches!(nobody.stacks(), Err(AnalysisError::NoScope { .. })));
+        assert!(matches!(nobody.opened(), Err(AnalysisError::NoScope { .. })));
         let nothing = Question { events: vec!["nothing".to_owned()], ..question };
-        assert!(matches!(nothing.stacks(), Err(AnalysisError::NoEvent { .. })));
+        let opened = nothing.opened().unwrap();
+        let none = opened.stacks(&nothing.events, &mut Vec::new());
+        assert!(matches!(none, Err(AnalysisError::NoEvent { .. })));
     }
 }

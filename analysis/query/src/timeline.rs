@@ -9,10 +9,25 @@ use profiledb::{Database, Epoch, Stretch};
 use crate::error::AnalysisError;
 use crate::load::{self, Asked, ImageSamples, Question, Samples};
 use crate::problem::Problem;
+use crate::scope::ScopeChoice;
 use crate::select;
-use crate::stacks::of_epochs;
+use crate::stacks::{check_scope, of_epochs};
 
-/// Samples of one event over time.
+/// What a timeline is of.
+#[derive(Clone, Copy, Debug)]
+pub enum Of<'a> {
+    /// Samples by place.
+    Samples,
+    /// Call stacks, which have threads.
+    Stacks {
+        /// The name of the sum of the parts.
+        name: Option<&'a str>,
+        /// Events that are added up, where the epochs have them; none: the one event.
+        parts: &'a [String],
+    },
+}
+
+/// One event over time.
 #[derive(Debug)]
 pub struct Timeline {
     /// The stretches of time of the columns, in order.
@@ -22,21 +37,23 @@ pub struct Timeline {
     /// Unit of the event.
     pub unit: String,
     /// The samples. In the place of events there are columns: the counts of an image are by column.
+    /// None where call stacks were asked for.
     pub samples: Samples,
-    /// The event's call stacks by column.
+    /// The call stacks by column, where they were asked for: those of the event, or of all parts of
+    /// [`Of::Stacks`].
     pub stacks: Vec<Stacks>,
     /// Seconds of each column for which there are counts, the longest of any host.
     pub covered_s: Vec<u64>,
 }
 
 impl Question {
-    /// Reads the samples of one event, by default the first, in at most this many columns of time.
-    /// One host whose slices are as few has a column for each; else columns are of equal length,
-    /// and have the slices whose middle is theirs.
+    /// Reads one event, by default the first, in at most this many columns of time. One host whose
+    /// slices are as few has a column for each; else columns are of equal length, and have the
+    /// slices whose middle is theirs.
     ///
     /// # Errors
     /// Those of [`Question::samples`].
-    pub fn timeline(&self, columns_max: usize) -> Result<Timeline, AnalysisError> {
+    pub fn timeline(&self, columns_max: usize, of: Of<'_>) -> Result<Timeline, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();
         let epochs = load::open(&db, &chosen, &mut problems)?;
@@ -44,39 +61,30 @@ impl Question {
         let columns = columns(&epochs, &slices, columns_max);
         let asked = self.asked();
         let whose = load::opening_scope(&epochs, &asked, &mut problems);
-        let (event, unit) = self.one_event(&epochs)?;
-        // Off-CPU time is no event that is sampled by place.
-        let is_sampled = !whose.needs_stacks()
-            && epochs.iter().flat_map(|e| &e.meta().events).any(|e| e.name == event);
-        let events = [event.clone()];
-        let asked = Asked { events: &events, whose: &whose, all: true, ..asked };
+        let (event, unit) = match of {
+            Of::Stacks { name: Some(name), .. } => (name.to_owned(), "ns".to_owned()),
+            _ => self.one_event(&epochs)?,
+        };
+        let parts: Vec<Vec<(usize, Epoch)>> =
+            columns.iter().map(|column| within(&epochs, &slices, *column)).collect();
+        let longest = |parts: &Vec<(usize, Epoch)>| {
+            parts.iter().map(|(_, part)| lasted_s(part)).max().unwrap_or(0)
+        };
+        let covered_s = parts.iter().map(longest).collect();
         let mut sums = Sums { images: BTreeMap::new(), events: Vec::new() };
-        let (mut stacks, mut covered_s, mut refused) = (Vec::new(), Vec::new(), None);
-        for (at, column) in columns.iter().enumerate() {
-            let parts = within(&epochs, &slices, *column);
-            covered_s.push(parts.iter().map(|(_, part)| lasted_s(part)).max().unwrap_or(0));
-            let only: Vec<Epoch> = parts.iter().map(|(_, part)| part.clone()).collect();
-            stacks.push(match of_epochs(&only, &events, &whose, &mut problems) {
-                Ok(mut found) => found.remove(&event).unwrap_or_default(),
-                // An event that some column has need not be in all.
-                Err(AnalysisError::NoEvent { .. }) => Stacks::new(),
-                Err(error) => return Err(error),
-            });
-            if !is_sampled || only.is_empty() {
-                continue;
+        let mut stacks = Vec::new();
+        let found = match of {
+            Of::Samples => {
+                sums.read((&db, parts), (&epochs, &event), &asked, &whose, &mut problems)
             }
-            let of: Vec<usize> = parts.iter().map(|(epoch, _)| *epoch).collect();
-            match load::sums_of(&db, only, &asked, &mut problems) {
-                Ok(samples) => sums.add(samples, (at, columns.len()), &of),
-                // A label or image that has no samples in this column may have some in another.
-                Err(error) => refused = Some(error),
+            Of::Stacks { parts: events, .. } => {
+                let events = if events.is_empty() { vec![event.clone()] } else { events.to_vec() };
+                check_scope(&epochs, &whose, &mut problems)
+                    .and_then(|()| by_column(parts, &events, &whose, &mut problems))
+                    .map(|found| stacks = found)
             }
-        }
-        let of_stacks = whose.is_by_thread() && !stacks.iter().all(Stacks::is_empty);
-        let is_nothing = sums.images.is_empty() && !of_stacks;
-        if let Some(error) = refused.filter(|_| is_nothing) {
-            return Err(whose.hinted(error, &db, &chosen));
-        }
+        };
+        found.map_err(|error| whose.hinted(error, &db, &chosen))?;
         problems = once(problems);
         let samples = sums.samples(db, epochs, whose, problems);
         Ok(Timeline { columns, event, unit, samples, stacks, covered_s })
@@ -97,12 +105,36 @@ impl Question {
         let Some(event) = select::event(&asked, &known).cloned() else {
             known.sort();
             known.dedup();
-            return Err(AnalysisError::NoEvent { asked, known });
+            return Err(load::no_samples(&asked, epochs, known));
         };
         let unit = described.iter().find(|known| known.name == event);
         let unit = unit.map_or("ns".to_owned(), |known| known.unit.clone());
         Ok((event, unit))
     }
+}
+
+/// The call stacks of some events together, by column. An event that some column has need not be
+/// in all.
+fn by_column(
+    parts: Vec<Vec<(usize, Epoch)>>,
+    events: &[String],
+    whose: &ScopeChoice,
+    problems: &mut Vec<Problem>,
+) -> Result<Vec<Stacks>, AnalysisError> {
+    let mut columns = Vec::with_capacity(parts.len());
+    for parts in parts {
+        let only: Vec<Epoch> = parts.into_iter().map(|(_, part)| part).collect();
+        let mut sum = Stacks::new();
+        for event in events {
+            match of_epochs(&only, std::slice::from_ref(event), whose, problems) {
+                Ok(found) => found.values().for_each(|stacks| sum.merge(stacks)),
+                Err(AnalysisError::NoEvent { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        columns.push(sum);
+    }
+    Ok(columns)
 }
 
 /// Each problem once: each column meets it again.
@@ -166,6 +198,34 @@ struct Sums {
 }
 
 impl Sums {
+    /// Reads the samples of an event, column by column.
+    fn read(
+        &mut self,
+        (db, columns): (&Database, Vec<Vec<(usize, Epoch)>>),
+        (epochs, event): (&[Epoch], &String),
+        asked: &Asked<'_>,
+        whose: &ScopeChoice,
+        problems: &mut Vec<Problem>,
+    ) -> Result<(), AnalysisError> {
+        if !epochs.iter().flat_map(|epoch| &epoch.meta().events).any(|e| e.name == *event) {
+            return Err(AnalysisError::StacksOnly { event: event.clone() });
+        }
+        let asked = Asked { events: std::slice::from_ref(event), whose, all: true, ..*asked };
+        let (count, mut refused) = (columns.len(), None);
+        for (at, parts) in columns.into_iter().enumerate().filter(|(_, of)| !of.is_empty()) {
+            let (of, only): (Vec<usize>, Vec<Epoch>) = parts.into_iter().unzip();
+            match load::sums_of(db, only, &asked, problems) {
+                Ok(samples) => self.add(samples, (at, count), &of),
+                // A label or image that has no samples in this column may have some in another.
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused.filter(|_| self.images.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
     /// Adds the samples of a column, whose epochs are these of all.
     fn add(&mut self, samples: Samples, (column, columns): (usize, usize), epochs: &[usize]) {
         self.events.extend(samples.events.into_iter().next());
@@ -195,7 +255,7 @@ impl Sums {
         self,
         db: Database,
         epochs: Vec<Epoch>,
-        whose: crate::scope::ScopeChoice,
+        whose: ScopeChoice,
         problems: Vec<Problem>,
     ) -> Samples {
         let images = self.images.into_values().collect();

@@ -55,7 +55,7 @@ pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
-pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours};
+pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours, NeighboursReport};
 pub use quantity::{bytes, counted, thousands};
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use stacks::{Callee, OfStacks, StackEvent};

@@ -45,13 +45,22 @@ pub struct NeighbourRow {
     pub stacks: u64,
 }
 
-/// `dcpi callers`.
+/// `dcpi callers`, or else `dcpi callees`.
 #[derive(Debug)]
-pub struct CallersReport(pub Neighbours);
+pub struct NeighboursReport<const OF_CALLERS: bool>(Neighbours);
 
+/// `dcpi callers`.
+pub type CallersReport = NeighboursReport<true>;
 /// `dcpi callees`.
-#[derive(Debug)]
-pub struct CalleesReport(pub Neighbours);
+pub type CalleesReport = NeighboursReport<false>;
+
+impl<const OF_CALLERS: bool> NeighboursReport<OF_CALLERS> {
+    /// The report.
+    #[must_use]
+    pub const fn new(neighbours: Neighbours) -> Self {
+        Self(neighbours)
+    }
+}
 
 impl Neighbours {
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -187,28 +196,8 @@ struct RowJson<'a> {
     stacks: u64,
 }
 
-impl Report for CallersReport {
-    const NAME: &'static str = "callers";
-
-    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        self.0.text(style, out)
-    }
-
-    fn json(&self) -> impl Serialize + '_ {
-        self.0.json()
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.0.csv(out)
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &self.0.problems
-    }
-}
-
-impl Report for CalleesReport {
-    const NAME: &'static str = "callees";
+impl<const OF_CALLERS: bool> Report for NeighboursReport<OF_CALLERS> {
+    const NAME: &'static str = if OF_CALLERS { "callers" } else { "callees" };
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.0.text(style, out)

@@ -473,6 +473,24 @@ pub(super) fn problem_lines<'a>(problems: impl IntoIterator<Item = &'a Problem>)
     lines
 }
 
+/// Problems, in a line for each kind: the first of the kind, and how many others there are.
+pub(super) fn lines_by_kind(problems: &[Problem]) -> Vec<String> {
+    let mut kinds: Vec<(&str, Vec<String>)> = Vec::new();
+    for problem in problems {
+        let line = problem_line(problem);
+        match kinds.iter_mut().find(|(kind, _)| *kind == problem.kind()) {
+            Some((_, lines)) => push_new(lines, line),
+            None => kinds.push((problem.kind(), vec![line])),
+        }
+    }
+    let line = |(_, lines): (&str, Vec<String>)| {
+        let more = lines.len().saturating_sub(1);
+        let first = lines.into_iter().next().unwrap_or_default();
+        if more == 0 { first } else { format!("{first} (and {more} more notes like this)") }
+    };
+    kinds.into_iter().map(line).collect()
+}
+
 fn push_new(lines: &mut Vec<String>, line: String) {
     if !lines.contains(&line) {
         lines.push(line);

@@ -9,7 +9,7 @@ use super::csv::record;
 use super::json::{self, rounded};
 use super::quantity::{counted, duration, moment, percent};
 use super::table::{Cell, Table};
-use super::text::{head, note, problem_lines, selection};
+use super::text::{head, lines_by_kind, note, selection};
 use super::{Report, Selection, Style};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -216,7 +216,7 @@ impl Report for TimelineReport {
         if self.omitted > 0 {
             writeln!(out, "\n{} not shown; -n 0 shows all", counted(self.omitted as u64, "row"))?;
         }
-        problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
+        lines_by_kind(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> impl Serialize + '_ {

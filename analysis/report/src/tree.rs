@@ -9,7 +9,7 @@ use super::json::{self, ProblemEntry, Share, rounded};
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
-use super::text::{image_cell, note, problem_lines};
+use super::text::{head, image_cell, note, problem_lines};
 use super::{Callee, OfStacks, Report, Style};
 use query::problem::Problem;
 
@@ -18,6 +18,8 @@ use query::problem::Problem;
 pub struct TreeReport {
     /// What the report is of.
     pub of: OfStacks,
+    /// The only root, where the tree is of the time of one procedure.
+    pub from: Option<Callee>,
     /// Whether the tree begins at the procedures that took the time.
     pub is_bottom_up: bool,
     /// The nodes, each before those below it, siblings by time.
@@ -85,7 +87,15 @@ impl Report for TreeReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.of.head(style, out)?;
-        self.of.shares("all time", style, out)?;
+        match &self.from {
+            None => self.of.shares("all time", style, out)?,
+            Some(Callee { name, image, .. }) => {
+                let image = image.as_ref().map(|of| format!(" of {}", of.name)).unwrap_or_default();
+                let from = format!("{name}{image}, with all that it called");
+                head(style, out, "from", &super::escape(&from))?;
+                self.of.shares("that time", style, out)?;
+            }
+        }
         writeln!(out)?;
         self.table(style).write(style, out)?;
         let mut notes = Vec::new();
@@ -106,6 +116,7 @@ impl Report for TreeReport {
     fn json(&self) -> impl Serialize + '_ {
         TreeJson {
             head: self.of.json(),
+            from: self.from.as_ref().map(Callee::json),
             direction: if self.is_bottom_up { "bottom-up" } else { "top-down" },
             rows: self
                 .rows
@@ -157,6 +168,8 @@ impl Report for TreeReport {
 struct TreeJson<'a> {
     #[serde(flatten)]
     head: HeadJson<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<CalleeJson<'a>>,
     direction: &'static str,
     rows: Vec<RowJson<'a>>,
     omitted: Omitted,

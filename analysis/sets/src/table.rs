@@ -300,7 +300,9 @@ fn read_parts(
                 error @ (AnalysisError::NoScope { .. }
                 | AnalysisError::NothingRecorded { .. }
                 | AnalysisError::NoImage { .. }
+                | AnalysisError::FramesOnly { .. }
                 | AnalysisError::NoEvent { .. }
+                | AnalysisError::StacksOnly { .. }
                 | AnalysisError::BesideDamage { .. }),
             ) => {
                 nothing = Some(error);

@@ -3,12 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use calls::USERTIME;
 use image::{ImageId, ImageKind};
 use model::Stacks;
 use query::error::AnalysisError;
-use query::load::Samples;
+use query::load::{Question, Samples};
+use query::problem::Problem;
 use query::scope::{Dimension, Part};
+use query::stacks::ByEvent;
 use report::{By, EventColumn, ProfReport, Row};
+use stats::Occurrences;
 use stats::tally::{self, Tally};
 
 use super::inclusive::as_samples;
@@ -30,8 +34,8 @@ const fn dimensions(by: Option<options::By>) -> &'static [Dimension] {
 /// The report. Without an event asked for it is of the events that are sampled, not of waits.
 ///
 /// # Errors
-/// Those of [`stacks::read`], [`AnalysisError::SortNotShown`], and [`AnalysisError::Refused`] for
-/// images, and for epochs without stacks.
+/// Those of [`stacks::read_alone`], [`AnalysisError::SortNotShown`], and
+/// [`AnalysisError::Refused`] for images, and for epochs without stacks.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let dimensions = dimensions(args.by);
     if !args.images.is_empty() {
@@ -41,11 +45,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let confidence = args.look.confidence;
     let mut problems = Vec::new();
     let chosen = Chosen { all: true, ..args.chosen.clone() };
-    let (mut samples, mut found) =
-        stacks::read(&args.threads.narrow(chosen.question(&[])?), &mut problems)?;
-    if args.chosen.events.is_empty() && found.keys().any(|event| !stacks::is_wait(event)) {
-        found.retain(|event, _| !stacks::is_wait(event));
-    }
+    let (mut samples, found) = read(&args.threads.narrow(chosen.question(&[])?), &mut problems)?;
     if found.values().all(Stacks::is_empty) {
         return Err(stacks::no_stacks());
     }
@@ -67,12 +67,13 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
             }
             whole += of_stacks(value);
         }
-        let unit = stacks::unit(&samples, event);
+        let unit = samples.unit(event);
+        let chance = stats::occurrences(&[(whole.samples, whole.weight())], confidence);
         columns.push(EventColumn {
             event: as_samples(event, unit, whole),
             idle: 0,
             counted: whole,
-            occurrences: Some(stats::occurrences(&[(whole.samples, whole.weight())], confidence)),
+            occurrences: Some(Occurrences { value: whole.occurrences, ..chance }),
             unresolved: Vec::new(),
         });
     }
@@ -84,6 +85,27 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     rows.sort_by(|a, b| by_samples(a, b, sort));
     let report = shared_out(args, &samples, (columns, sort), rows, problems);
     Ok(ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report })
+}
+
+/// The stacks of the events that were asked for, else of those that are sampled.
+fn read(
+    question: &Question,
+    problems: &mut Vec<Problem>,
+) -> Result<(Samples, ByEvent), AnalysisError> {
+    if question.events != [USERTIME] {
+        let (samples, mut found) = stacks::read_alone(question, problems)?;
+        if question.events.is_empty() && found.keys().any(|event| !stacks::is_wait(event)) {
+            found.retain(|event, _| !stacks::is_wait(event));
+        }
+        return Ok((samples, found));
+    }
+    let all = Question { events: Vec::new(), ..question.clone() };
+    let (samples, mut found) = stacks::read_alone(&all, problems)?;
+    let mut sum = Stacks::new();
+    for part in stacks::usertime_parts(&samples.epochs) {
+        found.remove(&part).iter().for_each(|stacks| sum.merge(stacks));
+    }
+    Ok((samples, ByEvent::from([(USERTIME.to_owned(), sum)])))
 }
 
 /// The images of idle loops. An image that cannot be read was told as a problem by then.

@@ -6,11 +6,12 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::Outcome;
-use super::stacks::{Loaded, callee};
+use super::stacks::{Loaded, callee, nobody_has};
 use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
-use calls::Neighbour;
+use calls::{Neighbour, SubjectId, Timed};
 use query::error::AnalysisError;
 use report::{Callee, CalleesReport, CallersReport, NeighbourRow, Neighbours};
+use stats::Confidence;
 
 /// `dcpi callers` and `dcpi callees`.
 #[derive(Debug, Args)]
@@ -25,6 +26,9 @@ pub struct CallersArgs {
         value_parser = NonEmptyStringValueParser::new()
     )]
     pub subject: Vec<String>,
+    /// Leave out the kernel's frames: what the kernel does for a procedure is its own time
+    #[arg(long)]
+    pub no_kernel: bool,
     /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
@@ -47,33 +51,43 @@ Shares are of the time of the procedure with all that it called, and sum up to 1
 that has the procedure several times, the caller of the outermost call counts and the callee of \
 the innermost. [itself] is the procedure's own time, [first] a procedure that nothing called. \
 Other names in brackets say why frames are not known ([truncated]), or why a thread did not run \
-([futex]; --event off-cpu). Samples without a stack are [no stack].
+([futex]; --event off-cpu). Samples without a stack are [no stack]. For callers of callers, and so \
+on: dcpi tree --bottom-up --from PROCEDURE.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn callers(args: &CallersArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let report = report(args, calls::callers, "[first]")?;
-    super::write(&CallersReport(report), &args.output, out)
+    super::write(&CallersReport::new(report), &args.output, out)
 }
 
 pub(crate) fn callees(args: &CallersArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let report = report(args, calls::callees, "[itself]")?;
-    super::write(&CalleesReport(report), &args.output, out)
+    super::write(&CalleesReport::new(report), &args.output, out)
 }
 
-/// How neighbours are found.
-type Find = fn(&calls::Timed, calls::SubjectId, stats::Confidence) -> Vec<Neighbour>;
+/// How neighbours are found, without frames that the predicate holds of.
+type Find = fn(&Timed, SubjectId, &dyn Fn(SubjectId) -> bool, Confidence) -> Vec<Neighbour>;
 
 /// The callers or callees; `nobody` is the name of none.
 fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, AnalysisError> {
-    let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
+    let question = args.threads.narrow(args.chosen.question(&[])?);
+    let elsewhere = || nobody_has(&args.subject, &question, (&args.chosen, &args.look));
+    let mut loaded = Loaded::of(&question, &args.look)?;
     let event = loaded.event(&args.chosen)?;
-    let subject = loaded.procedure(&args.subject)?;
+    let subject = loaded.procedure(&args.subject, &event).map_err(|error| match error {
+        AnalysisError::NoProcedure { .. } if question.whose.is_by_thread() => elsewhere(),
+        error => error,
+    })?;
     let confidence = args.look.confidence;
     let timed = loaded.calls.timed(&event, false);
     let inclusive = timed.inclusive(loaded.calls.subjects.len(), confidence);
     let inclusive = inclusive.get(subject as usize).copied().unwrap_or_default();
-    let found = find(&timed, subject, confidence);
+    let is_left_out = |subject| args.no_kernel && loaded.calls.is_kernel(subject);
+    let found = find(&timed, subject, &is_left_out, confidence);
+    if found.is_empty() {
+        return Err(elsewhere());
+    }
     let shown = args.max.of(found.len());
     let row = |neighbour: &Neighbour| NeighbourRow {
         procedure: match neighbour.subject {

@@ -12,7 +12,7 @@ use wire::Client;
 
 use super::Outcome;
 use super::scratch::{SCRATCH_PREFIX, control_path};
-use crate::options::{Format, Output, parse_time};
+use crate::options::{Format, Output, with_unit};
 use query::error::AnalysisError;
 use query::problem::Problem;
 use report::{self, Report, Style, bytes, record};
@@ -173,7 +173,10 @@ pub(super) fn size_bytes(directory: &Path) -> u64 {
 }
 
 fn age(text: &str) -> Result<Duration, String> {
-    parse_time(text, Duration::ZERO, AGE_MAX)
+    // A number alone may be meant as days: what is removed is gone.
+    with_unit(text).filter(|age| *age <= AGE_MAX).ok_or_else(|| {
+        format!("must be a time of up to {AGE_MAX:?} with its unit, such as 12h or 7d")
+    })
 }
 
 /// An age in its largest unit.

@@ -9,7 +9,7 @@ use image::ImageKind;
 
 use super::{Outcome, stacks};
 use crate::destination::Destination;
-use crate::options::Chosen;
+use crate::options::{Chosen, OfThreads};
 use export::resolve::{self, Detail, Wanted};
 use export::stacks::ByEvent;
 use export::{
@@ -59,6 +59,9 @@ pub struct Export {
     /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
+    /// Command and thread of the call stacks.
+    #[command(flatten)]
+    pub threads: OfThreads,
 }
 
 const EXPORT_NOTES: &str = "\
@@ -150,6 +153,18 @@ impl Target {
         if args.no_edges && !matches!(self, Self::Autofdo | Self::Bolt) {
             return wrong("--no-edges", "autofdo or bolt");
         }
+        let of_threads = args.threads != OfThreads::default();
+        if of_threads && (args.no_stacks || !self.has_stacks()) {
+            let message =
+                "only call stacks are kept by command and thread: leave --no-stacks out, \
+                           or choose a format that has them"
+                    .to_owned();
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
+        }
+        if of_threads && !args.images.is_empty() {
+            let message = "stacks of a command or thread are of all images: leave IMAGE out".into();
+            return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
+        }
         if args.images.is_empty() && matches!(self, Self::Bolt | Self::AutofdoAddresses) {
             let message = "this format holds one program: name the program as IMAGE".to_owned();
             return Err(AnalysisError::Usage { message, help: "dcpi export --help".to_owned() });
@@ -172,7 +187,8 @@ pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
         detail: args.to.detail(args),
         executed: matches!(args.to, Target::Autofdo | Target::Bolt) && !args.no_edges,
         idle: args.idle,
-        everything: args.images.is_empty() && samples.whose.is_all(),
+        everything: args.images.is_empty()
+            && (samples.whose.is_all() || samples.whose.needs_stacks()),
         places: Places::with_debug_roots(args.debug_root.clone()),
         stacks,
     };
@@ -202,8 +218,18 @@ fn read(
         problems.append(&mut samples.problems);
         return Ok((samples, ByEvent::new()));
     }
+    // Samples by place are of all threads.
+    let of_threads = args.threads.narrow(question.clone());
+    if of_threads.whose.needs_stacks() {
+        let samples = stacks::opened(&of_threads, problems)?;
+        let stacks = samples.stacks_by_scope(&stacks::asked(question), problems)?;
+        if stacks.values().all(model::Stacks::is_empty) {
+            return Err(stacks::no_threads(&samples, problems)?);
+        }
+        return Ok((samples, stacks));
+    }
     let (samples, events) = stacks::sampled(question, problems)?;
-    let stacks = stacks::by_scope(&samples, &events, problems)?;
+    let stacks = samples.stacks_by_scope(&events, problems)?;
     Ok((samples, stacks))
 }
 

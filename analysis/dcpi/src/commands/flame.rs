@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use super::stacks::{Loaded, is_wait, tree_rows};
+use super::stacks::{Loaded, TreeOf, is_wait, nobody_has, tree_rows};
 use crate::destination::Destination;
-use crate::options::{Chosen, Look, OfThreads, parse_min};
-use calls::{Direction, EventCalls, Tree};
+use crate::options::{Chosen, Look, OfCalls, OfThreads, parse_min};
+use calls::{Direction, EventCalls};
 use query::error::AnalysisError;
 use query::problem::Problem;
 use report::flame::{self, Colours, Flame, Layer, Layers};
 use sets::SetChoice;
-use stats::Confidence;
 
 /// `dcpi flame`.
 #[derive(Debug, Args)]
@@ -23,7 +22,8 @@ pub struct FlameArgs {
     /// The file to write, an SVG; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// Draw callees below their callers instead of above them
+    /// Draw callees below their callers instead of above them, as is done where the root would not
+    /// be in the first screen: beyond 36 calls above each other
     #[arg(long)]
     pub icicle: bool,
     /// Colours: by image, or by whether threads ran [default: by image; with several events by
@@ -39,6 +39,9 @@ pub struct FlameArgs {
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "0.1%", value_parser = parse_min)]
     pub min: f64,
+    /// The part of the calls.
+    #[command(flatten)]
+    pub part: OfCalls,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
@@ -103,18 +106,32 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
         };
         return Err(AnalysisError::Usage { message, help: "dcpi flame --help".to_owned() });
     }
-    let what = (args.by_thread, args.min, args.look.confidence);
-    let mut layers: Vec<Layer> =
-        events.iter().map(|event| layer(&mut loaded, event, what)).collect();
+    let what = TreeOf {
+        direction: Direction::TopDown,
+        part: &args.part,
+        by_thread: args.by_thread,
+        min: args.min,
+        confidence: args.look.confidence,
+    };
+    let mut layers = Vec::with_capacity(events.len());
+    for event in &events {
+        layers.push(layer(&mut loaded, event, &what)?);
+    }
+    if layers.iter().all(|layer| layer.rows.is_empty()) && !args.part.from.is_empty() {
+        return Err(nobody_has(&args.part.from, &question, (&args.chosen, &args.look)));
+    }
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
     let mut title = format!("{} of {}", names.join(" and "), loaded.hosts());
+    if !args.part.from.is_empty() {
+        title.push_str(&format!(", from {}", args.part.from.join(" ")));
+    }
     problems.append(&mut loaded.problems);
     let mut mode = Layers::Sum;
     if let (Some(before), Some(event)) = (&args.before, events.first()) {
         let mut earlier = Loaded::of(&before.question(&question), &args.look)?;
         let same = Chosen { events: vec![event.name.clone()], ..args.chosen.clone() };
         for event in earlier.events(&same)? {
-            layers.push(layer(&mut earlier, &event, what));
+            layers.push(layer(&mut earlier, &event, &what)?);
         }
         title.push_str(&format!(", changes since {}", before.typed));
         mode = Layers::Difference;
@@ -129,19 +146,21 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
     Ok(Flame::of(title, unit, &layers, (mode, colours), args.icicle))
 }
 
-/// The tree of an event, by thread or not, without calls below a share of all time.
+/// The tree of an event.
+///
+/// # Errors
+/// Those of [`Loaded::tree`].
 pub(super) fn layer(
     loaded: &mut Loaded,
     event: &EventCalls,
-    (by_thread, min, confidence): (bool, f64, Confidence),
-) -> Layer {
-    let timed = loaded.calls.timed(event, by_thread);
-    let tree = Tree::of(&timed, Direction::TopDown, min, confidence);
+    what: &TreeOf<'_>,
+) -> Result<Layer, AnalysisError> {
+    let (tree, timed, _) = loaded.tree(event, what)?;
     let total = timed.whole().occurrences;
-    Layer {
+    Ok(Layer {
         name: event.name.clone(),
         total,
         is_waiting: is_wait(&event.name),
         rows: tree_rows(&tree, &loaded.calls.subjects, total),
-    }
+    })
 }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write;
 use std::path::PathBuf;
 
+use calls::Direction;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use code::isa::Syntax;
@@ -12,15 +13,15 @@ use image::ImageId;
 
 use super::costs::{Finder, OnMachine};
 use super::flame;
-use super::stacks::{self, Loaded};
-use super::{Outcome, prof};
+use super::stacks::{self, Loaded, TreeOf};
+use super::{Outcome, inclusive, prof};
 use crate::destination::Destination;
-use crate::options::{self, Chosen, Look, Prof, RowLimit, SyntaxArgument};
+use crate::options::{self, Chosen, Look, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument};
 use explain::graphs::Surveyed;
 use explain::listing::{self, Listing};
 use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
-use query::load::{ImageSamples, Samples};
+use query::load::{ImageSamples, Question, Samples};
 use query::problem::Problem;
 use query::progress;
 use report::flame::{Colours, Flame, Layer, Layers};
@@ -80,33 +81,28 @@ pub struct Html {
     /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
+    /// Command and thread of the call stacks.
+    #[command(flatten)]
+    pub threads: OfThreads,
 }
 
 const NOTES: &str = "\
 The file needs no other file and no network, so it can be kept and sent. It shows names of \
-procedures, disassembled code and, with debug information, names of source files.
+procedures, disassembled code and, with debug information, names of source files. With --command, \
+--thread or --tid the tables are of call stacks, and there are no listings.
 
 Exit codes: those of dcpi prof.";
 
 pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let mut samples = args.chosen.question(&args.images)?.samples()?;
-    if args.why {
-        Finder::new(&samples, &args.on, args.confidence).known()?;
-    }
-    let images = prof::report(&prof_args(args, true)?, &mut samples)?;
-    let mut procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
-    let mut problems = Vec::new();
-    let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
-    let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
-    procedures.problems.append(&mut problems);
-    let serious =
-        procedures.problems.iter().chain(&images.problems).filter(|problem| problem.is_serious());
+    let of_threads = args.threads.narrow(args.chosen.question(&args.images)?);
+    let (report, problems) = match of_threads.whose.needs_stacks() {
+        true => report_of_threads(args, &of_threads)?,
+        false => report(args)?,
+    };
+    let serious = problems.iter().chain(&report.procedures.problems);
+    let serious = serious.chain(&report.images.problems).filter(|problem| problem.is_serious());
     let aside: Vec<String> = serious.map(ToString::to_string).collect();
     let sound = aside.is_empty();
-    let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
-    let skid = samples.skid().and_then(named);
-    let flames = if stacks::any(&samples) { flames(args)? } else { Vec::new() };
-    let report = HtmlReport { procedures, images, listings, flames, skid };
     // A number that no name in the report can have guessed.
     let nonce =
         format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
@@ -119,20 +115,70 @@ pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     Ok(Outcome { sound, aside, code: None })
 }
 
+/// The report on all threads.
+fn report(args: &Html) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
+    let mut samples = args.chosen.question(&args.images)?.samples()?;
+    if args.why {
+        Finder::new(&samples, &args.on, args.confidence).known()?;
+    }
+    let images = prof::report(&prof_args(args, true)?, &mut samples)?;
+    let mut procedures = prof::report(&prof_args(args, false)?, &mut samples)?;
+    let mut problems = Vec::new();
+    let finder = args.why.then(|| Finder::new(&samples, &args.on, args.confidence));
+    let listings = listings(args, &samples, (&procedures, finder.as_ref()), &mut problems);
+    procedures.problems.append(&mut problems);
+    let named = |(event, skid): (usize, _)| Some((samples.events.get(event)?.name.clone(), skid));
+    let skid = samples.skid().and_then(named);
+    let mut flames = Vec::new();
+    if stacks::any(&samples) {
+        // The same state of the database, whatever dcpid writes meanwhile.
+        let loaded = Loaded::beside(&samples, &args.chosen.question(&[])?, &look(args))?;
+        flames = drawn(args, loaded, &mut problems)?;
+    }
+    Ok((HtmlReport { procedures, images, listings, flames, skid }, problems))
+}
+
+/// The report on some threads, by their call stacks alone. Samples of instructions are of all
+/// threads, so there are no listings.
+fn report_of_threads(
+    args: &Html,
+    question: &Question,
+) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
+    if args.why {
+        let message = "--why explains samples, which are kept of all threads together".to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi html --help".to_owned() });
+    }
+    let prof = Prof { threads: args.threads.clone(), ..prof_args(args, false)? };
+    let (procedures, images) = inclusive::tables(prof, IMAGES_MAX)?;
+    let mut problems = Vec::new();
+    let question = Question { images: Vec::new(), ..question.clone() };
+    let flames = drawn(args, Loaded::if_any(&question, &look(args))?, &mut problems)?;
+    let listings = BTreeMap::new();
+    Ok((HtmlReport { procedures, images, listings, flames, skid: None }, problems))
+}
+
+fn look(args: &Html) -> Look {
+    Look { idle: args.idle, confidence: args.confidence, debug_root: args.on.debug_root.clone() }
+}
+
 /// Flame graphs of each event that has stacks, and of all whose times add up.
-fn flames(args: &Html) -> Result<Vec<Flame>, AnalysisError> {
-    let look = Look {
-        idle: args.idle,
+fn drawn(
+    args: &Html,
+    loaded: Option<Loaded>,
+    problems: &mut Vec<Problem>,
+) -> Result<Vec<Flame>, AnalysisError> {
+    let Some(mut loaded) = loaded else { return Ok(Vec::new()) };
+    problems.append(&mut loaded.problems);
+    let what = TreeOf {
+        direction: Direction::TopDown,
+        part: &OfCalls::default(),
+        by_thread: false,
+        min: FLAME_MIN,
         confidence: args.confidence,
-        debug_root: args.on.debug_root.clone(),
     };
-    let Some(mut loaded) = Loaded::if_any(&args.chosen.question(&[])?, &look)? else {
-        return Ok(Vec::new());
-    };
-    let what = (false, FLAME_MIN, args.confidence);
     let mut layers: Vec<(String, Layer)> = Vec::new();
     for event in loaded.calls.events.clone() {
-        layers.push((loaded.unit(&event), flame::layer(&mut loaded, &event, what)));
+        layers.push((loaded.unit(&event), flame::layer(&mut loaded, &event, &what)?));
     }
     // Events with samples first.
     layers.sort_by_key(|(_, layer)| layer.is_waiting);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use image::{ImageId, ImageKind};
-use profiledb::{ImageRecord, Scope};
+use profiledb::{Epoch, ImageRecord, Scope};
 
 use super::{Outcome, by_thread, inclusive, stacks};
 use crate::options::{self, Chosen, Format, Prof};
@@ -13,9 +13,9 @@ use names::by_line::{self, LineSamples};
 use names::procedures::{self, Counted, Place, Places};
 use names::shorten::Suffixes;
 use query::error::AnalysisError;
-use query::load::{EventSamples, ImageSamples, Samples};
+use query::load::{EventSamples, ImageSamples, Question, Samples};
 use query::problem::Problem;
-use query::scope::{Dimension, Part};
+use query::scope::{Dimension, Part, ScopeChoice};
 use query::select;
 use query::unresolved;
 use report::{
@@ -38,13 +38,18 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     if matches!(args.by, Some(options::By::Command | options::By::Thread)) {
         return super::write(&by_thread::report(args)?, &args.output, out);
     }
-    let mut samples = args.threads.narrow(chosen.question(&args.images)?).samples()?;
-    // Processes that dcpid kept apart are told by all of their samples.
-    let by_pid = |image: &ImageSamples| image.scopes.iter().any(|(scope, _)| scope.pid.is_some());
-    let is_apart = args.images.is_empty().then(|| samples.images.iter().any(by_pid));
-    if args.by == Some(options::By::Pid) && is_apart == Some(false) && stacks::any(&samples) {
-        return super::write(&by_thread::report(args)?, &args.output, out);
+    let question = args.threads.narrow(chosen.question(&args.images)?);
+    if args.by == Some(options::By::Pid) && args.images.is_empty() {
+        let opened = Question { whose: ScopeChoice::default(), ..question.clone() }.opened()?;
+        // Processes that dcpid kept apart are told by all of their samples.
+        let is_apart = |epoch: &Epoch| {
+            epoch.scopes().unwrap_or_default().iter().any(|scope| scope.pid.is_some())
+        };
+        if !opened.epochs.iter().any(is_apart) && stacks::any(&opened) {
+            return super::write(&by_thread::report(args)?, &args.output, out);
+        }
     }
+    let mut samples = question.samples()?;
     super::write(&report(args, &mut samples)?, &args.output, out)
 }
 
@@ -346,7 +351,12 @@ pub(super) fn by_samples(a: &Row, b: &Row, sort: usize) -> Ordering {
 }
 
 /// Gives the rows, which are in order, their shares.
-fn share_out(rows: &mut [Row], columns: &[EventColumn], sort: usize, confidence: Confidence) {
+pub(super) fn share_out(
+    rows: &mut [Row],
+    columns: &[EventColumn],
+    sort: usize,
+    confidence: Confidence,
+) {
     let mut above = Tally::default();
     for row in rows {
         let share =
@@ -380,7 +390,12 @@ fn fraction(samples: Tally, column: Option<&EventColumn>) -> f64 {
 }
 
 /// Removes the rows beyond `-n`, `--keep` or the default, and returns their number and samples.
-fn cut(rows: &mut Vec<Row>, columns: &[EventColumn], sort: usize, args: &Prof) -> Omitted {
+pub(super) fn cut(
+    rows: &mut Vec<Row>,
+    columns: &[EventColumn],
+    sort: usize,
+    args: &Prof,
+) -> Omitted {
     let mut keep = rows.len();
     if let Some(share) = args.keep {
         // The row that reaches the share is kept too.

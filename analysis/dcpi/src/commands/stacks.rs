@@ -1,9 +1,10 @@
 //! What the commands of call stacks have in common: reading them, the event, procedures by name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use calls::{
-    Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, Tree, TreeNode, USERTIME,
+    Calls, Direction, Entry, EventCalls, Shape, Subject, SubjectId, Subjects, Timed, Tree,
+    TreeNode, USERTIME,
 };
 use model::{OFF_CPU, RUNNABLE, Stacks};
 use names::named;
@@ -11,14 +12,14 @@ use names::procedures::Places;
 use profiledb::Epoch;
 use query::error::AnalysisError;
 use query::load::{Question, Samples};
-use query::problem::{self, Problem};
+use query::problem::Problem;
 use query::scope::ScopeChoice;
 use query::select;
 use query::stacks::ByEvent;
 use report::{Callee, ImageName, OfStacks, Selection, StackEvent, TreeRow};
 use stats::Confidence;
 
-use crate::options::{Chosen, Look};
+use crate::options::{Chosen, Look, OfCalls};
 
 /// The event whose samples are CPU time in ns, on any machine.
 const CLOCK: &str = "cpu-clock";
@@ -30,7 +31,8 @@ pub(super) struct Loaded {
     pub(super) problems: Vec<Problem>,
 }
 
-/// Reads the samples and the stacks of a question. Events may be those of stacks only.
+/// Reads the samples and the stacks of a question. Events may be those of stacks only. Of some
+/// threads there are stacks only.
 ///
 /// # Errors
 /// Those of [`Question::samples`] and [`Samples::stacks`].
@@ -38,40 +40,74 @@ pub(super) fn read(
     question: &Question,
     problems: &mut Vec<Problem>,
 ) -> Result<(Samples, ByEvent), AnalysisError> {
-    let whose = &question.whose;
-    let of_scope = Question { whose: whose.without_threads(), ..question.clone() };
-    let (mut samples, asked) = sampled(&of_scope, problems)?;
-    if !whose.is_by_thread() {
-        let stacks = samples.stacks(&asked, problems)?;
-        return Ok((samples, stacks));
+    if question.whose.is_by_thread() {
+        return read_alone(question, problems);
     }
-    // Samples by place are of all threads: what is left is told by stacks alone.
-    samples.events.clear();
-    samples.images.clear();
-    let all = samples.whose.clone();
-    samples.whose = ScopeChoice {
-        pid: whose.pid,
-        command: whose.command.clone(),
-        thread: whose.thread.clone(),
-        tids: whose.tids.clone(),
-        ..all.clone()
-    };
-    let mut stacks = samples.stacks(&asked, problems)?;
+    let (samples, asked) = sampled(question, problems)?;
+    let stacks = samples.stacks(&asked, problems)?;
+    Ok((samples, stacks))
+}
+
+/// Reads the stacks alone, of the threads that the question chooses.
+///
+/// # Errors
+/// Those of [`Question::opened`] and [`Samples::stacks`]; [`AnalysisError::NoScope`] for threads
+/// without stacks.
+pub(super) fn read_alone(
+    question: &Question,
+    problems: &mut Vec<Problem>,
+) -> Result<(Samples, ByEvent), AnalysisError> {
+    let samples = opened(question, problems)?;
+    let mut stacks = samples.stacks(&asked(question), problems)?;
     stacks.retain(|_, stacks| !stacks.is_empty());
-    if stacks.is_empty() && any(&samples) {
-        let chosen = std::mem::replace(&mut samples.whose, all);
-        let stacks = samples.stacks(&asked, problems)?;
-        let threads = stacks.values().flat_map(Stacks::values).map(|(_, thread, _)| thread);
-        return Err(chosen.no_threads(&threads.collect()));
+    if stacks.is_empty() && samples.whose.is_by_thread() && any(&samples) {
+        return Err(no_threads(&samples, problems)?);
     }
     Ok((samples, stacks))
 }
 
-/// The unit of an event. Events that are not sampled are times.
-pub(super) fn unit(samples: &Samples, event: &str) -> String {
-    let mut known = samples.epochs.iter().flat_map(|epoch| &epoch.meta().events);
-    let event = known.find(|known| known.name == event);
-    event.map_or_else(|| "ns".to_owned(), |event| event.unit.clone())
+/// The epochs, and the scope with the threads that the question chooses.
+///
+/// # Errors
+/// Those of [`Question::opened`].
+pub(super) fn opened(
+    question: &Question,
+    problems: &mut Vec<Problem>,
+) -> Result<Samples, AnalysisError> {
+    let whose = question.whose.clone();
+    let of_scope = Question { whose: whose.without_threads(), ..question.clone() };
+    let mut samples = of_scope.opened()?;
+    problems.append(&mut samples.problems);
+    let ScopeChoice { label, unit, .. } = samples.whose;
+    samples.whose = ScopeChoice { label, unit, ..whose };
+    Ok(samples)
+}
+
+/// The error of threads without stacks: it names those that have some.
+///
+/// # Errors
+/// Those of [`Samples::stacks`].
+pub(super) fn no_threads(
+    samples: &Samples,
+    problems: &mut Vec<Problem>,
+) -> Result<AnalysisError, AnalysisError> {
+    let all = samples.stacks_of(&samples.whose.without_threads(), problems)?;
+    let threads = all.values().flat_map(Stacks::values).map(|(_, thread, _)| thread);
+    Ok(samples.whose.no_threads(&threads.collect()))
+}
+
+/// The events of `usertime` that the epochs have stacks of; none where they have no stacks.
+pub(super) fn usertime_parts(epochs: &[Epoch]) -> Vec<String> {
+    let keys = epochs.iter().flat_map(Epoch::stacks_keys).map(|key| key.event);
+    let known: BTreeSet<String> = keys.collect();
+    [CLOCK, OFF_CPU, RUNNABLE].into_iter().filter_map(|of| known.get(of).cloned()).collect()
+}
+
+/// The events asked for, each by itself.
+pub(super) fn asked(question: &Question) -> Vec<String> {
+    let events = question.events.join(",");
+    let asked = profiledb::split_events(&events).filter(|event| !event.is_empty());
+    asked.map(str::to_owned).collect()
 }
 
 /// Whether the event is time in which threads did not run.
@@ -87,9 +123,7 @@ pub(super) fn sampled(
     question: &Question,
     problems: &mut Vec<Problem>,
 ) -> Result<(Samples, Vec<String>), AnalysisError> {
-    let events = question.events.join(",");
-    let asked = profiledb::split_events(&events).filter(|event| !event.is_empty());
-    let asked: Vec<String> = asked.map(str::to_owned).collect();
+    let asked = asked(question);
     let mut samples = with_samples(question, asked.clone())?;
     problems.append(&mut samples.problems);
     Ok((samples, asked))
@@ -100,17 +134,15 @@ fn with_samples(question: &Question, mut asked: Vec<String>) -> Result<Samples, 
     loop {
         let question = Question { events: asked.clone(), ..question.clone() };
         match question.samples() {
-            Err(AnalysisError::NoEvent { asked: unknown, known }) if asked.contains(&unknown) => {
+            Err(
+                AnalysisError::NoEvent { asked: unknown, .. }
+                | AnalysisError::StacksOnly { event: unknown },
+            ) if asked.contains(&unknown) => {
                 asked.retain(|event| *event != unknown);
                 if !asked.is_empty() {
                     continue;
                 }
-                // Epochs and scope are the same whatever event is read; its samples go.
-                let events = known.into_iter().take(1).collect();
-                let mut samples = Question { events, ..question }.samples()?;
-                samples.events.clear();
-                samples.images.clear();
-                return Ok(samples);
+                return question.opened();
             }
             found => return found,
         }
@@ -120,39 +152,6 @@ fn with_samples(question: &Question, mut asked: Vec<String>) -> Result<Samples, 
 /// Whether the epochs have stacks: they are not read.
 pub(super) fn any(samples: &Samples) -> bool {
     samples.epochs.iter().any(|epoch| !epoch.stacks_keys().is_empty())
-}
-
-/// The stacks of these events, or of all, by scope.
-///
-/// # Errors
-/// [`AnalysisError::NoEvent`] for an event that has neither samples nor stacks.
-pub(super) fn by_scope(
-    samples: &Samples,
-    events: &[String],
-    problems: &mut Vec<Problem>,
-) -> Result<export::stacks::ByEvent, AnalysisError> {
-    let mut known: Vec<String> = samples.events.iter().map(|event| event.name.clone()).collect();
-    known.extend(samples.epochs.iter().flat_map(Epoch::stacks_keys).map(|key| key.event));
-    let mut wanted = BTreeSet::new();
-    for asked in events {
-        match select::event(asked, &known) {
-            Some(event) => wanted.insert(event.clone()),
-            None => return Err(AnalysisError::NoEvent { asked: asked.clone(), known }),
-        };
-    }
-    let mut stacks = export::stacks::ByEvent::new();
-    for epoch in &samples.epochs {
-        let keys = epoch.stacks_keys().into_iter().filter(|key| samples.whose.admits(&key.scope));
-        for key in keys.filter(|key| events.is_empty() || wanted.contains(&key.event)) {
-            match epoch.stacks(&key) {
-                Ok(found) => {
-                    stacks.entry((key.event, key.scope)).or_default().merge(&found);
-                }
-                Err(error) => problem::add_unreadable(problems, error),
-            }
-        }
-    }
-    Ok(stacks)
 }
 
 impl Loaded {
@@ -174,14 +173,39 @@ impl Loaded {
     pub(super) fn if_any(question: &Question, look: &Look) -> Result<Option<Self>, AnalysisError> {
         let mut problems = Vec::new();
         let (samples, stacks) = read(question, &mut problems)?;
+        Ok(Self::named(samples, &stacks, look, problems))
+    }
+
+    /// Reads what a question chooses of the epochs of other samples, as they were then.
+    ///
+    /// # Errors
+    /// Those of [`Samples::again`] and [`Samples::stacks`].
+    pub(super) fn beside(
+        samples: &Samples,
+        question: &Question,
+        look: &Look,
+    ) -> Result<Option<Self>, AnalysisError> {
+        let mut problems = Vec::new();
+        let samples = samples.again(question, &mut problems)?;
+        let stacks = samples.stacks(&asked(question), &mut problems)?;
+        Ok(Self::named(samples, &stacks, look, problems))
+    }
+
+    /// Names the procedures; None where there are no stacks.
+    fn named(
+        samples: Samples,
+        stacks: &ByEvent,
+        look: &Look,
+        mut problems: Vec<Problem>,
+    ) -> Option<Self> {
         if stacks.values().all(Stacks::is_empty) {
-            return Ok(None);
+            return None;
         }
         let everything = samples.whose.is_all();
         let places = Places::with_debug_roots(look.debug_root.clone());
         let with = (look.idle, everything);
-        let calls = calls::load(&samples, &stacks, with, &places, &mut problems);
-        Ok(Some(Self { samples, calls, problems }))
+        let calls = calls::load(&samples, stacks, with, &places, &mut problems);
+        Some(Self { samples, calls, problems })
     }
 
     /// Wall-clock time as SpeedShop's `usertime` has it.
@@ -269,7 +293,7 @@ impl Loaded {
 
     /// The unit of an event's times.
     pub(super) fn unit(&self, event: &EventCalls) -> String {
-        unit(&self.samples, &event.name)
+        self.samples.unit(&event.name)
     }
 
     /// What a report is of.
@@ -283,7 +307,8 @@ impl Loaded {
         let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
         let contexts = &event.contexts;
         let (mut whole, mut all, mut stacks) = (0.0, 0.0, 0_u64);
-        for entry in contexts.entries() {
+        // What has no stack is in the contexts of samples.
+        for entry in contexts.entries().iter().filter(|entry| entry.value.stacks > 0) {
             let weight = entry.value.weight as f64;
             let is_cut = self.begins_cut(event, entry);
             whole += if is_cut { 0.0 } else { weight };
@@ -312,12 +337,17 @@ impl Loaded {
         matches!(subject, Some(Subject::Cut(_)))
     }
 
-    /// The procedure that one or two words name: PROCEDURE, or IMAGE and PROCEDURE.
+    /// The procedure that one or two words name: PROCEDURE, or IMAGE and PROCEDURE. Of several the
+    /// one that the event has, and of those of one command the one in the image of its name.
     ///
     /// # Errors
     /// [`AnalysisError::NoImage`], [`AnalysisError::NoProcedure`],
     /// [`AnalysisError::AmbiguousProcedure`].
-    pub(super) fn procedure(&self, words: &[String]) -> Result<SubjectId, AnalysisError> {
+    pub(super) fn procedure(
+        &self,
+        words: &[String],
+        event: &EventCalls,
+    ) -> Result<SubjectId, AnalysisError> {
         let subjects = &self.calls.subjects;
         let (image, asked) = match words {
             [image, asked] => (Some(image), asked.as_str()),
@@ -340,15 +370,7 @@ impl Loaded {
             Some(address) => by_address(&candidates, address),
             None => named::best(candidates.iter().map(|(.., name)| name.as_str()), asked),
         };
-        // What a text means part of is rather code than words in brackets.
-        if found.len() > 1 {
-            let is_code = |at: &usize| {
-                candidates.get(*at).is_some_and(|(_, subject, _)| subject.address().is_some())
-            };
-            if found.iter().any(is_code) {
-                found.retain(is_code);
-            }
-        }
+        self.prefer(&mut found, &candidates, event);
         match found.as_slice() {
             [one] => Ok(candidates.get(*one).map_or(0, |(number, ..)| *number)),
             [] => Err(AnalysisError::NoProcedure {
@@ -363,6 +385,39 @@ impl Loaded {
                     asked: asked.to_owned(),
                     known: known.collect(),
                 })
+            }
+        }
+    }
+}
+
+impl Loaded {
+    /// Leaves of several candidates those that are rather meant: code, which the event has, in the
+    /// image of the command.
+    fn prefer(
+        &self,
+        found: &mut Vec<usize>,
+        candidates: &[(SubjectId, &Subject, String)],
+        event: &EventCalls,
+    ) {
+        let called: BTreeSet<SubjectId> =
+            event.contexts.nodes().map(|(_, subject)| subject).collect();
+        let command = self.samples.whose.command.as_deref();
+        let is_of_command = |subject: &Subject| {
+            let image = self.calls.subjects.image(subject);
+            image.is_some_and(|image| Some(&*image.record.name) == command)
+        };
+        for step in 0..3 {
+            let is_preferred = |at: &usize| {
+                let Some((number, subject, _)) = candidates.get(*at) else { return false };
+                match step {
+                    // What a text means part of is rather code than words in brackets.
+                    0 => subject.address().is_some(),
+                    1 => called.contains(number),
+                    _ => is_of_command(subject),
+                }
+            };
+            if found.len() > 1 && found.iter().any(is_preferred) {
+                found.retain(is_preferred);
             }
         }
     }
@@ -397,6 +452,88 @@ pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
         ImageName { id, kind, name, path, ambiguous: image.ambiguous }
     });
     Callee { name: subject.name(), address: subject.address(), image }
+}
+
+/// The error of a procedure that no stack of the threads that were asked for has: it names the
+/// commands whose stacks have it.
+pub(super) fn nobody_has(
+    words: &[String],
+    question: &Question,
+    (chosen, look): (&Chosen, &Look),
+) -> AnalysisError {
+    let whose = &question.whose;
+    let of_all = Question { whose: whose.without_threads(), ..question.clone() };
+    let found = Loaded::of(&of_all, look).and_then(|mut loaded| {
+        let event = loaded.event(chosen)?;
+        let subject = loaded.procedure(words, &event)?;
+        let commands = commands(&loaded.calls.timed(&event, false).through(subject));
+        Ok((loaded.calls.subjects.get(subject).map(Subject::name), event.name, commands))
+    });
+    let (name, event, commands) = match found {
+        Ok((name, event, commands)) => (name.unwrap_or_default(), event, commands),
+        Err(error) => return error,
+    };
+    let of = if whose.is_by_thread() { format!(" {}", whose.shown()) } else { String::new() };
+    let next = match commands.is_empty() {
+        true => "; other events may have some: --event".to_owned(),
+        false => format!("; those of {} do", commands.join(", ")),
+    };
+    AnalysisError::Refused(format!("no call stacks of {event}{of} have {name}{next}"))
+}
+
+/// Most commands that an error names.
+const COMMANDS_MAX: usize = 5;
+
+/// The commands of the stacks, those with the most time first.
+fn commands(timed: &Timed) -> Vec<String> {
+    let mut times: BTreeMap<&str, f64> = BTreeMap::new();
+    let threads = timed.contexts().threads();
+    for (entry, time) in timed.entries() {
+        if let Some(thread) = threads.get(entry.thread as usize) {
+            *times.entry(&thread.command).or_default() += time;
+        }
+    }
+    let mut commands: Vec<(&str, f64)> = times.into_iter().collect();
+    commands.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    commands.into_iter().take(COMMANDS_MAX).map(|(command, _)| format!("{command:?}")).collect()
+}
+
+/// A tree of calls: its shape, and the smallest share of a call.
+pub(super) struct TreeOf<'a> {
+    pub(super) direction: Direction,
+    pub(super) part: &'a OfCalls,
+    pub(super) by_thread: bool,
+    pub(super) min: f64,
+    pub(super) confidence: Confidence,
+}
+
+impl Loaded {
+    /// The tree of an event, and the times that its shares are of.
+    ///
+    /// # Errors
+    /// Those of [`Loaded::procedure`]; [`nobody_has`] where no stack has the procedure.
+    pub(super) fn tree(
+        &mut self,
+        event: &EventCalls,
+        of: &TreeOf<'_>,
+    ) -> Result<(Tree, Timed, Option<SubjectId>), AnalysisError> {
+        let from = match of.part.from.as_slice() {
+            [] => None,
+            words => Some(self.procedure(words, event)?),
+        };
+        let timed = self.calls.timed(event, of.by_thread);
+        let timed = from.map_or_else(|| timed.clone(), |from| timed.through(from));
+        let calls = &self.calls;
+        let is_kernel = |subject| Some(subject) != from && calls.is_kernel(subject);
+        let shape = Shape {
+            direction: of.direction,
+            from,
+            depth_max: of.part.depth.map_or(usize::MAX, |depth| depth as usize),
+            without: of.part.no_kernel.then_some(&is_kernel),
+        };
+        let tree = Tree::of(&timed, shape, of.min, of.confidence);
+        Ok((tree, timed, from))
+    }
 }
 
 /// The rows of a tree whose shares are of `total`.

@@ -7,12 +7,13 @@ use clap::{Args, ValueEnum};
 
 use super::Outcome;
 use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
+use calls::USERTIME;
 use model::Thread;
 use names::procedures::{self, Place, Places};
 use query::error::AnalysisError;
-use query::load::ImageSamples;
+use query::load::{ImageSamples, Question};
 use query::scope::Dimension;
-use query::timeline::Timeline;
+use query::timeline::{Of, Timeline};
 use query::unresolved;
 use report::{Selection, TimelineReport, TimelineRow};
 use stats::tally::Tally;
@@ -95,8 +96,29 @@ pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, A
                    or --by thread";
         return Err(AnalysisError::Refused(why.to_owned()));
     }
-    let timeline = question.timeline(args.slices)?;
+    let timeline = read(args, &question, is_command)?;
     super::write(&report(args, timeline)?, &args.output, out)
+}
+
+/// Samples, or call stacks where rows are of threads.
+fn read(
+    args: &TimelineArgs,
+    question: &Question,
+    is_of_threads: bool,
+) -> Result<Timeline, AnalysisError> {
+    if !is_of_threads {
+        return question.timeline(args.slices, Of::Samples);
+    }
+    if question.events != [USERTIME] {
+        return question.timeline(args.slices, Of::Stacks { name: None, parts: &[] });
+    }
+    let scope = question.whose.without_threads();
+    let opened = Question { whose: scope, ..question.clone() }.opened()?;
+    let parts = super::stacks::usertime_parts(&opened.epochs);
+    if parts.is_empty() {
+        return Err(super::stacks::no_stacks());
+    }
+    question.timeline(args.slices, Of::Stacks { name: Some(USERTIME), parts: &parts })
 }
 
 fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport, AnalysisError> {

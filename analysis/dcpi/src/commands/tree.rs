@@ -6,9 +6,9 @@ use std::io::Write;
 use clap::Args;
 
 use super::Outcome;
-use super::stacks::{Loaded, tree_rows};
-use crate::options::{Chosen, Look, OfThreads, Output, parse_min};
-use calls::{Direction, Tree};
+use super::stacks::{Loaded, TreeOf, callee, nobody_has, tree_rows};
+use crate::options::{Chosen, Look, OfCalls, OfThreads, Output, parse_min};
+use calls::{Direction, EventCalls};
 use query::error::AnalysisError;
 use report::TreeReport;
 
@@ -25,6 +25,9 @@ pub struct TreeArgs {
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "1%", value_parser = parse_min)]
     pub min: f64,
+    /// The part of the calls.
+    #[command(flatten)]
+    pub part: OfCalls,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: Look,
@@ -44,6 +47,9 @@ A row is a call: a procedure with all callers above it. % is the share of all ti
 procedure and of all that it called there; own % is the procedure's own. A procedure that is \
 called from several places has several rows; dcpi prof --inclusive adds them up.
 
+With --bottom-up, the first rows are the procedures that took the time, and % is their own time; \
+below each are its callers, and % is the part of that time that was for the caller.
+
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &TreeArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
@@ -51,15 +57,27 @@ pub(crate) fn run(args: &TreeArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 }
 
 fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
+    let question = args.threads.narrow(args.chosen.question(&[])?);
+    let mut loaded = Loaded::of(&question, &args.look)?;
     let event = loaded.event(&args.chosen)?;
-    let confidence = args.look.confidence;
-    let timed = loaded.calls.timed(&event, args.by_thread);
-    let direction = if args.bottom_up { Direction::BottomUp } else { Direction::TopDown };
-    let tree = Tree::of(&timed, direction, args.min, confidence);
+    let of = TreeOf {
+        direction: if args.bottom_up { Direction::BottomUp } else { Direction::TopDown },
+        part: &args.part,
+        by_thread: args.by_thread,
+        min: args.min,
+        confidence: args.look.confidence,
+    };
+    let (tree, timed, from) = loaded.tree(&event, &of)?;
+    if from.is_some() && tree.nodes.is_empty() {
+        return Err(nobody_has(&args.part.from, &question, (&args.chosen, &args.look)));
+    }
     let all = timed.whole().occurrences;
+    // Of the stacks with the procedure, not of all.
+    let contexts = if from.is_some() { timed.contexts().clone() } else { event.contexts.clone() };
+    let event = EventCalls { contexts, ..event };
     Ok(TreeReport {
-        of: loaded.head(&event, &timed, confidence),
+        of: loaded.head(&event, &timed, args.look.confidence),
+        from: from.map(|from| callee(&loaded.calls.subjects, from)),
         is_bottom_up: args.bottom_up,
         rows: tree_rows(&tree, &loaded.calls.subjects, all),
         omitted: (tree.left_out_nodes, tree.left_out / all.max(f64::MIN_POSITIVE)),

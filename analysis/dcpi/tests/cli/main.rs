@@ -9,6 +9,7 @@
 //! - export: files for other tools
 //! - guide: the commands of README and guide, and what they print
 //! - html: the page for browsers
+//! - ideal: exact counts of two engines
 //! - push: a receiver of what is new in a database
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
@@ -40,6 +41,8 @@ mod golden;
 #[cfg(test)]
 mod guide;
 mod html;
+#[cfg(test)]
+mod ideal;
 #[cfg(test)]
 mod list;
 #[cfg(test)]

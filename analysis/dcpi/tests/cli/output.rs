@@ -36,6 +36,16 @@ const NOT_HERE: [(&str, &str); 7] = [
     ("truth", "rows[].cycles[]"),
 ];
 
+/// Reports of call stacks.
+const CALLS: [&str; 6] = [
+    "prof --inclusive",
+    "callers copy",
+    "callees parse",
+    "tree",
+    "tree --bottom-up",
+    "tree --from copy",
+];
+
 /// The fields of a command, and which of them were printed.
 #[derive(Default)]
 struct Section {
@@ -349,8 +359,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["check"]);
     damaged.damage(|lost| matches!(lost, profiledb::Lost::Samples { .. }));
     run(&damaged, &["cat", "prof"]);
-    let calls = ["prof --inclusive", "callers copy", "callees parse", "tree", "tree --bottom-up"];
-    run(&crate::stacks::db(), &calls);
+    run(&crate::stacks::db(), &CALLS);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 

@@ -37,7 +37,11 @@ impl Server {
                 let (mut stream, _) = listener.accept().unwrap();
                 sender.send(read(&stream)).unwrap();
                 let length = body.len();
-                let head = format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\n\r\n");
+                let length = match head.contains("Content-Length") {
+                    true => String::new(),
+                    false => format!("\r\nContent-Length: {length}"),
+                };
+                let head = format!("HTTP/1.1 {head}{length}\r\n\r\n");
                 stream.write_all(head.as_bytes()).unwrap();
                 stream.write_all(body).unwrap();
             }
@@ -245,7 +249,7 @@ fn what_a_receiver_does_not_take_stays_and_is_told_in_one_line() {
     ]);
     let lost = push(&db, &server.url, &[]);
     assert_eq!(lost.status.code(), Some(2));
-    assert!(said(&lost).contains("answers 404 no such path[2J; what was not sent stays"));
+    assert!(said(&lost).contains("answers 404 no such path\\x1b[2J; what was not sent stays"));
     // Rejected samples are not to be sent again.
     let partly = push(&db, &server.url, &[]);
     assert_eq!(partly.status.code(), Some(1), "{}", said(&partly));
@@ -262,6 +266,39 @@ fn what_a_receiver_does_not_take_stays_and_is_told_in_one_line() {
     assert_eq!(nowhere.status.code(), Some(2));
     assert!(said(&nowhere).contains("no database") || said(&nowhere).contains("--db"));
     assert!(Path::new(&db.root()).exists());
+}
+
+/// The answer of a receiver that died while it answered: what it rejected is not known.
+#[test]
+fn an_answer_that_breaks_off_confirms_nothing() {
+    let db = Db::new();
+    Steps::begin(&db).merge(10);
+    const SHORT: (&str, &[u8]) = ("200 OK\r\nContent-Length: 9", b"\x0a\x06");
+    let message = "200 OK\r\nContent-Type: application/x-protobuf";
+    let server = Server::start(vec![SHORT, (message, b"\x0a\x06\x08"), TAKEN]);
+    let output = push(&db, &server.url, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("answers 200, and breaks off; dcpi tries again in 2 s"));
+    assert!(said(&output).contains("10 samples in 1 request"), "{}", said(&output));
+    for _ in 0..3 {
+        assert_eq!(sums(&server.requests.recv().unwrap().body)["samples"], 10);
+    }
+}
+
+/// The hint was that of a database.
+#[test]
+fn a_state_that_cannot_be_written_is_told_with_its_option() {
+    let db = Db::new();
+    Steps::begin(&db).merge(10);
+    let file = db.root().with_file_name("file");
+    std::fs::write(&file, "").unwrap();
+    let mut command = dcpi();
+    command.args(["push", "--to", "otlp+http://127.0.0.1:1", "--from"]).arg(db.root());
+    let output = command.arg("--state").arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = said(&output);
+    assert!(said.contains("cannot keep what was sent in"), "{said}");
+    assert!(said.contains("name a directory of yours with --state"), "{said}");
 }
 
 /// On a schedule it goes on until it is told to end.
@@ -284,5 +321,5 @@ fn a_push_on_a_schedule_sends_what_comes_and_ends_with_sigterm() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    assert!(said.contains("answers 429 later; it is tried again"), "{said}");
+    assert!(said.contains("answers 429 later; dcpi tries again, first in 2 s"), "{said}");
 }

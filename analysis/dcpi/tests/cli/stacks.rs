@@ -125,6 +125,87 @@ fn stacks_of_one_thread_command_or_process() {
     }
 }
 
+/// What a command's stacks do not have was an empty table.
+#[test]
+fn who_else_called_a_procedure_is_told() {
+    let db = db();
+    for (words, said) in [
+        ("callers copy --command nobody", "no samples of command \"nobody\"; there are: server"),
+        (
+            "callers write_log --thread worker",
+            "no call stacks of cpu-clock of threads named \"worker\" have write_log; those of \
+             \"server\" do",
+        ),
+        (
+            "callees lock --thread worker --event cpu-clock",
+            "no call stacks of cpu-clock of threads named \"worker\" have lock; other events may",
+        ),
+        ("tree --from log --thread worker", "no procedure"),
+        ("tree --from lock --thread worker", "of threads named \"worker\" have lock"),
+        ("prof --event off-cpu", "off-cpu has call stacks and no samples; see dcpi prof"),
+        ("prof --event usertime", "usertime has call stacks and no samples"),
+        ("timeline --event off-cpu", "off-cpu has call stacks and no samples"),
+        ("prof gone", "gone has no samples of its own, only frames in call stacks; see dcpi"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+        assert_eq!(error.trim().lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn parts_of_trees() {
+    let db = db();
+    check("tree-from.txt", &db, "tree --from parse --no-kernel");
+    check("tree-from-up.txt", &db, "tree --from copy --bottom-up --depth 2");
+    let rows = json(&db, "tree --depth 1")["rows"].clone();
+    assert!(rows.as_array().unwrap().iter().all(|row| row["depth"] == 0), "{rows}");
+    let callees = |words: &str| {
+        let rows = json(&db, words)["rows"].clone();
+        let names = rows.as_array().unwrap().iter().map(|row| row["procedure"].to_string());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert!(callees("callees parse").contains("clear_page_erms"));
+    assert!(!callees("callees parse --no-kernel").contains("clear_page_erms"));
+    let drawn = shown(&db, "flame -o - --from parse --depth 1");
+    assert!(drawn.contains(", from parse</title>") && !drawn.contains("data-name=\"copy\""));
+}
+
+/// An export of one command has the same time as its tree, with the units of the events.
+#[test]
+fn exports_of_one_command_or_thread() {
+    let db = db();
+    let folded = shown(&db, "export --to folded -o - --thread log --event cpu-clock");
+    assert!(folded.contains("main;write_log;copy") && !folded.contains("parse"), "{folded}");
+    let all = json(&db, "tree --thread log")["event"].clone();
+    assert_eq!(all["stacks"], 110, "{all}");
+    for (words, said) in [
+        ("export --to folded -o - --thread nobody", "no samples of threads named \"nobody\""),
+        ("export --to autofdo -o - --thread log", "only call stacks are kept by command"),
+        ("export --to folded -o - --no-stacks --thread log", "only call stacks are kept"),
+        ("export --to folded -o - server --thread log", "leave IMAGE out"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
+#[test]
+fn a_page_of_one_command_or_thread() {
+    let db = db();
+    let page = shown(&db, "html -o - --thread log");
+    assert!(page.contains("write_log") && !page.contains("clear_page_erms"), "{page}");
+    let all = shown(&db, "html -o -");
+    assert!(all.contains("write_log") && all.contains("clear_page_erms"));
+    for (words, said) in [
+        ("html -o - --thread nobody", "no samples of threads named \"nobody\""),
+        ("html -o - --thread log --why", "--why explains samples"),
+    ] {
+        let error = refused(&db, words);
+        assert!(error.contains(said), "{words}: {error}");
+    }
+}
+
 #[test]
 fn callers_and_callees() {
     let db = db();
@@ -186,7 +267,7 @@ fn what_cannot_be_found_is_told_with_the_next_step() {
     for (words, said) in [
         ("callers nothing", "no procedure"),
         ("callers nowhere copy", "no image"),
-        ("callers e", "matches 5"),
+        ("callers e", "matches 4"),
         ("callers copy --event cycles", "they have cpu-clock, off-cpu"),
         ("callers copy --event cpu-clock,off-cpu", "one event"),
         ("flame -o - --diff nowhere", "nowhere"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use image::{ImageKind, ImageOffset};
 use model::{Counts, Frame, Ledger, Profile, Stacks, Thread};
-use profiledb::{Delta, EpochStart, ProfileKey, Scope, StacksKey, Writer};
+use profiledb::{Delta, EpochStart, EventMeta, ProfileKey, Scope, StacksKey, Writer};
 use serde_json::Value;
 
 use crate::database::{Db, START, clock, image};
@@ -22,10 +22,16 @@ fn processes(slice: u64) -> Vec<(&'static str, u32, u64)> {
 
 /// An hour and a half from 10:15 on, with merges every ten minutes, whose processes run two images.
 pub fn recorded() -> Db {
+    recorded_but(0)
+}
+
+/// The same, with this many of the slices' stacks dropped, each of whatever process.
+fn recorded_but(dropped: u64) -> Db {
     let db = Db::new();
     let mut writer = Writer::open(&db.root(), "node-7").unwrap();
-    let event = clock();
-    let period = event.period;
+    // Whole samples of a second: reports of stacks and of samples have the same seconds.
+    let period = 200_000;
+    let event = EventMeta { period, ..clock() };
     let start = EpochStart { events: vec![event], now_unix_s: START, ..EpochStart::default() };
     writer.begin(start, true).unwrap();
     let (service, python) = (
@@ -42,7 +48,7 @@ pub fn recorded() -> Db {
             delta.images.insert(of.id, of.clone());
             *samples.entry(of.id).or_default() += seconds * SECOND_NS / period;
             let thread = Thread { command: command.into(), pid, ..Thread::default() };
-            for _ in 0..seconds {
+            for _ in 0..seconds - dropped.min(seconds / 2) {
                 let value = model::Value::of_one(SECOND_NS);
                 stacks.add_stack([Frame::Code(of.id, ImageOffset(0x1000))], &thread, value);
             }
@@ -97,6 +103,43 @@ fn one_command_tells_what_happened_and_in_which_process() {
     assert_eq!(report["time"]["slice_s"], 600);
     assert_eq!(report["rows"][0]["slices"].as_array().unwrap().len(), 1);
     assert_eq!(report["rows"][0]["total"]["seconds"]["value"], 540.0);
+}
+
+/// Seconds are those of the samples, also where the sampler's ring was full.
+#[test]
+fn stacks_that_were_dropped_take_no_seconds_with_them() {
+    let db = recorded_but(3);
+    let report = json(&db, "timeline --by command");
+    let seconds = |row: &Value| row["total"]["seconds"]["value"].as_f64().unwrap();
+    let sum: f64 = report["rows"].as_array().unwrap().iter().map(seconds).sum();
+    assert!((sum - 1182.0).abs() < 1e-3, "{sum}");
+    let rows = report["rows"].as_array().unwrap();
+    let service = rows.iter().find(|row| row["key"] == "service").unwrap();
+    let service = service["slices"].as_array().unwrap();
+    for (at, slice) in service.iter().enumerate() {
+        // 57 of the 63 stacks of most slices.
+        let expected = if at == 5 { 606.0 * 57.0 / 597.0 } else { 72.0 * 57.0 / 63.0 };
+        let seconds = slice["seconds"].as_f64().unwrap();
+        assert!((seconds - expected).abs() < 1e-3, "{at}: {seconds}, {expected}");
+    }
+    for by in ["command", "pid", "thread"] {
+        let report = json(&db, &format!("prof --by {by}"));
+        let total = report["events"][0]["count"]["value"].as_f64().unwrap();
+        assert!((total - 1182e9).abs() < 1e6, "{by}: {total}");
+    }
+    let tree = json(&db, "tree --command python3");
+    let total = tree["event"]["total"].as_f64().unwrap() / 1e9;
+    assert!((600.0..660.0).contains(&total), "{total}");
+}
+
+/// Wall-clock time by command is that of all its parts.
+#[test]
+fn usertime_has_rows_by_command() {
+    let db = recorded();
+    let report = json(&db, "timeline --by command --event usertime");
+    assert_eq!(report["rows"][0]["total"]["seconds"]["value"], 588.0);
+    let report = json(&db, "prof --by command --event usertime");
+    assert_eq!(report["events"][0]["name"], "usertime", "{report}");
 }
 
 #[test]
@@ -180,7 +223,8 @@ fn absurd_times_are_refused_in_one_line() {
         ("prof --since -1h --until -2h", "--until is not after --since; name"),
         (
             "prof --since 2020-01-01T00:00:00Z --until 2020-01-02T00:00:00Z",
-            "no epoch matches --epoch latest between --since and --until",
+            "no samples between --since and --until; the database has some from \
+             2026-11-05T10:15:00Z to 2026-11-05T11:45:00Z, and 'dcpictl flush' writes",
         ),
         ("timeline --slices 0", "must be a number from 1 to 1000"),
         ("timeline --by command python3", "rows from call stacks take no IMAGE; a call stack"),

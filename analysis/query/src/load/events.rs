@@ -232,7 +232,7 @@ impl EventSamples {
 
 /// What a sample of an event stands for that an epoch has at this period: the period, scaled to the
 /// time in which the event did not count.
-pub(super) fn weight(meta: &EpochMeta, event: &str, period: u64) -> f64 {
+pub(crate) fn weight(meta: &EpochMeta, event: &str, period: u64) -> f64 {
     let scale = meta.ledgers.at(event, period).and_then(scale).unwrap_or(1.0);
     // Of a period of 0, which only damage has, nothing is known; samples then count as one.
     // Scales differ from drain to drain in the last digits: epochs of one rate are of one weight.

@@ -25,6 +25,8 @@ pub(super) const SCRIPT: &str = include_str!("flame.js");
 pub(super) const STYLE: &str = include_str!("flame.css");
 /// Most calls of a drawing: browsers zoom in as many without a noticeable pause.
 const CALLS_MAX: usize = 20_000;
+/// Most calls above their root of a drawing that grows up: a screen shows the root and the title.
+const UP_MAX: usize = 36;
 /// Number of hues of images.
 const HUES: u32 = 24;
 /// Steps from one colour to another, on either side of the middle.
@@ -150,6 +152,7 @@ impl Flame {
             }
             todo.extend(begins.into_iter().rev());
         }
+        flame.is_icicle |= flame.depth > UP_MAX;
         flame
     }
 
@@ -390,6 +393,19 @@ mod tests {
             expected.map(|(name, x, w, class)| (name.to_owned(), x, w, class.to_owned()));
         assert_eq!(drawn(&[on.clone(), off], (Layers::Sum, Colours::Waiting)), expected);
         assert_eq!(drawn(&[on], (Layers::Sum, Colours::Image))[1].3, "a");
+    }
+
+    /// The root of a deep drawing was below the first screen.
+    #[test]
+    fn the_root_of_a_deep_drawing_is_at_its_top() {
+        for (deepest, is_icicle) in [(UP_MAX - 1, false), (UP_MAX, true)] {
+            let rows = (0..=deepest)
+                .map(|depth| row("deep", depth.checked_sub(1), depth, 50.0, 0.0))
+                .collect();
+            let how = (Layers::Sum, Colours::Image);
+            let flame = Flame::of("x".into(), "ns".into(), &[layer("on", false, rows)], how, false);
+            assert_eq!((flame.depth, flame.is_icicle), (deepest + 1, is_icicle));
+        }
     }
 
     /// Names are made by whoever makes programs.

@@ -71,13 +71,14 @@ fn own_program() -> Result<PathBuf, AnalysisError> {
     let beside = own.iter().filter_map(|own| own.parent());
     let places = ["", "../lib/dcpi", "../blockcount"];
     let mut found = beside.flat_map(|directory| places.map(|place| directory.join(place)));
-    found.find_map(|directory| Some(directory.join(PROGRAM)).filter(|path| path.is_file())).ok_or_else(
-        || {
-            AnalysisError::Refused(format!(
-                "{PROGRAM} is not installed beside dcpi; install it, or in a checkout build it: cargo xtask blockcount; or count with --engine valgrind"
-            ))
-        },
-    )
+    let program = found.find_map(|directory| {
+        let program = directory.join(PROGRAM);
+        program.is_file().then_some(program)
+    });
+    let next = "in a checkout build it: cargo xtask blockcount; or count with --engine valgrind";
+    program.ok_or_else(|| {
+        AnalysisError::Refused(format!("{PROGRAM} is not installed beside dcpi; {next}"))
+    })
 }
 
 const NOTES: &str = "\

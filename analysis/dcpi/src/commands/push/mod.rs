@@ -4,15 +4,15 @@
 //! long as dcpid keeps it. `profiledb::Sent` knows what was sent.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use profiledb::{Database, Epoch, Sent};
+use profiledb::{Database, DbError, Epoch, Sent};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::{Outcome, stacks};
+use super::Outcome;
 use crate::signals;
 use export::otlp;
 use export::resolve::{self, Detail, Wanted};
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let mut pusher = Pusher {
         from: args.from.clone(),
         to: args.to.clone(),
-        sent: Sent::open(&state.join(args.to.file_name()))?,
+        sent: open_state(&state, &args.to)?,
         is_sound: true,
     };
     let Some(every) = args.every else {
@@ -95,6 +95,24 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP]).map_err(AnalysisError::from)?;
     pusher.forever(every, &heard, out)?;
     Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() })
+}
+
+/// What was sent to a receiver, in the directory of `--state`.
+fn open_state(state: &Path, to: &Collector) -> Result<Sent, AnalysisError> {
+    let directory = state.join(to.file_name());
+    let shown = directory.display().to_string();
+    Sent::open(&directory).map_err(|error| {
+        AnalysisError::Refused(match error {
+            DbError::Locked { .. } => format!(
+                "another dcpi push sends to {to}: it has {shown}; end it, or name another --state"
+            ),
+            DbError::Io { source, .. } => format!(
+                "cannot keep what was sent in {shown}: {source}; name a directory of yours with \
+                 --state"
+            ),
+            error => format!("cannot keep what was sent: {error}; name another --state"),
+        })
+    })
 }
 
 /// A push, or many of them.
@@ -144,7 +162,16 @@ impl Pusher {
                     );
                     return Err(AnalysisError::Refused(what));
                 }
-                Err(Stopped::Receiver(failure)) => std::thread::sleep(pause(attempt, &failure)),
+                Err(Stopped::Receiver(failure)) => {
+                    let wait = pause(attempt, &failure);
+                    // Nobody waits for minutes without a word.
+                    if attempt == 1 || failure.retry_after.is_some() {
+                        let seconds = wait.as_secs_f64().ceil();
+                        writeln!(out, "{}: {failure}; dcpi tries again in {seconds} s", self.to)?;
+                        out.flush()?;
+                    }
+                    std::thread::sleep(wait);
+                }
             }
         }
         let what = match pushed.requests {
@@ -181,12 +208,17 @@ impl Pusher {
                         Stopped::Receiver(failure) => (failure, false),
                         Stopped::Here(error) => (Failure::here(&error), true),
                     };
+                    let wait = pause(failures, &failure).min(BACKOFF_MAX);
                     // Once for each time that something is down, not for each attempt.
                     if failures == 1 {
-                        let of = if is_here { "" } else { "; it is tried again" };
-                        writeln!(out, "{}: {failure}{of}", self.to)?;
+                        let seconds = wait.as_secs_f64().ceil();
+                        let next = match is_here {
+                            true => String::new(),
+                            false => format!("; dcpi tries again, first in {seconds} s"),
+                        };
+                        writeln!(out, "{}: {failure}{next}", self.to)?;
                     }
-                    pause(failures, &failure).min(BACKOFF_MAX)
+                    wait
                 }
             };
             out.flush()?;
@@ -234,7 +266,7 @@ impl Pusher {
             idle: false,
             everything: true,
             places: Places::with_debug_roots(Vec::new()),
-            stacks: stacks::by_scope(&samples, &[], &mut problems)?,
+            stacks: samples.stacks_by_scope(&[], &mut problems)?,
         };
         let resolved = resolve::resolve(&samples, &wanted, &mut problems);
         drop((samples, wanted));

@@ -133,11 +133,22 @@ impl Collector {
         let retry_after = header("retry-after")
             .and_then(|text| text.trim().parse().ok())
             .map(Duration::from_secs);
+        let is_message = header("content-type")
+            .is_some_and(|of| of.trim().starts_with("application/x-protobuf"));
+        let length: Option<usize> = header("content-length").and_then(|of| of.trim().parse().ok());
         let mut body = Vec::new();
-        // An answer that breaks off has its code all the same.
-        let _ = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
+        let read = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
         if code == 200 {
-            return Ok(rejected(&body));
+            // What was rejected may be in the part that did not come.
+            let is_short = length.is_some_and(|of| body.len() < of.min(ANSWER_BYTES_MAX));
+            let is_cut = is_message && body.len() < ANSWER_BYTES_MAX && !fields(&body).1;
+            return match read {
+                Err(error) => Err(failed(format!("answers 200, and breaks off: {error}"))),
+                Ok(_) if is_short || is_cut => {
+                    Err(failed("answers 200, and breaks off".to_owned()))
+                }
+                Ok(_) => Ok(rejected(&body)),
+            };
         }
         // As the specification has it, these may go away.
         let is_final = ![429, 502, 503, 504].contains(&code);
@@ -146,23 +157,22 @@ impl Collector {
     }
 }
 
-/// What a receiver says, for people.
+/// What a receiver says, for people: what a terminal would act on is escaped.
 fn shown(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let plain = |character: &char| !character.is_control() && *character != '\u{fffd}';
-    text.trim().chars().filter(plain).take(SAID_MAX).collect()
+    let text: String = String::from_utf8_lossy(body).trim().chars().take(SAID_MAX).collect();
+    report::escape(&text).into_owned()
 }
 
 /// Message `ExportProfilesServiceResponse`: partial_success (message
 /// `ExportProfilesPartialSuccess`: rejected_profiles, error_message). Rejected samples are not to
 /// be sent again.
 fn rejected(body: &[u8]) -> Option<String> {
-    let partial = fields(body).into_iter().find_map(|(number, value)| match value {
+    let partial = fields(body).0.into_iter().find_map(|(number, value)| match value {
         Field::Bytes(bytes) if number == 1 => Some(bytes),
         _ => None,
     })?;
     let (mut profiles, mut said) = (0, String::new());
-    for (number, value) in fields(partial) {
+    for (number, value) in fields(partial).0 {
         match (number, value) {
             (1, Field::Number(number)) => profiles = number,
             (2, Field::Bytes(bytes)) => said = shown(bytes),
@@ -183,10 +193,12 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message as far as they can be read, with their numbers.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+/// The fields of a message as far as they can be read, with their numbers, and whether the message
+/// has nothing else.
+fn fields(mut bytes: &[u8]) -> (Vec<(u64, Field<'_>)>, bool) {
     let mut fields = Vec::new();
-    while let Some(key) = varint(&mut bytes) {
+    while !bytes.is_empty() {
+        let Some(key) = varint(&mut bytes) else { return (fields, false) };
         let value = match key & 7 {
             0 => varint(&mut bytes).map(Field::Number),
             2 => varint(&mut bytes)
@@ -199,10 +211,10 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
         };
         match value {
             Some(value) => fields.push((key >> 3, value)),
-            None => break,
+            None => return (fields, false),
         }
     }
-    fields
+    (fields, true)
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
@@ -254,7 +266,18 @@ mod tests {
         assert_eq!(rejected(b""), None);
         assert_eq!(rejected(b"\x0a\x00"), None);
         assert_eq!(rejected(b"\x0a\x06\x08\x02\x12\x02no"), Some("rejects 2 profiles: no".into()));
-        assert_eq!(rejected(b"\x0a\x06\x12\x04odd\x1b"), Some("warns: odd".into()));
+        assert_eq!(rejected(b"\x0a\x06\x12\x04odd\x1b"), Some(r"warns: odd\x1b".into()));
+        // Right-to-left override: the rest of the line would read backwards.
+        assert_eq!(shown("\u{202e}drowssap\n".as_bytes()), r"\u{202e}drowssap");
+        for (bytes, whole) in [
+            (&b""[..], true),
+            (b"\x0a\x06\x08\x02\x12\x02no", true),
+            (b"\x0a\x06\x08\x02\x12", false),
+            (b"\x0a", false),
+            (b"\x80", false),
+        ] {
+            assert_eq!(fields(bytes).1, whole, "{bytes:?}");
+        }
         // Whatever a stranger answers.
         for body in [&b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"[..], b"<html>", b"\xff"] {
             assert_eq!(rejected(body), None);

@@ -52,11 +52,12 @@ const LABEL_BYTES_MAX: usize = 128;
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Record {
-    /// Time to record, such as 10s, 500ms or 5m; a COMMAND that still runs then is sent SIGTERM
+    /// Time to record, such as 10s, 500ms or 5m, or in seconds; a COMMAND that still runs then is
+    /// sent SIGTERM
     #[arg(short = 'd', long, value_name = "T", value_parser = duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
-    /// The same in seconds
-    #[arg(long, value_name = "N", value_parser = seconds, conflicts_with = "duration")]
+    /// The same
+    #[arg(long, value_name = "T", value_parser = duration, conflicts_with = "duration")]
     pub seconds: Option<Duration>,
     /// Record these processes, which run already, with their children, until they end; separated by
     /// commas
@@ -233,8 +234,10 @@ fn watched(
     let mut private = Private::start(args, args.experiment.as_ref(), None, label)?;
     let begun = Instant::now();
     let until = args.until(begun);
-    if let (Some(attached), Some(label)) = (attached, label) {
-        private.attach(attached, label)?;
+    if let (Some(attached), Some(label)) = (attached, label)
+        && let Err(error) = private.attach(attached, label)
+    {
+        return Err(recorded_nobody(error, private.end().ok()));
     }
     if until.is_none() {
         let what = label.unwrap_or("the whole machine");
@@ -243,6 +246,17 @@ fn watched(
     let subject = attached.map_or(Subject::Machine, Subject::Attached);
     wait(&mut private, subject, until, heard)?;
     Ok((private.end()?, begun.elapsed()))
+}
+
+/// The error of processes that ended before dcpid could tell them apart, and what was recorded.
+fn recorded_nobody(error: AnalysisError, recorded: Option<Recorded>) -> AnalysisError {
+    let Some(recorded) = recorded else { return error };
+    let db = shell_word(&recorded.db);
+    AnalysisError::Refused(format!(
+        "{error}; {db} has {} of the whole machine until then: dcpi prof -a --db {db}, or dcpi \
+         clean to remove recordings",
+        report::counted(recorded.samples, "sample")
+    ))
 }
 
 /// The recording of a command.
@@ -451,11 +465,6 @@ fn duration(text: &str) -> Result<Duration, String> {
     crate::options::parse_time(text, Duration::from_millis(1), DURATION_MAX)
 }
 
-/// A number of seconds.
-fn seconds(text: &str) -> Result<Duration, String> {
-    duration(&format!("{text}s"))
-}
-
 /// Writes a line to standard error during the recording.
 fn say(line: &str) {
     let _ = writeln!(io::stderr(), "dcpi: {line}"); // nowhere left to say it
@@ -465,6 +474,20 @@ fn say(line: &str) {
 mod tests {
     use super::*;
     use crate::options;
+
+    #[test]
+    fn a_recording_of_nobody_says_what_it_has() {
+        let error = || AnalysisError::Refused("cannot record: there is no process 7".to_owned());
+        let epochs = (String::new(), String::new());
+        let db = "/tmp/a b".into();
+        let recorded = Recorded { db, host: String::new(), epochs, samples: 1 };
+        assert_eq!(
+            recorded_nobody(error(), Some(recorded)).to_string(),
+            "cannot record: there is no process 7; '/tmp/a b' has 1 sample of the whole machine \
+             until then: dcpi prof -a --db '/tmp/a b', or dcpi clean to remove recordings"
+        );
+        assert_eq!(recorded_nobody(error(), None).to_string(), error().to_string());
+    }
 
     #[test]
     fn a_command_is_labelled_by_its_name_if_that_can_be_a_label() {
@@ -511,10 +534,14 @@ mod tests {
         let parse = |line: &str| understood(line).unwrap();
         let both = parse("dcpi record -d 2s -- make -j 4 -d");
         assert_eq!((both.duration, both.command.len()), (Some(Duration::from_secs(2)), 4));
+        let seconds = |line: &str| (parse(line).duration, parse(line).seconds);
+        let five = Some(Duration::from_secs(5));
+        assert_eq!(seconds("dcpi record -d 5"), (five, None));
+        assert_eq!(seconds("dcpi record --seconds 5s"), (None, five));
         assert_eq!(parse("dcpi record ls -l").command, ["ls", "-l"], "as perf record has it");
         assert_eq!(parse("dcpi record -o /d").db, Some("/d".into()));
         for bad in [
-            "dcpi record -d 5",
+            "dcpi record -d 5x",
             "dcpi record -d 0s",
             "dcpi record --nonsense",
             "dcpi record -d 99d",

@@ -1,0 +1,79 @@
+//! `dcpi ideal`: exact counts as events of a database, by both engines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::runs::dcpi;
+
+fn run(words: &[&str]) -> Output {
+    dcpi().args(words).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Counts of an event in an image, by offset.
+fn counts(db: &Path, event: &str, image: &str) -> BTreeMap<String, u64> {
+    let db = db.to_str().unwrap();
+    let output = run(&["cat", "--db", db, "--event", event, "--format", "json", image]);
+    assert!(output.status.success(), "{output:?}");
+    let cat: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count =
+        |row: &Value| (row["offset"].as_str().unwrap().to_owned(), row["count"].as_u64().unwrap());
+    cat["rows"].as_array().unwrap().iter().map(count).collect()
+}
+
+/// A program without repeated string instructions has the same count at every instruction.
+#[test]
+fn both_engines_count_the_same_and_the_command_does_as_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("loops.c"), folder.path().join("loops"));
+    let code = "#include <stdio.h>\n\
+        static int step(int n) { return n % 7 ? n * 3 : n - 1; }\n\
+        int main(void) { unsigned sum = 0; for (int n = 0; n < 12345; n++) sum += step(n);\n\
+        printf(\"%u\\n\", sum); return 3; }\n";
+    std::fs::write(&source, code).unwrap();
+    let compile = ["-O1", "-fno-inline", "-o"];
+    let mut compiler = std::process::Command::new("cc");
+    assert!(compiler.args(compile).arg(&program).arg(&source).status().unwrap().success());
+    let alone = std::process::Command::new(&program).output().unwrap();
+    let mut of_engines = Vec::new();
+    for engine in ["own", "valgrind"] {
+        let db = folder.path().join(engine);
+        let words = ["ideal", "--engine", engine, "-o", db.to_str().unwrap(), "--"];
+        let output = run(&[&words[..], &[program.to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(output.stdout, alone.stdout, "the command's own output");
+        let said = text(&output.stderr);
+        assert!(said.contains("of 1 process in") && said.contains("counted exactly"), "{said}");
+        assert!(engine != "own" || said.contains("flow: conserved at all"), "{said}");
+        let executed = counts(&db, "executed", "loops");
+        let ideal = counts(&db, "ideal", "loops");
+        assert!(executed.values().filter(|count| **count == 12345).count() > 5, "{executed:?}");
+        let (cycles, executions) = (ideal.values().sum::<u64>(), executed.values().sum::<u64>());
+        assert!(cycles > executions / 8 && cycles < executions * 40, "{cycles} of {executions}");
+        let calls = run(&["callers", "--db", db.to_str().unwrap(), "--event", "calls", "step"]);
+        assert!(text(&calls.stdout).contains("main"), "{calls:?}");
+        of_engines.push(executed);
+    }
+    assert_eq!(of_engines[0], of_engines[1]);
+}
+
+#[test]
+fn what_cannot_be_counted_is_said_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("db");
+    let words = ["ideal", "-o", db.to_str().unwrap(), "--"];
+    let output = run(&[&words[..], &["nosuchcommand"]].concat());
+    assert_eq!(output.status.code(), Some(127));
+    assert!(text(&output.stderr).contains("no such command; nothing was counted"), "{output:?}");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "text").unwrap();
+    let output = run(&["ideal", "-o", file.to_str().unwrap(), "--", "true"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+}
