@@ -168,8 +168,12 @@ impl Engine {
         );
         if let Err(error) = self.area.fork(slot) {
             let mut digits = Vec::new();
+            crate::area::writer::decimal(system::pid(), &mut digits);
+            digits.extend_from_slice(b": no file of counts: error ");
             crate::area::writer::decimal(error.unsigned_abs(), &mut digits);
-            system::refuse(&[b"a child process cannot make its file of counts: error ", &digits]);
+            // The area is the parent's still.
+            self.area.note(&[b"not counted: child process ", &digits]);
+            self.area.fork_uncounted(slot);
         }
         self.area.used_slots(self.threads.used);
     }

@@ -46,7 +46,8 @@ pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
 pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, 1 << 21);
 /// What happened to single executions of blocks, [`Event`].
 pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, 1 << 21);
-/// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros.
+/// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros, up to the
+/// first empty one. Children that have no area of their own write here too.
 pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
 /// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] behind its slot's begin.
 pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: 1 << 10 };
@@ -58,7 +59,10 @@ pub const COUNTERS_MAX: u64 = (SLOTS.entry - COUNTERS_IN_SLOT) / 8;
 pub const SIZE: u64 = SLOTS.offset + SLOTS.entry * SLOTS.capacity;
 
 const _: () = assert!(NOTES.offset + NOTES.entry * NOTES.capacity <= SLOTS.offset);
-const _: () = assert!(size_of::<Header>() <= HEADER.entry as usize);
+
+/// Offset of the number of notes that are begun, which several processes raise.
+pub const NOTES_BEGUN: u64 = 2048;
+const _: () = assert!(size_of::<Header>() <= NOTES_BEGUN as usize);
 
 /// Bytes of a note.
 pub const NOTE_BYTES: usize = 256;
@@ -100,8 +104,6 @@ pub struct Header {
     pub calls: u64,
     /// Entries of the table of events.
     pub events: u64,
-    /// Entries of the table of notes.
-    pub notes: u64,
 }
 
 /// Flag of a header: taken edges and indirect calls are counted.
