@@ -143,3 +143,16 @@ fn what_was_counted_until_the_end_is_there() {
         case.check_flow(3);
     }
 }
+
+#[test]
+fn the_kernels_own_code_is_counted_and_sandboxes_hold() {
+    let case = Case::compile("clock.c", &[]);
+    let output = case.run(&[]);
+    assert_eq!(output.stdout, b"confined\n");
+    let counted = case.counted();
+    let files: Vec<_> = counted.iter().flat_map(|counted| counted.files()).collect();
+    let kernels = files.iter().find(|file| file.path == b"[vdso]").unwrap();
+    let most = kernels.instructions.values().map(|(_, count)| *count).max();
+    assert!(most >= Some(10_001), "{most:?}");
+    case.check_flow(0);
+}

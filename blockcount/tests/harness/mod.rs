@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The engine, which is not built by `cargo test`.
+/// The engine, which is not built by `cargo test`; `BLOCKCOUNT_ENGINE` names another build.
 pub fn engine() -> PathBuf {
+    if let Some(path) = std::env::var_os("BLOCKCOUNT_ENGINE") {
+        return PathBuf::from(path);
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let path = root.join("target/blockcount/dcpi-blockcount");
     assert!(
