@@ -322,7 +322,7 @@ impl Engine {
         let (code, address) = (load::<i32>(info + 8), load::<u64>(info + 16));
         if bit(signal) & KEPT != 0 && code > 0 {
             full_if_area(address);
-            if signal == SIGSEGV && self.cache.written(address) {
+            if signal == SIGSEGV && frame.writes() && self.cache.written(address) {
                 if self.cache.writes_itself(frame.pc(), address) {
                     let spot = self.cache.recover(frame, context);
                     self.left(spot);

@@ -156,3 +156,23 @@ fn the_kernels_own_code_is_counted_and_sandboxes_hold() {
     assert!(most >= Some(10_001), "{most:?}");
     case.check_flow(0);
 }
+
+/// Java's compiler threads write into pages that other threads execute: a jump that was written in
+/// two stores led one of them anywhere, and of two threads that wrote one page at once, one was
+/// told of a fault.
+#[test]
+fn threads_write_and_execute_one_page_at_once() {
+    let case = Case::compile("patched.c", &[]);
+    let output = case.run(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (address, times) = text.trim().split_once(' ').unwrap();
+    let address = u64::from_str_radix(address, 16).unwrap();
+    let counted = case.counted();
+    let files: Vec<_> = counted.iter().flat_map(|counted| counted.files()).collect();
+    let own = files.iter().find(|file| file.inode == 0 && file.path.is_empty()).unwrap();
+    let times: u64 = times.parse().unwrap();
+    for offset in [0, 5] {
+        assert_eq!(own.instructions[&(address + offset)].1, times);
+    }
+    case.check_flow(0);
+}
