@@ -89,7 +89,7 @@ impl Emitter {
 
     /// One instruction that does nothing, which a jump may replace in one store.
     pub fn replaceable(&mut self) {
-        while self.at % 8 != 0 {
+        while !self.at.is_multiple_of(8) {
             self.put(&[0x90]);
         }
         self.put(&[0x0f, 0x1f, 0x44, 0x00, 0x00]);

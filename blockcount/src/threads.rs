@@ -70,8 +70,13 @@ impl Engine {
         if self.threads.used > 1 && signals::block_all(context).is_none() {
             return self.again(context, block);
         }
-        self.area.event(event::ENDED, block, 0);
-        self.give_back(context);
+        if context.get(BORROWS) == 0 {
+            self.area.event(event::ENDED, block, 0);
+            self.give_back(context);
+        } else {
+            // The parent does both.
+            context.set(LAST_CALL, u64::from(block));
+        }
         crate::switch::leave(code, crate::engine::lock_word())
     }
 

@@ -176,3 +176,16 @@ fn threads_write_and_execute_one_page_at_once() {
     }
     case.check_flow(0);
 }
+
+#[test]
+fn traps_and_wild_jumps_are_seen_as_without_the_engine() {
+    let case = Case::compile("traps.c", &[]);
+    case.run(&[]);
+    // Each is tried once and then jumped over.
+    let (symbols, executions) = (case.symbols(), case.executions());
+    for (name, times) in [("breakpoint", 3), ("undefined", 0), ("halt", 0)] {
+        let at = symbols[name];
+        assert_eq!(executions.get(&at).copied().unwrap_or(0), times, "{name}");
+    }
+    case.check_flow(0);
+}

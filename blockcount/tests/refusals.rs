@@ -49,6 +49,10 @@ fn programs_that_cannot_be_counted_are_named() {
     let (code, errors) = run(old.to_str().unwrap());
     assert_eq!(code, Some(125));
     assert!(errors.contains("refused: a program of 32 bits"), "{errors}");
+    let stack = Case::compile("refused.c", &["-z", "execstack"]);
+    let (code, errors) = run(stack.program.to_str().unwrap());
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("a program with an executable stack"), "{errors}");
     let (code, errors) = run("/no/such/program");
     assert_eq!(code, Some(125));
     assert!(errors.contains("/no/such/program: cannot be executed"), "{errors}");
