@@ -1,11 +1,12 @@
 //! Prints what the files of counts in a folder say: `cargo run -p blockcount --example areas --
-//! FOLDER`.
+//! FOLDER [instructions]`.
 
 use blockcount::area::reader::Counted;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args_os().nth(1).ok_or("usage: areas FOLDER")?;
+    let folder = std::env::args_os().nth(1).ok_or("usage: areas FOLDER [instructions]")?;
+    let each = std::env::args_os().nth(2).is_some_and(|word| word == "instructions");
     for entry in std::fs::read_dir(Path::new(&folder))? {
         let path = entry?.path();
         let counted = match Counted::open(&path) {
@@ -35,6 +36,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             flow.addresses,
             flow.differences.len()
         );
+        for file in files.iter().filter(|_| each) {
+            for (offset, (_, count)) in file.instructions.iter().filter(|(_, (_, n))| *n > 0) {
+                println!("  {} {offset:#x} {count}", String::from_utf8_lossy(&file.path));
+            }
+        }
         for (address, executions, edges) in flow.differences.iter().take(5) {
             println!("  {address:#x}: {executions} executions, {edges} edges");
         }

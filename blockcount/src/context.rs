@@ -154,6 +154,9 @@ impl Context {
         self.set(EXIT_CODE, crate::switch::exit_address());
         self.set(ENGINE_STACK, self.at(STACK));
         self.set(FLAGS, 0x202);
+        // An empty entry would be that of a jump to zero.
+        self.set(TARGETS, 1);
+        self.set(TARGETS_2, 1);
         for call in LOOKED_AT_CALLS {
             store(self.at(LOOKED_AT) + call, 1_u8);
         }

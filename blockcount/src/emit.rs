@@ -17,6 +17,8 @@ pub mod length {
     pub const CONDITIONAL: u64 = 6;
     pub const POP: u64 = 1;
     pub const PUSH: u64 = 6;
+    /// What a jump may replace.
+    pub const REPLACEABLE: u64 = 5;
     /// Of a system call, up to the instruction `syscall` and with it.
     pub const WITH_CALL: u64 = 20;
 }
@@ -83,6 +85,14 @@ impl Emitter {
     pub fn relative(&mut self, to: u64) {
         let displacement = to.wrapping_sub(self.at + 4) as i32;
         self.put_i32(displacement);
+    }
+
+    /// One instruction that does nothing, which a jump may replace in one store.
+    pub fn replaceable(&mut self) {
+        while !self.at.is_multiple_of(8) {
+            self.put(&[0x90]);
+        }
+        self.put(&[0x0f, 0x1f, 0x44, 0x00, 0x00]);
     }
 
     /// Instructions that do nothing, so that a displacement `ahead` bytes from here lies within a

@@ -33,6 +33,15 @@ static LOCK: AtomicU32 = AtomicU32::new(0);
 /// Address of the code that unblocks signals: needed without the lock.
 static UNBLOCK: AtomicU64 = AtomicU64::new(0);
 
+/// Begin of the area; zero before there is one.
+static AREA: AtomicU64 = AtomicU64::new(0);
+
+/// Whether an address lies in the area.
+pub fn is_area(address: u64) -> bool {
+    let start = AREA.load(Ordering::Relaxed);
+    start != 0 && (start..start + crate::area::SIZE).contains(&address)
+}
+
 /// Address of code that sets a mask of signals and goes on.
 pub fn unblock_address() -> u64 {
     UNBLOCK.load(Ordering::Relaxed)
@@ -61,6 +70,7 @@ fn with<T>(work: impl FnOnce(&mut Engine) -> T) -> T {
 /// Sets the engine up; from now on translated code may run.
 pub fn begin(engine: Engine) {
     UNBLOCK.store(engine.cache.fixed.unblock, Ordering::Relaxed);
+    AREA.store(engine.area.range().start, Ordering::Relaxed);
     // SAFETY: there is one thread, and nothing has a reference yet.
     unsafe { *ENGINE.0.get() = Some(engine) };
 }

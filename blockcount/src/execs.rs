@@ -79,7 +79,11 @@ impl Engine {
         if directory as i32 != AT_FDCWD as i32 && name.first() != Some(&b'/') {
             name = self.beneath(directory, &name, flags & AT_EMPTY_PATH != 0)?;
         }
-        if let Program::Foreign(why) = programs::resolve(&name)?.program {
+        let why = match programs::resolve(&name)?.program {
+            Program::Foreign(why) => Some(why),
+            _ => self.cannot_follow(),
+        };
+        if let Some(why) = why {
             self.area.note(&[b"not counted: ", why.as_bytes(), b": ", &name]);
             return Ok(Prepared::AsItIs);
         }
@@ -98,6 +102,22 @@ impl Engine {
         }
         strings.extend([b"--argv0\0".to_vec(), first, b"--\0".to_vec(), name]);
         Ok(Prepared::Engine { strings, arguments: rest, environment })
+    }
+
+    /// Why the engine cannot execute itself again: the program may have another root or user now.
+    fn cannot_follow(&self) -> Option<&'static str> {
+        let may = |path: &[u8], how: u64| {
+            system::call3(number::ACCESS, path.as_ptr() as u64, how, 0) == 0
+        };
+        let mut folder = self.area.folder().to_vec();
+        folder.push(0);
+        if !may(&self.engine_path, 1) {
+            Some("the engine is out of reach")
+        } else if !may(&folder, 3) {
+            Some("the folder of counts is out of reach")
+        } else {
+            None
+        }
     }
 
     /// A path for execveat(2): beneath a directory, or that of an open file.

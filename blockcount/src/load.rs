@@ -34,6 +34,9 @@ struct Segment {
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
 const PT_PHDR: u32 = 6;
+const PT_GNU_STACK: u32 = 0x6474_e551;
+/// Flag of a segment: executable.
+const PF_X: u32 = 1;
 
 /// A mapped file.
 struct Image {
@@ -243,6 +246,10 @@ fn map_file(path: &[u8], is_program: bool) -> Image {
     let mut headers = 0;
     for segment in &segments {
         match segment.kind {
+            // Pages with code are write-protected, and a stack must not be.
+            PT_GNU_STACK if is_program && segment.flags & PF_X != 0 => {
+                refuse_file(path, b"refused: a program with an executable stack")
+            }
             PT_PHDR => headers = base.wrapping_add(segment.address),
             PT_INTERP if is_program => {
                 let mut name = alloc::vec![0_u8; segment.file_size.min(4096) as usize];

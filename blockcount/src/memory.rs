@@ -45,6 +45,13 @@ pub fn patch(at: u64, value: i32) {
     unsafe { (at as *mut i32).write_volatile(value) }
 }
 
+/// Replaces the first five bytes at the begin of a block by a jump, in one store.
+pub fn replace(at: u64, jump: u64) {
+    let rest = load::<u64>(at) & !0xff_ffff_ffff;
+    // SAFETY: `at` is in the code cache; volatile so that it stays one store.
+    unsafe { (at as *mut u64).write_volatile(rest | jump) }
+}
+
 core::arch::global_asm!(
     ".pushsection .text.blockcount_copy, \"ax\"",
     ".globl blockcount_copy, blockcount_copy_at, blockcount_copy_failed",

@@ -35,7 +35,10 @@ impl PcMap {
 
     pub fn get(&self, address: u64) -> Option<u32> {
         match self.entries.get(self.place(address)) {
-            Some((found, number)) if *found == address && *number != REMOVED => Some(*number),
+            // Empty places have the address zero, to which programs jump by mistake.
+            Some((found, number)) if *found == address && address != 0 && *number != REMOVED => {
+                Some(*number)
+            }
             _ => None,
         }
     }
@@ -96,5 +99,6 @@ mod tests {
             assert_eq!(map.get(address * 16), expected, "{address}");
         }
         assert_eq!(map.get(8), None);
+        assert_eq!(map.get(0), None);
     }
 }

@@ -21,6 +21,8 @@ pub struct Regions {
     /// Mappings of the area by index.
     mappings: Vec<Mapping>,
     stale: bool,
+    /// A note says that the program has code in shared memory.
+    noted: bool,
     /// The engine's own memory, which is no part of the program.
     hidden: Vec<core::ops::Range<u64>>,
 }
@@ -30,7 +32,13 @@ pub const VSYSCALL: u64 = 0xffff_ffff_ff60_0000;
 
 impl Regions {
     pub fn new(hidden: &[core::ops::Range<u64>]) -> Self {
-        Self { regions: Vec::new(), mappings: Vec::new(), stale: true, hidden: hidden.to_vec() }
+        Self {
+            regions: Vec::new(),
+            mappings: Vec::new(),
+            stale: true,
+            noted: false,
+            hidden: hidden.to_vec(),
+        }
     }
 
     /// Says that the program has changed the protection or content of a range.
@@ -86,7 +94,7 @@ impl Regions {
         let mut whole: Option<(Mapping, &[u8])> = None;
         let mut parts: Vec<(u64, u64, bool)> = Vec::new();
         for line in text.split(|byte| *byte == b'\n') {
-            let Some((mapping, writable, path)) = parse(line).filter(|(mapping, ..)| {
+            let Some((mapping, [writable, shared], path)) = parse(line).filter(|(mapping, ..)| {
                 mapping.start != VSYSCALL
                     && !self.hidden.iter().any(|hidden| hidden.contains(&mapping.start))
             }) else {
@@ -102,6 +110,10 @@ impl Regions {
                 }
             }
             parts.push((mapping.start, mapping.end, writable));
+            if shared && !self.noted {
+                self.noted = true;
+                area.note(&[b"code in shared memory: not seen when written elsewhere: ", path]);
+            }
         }
         self.add(whole, &mut parts, area);
     }
@@ -141,9 +153,9 @@ fn continues(before: &Mapping, after: &Mapping) -> bool {
         && (before.device, before.inode, offset) == (after.device, after.inode, after.offset)
 }
 
-/// One line of /proc/PID/maps about executable memory: the mapping, whether it is writable, and its
-/// path.
-fn parse(line: &[u8]) -> Option<(Mapping, bool, &[u8])> {
+/// One line of /proc/PID/maps about executable memory: the mapping, whether it is writable and
+/// shared, and its path.
+fn parse(line: &[u8]) -> Option<(Mapping, [bool; 2], &[u8])> {
     // 7f1c0-7f1c9 r-xp 00001000 fe:01 1234    /usr/lib/libc.so.6
     let mut rest = line;
     let mut word = |separator: u8| {
@@ -162,7 +174,8 @@ fn parse(line: &[u8]) -> Option<(Mapping, bool, &[u8])> {
     let device = major << 32 | minor;
     let mapping = Mapping { start, end, offset, device, inode, ..Mapping::default() };
     let path = rest.trim_ascii_start();
-    (modes.get(2) == Some(&b'x')).then_some((mapping, modes.get(1) == Some(&b'w'), path))
+    let has = |place: usize, mode: u8| modes.get(place) == Some(&mode);
+    has(2, b'x').then_some((mapping, [has(1, b'w'), has(3, b's')], path))
 }
 
 fn number(digits: &[u8], base: u64) -> Option<u64> {
@@ -179,12 +192,12 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_read() {
         let line = b"7f1c0000-7f1c9000 r-xp 00001000 fe:01 1234       /usr/lib/a b.so";
-        let (mapping, writable, path) = parse(line).unwrap();
+        let (mapping, modes, path) = parse(line).unwrap();
         assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f1c_0000, 0x7f1c_9000, 4096));
         assert_eq!((mapping.device, mapping.inode), (0xfe_0000_0001, 1234));
-        assert_eq!((writable, path), (false, &b"/usr/lib/a b.so"[..]));
-        let (own, writable, path) = parse(b"1000-2000 rwxp 00000000 00:00 0").unwrap();
-        assert_eq!((writable, path), (true, &b""[..]));
+        assert_eq!((modes, path), ([false; 2], &b"/usr/lib/a b.so"[..]));
+        let (own, modes, path) = parse(b"1000-2000 rwxs 00000000 00:00 0").unwrap();
+        assert_eq!((modes, path), ([true; 2], &b""[..]));
         let (next, ..) = parse(b"2000-3000 r-xp 00000000 00:00 0").unwrap();
         assert!(continues(&own, &next) && !continues(&own, &mapping));
         assert!(parse(b"3000-4000 rw-p 00000000 00:00 0").is_none());

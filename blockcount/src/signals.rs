@@ -256,6 +256,7 @@ extern "C" fn blockcount_deferred(signal: u64, info: u64, frame: u64, context: u
             return frame.set_pc(at);
         }
         let (at, data) = (system::hexadecimal(frame.pc()), load::<u64>(info + 16));
+        full_if_area(data);
         system::refuse(&[
             b"a fault in the engine at 0x",
             &at,
@@ -278,6 +279,13 @@ extern "C" fn blockcount_deferred(signal: u64, info: u64, frame: u64, context: u
     frame.set_mask(!KEPT);
     if let Some(at) = switch::started_again(frame.pc()) {
         frame.set_pc(at);
+    }
+}
+
+/// Ends the process when a fault comes from the area: the file could not grow.
+fn full_if_area(address: u64) {
+    if crate::engine::is_area(address) {
+        system::refuse(&[b"the file system of its counts is full"]);
     }
 }
 
@@ -313,10 +321,8 @@ impl Engine {
         let (info, frame) = (context.register(RSI), Frame(context.register(RDX)));
         let (code, address) = (load::<i32>(info + 8), load::<u64>(info + 16));
         if bit(signal) & KEPT != 0 && code > 0 {
-            if self.area.range().contains(&address) {
-                system::refuse(&[b"the file system of its counts is full"]);
-            }
-            if signal == SIGSEGV && self.cache.written(address) {
+            full_if_area(address);
+            if signal == SIGSEGV && frame.writes() && self.cache.written(address) {
                 if self.cache.writes_itself(frame.pc(), address) {
                     let spot = self.cache.recover(frame, context);
                     self.left(spot);

@@ -143,3 +143,49 @@ fn what_was_counted_until_the_end_is_there() {
         case.check_flow(3);
     }
 }
+
+#[test]
+fn the_kernels_own_code_is_counted_and_sandboxes_hold() {
+    let case = Case::compile("clock.c", &[]);
+    let output = case.run(&[]);
+    assert_eq!(output.stdout, b"confined\n");
+    let counted = case.counted();
+    let files: Vec<_> = counted.iter().flat_map(|counted| counted.files()).collect();
+    let kernels = files.iter().find(|file| file.path == b"[vdso]").unwrap();
+    let most = kernels.instructions.values().map(|(_, count)| *count).max();
+    assert!(most >= Some(10_001), "{most:?}");
+    case.check_flow(0);
+}
+
+/// Java's compiler threads write into pages that other threads execute: a jump that was written in
+/// two stores led one of them anywhere, and of two threads that wrote one page at once, one was
+/// told of a fault.
+#[test]
+fn threads_write_and_execute_one_page_at_once() {
+    let case = Case::compile("patched.c", &[]);
+    let output = case.run(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (address, times) = text.trim().split_once(' ').unwrap();
+    let address = u64::from_str_radix(address, 16).unwrap();
+    let counted = case.counted();
+    let files: Vec<_> = counted.iter().flat_map(|counted| counted.files()).collect();
+    let own = files.iter().find(|file| file.inode == 0 && file.path.is_empty()).unwrap();
+    let times: u64 = times.parse().unwrap();
+    for offset in [0, 5] {
+        assert_eq!(own.instructions[&(address + offset)].1, times);
+    }
+    case.check_flow(0);
+}
+
+#[test]
+fn traps_and_wild_jumps_are_seen_as_without_the_engine() {
+    let case = Case::compile("traps.c", &[]);
+    case.run(&[]);
+    // Each is tried once and then jumped over.
+    let (symbols, executions) = (case.symbols(), case.executions());
+    for (name, times) in [("breakpoint", 3), ("undefined", 0), ("halt", 0)] {
+        let at = symbols[name];
+        assert_eq!(executions.get(&at).copied().unwrap_or(0), times, "{name}");
+    }
+    case.check_flow(0);
+}

@@ -41,9 +41,11 @@ impl Random {
     fn instruction(&mut self) -> String {
         let (a, b) = (self.register(), self.register());
         let offset = 8 * self.below(200);
+        let other = self.below(8);
         let small = self.below(256) as i64 - 128;
         let condition = self.of(&CONDITIONS);
-        match self.below(26) {
+        let choices = if is_x86_feature_detected!("avx2") { 28 } else { 26 };
+        match self.below(choices) {
             0 => format!("{} {a}, {b}", self.of(&["add", "sub", "xor", "and", "or", "adc", "sbb"])),
             1 => format!("{} {a}, {small}", self.of(&["add", "sub", "cmp", "xor", "adc", "sbb"])),
             2 => format!("mov {a}, {b}"),
@@ -65,14 +67,17 @@ impl Random {
             15 => "mov rdi, r12\nmov rsi, r12\nmov ecx, 9\nrepe cmpsb".to_owned(),
             16 => format!("add qword ptr data[rip+{offset}], {small}"),
             17 => format!("mov {a}, data[rip+{offset}]"),
-            18 => format!("movq xmm{0}, {a}\npaddq xmm{0}, xmm{1}", small & 7, offset & 7),
+            18 => format!("movq xmm{0}, {a}\npaddq xmm{0}, xmm{1}", small & 7, other),
             19 => format!("movq {a}, xmm{}", small & 7),
             20 => format!("push {a}\npop {b}"),
             21 => self.of(&["clc", "stc", "cmc", "cld", "sahf", "cqo", "cdq"]).to_owned(),
             22 => format!("lock xadd [r12+{offset}], {a}"),
             23 => format!("bswap {a}"),
             24 => format!("mov {}, {small}", self.of(&["al", "ch", "dx", "esi", "r8d", "r9b"])),
-            _ => format!("movups xmm{}, [r12+{offset}]", small & 7),
+            25 => format!("movups xmm{}, [r12+{offset}]", small & 7),
+            26 => format!("vpaddq ymm{0}, ymm{0}, ymm{1}", small & 7, other),
+            // The upper half, which the engine's own code must leave alone.
+            _ => format!("vextracti128 xmm{}, ymm{}, 1", small & 7, other),
         }
     }
 

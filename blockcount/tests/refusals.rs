@@ -49,12 +49,36 @@ fn programs_that_cannot_be_counted_are_named() {
     let (code, errors) = run(old.to_str().unwrap());
     assert_eq!(code, Some(125));
     assert!(errors.contains("refused: a program of 32 bits"), "{errors}");
+    let stack = Case::compile("refused.c", &["-z", "execstack"]);
+    let (code, errors) = run(stack.program.to_str().unwrap());
+    assert_eq!(code, Some(125));
+    assert!(errors.contains("a program with an executable stack"), "{errors}");
     let (code, errors) = run("/no/such/program");
     assert_eq!(code, Some(125));
     assert!(errors.contains("/no/such/program: cannot be executed"), "{errors}");
     let output = Command::new(engine()).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(String::from_utf8(output.stderr).unwrap().contains("usage: "));
+}
+
+#[test]
+fn children_without_a_file_of_counts_are_named() {
+    let case = Case::of("/bin/sh");
+    let areas = case.areas();
+    let gone = areas.with_extension("gone");
+    // A folder that goes away while the program runs.
+    let script =
+        format!("mv {} {}; (exit 3); echo $?; /bin/echo ran", areas.display(), gone.display());
+    let output = case.run(&["-c", &script]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\nran\n");
+    std::fs::rename(&gone, &areas).unwrap();
+    let counted = case.counted();
+    let notes: Vec<&String> = counted.iter().flat_map(|counted| &counted.notes).collect();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].starts_with("not counted: child process "), "{notes:?}");
+    assert!(notes[0].ends_with("error 2"), "{notes:?}");
+    // The shell executes its last command without a child.
+    assert_eq!(notes[1], "not counted: the folder of counts is out of reach: /bin/echo");
 }
 
 #[test]

@@ -32,6 +32,15 @@ const fn after(before: Table, entry: u64, capacity: u64) -> Table {
     Table { offset: before.offset + before.entry * before.capacity, entry, capacity }
 }
 
+/// Most translated blocks of a process.
+pub const BLOCKS_MAX: u64 = 4_194_304;
+/// Most pairs of an indirect call and its target.
+pub const CALLS_MAX: u64 = 2_097_152;
+/// Most events that differ.
+pub const EVENTS_MAX: u64 = 2_097_152;
+/// Most threads at once.
+pub const THREADS_MAX: u64 = 1024;
+
 /// The header, [`Header`].
 pub const HEADER: Table = Table { offset: 0, entry: 4096, capacity: 1 };
 /// What code was mapped from, [`Mapping`].
@@ -39,17 +48,18 @@ pub const MAPPINGS: Table = after(HEADER, size_of::<Mapping>() as u64, 1 << 16);
 /// Bytes of paths and of the command.
 pub const STRINGS: Table = after(MAPPINGS, 1, 1 << 25);
 /// Translated blocks, [`Block`].
-pub const BLOCKS: Table = after(STRINGS, size_of::<Block>() as u64, 1 << 22);
+pub const BLOCKS: Table = after(STRINGS, size_of::<Block>() as u64, BLOCKS_MAX);
 /// Lengths of the blocks' instructions, one byte each.
 pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
 /// Indirect calls by site and target, [`Call`].
-pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, 1 << 21);
+pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, CALLS_MAX);
 /// What happened to single executions of blocks, [`Event`].
-pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, 1 << 21);
-/// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros.
+pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, EVENTS_MAX);
+/// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros, up to the
+/// first empty one. Children that have no area of their own write here too.
 pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
 /// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] behind its slot's begin.
-pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: 1 << 10 };
+pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: THREADS_MAX };
 /// Bytes of a slot that are not in the file: the engine has private memory in their place.
 pub const COUNTERS_IN_SLOT: u64 = 4 << 20;
 /// Most counters of a thread.
@@ -58,7 +68,10 @@ pub const COUNTERS_MAX: u64 = (SLOTS.entry - COUNTERS_IN_SLOT) / 8;
 pub const SIZE: u64 = SLOTS.offset + SLOTS.entry * SLOTS.capacity;
 
 const _: () = assert!(NOTES.offset + NOTES.entry * NOTES.capacity <= SLOTS.offset);
-const _: () = assert!(size_of::<Header>() <= HEADER.entry as usize);
+
+/// Offset of the number of notes that are begun, which several processes raise.
+pub const NOTES_BEGUN: u64 = 2048;
+const _: () = assert!(size_of::<Header>() <= NOTES_BEGUN as usize);
 
 /// Bytes of a note.
 pub const NOTE_BYTES: usize = 256;
@@ -100,8 +113,6 @@ pub struct Header {
     pub calls: u64,
     /// Entries of the table of events.
     pub events: u64,
-    /// Entries of the table of notes.
-    pub notes: u64,
 }
 
 /// Flag of a header: taken edges and indirect calls are counted.

@@ -175,7 +175,6 @@ impl Entry for Header {
             lengths: fields.u64()?,
             calls: fields.u64()?,
             events: fields.u64()?,
-            notes: fields.u64()?,
         })
     }
 }
@@ -344,7 +343,7 @@ impl Counted {
             blocks: blocks.into_iter().zip(lengths).map(counted).collect(),
             calls: calls.into_iter().map(|call| (call, count(call.counter))).collect(),
             events,
-            notes: notes(file, header.notes)?,
+            notes: notes(file)?,
         })
     }
 
@@ -567,15 +566,15 @@ fn lengths(file: &File, header: &Header, blocks: &[Block]) -> Result<Vec<Vec<u8>
     Ok(all)
 }
 
-fn notes(file: &File, used: u64) -> Result<Vec<String>, ReadError> {
-    if used > NOTES.capacity {
-        return Err(ReadError::Damaged("the number of notes"));
-    }
+fn notes(file: &File) -> Result<Vec<String>, ReadError> {
     let mut notes = Vec::new();
-    for index in 0..used {
+    for index in 0..NOTES.capacity {
         let mut text = [0; NOTE_BYTES];
         file.read_exact_at(&mut text, NOTES.offset + index * NOTES.entry)?;
         let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+        if len == 0 {
+            break;
+        }
         let text = text.get(..len).unwrap_or_default();
         notes.push(String::from_utf8_lossy(text).into_owned());
     }

@@ -2,13 +2,14 @@
 
 use super::{
     BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, COUNTERS_MAX, Call, EDGES, EVENTS, Event, Header,
-    INDIRECT, LENGTHS, MAGIC, MAPPINGS, Mapping, NOTE_BYTES, NOTES, SIZE, SLOTS, STRINGS, Table,
-    VERSION,
+    INDIRECT, LENGTHS, MAGIC, MAPPINGS, Mapping, NOTE_BYTES, NOTES, NOTES_BEGUN, SIZE, SLOTS,
+    STRINGS, Table, VERSION,
 };
 use crate::memory::{self, load, store};
 use crate::pc_map::PcMap;
 use crate::system::{self, number};
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 const READ_WRITE: u64 = system::PROT_READ | system::PROT_WRITE;
 /// Sequence numbers that are tried for a free name.
@@ -56,13 +57,26 @@ impl Area {
         self.publish();
     }
 
+    /// In a child after fork that cannot have an area: it counts into memory that nobody reads.
+    pub fn fork_uncounted(&mut self, slot: u64) {
+        self.folder.clear();
+        let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
+        let counters = self.slot(slot) + COUNTERS_IN_SLOT - self.base;
+        for (from, to) in [(0, self.slot(slot) - self.base), (counters, SIZE)] {
+            let flags = flags | system::MAP_FIXED;
+            if system::map(self.base + from, to - from, READ_WRITE, flags, None).is_none() {
+                system::refuse(&[b"no memory for a child process"]);
+            }
+        }
+        self.publish();
+    }
+
     /// In a child after fork: an area of its own in the same place, with the parent's tables and
     /// no counts. What is private of this thread's slot stays.
     pub fn fork(&mut self, slot: u64) -> Result<(), i64> {
         let (descriptor, sequence) = create_file(&self.folder)?;
         self.header.sequence = sequence;
         self.header.events = 0;
-        self.header.notes = 0;
         self.events = PcMap::new();
         for (table, used) in [
             (MAPPINGS, self.header.mappings),
@@ -208,7 +222,9 @@ impl Area {
 
     /// Says what was refused or not counted.
     pub fn note(&mut self, words: &[&[u8]]) {
-        let index = self.header.notes;
+        // SAFETY: the counter is in the mapped header, aligned, and only used atomically.
+        let begun = unsafe { AtomicU64::from_ptr((self.base + NOTES_BEGUN) as *mut u64) };
+        let index = begun.fetch_add(1, Ordering::Relaxed);
         if index >= NOTES.capacity {
             return;
         }
@@ -218,8 +234,6 @@ impl Area {
             *place = *byte;
         }
         self.append(NOTES, index, text);
-        self.header.notes += 1;
-        self.publish();
     }
 }
 

@@ -52,6 +52,9 @@ pub struct Block {
     /// First byte of its code: that of its prefix, or its entry.
     pub begin: u64,
     pub entry: u64,
+    /// Bytes at the entry that a jump may replace while other threads execute the block: of code
+    /// that the program may write.
+    pub replaceable: u64,
     /// Where indirect branches enter, who have two registers to give back; zero without.
     pub prefix: u64,
     /// Its pieces in [`Cache::pieces`].
@@ -356,11 +359,9 @@ impl Cache {
             self.map.remove(address);
         }
         // Whoever comes to the entry goes on with what is translated then.
-        let mut code = Emitter { at: entry };
-        code.put(&[0xe9]);
-        let at = code.at;
-        let to = self.branch_exit(at, address);
-        code.relative(to);
+        let to = self.branch_exit(entry + 1, address);
+        let displacement = to.wrapping_sub(entry + 5) as u32;
+        crate::memory::replace(entry, 0xe9 | u64::from(displacement) << 8);
         true
     }
 
@@ -395,10 +396,12 @@ impl Cache {
     /// and its blocks are dropped.
     pub fn written(&mut self, at: u64) -> bool {
         let page = at & !0xfff;
-        if self.protected.get(page | 1) != Some(1) {
-            return false;
+        match self.protected.get(page | 1) {
+            None => return false,
+            // Another thread has written there meanwhile.
+            Some(0) => return true,
+            Some(_) => self.protected.insert(page | 1, 0),
         }
-        self.protected.insert(page | 1, 0);
         self.drop_range(page, page + 0x1000);
         let prot = system::PROT_READ | system::PROT_WRITE | system::PROT_EXEC;
         system::call3(system::number::MPROTECT, page, 0x1000, prot);

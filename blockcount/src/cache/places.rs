@@ -66,6 +66,7 @@ pub struct Frame(pub u64);
 /// Offsets of the registers by number.
 const OFFSETS: [u64; 16] = [144, 152, 136, 128, 160, 120, 112, 104, 40, 48, 56, 64, 72, 80, 88, 96];
 const PC: u64 = 168;
+const ERROR: u64 = 192;
 const MASK: u64 = 296;
 
 impl Frame {
@@ -84,6 +85,11 @@ impl Frame {
 
     pub fn set_mask(self, mask: u64) {
         store(self.0 + MASK, mask);
+    }
+
+    /// Whether the frame of a fault is that of a write (bit 1 of the error code).
+    pub fn writes(self) -> bool {
+        load::<u64>(self.0 + ERROR) & 2 != 0
     }
 
     fn at(self, register: u8) -> u64 {
@@ -253,8 +259,11 @@ impl Cache {
             frame.pair_back(context);
             return Spot::Indirectly(block.address);
         }
-        let (mut code, mut pc) = (block.entry, block.address);
+        let (mut code, mut pc) = (block.entry + block.replaceable, block.address);
         let mut counted = false;
+        if at < code {
+            return Spot::Within { block: index, pc, counted };
+        }
         for place in 0..block.instructions {
             let Some(piece) = self.pieces.get(block.pieces + place) else { break };
             if place == block.counter.before {

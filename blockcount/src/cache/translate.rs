@@ -5,7 +5,7 @@ use super::{Block, Branch, Cache, JUMP_ROOM, Piece, ROOM, SystemCall, exit};
 use crate::area::{self, NONE, kind, writer::Area};
 use crate::context::EXIT;
 use crate::decode::{self, Decoded, End};
-use crate::emit::Emitter;
+use crate::emit::{Emitter, length};
 use crate::memory;
 use alloc::vec::Vec;
 
@@ -21,6 +21,7 @@ impl Cache {
             crate::system::refuse(&[b"the code cache is full"]);
         }
         self.regions.find(at, area)?;
+        let changing = self.changes(at, area);
         let first = self.blocks.len() as u32;
         // Code is not written into a cache line that is executed.
         let mut code = Emitter { at: (self.hot + 63) & !63 };
@@ -31,9 +32,12 @@ impl Cache {
             code.load_pair();
         }
         let mut next = Some(at);
+        // Code that may change is translated block by block: its entry is aligned.
+        let most = if changing { 1 } else { LINE_MAX };
         let mut blocks = 0;
         while let Some(address) = next {
-            if blocks > 0 && (self.map.get(address).is_some() || blocks >= LINE_MAX) {
+            let other = blocks >= most || self.changes(address, area) != changing;
+            if blocks > 0 && (other || self.map.get(address).is_some()) {
                 self.jump_to_block(&mut code, address);
                 break;
             }
@@ -59,12 +63,11 @@ impl Cache {
 
     /// Decodes a block; `None` where there is no code.
     fn decode(&mut self, at: u64, into: &mut Vec<Decoded>, area: &mut Area) -> Option<End> {
-        let region = self.regions.find(at, area)?;
         let limit = self.regions.limit(at, area)?;
         let alone = self.self_written.get(at & !0xfff | 1).is_some();
         let max = if alone { 1 } else { BLOCK_MAX };
         let end = decode::block(at, limit, max, into);
-        if region.writable || self.protected.get(at & !0xfff | 1).is_some() {
+        if self.changes(at, area) {
             let end = into.last().map_or(at + 1, |last| last.instruction.next_ip());
             self.protect(at, end);
             // What was decoded may have been written over before the page was protected.
@@ -89,7 +92,7 @@ impl Cache {
             liveness.counter(decoded, end, end_address, &mut |at: u64| regions.limit(at, area));
         let number = area.counter();
         let index = self.blocks.len() as u32;
-        let entry = code.at;
+        let (entry, replaceable) = self.begin_block(code, address, area);
         let copied = match end {
             End::Cut | End::Trap => decoded.len(),
             _ => decoded.len() - 1,
@@ -113,6 +116,7 @@ impl Cache {
             end_address,
             begin,
             entry,
+            replaceable,
             prefix,
             pieces: first_piece,
             instructions: decoded.len(),
@@ -129,6 +133,21 @@ impl Cache {
         };
         self.write_down(decoded, end, (number, taken), area);
         self.emit_end(code, index, last, end, taken, area)
+    }
+
+    /// Whether the program may write the page of an address, as far as is known.
+    fn changes(&mut self, at: u64, area: &mut Area) -> bool {
+        self.protected.get(at & !0xfff | 1).is_some()
+            || self.regions.find(at, area).is_some_and(|region| region.writable)
+    }
+
+    /// The entry of a block, and the bytes there that a jump may replace.
+    fn begin_block(&mut self, code: &mut Emitter, at: u64, area: &mut Area) -> (u64, u64) {
+        if !self.changes(at, area) {
+            return (code.at, 0);
+        }
+        code.replaceable();
+        (code.at - length::REPLACEABLE, length::REPLACEABLE)
     }
 
     fn add_to_pages(&mut self, index: u32, address: u64, end_address: u64) {
