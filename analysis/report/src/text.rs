@@ -202,8 +202,7 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     let noun = match report.events.as_slice() {
         [one] if one.counted.samples == 1 => one.event.noun().to_owned(),
         events if is_exact => {
-            let nouns: Vec<_> = events.iter().map(|one| format!("{}s", one.event.noun())).collect();
-            nouns.join(" and ")
+            events.iter().map(|one| one.event.nouns()).collect::<Vec<_>>().join(" and ")
         }
         _ => "samples".to_owned(),
     };
@@ -235,8 +234,7 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
     for (at, column) in report.events.iter().enumerate() {
         let group = if single { "" } else { &column.event.name };
         let is_exact = column.event.is_exact();
-        let nouns = format!("{}s", column.event.noun());
-        table.number(if report.of_stacks { "stacks" } else { &nouns }, group);
+        table.number(if report.of_stacks { "stacks" } else { &column.event.nouns() }, group);
         table.number("%", group);
         if !is_exact {
             table.number(if single { "low–high" } else { "±" }, group);

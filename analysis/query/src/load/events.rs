@@ -57,6 +57,12 @@ impl EventSamples {
         }
     }
 
+    /// [`EventSamples::noun`] of several.
+    #[must_use]
+    pub fn nouns(&self) -> String {
+        format!("{}s", self.noun())
+    }
+
     /// Time in which the event should have counted by that in which it did, at least 1; 1 when that
     /// is not known, None when it never did.
     #[must_use]
