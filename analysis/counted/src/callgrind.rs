@@ -265,7 +265,7 @@ mod tests {
         assert!(files[program].executed.len() > 10 && files[libc].executed.len() > 100);
         let crossing = |(from, to): &(Site, Site)| from.file == program && to.file != program;
         assert!(calls.keys().any(crossing), "main is called, and calls into a library");
-        let entered = |site: &Site| files[site.file].executed.get(&site.offset).is_some();
+        let entered = |site: &Site| files[site.file].executed.contains_key(&site.offset);
         assert!(calls.keys().filter(|(from, to)| entered(from) && entered(to)).count() > 10);
     }
 }

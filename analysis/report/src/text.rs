@@ -200,13 +200,13 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
         report.events.iter().map(|column| thousands(column.counted.samples)).collect();
     let is_exact = report.events.iter().all(|column| column.event.is_exact());
     let noun = match report.events.as_slice() {
+        _ if report.of_stacks => "call stacks, by weight".to_owned(),
         [one] if one.counted.samples == 1 => one.event.noun().to_owned(),
         events if is_exact => {
             events.iter().map(|one| one.event.nouns()).collect::<Vec<_>>().join(" and ")
         }
         _ => "samples".to_owned(),
     };
-    let noun = if report.of_stacks { "call stacks, by weight" } else { &noun };
     let whose = match (report.restricted, report.whose.is_all()) {
         (true, true) => "of the chosen images",
         (true, false) => "of the chosen images among these",
@@ -234,7 +234,8 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
     for (at, column) in report.events.iter().enumerate() {
         let group = if single { "" } else { &column.event.name };
         let is_exact = column.event.is_exact();
-        table.number(if report.of_stacks { "stacks" } else { &column.event.nouns() }, group);
+        let title = if report.of_stacks { "stacks".into() } else { column.event.nouns() };
+        table.number(&title, group);
         table.number("%", group);
         if !is_exact {
             table.number(if single { "low–high" } else { "±" }, group);

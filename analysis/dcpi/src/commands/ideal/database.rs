@@ -204,11 +204,14 @@ fn symbols(file: &CountedFile, id: &ImageId) -> Vec<Symbol> {
     all.iter().filter(is_executed).map(symbol).collect()
 }
 
+/// Numbers of instructions, by offset.
+type ByOffset = BTreeMap<ImageOffset, u64>;
+
 /// The cycles of each image's instructions, all executions together, rounded.
 fn ideal_cycles(
     samples: &Samples,
     on: &OnMachine,
-) -> Result<Vec<(ImageId, BTreeMap<ImageOffset, u64>)>, AnalysisError> {
+) -> Result<Vec<(ImageId, ByOffset)>, AnalysisError> {
     let Some(event) = samples.events.iter().position(|event| event.name == EXECUTED) else {
         return Ok(Vec::new());
     };
@@ -241,7 +244,7 @@ fn add_cycles(
     graph: &Graph,
     (known, image, event): (&Known, &ImageSamples, usize),
     machine: &Processor,
-    cycles: &mut BTreeMap<ImageOffset, u64>,
+    cycles: &mut ByOffset,
 ) {
     let Some(executed) = image.equal(event) else { return };
     let best = graph.best_cases(machine).unwrap_or_default();
