@@ -102,6 +102,16 @@ fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
     ::stats::tally::Tally { samples: value.stacks, occurrences, squares, heaviest }
 }
 
+/// The name of time that no call stacks tell of.
+const NO_STACKS: &str = "[no call stacks]";
+
+/// Time that samples tell of and no call stacks: as sure as of a thousand stacks.
+fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
+    let heaviest = time / 1000.0;
+    let squares = time * heaviest;
+    ::stats::tally::Tally { samples: 0, occurrences: time, squares, heaviest }
+}
+
 fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
     Versioned {
         schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION },
