@@ -12,12 +12,12 @@ use query::problem::Problem;
 use query::scope::{Dimension, Part};
 use query::stacks::ByEvent;
 use report::{By, EventColumn, ProfReport, Row};
-use stats::Occurrences;
 use stats::tally::Tally;
+use stats::{Occurrences, share};
 
 use super::inclusive::as_samples;
 use super::prof::{by_samples, row, shared_out, sort_event};
-use super::{NO_STACKS, of_no_stacks, of_stacks, stacks};
+use super::{NO_STACKS, SURE_AS_STACKS, of_no_stacks, of_stacks, stacks};
 use crate::options::{self, Chosen, Prof};
 
 /// The dimensions of a row's subject, where call stacks tell them: first what was asked for, then
@@ -91,7 +91,16 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut rows: Vec<Row> = rows.map(|(parts, counts)| row(None, None, parts, counts)).collect();
     rows.sort_by(|a, b| by_samples(a, b, sort));
     let report = shared_out(args, &samples, (columns, sort), rows, problems);
-    Ok(ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report })
+    let mut report = ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report };
+    let nobody = nobody(dimensions);
+    for row in report.rows.iter_mut().filter(|row| row.parts == nobody) {
+        // No stacks tell of it, but samples do.
+        let of = |(count, column): (&Tally, &EventColumn)| {
+            share(Tally { samples: SURE_AS_STACKS, ..*count }, column.counted, confidence)
+        };
+        row.shares = row.counts.iter().zip(&report.events).map(of).collect();
+    }
+    Ok(report)
 }
 
 /// The stacks of the events that were asked for, else of those that are sampled.

@@ -105,9 +105,12 @@ fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
 /// The name of time that no call stacks tell of.
 const NO_STACKS: &str = "[no call stacks]";
 
-/// Time that samples tell of and no call stacks: as sure as of a thousand stacks.
+/// Stacks that would be as sure as the samples of a time without stacks, about.
+const SURE_AS_STACKS: u64 = 1000;
+
+/// Time that samples tell of and no call stacks.
 fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
-    let heaviest = time / 1000.0;
+    let heaviest = time / SURE_AS_STACKS as f64;
     let squares = time * heaviest;
     ::stats::tally::Tally { samples: 0, occurrences: time, squares, heaviest }
 }

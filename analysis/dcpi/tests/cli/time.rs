@@ -166,8 +166,10 @@ fn a_slice_without_stacks_has_a_row_of_its_own() {
     assert!((total - 1182e9).abs() < 1e6, "{total}");
     let rows = report["rows"].as_array().unwrap();
     let row = rows.iter().find(|row| row["command"] == "[no call stacks]").unwrap();
-    let share = row["share"]["cpu-clock"]["value"].as_f64().unwrap();
+    let [low, share, high] =
+        ["low", "value", "high"].map(|end| row["share"]["cpu-clock"][end].as_f64().unwrap());
     assert!((share - 72.0 / 1182.0).abs() < 1e-6, "{row}");
+    assert!(low > 0.04 && low < share && share < high && high < 0.08, "{row}");
     let all = json(&recorded(), "prof --by thread");
     assert!(!all.to_string().contains("[no call stacks]"));
 }
