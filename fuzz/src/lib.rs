@@ -16,8 +16,10 @@ pub mod images;
 pub mod inspectors;
 pub mod kernel;
 pub mod processes;
+pub mod python;
 pub mod recordings;
 mod segments;
+pub mod unwinding;
 
 use std::fs::{self, File};
 use std::io::{Seek as _, Write as _};

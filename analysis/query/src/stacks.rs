@@ -97,6 +97,16 @@ impl Samples {
         of_epochs(&self.epochs, &[], whose, problems)
     }
 
+    /// What the samples of an event stand for that has no call stacks, such as while dcpid had no
+    /// room for stacks in its budget. Whose samples these are is not known: 0, where stacks of some
+    /// threads are chosen.
+    pub fn without_stacks(&self, event: &str, problems: &mut Vec<Problem>) -> f64 {
+        match self.whose.is_by_thread() {
+            true => 0.0,
+            false => without_stacks(&self.epochs, event, &self.whose, problems),
+        }
+    }
+
     /// The unit of an event, with samples or without. Events without are times.
     #[must_use]
     pub fn unit(&self, event: &str) -> String {
@@ -159,75 +169,130 @@ fn by_scope(
     Ok(sums)
 }
 
-/// The stacks of an event in an epoch, by scope. Their weights are scaled so that those of all
-/// threads and scopes sum up to the event's samples: a stack that was dropped has taken its weight
-/// with it.
+/// The stacks of an event in an epoch, by scope. The weights of each slice are scaled so that those
+/// of all threads and scopes sum up to the slice's samples: a stack that was dropped has taken its
+/// weight with it. Whose the samples of a slice without stacks are is not known.
 fn of_epoch<'a>(
     epoch: &Epoch,
     event: &str,
     keys: impl Iterator<Item = &'a StacksKey>,
     whose: &ScopeChoice,
     problems: &mut Vec<Problem>,
-) -> Vec<(Scope, Stacks)> {
+) -> BTreeMap<Scope, Stacks> {
     let of_scope = whose.without_threads();
-    let idle = idle_images(epoch, problems);
-    let (mut found, mut weight) = (Vec::new(), 0.0);
-    for key in keys.filter(|key| of_scope.admits(&key.scope)) {
-        let mut stacks = match epoch.stacks(key) {
-            Ok(stacks) => stacks,
-            Err(error) => {
-                problem::add_unreadable(problems, error);
-                continue;
+    let keys: Vec<&StacksKey> = keys.filter(|key| of_scope.admits(&key.scope)).collect();
+    let of = Sampled { event, whose: &of_scope, idle: idle_images(epoch, problems) };
+    let all = of.total(epoch, problems);
+    let mut sum = BTreeMap::<Scope, Stacks>::new();
+    for (part, sampled) in parts(epoch, all, &of, problems) {
+        let (mut found, mut weight) = (Vec::new(), 0.0);
+        for key in &keys {
+            let mut stacks = match part.stacks(key) {
+                Ok(stacks) => stacks,
+                Err(error) => {
+                    problem::add_unreadable(problems, error);
+                    continue;
+                }
+            };
+            weight += busy_weight(&stacks, &of.idle);
+            if whose.is_by_thread() {
+                stacks.retain_threads(|thread| whose.admits_thread(&key.scope, thread));
+                stacks = stacks.canonical(); // without the nodes of other threads
             }
-        };
-        weight += busy_weight(&stacks, &idle);
-        if whose.is_by_thread() {
-            stacks.retain_threads(|thread| whose.admits_thread(&key.scope, thread));
-            stacks = stacks.canonical(); // without the nodes of other threads
+            found.push((key.scope.clone(), stacks));
         }
-        found.push((key.scope.clone(), stacks));
+        if sampled > 0.0 && weight > 0.0 {
+            found.iter_mut().for_each(|(_, stacks)| stacks.scale(sampled / weight));
+        }
+        for (scope, stacks) in found {
+            sum.entry(scope).or_default().merge(&stacks);
+        }
     }
-    let sampled = sampled(epoch, event, &of_scope, &idle, problems);
-    if sampled > 0.0 && weight > 0.0 {
-        found.iter_mut().for_each(|(_, stacks)| stacks.scale(sampled / weight));
-    }
-    found
+    sum
 }
 
-/// What the samples of an event stand for in an epoch, without those of the idle loop, of which no
-/// stacks are taken. 0 for an event that is not sampled.
-fn sampled(
+/// The slices of an epoch, each with its samples; the epoch as a whole, where they do not add up to
+/// `all`.
+fn parts(
     epoch: &Epoch,
+    all: f64,
+    of: &Sampled<'_>,
+    problems: &mut Vec<Problem>,
+) -> Vec<(Epoch, f64)> {
+    let whole = || vec![(epoch.clone(), all)];
+    let slices = epoch.slices();
+    if all <= 0.0 || slices.len() < 2 {
+        return whole();
+    }
+    let slices = slices.into_iter().filter_map(|slice| epoch.during(slice));
+    let parts: Vec<(Epoch, f64)> = slices
+        .map(|part| {
+            let sampled = of.total(&part, problems);
+            (part, sampled)
+        })
+        .collect();
+    let sum: f64 = parts.iter().map(|(_, sampled)| sampled).sum();
+    if (sum - all).abs() <= 1e-6 * all { parts } else { whole() }
+}
+
+/// What the samples of an event stand for in the slices that have no stacks of the event.
+pub(crate) fn without_stacks(
+    epochs: &[Epoch],
     event: &str,
     whose: &ScopeChoice,
-    idle: &BTreeSet<ImageId>,
     problems: &mut Vec<Problem>,
 ) -> f64 {
-    let keys = epoch.profiles().unwrap_or_else(|error| {
-        problem::add_unreadable(problems, error);
-        Vec::new()
-    });
-    let mut total = |wanted: &dyn Fn(&ProfileKey) -> bool| -> f64 {
-        let keys = keys.iter().filter(|key| key.name() == event && wanted(key));
-        let of_key = |key: &ProfileKey| {
-            let samples = epoch.total(key).unwrap_or_else(|error| {
-                problem::add_unreadable(problems, error);
-                0
-            });
-            samples as f64 * load::weight(epoch.meta(), event, key.period())
-        };
-        keys.map(of_key).sum()
-    };
-    if !whose.is_all() {
-        return total(&|key| whose.admits(&key.scope) && !idle.contains(&key.image));
+    let of_scope = whose.without_threads();
+    let mut sum = 0.0;
+    for epoch in epochs {
+        let is_of = |key: &StacksKey| key.event == event && of_scope.admits(&key.scope);
+        let of = Sampled { event, whose: &of_scope, idle: idle_images(epoch, problems) };
+        let all = of.total(epoch, problems);
+        for (part, sampled) in parts(epoch, all, &of, problems) {
+            sum += if part.stacks_keys().iter().any(is_of) { 0.0 } else { sampled };
+        }
     }
-    // Samples of unknown code need not be of an image.
-    let of_ledger = |(period, ledger): (u64, &Ledger)| {
-        let lost = load::sum(ledger.lost.values().copied());
-        ledger.taken.saturating_sub(lost) as f64 * load::weight(epoch.meta(), event, period)
-    };
-    let all: f64 = epoch.meta().ledgers.of(event).map(of_ledger).sum();
-    (all - total(&|key| idle.contains(&key.image))).max(0.0)
+    sum
+}
+
+/// Samples of an event and of a scope, without those of the idle loops, of which no stacks are
+/// taken.
+struct Sampled<'a> {
+    event: &'a str,
+    whose: &'a ScopeChoice,
+    idle: BTreeSet<ImageId>,
+}
+
+impl Sampled<'_> {
+    /// What the samples stand for in an epoch; 0 for an event that is not sampled.
+    fn total(&self, epoch: &Epoch, problems: &mut Vec<Problem>) -> f64 {
+        let Self { event, whose, idle } = self;
+        let keys = epoch.profiles().unwrap_or_else(|error| {
+            problem::add_unreadable(problems, error);
+            Vec::new()
+        });
+        let mut total = |wanted: &dyn Fn(&ProfileKey) -> bool| -> f64 {
+            let keys = keys.iter().filter(|key| key.name() == *event && wanted(key));
+            let of_key = |key: &ProfileKey| {
+                let samples = epoch.total(key).unwrap_or_else(|error| {
+                    problem::add_unreadable(problems, error);
+                    0
+                });
+                samples as f64 * load::weight(epoch.meta(), event, key.period())
+            };
+            keys.map(of_key).sum()
+        };
+        if !whose.is_all() {
+            return total(&|key| whose.admits(&key.scope) && !idle.contains(&key.image));
+        }
+        // Samples of unknown code need not be of an image.
+        let of_ledger = |(period, ledger): (u64, &Ledger)| {
+            let lost = load::sum(ledger.lost.values().copied());
+            ledger.taken.saturating_sub(lost) as f64 * load::weight(epoch.meta(), event, period)
+        };
+        let all: f64 = epoch.meta().ledgers.of(event).map(of_ledger).sum();
+        (all - total(&|key| idle.contains(&key.image))).max(0.0)
+    }
 }
 
 /// The images that are idle loops.
@@ -323,7 +388,7 @@ mod tests {
             let mut problems = Vec::new();
             let of = of_epoch(&epoch, "cpu-clock", keys.iter(), whose, &mut problems);
             assert!(problems.is_empty(), "{problems:?}");
-            let totals = of.iter().map(|(_, stacks)| stacks.total());
+            let totals = of.values().map(Stacks::total);
             totals.fold((0, 0), |sum, of| (sum.0 + of.stacks, sum.1 + of.weight))
         };
         let all = ScopeChoice::default();

@@ -11,7 +11,7 @@ use crate::load::{self, Asked, ImageSamples, Question, Samples};
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
 use crate::select;
-use crate::stacks::{check_scope, of_epochs};
+use crate::stacks::{check_scope, of_epochs, without_stacks};
 
 /// What a timeline is of.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,9 @@ pub struct Timeline {
     /// The call stacks by column, where they were asked for: those of the event, or of all parts of
     /// [`Of::Stacks`].
     pub stacks: Vec<Stacks>,
+    /// What the samples of a column stand for that has no call stacks, by column: nobody knows
+    /// whose they are. None where stacks of some threads were asked for.
+    pub without_stacks: Vec<f64>,
     /// Seconds of each column for which there are counts, the longest of any host.
     pub covered_s: Vec<u64>,
 }
@@ -72,7 +75,7 @@ impl Question {
         };
         let covered_s = parts.iter().map(longest).collect();
         let mut sums = Sums { images: BTreeMap::new(), events: Vec::new() };
-        let mut stacks = Vec::new();
+        let (mut stacks, mut without_stacks) = (Vec::new(), Vec::new());
         let found = match of {
             Of::Samples => {
                 sums.read((&db, parts), (&epochs, &event), &asked, &whose, &mut problems)
@@ -81,13 +84,13 @@ impl Question {
                 let events = if events.is_empty() { vec![event.clone()] } else { events.to_vec() };
                 check_scope(&epochs, &whose, &mut problems)
                     .and_then(|()| by_column(parts, &events, &whose, &mut problems))
-                    .map(|found| stacks = found)
+                    .map(|found| (stacks, without_stacks) = found.into_iter().unzip())
             }
         };
         found.map_err(|error| whose.hinted(error, &db, &chosen))?;
         problems = once(problems);
         let samples = sums.samples(db, epochs, whose, problems);
-        Ok(Timeline { columns, event, unit, samples, stacks, covered_s })
+        Ok(Timeline { columns, event, unit, samples, stacks, without_stacks, covered_s })
     }
 
     /// The event that is asked for, else the first that is sampled, with its unit. Events that only
@@ -113,26 +116,29 @@ impl Question {
     }
 }
 
-/// The call stacks of some events together, by column. An event that some column has need not be
-/// in all.
+/// The call stacks of some events together, by column, and what the samples of columns without
+/// stacks stand for. An event that some column has need not be in all.
 fn by_column(
     parts: Vec<Vec<(usize, Epoch)>>,
     events: &[String],
     whose: &ScopeChoice,
     problems: &mut Vec<Problem>,
-) -> Result<Vec<Stacks>, AnalysisError> {
+) -> Result<Vec<(Stacks, f64)>, AnalysisError> {
     let mut columns = Vec::with_capacity(parts.len());
     for parts in parts {
         let only: Vec<Epoch> = parts.into_iter().map(|(_, part)| part).collect();
-        let mut sum = Stacks::new();
+        let (mut sum, mut without) = (Stacks::new(), 0.0);
         for event in events {
+            if !whose.is_by_thread() {
+                without += without_stacks(&only, event, whose, problems);
+            }
             match of_epochs(&only, std::slice::from_ref(event), whose, problems) {
                 Ok(found) => found.values().for_each(|stacks| sum.merge(stacks)),
                 Err(AnalysisError::NoEvent { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        columns.push(sum);
+        columns.push((sum, without));
     }
     Ok(columns)
 }

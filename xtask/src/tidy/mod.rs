@@ -93,7 +93,7 @@ const ARROWS: [(&str, &[&str]); 27] = [
         ],
     ),
     ("manual", &["daemon", "dcpi"]),
-    ("fuzz", &["abi", "code", "daemon", "dcpi", "image", "model", "profiledb", "wire"]),
+    ("fuzz", &["abi", "code", "daemon", "dcpi", "image", "model", "profiledb", "unwind", "wire"]),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
 ];

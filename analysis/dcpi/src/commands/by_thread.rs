@@ -12,13 +12,12 @@ use query::problem::Problem;
 use query::scope::{Dimension, Part};
 use query::stacks::ByEvent;
 use report::{By, EventColumn, ProfReport, Row};
-use stats::Occurrences;
-use stats::tally::{self, Tally};
+use stats::tally::Tally;
+use stats::{Occurrences, share};
 
 use super::inclusive::as_samples;
-use super::of_stacks;
 use super::prof::{by_samples, row, shared_out, sort_event};
-use super::stacks;
+use super::{NO_STACKS, SURE_AS_STACKS, of_no_stacks, of_stacks, stacks};
 use crate::options::{self, Chosen, Prof};
 
 /// The dimensions of a row's subject, where call stacks tell them: first what was asked for, then
@@ -67,6 +66,14 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
             }
             whole += of_stacks(value);
         }
+        let sampled = if event == USERTIME { stacks::CLOCK } else { event };
+        let none = of_no_stacks(samples.without_stacks(sampled, &mut problems));
+        if none.occurrences > 0.0 {
+            let counts = subjects.entry(nobody(dimensions));
+            let counts = counts.or_insert_with(|| vec![Tally::default(); found.len()]);
+            counts.iter_mut().skip(at).take(1).for_each(|count| *count += none);
+            whole += none;
+        }
         let unit = samples.unit(event);
         let chance = stats::occurrences(&[(whole.samples, whole.weight())], confidence);
         columns.push(EventColumn {
@@ -80,11 +87,20 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     samples.events = columns.iter().map(|column| column.event.clone()).collect();
     let sort = sort_event(args, &samples.events)?;
     let rows =
-        subjects.into_iter().filter(|(_, counts)| tally::samples(counts).iter().any(|of| *of > 0));
+        subjects.into_iter().filter(|(_, counts)| counts.iter().any(|of| of.occurrences > 0.0));
     let mut rows: Vec<Row> = rows.map(|(parts, counts)| row(None, None, parts, counts)).collect();
     rows.sort_by(|a, b| by_samples(a, b, sort));
     let report = shared_out(args, &samples, (columns, sort), rows, problems);
-    Ok(ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report })
+    let mut report = ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report };
+    let nobody = nobody(dimensions);
+    for row in report.rows.iter_mut().filter(|row| row.parts == nobody) {
+        // No stacks tell of it, but samples do.
+        let of = |(count, column): (&Tally, &EventColumn)| {
+            share(Tally { samples: SURE_AS_STACKS, ..*count }, column.counted, confidence)
+        };
+        row.shares = row.counts.iter().zip(&report.events).map(of).collect();
+    }
+    Ok(report)
 }
 
 /// The stacks of the events that were asked for, else of those that are sampled.
@@ -106,6 +122,17 @@ fn read(
         found.remove(&part).iter().for_each(|stacks| sum.merge(stacks));
     }
     Ok((samples, ByEvent::from([(USERTIME.to_owned(), sum)])))
+}
+
+/// The subject of time that no call stacks tell of.
+fn nobody(dimensions: &[Dimension]) -> Vec<Part> {
+    let name = || Some(NO_STACKS.to_owned());
+    let part = |(at, dimension): (usize, &Dimension)| match dimension {
+        Dimension::Thread => Part::Thread(name()),
+        Dimension::Pid => Part::Pid(None),
+        _ => Part::Command(name().filter(|_| at < 2)),
+    };
+    dimensions.iter().enumerate().map(part).collect()
 }
 
 /// The images of idle loops. An image that cannot be read was told as a problem by then.

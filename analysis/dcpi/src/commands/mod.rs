@@ -104,6 +104,19 @@ fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
     ::stats::tally::Tally { samples: value.stacks, occurrences, squares, heaviest }
 }
 
+/// The name of time that no call stacks tell of.
+const NO_STACKS: &str = "[no call stacks]";
+
+/// Stacks that would be as sure as the samples of a time without stacks, about.
+const SURE_AS_STACKS: u64 = 1000;
+
+/// Time that samples tell of and no call stacks.
+fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
+    let heaviest = time / SURE_AS_STACKS as f64;
+    let squares = time * heaviest;
+    ::stats::tally::Tally { samples: 0, occurrences: time, squares, heaviest }
+}
+
 fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
     Versioned {
         schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION },

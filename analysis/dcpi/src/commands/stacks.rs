@@ -22,7 +22,7 @@ use stats::Confidence;
 use crate::options::{Chosen, Look, OfCalls};
 
 /// The event whose samples are CPU time in ns, on any machine.
-const CLOCK: &str = "cpu-clock";
+pub(super) const CLOCK: &str = "cpu-clock";
 
 /// Samples and stacks with their procedures.
 pub(super) struct Loaded {

@@ -238,6 +238,11 @@ fn threads(timeline: &Timeline, key: fn(&Thread) -> String) -> Result<Rows, Anal
             timeline.event
         )));
     }
+    // Such as while dcpid had no room for stacks in its budget.
+    if timeline.without_stacks.iter().any(|time| *time > 0.0) {
+        let counts = timeline.without_stacks.iter().map(|time| super::of_no_stacks(*time));
+        rows.insert((super::NO_STACKS.to_owned(), None, None), counts.collect());
+    }
     Ok(rows)
 }
 

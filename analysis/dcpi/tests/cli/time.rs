@@ -25,7 +25,8 @@ pub fn recorded() -> Db {
     recorded_but(0)
 }
 
-/// The same, with this many of the slices' stacks dropped, each of whatever process.
+/// The same, with this many of the slices' stacks dropped, each of whatever process; with
+/// `u64::MAX` all those of the first slice and no others.
 fn recorded_but(dropped: u64) -> Db {
     let db = Db::new();
     let mut writer = Writer::open(&db.root(), "node-7").unwrap();
@@ -48,7 +49,12 @@ fn recorded_but(dropped: u64) -> Db {
             delta.images.insert(of.id, of.clone());
             *samples.entry(of.id).or_default() += seconds * SECOND_NS / period;
             let thread = Thread { command: command.into(), pid, ..Thread::default() };
-            for _ in 0..seconds - dropped.min(seconds / 2) {
+            let dropped = match (dropped, slice) {
+                (u64::MAX, 0) => seconds,
+                (u64::MAX, _) => 0,
+                (dropped, _) => dropped.min(seconds / 2),
+            };
+            for _ in 0..seconds - dropped {
                 let value = model::Value::of_one(SECOND_NS);
                 stacks.add_stack([Frame::Code(of.id, ImageOffset(0x1000))], &thread, value);
             }
@@ -130,6 +136,42 @@ fn stacks_that_were_dropped_take_no_seconds_with_them() {
     let tree = json(&db, "tree --command python3");
     let total = tree["event"]["total"].as_f64().unwrap() / 1e9;
     assert!((600.0..660.0).contains(&total), "{total}");
+}
+
+/// For a slice dcpid had no room for stacks: whose its seconds are is not known, and they are not
+/// another slice's.
+#[test]
+fn a_slice_without_stacks_has_a_row_of_its_own() {
+    let db = recorded_but(u64::MAX);
+    let report = json(&db, "timeline --by command");
+    let rows = report["rows"].as_array().unwrap();
+    let seconds = |key: &str| -> Vec<f64> {
+        let row = rows.iter().find(|row| row["key"] == key).unwrap();
+        let slices = row["slices"].as_array().unwrap().iter();
+        slices.map(|slice| slice["seconds"].as_f64().unwrap()).collect()
+    };
+    let none = seconds("[no call stacks]");
+    assert_eq!(
+        none.iter().map(|s| s.round()).collect::<Vec<_>>(),
+        [72.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    );
+    assert_eq!(seconds("python3 815")[0], 0.0);
+    let sum: f64 = rows.iter().map(|row| row["total"]["seconds"]["value"].as_f64().unwrap()).sum();
+    assert!((sum - 1182.0).abs() < 1e-3, "{sum}");
+    // Of one command nobody knows whether it ran then.
+    let report = json(&db, "timeline --by command --command service");
+    assert_eq!(report["rows"].as_array().unwrap().len(), 1);
+    let report = json(&db, "prof --by command");
+    let total = report["events"][0]["count"]["value"].as_f64().unwrap();
+    assert!((total - 1182e9).abs() < 1e6, "{total}");
+    let rows = report["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["command"] == "[no call stacks]").unwrap();
+    let [low, share, high] =
+        ["low", "value", "high"].map(|end| row["share"]["cpu-clock"][end].as_f64().unwrap());
+    assert!((share - 72.0 / 1182.0).abs() < 1e-6, "{row}");
+    assert!(low > 0.04 && low < share && share < high && high < 0.08, "{row}");
+    let all = json(&recorded(), "prof --by thread");
+    assert!(!all.to_string().contains("[no call stacks]"));
 }
 
 /// Wall-clock time by command is that of all its parts.

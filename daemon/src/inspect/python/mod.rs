@@ -49,12 +49,12 @@
 //! pycore_runtime.h, pycore_interp.h, Objects/lnotab_notes.txt, Objects/locations.md of CPython
 //! 3.8.18, 3.9.18, 3.10.13, 3.11.2, 3.11.7, 3.12.1, 3.13.0; PEP 626, PEP 659.
 
-mod code_objects;
-mod layouts;
+pub mod code_objects;
+pub mod layouts;
 mod lines;
-mod merge;
-mod program;
-mod runtime;
+pub mod merge;
+pub mod program;
+pub mod runtime;
 
 #[cfg(test)]
 mod tests;

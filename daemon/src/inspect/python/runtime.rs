@@ -26,7 +26,7 @@ pub fn places(found: &Found<'_>, memory: &impl Memory) -> Option<PythonLayout> {
 }
 
 /// The offset in each thread of the word with the address of its state.
-pub(super) fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> Option<i32> {
+pub fn word_of_threads(layout: &Layout, memory: &impl Memory, runtime: u64) -> Option<i32> {
     let interpreter = memory.word(runtime.checked_add(layout.interpreters)?)?;
     let mut state = memory.word(interpreter.checked_add(layout.threads)?)?;
     let mut common: Option<BTreeSet<usize>> = None;
