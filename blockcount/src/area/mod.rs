@@ -10,6 +10,7 @@
 
 #[cfg(feature = "reader")]
 pub mod reader;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod writer;
 
 /// First bytes of an area.
