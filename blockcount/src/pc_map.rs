@@ -12,12 +12,14 @@ pub struct PcMap {
     len: usize,
 }
 
+/// Places at first, a power of two.
+const SMALLEST: usize = 1024;
 /// Number of a removed entry, whose place stays taken.
 const REMOVED: u32 = u32::MAX;
 
 impl PcMap {
     pub fn new() -> Self {
-        Self { entries: vec![(0, 0); 1024].into_boxed_slice(), taken: 0, len: 0 }
+        Self { entries: vec![(0, 0); SMALLEST].into_boxed_slice(), taken: 0, len: 0 }
     }
 
     /// Where an address is, or would be.

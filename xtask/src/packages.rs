@@ -24,7 +24,7 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 14] = [
+pub const TEST_TOOLS: [Need; 15] = [
     need("objcopy", "binutils", "makes stripped and split binaries"),
     need("setpriv", "util-linux", "runs programs without rights"),
     need("mount", "mount", "makes a small disk to fill"),
@@ -39,6 +39,7 @@ pub const TEST_TOOLS: [Need; 14] = [
     need("bzip2", "bzip2", "a program whose blocks are counted"),
     need("xz", "xz-utils", "a program whose blocks are counted"),
     need("sqlite3", "sqlite3", "a program whose blocks are counted"),
+    need("valgrind", "valgrind", "counts the same blocks"),
 ];
 
 /// To build fuzzers.

@@ -23,6 +23,8 @@ const SIZE: u64 = 1 << 29;
 const COLD: u64 = SIZE / 2;
 /// Return addresses, which calls push from memory.
 const LITERALS: u64 = SIZE / 8 * 7;
+/// Blocks that there is address space for from the begin: tables that grow are copied.
+const EXPECTED: usize = 1 << 21;
 /// Room of a jump with instructions before it that align it, bytes.
 const JUMP_ROOM: u64 = 16;
 /// Room that one translation may need, bytes.
@@ -149,16 +151,16 @@ impl Cache {
             hot: base,
             cold: base + COLD,
             literals: base + LITERALS,
-            blocks: Vec::new(),
+            blocks: Vec::with_capacity(EXPECTED),
             map: PcMap::new(),
             pages: PcMap::new(),
             protected: PcMap::new(),
             self_written: PcMap::new(),
-            pieces: Vec::new(),
-            branches: Vec::new(),
+            pieces: Vec::with_capacity(8 * EXPECTED),
+            branches: Vec::with_capacity(EXPECTED),
             system_calls: Vec::new(),
             chains: Vec::new(),
-            places: Vec::new(),
+            places: Vec::with_capacity(2 * EXPECTED),
             liveness: Liveness::new(),
             regions: Regions::new(&hidden),
             fixed: none,
