@@ -162,10 +162,8 @@ pub(super) fn event_head(
     if let Some(says) = stacks_only(column) {
         return head(style, out, "event", &says);
     }
-    let how = match event.is_exact() {
-        true => "counted exactly".to_owned(),
-        false => format!("one every {}", period(event.period, &event.unit)),
-    };
+    let every = || format!("one every {}", period(event.period, &event.unit));
+    let how = if event.is_exact() { "counted exactly".to_owned() } else { every() };
     let mut says = format!("{}: {}, {how}", event.name, counted(event.total(), event.noun()));
     if column.idle > 0 && !with_idle {
         let of_all = ratio(column.idle, event.total());
