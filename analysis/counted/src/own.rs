@@ -38,10 +38,10 @@ impl Engine for Own {
             .or_else(|_| named.tempdir())
             .map_err(|error| not_started(format!("no directory for its counts: {error}")))?;
         let mut counting = Command::new(&self.program);
-        counting.arg("--area").arg(folder.path()).args(["--edges", "--"]);
+        counting.arg("--area").arg(folder.path()).arg("--edges");
         let (program, arguments) =
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
-        counting.arg(in_search_path(program)).args(arguments);
+        counting.arg("--argv0").arg(program).arg("--").arg(in_search_path(program)).args(arguments);
         let status = counting
             .status()
             .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;

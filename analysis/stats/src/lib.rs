@@ -159,6 +159,9 @@ fn weighted(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     let variance = variance / whole.occurrences.powi(2);
     let kish = whole.occurrences.powi(2) / whole.squares;
     let n = if p > 0.0 && p < 1.0 && variance > 0.0 { p * (1.0 - p) / variance } else { kish };
+    if !n.is_finite() {
+        return Share { value: p, low: p, high: p }; // counts without variance: exact ones
+    }
     wilson_between(p * n, n, confidence.z())
 }
 
@@ -371,6 +374,15 @@ mod tests {
     fn percent(share: Share) -> (f64, f64) {
         let round = |x: f64| (x * 1e6).round() / 1e4;
         (round(share.low), round(share.high))
+    }
+
+    /// Of a copied database with such values the reports of call stacks panicked.
+    #[test]
+    fn counts_without_variance_have_no_interval() {
+        let exact =
+            |samples, occurrences| Tally { samples, occurrences, squares: 0.0, heaviest: 0.0 };
+        let Share { value, low, high } = share(exact(1, 30.0), exact(5, 100.0), at(95.0));
+        assert_eq!((low, value, high), (0.3, 0.3, 0.3));
     }
 
     #[test]
