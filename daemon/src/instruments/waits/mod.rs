@@ -176,8 +176,8 @@ impl Waits {
             let Some(line) = line.filter(|line| line.since_ns == *since_ns) else {
                 // It has ended, and its end is lost or to come: not of a thread that has ended, or
                 // that has been at something else for longer than records take.
-                let since = |line: &&WaitLine| now_ns.saturating_sub(line.since_ns);
-                let is_late = line.is_none_or(|line| since(&line) > GOES_ON_NS)
+                let since = |line: &WaitLine| now_ns.saturating_sub(line.since_ns);
+                let is_late = line.is_none_or(|line| since(line) > GOES_ON_NS)
                     || waited_ns > 100 * GOES_ON_NS;
                 lost += u64::from(is_late);
                 return !is_late;
