@@ -70,7 +70,7 @@ pub const SIZE: u64 = SLOTS.offset + SLOTS.entry * SLOTS.capacity;
 
 const _: () = assert!(NOTES.offset + NOTES.entry * NOTES.capacity <= SLOTS.offset);
 
-/// Offset of the number of notes that are begun, which several processes raise.
+/// Offset of the number of notes whose writing has begun. Several processes increment it.
 pub const NOTES_BEGUN: u64 = 2048;
 const _: () = assert!(size_of::<Header>() <= NOTES_BEGUN as usize);
 

@@ -347,7 +347,7 @@ impl Counted {
         })
     }
 
-    /// The instructions of a block that an event is about: the change of their executions.
+    /// Executions by which an event of a block changes the count of its instruction at `at`.
     fn changes(event: &Event, at: u64) -> i64 {
         let times = event.times as i64;
         match event.kind {

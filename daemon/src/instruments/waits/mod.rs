@@ -341,6 +341,26 @@ mod tests {
         assert_eq!((waits.totals.taken, waits.totals.lost), (2, 0));
     }
 
+    /// Such a wait kept the label of its process in force for 100 s.
+    #[test]
+    fn a_wait_whose_end_is_lost_is_given_up_when_its_thread_has_gone_on() {
+        let mut waits = Waits::default();
+        for tid in [1, 2, 3] {
+            waits.begin(stack(tid, 5));
+        }
+        // Of the first nothing is known any more; the second has gone on for long, the third just.
+        waits.look(|lines| {
+            for (tid, since_ns) in [(2, 6_000_000_000), (3, 7_900_000_000)] {
+                lines.push(WaitLine { tid, since_ns, ..WaitLine::default() });
+            }
+            8_000_000_000
+        });
+        assert_eq!(counted(&mut waits, 8), []);
+        assert_eq!(waits.totals.lost, 2);
+        waits.end(&end(3, 5, 2_900_000_000, 0));
+        assert_eq!(counted(&mut waits, 8), [(3, 2_900_000_000, 0)]);
+    }
+
     #[test]
     fn a_wait_that_goes_on_is_counted_as_it_goes() {
         let mut waits = Waits::default();
