@@ -10,8 +10,9 @@ pub mod own;
 use image::ImageOffset;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus, Stdio};
 
 /// A place in a counted file: the file's number in [`Counts::files`], and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,12 +89,31 @@ pub trait Engine {
     /// The engine's name, as `--engine` takes it.
     fn name(&self) -> &'static str;
 
-    /// Runs a command to its end, with the standard streams of this process. The command and all
-    /// its children are counted.
+    /// Runs a command to its end. The command and all its children are counted.
     ///
     /// # Errors
     /// [`EngineError`] where the engine could not run the command, or its counts cannot be read.
-    fn run(&self, command: &[OsString]) -> Result<Run, EngineError>;
+    fn run(&self, command: &[OsString], streams: Streams) -> Result<Run, EngineError>;
+}
+
+/// The standard streams of a run.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Standard input; None: that of this process.
+    pub input: Option<File>,
+    /// Whether output and error messages of the command go nowhere, instead of where those of this
+    /// process go.
+    pub quiet: bool,
+}
+
+impl Streams {
+    /// Gives the streams to a command that is to be started.
+    pub fn give(self, command: &mut Command) {
+        command.stdin(self.input.map_or_else(Stdio::inherit, Stdio::from));
+        if self.quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+    }
 }
 
 /// Why there are no counts.

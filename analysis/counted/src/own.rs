@@ -1,7 +1,7 @@
 //! Counting by the translator `blockcount`: on x86-64, all threads at once, some two times slower
 //! than the command alone.
 
-use crate::{Counts, Engine, EngineError, Run, Site};
+use crate::{Counts, Engine, EngineError, Run, Site, Streams};
 use blockcount::area::reader::{Counted, Edge, FileCounts, Location};
 use image::ImageOffset;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ impl Engine for Own {
         "own"
     }
 
-    fn run(&self, command: &[OsString]) -> Result<Run, EngineError> {
+    fn run(&self, command: &[OsString], streams: Streams) -> Result<Run, EngineError> {
         let not_started = |why: String| EngineError::NotStarted { program: PROGRAM, why };
         let mut named = tempfile::Builder::new();
         let named = named.prefix("dcpi-counts-");
@@ -42,6 +42,7 @@ impl Engine for Own {
         let (program, arguments) =
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
         counting.arg("--argv0").arg(program).arg("--").arg(in_search_path(program)).args(arguments);
+        streams.give(&mut counting);
         let status = counting
             .status()
             .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;

@@ -13,11 +13,11 @@ use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
 use model::{BranchRounds, EDGES, EXECUTED, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
 use stalls::best_case::FrequentPaths;
-use stalls::{BestCase, Explained, Machine, ProfiledProcedure};
+use stalls::{BestCase, Explained, Machine, ProfiledProcedure, Scale, ScaleBasis};
 
 use crate::listing::{self, ByAddress, Listing};
 use names::procedures::Known;
-use query::load::{ImageSamples, Retired, Samples};
+use query::load::{Executions, ImageSamples, Samples};
 use query::problem::{self, Problem};
 
 /// A procedure's graph, with samples, observed branches and estimated executions.
@@ -29,6 +29,8 @@ pub struct Graph {
     pub graph: Cfg,
     /// Executions of its blocks and edges; none where they cannot be estimated.
     pub estimate: Option<Estimate>,
+    /// Whether the executions are exact counts.
+    pub is_exact: bool,
     /// The graph's loops.
     pub loops: Loops,
     /// The parts, instruction by instruction; the first begins with the entry. Samples of time are
@@ -44,27 +46,37 @@ pub struct Graph {
 
 impl Graph {
     /// The procedure's time by cause, on a machine with its instruction set. `event` counts time;
-    /// `retired` are samples of instructions, if such an event was sampled. None without an
-    /// estimate of executions.
+    /// `executions` tells how often code was executed, if anything does. None without an estimate
+    /// of executions.
     #[must_use]
     pub fn explained(
         &self,
         machine: &Machine,
         event: usize,
-        retired: Option<Retired>,
+        executions: Option<Executions>,
     ) -> Option<Explained> {
         let estimate = self.estimate.as_ref()?;
         let of_blocks = |event: usize| of_blocks(&self.graph, &self.parts, event);
         let samples = of_blocks(event);
-        let measured = retired.and_then(|Retired { event, instructions, cycles }| {
-            let samples: f64 = of_blocks(event).iter().flatten().sum();
-            let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
-            let executed: f64 =
-                blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
-            let enough = samples >= MEASURED_MIN && executed > 0.0;
-            // Executions of the procedure, divided by the cycles that a sample stands for.
-            enough.then(|| samples * instructions / executed / cycles)
-        });
+        let measured = match executions {
+            None => None,
+            Some(Executions::Retired { event, instructions, cycles }) => {
+                let samples: f64 = of_blocks(event).iter().flatten().sum();
+                let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
+                let executed: f64 =
+                    blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
+                let enough = samples >= MEASURED_MIN && executed > 0.0;
+                // Executions of the procedure, divided by the cycles that a sample stands for.
+                let scale = || samples * instructions / executed / cycles;
+                enough
+                    .then(scale)
+                    .and_then(|scale| Scale::measured(scale, ScaleBasis::RetiredInstructions))
+            }
+            Some(Executions::Counted { samples_per_cycle }) => self
+                .is_exact
+                .then(|| Scale::measured(samples_per_cycle, ScaleBasis::ExactCounts))
+                .flatten(),
+        };
         let profiled = ProfiledProcedure {
             graph: &self.graph,
             loops: &self.loops,
@@ -319,13 +331,15 @@ impl<'a> Surveyed<'a> {
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
-        let estimate = self
-            .exact(&graph, &samples)
+        let exact = self.exact(&graph, &samples);
+        let is_exact = exact.is_some();
+        let estimate = exact
             .or_else(|| stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples)));
         Some(Graph {
             isa: Some(self.isa),
             graph,
             estimate,
+            is_exact,
             loops,
             parts: listed,
             branches,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use code::skid::Skid;
 use serde::Serialize;
-use stalls::{Explanation, Scale, ScaleBasis, TimeBreakdown, Wait};
+use stalls::{Explanation, Scale, TimeBreakdown, Wait};
 
 use super::costs::{
     self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word,
@@ -492,9 +492,7 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
             .map(|scale| digits(scale.samples_per_cycle / scale.lower))
             .filter(|factor| factor.is_finite()),
         cycles_known: known.is_some(),
-        cycles_measured: report
-            .scale
-            .is_some_and(|scale| scale.basis == ScaleBasis::RetiredInstructions),
+        cycles_measured: report.scale.is_some_and(|scale| scale.is_measured()),
         spent: super::stalls::spent(&report.sums),
         loops: report.loops.iter().map(loops::json).collect(),
         blocks: report.blocks.iter().map(|row| block(report, row)).collect(),

@@ -125,7 +125,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         return Err(refused(&format!("{NOT_ESTIMATED}; its samples: dcpi list")));
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
-    let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
+    let explained = graph.explained(&machine, event, samples.executions(event)).unwrap_or_default();
     let counts = counts(&graph, samples.events.len());
     let record = &image.record;
     let (name, path) = (record.name.clone(), record.path.clone());

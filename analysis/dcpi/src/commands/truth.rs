@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::hint::black_box;
 use std::io::{Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 mod counted;
 
@@ -15,6 +13,7 @@ use ::counted::callgrind::{self, ObjectCounts};
 use clap::Args;
 use code::skid::Skid;
 use estimate::truth::{self, ExactCounts};
+use stalls::clock::hertz;
 use stalls::{Machine, Scale};
 
 use self::counted::Executed;
@@ -215,25 +214,6 @@ fn run_both(args: &Truth, out: &mut dyn Write) -> Result<Outcome, AnalysisError>
     compare(args, &counts, (&again.chosen, ran), out)
 }
 
-/// Cycles a second of a busy CPU, measured. A multiplication of 64 bits takes 3 cycles and a
-/// rotation by a constant 1, on all x86-64 processors since 2008 (A. Fog, instruction tables). None
-/// on others.
-fn hertz() -> Option<f64> {
-    const LINKS: u32 = 1 << 20;
-    let round = |_| {
-        let begun = Instant::now();
-        let mut link = black_box(1_u64);
-        for _ in 0..LINKS {
-            link = link.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(7);
-        }
-        black_box(link);
-        begun.elapsed().as_secs_f64()
-    };
-    // Other load on the machine only makes rounds slower.
-    let fastest = (0..100).map(round).fold(f64::INFINITY, f64::min);
-    (cfg!(target_arch = "x86_64") && fastest > 0.0).then(|| f64::from(LINKS) * 4.0 / fastest)
-}
-
 /// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
@@ -360,7 +340,7 @@ fn score(
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
         let cycles = per_cycle.and_then(|(machine, per_cycle)| {
             let scale = found
-                .explained(machine, *event, truth.samples.retired(*event))?
+                .explained(machine, *event, truth.samples.executions(*event))?
                 .scale
                 .filter(Scale::is_known)?;
             let truly = per_cycle / scored.scale;

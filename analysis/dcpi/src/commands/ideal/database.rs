@@ -28,6 +28,7 @@ pub(super) struct Writing {
     db: PathBuf,
     writer: Writer,
     host: String,
+    scope: Scope,
 }
 
 /// The epoch that was written.
@@ -45,6 +46,11 @@ fn of_proc(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
+/// The name of this host.
+pub(super) fn host() -> String {
+    of_proc("/proc/sys/kernel/hostname")
+}
+
 fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
@@ -54,8 +60,10 @@ impl Writing {
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where that cannot be written.
-    pub(super) fn begin(db: &Path, label: &str) -> Result<Self, AnalysisError> {
-        let host = of_proc("/proc/sys/kernel/hostname");
+    ///
+    /// Counts are kept apart under `scope`.
+    pub(super) fn begin(db: &Path, label: &str, scope: Scope) -> Result<Self, AnalysisError> {
+        let host = host();
         let mut writer = Writer::open(db, &host).map_err(failed)?;
         let cpuinfo = of_proc("/proc/cpuinfo");
         let model = ["model name", "CPU part"];
@@ -85,11 +93,11 @@ impl Writing {
             writer_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         writer.begin(start, true).map_err(failed)?;
-        Ok(Self { db: db.to_owned(), writer, host })
+        Ok(Self { db: db.to_owned(), writer, host, scope })
     }
 
     /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
-    /// epoch.
+    /// epoch. `sampled` are the images with samples of the same command.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where they cannot be written, and where no file can be opened any
@@ -98,9 +106,11 @@ impl Writing {
         mut self,
         counts: &Counts,
         on: &OnMachine,
+        sampled: &BTreeMap<ImageId, ImageRecord>,
     ) -> Result<Written, AnalysisError> {
-        let ids: Vec<Option<ImageId>> = counts.files.iter().map(identity).collect();
-        let mut delta = executed(counts, &ids);
+        let ids: Vec<Option<ImageId>> =
+            counts.files.iter().map(|file| identity(file, sampled)).collect();
+        let mut delta = executed(counts, &ids, &self.scope);
         if let Some(cpuid) = Cpuid::of_cpuinfo(&of_proc("/proc/cpuinfo")) {
             delta.facts.state(&cpuid);
         }
@@ -113,7 +123,7 @@ impl Writing {
         let mut ideal = Delta { now_unix_s: now_unix_s(), ..Delta::default() };
         for (image, cycles) in ideal_cycles(&samples, on)? {
             let profile = Profile::from_counts(cycles);
-            count(&mut ideal, image, IDEAL, profile);
+            count(&mut ideal, image, (IDEAL, &self.scope), profile);
         }
         self.writer.merge(&ideal).map_err(failed)?;
         self.writer.seal(now_unix_s()).map_err(failed)?;
@@ -121,22 +131,26 @@ impl Writing {
     }
 }
 
-/// The image of a file, as it is now.
-fn identity(file: &CountedFile) -> Option<ImageId> {
-    image::identify_file(&File::open(&file.path).ok()?).ok()
+/// The image of a file, as it is now: the one among `sampled`, where dcpid met the file.
+fn identity(file: &CountedFile, sampled: &BTreeMap<ImageId, ImageRecord>) -> Option<ImageId> {
+    let id = image::identify_file(&File::open(&file.path).ok()?).ok()?;
+    let path = ImageRecord::escape_path(&file.path);
+    // dcpid tells the copies of a file apart by the users who can write them.
+    let is_same = |record: &&ImageRecord| record.path == path && record.id.build() == id.build();
+    Some(sampled.values().find(is_same).map_or(id, |record| record.id))
 }
 
 /// Adds counts of an event of period 1 to a delta, with their ledger.
-fn count(delta: &mut Delta, image: ImageId, event: &str, profile: Profile) {
+fn count(delta: &mut Delta, image: ImageId, (event, scope): (&str, &Scope), profile: Profile) {
     let total = profile.total();
     let ledger = delta.ledgers.entry(event, 1);
     ledger.taken = ledger.taken.saturating_add(total);
     ledger.merged = ledger.merged.saturating_add(total);
-    let key = ProfileKey::samples(image, event, 1, Scope::default());
+    let key = ProfileKey::samples(image, event, 1, scope.clone());
     delta.profiles.insert(key, profile.into());
 }
 
-fn executed(counts: &Counts, ids: &[Option<ImageId>]) -> Delta {
+fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
     let now = now_unix_s();
     let mut delta = Delta { now_unix_s: now, ..Delta::default() };
     // Two paths may lead to one file.
@@ -151,7 +165,7 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>]) -> Delta {
         delta.symbols.entry(id).or_insert_with(|| symbols(file, &id));
     }
     for (id, (executed, taken)) in of_image {
-        count(&mut delta, id, EXECUTED, executed);
+        count(&mut delta, id, (EXECUTED, scope), executed);
         delta.profiles.insert(ProfileKey::of(id, &TAKEN), taken.into());
     }
     let mut calls = Stacks::new();
@@ -168,7 +182,7 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>]) -> Delta {
         }
     }
     if !calls.is_empty() {
-        let key = StacksKey { event: CALLS.to_owned(), scope: Scope::default() };
+        let key = StacksKey { event: CALLS.to_owned(), scope: scope.clone() };
         delta.stacks.insert(key, calls);
     }
     delta

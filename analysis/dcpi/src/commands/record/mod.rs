@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use counted::Streams;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::Outcome;
@@ -27,12 +28,14 @@ use query::error::AnalysisError;
 mod attach;
 mod experiment;
 pub(super) mod private;
+mod repeated;
 mod summary;
 
 use attach::Attached;
 pub use experiment::Experiment;
 use experiment::Kind;
 use private::Private;
+pub(super) use repeated::{Repeated, repeated};
 pub(super) use summary::shell_word;
 use summary::{Part, Recorded};
 
@@ -280,7 +283,7 @@ fn commanded(
     let mut private = Private::start(args, experiment, db, Some(&label))?;
     let begun = Instant::now();
     let before = children_cpu_s();
-    let mut child = private.labelled(&label, &args.command)?;
+    let mut child = private.labelled(&label, &args.command, Streams::default())?;
     let ended = wait(&mut private, Subject::Command(&mut child), args.until(begun), heard);
     let status = match ended {
         Ok(End::Command(status)) => status,
