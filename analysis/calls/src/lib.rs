@@ -12,6 +12,7 @@
 //! time.
 #![forbid(unsafe_code)]
 
+mod by_calls;
 mod contexts;
 mod load;
 mod neighbours;

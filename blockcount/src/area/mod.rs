@@ -52,7 +52,7 @@ pub const STRINGS: Table = after(MAPPINGS, 1, 1 << 25);
 pub const BLOCKS: Table = after(STRINGS, size_of::<Block>() as u64, BLOCKS_MAX);
 /// Lengths of the blocks' instructions, one byte each.
 pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
-/// Indirect calls by site and target, [`Call`].
+/// Indirect calls and jumps to procedures by site and target, [`Call`].
 pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, CALLS_MAX);
 /// What happened to single executions of blocks, [`Event`].
 pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, EVENTS_MAX);
@@ -191,11 +191,11 @@ pub mod kind {
     pub const TRAP: u8 = 8;
 }
 
-/// Calls of one indirect call to one target.
+/// Calls of one indirect call, or jumps of one jump to procedures, to one target.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Index of the block that the call ends.
+    /// Index of the block that the call or jump ends.
     pub block: u32,
     /// Its counter.
     pub counter: u32,

@@ -10,7 +10,7 @@ use crate::memory::patch;
 
 /// Targets of a jump that are compared: mostly it has one, or very many.
 const JUMP_LINKS: u32 = 2;
-/// Targets of a call that are counted.
+/// Targets of a call, or of a jump to a procedure, that are counted.
 const CALL_LINKS: u32 = 8;
 
 /// The targets of an indirect branch.
@@ -23,7 +23,7 @@ pub struct Chain {
     links: u32,
     /// Leaves to the engine.
     miss: u64,
-    /// Calls are counted by target.
+    /// Calls and jumps to procedures are counted by target.
     counted: bool,
 }
 

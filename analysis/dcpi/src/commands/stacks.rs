@@ -6,12 +6,12 @@ use calls::{
     Calls, Direction, Entry, EventCalls, Shape, Subject, SubjectId, Subjects, Timed, Tree,
     TreeNode, USERTIME,
 };
-use model::{OFF_CPU, RUNNABLE, Stacks};
+use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
 use names::named;
 use names::procedures::Places;
 use profiledb::Epoch;
 use query::error::AnalysisError;
-use query::load::{Question, Samples};
+use query::load::{EventSamples, Question, Samples};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
 use query::select;
@@ -43,7 +43,10 @@ pub(super) fn read(
     if question.whose.is_by_thread() {
         return read_alone(question, problems);
     }
-    let (samples, asked) = sampled(question, problems)?;
+    let (samples, mut asked) = sampled(question, problems)?;
+    if !asked.is_empty() && samples.events.iter().any(EventSamples::is_exact) {
+        asked.push(CALLS.to_owned());
+    }
     let stacks = samples.stacks(&asked, problems)?;
     Ok((samples, stacks))
 }

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use image::{ImageId, ImageKind, ImageOffset};
+use image::{ImageId, ImageKind, ImageOffset, Procedure, Procedures};
 use model::{CALLS, Cpuid, EXECUTED, Edges, Frame, IDEAL, Profile, Stacks, TAKEN, Thread, Value};
 use profiledb::{
     Delta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey, Symbol,
@@ -153,6 +153,7 @@ fn count(delta: &mut Delta, image: ImageId, (event, scope): (&str, &Scope), prof
 fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
     let now = now_unix_s();
     let mut delta = Delta { now_unix_s: now, ..Delta::default() };
+    let (mut calls, thread) = (Stacks::new(), Thread::default());
     // Two paths may lead to one file.
     let mut of_image: BTreeMap<ImageId, (Profile, Edges)> = BTreeMap::new();
     for (file, id) in counts.files.iter().zip(ids) {
@@ -162,23 +163,25 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
             .merge(&Profile::from_counts(file.executed.iter().map(|(at, count)| (*at, *count))));
         taken.merge(&Edges::from_counts(file.taken.iter().map(|(jump, count)| (*jump, *count))));
         delta.images.entry(id).or_insert_with(|| record(file, id, now));
-        delta.symbols.entry(id).or_insert_with(|| symbols(file, &id));
+        let known = image::procedures(&file.path, Some(&id), &image::default_debug_roots());
+        let known = known.map(|(known, _)| known).unwrap_or_default();
+        delta.symbols.entry(id).or_insert_with(|| symbols(file, &known));
+        for ((from, to), times) in tail_calls(file, &known) {
+            let frames = [from, to].map(|offset| Frame::Code(id, offset));
+            calls.add_stack(frames, &thread, exactly(times));
+        }
     }
     for (id, (executed, taken)) in of_image {
         count(&mut delta, id, (EXECUTED, scope), executed);
         delta.profiles.insert(ProfileKey::of(id, &TAKEN), taken.into());
     }
-    let mut calls = Stacks::new();
-    let thread = Thread::default();
     for ((from, to), times) in &counts.calls {
         let frame = |site: &counted::Site| {
             let id = ids.get(site.file).copied().flatten()?;
             Some(Frame::Code(id, site.offset))
         };
         if let Some((from, to)) = frame(from).zip(frame(to)) {
-            // Exact: without variance.
-            let value = Value { stacks: *times, weight: *times, squares: 0 };
-            calls.add_stack([from, to], &thread, value);
+            calls.add_stack([from, to], &thread, exactly(*times));
         }
     }
     if !calls.is_empty() {
@@ -201,21 +204,35 @@ fn record(file: &CountedFile, id: ImageId, now_unix_s: u64) -> ImageRecord {
     }
 }
 
+/// Calls that were counted: without variance.
+fn exactly(times: u64) -> Value {
+    Value { stacks: times, weight: times, squares: 0 }
+}
+
 /// The procedures with executed instructions.
-fn symbols(file: &CountedFile, id: &ImageId) -> Vec<Symbol> {
-    let Ok((all, _)) = image::procedures(&file.path, Some(id), &image::default_debug_roots())
-    else {
-        return Vec::new();
-    };
-    let is_executed = |procedure: &&image::Procedure| {
+fn symbols(file: &CountedFile, known: &Procedures) -> Vec<Symbol> {
+    let is_executed = |procedure: &&Procedure| {
         file.executed.range(procedure.start..procedure.end).next().is_some()
     };
-    let symbol = |procedure: &image::Procedure| Symbol {
+    let symbol = |procedure: &Procedure| Symbol {
         start: procedure.start.0,
         end: procedure.end.0,
         name: procedure.raw_name().to_owned(),
     };
-    all.iter().filter(is_executed).map(symbol).collect()
+    known.iter().filter(is_executed).map(symbol).collect()
+}
+
+/// Jumps that were taken from a procedure to the begin of another: what they lead to returns to
+/// the caller's caller.
+fn tail_calls<'a>(
+    file: &'a CountedFile,
+    known: &'a Procedures,
+) -> impl Iterator<Item = ((ImageOffset, ImageOffset), u64)> + 'a {
+    let is_call = |((from, to), _): &(&(ImageOffset, ImageOffset), &u64)| {
+        let target = known.find(*to);
+        target.is_some_and(|target| target.start == *to && !target.contains(*from))
+    };
+    file.taken.iter().filter(move |jump| is_call(jump)).map(|(jump, times)| (*jump, *times))
 }
 
 /// Numbers of instructions, by offset.
