@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use stats::Share;
 
 use crate::contexts::{Contexts, SubjectId};
+use crate::neighbours::Neighbour;
 use crate::timed::Estimate;
 
 /// Numbers of calls between subjects.
@@ -93,57 +94,154 @@ impl Graph {
     }
 }
 
-/// The time of each subject with all that it called. `own` has the times of the subjects
-/// themselves. Subjects that call each other in a circle are one: each has the time of all.
-#[must_use]
-pub fn by_calls(contexts: &Contexts, own: &[f64]) -> Vec<Estimate> {
-    let graph = Graph::of(contexts, own.len());
-    let (circle, circles) = graph.circles();
-    let of = |subject: usize| circle.get(subject).copied().unwrap_or(usize::MAX);
-    let mut times = vec![0.0_f64; circles];
-    let mut calls_into = vec![0.0_f64; circles];
-    let mut members: Vec<Vec<usize>> = vec![Vec::new(); circles];
-    let mut called = vec![0.0_f64; own.len()];
-    for (subject, time) in own.iter().enumerate() {
-        if let Some((sum, members)) = times.get_mut(of(subject)).zip(members.get_mut(of(subject))) {
-            *sum += time;
-            members.push(subject);
+/// Times of subjects with all that they called, by numbers of calls. Subjects that call each other
+/// in a circle are one: each has the time of all.
+#[derive(Debug)]
+pub struct ByCalls {
+    graph: Graph,
+    /// Of each subject: its own time, its circle, and calls of it.
+    own: Vec<f64>,
+    circle: Vec<usize>,
+    called: Vec<f64>,
+    /// Of each circle: its time with all that it called, and calls of it from elsewhere.
+    times: Vec<f64>,
+    calls_into: Vec<f64>,
+    whole: f64,
+}
+
+impl ByCalls {
+    /// Divides times among callers. `own` has the times of the subjects themselves; contexts are a
+    /// caller and what it called.
+    #[must_use]
+    pub fn of(contexts: &Contexts, own: Vec<f64>) -> Self {
+        let graph = Graph::of(contexts, own.len());
+        let (circle, circles) = graph.circles();
+        let whole = own.iter().sum();
+        let called = vec![0.0_f64; own.len()];
+        let (times, calls_into) = (vec![0.0_f64; circles], vec![0.0_f64; circles]);
+        let mut all = Self { graph, own, circle, called, times, calls_into, whole };
+        all.divide();
+        all
+    }
+
+    fn divide(&mut self) {
+        let Self { graph, own, circle, called, times, calls_into, .. } = self;
+        let of = |subject: usize| circle.get(subject).copied().unwrap_or(usize::MAX);
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); times.len()];
+        for (subject, time) in own.iter().enumerate() {
+            let circle = of(subject);
+            if let Some((sum, members)) = times.get_mut(circle).zip(members.get_mut(circle)) {
+                *sum += time;
+                members.push(subject);
+            }
+        }
+        for (caller, callees) in graph.callees.iter().enumerate() {
+            for (callee, calls) in callees {
+                if let Some(sum) = called.get_mut(*callee) {
+                    *sum += calls;
+                }
+                if of(caller) != of(*callee)
+                    && let Some(sum) = calls_into.get_mut(of(*callee))
+                {
+                    *sum += calls;
+                }
+            }
+        }
+        // A circle comes behind all that it calls.
+        for (number, members) in members.iter().enumerate() {
+            let callees = members.iter().filter_map(|subject| graph.callees.get(*subject));
+            let outside = callees.flatten().filter(|(callee, _)| of(*callee) != number);
+            let part = |(callee, calls): &(usize, f64)| {
+                let (time, all) = times.get(of(*callee)).zip(calls_into.get(of(*callee)))?;
+                (*all > 0.0).then(|| time * calls / all)
+            };
+            let below: f64 = outside.filter_map(part).sum();
+            if let Some(time) = times.get_mut(number) {
+                *time += below;
+            }
         }
     }
-    for (caller, callees) in graph.callees.iter().enumerate() {
-        for (callee, calls) in callees {
-            if let Some(sum) = called.get_mut(*callee) {
-                *sum += calls;
-            }
-            if of(caller) != of(*callee)
-                && let Some(sum) = calls_into.get_mut(of(*callee))
-            {
-                *sum += calls;
-            }
-        }
+
+    fn circle(&self, subject: usize) -> usize {
+        self.circle.get(subject).copied().unwrap_or(usize::MAX)
     }
-    // A circle comes behind all that it calls.
-    for number in 0..circles {
-        let callees = members.get(number).into_iter().flatten();
-        let callees = callees.filter_map(|subject| graph.callees.get(*subject)).flatten();
-        let outside = callees.filter(|(callee, _)| of(*callee) != number);
-        let part = |(callee, calls): &(usize, f64)| {
-            let (time, all) = times.get(of(*callee)).zip(calls_into.get(of(*callee)))?;
-            (*all > 0.0).then(|| time * calls / all)
+
+    /// The time of a subject with all that it called.
+    fn time(&self, subject: usize) -> f64 {
+        self.times.get(self.circle(subject)).copied().unwrap_or_default()
+    }
+
+    /// The time of each subject with all that it called, in the order of their numbers.
+    #[must_use]
+    pub fn inclusive(&self) -> Vec<Estimate> {
+        let estimate = |subject: usize| {
+            let calls = self.called.get(subject).copied().unwrap_or_default();
+            exactly(self.time(subject), self.whole, calls)
         };
-        let below: f64 = outside.filter_map(part).sum();
-        if let Some(time) = times.get_mut(number) {
-            *time += below;
-        }
+        (0..self.own.len()).map(estimate).collect()
     }
-    let whole: f64 = own.iter().sum();
-    let estimate = |subject: usize| {
-        let time = times.get(of(subject)).copied().unwrap_or_default();
-        let value = if whole > 0.0 { (time / whole).min(1.0) } else { 0.0 };
-        let stacks = called.get(subject).copied().unwrap_or_default() as u64;
-        Estimate { time, share: Share { value, low: value, high: value }, stacks }
-    };
-    (0..own.len()).map(estimate).collect()
+
+    /// The callers of a subject, those with the most time first: each has the part of the
+    /// subject's time that its part of the calls is. Shares sum up to 1.
+    #[must_use]
+    pub fn callers(&self, subject: SubjectId) -> Vec<Neighbour> {
+        let subject = subject as usize;
+        let (time, all) = (self.time(subject), self.called.get(subject).copied());
+        let mut found: Vec<Neighbour> = Vec::new();
+        for (caller, callees) in self.graph.callees.iter().enumerate() {
+            let calls = callees.iter().filter(|(callee, _)| *callee == subject);
+            let calls: f64 = calls.map(|(_, calls)| calls).sum();
+            if let Some(all) = all.filter(|all| calls > 0.0 && *all > 0.0) {
+                let estimate = exactly(time * calls / all, time, calls);
+                found.push(Neighbour { subject: Some(caller as SubjectId), estimate });
+            }
+        }
+        if found.is_empty() {
+            found.push(Neighbour { subject: None, estimate: exactly(time, time, 0.0) });
+        }
+        in_order(found)
+    }
+
+    /// The callees of a subject, those with the most time first, among them none: its own time.
+    /// Calls within its circle have no time.
+    #[must_use]
+    pub fn callees(&self, subject: SubjectId) -> Vec<Neighbour> {
+        let subject = subject as usize;
+        let whole = self.time(subject);
+        let own = self.own.get(subject).copied().unwrap_or_default();
+        let calls = self.called.get(subject).copied().unwrap_or_default();
+        let itself = Neighbour { subject: None, estimate: exactly(own, whole, calls) };
+        let callees = self.graph.callees.get(subject).into_iter().flatten();
+        let neighbour = |(callee, calls): &(usize, f64)| {
+            let all = self.calls_into.get(self.circle(*callee)).copied().unwrap_or_default();
+            let is_outside = self.circle(*callee) != self.circle(subject) && all > 0.0;
+            let time = if is_outside { self.time(*callee) * calls / all } else { 0.0 };
+            let estimate = exactly(time, whole, *calls);
+            Neighbour { subject: Some(*callee as SubjectId), estimate }
+        };
+        in_order(callees.map(neighbour).chain([itself]).collect())
+    }
+
+    /// Number of calls between two subjects.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.called.iter().sum::<f64>() as u64
+    }
+}
+
+/// A time that nothing is left to chance of.
+fn exactly(time: f64, whole: f64, calls: f64) -> Estimate {
+    let value = if whole > 0.0 { (time / whole).min(1.0) } else { 0.0 };
+    Estimate { time, share: Share { value, low: value, high: value }, stacks: calls as u64 }
+}
+
+fn in_order(mut found: Vec<Neighbour>) -> Vec<Neighbour> {
+    let key = |of: &Neighbour| (of.estimate.time, of.estimate.stacks);
+    found.sort_by(|a, b| {
+        let ((time_a, calls_a), (time_b, calls_b)) = (key(a), key(b));
+        time_b.total_cmp(&time_a).then(calls_b.cmp(&calls_a)).then(a.subject.cmp(&b.subject))
+    });
+    found
 }
 
 #[cfg(test)]
@@ -162,7 +260,7 @@ mod tests {
             let value = Value { stacks: *times, weight: *times, squares: 0 };
             contexts.add(Entry { node, thread: 0, value });
         }
-        by_calls(&contexts, own).iter().map(|of| of.time).collect()
+        ByCalls::of(&contexts, own.to_vec()).inclusive().iter().map(|of| of.time).collect()
     }
 
     #[test]

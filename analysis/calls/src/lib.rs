@@ -21,6 +21,7 @@ mod timed;
 mod tree;
 mod usertime;
 
+pub use by_calls::ByCalls;
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
 pub use load::{Calls, EventCalls, load};
 pub use neighbours::{Neighbour, callees, callers};

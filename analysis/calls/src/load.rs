@@ -10,10 +10,10 @@ use query::problem::Problem;
 use query::unresolved;
 use stats::tally::Tally;
 
-use crate::by_calls::by_calls;
+use crate::by_calls::ByCalls;
 use crate::contexts::{Contexts, SubjectId};
 use crate::subjects::{Subject, Subjects};
-use crate::timed::{Estimate, Timed};
+use crate::timed::Timed;
 
 /// The calls of a selection.
 #[derive(Debug)]
@@ -83,13 +83,13 @@ impl Calls {
         self.events.iter_mut().for_each(|event| event.sampled = None);
     }
 
-    /// The time of each subject with all that it called, of an event whose occurrences were counted
-    /// exactly, as were the calls. `at` is its index in [`Samples::events`]. None without calls.
+    /// Times of an event whose occurrences were counted exactly, as were the calls, with all that
+    /// was called. `at` is its index in [`Samples::events`]. None without calls.
     #[must_use]
-    pub fn by_calls(&self, at: usize) -> Option<Vec<Estimate>> {
+    pub fn by_calls(&self, at: usize) -> Option<ByCalls> {
         let calls = self.events.iter().find(|event| event.name == CALLS)?;
-        let own: Vec<f64> = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
-        Some(by_calls(&calls.contexts, &own))
+        let own = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
+        Some(ByCalls::of(&calls.contexts, own))
     }
 
     /// The stacks of an event with their times; below a root for each thread, if `by_thread`.

@@ -68,7 +68,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
             };
             let Some((_, timed)) = all.find(|(event, _)| is_of(event)) else {
                 let event = samples.events.get(at).filter(|event| event.is_exact());
-                return event.and_then(|_| loaded.calls.by_calls(at));
+                return event.and_then(|_| Some(loaded.calls.by_calls(at)?.inclusive()));
             };
             Some(timed.inclusive(loaded.calls.subjects.len(), confidence))
         })

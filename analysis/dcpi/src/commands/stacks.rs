@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calls::{
-    Calls, Direction, Entry, EventCalls, Shape, Subject, SubjectId, Subjects, Timed, Tree,
+    ByCalls, Calls, Direction, Entry, EventCalls, Shape, Subject, SubjectId, Subjects, Timed, Tree,
     TreeNode, USERTIME,
 };
 use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
@@ -299,6 +299,45 @@ impl Loaded {
         self.samples.unit(&event.name)
     }
 
+    /// The event that was counted exactly, as were the calls, with its index among those of the
+    /// samples: the one that was asked for, else the first where no event has stacks. None where
+    /// stacks or other events are meant.
+    pub(super) fn counted(&self, chosen: &Chosen) -> Option<(usize, ByCalls)> {
+        let asked = chosen.events.join(",");
+        let is_meant = |event: &EventSamples| match chosen.events.is_empty() {
+            true => self.calls.events.iter().all(|event| event.name == CALLS),
+            false => event.name == asked,
+        };
+        let events = &self.samples.events;
+        let at = events.iter().position(|event| event.is_exact() && is_meant(event))?;
+        Some((at, self.calls.by_calls(at)?))
+    }
+
+    /// What a report on exact counts is of.
+    pub(super) fn counted_head(
+        &self,
+        (at, by_calls): (usize, &ByCalls),
+        confidence: Confidence,
+    ) -> OfStacks {
+        let samples = &self.samples;
+        let event = samples.events.get(at);
+        let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+        OfStacks {
+            selection: Selection { db: samples.db.root().display().to_string(), epochs },
+            event: StackEvent {
+                name: event.map(|event| event.name.clone()).unwrap_or_default(),
+                unit: event.map(|event| event.unit.clone()).unwrap_or_default(),
+                total: event.map_or(0.0, |event| event.taken.occurrences),
+                stacks: by_calls.calls(),
+                whole: 1.0,
+                is_sampled: false,
+                is_counted: true,
+            },
+            whose: samples.whose.clone(),
+            confidence,
+        }
+    }
+
     /// What a report is of.
     pub(super) fn head(
         &self,
@@ -327,6 +366,7 @@ impl Loaded {
                 stacks,
                 whole: if all > 0.0 { whole / all } else { 0.0 },
                 is_sampled: timed.is_sampled(),
+                is_counted: false,
             },
             whose: samples.whose.clone(),
             confidence,
