@@ -6,6 +6,7 @@
 
 pub mod callgrind;
 pub mod own;
+pub mod totals;
 
 use image::ImageOffset;
 use std::collections::BTreeMap;
@@ -32,6 +33,8 @@ pub struct Counts {
     pub calls: BTreeMap<(Site, Site), u64>,
     /// Executions of instructions that are in no file: generated code, the vDSO.
     pub elsewhere: u64,
+    /// Executions of basic blocks; None where the engine does not tell.
+    pub blocks: Option<u64>,
     /// Processes that were counted.
     pub processes: usize,
     /// Blocks whose executions were held against the executions of what leads to them, and of

@@ -121,6 +121,9 @@ fn add(counts: &mut Counts, counted: &Counted) {
             more(counts.calls.entry(call).or_default(), edge.count);
         }
     }
+    let blocks = counted.blocks.iter().map(|block| block.count);
+    let blocks = blocks.fold(counts.blocks.unwrap_or_default(), u64::saturating_add);
+    counts.blocks = Some(blocks);
     let flow = counted.flow();
     counts.flow.0 += flow.addresses;
     counts.flow.1 += flow.differences.len();

@@ -65,17 +65,15 @@ impl Graph {
                 let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
                 let executed: f64 =
                     blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
-                let enough = samples >= MEASURED_MIN && executed > 0.0;
                 // Executions of the procedure, divided by the cycles that a sample stands for.
-                let scale = || samples * instructions / executed / cycles;
-                enough
-                    .then(scale)
-                    .and_then(|scale| Scale::measured(scale, ScaleBasis::RetiredInstructions))
+                let scale = samples * instructions / executed / cycles;
+                Scale::measured(scale, ScaleBasis::RetiredInstructions)
+                    .filter(|_| samples >= MEASURED_MIN)
             }
-            Some(Executions::Counted { samples_per_cycle }) => self
-                .is_exact
-                .then(|| Scale::measured(samples_per_cycle, ScaleBasis::ExactCounts))
-                .flatten(),
+            Some(Executions::Counted { .. }) if !self.is_exact => None,
+            Some(Executions::Counted { samples_per_cycle }) => {
+                Scale::measured(samples_per_cycle, ScaleBasis::ExactCounts)
+            }
         };
         let profiled = ProfiledProcedure {
             graph: &self.graph,
@@ -294,8 +292,8 @@ impl<'a> Surveyed<'a> {
         let remaining_rounds =
             parts.iter().flat_map(|part| within(&self.remaining_rounds, part, |one| one.branch));
         let remaining_rounds: Vec<RemainingRounds> = remaining_rounds.copied().collect();
-        let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
-        let mut listed: Vec<Listing> = listed.collect();
+        let list = |part: &&Procedure| listing::of(image, known, part, syntax, None);
+        let mut listed: Vec<Listing> = procedures.iter().map(list).collect();
         let mut memory = Memory { binary, constants: &self.constants };
         let mut build = |observed: &[(Vaddr, Vaddr)]| {
             let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
@@ -303,23 +301,19 @@ impl<'a> Surveyed<'a> {
         };
         let mut graph = build(&[]);
         // Samples may show the targets of jumps that the code does not name.
-        let open = graph.blocks().iter().filter(|block| block.targets_incomplete);
-        let open: BTreeSet<Vaddr> = open.map(|block| block.last).collect();
-        let observed = branches.iter().filter(|branch| open.contains(&branch.from));
+        let open: BTreeSet<Vaddr> = graph.open_jumps().collect();
+        let observed = branches.iter().map(|branch| (branch.from, branch.to));
         let observed: Vec<(Vaddr, Vaddr)> =
-            observed.map(|branch| (branch.from, branch.to)).collect();
+            observed.filter(|(from, _)| open.contains(from)).collect();
         if !observed.is_empty() {
             graph = build(&observed);
         }
         let loops = Loops::of(&graph);
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
-        let count = |line: &listing::ListedInstruction| {
-            line.counts.get(event).copied().filter(|count| *count > 0)
-        };
-        let mut landed: Vec<(Vaddr, u64)> = listed
-            .iter()
-            .flat_map(|part| &part.instructions)
-            .filter_map(|line| Some((Vaddr(line.address), count(line)?)))
+        let lines = listed.iter().flat_map(|part| &part.instructions);
+        let mut landed: Vec<(Vaddr, u64)> = lines
+            .filter_map(|line| Some((Vaddr(line.address), *line.counts.get(event)?)))
+            .filter(|(_, count)| *count > 0)
             .collect();
         landed.sort_unstable();
         let sampled = ProcedureSamples {
@@ -333,8 +327,8 @@ impl<'a> Surveyed<'a> {
         let machine = machine.filter(|machine| machine.isa == self.isa);
         let exact = self.exact(&graph, &samples);
         let is_exact = exact.is_some();
-        let estimate = exact
-            .or_else(|| stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples)));
+        let solve = || stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
+        let estimate = exact.or_else(solve);
         Some(Graph {
             isa: Some(self.isa),
             graph,

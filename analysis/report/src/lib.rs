@@ -17,6 +17,7 @@ use stats::{Confidence, Occurrences, Share};
 
 mod calc;
 mod costs;
+mod count;
 mod coverage;
 mod csv;
 mod diff;
@@ -49,6 +50,7 @@ mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
 pub use costs::Costs;
+pub use count::{CountReport, CountRow};
 pub use csv::record;
 pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;

@@ -9,6 +9,8 @@
 //! before the header's number of entries grows. Numbers are little-endian.
 
 #[cfg(feature = "reader")]
+mod edges;
+#[cfg(feature = "reader")]
 pub mod reader;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod writer;

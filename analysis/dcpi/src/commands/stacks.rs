@@ -21,7 +21,7 @@ use stats::Confidence;
 
 use crate::options::{Chosen, Look, OfCalls};
 
-/// The event whose samples are CPU time in ns, on any machine.
+/// The event of CPU time in ns, on any machine.
 pub(super) const CLOCK: &str = "cpu-clock";
 
 /// Samples and stacks with their procedures.
@@ -319,20 +319,25 @@ impl Loaded {
         (at, by_calls): (usize, &ByCalls),
         confidence: Confidence,
     ) -> OfStacks {
+        let event = self.samples.events.get(at);
+        let event = StackEvent {
+            name: event.map(|event| event.name.clone()).unwrap_or_default(),
+            unit: event.map(|event| event.unit.clone()).unwrap_or_default(),
+            total: event.map_or(0.0, |event| event.taken.occurrences),
+            stacks: by_calls.calls(),
+            whole: 1.0,
+            is_sampled: false,
+            is_counted: true,
+        };
+        self.of_event(event, confidence)
+    }
+
+    fn of_event(&self, event: StackEvent, confidence: Confidence) -> OfStacks {
         let samples = &self.samples;
-        let event = samples.events.get(at);
         let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
         OfStacks {
             selection: Selection { db: samples.db.root().display().to_string(), epochs },
-            event: StackEvent {
-                name: event.map(|event| event.name.clone()).unwrap_or_default(),
-                unit: event.map(|event| event.unit.clone()).unwrap_or_default(),
-                total: event.map_or(0.0, |event| event.taken.occurrences),
-                stacks: by_calls.calls(),
-                whole: 1.0,
-                is_sampled: false,
-                is_counted: true,
-            },
+            event,
             whose: samples.whose.clone(),
             confidence,
         }
@@ -345,32 +350,25 @@ impl Loaded {
         timed: &Timed,
         confidence: Confidence,
     ) -> OfStacks {
-        let samples = &self.samples;
-        let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
         let contexts = &event.contexts;
         let (mut whole, mut all, mut stacks) = (0.0, 0.0, 0_u64);
         // What has no stack is in the contexts of samples.
         for entry in contexts.entries().iter().filter(|entry| entry.value.stacks > 0) {
             let weight = entry.value.weight as f64;
-            let is_cut = self.begins_cut(event, entry);
-            whole += if is_cut { 0.0 } else { weight };
-            all += weight;
+            let known = if self.begins_cut(event, entry) { 0.0 } else { weight };
+            (whole, all) = (whole + known, all + weight);
             stacks = stacks.saturating_add(entry.value.stacks);
         }
-        OfStacks {
-            selection: Selection { db: samples.db.root().display().to_string(), epochs },
-            event: StackEvent {
-                name: event.name.clone(),
-                unit: self.unit(event),
-                total: timed.whole().occurrences,
-                stacks,
-                whole: if all > 0.0 { whole / all } else { 0.0 },
-                is_sampled: timed.is_sampled(),
-                is_counted: false,
-            },
-            whose: samples.whose.clone(),
-            confidence,
-        }
+        let event = StackEvent {
+            name: event.name.clone(),
+            unit: self.unit(event),
+            total: timed.whole().occurrences,
+            stacks,
+            whole: if all > 0.0 { whole / all } else { 0.0 },
+            is_sampled: timed.is_sampled(),
+            is_counted: false,
+        };
+        self.of_event(event, confidence)
     }
 
     /// Whether the first frames of a stack are not known.

@@ -2,7 +2,7 @@
 //! nothing waits for memory or guesses wrong.
 
 mod database;
-mod input;
+
 mod sampled;
 
 use std::ffi::OsString;
@@ -74,13 +74,16 @@ pub enum EngineName {
     Valgrind,
 }
 
-impl EngineName {
-    fn engine(self) -> Result<Box<dyn Engine>, AnalysisError> {
-        Ok(match self {
-            Self::Own => Box::new(Own { program: own_program()? }),
-            Self::Valgrind => Box::new(Callgrind),
-        })
-    }
+/// The engine of a name; without one that of this processor.
+///
+/// # Errors
+/// [`AnalysisError::Refused`] where its program is not installed.
+pub(super) fn engine(name: Option<EngineName>) -> Result<Box<dyn Engine>, AnalysisError> {
+    let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
+    Ok(match name.unwrap_or(on_x86) {
+        EngineName::Own => Box::new(Own { program: own_program()? }),
+        EngineName::Valgrind => Box::new(Callgrind),
+    })
 }
 
 /// The program of the engine `own`: beside this one, as installed, or as built in a checkout.
@@ -122,8 +125,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         say(err, &not_runnable(program.as_ref(), why))?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
-    let engine = args.engine.unwrap_or(on_x86).engine()?;
+    let engine = engine(args.engine)?;
     let label = label(program);
     let mut sampled = None;
     if args.sampled {

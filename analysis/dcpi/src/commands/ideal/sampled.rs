@@ -12,7 +12,7 @@ use profiledb::{Database, Epoch, EpochId, ImageRecord, Scope, Writer, copy_code,
 use stalls::clock::hertz;
 
 use super::database::{Writing, Written};
-use super::input::Input;
+use crate::commands::input::Input;
 use crate::commands::record::{Repeated, repeated};
 use query::error::AnalysisError;
 

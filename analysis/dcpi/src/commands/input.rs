@@ -11,7 +11,7 @@ use query::error::AnalysisError;
 const STDIN: &str = "/proc/self/fd/0";
 
 /// What each run reads.
-pub(super) enum Input {
+pub(in crate::commands) enum Input {
     /// This process's standard input: a terminal, or a device without an end.
     Inherited,
     /// What this process's standard input had, from its start for each run.
@@ -19,11 +19,19 @@ pub(super) enum Input {
 }
 
 impl Input {
+    /// As [`Input::keep`], unless there is one run only.
+    ///
+    /// # Errors
+    /// As [`Input::keep`].
+    pub(in crate::commands) fn keep_for(runs: u32) -> Result<Self, AnalysisError> {
+        if runs > 1 { Self::keep() } else { Ok(Self::Inherited) }
+    }
+
     /// Reads standard input to its end, unless it can be read again.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where it cannot be kept.
-    pub(super) fn keep() -> Result<Self, AnalysisError> {
+    pub(in crate::commands) fn keep() -> Result<Self, AnalysisError> {
         let failed = |error: io::Error| {
             AnalysisError::Refused(format!(
                 "cannot keep standard input for the second run: {error}; name a file as standard \
@@ -48,7 +56,7 @@ impl Input {
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where the input cannot be read again.
-    pub(super) fn streams(&mut self, first: bool) -> Result<Streams, AnalysisError> {
+    pub(in crate::commands) fn streams(&mut self, first: bool) -> Result<Streams, AnalysisError> {
         let input = match self {
             Self::Inherited => None,
             Self::Kept(file) => {
