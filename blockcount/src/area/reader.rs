@@ -52,7 +52,7 @@ pub struct Counted {
     pub mappings: Vec<(Mapping, Vec<u8>)>,
     /// Blocks with their counts.
     pub blocks: Vec<CountedBlock>,
-    /// Indirect calls by site and target, with their counts.
+    /// Indirect calls and jumps by site and target, with their counts.
     pub calls: Vec<(Call, u64)>,
     /// What happened to single executions.
     pub events: Vec<Event>,
@@ -444,11 +444,22 @@ impl Counted {
             .filter(|counted| counted.block.kind == kind::CALL && counted.count > 0);
         let direct = direct
             .filter_map(|counted| self.edge(&files, counted, counted.block.target, counted.count));
-        let indirect = self.calls.iter().filter(|(_, count)| *count > 0);
-        let indirect = indirect.filter_map(|(call, count)| {
-            self.edge(&files, self.blocks.get(call.block as usize)?, call.target, *count)
-        });
-        direct.chain(indirect).collect()
+        direct.chain(self.indirect(&files, kind::INDIRECT_CALL)).collect()
+    }
+
+    /// Indirect jumps, where these are counted.
+    pub fn jumps(&self) -> Vec<Edge> {
+        let (_, files) = self.by_file();
+        self.indirect(&files, kind::INDIRECT_JUMP).collect()
+    }
+
+    /// Indirect branches of a kind, by target.
+    fn indirect<'a>(&'a self, files: &'a [usize], kind: u8) -> impl Iterator<Item = Edge> + 'a {
+        let counted = self.calls.iter().filter(|(_, count)| *count > 0);
+        counted.filter_map(move |(call, count)| {
+            let from = self.blocks.get(call.block as usize)?;
+            (from.block.kind == kind).then(|| self.edge(files, from, call.target, *count))?
+        })
     }
 
     fn edge(&self, files: &[usize], from: &CountedBlock, to: u64, count: u64) -> Option<Edge> {

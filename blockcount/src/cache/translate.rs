@@ -1,5 +1,6 @@
 //! Translation: a block, and those that follow it in line.
 
+use super::chains::Targets;
 use super::places::Kind;
 use super::{Block, Branch, Cache, JUMP_ROOM, Piece, ROOM, SystemCall, exit};
 use crate::area::{self, NONE, kind, writer::Area};
@@ -342,7 +343,12 @@ impl Cache {
         }
         code.align_displacement(1);
         code.put(&[0xe9]);
-        self.begin_chain(code, index, end == End::IndirectCall && area.counts_edges());
+        let targets = match end {
+            End::IndirectCall if area.counts_edges() => Targets::Calls,
+            End::IndirectJump if area.counts_jumps() => Targets::Jumps,
+            _ => Targets::Uncounted,
+        };
+        self.begin_chain(code, index, targets);
     }
 
     /// Pushes a return address, from memory: no register is needed, and no flags change.
