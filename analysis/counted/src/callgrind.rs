@@ -1,7 +1,7 @@
 //! Counting by callgrind, a tool of Valgrind: on every processor that Valgrind knows, one thread at
 //! a time, some 40 times slower than the command alone.
 
-use crate::{Counts, Engine, EngineError, Run, Site};
+use crate::{Counts, Engine, EngineError, Run, Site, Streams};
 use image::{Layout, Vaddr};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -45,7 +45,7 @@ impl Engine for Callgrind {
         "valgrind"
     }
 
-    fn run(&self, command: &[OsString]) -> Result<Run, EngineError> {
+    fn run(&self, command: &[OsString], streams: Streams) -> Result<Run, EngineError> {
         let not_started = |why: String| EngineError::NotStarted { program: "valgrind", why };
         let folder = tempfile::Builder::new()
             .prefix("dcpi-counts-")
@@ -57,7 +57,7 @@ impl Engine for Callgrind {
             .arg(format!("--callgrind-out-file={}/%p", folder.path().display()))
             .arg(format!("--log-file={}/log.%p", folder.path().display()))
             .args(command);
-        let status = valgrind.status().map_err(|error| {
+        let status = streams.of(&mut valgrind).status().map_err(|error| {
             not_started(format!("{error}; install it: apt-get install valgrind"))
         })?;
         let mut counts = Counts::default();
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_small_program_is_counted_in_all_its_files() {
-        let run = Callgrind.run(&["true".into()]).unwrap();
+        let run = Callgrind.run(&["true".into()], Streams::Own).unwrap();
         assert!(run.status.success());
         let Counts { files, calls, processes, .. } = &run.counts;
         assert_eq!(*processes, 1);

@@ -11,7 +11,7 @@ use image::ImageOffset;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus, Stdio};
 
 /// A place in a counted file: the file's number in [`Counts::files`], and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,17 +83,34 @@ pub struct Run {
     pub counts: Counts,
 }
 
+/// The standard streams of a counted command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    /// Those of this process.
+    Own,
+    /// No input, and output that nobody sees; standard error is that of this process.
+    Quiet,
+}
+
+impl Streams {
+    fn of(self, command: &mut Command) -> &mut Command {
+        match self {
+            Self::Own => command,
+            Self::Quiet => command.stdin(Stdio::null()).stdout(Stdio::null()),
+        }
+    }
+}
+
 /// What runs a command and counts what it executes.
 pub trait Engine {
     /// The engine's name, as `--engine` takes it.
     fn name(&self) -> &'static str;
 
-    /// Runs a command to its end, with the standard streams of this process. The command and all
-    /// its children are counted.
+    /// Runs a command to its end. The command and all its children are counted.
     ///
     /// # Errors
     /// [`EngineError`] where the engine could not run the command, or its counts cannot be read.
-    fn run(&self, command: &[OsString]) -> Result<Run, EngineError>;
+    fn run(&self, command: &[OsString], streams: Streams) -> Result<Run, EngineError>;
 }
 
 /// Why there are no counts.

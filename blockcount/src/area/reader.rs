@@ -426,13 +426,15 @@ impl Counted {
         Some(Location { file, offset: self.offset(mapping, at) })
     }
 
-    /// Taken conditional branches, where they are counted.
+    /// Direct jumps, and taken conditional branches where they are counted.
     pub fn taken(&self) -> Vec<Edge> {
         let (_, files) = self.by_file();
-        let taken = self.blocks.iter().filter(|counted| counted.taken > 0);
-        taken
-            .filter_map(|counted| self.edge(&files, counted, counted.block.target, counted.taken))
-            .collect()
+        let taken = self.blocks.iter().filter_map(|counted| {
+            let count =
+                if counted.block.kind == kind::JUMP { counted.count } else { counted.taken };
+            (count > 0).then(|| self.edge(&files, counted, counted.block.target, count))?
+        });
+        taken.collect()
     }
 
     /// Calls, direct ones and indirect ones where these are counted.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use counted::callgrind::Callgrind;
 use counted::own::{Own, PROGRAM};
-use counted::{Counts, Engine, Run};
+use counted::{Counts, Engine, Run, Streams};
 
 use super::Outcome;
 use super::costs::OnMachine;
@@ -56,13 +56,20 @@ pub enum EngineName {
     Valgrind,
 }
 
-impl EngineName {
-    fn engine(self) -> Result<Box<dyn Engine>, AnalysisError> {
-        Ok(match self {
-            Self::Own => Box::new(Own { program: own_program()? }),
-            Self::Valgrind => Box::new(Callgrind),
-        })
-    }
+/// The engine of a name, by default what counts fastest here; `jumps`: with indirect jumps by
+/// target.
+///
+/// # Errors
+/// [`AnalysisError::Refused`] where the engine's program is missing.
+pub(super) fn engine(
+    name: Option<EngineName>,
+    jumps: bool,
+) -> Result<Box<dyn Engine>, AnalysisError> {
+    let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
+    Ok(match name.unwrap_or(on_x86) {
+        EngineName::Own => Box::new(Own { program: own_program()?, jumps }),
+        EngineName::Valgrind => Box::new(Callgrind),
+    })
 }
 
 /// The program of the engine `own`: beside this one, as installed, or as built in a checkout.
@@ -101,12 +108,12 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         say(err, &not_runnable(program.as_ref(), why))?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
-    let engine = args.engine.unwrap_or(on_x86).engine()?;
+    let engine = engine(args.engine, false)?;
     let writer = database::Writing::begin(&args.db, &label(program))?;
     let begun = Instant::now();
-    let Run { status, counts } =
-        engine.run(&args.command).map_err(|error| AnalysisError::Refused(error.to_string()))?;
+    let Run { status, counts } = engine
+        .run(&args.command, Streams::Own)
+        .map_err(|error| AnalysisError::Refused(error.to_string()))?;
     let took = begun.elapsed();
     let written = writer.write(&counts, &args.on)?;
     let (instructions, processes) =
