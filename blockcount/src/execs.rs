@@ -100,6 +100,9 @@ impl Engine {
         if self.area.counts_edges() {
             strings.push(b"--edges\0".to_vec());
         }
+        if self.area.counts_jumps() {
+            strings.push(b"--jumps\0".to_vec());
+        }
         strings.extend([b"--argv0\0".to_vec(), first, b"--\0".to_vec(), name]);
         Ok(Prepared::Engine { strings, arguments: rest, environment })
     }

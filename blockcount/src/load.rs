@@ -1,7 +1,7 @@
 //! The begin of a process: the program and its interpreter are mapped beside the engine, and the
 //! stack is laid as the kernel does.
 
-use crate::area::writer::Area;
+use crate::area::{EDGES, JUMPS, writer::Area};
 use crate::cache::Cache;
 use crate::context::{DISPOSITIONS, RSP};
 use crate::engine::{self, Engine};
@@ -51,13 +51,15 @@ struct Image {
 /// What the command line asks for.
 struct Options {
     folder: Vec<u8>,
-    edges: bool,
+    /// What is counted besides blocks: flags of the area's header.
+    counted: u32,
     first: Option<u64>,
     /// Place of the program's path among the arguments.
     program: u64,
 }
 
-const USAGE: &[u8] = b"usage: dcpi-blockcount --area FOLDER [--edges] [--argv0 NAME] -- PROGRAM \
+const USAGE: &[u8] =
+    b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--argv0 NAME] -- PROGRAM \
 [ARGUMENT...]; PROGRAM is a path";
 
 fn string(at: u64) -> Vec<u8> {
@@ -77,7 +79,7 @@ fn text(bytes: &[u8]) -> &[u8] {
 }
 
 fn options(stack: u64) -> Options {
-    let mut options = Options { folder: Vec::new(), edges: false, first: None, program: 0 };
+    let mut options = Options { folder: Vec::new(), counted: 0, first: None, program: 0 };
     let mut index = 1;
     let count: u64 = load(stack);
     let argument = |index: u64| load::<u64>(stack + 8 + 8 * index);
@@ -89,7 +91,8 @@ fn options(stack: u64) -> Options {
                 options.folder = text(&string(argument(index))).to_vec();
                 index += 1;
             }
-            b"--edges" => options.edges = true,
+            b"--edges" => options.counted |= EDGES,
+            b"--jumps" => options.counted |= EDGES | JUMPS,
             b"--argv0" if index < count => {
                 options.first = Some(argument(index));
                 index += 1;
@@ -125,7 +128,7 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
         Err(error) => refused(error),
     };
     let program = link_target(&file);
-    let area = match Area::create(&options.folder, &program, options.edges) {
+    let area = match Area::create(&options.folder, &program, options.counted) {
         Ok(area) => area,
         Err(error) => {
             let mut digits = Vec::new();

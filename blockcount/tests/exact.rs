@@ -70,6 +70,29 @@ fn jumps_out_of_handlers_change_no_count() {
     case.check_flow(1);
 }
 
+/// A signal may come between a jump and its count.
+#[test]
+fn indirect_jumps_are_counted_by_target() {
+    let case = Case::compile("switch.c", &["-pie"]);
+    for signals in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = std::process::Command::new(harness::engine());
+        command.arg("--area").arg(folder.path()).arg("--jumps").arg("--").arg(&case.program);
+        assert!(command.args(signals.then_some("signals")).status().unwrap().success());
+        let area = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+        let counted = blockcount::area::reader::Counted::open(&area).unwrap();
+        harness::check_flow(&counted, 1);
+        let files = counted.files();
+        let own = files.iter().position(|file| file.path.ends_with(b"program")).unwrap();
+        // A jump that a signal interrupts is translated once more.
+        let mut cases = std::collections::BTreeMap::new();
+        for jump in counted.jumps().iter().filter(|jump| jump.from.file == own) {
+            *cases.entry((jump.from, jump.to)).or_insert(0) += jump.count;
+        }
+        assert_eq!(cases.values().filter(|count| **count == 5000).count(), 100, "{cases:?}");
+    }
+}
+
 #[test]
 fn exceptions_are_thrown_and_counted() {
     let case = Case::compile("exceptions.cc", &[]);

@@ -110,6 +110,12 @@ pub struct Streams {
 }
 
 impl Streams {
+    /// No input, and no output that anybody sees.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { input: File::open("/dev/null").ok(), quiet: true }
+    }
+
     /// Gives the streams to a command that is to be started.
     pub fn give(self, command: &mut Command) {
         command.stdin(self.input.map_or_else(Stdio::inherit, Stdio::from));

@@ -21,6 +21,8 @@ const NOTES_MAX: usize = 8;
 pub struct Own {
     /// Path of the program [`PROGRAM`].
     pub program: PathBuf,
+    /// Indirect jumps are counted by their targets, too: an interpreter takes some times longer.
+    pub jumps: bool,
 }
 
 impl Engine for Own {
@@ -39,6 +41,7 @@ impl Engine for Own {
             .map_err(|error| not_started(format!("no directory for its counts: {error}")))?;
         let mut counting = Command::new(&self.program);
         counting.arg("--area").arg(folder.path()).arg("--edges");
+        counting.args(self.jumps.then_some("--jumps"));
         let (program, arguments) =
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
         counting.arg("--argv0").arg(program).arg("--").arg(in_search_path(program)).args(arguments);
@@ -108,7 +111,7 @@ fn add(counts: &mut Counts, counted: &Counted) {
         Some(Site { file, offset: ImageOffset(place.offset) })
     };
     let both = |edge: &Edge| Some((site(edge.from)?, site(edge.to?)?));
-    for edge in counted.taken() {
+    for edge in counted.taken().into_iter().chain(counted.jumps()) {
         if let Some((from, to)) = both(&edge)
             && from.file == to.file
             && let Some(file) = counts.files.get_mut(from.file)

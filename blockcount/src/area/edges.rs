@@ -1,7 +1,7 @@
 //! Edges of what was counted: jumps that were taken, and calls.
 
-use super::kind;
 use super::reader::{Counted, CountedBlock, Edge};
+use super::{Call, JUMPS, kind};
 use std::collections::BTreeMap;
 
 /// Bytes of an entry of a linkage table (System V ABI, AMD64 supplement, 5.2).
@@ -42,14 +42,31 @@ impl Counted {
         let direct = direct.filter_map(|counted| {
             self.edge(&files, counted, through(counted.block.target), counted.count)
         });
+        // Where all indirect jumps are counted most are cases of a switch.
+        let all_jumps = self.header.flags & JUMPS != 0;
         let indirect = self.calls.iter().filter(|(_, count)| *count > 0);
         let indirect = indirect.filter_map(|(call, count)| {
             let from = self.blocks.get(call.block as usize)?;
+            if all_jumps && from.block.kind == kind::INDIRECT_JUMP {
+                return None;
+            }
             let is_entry = entries.get(&from.block.address) == Some(&call.target);
             let edge = || self.edge(&files, from, through(call.target), *count);
             (!is_entry).then(edge).flatten()
         });
         direct.chain(indirect).collect()
+    }
+
+    /// Indirect jumps by target, where these are counted.
+    pub fn jumps(&self) -> Vec<Edge> {
+        let (_, files) = self.by_file();
+        let counted = self.calls.iter().filter(|(_, count)| *count > 0);
+        let jump = |(call, count): &(Call, u64)| {
+            let from = self.blocks.get(call.block as usize)?;
+            let is_jump = from.block.kind == kind::INDIRECT_JUMP;
+            is_jump.then(|| self.edge(&files, from, call.target, *count)).flatten()
+        };
+        counted.filter_map(jump).collect()
     }
 
     /// Entries of linkage tables, and the procedures that they lead to: blocks of one jump, behind

@@ -37,7 +37,7 @@ const fn after(before: Table, entry: u64, capacity: u64) -> Table {
 
 /// Most translated blocks of a process.
 pub const BLOCKS_MAX: u64 = 4_194_304;
-/// Most pairs of an indirect call and its target.
+/// Most pairs of an indirect branch and its target.
 pub const CALLS_MAX: u64 = 2_097_152;
 /// Most events that differ.
 pub const EVENTS_MAX: u64 = 2_097_152;
@@ -54,7 +54,7 @@ pub const STRINGS: Table = after(MAPPINGS, 1, 1 << 25);
 pub const BLOCKS: Table = after(STRINGS, size_of::<Block>() as u64, BLOCKS_MAX);
 /// Lengths of the blocks' instructions, one byte each.
 pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
-/// Indirect calls and jumps to procedures by site and target, [`Call`].
+/// Indirect calls and jumps by site and target, [`Call`].
 pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, CALLS_MAX);
 /// What happened to single executions of blocks, [`Event`].
 pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, EVENTS_MAX);
@@ -120,6 +120,8 @@ pub struct Header {
 
 /// Flag of a header: taken edges and indirect calls are counted.
 pub const EDGES: u32 = 1;
+/// Flag of a header: indirect jumps are counted, too.
+pub const JUMPS: u32 = 2;
 
 /// A range of addresses with code, as /proc/PID/maps says.
 #[repr(C)]

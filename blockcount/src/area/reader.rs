@@ -52,7 +52,7 @@ pub struct Counted {
     pub mappings: Vec<(Mapping, Vec<u8>)>,
     /// Blocks with their counts.
     pub blocks: Vec<CountedBlock>,
-    /// Indirect calls by site and target, with their counts.
+    /// Indirect calls and jumps by site and target, with their counts.
     pub calls: Vec<(Call, u64)>,
     /// What happened to single executions.
     pub events: Vec<Event>,

@@ -2,8 +2,8 @@
 
 use super::{
     BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, COUNTERS_MAX, Call, EDGES, EVENTS, Event, Header,
-    INDIRECT, LENGTHS, MAGIC, MAPPINGS, Mapping, NOTE_BYTES, NOTES, NOTES_BEGUN, SIZE, SLOTS,
-    STRINGS, Table, VERSION,
+    INDIRECT, JUMPS, LENGTHS, MAGIC, MAPPINGS, Mapping, NOTE_BYTES, NOTES, NOTES_BEGUN, SIZE,
+    SLOTS, STRINGS, Table, VERSION,
 };
 use crate::memory::{self, load, store};
 use crate::pc_map::PcMap;
@@ -26,8 +26,8 @@ pub struct Area {
 }
 
 impl Area {
-    /// Makes an area in a folder and maps it.
-    pub fn create(folder: &[u8], path: &[u8], edges: bool) -> Result<Self, i64> {
+    /// Makes an area in a folder and maps it. `counted` are flags of its header.
+    pub fn create(folder: &[u8], path: &[u8], counted: u32) -> Result<Self, i64> {
         let (descriptor, sequence) = create_file(folder)?;
         let flags = system::MAP_SHARED | system::MAP_NORESERVE;
         let base = system::map(0, SIZE, READ_WRITE, flags, Some((descriptor, 0)));
@@ -38,7 +38,7 @@ impl Area {
             header: Header {
                 version: VERSION,
                 sequence,
-                flags: if edges { EDGES } else { 0 },
+                flags: counted,
                 path_len: path.len() as u32,
                 ..Header::default()
             },
@@ -115,6 +115,10 @@ impl Area {
 
     pub fn counts_edges(&self) -> bool {
         self.header.flags & EDGES != 0
+    }
+
+    pub fn counts_jumps(&self) -> bool {
+        self.header.flags & JUMPS != 0
     }
 
     pub fn folder(&self) -> &[u8] {

@@ -1,5 +1,6 @@
 //! Indirect calls and jumps: the first targets of each are compared one after the other, further
-//! ones are looked up in the thread's table. A link of a call counts the calls to its target.
+//! ones are looked up in the thread's table. A link of a counted branch counts what leads to its
+//! target.
 
 use super::places::Kind;
 use super::{Cache, JUMP_ROOM, exit};
@@ -8,10 +9,32 @@ use crate::context::{self, Context, Field, RAX, RCX};
 use crate::emit::{Emitter, length};
 use crate::memory::patch;
 
-/// Targets of a jump that are compared: mostly it has one, or very many.
-const JUMP_LINKS: u32 = 2;
-/// Targets of a call, or of a jump to a procedure, that are counted.
-const CALL_LINKS: u32 = 8;
+/// What is counted of an indirect branch's targets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Targets {
+    /// Nothing.
+    Uncounted,
+    /// The calls to each.
+    Calls,
+    /// The jumps to each.
+    Jumps,
+}
+
+impl Targets {
+    /// Targets that are compared. A jump mostly has one, or very many; where they are counted, all
+    /// cases of a switch are.
+    fn links(self) -> u32 {
+        match self {
+            Self::Uncounted => 2,
+            Self::Calls => 8,
+            Self::Jumps => 1024,
+        }
+    }
+
+    fn are_counted(self) -> bool {
+        self != Self::Uncounted
+    }
+}
 
 /// The targets of an indirect branch.
 pub struct Chain {
@@ -23,13 +46,12 @@ pub struct Chain {
     links: u32,
     /// Leaves to the engine.
     miss: u64,
-    /// Calls and jumps to procedures are counted by target.
-    counted: bool,
+    targets: Targets,
 }
 
 impl Cache {
     /// Begins the chain of a branch, whose displacement is written now.
-    pub(super) fn begin_chain(&mut self, code: &mut Emitter, block: u32, counted: bool) {
+    pub(super) fn begin_chain(&mut self, code: &mut Emitter, block: u32, targets: Targets) {
         let number = exit::CHAIN + self.chains.len() as i32;
         let miss = self.cold_code(Kind::BeforeIndirect(block), |code, cache| {
             code.save(RAX, context::TARGET);
@@ -37,7 +59,7 @@ impl Cache {
             code.set(context::EXIT, number);
             code.jump(cache.fixed.exit);
         });
-        self.chains.push(Chain { block, head: code.at, tail: code.at, links: 0, miss, counted });
+        self.chains.push(Chain { block, head: code.at, tail: code.at, links: 0, miss, targets });
         code.relative(miss);
     }
 
@@ -45,17 +67,17 @@ impl Cache {
     pub fn add_target(&mut self, index: usize, context: Context, area: &mut Area) -> u64 {
         let target = context.get(context::TARGET);
         let Some(chain) = self.chains.get(index) else { return 0 };
-        let (links, counted, block) = (chain.links, chain.counted, chain.block);
+        let (links, targets, block) = (chain.links, chain.targets, chain.block);
         let Some(target_block) = self.block(target, area) else {
             return self.fault(target, context);
         };
-        if !counted {
+        if !targets.are_counted() {
             area.entered_indirectly(target_block);
         }
-        if links < if counted { CALL_LINKS } else { JUMP_LINKS } {
+        if links < targets.links() {
             self.add_link(index, target, area)
         } else {
-            let counter = counted.then(|| area.call(block, 0));
+            let counter = targets.are_counted().then(|| area.call(block, 0));
             let code = self.end_chain(index, counter);
             self.missed(target, context, area);
             context.set_register(RAX, target);
@@ -65,7 +87,8 @@ impl Cache {
 
     fn add_link(&mut self, index: usize, target: u64, area: &mut Area) -> u64 {
         let Some(chain) = self.chains.get(index) else { return 0 };
-        let (block, tail, miss, counted) = (chain.block, chain.tail, chain.miss, chain.counted);
+        let (block, tail, miss) = (chain.block, chain.tail, chain.miss);
+        let counted = chain.targets.are_counted();
         let counter = counted.then(|| area.call(block, target));
         let (mut hit, mut next) = (0, 0);
         let start = self.cold_code(Kind::Engine, |code, _| {
@@ -100,8 +123,8 @@ impl Cache {
     /// Ends a chain with a look into the thread's table, where all further targets are found.
     fn end_chain(&mut self, index: usize, counter: Option<u32>) -> u64 {
         let Some(chain) = self.chains.get(index) else { return 0 };
-        // Comparing costs more than looking up when targets are many, but counts calls.
-        let from = if chain.counted { chain.tail } else { chain.head };
+        // Comparing costs more than looking up when targets are many, but counts.
+        let from = if chain.targets.are_counted() { chain.tail } else { chain.head };
         let block = chain.block;
         let mut committed = 0;
         let start = self.cold_code(Kind::Engine, |code, cache| {

@@ -1,5 +1,6 @@
 //! Translation: a block, and those that follow it in line.
 
+use super::chains::Targets;
 use super::places::Kind;
 use super::{Block, Branch, Cache, JUMP_ROOM, Piece, ROOM, SystemCall, exit};
 use crate::area::{self, NONE, kind, writer::Area};
@@ -234,8 +235,8 @@ impl Cache {
                 Some(target)
             }
             End::IndirectJump | End::IndirectCall => {
-                let counted = end == End::IndirectCall || leaves_procedure(decoded);
-                self.emit_indirect(code, index, last, (end, counted), area);
+                let leaves = leaves_procedure(decoded);
+                self.emit_indirect(code, index, last, (end, leaves), area);
                 None
             }
             End::Return(arguments) => {
@@ -328,7 +329,7 @@ impl Cache {
         code: &mut Emitter,
         index: u32,
         last: &Decoded,
-        (end, counted): (End, bool),
+        (end, leaves): (End, bool),
         area: &Area,
     ) {
         code.save_pair();
@@ -345,7 +346,13 @@ impl Cache {
         }
         code.align_displacement(1);
         code.put(&[0xe9]);
-        self.begin_chain(code, index, counted && area.counts_edges());
+        let targets = match end {
+            End::IndirectCall if area.counts_edges() => Targets::Calls,
+            End::IndirectJump if area.counts_jumps() => Targets::Jumps,
+            End::IndirectJump if leaves && area.counts_edges() => Targets::Calls,
+            _ => Targets::Uncounted,
+        };
+        self.begin_chain(code, index, targets);
     }
 
     /// Pushes a return address, from memory: no register is needed, and no flags change.

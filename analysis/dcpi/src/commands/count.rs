@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         .collect();
     if !by_ideal.is_empty() {
         let streams = input.streams(false)?;
-        let run = engine(None)?.run(&args.command, streams);
+        let run = engine(None, false)?.run(&args.command, streams);
         let run = run.map_err(|error| AnalysisError::Refused(error.to_string()))?;
         rows.extend(by_ideal.iter().map(|event| exact_row(event, &run.counts)));
         let place = |row: &CountRow| asked.iter().position(|event| *event == row.event);

@@ -74,14 +74,18 @@ pub enum EngineName {
     Valgrind,
 }
 
-/// The engine of a name; without one that of this processor.
+/// The engine of a name, by default what counts fastest here; `jumps`: with indirect jumps by
+/// target.
 ///
 /// # Errors
-/// [`AnalysisError::Refused`] where its program is not installed.
-pub(super) fn engine(name: Option<EngineName>) -> Result<Box<dyn Engine>, AnalysisError> {
+/// [`AnalysisError::Refused`] where the engine's program is missing.
+pub(super) fn engine(
+    name: Option<EngineName>,
+    jumps: bool,
+) -> Result<Box<dyn Engine>, AnalysisError> {
     let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
     Ok(match name.unwrap_or(on_x86) {
-        EngineName::Own => Box::new(Own { program: own_program()? }),
+        EngineName::Own => Box::new(Own { program: own_program()?, jumps }),
         EngineName::Valgrind => Box::new(Callgrind),
     })
 }
@@ -125,7 +129,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         say(err, &not_runnable(program.as_ref(), why))?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    let engine = engine(args.engine)?;
+    let engine = engine(args.engine, false)?;
     let label = label(program);
     let mut sampled = None;
     if args.sampled {
