@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use image::{ImageId, ImageKind, ImageOffset, Procedure, Procedures};
 use model::{CALLS, Cpuid, EXECUTED, Edges, Frame, IDEAL, Profile, Stacks, TAKEN, Thread, Value};
 use profiledb::{
-    Delta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey, Symbol,
-    Writer,
+    Delta, EpochId, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey,
+    Symbol, Writer,
 };
 
 use crate::commands::costs::OnMachine;
@@ -28,7 +28,9 @@ pub(super) struct Writing {
     db: PathBuf,
     writer: Writer,
     host: String,
+    label: String,
     scope: Scope,
+    begun_unix_s: u64,
 }
 
 /// The epoch that was written.
@@ -56,15 +58,22 @@ fn now_unix_s() -> u64 {
 }
 
 impl Writing {
-    /// Begins an epoch with a label in the database at `db`, which is made if it does not exist.
+    /// Takes the database at `db`, which is made if it does not exist, for an epoch with a label.
+    /// There is no epoch before there are counts.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where that cannot be written.
     ///
     /// Counts are kept apart under `scope`.
-    pub(super) fn begin(db: &Path, label: &str, scope: Scope) -> Result<Self, AnalysisError> {
+    pub(super) fn open(db: &Path, label: &str, scope: Scope) -> Result<Self, AnalysisError> {
         let host = host();
-        let mut writer = Writer::open(db, &host).map_err(failed)?;
+        let writer = Writer::open(db, &host).map_err(failed)?;
+        let (db, label) = (db.to_owned(), label.to_owned());
+        Ok(Self { db, writer, host, label, scope, begun_unix_s: now_unix_s() })
+    }
+
+    /// Begins the epoch.
+    fn begin(&mut self) -> Result<EpochId, AnalysisError> {
         let cpuinfo = of_proc("/proc/cpuinfo");
         let model = ["model name", "CPU part"];
         let mut model = model.iter().filter_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
@@ -76,7 +85,7 @@ impl Writing {
             note: Some(note.to_owned()),
         };
         let start = EpochStart {
-            label: Some(label.to_owned()),
+            label: Some(self.label.clone()),
             machine: Machine {
                 arch: std::env::consts::ARCH.to_owned(),
                 cpu_model: model.next().unwrap_or("unknown").to_owned(),
@@ -89,11 +98,10 @@ impl Writing {
                 event(IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
                 event(EXECUTED, "count", "exact executions of instructions"),
             ],
-            now_unix_s: now_unix_s(),
+            now_unix_s: self.begun_unix_s,
             writer_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        writer.begin(start, true).map_err(failed)?;
-        Ok(Self { db: db.to_owned(), writer, host, scope })
+        self.writer.begin(start, true).map_err(failed)
     }
 
     /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
@@ -110,12 +118,12 @@ impl Writing {
     ) -> Result<Written, AnalysisError> {
         let ids: Vec<Option<ImageId>> =
             counts.files.iter().map(|file| identity(file, sampled)).collect();
+        let epoch = self.begin()?.to_string();
         let mut delta = executed(counts, &ids, &self.scope);
         if let Some(cpuid) = Cpuid::of_cpuinfo(&of_proc("/proc/cpuinfo")) {
             delta.facts.state(&cpuid);
         }
         self.writer.merge(&delta).map_err(failed)?;
-        let epoch = self.writer.epoch().map(ToString::to_string).unwrap_or_default();
         let words = ["--all", "--host", &self.host, "--epoch", &epoch].map(OsString::from);
         let words = ["--db".into(), self.db.clone().into()].into_iter().chain(words);
         let chosen: Chosen = options::typed(words).map_err(failed)?;

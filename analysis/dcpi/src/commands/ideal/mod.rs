@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         Some(sampled) => (sampled.writing()?, sampled.streams()?),
         None => {
             let scope = profiledb::Scope::default();
-            (database::Writing::begin(&args.db, &label, scope)?, Streams::default())
+            (database::Writing::open(&args.db, &label, scope)?, Streams::default())
         }
     };
     let begun = Instant::now();
