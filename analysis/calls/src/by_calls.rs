@@ -94,91 +94,160 @@ impl Graph {
     }
 }
 
-/// Times of subjects with all that they called, by numbers of calls. Subjects that call each other
-/// in a circle are one: each has the time of all.
+/// Times of subjects with all that they called, by numbers of calls.
+///
+/// A moment in a procedure is taken to have each of the procedure's callers as caller with the
+/// probability that is the caller's part of the calls, and so on up to a procedure that nothing
+/// called: a walk. The time of a subject with all that it called is that of the moments whose walks
+/// meet the subject, however often: recursion counts once. Subjects that call each other in a
+/// circle need a system of equations. Where a circle has more than [`CIRCLE_MAX`] subjects each of
+/// them has the time of all.
 #[derive(Debug)]
 pub struct ByCalls {
     graph: Graph,
-    /// Of each subject: its own time, its circle, and calls of it.
-    own: Vec<f64>,
+    /// Of each subject.
     circle: Vec<usize>,
-    called: Vec<f64>,
-    /// Of each circle: its time with all that it called, and calls of it from elsewhere.
-    times: Vec<f64>,
-    calls_into: Vec<f64>,
+    of_subject: Vec<OfSubject>,
+    /// Whether a circle was too large for its system.
+    is_joined: Vec<bool>,
     whole: f64,
 }
+
+/// Sums of a subject.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfSubject {
+    /// Its own time.
+    own: f64,
+    /// Calls of it.
+    called: f64,
+    /// Its time with all that it called.
+    inclusive: f64,
+    /// The same, where each walk counts as often as it meets the subject.
+    visited: f64,
+    /// Time that a call stands for to the caller.
+    per_call: f64,
+}
+
+/// Most subjects of a circle whose system is solved: a matrix of 8 MiB and some seconds.
+pub const CIRCLE_MAX: usize = 1024;
+/// Part of the walks that end at each step in a circle: one that nothing outside calls would have
+/// no end.
+const LEAK: f64 = 1e-9;
 
 impl ByCalls {
     /// Divides times among callers. `own` has the times of the subjects themselves; contexts are a
     /// caller and what it called.
     #[must_use]
-    pub fn of(contexts: &Contexts, own: Vec<f64>) -> Self {
+    pub fn of(contexts: &Contexts, own: &[f64]) -> Self {
         let graph = Graph::of(contexts, own.len());
         let (circle, circles) = graph.circles();
-        let whole = own.iter().sum();
-        let called = vec![0.0_f64; own.len()];
-        let (times, calls_into) = (vec![0.0_f64; circles], vec![0.0_f64; circles]);
-        let mut all = Self { graph, own, circle, called, times, calls_into, whole };
+        let of_own = |own: &f64| OfSubject { own: *own, ..OfSubject::default() };
+        let of_subject = own.iter().map(of_own).collect();
+        let (is_joined, whole) = (vec![false; circles], own.iter().sum());
+        let mut all = Self { graph, circle, of_subject, is_joined, whole };
         all.divide();
         all
     }
 
-    fn divide(&mut self) {
-        let Self { graph, own, circle, called, times, calls_into, .. } = self;
-        let of = |subject: usize| circle.get(subject).copied().unwrap_or(usize::MAX);
-        let mut members: Vec<Vec<usize>> = vec![Vec::new(); times.len()];
-        for (subject, time) in own.iter().enumerate() {
-            let circle = of(subject);
-            if let Some((sum, members)) = times.get_mut(circle).zip(members.get_mut(circle)) {
-                *sum += time;
-                members.push(subject);
-            }
-        }
-        for (caller, callees) in graph.callees.iter().enumerate() {
-            for (callee, calls) in callees {
-                if let Some(sum) = called.get_mut(*callee) {
-                    *sum += calls;
-                }
-                if of(caller) != of(*callee)
-                    && let Some(sum) = calls_into.get_mut(of(*callee))
-                {
-                    *sum += calls;
-                }
-            }
-        }
-        // A circle comes behind all that it calls.
-        for (number, members) in members.iter().enumerate() {
-            let callees = members.iter().filter_map(|subject| graph.callees.get(*subject));
-            let outside = callees.flatten().filter(|(callee, _)| of(*callee) != number);
-            let part = |(callee, calls): &(usize, f64)| {
-                let (time, all) = times.get(of(*callee)).zip(calls_into.get(of(*callee)))?;
-                (*all > 0.0).then(|| time * calls / all)
-            };
-            let below: f64 = outside.filter_map(part).sum();
-            if let Some(time) = times.get_mut(number) {
-                *time += below;
-            }
-        }
+    fn get(&self, subject: usize) -> OfSubject {
+        self.of_subject.get(subject).copied().unwrap_or_default()
     }
 
     fn circle(&self, subject: usize) -> usize {
         self.circle.get(subject).copied().unwrap_or(usize::MAX)
     }
 
-    /// The time of a subject with all that it called.
-    fn time(&self, subject: usize) -> f64 {
-        self.times.get(self.circle(subject)).copied().unwrap_or_default()
+    fn callees_of(&self, subject: usize) -> &[(usize, f64)] {
+        self.graph.callees.get(subject).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn divide(&mut self) {
+        for (callee, calls) in self.graph.callees.iter().flatten() {
+            if let Some(of) = self.of_subject.get_mut(*callee) {
+                of.called += calls;
+            }
+        }
+        let mut members: Vec<Vec<usize>> = vec![Vec::new(); self.is_joined.len()];
+        for (subject, circle) in self.circle.iter().enumerate() {
+            if let Some(members) = members.get_mut(*circle) {
+                members.push(subject);
+            }
+        }
+        // A circle comes behind all that it calls.
+        for (number, members) in members.iter().enumerate() {
+            let outside = |subject: &usize| {
+                let callees = self.callees_of(*subject).iter();
+                let callees = callees.filter(|(callee, _)| self.circle(*callee) != number);
+                let below: f64 =
+                    callees.map(|(callee, calls)| self.get(*callee).per_call * calls).sum();
+                self.get(*subject).own + below
+            };
+            let begin: Vec<f64> = members.iter().map(outside).collect();
+            let found: Vec<(f64, f64)> = match members.len() {
+                0 | 1 => begin.iter().map(|time| (*time, *time)).collect(),
+                2..=CIRCLE_MAX => self.solve(members, &begin),
+                _ => {
+                    self.join(number, members, begin.iter().sum());
+                    continue;
+                }
+            };
+            for (subject, (visited, inclusive)) in members.iter().zip(found) {
+                if let Some(of) = self.of_subject.get_mut(*subject) {
+                    let per_call = if of.called > 0.0 { visited / of.called } else { 0.0 };
+                    *of = OfSubject { visited, inclusive, per_call, ..*of };
+                }
+            }
+        }
+    }
+
+    /// Visits and times of the members of a circle, where the time of `begin` walks from each.
+    ///
+    /// With `Q` the probabilities of steps within the circle and `G` the inverse of `I - Q`, visits
+    /// are `begin G`, and a walk from a member meets it `G[i][i]` times in all (J. Kemeny, J. Snell,
+    /// "Finite Markov Chains", 1960, section 3.2). Rows of `I - Q` are dominated by their diagonal,
+    /// so that elimination needs no pivots.
+    fn solve(&self, members: &[usize], begin: &[f64]) -> Vec<(f64, f64)> {
+        let places: HashMap<usize, usize> =
+            members.iter().enumerate().map(|(place, subject)| (*subject, place)).collect();
+        let mut system = Matrix::identity(members.len());
+        for (caller, subject) in members.iter().enumerate() {
+            for (callee, calls) in self.callees_of(*subject) {
+                if let Some(callee_at) = places.get(callee) {
+                    let part = calls / self.get(*callee).called;
+                    system.add(*callee_at, caller, -(1.0 - LEAK) * part);
+                }
+            }
+        }
+        system.eliminate();
+        let visits = system.solve_transposed(begin);
+        let met = |place: usize| system.inverse_at(place);
+        let visits = visits.into_iter().enumerate();
+        visits.map(|(place, visited)| (visited, visited / met(place).max(1.0))).collect()
+    }
+
+    /// Gives each member of a circle the time of all.
+    fn join(&mut self, number: usize, members: &[usize], time: f64) {
+        let within = members.iter().flat_map(|subject| self.callees_of(*subject));
+        let within = within.filter(|(callee, _)| self.circle(*callee) == number);
+        let within: f64 = within.map(|(_, calls)| calls).sum();
+        let called: f64 = members.iter().map(|subject| self.get(*subject).called).sum();
+        let into = called - within;
+        for subject in members {
+            if let Some(of) = self.of_subject.get_mut(*subject) {
+                let per_call = if into > 0.0 { time / into } else { 0.0 };
+                *of = OfSubject { visited: time, inclusive: time, per_call, ..*of };
+            }
+        }
+        if let Some(is_joined) = self.is_joined.get_mut(number) {
+            *is_joined = true;
+        }
     }
 
     /// The time of each subject with all that it called, in the order of their numbers.
     #[must_use]
     pub fn inclusive(&self) -> Vec<Estimate> {
-        let estimate = |subject: usize| {
-            let calls = self.called.get(subject).copied().unwrap_or_default();
-            exactly(self.time(subject), self.whole, calls)
-        };
-        (0..self.own.len()).map(estimate).collect()
+        let estimate = |of: &OfSubject| exactly(of.inclusive, self.whole, of.called);
+        self.of_subject.iter().map(estimate).collect()
     }
 
     /// The callers of a subject, those with the most time first: each has the part of the
@@ -186,46 +255,123 @@ impl ByCalls {
     #[must_use]
     pub fn callers(&self, subject: SubjectId) -> Vec<Neighbour> {
         let subject = subject as usize;
-        let (time, all) = (self.time(subject), self.called.get(subject).copied());
+        let OfSubject { inclusive, called, .. } = self.get(subject);
         let mut found: Vec<Neighbour> = Vec::new();
         for (caller, callees) in self.graph.callees.iter().enumerate() {
             let calls = callees.iter().filter(|(callee, _)| *callee == subject);
             let calls: f64 = calls.map(|(_, calls)| calls).sum();
-            if let Some(all) = all.filter(|all| calls > 0.0 && *all > 0.0) {
-                let estimate = exactly(time * calls / all, time, calls);
+            if calls > 0.0 {
+                let estimate = exactly(inclusive * calls / called, inclusive, calls);
                 found.push(Neighbour { subject: Some(caller as SubjectId), estimate });
             }
         }
         if found.is_empty() {
-            found.push(Neighbour { subject: None, estimate: exactly(time, time, 0.0) });
+            found.push(Neighbour { subject: None, estimate: exactly(inclusive, inclusive, 0.0) });
         }
         in_order(found)
     }
 
     /// The callees of a subject, those with the most time first, among them none: its own time.
-    /// Calls within its circle have no time.
+    /// Shares sum up to 1, but for calls within a circle whose subjects have the time of all: these
+    /// have no time.
     #[must_use]
     pub fn callees(&self, subject: SubjectId) -> Vec<Neighbour> {
         let subject = subject as usize;
-        let whole = self.time(subject);
-        let own = self.own.get(subject).copied().unwrap_or_default();
-        let calls = self.called.get(subject).copied().unwrap_or_default();
-        let itself = Neighbour { subject: None, estimate: exactly(own, whole, calls) };
-        let callees = self.graph.callees.get(subject).into_iter().flatten();
+        let OfSubject { own, called, inclusive, visited, .. } = self.get(subject);
+        let part = |time: f64| if visited > 0.0 { time / visited * inclusive } else { 0.0 };
+        let itself = Neighbour { subject: None, estimate: exactly(part(own), inclusive, called) };
         let neighbour = |(callee, calls): &(usize, f64)| {
-            let all = self.calls_into.get(self.circle(*callee)).copied().unwrap_or_default();
-            let is_outside = self.circle(*callee) != self.circle(subject) && all > 0.0;
-            let time = if is_outside { self.time(*callee) * calls / all } else { 0.0 };
-            let estimate = exactly(time, whole, *calls);
+            let circle = self.circle(*callee);
+            let is_joined = self.is_joined.get(circle).is_some_and(|is_joined| *is_joined);
+            let is_within = is_joined && circle == self.circle(subject);
+            let time = if is_within { 0.0 } else { self.get(*callee).per_call * calls };
+            let estimate = exactly(part(time), inclusive, *calls);
             Neighbour { subject: Some(*callee as SubjectId), estimate }
         };
-        in_order(callees.map(neighbour).chain([itself]).collect())
+        let callees = self.callees_of(subject).iter().map(neighbour);
+        in_order(callees.chain([itself]).collect())
     }
 
     /// Number of calls between two subjects.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.called.iter().sum::<f64>() as u64
+        self.of_subject.iter().map(|of| of.called).sum::<f64>() as u64
+    }
+}
+
+/// A square matrix; after [`Matrix::eliminate`] its factors, of which the lower has ones on its
+/// diagonal.
+struct Matrix {
+    size: usize,
+    rows: Vec<Vec<f64>>,
+}
+
+impl Matrix {
+    fn identity(size: usize) -> Self {
+        let mut all = Self { size, rows: vec![vec![0.0; size]; size] };
+        (0..size).for_each(|at| all.add(at, at, 1.0));
+        all
+    }
+
+    fn add(&mut self, row: usize, column: usize, value: f64) {
+        if let Some(place) = self.rows.get_mut(row).and_then(|row| row.get_mut(column)) {
+            *place += value;
+        }
+    }
+
+    fn at(&self, row: usize, column: usize) -> f64 {
+        self.rows.get(row).and_then(|row| row.get(column)).copied().unwrap_or_default()
+    }
+
+    fn eliminate(&mut self) {
+        for pivot in 0..self.size {
+            let (above, below) = self.rows.split_at_mut(pivot + 1);
+            let Some(of_pivot) = above.last() else { return };
+            let diagonal = of_pivot.get(pivot).copied().unwrap_or(1.0);
+            for row in below {
+                let Some(place) = row.get_mut(pivot).filter(|value| **value != 0.0) else {
+                    continue;
+                };
+                let factor = *place / diagonal;
+                *place = factor;
+                let behind = row.iter_mut().zip(of_pivot).skip(pivot + 1);
+                behind.for_each(|(value, of_pivot)| *value -= factor * of_pivot);
+            }
+        }
+    }
+
+    /// The `x` with `x A = b`.
+    fn solve_transposed(&self, b: &[f64]) -> Vec<f64> {
+        let mut x = b.to_vec();
+        // y U = b, then x L = y.
+        for row in 0..self.size {
+            let value = x.get(row).copied().unwrap_or_default() / self.at(row, row);
+            self.subtract(&mut x, row, value, row + 1..self.size);
+            if let Some(place) = x.get_mut(row) {
+                *place = value;
+            }
+        }
+        for row in (0..self.size).rev() {
+            let value = x.get(row).copied().unwrap_or_default();
+            self.subtract(&mut x, row, value, 0..row);
+        }
+        x
+    }
+
+    /// Subtracts `value` times these columns of a row.
+    fn subtract(&self, x: &mut [f64], row: usize, value: f64, columns: std::ops::Range<usize>) {
+        let row = self.rows.get(row).and_then(|row| row.get(columns.clone())).unwrap_or_default();
+        let places = x.get_mut(columns).unwrap_or_default();
+        places.iter_mut().zip(row).for_each(|(place, of_row)| *place -= value * of_row);
+    }
+
+    /// An element of the diagonal of the inverse.
+    fn inverse_at(&self, at: usize) -> f64 {
+        let mut unit = vec![0.0; self.size];
+        if let Some(place) = unit.get_mut(at) {
+            *place = 1.0;
+        }
+        self.solve_transposed(&unit).get(at).copied().unwrap_or(1.0)
     }
 }
 
@@ -260,7 +406,7 @@ mod tests {
             let value = Value { stacks: *times, weight: *times, squares: 0 };
             contexts.add(Entry { node, thread: 0, value });
         }
-        ByCalls::of(&contexts, own.to_vec()).inclusive().iter().map(|of| of.time).collect()
+        ByCalls::of(&contexts, own).inclusive().iter().map(|of| of.time).collect()
     }
 
     #[test]
@@ -270,12 +416,78 @@ mod tests {
         assert_eq!(times(&calls, &[1.0, 2.0, 3.0, 40.0]), [46.0, 32.0, 13.0, 40.0]);
     }
 
+    /// 0 calls 1; 1 and 2 call each other: of the calls of 1 one in five is from 0, of those of 2
+    /// all are from 1. A walk from 1 goes on to 2 four times in five, from 2 always to 1: each
+    /// meets 1, and of those that begin at 1, four in five meet 2.
     #[test]
-    fn a_circle_has_the_time_of_all_its_members() {
-        // 0 calls 1; 1 and 2 call each other; 2 calls 3; 4 calls 3 as often.
+    fn of_procedures_in_a_circle_each_has_the_walks_that_meet_it() {
         let calls = [(0, 1, 1), (1, 2, 5), (2, 1, 4), (2, 3, 6), (4, 3, 6)];
         let found = times(&calls, &[1.0, 10.0, 20.0, 8.0, 0.5]);
-        assert_eq!(found, [35.0, 34.0, 34.0, 8.0, 4.5]);
+        let expected = [35.0, 34.0, 24.0 + 0.8 * 10.0, 8.0, 4.5];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found / expected - 1.0).abs() < 1e-6, "{found} is not {expected}");
+        }
+    }
+
+    /// Random graphs, against the walks themselves.
+    #[test]
+    fn times_are_those_of_walks() {
+        let mut state = 7_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut calls: Vec<(SubjectId, SubjectId, u64)> = Vec::new();
+        for callee in 1..12 {
+            calls.push((0, callee, 1 + random(9)));
+            for _ in 0..3 {
+                let caller = 1 + random(11) as SubjectId;
+                let is_new = calls.iter().all(|(from, to, _)| (*from, *to) != (caller, callee));
+                if caller != callee && is_new {
+                    calls.push((caller, callee, 1 + random(9)));
+                }
+            }
+        }
+        let own: Vec<f64> = (0..12).map(|_| 1.0 + random(9) as f64).collect();
+        let found = times(&calls, &own);
+        const WALKS: u64 = 20_000;
+        let mut met = [0.0; 12];
+        for (begin, own) in own.iter().enumerate() {
+            for _ in 0..WALKS {
+                let (mut at, mut seen) = (begin as SubjectId, [false; 12]);
+                loop {
+                    seen[at as usize] = true;
+                    let callers: Vec<_> = calls.iter().filter(|(_, to, _)| *to == at).collect();
+                    if callers.is_empty() {
+                        break;
+                    }
+                    let all: u64 = callers.iter().map(|(.., times)| times).sum();
+                    let mut chosen = random(all);
+                    let of = callers.iter().find(|(.., times)| {
+                        let is_here = chosen < *times;
+                        chosen = chosen.wrapping_sub(*times);
+                        is_here
+                    });
+                    at = of.unwrap().0;
+                }
+                let here = seen.iter().zip(&mut met).filter(|(seen, _)| **seen);
+                here.for_each(|(_, met)| *met += own / WALKS as f64);
+            }
+        }
+        for (found, met) in found.iter().zip(met) {
+            assert!((found / met - 1.0).abs() < 0.02, "{found} is not {met}");
+        }
+    }
+
+    /// More subjects than a system is solved for.
+    #[test]
+    fn a_circle_that_is_too_large_has_the_time_of_all_its_members() {
+        let many = CIRCLE_MAX as SubjectId + 1;
+        let mut calls: Vec<_> = (0..many).map(|at| (at, (at + 1) % many, 3)).collect();
+        calls.push((many, 0, 2));
+        let found = times(&calls, &vec![1.0; many as usize + 1]);
+        assert_eq!((found[0], found[9]), (f64::from(many), f64::from(many)));
+        assert_eq!(found[many as usize], f64::from(many) + 1.0, "who called it");
     }
 
     /// What is called by nobody, and a chain that recursion would overflow the stack for.

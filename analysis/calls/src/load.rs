@@ -88,8 +88,8 @@ impl Calls {
     #[must_use]
     pub fn by_calls(&self, at: usize) -> Option<ByCalls> {
         let calls = self.events.iter().find(|event| event.name == CALLS)?;
-        let own = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
-        Some(ByCalls::of(&calls.contexts, own))
+        let own: Vec<f64> = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
+        Some(ByCalls::of(&calls.contexts, &own))
     }
 
     /// The stacks of an event with their times; below a root for each thread, if `by_thread`.

@@ -57,8 +57,11 @@ impl Counted {
         direct.chain(indirect).collect()
     }
 
-    /// Indirect jumps by target, where these are counted.
+    /// Indirect jumps by target, where all are counted; else those that are counted are calls.
     pub fn jumps(&self) -> Vec<Edge> {
+        if self.header.flags & JUMPS == 0 {
+            return Vec::new();
+        }
         let (_, files) = self.by_file();
         let counted = self.calls.iter().filter(|(_, count)| *count > 0);
         let jump = |(call, count): &(Call, u64)| {

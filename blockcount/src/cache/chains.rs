@@ -10,7 +10,7 @@ use crate::emit::{Emitter, length};
 use crate::memory::patch;
 
 /// Targets of a call, or of a jump to a procedure, that are counted each.
-const CALL_LINKS: u32 = 8;
+const CALL_LINKS: u32 = 256;
 
 /// What is counted of an indirect branch's targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
