@@ -203,9 +203,9 @@ impl ByCalls {
     /// Visits and times of the members of a circle, where the time of `begin` walks from each.
     ///
     /// With `Q` the probabilities of steps within the circle and `G` the inverse of `I - Q`, visits
-    /// are `begin G`, and a walk from a member meets it `G[i][i]` times in all (J. Kemeny, J. Snell,
-    /// "Finite Markov Chains", 1960, section 3.2). Rows of `I - Q` are dominated by their diagonal,
-    /// so that elimination needs no pivots.
+    /// are `begin G`, and a walk from a member meets it `G[i][i]` times in all (J. Kemeny and
+    /// J. Snell, "Finite Markov Chains", 1960, section 3.2). Rows of `I - Q` are dominated by their
+    /// diagonal, so that elimination needs no pivots.
     fn solve(&self, members: &[usize], begin: &[f64]) -> Vec<(f64, f64)> {
         let places: HashMap<usize, usize> =
             members.iter().enumerate().map(|(place, subject)| (*subject, place)).collect();

@@ -366,11 +366,8 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
             By::Scope(dimensions) => dimensions.first().map_or("scope", |of| of.name()),
         };
         let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
-        let of = report
-            .events
-            .get(report.sort)
-            .map_or_else(|| "samples".to_owned(), |column| column.event.nouns());
-        let share = percent(report.omitted.share);
+        let of = report.events.get(report.sort).map(|column| column.event.nouns());
+        let (of, share) = (of.unwrap_or_default(), percent(report.omitted.share));
         notes.push(format!("{rows} with {share} % of the {of} (-n 0 shows all)"));
     }
     notes.extend(
