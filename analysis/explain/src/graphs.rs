@@ -11,7 +11,7 @@ use code::skid::Skid;
 use estimate::truth::ExactCounts;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{BranchRounds, EDGES, EXECUTED, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
+use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
 use stalls::best_case::FrequentPaths;
 use stalls::{BestCase, Explained, Machine, ProfiledProcedure};
 
@@ -29,12 +29,14 @@ pub struct Graph {
     pub graph: Cfg,
     /// Executions of its blocks and edges; none where they cannot be estimated.
     pub estimate: Option<Estimate>,
+    /// Its executions were counted: the estimate is exact.
+    pub exact: bool,
     /// The graph's loops.
     pub loops: Loops,
     /// The parts, instruction by instruction; the first begins with the entry. Samples of time are
     /// at the instructions that took it.
     pub parts: Vec<Listing>,
-    /// Observed executions of branches.
+    /// Observed executions of branches: sampled, or all of them where they were counted.
     pub branches: Vec<Branch>,
     /// Observed numbers of rounds that loops had left.
     remaining_rounds: Vec<RemainingRounds>,
@@ -202,14 +204,19 @@ impl<'a> Surveyed<'a> {
             None => Survey::of(isa, &text, &ranges, never),
         };
         let constants = binary.constants().unwrap_or_default();
+        let exact = exact(samples, image, known, problems);
+        let branches = match &exact {
+            Some(exact) => counted(exact),
+            None => branches(samples, image, known, problems),
+        };
         Some(Self {
             isa,
             procedures,
             survey,
             constants,
-            branches: Branches::new(branches(samples, image, known, problems)),
+            branches: Branches::new(branches),
             remaining_rounds: remaining_rounds(samples, image, known, problems),
-            exact: exact(samples, image, known, problems),
+            exact,
         })
     }
 
@@ -319,13 +326,15 @@ impl<'a> Surveyed<'a> {
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);
         let machine = machine.filter(|machine| machine.isa == self.isa);
-        let estimate = self
-            .exact(&graph, &samples)
+        let exact = self.exact(&graph, &samples);
+        let is_exact = exact.is_some();
+        let estimate = exact
             .or_else(|| stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples)));
         Some(Graph {
             isa: Some(self.isa),
             graph,
             estimate,
+            exact: is_exact,
             loops,
             parts: listed,
             branches,
@@ -528,7 +537,7 @@ fn exact(
     known: &Known,
     problems: &mut Vec<Problem>,
 ) -> Option<ExactCounts> {
-    let event = samples.events.iter().position(|event| event.name == EXECUTED)?;
+    let event = samples.executed()?;
     let executed = image.equal(event).filter(|executed| executed.total() > 0)?;
     let at = |offset| Vaddr(known.address(offset));
     let executed = executed.iter().map(|(offset, count)| (at(offset), count)).collect();
@@ -545,6 +554,19 @@ fn exact(
         }
     }
     Some(ExactCounts { executed, jumped })
+}
+
+/// The branches that exact counts have.
+fn counted(exact: &ExactCounts) -> Vec<Branch> {
+    let branch = |((from, to), count): (&(Vaddr, Vaddr), &u64)| Branch {
+        from: *from,
+        to: *to,
+        first: 0,
+        later: *count,
+    };
+    let mut branches: Vec<Branch> = exact.jumped.iter().map(branch).collect();
+    branches.sort_unstable_by_key(|branch| (branch.from, branch.to));
+    branches
 }
 
 /// The elements that are in a part of a procedure, of a list sorted by address.

@@ -449,7 +449,13 @@ impl Counted {
         direct.chain(self.indirect(&files, kind::INDIRECT_CALL)).collect()
     }
 
-    /// Indirect jumps, where these are counted.
+    /// Indirect calls by target, where these are counted.
+    pub fn indirect_calls(&self) -> Vec<Edge> {
+        let (_, files) = self.by_file();
+        self.indirect(&files, kind::INDIRECT_CALL).collect()
+    }
+
+    /// Indirect jumps by target, where these are counted.
     pub fn jumps(&self) -> Vec<Edge> {
         let (_, files) = self.by_file();
         self.indirect(&files, kind::INDIRECT_JUMP).collect()
