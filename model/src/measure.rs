@@ -61,7 +61,8 @@ pub const IDEAL: &str = "ideal";
 /// Name of the event of exact calls. Its stacks are a call instruction and what it led to.
 pub const CALLS: &str = "calls";
 
-/// Exact executions of jumps that were taken, by the jump and its target.
+/// Exact executions of jumps that were taken, and of indirect calls, by the instruction and its
+/// target.
 pub static TAKEN: Measure = Measure::observed("taken", Shape::Pairs);
 
 impl Measure {

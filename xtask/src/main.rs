@@ -67,7 +67,9 @@ cargo xtask TASK
                    [--rounds N]
   bench walks      the interpreter of registers against the processor: a million states; or against
                    callgrind's counts [--quick] [--callgrind]
-  bench truth      how good estimates are, over eight programs [--seconds N]
+  bench truth      how good estimates are, over 21 programs [--seconds N] [--engine own|valgrind]
+  bench ideal      what exact counts of blocks and edges cost, beside callgrind [--no-callgrind]
+                   [--rounds N]
   bench cfg        control-flow graphs of every procedure that is installed [--quick] [--json]
                    [PATH...]
   bench why        explanations of every procedure that is installed [--quick] [PATH...]

@@ -150,6 +150,19 @@ pub const WALKED: [Need; 6] = [
     need("/usr/bin/python3", "python3", "a program to walk through"),
 ];
 
+/// Programs of more kinds, whose estimates are held against exact counts.
+pub const COUNTED: [Need; 9] = [
+    need("valgrind", "valgrind", "counts what is executed"),
+    need("go", "golang-go", "builds a program in Go"),
+    need("perl", "perl", "a program to count"),
+    need("lua5.4", "lua5.4", "a program to count"),
+    need("mawk", "mawk", "a program to count"),
+    need("zstd", "zstd", "a program to count"),
+    need("as", "binutils", "a program to count"),
+    need("sort", "coreutils", "a program to count"),
+    need("grep", "grep", "a program to count"),
+];
+
 /// To count branches.
 pub const CALLGRIND: [Need; 4] = [
     need("valgrind", "valgrind", "counts how often branches are taken"),

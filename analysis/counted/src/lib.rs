@@ -51,7 +51,8 @@ pub struct CountedFile {
     pub path: PathBuf,
     /// Executions by instruction.
     pub executed: BTreeMap<ImageOffset, u64>,
-    /// Executions of jumps that were taken, by the jump and its target, both in this file.
+    /// Executions of jumps that were taken, and of indirect calls where the engine tells them from
+    /// others, by the instruction and its target, both in this file.
     pub taken: BTreeMap<(ImageOffset, ImageOffset), u64>,
 }
 

@@ -111,7 +111,8 @@ fn add(counts: &mut Counts, counted: &Counted) {
         Some(Site { file, offset: ImageOffset(place.offset) })
     };
     let both = |edge: &Edge| Some((site(edge.from)?, site(edge.to?)?));
-    for edge in counted.taken().into_iter().chain(counted.jumps()) {
+    let indirect = counted.jumps().into_iter().chain(counted.indirect_calls());
+    for edge in counted.taken().into_iter().chain(indirect) {
         if let Some((from, to)) = both(&edge)
             && from.file == to.file
             && let Some(file) = counts.files.get_mut(from.file)

@@ -1,6 +1,6 @@
 //! Control-flow graphs of procedures, with their samples.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use code::skid::Skid;
 use estimate::truth::ExactCounts;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{BranchRounds, EDGES, EXECUTED, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
 use stalls::best_case::FrequentPaths;
 use stalls::{BestCase, Explained, Machine, ProfiledProcedure, Scale, ScaleBasis};
 
 use crate::listing::{self, ByAddress, Listing};
+use crate::observed::{branches, counted, exact, remaining_rounds, within};
 use names::procedures::Known;
 use query::load::{Executions, ImageSamples, Samples};
-use query::problem::{self, Problem};
+use query::problem::Problem;
 
 /// A procedure's graph, with samples, observed branches and estimated executions.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub struct Graph {
     /// The parts, instruction by instruction; the first begins with the entry. Samples of time are
     /// at the instructions that took it.
     pub parts: Vec<Listing>,
-    /// Observed executions of branches.
+    /// Observed executions of branches: sampled, or all of them where they were counted.
     pub branches: Vec<Branch>,
     /// Observed numbers of rounds that loops had left.
     remaining_rounds: Vec<RemainingRounds>,
@@ -212,14 +212,19 @@ impl<'a> Surveyed<'a> {
             None => Survey::of(isa, &text, &ranges, never),
         };
         let constants = binary.constants().unwrap_or_default();
+        let exact = exact(samples, image, known, problems);
+        let branches = match &exact {
+            Some(exact) => counted(exact),
+            None => branches(samples, image, known, problems),
+        };
         Some(Self {
             isa,
             procedures,
             survey,
             constants,
-            branches: Branches::new(branches(samples, image, known, problems)),
+            branches: Branches::new(branches),
             remaining_rounds: remaining_rounds(samples, image, known, problems),
-            exact: exact(samples, image, known, problems),
+            exact,
         })
     }
 
@@ -493,102 +498,4 @@ fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
         text.push((segment.vaddr, bytes));
     }
     text
-}
-
-/// The branches of an image that were seen.
-fn branches(
-    samples: &Samples,
-    image: &ImageSamples,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-) -> Vec<Branch> {
-    let mut counted: BTreeMap<(Vaddr, Vaddr), (u64, u64)> = BTreeMap::new();
-    for epoch in &samples.epochs {
-        let edges = |measure| epoch.observed::<Edges>(measure, &image.record.id);
-        let both = edges(&EDGES).and_then(|all| Ok((all, edges(&FIRST_EDGES)?)));
-        match both {
-            Ok((all, first)) => {
-                for ((from, to), count) in all.iter() {
-                    let sum = counted
-                        .entry((Vaddr(known.address(from)), Vaddr(known.address(to))))
-                        .or_default();
-                    sum.0 = sum.0.saturating_add(count);
-                    sum.1 = sum.1.saturating_add(first.get((from, to)));
-                }
-            }
-            Err(error) => problem::add_unreadable(problems, error),
-        }
-    }
-    let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
-        from,
-        to,
-        first,
-        later: all.saturating_sub(first),
-    };
-    counted.into_iter().map(branch).collect()
-}
-
-/// Exact executions of an image's instructions, and of its jumps that were taken. None where they
-/// were not counted.
-fn exact(
-    samples: &Samples,
-    image: &ImageSamples,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-) -> Option<ExactCounts> {
-    let event = samples.events.iter().position(|event| event.name == EXECUTED)?;
-    let executed = image.equal(event).filter(|executed| executed.total() > 0)?;
-    let at = |offset| Vaddr(known.address(offset));
-    let executed = executed.iter().map(|(offset, count)| (at(offset), count)).collect();
-    let mut jumped: HashMap<(Vaddr, Vaddr), u64> = HashMap::new();
-    for epoch in &samples.epochs {
-        match epoch.observed::<Edges>(&TAKEN, &image.record.id) {
-            Ok(taken) => {
-                for ((from, to), count) in taken.iter() {
-                    let sum = jumped.entry((at(from), at(to))).or_default();
-                    *sum = sum.saturating_add(count);
-                }
-            }
-            Err(error) => problem::add_unreadable(problems, error),
-        }
-    }
-    Some(ExactCounts { executed, jumped })
-}
-
-/// The elements that are in a part of a procedure, of a list sorted by address.
-fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] {
-    let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
-    let before = |address| all.partition_point(|one| at(one) < address);
-    all.get(before(part.begin)..before(end)).unwrap_or_default()
-}
-
-/// Observed numbers of rounds that the loops of an image had left.
-fn remaining_rounds(
-    samples: &Samples,
-    image: &ImageSamples,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-) -> Vec<RemainingRounds> {
-    let mut sum = Values::new();
-    for epoch in &samples.epochs {
-        match epoch.observed(&ROUNDS, &image.record.id) {
-            Ok(rounds) => sum.merge(&rounds),
-            Err(error) => problem::add_unreadable(problems, error),
-        }
-    }
-    let remaining_rounds = |(value, count)| {
-        let BranchRounds { branch, jumps, rounds } = BranchRounds::of(value)?;
-        let branch = Vaddr(known.address(branch));
-        Some(RemainingRounds {
-            branch,
-            jumps,
-            rounds,
-            width: BranchRounds::class_width(rounds),
-            count,
-        })
-    };
-    let mut remaining_rounds: Vec<RemainingRounds> =
-        sum.iter().filter_map(remaining_rounds).collect();
-    remaining_rounds.sort_by_key(|one| one.branch);
-    remaining_rounds
 }

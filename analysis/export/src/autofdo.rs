@@ -55,9 +55,10 @@ struct Function {
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     let (mut carried, mut kernel, mut no_lines, mut no_estimate) = (0_u64, 0_u64, 0_u64, 0_u64);
-    let estimated = resolved.images.iter().any(|image| image.executed.is_some());
+    let executed = || resolved.images.iter().find_map(|image| image.executed.as_ref());
+    let fidelity = executed().map(Executed::fidelity);
     // Counts of both kinds are of one size.
-    let unit = if estimated { executed::UNIT } else { 1 };
+    let unit = if executed().is_some_and(|executed| !executed.exact) { executed::UNIT } else { 1 };
     for image in &resolved.images {
         for place in &image.places {
             let samples = place.samples(event);
@@ -74,12 +75,7 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
         }
         image.executed.iter().for_each(|executed| add_executed(&mut functions, executed));
     }
-    for comment in resolved
-        .comments()
-        .iter()
-        .map(String::as_str)
-        .chain(estimated.then_some(executed::FIDELITY))
-    {
+    for comment in resolved.comments().iter().map(String::as_str).chain(fidelity) {
         writeln!(out, "# {}", escape(comment))?;
     }
     let mut by_total: Vec<(u64, &String, &Function)> =
@@ -102,7 +98,7 @@ pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Resu
     Ok(Carried {
         samples,
         left_out: left_out.map(|(reason, samples)| (reason.to_owned(), samples)).collect(),
-        notes: estimated.then(|| executed::FIDELITY.to_owned()).into_iter().collect(),
+        notes: fidelity.map(ToOwned::to_owned).into_iter().collect(),
     })
 }
 
@@ -278,7 +274,7 @@ mod tests {
             edge(0x40_1012, Some("no name"), 4),
             edge(0x40_1018, Some("_Z1bv"), 6),
         ];
-        image.executed = Some(Executed { steps, edges });
+        image.executed = Some(Executed { steps, edges, exact: false });
         let (text, carried) = written(|out| write(&resolved, 0, out));
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(

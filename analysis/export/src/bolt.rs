@@ -47,7 +47,7 @@ pub fn write(
             notes: vec![
                 "the file has branch records: run llvm-bolt with --pa and without --ba; for a file of samples: dcpi export --no-edges"
                     .to_owned(),
-                executed::FIDELITY.to_owned(),
+                executed.fidelity().to_owned(),
             ],
         });
     }
@@ -111,6 +111,7 @@ mod tests {
         };
         let step = |address| Step { address, ..Step::default() };
         resolved.images[0].executed = Some(Executed {
+            exact: false,
             steps: vec![step(0x40_1010), step(0x40_1014)],
             edges: vec![edge(0x40_1010, 0x40_1012, true, 3), edge(0x40_1010, 0x40_1020, false, 9)],
         });

@@ -1,10 +1,10 @@
-//! Estimated executions of an image's code, for tools that make programs faster: these tools want
+//! Executions of an image's code, estimated or counted, for tools that make programs faster: these tools want
 //! executions, not samples of time.
 //!
 //! Executions of a procedure's blocks and edges come from its flow ([`estimate`]), which agrees
 //! with its samples of time and with the observed edges. They are relative to one entry of the
 //! procedure. To compare procedures, each is weighted so that all have the same number of samples
-//! per executed instruction.
+//! per executed instruction. Exact executions are those of the whole run.
 
 use std::collections::BTreeMap;
 
@@ -28,9 +28,14 @@ pub const FIDELITY: &str = "counts are executions, estimated from samples of tim
 /// The reason why some samples of an image with executions are left out.
 pub const LEFT_OUT: &str = "of code that is in no procedure's graph";
 
-/// Estimated executions of an image's instructions and edges.
+/// What is said of exact counts, in a line.
+pub const EXACT: &str = "counts are executions, each of them counted (dcpi ideal)";
+
+/// Executions of an image's instructions and edges.
 #[derive(Clone, Debug, Default)]
 pub struct Executed {
+    /// Executions are counted ones, in parts of 1, not of [`UNIT`].
+    pub exact: bool,
     /// Instructions of procedures with samples, by address.
     pub steps: Vec<Step>,
     /// Edges from instructions to the next executed ones, by address; including fall-throughs.
@@ -66,8 +71,8 @@ pub struct ExecutedEdge {
 }
 
 impl Executed {
-    /// Estimates executions in an image from the samples of an event that counts time, and their
-    /// skid. None where no procedure has an estimate.
+    /// The executions in an image: exact ones where they were counted, else estimates from the
+    /// samples of an event that counts time, and their skid. None where no procedure has any.
     #[must_use]
     pub fn of(
         samples: &Samples,
@@ -82,7 +87,7 @@ impl Executed {
             .iter()
             .map(|procedure| (known.address(procedure.start), procedure.raw_name()))
             .collect();
-        let mut executed = Self::default();
+        let mut executed = Self { exact: samples.executed() == Some(time.0), ..Self::default() };
         let machine = samples.cpuid().and_then(|cpuid| Machine::named(Machine::nearest(&cpuid)?));
         for (procedure, count) in surveyed.sampled(image, time.0) {
             let graph = surveyed.graph(
@@ -93,6 +98,7 @@ impl Executed {
                 time,
                 machine.as_ref(),
             );
+            let graph = graph.filter(|graph| graph.is_exact == executed.exact);
             graph.into_iter().for_each(|graph| executed.add(&graph, count, &names));
         }
         executed.steps.sort_by_key(|step| step.address);
@@ -106,6 +112,12 @@ impl Executed {
         });
         executed.edges.sort_by_key(|edge| (edge.from, edge.to));
         (!executed.steps.is_empty()).then_some(executed)
+    }
+
+    /// What is said of the counts.
+    #[must_use]
+    pub fn fidelity(&self) -> &'static str {
+        if self.exact { EXACT } else { FIDELITY }
     }
 
     /// The executions of the instruction at an address.
@@ -124,7 +136,7 @@ impl Executed {
         let blocks = || graph.graph.blocks().iter().zip(&estimate.blocks);
         let all: f64 =
             blocks().map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
-        let weight = UNIT as f64 * samples as f64 / all;
+        let weight = if self.exact { 1.0 } else { UNIT as f64 * samples as f64 / all };
         if !weight.is_finite() {
             return;
         }

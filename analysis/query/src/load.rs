@@ -154,6 +154,13 @@ impl Samples {
         })
     }
 
+    /// The index in [`Samples::events`] of exact executions of instructions. None where they were
+    /// not counted.
+    #[must_use]
+    pub fn executed(&self) -> Option<usize> {
+        self.events.iter().position(|event| event.name == model::EXECUTED)
+    }
+
     /// The index in [`Samples::events`] of the event whose skid dcpid measured, and the skid. None
     /// where no skid was measured, or the epochs differ.
     #[must_use]

@@ -57,19 +57,26 @@ impl Counted {
         direct.chain(indirect).collect()
     }
 
+    /// Indirect calls by target, where these are counted.
+    pub fn indirect_calls(&self) -> Vec<Edge> {
+        self.indirect(kind::INDIRECT_CALL)
+    }
+
     /// Indirect jumps by target, where all are counted; else those that are counted are calls.
     pub fn jumps(&self) -> Vec<Edge> {
-        if self.header.flags & JUMPS == 0 {
-            return Vec::new();
-        }
+        let all = self.header.flags & JUMPS != 0;
+        if all { self.indirect(kind::INDIRECT_JUMP) } else { Vec::new() }
+    }
+
+    /// Indirect branches of a kind, by target.
+    fn indirect(&self, kind: u8) -> Vec<Edge> {
         let (_, files) = self.by_file();
         let counted = self.calls.iter().filter(|(_, count)| *count > 0);
-        let jump = |(call, count): &(Call, u64)| {
+        let edge = |(call, count): &(Call, u64)| {
             let from = self.blocks.get(call.block as usize)?;
-            let is_jump = from.block.kind == kind::INDIRECT_JUMP;
-            is_jump.then(|| self.edge(&files, from, call.target, *count)).flatten()
+            (from.block.kind == kind).then(|| self.edge(&files, from, call.target, *count))?
         };
-        counted.filter_map(jump).collect()
+        counted.filter_map(edge).collect()
     }
 
     /// Entries of linkage tables, and the procedures that they lead to: blocks of one jump, behind

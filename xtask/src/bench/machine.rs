@@ -1,5 +1,7 @@
 //! What else the machine does while something is measured: without that no figure can be judged.
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use std::fs;
 
 /// Units of the times in /proc/stat and /proc/PID/stat: USER_HZ is 100 on every architecture that
@@ -25,12 +27,9 @@ pub fn busy_s() -> f64 {
 
 /// CPU time of the children that this process has waited for, theirs included, in seconds.
 pub fn children_cpu_s() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name in parentheses may hold anything; the state after it is field 3, cutime and cstime
-    // are 16 and 17 (proc(5)).
-    let fields = stat.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
-    let times = fields.split_whitespace().skip(13).take(2);
-    times.filter_map(|word| word.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_S
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return 0.0 };
+    let seconds = |time: TimeVal| time.num_microseconds() as f64 / 1e6;
+    seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
 /// A process and those that it started, and they, as far as they live.

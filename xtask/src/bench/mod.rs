@@ -2,7 +2,7 @@
 //! and short processes, `bench table` in a simulation of the sampler's table, `bench loader` for
 //! the loader hook, `bench stacks` for call stacks, `bench db` for the database; how long reports
 //! take: `bench reading`; what walks from sampled registers are worth: `bench walks`; how good
-//! estimates are: `bench truth`; control-flow graphs of everything that is installed: `bench cfg`;
+//! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of everything that is installed: `bench cfg`;
 //! explanations of all of it: `bench why`; how much faster programs become with profiles: `bench
 //! faster`; and whether anything leaks: `bench soak`.
 
@@ -13,6 +13,7 @@ mod costs;
 mod db;
 mod faster;
 mod grid;
+mod ideal;
 mod images;
 mod json;
 mod loader;
@@ -45,7 +46,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 13] = [
+const BENCHMARKS: [(&str, Benchmark); 14] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -55,6 +56,7 @@ const BENCHMARKS: [(&str, Benchmark); 13] = [
     ("reading", reading::run),
     ("walks", walks::run),
     ("truth", truth::run),
+    ("ideal", ideal::run),
     ("cfg", cfg::run),
     ("why", why::run),
     ("faster", faster::run),

@@ -1,8 +1,8 @@
-//! Eight programs that execute the same instructions each time they run: what callgrind counts of
-//! one run is true of all of them.
+//! Programs that execute the same instructions each time they run: what is counted of one run is
+//! true of all of them.
 
 use super::machine;
-use crate::process::{command, must};
+use crate::process::{command, must, output};
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 /// Where the sources of programs are.
 const SOURCES: &str = "code/tests/walks/programs";
+/// Where those of the later programs are.
+const LATER: &str = "tests/bench/truth";
 /// Of the C library: valgrind knows none of these, and ERMS is chosen by what the processor is.
 const SAME_CODE: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
@@ -21,7 +23,7 @@ pub struct Program {
     words: Vec<String>,
 }
 
-/// All of them. The folder has dcpid's program, a part of which is compressed; what is built here
+/// The eight programs that estimates were tuned on. The folder has dcpid's program, a part of which is compressed; what is built here
 /// is put there.
 pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     let (c, rust, input) =
@@ -48,15 +50,54 @@ pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
         ("c", c),
         ("rust", rust),
     ];
-    let split = |line: String| line.split(' ').map(str::to_owned).collect();
-    let mut programs: Vec<Program> =
-        lines.into_iter().map(|(name, line)| Program { name, words: split(line) }).collect();
+    let mut programs = named(lines);
     let read = format!(".read {SOURCES}/set.sql");
     programs.push(Program {
         name: "sqlite3",
         words: vec!["/usr/bin/sqlite3".into(), ":memory:".into(), read],
     });
     Ok(programs)
+}
+
+/// Programs of other kinds, on which nothing was tuned. The folder is that of [`programs`], which
+/// have been made.
+pub fn later_programs(folder: &str) -> anyhow::Result<Vec<Program>> {
+    let built = |name: &str| format!("{folder}/{name}");
+    must(&mut command(&format!("cc -O2 -Wl,--build-id -o {folder}/float {LATER}/numbers.c -lm")))?;
+    must(&mut command(&format!("c++ -O2 -Wl,--build-id -o {folder}/c++ {SOURCES}/set.cc")))?;
+    must(&mut command(&format!("c++ -O2 -Wl,--build-id -o {folder}/throws {LATER}/throws.cc")))?;
+    must(
+        command(&format!("go build -o {folder}/go {LATER}/tree.go"))
+            .env("GO111MODULE", "off")
+            .env("GOCACHE", std::path::absolute(folder)?.join("go-cache")),
+    )?;
+    must(&mut command(&format!("cc -O2 -E -o {folder}/set.i {SOURCES}/set.c")))?;
+    must(&mut command(&format!("c++ -O2 -S -o {folder}/set.s {SOURCES}/set.cc")))?;
+    let text = fs::read(format!("{folder}/input"))?;
+    let text = text.get(1 << 20..).unwrap_or_default();
+    fs::write(format!("{folder}/text"), text)?;
+    let cc1 = output(command("cc -print-prog-name=cc1").stdout(Stdio::piped()))?;
+    let (input, text) = (built("input"), built("text"));
+    Ok(named([
+        ("cc1", format!("{} -quiet -O2 {folder}/set.i -o /dev/null", cc1.trim())),
+        ("as", format!("/usr/bin/as -o /dev/null {folder}/set.s")),
+        ("c++", built("c++")),
+        ("throws", built("throws")),
+        ("go", built("go")),
+        ("float", built("float")),
+        ("floatpy", format!("/usr/bin/python3 {LATER}/floats.py")),
+        ("lua", format!("/usr/bin/lua5.4 {LATER}/lists.lua")),
+        ("awk", format!("/usr/bin/mawk -f {LATER}/words.awk {text}")),
+        ("zstd", format!("/usr/bin/zstd -9 -q --single-thread -c {input}")),
+        ("sort", format!("/usr/bin/sort {text}")),
+        ("grep", format!("/bin/grep -c -E (1|3).*([a-f]+)7.*9 {text}")),
+        ("sha256", format!("/usr/bin/sha256sum {input} {text} {input}")),
+    ]))
+}
+
+fn named(lines: impl IntoIterator<Item = (&'static str, String)>) -> Vec<Program> {
+    let words = |line: String| line.split(' ').map(str::to_owned).collect();
+    lines.into_iter().map(|(name, line)| Program { name, words: words(line) }).collect()
 }
 
 impl Program {
@@ -69,7 +110,10 @@ impl Program {
             .args(all)
             .env("GLIBC_TUNABLES", SAME_CODE)
             .env("PYTHONHASHSEED", "1")
-            .env("PERL_HASH_SEED", "1");
+            .env("PERL_HASH_SEED", "1")
+            .env("LC_ALL", "C")
+            .env("GOMAXPROCS", "1")
+            .env("GOGC", "off");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }

@@ -139,3 +139,53 @@ fn what_cannot_be_counted_is_said_in_one_line() {
     let epochs = run(&["epochs", "--db", db.to_str().unwrap()]);
     assert!(text(&epochs.stderr).contains("no epochs"), "{epochs:?}");
 }
+
+/// Compilers get the counts themselves, calls and both ways of a branch among them.
+#[test]
+fn exact_counts_are_exported_for_compilers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("calls.c"), folder.path().join("calls"));
+    let code = "volatile int sum;\n\
+        __attribute__((noinline)) static void step(int n) {\n\
+        if (n % 5 == 0)\n\
+        sum += 3;\n\
+        }\n\
+        int main(void) {\n\
+        for (int n = 0; n < 10000; n++)\n\
+        step(n);\n\
+        return 0; }\n";
+    std::fs::write(&source, code).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-O1", "-g", "-no-pie", "-o"]).arg(&program).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let db = folder.path().join("db");
+    let (db, program) = (db.to_str().unwrap(), program.to_str().unwrap());
+    assert!(run(&["ideal", "-o", db, "--", program]).status.success());
+    let export = |to: &str| {
+        let output = run(&["export", "--db", db, "--to", to, "-o", "-", program]);
+        let said = text(&output.stderr);
+        assert!(output.status.success() && said.contains("each of them counted"), "{said}");
+        text(&output.stdout)
+    };
+    let bolt = export("bolt");
+    let counts = |kind: &str, field: usize| {
+        let lines = bolt.lines().filter(|line| line.starts_with(kind));
+        let count = |line: &str| line.split(' ').nth(field).unwrap().parse::<u64>().unwrap();
+        lines.map(count).collect::<Vec<u64>>()
+    };
+    assert!(bolt.starts_with("E executions:"), "{bolt}");
+    let (branches, falls) = (counts("B ", 3), counts("F ", 3));
+    assert!(
+        branches.contains(&10_000) && branches.contains(&9_999),
+        "the call and the loop: {bolt}"
+    );
+    let both = branches.contains(&8000) && falls.contains(&2000)
+        || branches.contains(&2000) && falls.contains(&8000);
+    assert!(both, "{bolt}");
+    let autofdo = export("autofdo");
+    let (_, step) = autofdo.split_once("\nstep:").unwrap();
+    let lines: Vec<&str> = step.lines().skip(1).take_while(|line| line.starts_with(' ')).collect();
+    assert!(step.lines().next().unwrap().ends_with(":10000"), "entries: {autofdo}");
+    assert!(lines.contains(&" 1: 10000") && lines.contains(&" 2: 2000"), "{autofdo}");
+    assert!(autofdo.contains("step:10000"), "the call: {autofdo}");
+}

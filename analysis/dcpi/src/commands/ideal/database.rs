@@ -164,7 +164,7 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
     let (mut calls, thread) = (Stacks::new(), Thread::default());
     // Two paths may lead to one file.
     let mut of_image: BTreeMap<ImageId, (Profile, Edges)> = BTreeMap::new();
-    for (file, id) in counts.files.iter().zip(ids) {
+    for (number, (file, id)) in counts.files.iter().zip(ids).enumerate() {
         let Some(id) = *id else { continue };
         let (executed, taken) = of_image.entry(id).or_default();
         executed
@@ -175,6 +175,10 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
         let known = known.map(|(known, _)| known).unwrap_or_default();
         delta.symbols.entry(id).or_insert_with(|| symbols(file, &known));
         for ((from, to), times) in tail_calls(file, &known) {
+            let [call, target] = [from, to].map(|offset| counted::Site { file: number, offset });
+            if counts.calls.contains_key(&(call, target)) {
+                continue; // an indirect call, which is counted as an edge too
+            }
             let frames = [from, to].map(|offset| Frame::Code(id, offset));
             calls.add_stack(frames, &thread, exactly(times));
         }
