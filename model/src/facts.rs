@@ -153,6 +153,15 @@ impl Fact for SampledRuns {
     const NAME: &'static str = "sampled_runs";
 }
 
+/// The model of the processor whose cycles the event `ideal` counts, by LLVM's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdealMachine(pub String);
+
+impl Fact for IdealMachine {
+    const NAME: &'static str = "ideal_machine";
+}
+
 /// The label that a reader of the epoch selects unless told otherwise: that of the command which
 /// was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -231,6 +231,23 @@ rare() {
 	quit "rare"
 }
 
+# SpeedShop's experiments: the profiles at two primes of a counter agree.
+agrees() {
+	TMPDIR=/ dcpi record --experiment "$1" --agree -o "/agree.$1" -- two_functions $((2 * SECONDS_OF_CPU)) >/dev/null 2>/said
+	code=$?
+	if [ $code = 0 ] && grep -q "$1 and f$1 agree" /said; then
+		ok "two primes: $(grep agree /said)"
+	else
+		fail "two primes of $1: exit code $code: $(tail -n 4 /said | tr '\n' ' ')"
+	fi
+}
+
+# Totals of a command.
+totals() {
+	dcpi count -r 2 -e "$1" --format json --to /count.json -- two_functions $SECONDS_OF_CPU >/dev/null 2>/said || fail "dcpi count: $(cat /said)"
+	awk -f /json.awk /count.json >/count || fail "dcpi count: not JSON"
+}
+
 echo "GUEST kernel $(uname -r) $(uname -m)"
 case $(uname -m) in
 x86_64) default=cpu-clock missing=cycles run=two_functions ;;
@@ -285,12 +302,20 @@ if [ $default = cycles ]; then
 	pmu=$(ls /sys/bus/event_source/devices | grep -m 1 '^armv8')
 	nine_events
 	turns
+	agrees cy_hwc
+	totals cycles,instructions
+	part=$(awk "BEGIN { printf \"%.4f\", $(of count .rows.1.value) * 4 / $(of count .rows.0.value) }")
+	check "dcpi count: instructions against cycles" "$(of count .rows.1.value) and $(of count .rows.0.value), $part of what the emulator did" \
+		"$part > 0.98 && $part < 1.02"
 elif start /db2 --event cpu-clock@1000; then
 	workload two_functions $SECONDS_OF_CPU
 	flush "cpu-clock@1000"
 	report "cpu-clock@1000"
 	three_to_one cpu-clock
 	quit "cpu-clock@1000"
+	totals task-clock
+	clock=$(of count .rows.0.value) used=$(awk "BEGIN { print ($(of count .user_s) + $(of count .system_s)) * 1e9 }")
+	check "dcpi count: task-clock" "$clock ns, $used ns by the kernel's accounting" "$clock > 0.95 * $used && $clock < 1.05 * $used"
 fi
 
 echo "GUEST-RESULT $failed"

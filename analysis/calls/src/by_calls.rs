@@ -15,6 +15,8 @@ use crate::timed::Estimate;
 struct Graph {
     /// Of each subject: what it called, and how often.
     callees: Vec<Vec<(usize, f64)>>,
+    /// Of each subject: calls of itself by itself.
+    recursive: Vec<f64>,
 }
 
 impl Graph {
@@ -23,20 +25,24 @@ impl Graph {
         for entry in contexts.entries() {
             let callee = contexts.subject(entry.node);
             let caller = contexts.parent(entry.node).and_then(|parent| contexts.subject(parent));
-            if let Some(arc) = caller.zip(callee).filter(|(caller, callee)| caller != callee) {
+            if let Some(arc) = caller.zip(callee) {
                 let calls = arcs.entry(arc).or_default();
                 *calls = calls.saturating_add(entry.value.weight);
             }
         }
-        let mut callees = vec![Vec::new(); subjects];
+        let (mut callees, mut recursive) = (vec![Vec::new(); subjects], vec![0.0; subjects]);
         for ((caller, callee), calls) in arcs {
-            if let Some(callees) = callees.get_mut(caller as usize) {
+            if caller == callee {
+                if let Some(own) = recursive.get_mut(callee as usize) {
+                    *own = calls as f64;
+                }
+            } else if let Some(callees) = callees.get_mut(caller as usize) {
                 callees.push((callee as usize, calls as f64));
             }
         }
         // Sums of floats depend on their order.
         callees.iter_mut().for_each(|callees| callees.sort_unstable_by_key(|(callee, _)| *callee));
-        Self { callees }
+        Self { callees, recursive }
     }
 
     /// Circles of subjects that call each other, those that are called before their callers: of
@@ -250,6 +256,13 @@ impl ByCalls {
         self.of_subject.iter().map(estimate).collect()
     }
 
+    /// Calls of a subject by itself, as a caller or callee of itself: they have no time.
+    fn recursive(&self, subject: usize) -> Option<Neighbour> {
+        let calls = self.graph.recursive.get(subject).copied().filter(|calls| *calls > 0.0)?;
+        let estimate = exactly(0.0, self.get(subject).inclusive, calls);
+        Some(Neighbour { subject: Some(subject as SubjectId), estimate })
+    }
+
     /// The callers of a subject, those with the most time first: each has the part of the
     /// subject's time that its part of the calls is. Shares sum up to 1.
     #[must_use]
@@ -268,6 +281,7 @@ impl ByCalls {
         if found.is_empty() {
             found.push(Neighbour { subject: None, estimate: exactly(inclusive, inclusive, 0.0) });
         }
+        found.extend(self.recursive(subject));
         in_order(found)
     }
 
@@ -289,13 +303,14 @@ impl ByCalls {
             Neighbour { subject: Some(*callee as SubjectId), estimate }
         };
         let callees = self.callees_of(subject).iter().map(neighbour);
-        in_order(callees.chain([itself]).collect())
+        in_order(callees.chain([itself]).chain(self.recursive(subject)).collect())
     }
 
-    /// Number of calls between two subjects.
+    /// Number of calls, those of procedures by themselves included.
     #[must_use]
     pub fn calls(&self) -> u64 {
-        self.of_subject.iter().map(|of| of.called).sum::<f64>() as u64
+        let called = self.of_subject.iter().map(|of| of.called);
+        called.chain(self.graph.recursive.iter().copied()).sum::<f64>() as u64
     }
 }
 

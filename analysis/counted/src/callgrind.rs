@@ -91,6 +91,10 @@ impl Engine for Callgrind {
             "callgrind counts each round of a repeated string instruction (rep) as an execution"
                 .to_owned(),
         );
+        if counts.processes > 1 {
+            let note = "callgrind counts what a process did before a fork for its children, too";
+            counts.notes.push(note.to_owned());
+        }
         Ok(Run { status, counts })
     }
 }

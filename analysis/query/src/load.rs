@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use code::skid::Skid;
 use image::{ImageId, ImageKind, ImageOffset, KeptFile};
-use model::{Cpuid, MeasuredSkid, Profile};
+use model::{Cpuid, IDEAL, IdealMachine, MeasuredSkid, Profile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Scope, Symbol};
 
 use crate::error::AnalysisError;
@@ -146,7 +146,13 @@ impl Samples {
             let name = event.name.split(':').next().unwrap_or_default();
             matches!(name, "cpu-clock" | "task-clock" | "cycles" | "cpu-cycles")
         };
-        let named = || Some((self.events.iter().position(counts_time)?, Skid::default()));
+        // Exact cycles at best are the time where there is no other.
+        let is_ideal = |event: &EventSamples| event.name == IDEAL;
+        let event = || {
+            let mut events = self.events.iter();
+            events.position(counts_time).or_else(|| self.events.iter().position(is_ideal))
+        };
+        let named = || Some((event()?, Skid::default()));
         self.skid().or_else(named).ok_or_else(|| {
             let why =
                 "no event of these samples counts time (cycles, cpu-clock); choose epochs with such an event: dcpi epochs";
@@ -176,6 +182,14 @@ impl Samples {
         }
         let event = self.events.iter().position(|event| event.name == first.0)?;
         Some((event, first.1))
+    }
+
+    /// The model of the processor whose cycles were counted, where all epochs agree.
+    #[must_use]
+    pub fn ideal_machine(&self) -> Option<String> {
+        let mut all = self.epochs.iter().map(|epoch| epoch.meta().facts.get());
+        let IdealMachine(first) = all.next()??;
+        all.all(|of| of.is_some_and(|IdealMachine(of)| of == first)).then_some(first)
     }
 
     /// The processor that was sampled, where all epochs agree.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::{ImageId, ImageKind};
-use model::{Frame, Ledger, Stacks};
+use model::{CALLS, Frame, Ledger, Stacks};
 use profiledb::{Epoch, ProfileKey, Scope, StacksKey};
 
 use crate::error::AnalysisError;
@@ -110,6 +110,9 @@ impl Samples {
     /// The unit of an event, with samples or without. Events without are times.
     #[must_use]
     pub fn unit(&self, event: &str) -> String {
+        if event == CALLS {
+            return "count".to_owned();
+        }
         let mut known = self.epochs.iter().flat_map(|epoch| &epoch.meta().events);
         let event = known.find(|known| known.name == event);
         event.map_or_else(|| "ns".to_owned(), |event| event.unit.clone())

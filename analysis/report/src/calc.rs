@@ -240,19 +240,16 @@ impl CalcReport {
             head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
         }
         if let Some(column @ EventColumn { event, .. }) = self.events.get(self.time) {
-            let every = period(event.period, &event.unit);
-            head(
-                style,
-                out,
-                "event",
-                &format!(
-                    "{}: {} here, one every {every}",
-                    event.name,
-                    quantity::counted(column.equal(), "sample")
-                ),
-            )?;
-            let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
-            head(style, out, "samples", &landed)?;
+            let here = quantity::counted(column.equal(), event.noun());
+            let how = match event.is_exact() {
+                true => "counted exactly".to_owned(),
+                false => format!("one every {}", period(event.period, &event.unit)),
+            };
+            head(style, out, "event", &format!("{}: {here} here, {how}", event.name))?;
+            if !event.is_exact() {
+                let skid = Some((event.name.as_str(), self.skid));
+                head(style, out, "samples", &listing_text::landed(skid, self.kept))?;
+            }
         }
         let branches = match self.is_exact {
             true => "counted, as all executions: dcpi ideal".to_owned(),

@@ -147,14 +147,17 @@ fn event(column: &EventColumn, kind: ImageKind) -> String {
     let event = &column.event;
     let idle = if kind == ImageKind::Idle { 0 } else { column.idle };
     let (here, all) = (column.equal(), event.equal(event.taken).saturating_sub(idle));
+    let how = match event.is_exact() {
+        true => "counted exactly".to_owned(),
+        false => format!("one every {}", period(event.period, &event.unit)),
+    };
     format!(
-        "{}: {} here, {} % of {}{}, one every {}",
+        "{}: {} here, {} % of {}{}, {how}",
         event.name,
-        counted(here, "sample"),
+        counted(here, event.noun()),
         percent(ratio(here, all)),
         thousands(all),
         if idle > 0 { " that are not idle" } else { "" },
-        period(event.period, &event.unit)
     )
 }
 

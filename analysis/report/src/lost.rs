@@ -28,6 +28,8 @@ pub struct LostReport {
     pub runs: f64,
     /// Cycles a second; none where the sampled event counts cycles.
     pub hertz: Option<f64>,
+    /// The model of the processor that ideal cycles are of.
+    pub machine: String,
     /// The confidence of all intervals.
     pub confidence: Confidence,
     /// Cycles of all code of a run.
@@ -183,6 +185,7 @@ impl Report for LostReport {
         if let Some(hertz) = self.hertz {
             head(style, out, "clock", &format!("{:.2} GHz", hertz / 1e9))?;
         }
+        head(style, out, "machine", &self.machine)?;
         let part = |cycles: f64| format!("{} %", signed_percent(self.share(cycles)));
         let time = format!(
             "{} a run: {} ideal, {} lost, {} in code that was not counted (kernel, generated)",
@@ -220,6 +223,7 @@ impl Report for LostReport {
             head: Head::of(&self.selection),
             runs: self.runs,
             hertz: self.hertz,
+            machine: &self.machine,
             confidence: self.confidence.percent(),
             spent: Cycles::of(self.spent),
             uncounted: Cycles::of(self.uncounted),
@@ -278,6 +282,7 @@ struct Json<'a> {
     head: Head<'a>,
     runs: f64,
     hertz: Option<f64>,
+    machine: &'a str,
     confidence: f64,
     /// Cycles of a run, as all below.
     spent: Cycles,

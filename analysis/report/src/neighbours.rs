@@ -69,7 +69,8 @@ impl Neighbours {
         let image = image.as_ref().map(|image| format!(" of {}", image.name)).unwrap_or_default();
         let (share, ends) = (percent(self.inclusive.value), interval(self.inclusive));
         let time = amount(self.time, &self.of.event.unit);
-        let with = format!("{time} with all that it called, {share} % of all ({ends})");
+        let ends = if self.of.event.is_counted { String::new() } else { format!(" ({ends})") };
+        let with = format!("{time} with all that it called, {share} % of all{ends}");
         head(style, out, "procedure", &super::escape(&format!("{name}{image}: {with}")))?;
         self.of.shares("that time", style, out)?;
         writeln!(out)?;
@@ -90,7 +91,9 @@ impl Neighbours {
     fn table(&self, style: &Style) -> Table {
         let mut table = Table::default();
         table.number("%", "");
-        table.number("low–high", "");
+        if !self.of.event.is_counted {
+            table.number("low–high", "");
+        }
         table.number("time", "");
         table.number(if self.of.event.is_counted { "calls" } else { "stacks" }, "");
         table.spared();
@@ -104,14 +107,16 @@ impl Neighbours {
         for row in &self.rows {
             let (image, name) = names(row);
             let at = row.procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
-            let cells = vec![
-                percent(row.share.value).into(),
-                interval(row.share).into(),
+            let mut cells: Vec<Cell> = vec![percent(row.share.value).into()];
+            if !self.of.event.is_counted {
+                cells.push(interval(row.share).into());
+            }
+            cells.extend([
                 amount(row.time, &self.of.event.unit).into(),
                 super::quantity::thousands(row.stacks).into(),
                 Cell::name(suffixes.shown(image, name, style.full_names)).apart(at),
                 row.procedure.image.as_ref().map(image_cell).unwrap_or_default(),
-            ];
+            ]);
             table.coloured(cells, Colour::of_share(row.share.value));
         }
         table

@@ -2,7 +2,7 @@
 
 use super::reader::{Counted, CountedBlock, Edge};
 use super::{Call, JUMPS, kind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of an entry of a linkage table (System V ABI, AMD64 supplement, 5.2).
 const ENTRY_BYTES: u64 = 16;
@@ -29,6 +29,7 @@ impl Counted {
     pub fn calls(&self) -> Vec<Edge> {
         let (_, files) = self.by_file();
         let entries = self.linkage_entries();
+        let bound: BTreeSet<u64> = entries.values().copied().collect();
         let through = |target: u64| entries.get(&target).copied().unwrap_or(target);
         let direct = self.blocks.iter().filter(|counted| {
             let block = &counted.block;
@@ -47,7 +48,10 @@ impl Counted {
         let indirect = self.calls.iter().filter(|(_, count)| *count > 0);
         let indirect = indirect.filter_map(|(call, count)| {
             let from = self.blocks.get(call.block as usize)?;
-            if all_jumps && from.block.kind == kind::INDIRECT_JUMP {
+            let is_jump = from.block.kind == kind::INDIRECT_JUMP;
+            // The dynamic linker jumps to what it has bound: that call is one of the entry's.
+            let binds = is_jump && self.is_of_linker(from) && bound.contains(&call.target);
+            if all_jumps && is_jump || binds {
                 return None;
             }
             let is_entry = entries.get(&from.block.address) == Some(&call.target);
@@ -55,6 +59,13 @@ impl Counted {
             (!is_entry).then(edge).flatten()
         });
         direct.chain(indirect).collect()
+    }
+
+    /// Whether a block is code of the dynamic linker, `ld.so`(8), by its file's name.
+    fn is_of_linker(&self, counted: &CountedBlock) -> bool {
+        let mapping = self.mappings.get(counted.block.mapping as usize);
+        let name = mapping.and_then(|(_, path)| path.rsplit(|byte| *byte == b'/').next());
+        name.is_some_and(|name| name.starts_with(b"ld-") || name.starts_with(b"ld.so"))
     }
 
     /// Indirect calls by target, where these are counted.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Of ours.
-pub const OURS: [&str; 3] = ["dcpid", "dcpictl", "dcpi"];
+pub const OURS: [&str; 4] = ["dcpid", "dcpictl", "dcpilabel", "dcpi"];
 /// In C: name and source.
 pub const WORKLOADS: [(&str, &str); 2] =
     [("two_functions", "tests/workloads/two_functions.c"), ("counted", "tests/vm/counted.c")];

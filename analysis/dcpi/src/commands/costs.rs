@@ -52,8 +52,8 @@ impl OnMachine {
         machine.chain(roots).collect()
     }
 
-    /// The model of the processor: the one asked for, else the nearest to the sampled processor,
-    /// else that of [`ASSUMED`], marked as assumed. `isa` is the instruction set of the code, if it
+    /// The model of the processor: the one asked for, else that of exact cycles in the database,
+    /// else the nearest to the sampled processor, else that of [`ASSUMED`], marked as assumed. `isa` is the instruction set of the code, if it
     /// is known already.
     ///
     /// # Errors
@@ -77,6 +77,10 @@ impl OnMachine {
             let why =
                 format!("{name} executes {own}, the code is {isa}; --machine with one of {others}");
             return Err(AnalysisError::Refused(why));
+        }
+        let counted = samples.ideal_machine().as_deref().map(known).transpose()?;
+        if let Some(machine) = counted.filter(|machine| isa.is_none_or(|isa| isa == machine.isa)) {
+            return Ok(as_model(machine, false));
         }
         let nearest =
             samples.cpuid().and_then(|cpuid| Machine::nearest(&cpuid)).map(known).transpose()?;

@@ -15,6 +15,7 @@ use stats::{Confidence, Occurrences};
 
 use super::ideal::engine;
 use super::input::Input;
+use super::passing::pass_on;
 use super::record::{children_cpu_s, exit_code, runnable, shell_word};
 use super::{Outcome, write};
 use crate::options::{Output, parse_confidence};
@@ -97,17 +98,18 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         )),
         None => Box::new(io::stderr()),
     };
-    let asked = asked(args);
-    let (totals, by_ideal, notes) = chosen(&asked)?;
+    let asked = asked(args)?;
+    let (totals, by_ideal, mut notes) = chosen(&asked)?;
     let mut input = Input::keep_for(args.runs + u32::from(!by_ideal.is_empty()))?;
     let refused = |error: TotalsError| AnalysisError::Refused(error.to_string());
-    let (mut status, mut seconds) = (None, Vec::new());
+    pass_on()?;
+    let (mut ends, mut seconds): (Vec<ExitStatus>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut values: Vec<Vec<Option<Total>>> = vec![Vec::new(); totals.events().len()];
     let before = children_cpu_s();
     for run in 0..args.runs {
         let streams = input.streams(run == 0)?;
         let run = totals.run((program, arguments), streams).map_err(refused)?;
-        status.get_or_insert(run.status);
+        ends.push(run.status);
         seconds.push(run.took.as_secs_f64());
         values.iter_mut().zip(run.totals).for_each(|(all, total)| all.push(total));
     }
@@ -131,6 +133,9 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         let place = |row: &CountRow| asked.iter().position(|event| *event == row.event);
         rows.sort_by_key(place);
     }
+    if let Some(other) = ends.iter().find(|end| Some(*end) != ends.first()) {
+        notes.push(format!("a later run ended otherwise than the first: {other}"));
+    }
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     let report = CountReport {
         command: words.join(" "),
@@ -146,14 +151,26 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     }
     let outcome = write(&report, &args.output, &mut out)?;
     out.flush()?;
-    Ok(Outcome { code: status.map(|status: ExitStatus| exit_code(status)), ..outcome })
+    Ok(Outcome { code: ends.first().map(|status| exit_code(*status)), ..outcome })
 }
 
-/// The events that were asked for, each by itself.
-fn asked(args: &Count) -> Vec<String> {
-    let asked = args.events.join(",");
-    let asked = profiledb::split_events(&asked).map(str::trim);
-    asked.filter(|event| !event.is_empty()).map(str::to_owned).collect()
+/// The events that were asked for, each by itself and once.
+///
+/// # Errors
+/// [`AnalysisError::Usage`] for an empty list.
+fn asked(args: &Count) -> Result<Vec<String>, AnalysisError> {
+    let list = args.events.join(",");
+    let mut asked: Vec<String> = Vec::new();
+    for event in profiledb::split_events(&list).map(str::trim).filter(|event| !event.is_empty()) {
+        if !asked.iter().any(|known| known == event) {
+            asked.push(event.to_owned());
+        }
+    }
+    if asked.is_empty() && !args.events.is_empty() {
+        let message = "-e names no event; leave it out for the usual ones".to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi count --help".to_owned() });
+    }
+    Ok(asked)
 }
 
 /// The events to count, those that `dcpi ideal` counts, and what is to be said.

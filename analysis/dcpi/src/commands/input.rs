@@ -10,6 +10,9 @@ use query::error::AnalysisError;
 /// The open file of standard input, as a path: opened, a regular file begins at its start.
 const STDIN: &str = "/proc/self/fd/0";
 
+/// Most bytes of a pipe that are kept for the next run: a pipe may have no end.
+const INPUT_MAX: u64 = 1 << 30;
+
 /// What each run reads.
 pub(in crate::commands) enum Input {
     /// This process's standard input: a terminal, or a device without an end.
@@ -48,7 +51,13 @@ impl Input {
             return Ok(Self::Kept(opened));
         }
         let mut kept = tempfile::tempfile().map_err(failed)?;
-        io::copy(&mut input, &mut kept).map_err(failed)?;
+        let copied = io::copy(&mut io::Read::take(&mut input, INPUT_MAX + 1), &mut kept);
+        if copied.map_err(failed)? > INPUT_MAX {
+            return Err(AnalysisError::Refused(format!(
+                "standard input has more than {INPUT_MAX} bytes, and each run needs all of it; name \
+                 a file as standard input"
+            )));
+        }
         Ok(Self::Kept(kept))
     }
 

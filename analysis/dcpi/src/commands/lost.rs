@@ -95,20 +95,27 @@ impl Measured {
 
 fn report(args: &Lost, mut samples: Samples) -> Result<LostReport, AnalysisError> {
     let mut problems = std::mem::take(&mut samples.problems);
-    let refused = |why: &str| Err(AnalysisError::Refused(format!("{why}: dcpi ideal --help")));
+    let refused = |why: &str| Err(AnalysisError::Refused(why.to_owned()));
     let Some((runs, hertz)) = samples.sampled_runs() else {
         return refused(
-            "these epochs have no samples of a command beside its exact counts; dcpi ideal \
-             --sampled -o DB -- COMMAND makes them",
+            "these epochs have no samples of a command beside its exact counts; --epoch chooses \
+             others (dcpi epochs), and dcpi ideal --sampled -o DB -- COMMAND makes them",
         );
     };
+    let counted = samples.ideal_machine().unwrap_or_default();
+    if let Some(machine) = args.on.machine.as_ref().filter(|machine| **machine != counted) {
+        return refused(&format!(
+            "the ideal cycles are those of {counted}, not of {machine}; leave --machine out, or \
+             count again with it"
+        ));
+    }
     let (time, _) = samples.time()?;
     let ideal = samples.events.iter().position(|event| event.name == IDEAL);
     let per_sample = samples.cycles(time).zip(samples.events.get(time));
     let (Some(ideal), Some((per_sample, event))) = (ideal, per_sample) else {
         return refused(
             "cycles cannot be told from these samples: they have no frequency, or the event \
-             'ideal' was left out",
+             'ideal' was left out; leave --event out",
         );
     };
     let cycles = per_sample / event.weight / runs;
@@ -149,6 +156,7 @@ fn report(args: &Lost, mut samples: Samples) -> Result<LostReport, AnalysisError
         whose: samples.whose.clone(),
         runs,
         hertz,
+        machine: counted,
         confidence,
         spent,
         uncounted: measured.spent(uncounted),

@@ -31,6 +31,7 @@ mod input;
 pub(crate) mod list;
 mod loops;
 pub(crate) mod lost;
+mod passing;
 pub(crate) mod prof;
 pub(crate) mod push;
 pub mod record;

@@ -190,6 +190,7 @@ pub fn copies_counted() -> Db {
     facts.state_value("skid", json!({"event": "cpu-clock", "instructions": 1}));
     facts.state_value("cpuid", json!({"vendor": "GenuineIntel", "family": 6, "model": 85}));
     facts.state_value("opens_on", json!("copy"));
+    facts.state_value("ideal_machine", json!("skylake-avx512"));
     facts.state_value("sampled_runs", json!({"runs": 2, "hertz": 3e9}));
     db.epoch("node-7", epoch);
     db

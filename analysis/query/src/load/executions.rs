@@ -1,6 +1,6 @@
 //! Evidence of how often the sampled code was executed.
 
-use model::{OpensOn, SampledRuns};
+use model::{IDEAL, OpensOn, SampledRuns};
 
 use super::Samples;
 use crate::scope::ScopeChoice;
@@ -33,6 +33,9 @@ impl Samples {
     }
 
     fn counted(&self, time: usize) -> Option<Executions> {
+        if self.events.get(time).is_some_and(|event| event.name == IDEAL) {
+            return Some(Executions::Counted { samples_per_cycle: 1.0 });
+        }
         let runs = self.sampled_runs()?.0;
         let samples_per_cycle = runs / self.cycles(time)?;
         samples_per_cycle.is_finite().then_some(Executions::Counted { samples_per_cycle })

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use image::{ImageId, ImageKind, ImageOffset, Procedure, Procedures};
-use model::{CALLS, Cpuid, EXECUTED, Edges, Frame, IDEAL, Profile, Stacks, TAKEN, Thread, Value};
+use model::{
+    CALLS, Cpuid, EXECUTED, Edges, Frame, IDEAL, IdealMachine, Profile, Stacks, TAKEN, Thread,
+    Value,
+};
 use profiledb::{
     Delta, EpochId, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey,
     Symbol, Writer,
@@ -129,10 +132,12 @@ impl Writing {
         let chosen: Chosen = options::typed(words).map_err(failed)?;
         let samples = chosen.question(&[])?.samples()?;
         let mut ideal = Delta { now_unix_s: now_unix_s(), ..Delta::default() };
-        for (image, cycles) in ideal_cycles(&samples, on)? {
+        let (machine, _) = on.model(&samples, None)?;
+        for (image, cycles) in ideal_cycles(&samples, on, &machine) {
             let profile = Profile::from_counts(cycles);
             count(&mut ideal, image, (IDEAL, &self.scope), profile);
         }
+        ideal.facts.state(&IdealMachine(machine.name.to_owned()));
         self.writer.merge(&ideal).map_err(failed)?;
         self.writer.seal(now_unix_s()).map_err(failed)?;
         Ok(Written { host: self.host, epoch })
@@ -254,11 +259,11 @@ type ByOffset = BTreeMap<ImageOffset, u64>;
 fn ideal_cycles(
     samples: &Samples,
     on: &OnMachine,
-) -> Result<Vec<(ImageId, ByOffset)>, AnalysisError> {
+    machine: &Processor,
+) -> Vec<(ImageId, ByOffset)> {
     let Some(event) = samples.events.iter().position(|event| event.name == EXECUTED) else {
-        return Ok(Vec::new());
+        return Vec::new();
     };
-    let (machine, _) = on.model(samples, None)?;
     let places = on.places();
     let mut problems = Vec::new(); // the report that follows has them
     let mut all = Vec::new();
@@ -272,14 +277,14 @@ fn ideal_cycles(
         let mut cycles = BTreeMap::new();
         for (procedure, _) in surveyed.sampled(image, event) {
             let of = (event, Skid::default());
-            let found = surveyed.graph(image, &known, procedure, None, of, Some(&machine));
+            let found = surveyed.graph(image, &known, procedure, None, of, Some(machine));
             if let Some(graph) = found {
-                add_cycles(&graph, (&known, image, event), &machine, &mut cycles);
+                add_cycles(&graph, (&known, image, event), machine, &mut cycles);
             }
         }
         all.push((image.record.id, cycles));
     }
-    Ok(all)
+    all
 }
 
 /// Adds the cycles of a procedure's instructions.

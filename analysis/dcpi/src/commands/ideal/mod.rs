@@ -5,6 +5,7 @@ mod database;
 
 mod sampled;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use code::isa::Isa;
 use counted::callgrind::Callgrind;
 use counted::own::{Own, PROGRAM};
 use counted::{Counts, Engine, Run, Streams};
@@ -19,11 +21,13 @@ use counted::{Counts, Engine, Run, Streams};
 use super::Outcome;
 use super::costs::OnMachine;
 use super::lost::Lost;
+use super::passing::pass_on;
 use super::record::{NotRunnable, exit_code, label, runnable, shell_word};
 use crate::options::{self, Prof};
 use query::error::AnalysisError;
 use report::{counted as number, thousands};
 use sampled::Sampled;
+use stalls::Machine;
 
 /// `dcpi ideal`.
 #[derive(Debug, Args)]
@@ -130,6 +134,13 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
     let engine = engine(args.engine, false)?;
+    let isa = if cfg!(target_arch = "x86_64") { Isa::X86_64 } else { Isa::Aarch64 };
+    if let Some(name) = &args.on.machine
+        && Machine::named(name).is_some_and(|machine| machine.isa != isa)
+    {
+        let why = format!("{name} does not execute {isa}, which programs here are made of");
+        return Err(AnalysisError::Refused(format!("{why}; leave --machine out")));
+    }
     let label = label(program);
     let mut sampled = None;
     if args.sampled {
@@ -142,13 +153,17 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
             (database::Writing::open(&args.db, &label, scope)?, Streams::default())
         }
     };
+    pass_on()?;
     let begun = Instant::now();
     let Run { status, counts } = engine
         .run(&args.command, streams)
         .map_err(|error| AnalysisError::Refused(error.to_string()))?;
     let took = begun.elapsed().as_secs_f64();
     let images = sampled.as_ref().map(Sampled::images).transpose()?.unwrap_or_default();
-    let mut written = writer.write(&counts, &args.on, &images)?;
+    let mut written = match writer.write(&counts, &args.on, &images) {
+        Ok(written) => written,
+        Err(error) => return Err(kept_elsewhere(args, &label, &counts, error)),
+    };
     let mut code = exit_code(status);
     say(err, "")?;
     if let Some(sampled) = &sampled {
@@ -161,6 +176,30 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
     told(&counts, &format!("{took:.1} s ({})", engine.name()), err)?;
     report(args, &written, err)?;
     Ok(Outcome { code: Some(code), ..Outcome::default() })
+}
+
+/// Writes counts that the database has no room for into the directory for temporary files. Returns
+/// the error, with the place.
+fn kept_elsewhere(
+    args: &Ideal,
+    label: &str,
+    counts: &Counts,
+    error: AnalysisError,
+) -> AnalysisError {
+    let keep = || -> Option<PathBuf> {
+        let directory = tempfile::Builder::new().prefix("dcpi-ideal-").tempdir().ok()?;
+        let writer =
+            database::Writing::open(directory.path(), label, profiledb::Scope::default()).ok()?;
+        writer.write(counts, &args.on, &BTreeMap::new()).ok()?;
+        Some(directory.keep())
+    };
+    match keep() {
+        Some(path) => AnalysisError::Refused(format!(
+            "{error}; the counts are in {}: dcpi prof --db",
+            shell_word(&path)
+        )),
+        None => error,
+    }
 }
 
 /// Says so where the run that was counted ended otherwise than the one that was seen.

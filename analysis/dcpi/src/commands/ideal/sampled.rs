@@ -53,7 +53,15 @@ impl Sampled {
         let mut input = Input::keep()?;
         let before = hertz();
         let db = directory.path().join("db");
-        let recorded = repeated((label, command), &db, runs, |run| input.streams(run == 0))?;
+        let refused = |error: AnalysisError| match error {
+            AnalysisError::Refused(why) => AnalysisError::Refused(why.replace(
+                "dcpi record needs root: sudo dcpi record ...",
+                "--sampled needs root: sudo dcpi ideal --sampled ...",
+            )),
+            error => error,
+        };
+        let recorded = repeated((label, command), &db, runs, |run| input.streams(run == 0))
+            .map_err(refused)?;
         // Clocks follow load and heat: that of the runs lies between.
         let hertz = before.zip(hertz()).map(|(before, after)| (before + after) / 2.0);
         Ok(Self { directory, label: label.to_owned(), runs, hertz, recorded, input })
@@ -117,8 +125,10 @@ impl Sampled {
         let db = Database::open(&self.db())?;
         let mut epochs = self.epochs(&db)?;
         let mut facts = epochs.last().map(|epoch| epoch.meta().facts.clone()).unwrap_or_default();
+        let counted_epoch = db.epoch(&counted.host, &counted.epoch.parse()?)?;
+        facts.extend(&counted_epoch.meta().facts);
         facts.state(&SampledRuns { runs: self.runs, hertz: self.hertz });
-        epochs.push(db.epoch(&counted.host, &counted.epoch.parse()?)?);
+        epochs.push(counted_epoch);
         let to = Database::open(target)?;
         let epoch = merge_epochs(&epochs, &to, &counted.host, Some(&self.label), &facts)?;
         for epoch in &epochs {

@@ -413,7 +413,7 @@ fn pass_on(child: &Child, signal: i32) {
     }
 }
 
-fn in_foreground() -> bool {
+pub(super) fn in_foreground() -> bool {
     let terminal = File::open("/dev/tty")
         .map_err(|_| ())
         .and_then(|tty| rustix::termios::tcgetpgrp(tty).map_err(|_| ()));

@@ -31,7 +31,7 @@ pub(in crate::commands) struct Repeated {
 /// to the run of each number, into the database at `db`.
 ///
 /// # Errors
-/// Those of a private dcpid; [`AnalysisError::Refused`] where a signal ended the command.
+/// Those of a private dcpid; [`AnalysisError::Refused`] where somebody ended the command.
 pub(in crate::commands) fn repeated(
     (label, command): (&str, &[OsString]),
     db: &Path,
@@ -53,7 +53,8 @@ pub(in crate::commands) fn repeated(
         let ended = wait(&mut private, Subject::Command(&mut child), None, &heard);
         let status = child.wait().map_err(lost_sight)?;
         let _ = ended?;
-        if let Some(signal) = status.signal() {
+        let stops = |signal: &i32| [SIGINT, SIGTERM, SIGHUP, SIGQUIT].contains(signal);
+        if let Some(signal) = status.signal().filter(stops) {
             return Err(AnalysisError::Refused(format!(
                 "signal {signal} ended the command while it was sampled; nothing was written"
             )));

@@ -1,0 +1,41 @@
+//! Signals for a command that another part of the program waits for.
+
+use std::fs;
+use std::io;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use super::record::in_foreground;
+use crate::signals;
+
+/// From now on signals that would end this process end the commands that it runs, and this process
+/// reports what it has of them. What Ctrl-C sends has gone to the commands already.
+///
+/// # Errors
+/// When the system refuses.
+pub(super) fn pass_on() -> io::Result<()> {
+    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    std::thread::Builder::new().name("pass on".into()).spawn(move || {
+        for signal in heard {
+            if [SIGINT, SIGQUIT].contains(&signal) && in_foreground() {
+                continue;
+            }
+            let Some(signal) = rustix::process::Signal::from_named_raw(signal) else { continue };
+            for child in children() {
+                let _ = rustix::process::kill_process(child, signal); // it may have ended
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Child processes, by `/proc/PID/task/TID/children` (proc(5)).
+fn children() -> Vec<rustix::process::Pid> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let pids = |list: String| {
+        let numbers = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+        numbers.filter_map(rustix::process::Pid::from_raw).collect::<Vec<_>>()
+    };
+    lists.flat_map(pids).collect()
+}
