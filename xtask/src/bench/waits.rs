@@ -48,6 +48,9 @@ const SETTLES: Duration = Duration::from_secs(2);
 const DCPID: &str = "--overhead-budget off --code-store off";
 const DCPID_WITHOUT: &str = "--overhead-budget off --code-store off --waits off";
 
+/// A part of the bench, in the folder: whether its figures are within their limits.
+type Part = fn(&str) -> anyhow::Result<bool>;
+
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("waits", arguments, &[], &["--only"])?;
     require_root("waits")?;
@@ -61,7 +64,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     build(&folder, &["dcpid", "dcpi"])?;
     println!("{}", description());
     let mut is_clean = true;
-    let parts: [(&str, fn(&str) -> anyhow::Result<bool>); 4] =
+    let parts: [(&str, Part); 4] =
         [("known", known), ("ledger", ledger), ("storm", storm), ("cost", cost)];
     if only.is_some_and(|only| parts.iter().all(|(name, _)| *name != only)) {
         bail!("bench waits --only takes {}", parts.map(|(name, _)| name).join(", "));

@@ -16,7 +16,7 @@ use profiledb::{
 use crate::commands::costs::OnMachine;
 use crate::options::{self, Chosen};
 use code::skid::Skid;
-use counted::{CountedFile, Counts};
+use counted::Counts;
 use explain::graphs::{Graph, Surveyed};
 use names::procedures::{self, Known, Needed};
 use query::error::AnalysisError;
@@ -24,16 +24,16 @@ use query::load::{ImageSamples, Samples};
 use stalls::Machine as Processor;
 
 /// An epoch that counts are written into.
-pub(super) struct Writing {
+pub(in crate::commands) struct Writing {
     db: PathBuf,
     writer: Writer,
     host: String,
 }
 
 /// The epoch that was written.
-pub(super) struct Written {
-    pub(super) host: String,
-    pub(super) epoch: String,
+pub(in crate::commands) struct Written {
+    pub(in crate::commands) host: String,
+    pub(in crate::commands) epoch: String,
 }
 
 fn failed(error: impl std::fmt::Display) -> AnalysisError {
@@ -45,28 +45,26 @@ fn of_proc(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-fn now_unix_s() -> u64 {
+pub(in crate::commands) fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Writing {
     /// Begins an epoch with a label in the database at `db`, which is made if it does not exist.
+    /// Each of the events has a name, a unit and a note.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where that cannot be written.
-    pub(super) fn begin(db: &Path, label: &str) -> Result<Self, AnalysisError> {
+    pub(in crate::commands) fn begin(
+        db: &Path,
+        label: &str,
+        events: &[(&str, &str, &str)],
+    ) -> Result<Self, AnalysisError> {
         let host = of_proc("/proc/sys/kernel/hostname");
         let mut writer = Writer::open(db, &host).map_err(failed)?;
         let cpuinfo = of_proc("/proc/cpuinfo");
         let model = ["model name", "CPU part"];
         let mut model = model.iter().filter_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
-        let event = |name: &str, unit: &str, note: &str| EventMeta {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-            period: 1,
-            rate_per_s: None,
-            note: Some(note.to_owned()),
-        };
         let start = EpochStart {
             label: Some(label.to_owned()),
             machine: Machine {
@@ -77,15 +75,24 @@ impl Writing {
                 kernel_build_id: None,
                 boot_id: of_proc("/proc/sys/kernel/random/boot_id"),
             },
-            events: vec![
-                event(IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
-                event(EXECUTED, "count", "exact executions of instructions"),
-            ],
+            events: events.iter().map(event).collect(),
             now_unix_s: now_unix_s(),
             writer_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         writer.begin(start, true).map_err(failed)?;
         Ok(Self { db: db.to_owned(), writer, host })
+    }
+
+    /// Writes exact counts, and ends the epoch.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where they cannot be written.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::commands) fn finish(mut self, delta: &Delta) -> Result<Written, AnalysisError> {
+        self.writer.merge(delta).map_err(failed)?;
+        let epoch = self.writer.epoch().map(ToString::to_string).unwrap_or_default();
+        self.writer.seal(now_unix_s()).map_err(failed)?;
+        Ok(Written { host: self.host, epoch })
     }
 
     /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
@@ -99,7 +106,8 @@ impl Writing {
         counts: &Counts,
         on: &OnMachine,
     ) -> Result<Written, AnalysisError> {
-        let ids: Vec<Option<ImageId>> = counts.files.iter().map(identity).collect();
+        let ids: Vec<Option<ImageId>> =
+            counts.files.iter().map(|file| identity(&file.path)).collect();
         let mut delta = executed(counts, &ids);
         if let Some(cpuid) = Cpuid::of_cpuinfo(&of_proc("/proc/cpuinfo")) {
             delta.facts.state(&cpuid);
@@ -121,13 +129,24 @@ impl Writing {
     }
 }
 
+/// An event of exact counts: its name, unit and note.
+fn event((name, unit, note): &(&str, &str, &str)) -> EventMeta {
+    EventMeta {
+        name: (*name).to_owned(),
+        unit: (*unit).to_owned(),
+        period: 1,
+        rate_per_s: None,
+        note: Some((*note).to_owned()),
+    }
+}
+
 /// The image of a file, as it is now.
-fn identity(file: &CountedFile) -> Option<ImageId> {
-    image::identify_file(&File::open(&file.path).ok()?).ok()
+pub(in crate::commands) fn identity(path: &Path) -> Option<ImageId> {
+    image::identify_file(&File::open(path).ok()?).ok()
 }
 
 /// Adds counts of an event of period 1 to a delta, with their ledger.
-fn count(delta: &mut Delta, image: ImageId, event: &str, profile: Profile) {
+pub(in crate::commands) fn count(delta: &mut Delta, image: ImageId, event: &str, profile: Profile) {
     let total = profile.total();
     let ledger = delta.ledgers.entry(event, 1);
     ledger.taken = ledger.taken.saturating_add(total);
@@ -147,8 +166,9 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>]) -> Delta {
         executed
             .merge(&Profile::from_counts(file.executed.iter().map(|(at, count)| (*at, *count))));
         taken.merge(&Edges::from_counts(file.taken.iter().map(|(jump, count)| (*jump, *count))));
-        delta.images.entry(id).or_insert_with(|| record(file, id, now));
-        delta.symbols.entry(id).or_insert_with(|| symbols(file, &id));
+        delta.images.entry(id).or_insert_with(|| record(&file.path, id, now));
+        let is_executed = |range| file.executed.range(range).next().is_some();
+        delta.symbols.entry(id).or_insert_with(|| symbols(&file.path, &id, is_executed));
     }
     for (id, (executed, taken)) in of_image {
         count(&mut delta, id, EXECUTED, executed);
@@ -174,34 +194,35 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>]) -> Delta {
     delta
 }
 
-fn record(file: &CountedFile, id: ImageId, now_unix_s: u64) -> ImageRecord {
-    let name = file.path.file_name().unwrap_or_default();
+pub(in crate::commands) fn record(path: &Path, id: ImageId, now_unix_s: u64) -> ImageRecord {
+    let name = path.file_name().unwrap_or_default();
     ImageRecord {
         id,
         kind: ImageKind::File,
         name: ImageRecord::escape_path(Path::new(name)),
-        path: ImageRecord::escape_path(&file.path),
-        size_bytes: fs::metadata(&file.path).ok().map(|file| file.len()),
+        path: ImageRecord::escape_path(path),
+        size_bytes: fs::metadata(path).ok().map(|file| file.len()),
         first_seen_unix_s: now_unix_s,
         last_seen_unix_s: now_unix_s,
     }
 }
 
-/// The procedures with executed instructions.
-fn symbols(file: &CountedFile, id: &ImageId) -> Vec<Symbol> {
-    let Ok((all, _)) = image::procedures(&file.path, Some(id), &image::default_debug_roots())
-    else {
+/// The procedures of a file in which something is.
+pub(in crate::commands) fn symbols(
+    path: &Path,
+    id: &ImageId,
+    is_in: impl Fn(std::ops::Range<ImageOffset>) -> bool,
+) -> Vec<Symbol> {
+    let Ok((all, _)) = image::procedures(path, Some(id), &image::default_debug_roots()) else {
         return Vec::new();
-    };
-    let is_executed = |procedure: &&image::Procedure| {
-        file.executed.range(procedure.start..procedure.end).next().is_some()
     };
     let symbol = |procedure: &image::Procedure| Symbol {
         start: procedure.start.0,
         end: procedure.end.0,
         name: procedure.raw_name().to_owned(),
     };
-    all.iter().filter(is_executed).map(symbol).collect()
+    let chosen = all.iter().filter(|procedure| is_in(procedure.start..procedure.end));
+    chosen.map(symbol).collect()
 }
 
 /// Numbers of instructions, by offset.

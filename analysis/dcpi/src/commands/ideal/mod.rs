@@ -1,7 +1,7 @@
 //! `dcpi ideal`: exact executions of a command in all its files, and the time that they take where
 //! nothing waits for memory or guesses wrong.
 
-mod database;
+pub(super) mod database;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 use counted::callgrind::Callgrind;
 use counted::own::{Own, PROGRAM};
 use counted::{Counts, Engine, Run};
+use model::{EXECUTED, IDEAL};
 
 use super::Outcome;
 use super::costs::OnMachine;
@@ -81,6 +82,12 @@ fn own_program() -> Result<PathBuf, AnalysisError> {
     })
 }
 
+/// What is counted, with units and notes.
+const EVENTS: [(&str, &str, &str); 2] = [
+    (IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
+    (EXECUTED, "count", "exact executions of instructions"),
+];
+
 const NOTES: &str = "\
 Every execution of every instruction of COMMAND, its children and all libraries is counted, so two \
 runs of a deterministic command have the same counts. The database has the events 'executed' and \
@@ -103,7 +110,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
     }
     let on_x86 = if cfg!(target_arch = "x86_64") { EngineName::Own } else { EngineName::Valgrind };
     let engine = args.engine.unwrap_or(on_x86).engine()?;
-    let writer = database::Writing::begin(&args.db, &label(program))?;
+    let writer = database::Writing::begin(&args.db, &label(program), &EVENTS)?;
     let begun = Instant::now();
     let Run { status, counts } =
         engine.run(&args.command).map_err(|error| AnalysisError::Refused(error.to_string()))?;
