@@ -338,7 +338,7 @@ pub enum StackKind {
 pub const WAIT_LINES: usize = 16384;
 
 /// What a thread does.
-#[repr(u32)]
+#[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadState {
     /// The line is unused.
@@ -373,13 +373,16 @@ pub struct WaitLine {
     /// Thread, in the root namespace.
     pub tid: u32,
     /// The number of a [`ThreadState`].
-    pub state: u32,
-    /// Mean length of its last waits, in us.
-    pub mean_us: u32,
-    /// Weight of the wait that goes on; 0: it was not chosen.
+    pub state: u16,
+    /// Weight of the wait that goes on; 0: it was not chosen; with the highest bit: its stack found
+    /// no room.
     pub weight: u16,
-    /// Weight of chosen waits that found no room: the next one that does stands for them too.
-    pub owed: u16,
+    /// Length of its last waits that began awake, and of those that began blocked, those above the
+    /// mean weighing more, in 16 us.
+    pub typical: [u16; 2],
+    /// Time of chosen waits of each kind that found no room, in 2^18 ns: the next one that does
+    /// has it too.
+    pub owed: [u16; 2],
 }
 
 /// The number of a thread's name in the map `STACK_WINDOWS`.
@@ -567,6 +570,7 @@ const _: () = {
             && offset_of!(StackRecord, registers) == 88
     );
     assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
+    assert!(offset_of!(WaitLine, owed) == 60);
     assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);
     assert!(STACK_DATA_BYTES.is_multiple_of(4096));
     assert!(

@@ -218,10 +218,11 @@ struct wait_line {
 	u64 runnable_ns;
 	u64 born_ns;
 	u32 tid;
-	u32 state;
-	u32 mean_us;
+	unsigned short state;
 	unsigned short weight;
-	unsigned short owed;
+	/* Of waits that begin awake, and of those that begin blocked: */
+	unsigned short typical[2]; /* in WAIT_UNIT_US */
+	unsigned short owed[2];    /* in WAIT_OWED_UNIT_NS */
 } __attribute__((aligned(64)));
 
 /* The same sizes and offsets are asserted in abi/src/lib.rs. */
@@ -274,5 +275,6 @@ ASSERT_SIZE(python_layout, 24);
 ASSERT_OFFSET(python_layout, flags_at, 20);
 ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
+ASSERT_OFFSET(wait_line, owed, 60);
 ASSERT_SIZE(stack_ring, 128);
 ASSERT_OFFSET(stack_ring, taken, 64);

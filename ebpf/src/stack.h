@@ -136,6 +136,9 @@ enum {
 	RECORD_BYTES_MAX = sizeof(struct stack_record) + PYTHON_BYTES_MAX + STACK_KERNEL_BYTES,
 };
 
+/* The part of a ring that is kept for ends of waits: a wait without end counts for nothing. */
+enum { ENDS_BYTES = 16 * sizeof(struct stack_record) };
+
 /* What follows a record's frames of CPython. */
 INLINE unsigned char *after_python(struct stack_record *record)
 {
@@ -153,7 +156,7 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
 {
 	u32 written = ring->written;
 	u32 used = written - *(volatile u32 *)&ring->taken;
-	u32 room = STACK_RING_BYTES - used;
+	u32 room = used < STACK_RING_BYTES - ENDS_BYTES ? STACK_RING_BYTES - ENDS_BYTES - used : 0;
 	struct stack_record *record = (void *)(data->bytes + (written & (STACK_RING_BYTES - 8)));
 
 	if (!ring->is_busy && room >= RECORD_BYTES_MAX) {

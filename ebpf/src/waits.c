@@ -3,7 +3,7 @@
  * The time of threads: on a CPU, blocked, and awake without CPU; and the stacks of some waits.
  *
  * Every wait is added to its thread's times. Of waits that are likely to be long the stack is taken
- * when the thread leaves the CPU, with a probability in proportion to the mean of its last waits:
+ * when the thread leaves the CPU, with a probability in proportion to the length of its last waits:
  * most waits are short and most time is in long ones, so one probability for all would have an
  * error of 93 % where this one has 4 %. What is taken is weighed with the inverse of its
  * probability.
@@ -16,9 +16,15 @@
 #include "stack.h"
 
 /* Largest weight of a wait: a thread whose waits were short may have a long one. */
-enum { WAIT_WEIGHT_MAX = 256, WAIT_WEIGHT_OWED_MAX = 4096 };
+enum { WAIT_WEIGHT_MAX = 256 };
+/* In a weight: there was no room for the stack. */
+enum { WAIT_UNTAKEN = 0x8000 };
+/* The unit of time owed, and the most of it. */
+enum { WAIT_OWED_SHIFT = 18, WAIT_OWED_UNIT_NS = 1 << WAIT_OWED_SHIFT, WAIT_OWED_MAX = 0xffff };
 /* A thread's first wait is taken to be this part of one that is always taken. */
 enum { FIRST_WAIT_SHARE = 2 };
+/* The unit of typical lengths, of which the largest stands for all that are longer. */
+enum { WAIT_UNIT_US = 16, WAIT_UNITS_MAX = 0xffff };
 /* Most bytes of stack that are copied at a wait. */
 enum { WAIT_WINDOW_MAX = 16 << 10 };
 
@@ -29,7 +35,8 @@ INLINE void begin_line(struct wait_line *line, u64 now_ns)
 	line->since_ns = line->born_ns = now_ns;
 	line->woken_ns = 0;
 	line->state = THREAD_UNKNOWN;
-	line->mean_us = line->weight = line->owed = 0;
+	line->weight = 0;
+	line->typical[0] = line->typical[1] = line->owed[0] = line->owed[1] = 0;
 }
 
 /* A thread's line; another thread's times are gone when it gets the line. */
@@ -85,8 +92,15 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	return 1;
 }
 
-/* Tells that a wait that was taken has ended. */
-OUT_OF_LINE void end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns, u64 runnable_ns)
+/* The kind of a wait, by what the thread does at its begin: one that is pushed off the CPU for a
+ * moment now and then may go to sleep for long. */
+INLINE u32 kind_of(const struct wait_line *line)
+{
+	return line->state == THREAD_BLOCKED;
+}
+
+/* Tells that a wait that was taken has ended. Whether there was room. */
+OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns, u64 runnable_ns)
 {
 	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
 	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
@@ -94,11 +108,11 @@ OUT_OF_LINE void end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns,
 	u32 written;
 
 	if (!ring || !data || ring->is_busy)
-		return;
+		return 0;
 	written = ring->written;
 	if (STACK_RING_BYTES - (written - *(volatile u32 *)&ring->taken) < sizeof(*record)) {
 		ring->dropped++;
-		return;
+		return 0;
 	}
 	*(volatile u32 *)&ring->is_busy = 1;
 	record = (void *)(data->bytes + (written & (STACK_RING_BYTES - 8)));
@@ -113,15 +127,31 @@ OUT_OF_LINE void end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns,
 	record->python_frames = 0;
 	record->begin = blocked_ns;
 	record->registers[0] = runnable_ns;
+	record->registers[1] = (u64)line->owed[kind_of(line)] << WAIT_OWED_SHIFT;
 	__sync_fetch_and_add(&ring->written, sizeof(*record));
 	*(volatile u32 *)&ring->is_busy = 0;
+	return 1;
+}
+
+/* One of so many waits such as the one that begins is taken. */
+INLINE u32 weight_of(const struct wait_line *line, u32 scale_us)
+{
+	u32 units = line->typical[kind_of(line)], weight = FIRST_WAIT_SHARE;
+
+	if (units == WAIT_UNITS_MAX)
+		return 1;
+	if (units)
+		weight = scale_us / (units * WAIT_UNIT_US);
+	if (weight > WAIT_WEIGHT_MAX)
+		return WAIT_WEIGHT_MAX;
+	return weight ? weight : 1;
 }
 
 /* The current thread leaves the CPU. */
 INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scale_us)
 {
 	struct task_struct *task = bpf_get_current_task();
-	u32 tid = bpf_get_current_pid_tgid(), state, mean_us, weight;
+	u32 tid = bpf_get_current_pid_tgid(), state, weight;
 	struct wait_line *line;
 
 	if (tid == 0)
@@ -145,23 +175,47 @@ INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scal
 		return;
 	}
 	line->state = is_preempted || state == 0 ? THREAD_RUNNABLE : THREAD_BLOCKED;
-	mean_us = line->mean_us ? line->mean_us : scale_us / FIRST_WAIT_SHARE;
-	weight = scale_us / (mean_us | 1);
-	if (weight > WAIT_WEIGHT_MAX)
-		weight = WAIT_WEIGHT_MAX;
-	if (weight < 1)
-		weight = 1;
+	weight = weight_of(line, scale_us);
 	if (weight > 1 && bpf_get_prandom_u32() % weight)
 		return;
-	weight += line->owed;
-	if (weight > WAIT_WEIGHT_OWED_MAX)
-		weight = WAIT_WEIGHT_OWED_MAX;
-	if (take_wait(context, cpu, now_ns, weight)) {
-		line->weight = weight;
-		line->owed = 0;
-	} else {
-		line->owed = weight;
+	line->weight = weight;
+	if (!take_wait(context, cpu, now_ns, weight))
+		line->weight |= WAIT_UNTAKEN;
+}
+
+/* The typical length of waits after a further one. The error of a sum is least where the
+ * probability is in proportion to the root of the mean square, above the mean where lengths vary:
+ * it rises at once and falls slowly. */
+INLINE u64 typical(u64 before, u64 length)
+{
+	return length > before ? length : (before * 7 + length) / 8;
+}
+
+/* Notes the length of a wait for the next ones that begin as it did. */
+INLINE void note_length(struct wait_line *line, u64 waited_us)
+{
+	u64 units = waited_us / WAIT_UNIT_US + 1;
+	u32 kind = kind_of(line);
+
+	line->typical[kind] =
+		typical(line->typical[kind], units > WAIT_UNITS_MAX ? WAIT_UNITS_MAX : units);
+}
+
+/* Tells the end of a wait that was chosen. What finds no room is owed as time, not as a weight:
+ * waits are shorter while there is no room. */
+INLINE void note_end(u32 cpu, struct wait_line *line, u64 blocked_ns, u64 waited_ns)
+{
+	u32 kind = kind_of(line);
+	u64 weight = line->weight & ~WAIT_UNTAKEN, owed;
+
+	if (!(line->weight & WAIT_UNTAKEN) &&
+	    end_wait(cpu, line, blocked_ns, waited_ns - blocked_ns)) {
+		line->owed[kind] = 0;
+		return;
 	}
+	owed = line->owed[kind];
+	owed += (waited_ns * weight + WAIT_OWED_UNIT_NS / 2) >> WAIT_OWED_SHIFT;
+	line->owed[kind] = owed > WAIT_OWED_MAX ? WAIT_OWED_MAX : owed;
 }
 
 /* A thread comes to the CPU. */
@@ -184,12 +238,10 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
 			blocked_ns = waited_ns;
 		line->blocked_ns += blocked_ns;
 		line->runnable_ns += waited_ns - blocked_ns;
-		waited_us = waited_ns / 1000 + 1;
-		if (waited_us > 1 << 30)
-			waited_us = 1 << 30;
-		line->mean_us = line->mean_us ? (line->mean_us * 3ull + waited_us) / 4 : waited_us;
+		waited_us = waited_ns / 1000;
+		note_length(line, waited_us);
 		if (line->weight)
-			end_wait(cpu, line, blocked_ns, waited_ns - blocked_ns);
+			note_end(cpu, line, blocked_ns, waited_ns);
 	} else if (line->state == THREAD_RUNS) {
 		line->on_ns += now_ns - line->since_ns; /* its leaving was not told */
 	} else {

@@ -25,7 +25,8 @@ pub use facts::{
 };
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{
-    CALLS, EDGES, EXECUTED, FIRST_EDGES, IDEAL, Measure, ROUNDS, Shape, TAKEN, Weight,
+    CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, ROUNDS, Shape, TAKEN, Weight,
+    is_exact,
 };
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};
 pub use stacks::{Frame, Node, OFF_CPU, RUNNABLE, Stacks, Thread, Value};

@@ -61,6 +61,16 @@ pub const IDEAL: &str = "ideal";
 /// Name of the event of exact calls. Its stacks are a call instruction and what it led to.
 pub const CALLS: &str = "calls";
 
+/// Names of the events of exact floating-point exceptions, in the order of IEEE 754's section 7.
+pub const EXCEPTIONS: [&str; 5] =
+    ["fpe-invalid", "fpe-divide", "fpe-overflow", "fpe-underflow", "fpe-inexact"];
+
+/// Whether each occurrence of the event of that name is counted, instead of some sampled.
+#[must_use]
+pub fn is_exact(event: &str) -> bool {
+    matches!(event, EXECUTED | IDEAL) || EXCEPTIONS.contains(&event)
+}
+
 /// Exact executions of jumps that were taken, and of indirect calls, by the instruction and its
 /// target.
 pub static TAKEN: Measure = Measure::observed("taken", Shape::Pairs);

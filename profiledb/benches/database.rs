@@ -1,7 +1,7 @@
 //! What the database costs, on profiles that were really recorded: `cargo bench -p profiledb
 //! --bench database -- DATABASE [--week DIR] [--perf-bytes N --perf-samples N]`, where the
-//! simulated week is kept in DIR, which must not be there yet. `cargo xtask bench db` records them,
-//! starts this, and reads the week with `dcpi`.
+//! simulated week is kept in DIR, and one with call stacks in DIR.stacks; neither must be there
+//! yet. `cargo xtask bench db` records them, starts this, and reads the weeks with `dcpi`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,7 +9,7 @@
     reason = "a measurement that meets the unexpected is to end"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ use std::time::Instant;
 
 use flate2::{Compression, write::GzEncoder};
 use image::{ImageId, ImageOffset};
-use model::{Ledger, Profile};
+use model::{Frame, Ledger, Profile, Stacks};
 use profiledb::codec::put_varint;
-use profiledb::shapes::{decode_samples, encode_samples};
+use profiledb::shapes::{decode_samples, encode_samples, encode_stacks};
 use profiledb::{
     Database, Delta, Epoch, EpochId, EpochStart, EventMeta, ImageRecord, ProfileKey, Retention,
-    Scope, Writer, copy_host,
+    Scope, StacksKey, Writer, copy_host,
 };
 
 const IMAGES: usize = 480;
@@ -66,13 +66,75 @@ fn main() {
     let temporary = tempfile::tempdir().unwrap();
     let place = option("--week").map_or_else(|| temporary.path().join("week"), PathBuf::from);
     std::fs::create_dir(&place).unwrap();
-    week(&real, &mut random, &place);
+    week(&real, None, &mut random, &place);
+    let stacks = stacks(&epoch, &real);
+    if !stacks.is_empty() {
+        let with_stacks = place.with_extension("stacks");
+        std::fs::create_dir(&with_stacks).unwrap();
+        println!("with call stacks:");
+        week(&real, Some(&stacks), &mut random, &with_stacks);
+    }
+}
+
+/// What the call stacks of an epoch take. Those of time on CPUs, with the images of the simulated
+/// week.
+fn stacks(epoch: &Epoch, real: &BTreeMap<ProfileKey, Profile>) -> Stacks {
+    let mut on_cpu = Stacks::new();
+    for key in epoch.stacks_keys() {
+        let stacks = epoch.stacks(&key).unwrap();
+        let (bytes, _) = encode_stacks(&stacks);
+        let contexts: BTreeSet<_> = stacks.values().map(|(node, ..)| node).collect();
+        println!(
+            "call stacks of {}: {} distinct, {} nodes, {} bytes: {:.1} a stack",
+            key.event,
+            contexts.len(),
+            stacks.len(),
+            bytes.len(),
+            bytes.len() as f64 / contexts.len().max(1) as f64
+        );
+        if real.keys().any(|profile| profile.name() == key.event) {
+            on_cpu.merge(&stacks);
+        }
+    }
+    let mut largest: Vec<_> = real.iter().collect();
+    largest.sort_by_key(|(_, profile)| std::cmp::Reverse(profile.len()));
+    let mut numbers = BTreeMap::new();
+    for (key, _) in largest {
+        let number = numbers.len() % IMAGES;
+        numbers.entry(key.image).or_insert(number);
+    }
+    let mut simulated = Stacks::new();
+    for (node, thread, value) in on_cpu.values() {
+        let mut frames: Vec<Frame> = on_cpu.frames(node).collect();
+        frames.reverse();
+        for frame in &mut frames {
+            if let Frame::Code(image, _) = frame {
+                *image = image_id(numbers.get(image).copied().unwrap_or(IMAGES - 1));
+            }
+        }
+        simulated.add_stack(frames, thread, value);
+    }
+    simulated
+}
+
+/// A tenth of the call stacks, by chance.
+fn some(stacks: &Stacks, random: &mut Random) -> Stacks {
+    let mut some = Stacks::new();
+    for (node, thread, value) in stacks.values() {
+        if random.below(10) == 0 {
+            let mut frames: Vec<Frame> = stacks.frames(node).collect();
+            frames.reverse();
+            some.add_stack(frames, thread, value);
+        }
+    }
+    some
 }
 
 /// All profiles of an epoch, those of one image and event together.
 fn profiles(epoch: &Epoch) -> BTreeMap<ProfileKey, Profile> {
     let mut all: BTreeMap<ProfileKey, Profile> = BTreeMap::new();
-    for key in epoch.profiles().unwrap() {
+    // Samples of unknown code are no samples of an image.
+    for key in epoch.profiles().unwrap().into_iter().filter(|key| !key.image.is_unresolved()) {
         let unscoped = ProfileKey { scope: Scope::default(), ..key.clone() };
         all.entry(unscoped).or_default().merge(&epoch.profile(&key).unwrap());
     }
@@ -227,8 +289,14 @@ fn merging(random: &mut Random) {
     );
 }
 
-/// A week of merges: 480 images, 2 events, as many distinct offsets as were recorded.
-fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random, place: &Path) {
+/// A week of merges: 480 images, 2 events, as many distinct offsets as were recorded, and a tenth
+/// of the call stacks in each.
+fn week(
+    real: &BTreeMap<ProfileKey, Profile>,
+    stacks: Option<&Stacks>,
+    random: &mut Random,
+    place: &Path,
+) {
     let images = simulated(real);
     let entries: usize = images.iter().flatten().map(Profile::len).sum();
     println!(
@@ -245,7 +313,18 @@ fn week(real: &BTreeMap<ProfileKey, Profile>, random: &mut Random, place: &Path)
         (0, 0, 0.0_f64, 0.0_f64, 0);
     let mut spent = 0.0;
     for merge in 0..MERGES {
-        let delta = ten_minutes(&images, merge, random);
+        let mut delta = ten_minutes(&images, merge, random);
+        if let Some(stacks) = stacks {
+            let some = some(stacks, random);
+            for frame in some.distinct_frames() {
+                if let Frame::Code(image, _) = frame {
+                    let seen = record(*image, NOW + merge * MERGE_S);
+                    delta.images.entry(*image).or_insert(seen);
+                }
+            }
+            let key = StacksKey { event: EVENTS[0].to_owned(), scope: Scope::default() };
+            delta.stacks.insert(key, some);
+        }
         let started = Instant::now();
         merged_bytes += writer.merge(&delta).unwrap().bytes_written;
         let took = started.elapsed().as_secs_f64();

@@ -6,6 +6,11 @@
  *   empty_event PERIOD_NS   prints "ready", samples until SIGTERM or SIGINT, then prints
  *                           {"runs": N, "run_ns": N}
  *                           (both 0 unless the kernel's BPF statistics are on)
+ *   empty_event --switches  the same with an empty program at each switch between threads, on the
+ *                           raw tracepoint sched_switch
+ *   empty_event --waits     prints {"runs": N, "run_ns": N}: runs of dcpid's program at that
+ *                           tracepoint, and the time in it and in those at the tracepoints of
+ *                           wakeups
  *   empty_event --stats     prints "ready" and keeps the kernel's BPF statistics on until SIGTERM
  *                           or SIGINT: they go off with this process, however it ends
  *                           (BPF_ENABLE_STATS, Linux 5.8), unlike the sysctl
@@ -41,14 +46,14 @@ static void wait_for_the_end(const sigset_t *signals) {
     sigwait(signals, &signal);
 }
 
-static int load_empty_program(void) {
+static int load_empty_program(uint32_t type) {
     const struct bpf_insn instructions[2] = {
         {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
         {.code = BPF_JMP | BPF_EXIT},
     };
     union bpf_attr attr;
     memset(&attr, 0, sizeof attr);
-    attr.prog_type = BPF_PROG_TYPE_PERF_EVENT;
+    attr.prog_type = type;
     attr.insns = (uint64_t)(uintptr_t)instructions;
     attr.insn_cnt = 2;
     attr.license = (uint64_t)(uintptr_t) "GPL";
@@ -73,6 +78,57 @@ static int open_event(int cpu, uint64_t period_ns, int program) {
     return event;
 }
 
+static int program_info(int program, struct bpf_prog_info *info) {
+    union bpf_attr attr;
+    memset(&attr, 0, sizeof attr);
+    memset(info, 0, sizeof *info);
+    attr.info.bpf_fd = (uint32_t)program;
+    attr.info.info_len = sizeof *info;
+    attr.info.info = (uint64_t)(uintptr_t)info;
+    return bpf(BPF_OBJ_GET_INFO_BY_FD, &attr) == 0 ? 0 : -1;
+}
+
+static int show(uint64_t runs, uint64_t run_ns) {
+    printf("{\"runs\": %llu, \"run_ns\": %llu}\n", (unsigned long long)runs,
+           (unsigned long long)run_ns);
+    return 0;
+}
+
+static int open_switches(int program) {
+    union bpf_attr attr;
+    memset(&attr, 0, sizeof attr);
+    attr.raw_tracepoint.name = (uint64_t)(uintptr_t) "sched_switch";
+    attr.raw_tracepoint.prog_fd = (uint32_t)program;
+    return (int)bpf(BPF_RAW_TRACEPOINT_OPEN, &attr);
+}
+
+/* What dcpid's programs at tracepoints took. */
+static int show_waits(void) {
+    uint64_t runs = 0, run_ns = 0;
+    struct bpf_prog_info info;
+    union bpf_attr attr;
+    for (uint32_t id = 0;; id = attr.next_id) {
+        memset(&attr, 0, sizeof attr);
+        attr.start_id = id;
+        if (bpf(BPF_PROG_GET_NEXT_ID, &attr) != 0)
+            return show(runs, run_ns);
+        uint32_t next = attr.next_id;
+        memset(&attr, 0, sizeof attr);
+        attr.prog_id = next;
+        int program = (int)bpf(BPF_PROG_GET_FD_BY_ID, &attr);
+        int is_known = program >= 0 && program_info(program, &info) == 0;
+        if (program >= 0)
+            close(program);
+        attr.next_id = next;
+        if (!is_known)
+            continue;
+        int is_switch = strcmp(info.name, "switched") == 0;
+        if (is_switch || strcmp(info.name, "woken") == 0 || strcmp(info.name, "woken_new") == 0)
+            run_ns += info.run_time_ns;
+        runs += is_switch ? info.run_cnt : 0;
+    }
+}
+
 int main(int argc, char **argv) {
     sigset_t signals;
     union bpf_attr attr;
@@ -92,26 +148,26 @@ int main(int argc, char **argv) {
         wait_for_the_end(&signals);
         return 0;
     }
-    uint64_t period_ns = argc == 2 ? strtoull(argv[1], NULL, 10) : 0;
-    if (period_ns < 10000) {
-        fprintf(stderr, "empty_event: say a period of at least 10000 ns, or --stats\n");
+    int is_switches = argc == 2 && strcmp(argv[1], "--switches") == 0;
+    if (argc == 2 && strcmp(argv[1], "--waits") == 0)
+        return show_waits();
+    uint64_t period_ns = argc == 2 && !is_switches ? strtoull(argv[1], NULL, 10) : 0;
+    if (!is_switches && period_ns < 10000) {
+        fprintf(stderr, "empty_event: say a period of at least 10000 ns, or an option\n");
         return 2;
     }
-    int program = load_empty_program();
+    int program = load_empty_program(is_switches ? BPF_PROG_TYPE_RAW_TRACEPOINT
+                                                 : BPF_PROG_TYPE_PERF_EVENT);
     if (program < 0)
         return fail("loading the empty BPF program");
-    long cpus = sysconf(_SC_NPROCESSORS_CONF);
+    long cpus = is_switches ? 0 : sysconf(_SC_NPROCESSORS_CONF);
+    if (is_switches && open_switches(program) < 0)
+        return fail("opening the tracepoint");
     for (int cpu = 0; cpu < cpus; cpu++)
         if (open_event(cpu, period_ns, program) < 0)
             return fail("opening the event");
     wait_for_the_end(&signals);
-    memset(&info, 0, sizeof info);
-    attr.info.bpf_fd = (uint32_t)program;
-    attr.info.info_len = sizeof info;
-    attr.info.info = (uint64_t)(uintptr_t)&info;
-    if (bpf(BPF_OBJ_GET_INFO_BY_FD, &attr) != 0)
+    if (program_info(program, &info) != 0)
         return fail("reading the program's statistics");
-    printf("{\"runs\": %llu, \"run_ns\": %llu}\n", (unsigned long long)info.run_cnt,
-           (unsigned long long)info.run_time_ns);
-    return 0;
+    return show(info.run_cnt, info.run_time_ns);
 }

@@ -58,6 +58,8 @@ cargo xtask TASK
   bench stacks     call stacks of twelve programs: how many are whole, and what one costs, beside
                    perf record [--quick] [--seconds N] [--only PROGRAM]; or inclusive times
                    beside exact counts [--callgrind]
+  bench waits      waits for known things, a storm of waits, the ledger of 1,000 threads, and what
+                   all of it costs [--only known|ledger|storm|cost]
   bench table      sizes, policies and drain intervals of the sampler's table, simulated over
                    recorded samples [--recording FILE] [--seconds N]
   bench loader     what the loader hook adds to the start of programs [--quick] [--rounds N]

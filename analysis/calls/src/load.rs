@@ -102,12 +102,13 @@ impl Calls {
             event.contexts.clone()
         };
         match event.sampled {
-            Some(at) => {
+            // Stacks of exact counts are as many as these.
+            Some(at) if !model::is_exact(&event.name) => {
                 let times = self.subjects.times(at);
                 let whole: Tally = times.iter().copied().sum();
                 Timed::sampled(contexts, &times, whole, self.no_stack)
             }
-            None => Timed::weighted(contexts, self.subjects.len()),
+            _ => Timed::weighted(contexts, self.subjects.len()),
         }
     }
 }

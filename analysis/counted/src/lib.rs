@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+#[cfg(target_arch = "x86_64")]
+pub mod exceptions;
 pub mod own;
 pub mod totals;
 
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 /// A place in a counted file: the file's number in [`Counts::files`], and the offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// Number of the file.
     pub file: usize,

@@ -188,8 +188,11 @@ pub(super) fn interval(share: Share) -> String {
 }
 
 /// Titles of the columns of a procedure's time with all that it called.
-pub(super) fn inclusive_titles(table: &mut Table, group: &str, single: bool) {
+pub(super) fn inclusive_titles(table: &mut Table, group: &str, single: bool, is_exact: bool) {
     table.number("with calls %", group);
+    if is_exact {
+        return;
+    }
     table.number(if single { "low–high" } else { "±" }, group);
 }
 
@@ -200,6 +203,13 @@ pub(super) fn inclusive_cells(share: Option<&Share>, single: bool) -> [String; 2
         Some(share) => [percent(share.value), percent(share.reach())],
         None => ["?".to_owned(), String::new()],
     }
+}
+
+/// What several exact events count, each word once where they follow one another.
+pub(super) fn nouns(events: &[EventColumn]) -> String {
+    let mut nouns: Vec<String> = events.iter().map(|one| one.event.nouns()).collect();
+    nouns.dedup();
+    nouns.join(" and ")
 }
 
 /// An event that has stacks and no samples, which have no period: its head.

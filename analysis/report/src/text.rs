@@ -7,7 +7,7 @@ use profiledb::EpochMeta;
 
 use super::coverage::{missed, part_of_time};
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
-use super::stacks::{inclusive_cells, inclusive_titles, stacks_only};
+use super::stacks::{inclusive_cells, inclusive_titles, nouns, stacks_only};
 use super::table::{Cell, Colour, Table, width};
 use super::timeline::covered;
 use super::{
@@ -200,9 +200,7 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     let noun = match report.events.as_slice() {
         _ if report.of_stacks => "call stacks, by weight".to_owned(),
         [one] if one.counted.samples == 1 => one.event.noun().to_owned(),
-        events if is_exact => {
-            events.iter().map(|one| one.event.nouns()).collect::<Vec<_>>().join(" and ")
-        }
+        events if is_exact => nouns(events),
         _ => "samples".to_owned(),
     };
     let whose = match (report.restricted, report.whose.is_all()) {
@@ -239,7 +237,7 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
             table.number(if single { "low–high" } else { "±" }, group);
         }
         if report.with_calls {
-            inclusive_titles(&mut table, group, single);
+            inclusive_titles(&mut table, group, single, is_exact);
         } else if at == report.sort {
             table.number("cum %", group);
         }
@@ -271,11 +269,12 @@ fn row_numbers(report: &ProfReport, row: &Row) -> Vec<String> {
     let mut cells = Vec::new();
     for (at, (count, share)) in row.counts.iter().zip(&row.shares).enumerate() {
         let is_exact = report.events.get(at).is_some_and(|column| column.event.is_exact());
-        let shown = if is_exact { 2 } else { 3 };
-        cells.extend(count_cells(report, count.samples, share).into_iter().take(shown));
+        let intervals = usize::from(!is_exact);
+        cells.extend(count_cells(report, count.samples, share).into_iter().take(2 + intervals));
         if report.with_calls {
             let share = row.inclusive.get(at).and_then(Option::as_ref);
-            cells.extend(inclusive_cells(share, report.events.len() == 1));
+            let calls = inclusive_cells(share, report.events.len() == 1);
+            cells.extend(calls.into_iter().take(1 + intervals));
         } else if at == report.sort {
             cells.push(percent(row.cumulative));
         }

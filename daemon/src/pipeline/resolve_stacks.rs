@@ -67,15 +67,17 @@ impl Resolver<'_> {
         let Ok((mut frames, thread, scope)) = framed else { return };
         let weight = u64::from(wait.stack.record.weight);
         let payer = self.mappings.payer(thread.pid);
-        let without_cpu = if wait.blocked_ns == 0 { Wait::Preempted } else { Wait::Runnable };
+        let is_blocked = wait.blocked_ns > 0;
+        let without_cpu = if is_blocked { Wait::Runnable } else { Wait::Preempted };
         let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
-        for (event, wait, ns) in [
-            (StackEvent::OffCpu, for_what, wait.blocked_ns),
-            (StackEvent::Runnable, without_cpu, wait.runnable_ns),
+        for (event, why, ns, has_owed) in [
+            (StackEvent::OffCpu, for_what, wait.blocked_ns, is_blocked),
+            (StackEvent::Runnable, without_cpu, wait.runnable_ns, !is_blocked),
         ] {
             if ns > 0 {
-                frames.push(Frame::Wait(wait));
-                let value = Value::of_one(ns.saturating_mul(weight));
+                frames.push(Frame::Wait(why));
+                let owed_ns = if has_owed { wait.owed_ns } else { 0 };
+                let value = Value::of_one(ns.saturating_mul(weight).saturating_add(owed_ns));
                 pending.add_stack(event, scope.clone(), (&frames, &thread), value, payer);
                 frames.pop();
             }

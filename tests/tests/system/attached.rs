@@ -95,7 +95,7 @@ fn what_cannot_be_recorded_is_one_line() {
         assert!(line.contains(said), "{line}");
     }
     for (name, said) in [
-        ("fpe", "never traps"),
+        ("ideal", "dcpi ideal"),
         ("isc_hwc", "prof_hwc"),
         ("pcsamp", "leave --event out"),
         ("nothing", "none of usertime"),

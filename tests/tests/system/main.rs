@@ -20,6 +20,8 @@ mod attached;
 mod cli;
 mod database;
 mod edges;
+#[cfg(target_arch = "x86_64")]
+mod exceptions;
 mod generated;
 mod listing;
 mod live;

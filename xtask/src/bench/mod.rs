@@ -1,6 +1,7 @@
 //! What profiling costs, measured: `bench overhead` on this machine, `bench images` for new images
 //! and short processes, `bench table` in a simulation of the sampler's table, `bench loader` for
-//! the loader hook, `bench stacks` for call stacks, `bench db` for the database; how long reports
+//! the loader hook, `bench stacks` for call stacks, `bench waits` for those of waiting
+//! threads, `bench db` for the database; how long reports
 //! take: `bench reading`; what walks from sampled registers are worth: `bench walks`; how good
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of everything that is installed: `bench cfg`;
 //! explanations of all of it: `bench why`; how much faster programs become with profiles: `bench
@@ -33,6 +34,7 @@ mod stacks_counted;
 mod statistics;
 mod table;
 mod truth;
+mod waits;
 mod walks;
 mod why;
 mod workloads;
@@ -50,6 +52,7 @@ const BENCHMARKS: [(&str, Benchmark); 14] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
+    ("waits", waits::run),
     ("table", table::run),
     ("loader", loader::run),
     ("db", db::run),

@@ -2,7 +2,7 @@
 
 use super::json::number_at;
 use super::machine::{memory_bytes, process_cpu_s, size_bytes};
-use crate::process::{command, must};
+use crate::process::{command, must, output};
 use anyhow::{Context as _, bail};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -89,6 +89,11 @@ impl Program {
         Ok(Self { child: child.with_context(|| format!("starting {name}"))?, name })
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -163,6 +168,31 @@ impl BpfStatistics {
     pub fn on(folder: &str) -> anyhow::Result<Self> {
         EmptyEvent::start(folder, "--stats").map(Self)
     }
+}
+
+/// An empty program at each switch between threads.
+pub struct Switches(EmptyEvent);
+
+impl Switches {
+    /// Starts it.
+    pub fn start(folder: &str) -> anyhow::Result<Self> {
+        EmptyEvent::start(folder, "--switches").map(Self)
+    }
+
+    /// Ends it: how often it ran, and for how many ns, which the kernel tells only with BPF
+    /// statistics.
+    pub fn end(self) -> anyhow::Result<(f64, f64)> {
+        let Reading { handler_runs, handler_ns, .. } = self.0.end()?;
+        Ok((handler_runs, handler_ns))
+    }
+}
+
+/// The number of switches that dcpid's program saw, and the ns that those at tracepoints of the
+/// scheduler took: only with BPF statistics.
+pub fn waits_cost(folder: &str) -> anyhow::Result<(f64, f64)> {
+    let said = output(&mut command(&format!("{folder}/empty_event --waits")))?;
+    let number = |name| number_at(&said, &[name]).context("empty_event tells no numbers");
+    Ok((number("runs")?, number("run_ns")?))
 }
 
 /// Resident memory while a workload runs.

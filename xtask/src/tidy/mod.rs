@@ -27,7 +27,7 @@ const ARROWS: [(&str, &[&str]); 27] = [
     ("stalls", &["code", "estimate", "image", "model"]),
     ("profiledb", &["image", "model"]),
     ("daemon", &["abi", "code", "ebpf", "image", "model", "profiledb", "unwind", "wire"]),
-    ("analysis/counted", &["blockcount", "image"]),
+    ("analysis/counted", &["blockcount", "image", "unwind"]),
     ("analysis/stats", &["image", "model"]),
     ("analysis/query", &["code", "image", "model", "profiledb", "stats"]),
     ("analysis/names", &["image", "model", "profiledb", "query", "stats"]),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{EXECUTED, IDEAL, Ledger};
+use model::{EXCEPTIONS, EXECUTED, IDEAL, Ledger};
 use profiledb::{Epoch, EpochMeta, EventMeta};
 
 use super::{Contents, sum};
@@ -44,7 +44,7 @@ impl EventSamples {
     /// Whether the event was counted, each occurrence, instead of sampled.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        matches!(self.name.as_str(), EXECUTED | IDEAL)
+        model::is_exact(&self.name)
     }
 
     /// The noun of an occurrence of an exact event; a sample's of others.
@@ -53,6 +53,7 @@ impl EventSamples {
         match self.name.as_str() {
             EXECUTED => "execution",
             IDEAL => "cycle",
+            name if EXCEPTIONS.contains(&name) => "exception",
             _ => "sample",
         }
     }

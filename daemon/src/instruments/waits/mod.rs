@@ -52,12 +52,15 @@ pub struct CountedWait<'a> {
     pub blocked_ns: u64,
     /// Time awake without CPU, ns.
     pub runnable_ns: u64,
+    /// Time of earlier waits of the thread, weighed, that were chosen and found no room, ns.
+    pub owed_ns: u64,
 }
 
 #[derive(Clone, Copy)]
 struct End {
     blocked_ns: u64,
     runnable_ns: u64,
+    owed_ns: u64,
 }
 
 /// A wait that goes on.
@@ -99,6 +102,8 @@ pub struct Waits {
     going: HashMap<Key, Going>,
     ends: HashMap<Key, End>,
     lines: Vec<WaitLine>,
+    /// When they were read.
+    looked_ns: u64,
     /// Length of waits that are always taken, in us; 0: nothing is taken.
     scale_us: u32,
     switches: Switches,
@@ -121,6 +126,7 @@ impl Default for Waits {
             going: HashMap::new(),
             ends: HashMap::new(),
             lines: Vec::new(),
+            looked_ns: 0,
             scale_us: 0,
             switches,
             taken_before: 0,
@@ -136,8 +142,8 @@ impl Waits {
             self.totals.lost += 1;
             return;
         }
-        let runnable_ns = record.registers.first().copied().unwrap_or(0);
-        let end = End { blocked_ns: record.begin, runnable_ns };
+        let [runnable_ns, owed_ns, ..] = record.registers;
+        let end = End { blocked_ns: record.begin, runnable_ns, owed_ns };
         self.ends.insert((record.root_tid, record.time_ns), end);
     }
 
@@ -161,15 +167,17 @@ impl Waits {
                 return key.1.saturating_add(GOES_ON_NS * 10) > now_ns; // being walked
             };
             let blocked_ns = end.blocked_ns.saturating_sub(counted_ns);
-            count(CountedWait { stack: &stack, blocked_ns, runnable_ns: end.runnable_ns });
+            let End { runnable_ns, owed_ns, .. } = *end;
+            count(CountedWait { stack: &stack, blocked_ns, runnable_ns, owed_ns });
             false
         });
         let lines: HashMap<u32, &WaitLine> =
             self.lines.iter().map(|line| (line.tid, line)).collect();
-        let mut lost = 0;
+        let (mut lost, looked_ns) = (0, self.looked_ns);
         going.retain(|(tid, since_ns), wait| {
             let waited_ns = now_ns.saturating_sub(*since_ns);
-            if waited_ns < GOES_ON_NS {
+            // Lines that were read before the wait began tell nothing of it.
+            if waited_ns < GOES_ON_NS || looked_ns <= *since_ns {
                 return true;
             }
             let line = lines.get(tid);
@@ -182,10 +190,11 @@ impl Waits {
                 lost += u64::from(is_late);
                 return !is_late;
             };
-            if line.state == ThreadState::Blocked as u32 {
+            if line.state == ThreadState::Blocked as u16 {
                 let blocked_ns = waited_ns - wait.counted_ns.min(waited_ns);
                 wait.counted_ns = waited_ns;
-                count(CountedWait { stack: &wait.stack, blocked_ns, runnable_ns: 0 });
+                let stack = &wait.stack;
+                count(CountedWait { stack, blocked_ns, runnable_ns: 0, owed_ns: 0 });
             }
             true
         });
@@ -196,6 +205,7 @@ impl Waits {
     pub fn look(&mut self, read: impl FnOnce(&mut Vec<WaitLine>) -> u64) {
         self.lines.clear();
         let now_ns = read(&mut self.lines);
+        self.looked_ns = now_ns;
         let mut times = Times::default();
         for line in &self.lines {
             let going_ns = now_ns.saturating_sub(line.since_ns);
@@ -205,9 +215,9 @@ impl Waits {
             times.runnable_ns += line.runnable_ns;
             let mut wall_ns = now_ns.saturating_sub(line.born_ns);
             match line.state {
-                state if state == ThreadState::Runs as u32 => times.on_ns += going_ns,
-                state if state == ThreadState::Runnable as u32 => times.runnable_ns += going_ns,
-                state if state == ThreadState::Blocked as u32 => {
+                state if state == ThreadState::Runs as u16 => times.on_ns += going_ns,
+                state if state == ThreadState::Runnable as u16 => times.runnable_ns += going_ns,
+                state if state == ThreadState::Blocked as u16 => {
                     let woken = if line.woken_ns > line.since_ns { line.woken_ns } else { now_ns };
                     times.blocked_ns += woken.saturating_sub(line.since_ns);
                     times.runnable_ns += now_ns.saturating_sub(woken);
@@ -361,12 +371,28 @@ mod tests {
         assert_eq!(counted(&mut waits, 8), [(3, 2_900_000_000, 0)]);
     }
 
+    /// Times of threads are read at drains only, and waits of a second that began since were given
+    /// up: their threads were at something else when their times were read.
+    #[test]
+    fn a_wait_that_began_after_the_last_look_is_kept() {
+        let mut waits = Waits::default();
+        waits.look(|lines| {
+            lines.push(WaitLine { tid: 1, since_ns: 2_000_000_000, ..WaitLine::default() });
+            4_000_000_000
+        });
+        waits.begin(stack(1, 5));
+        assert_eq!(counted(&mut waits, 7), []);
+        waits.end(&end(1, 5, 3_000_000_000, 0));
+        assert_eq!(counted(&mut waits, 8), [(1, 3_000_000_000, 0)]);
+        assert_eq!(waits.totals.lost, 0);
+    }
+
     #[test]
     fn a_wait_that_goes_on_is_counted_as_it_goes() {
         let mut waits = Waits::default();
         waits.begin(stack(1, 5));
         let since_ns = 5_000_000_000;
-        let blocked = ThreadState::Blocked as u32;
+        let blocked = ThreadState::Blocked as u16;
         let line = WaitLine { tid: 1, since_ns, state: blocked, ..WaitLine::default() };
         waits.look(|lines| {
             lines.push(line);
@@ -389,7 +415,7 @@ mod tests {
             since_ns,
             woken_ns,
             tid: 1,
-            state: state as u32,
+            state: state as u16,
             ..WaitLine::default()
         };
         let lines = [

@@ -27,19 +27,20 @@ use query::load::{ImageSamples, Samples};
 use stalls::Machine as Processor;
 
 /// An epoch that counts are written into.
-pub(super) struct Writing {
+pub(in crate::commands) struct Writing {
     db: PathBuf,
     writer: Writer,
     host: String,
     label: String,
     scope: Scope,
+    events: Vec<EventMeta>,
     begun_unix_s: u64,
 }
 
 /// The epoch that was written.
-pub(super) struct Written {
-    pub(super) host: String,
-    pub(super) epoch: String,
+pub(in crate::commands) struct Written {
+    pub(in crate::commands) host: String,
+    pub(in crate::commands) epoch: String,
 }
 
 fn failed(error: impl std::fmt::Display) -> AnalysisError {
@@ -56,23 +57,28 @@ pub(super) fn host() -> String {
     of_proc("/proc/sys/kernel/hostname")
 }
 
-fn now_unix_s() -> u64 {
+pub(in crate::commands) fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Writing {
     /// Takes the database at `db`, which is made if it does not exist, for an epoch with a label.
-    /// There is no epoch before there are counts.
+    /// There is no epoch before there are counts. Each of the events has a name, a unit and a note.
+    /// Counts of executions are kept apart under `scope`.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where that cannot be written.
-    ///
-    /// Counts are kept apart under `scope`.
-    pub(super) fn open(db: &Path, label: &str, scope: Scope) -> Result<Self, AnalysisError> {
+    pub(in crate::commands) fn open(
+        db: &Path,
+        label: &str,
+        scope: Scope,
+        events: &[(&str, &str, &str)],
+    ) -> Result<Self, AnalysisError> {
         let host = host();
         let writer = Writer::open(db, &host).map_err(failed)?;
-        let (db, label) = (db.to_owned(), label.to_owned());
-        Ok(Self { db, writer, host, label, scope, begun_unix_s: now_unix_s() })
+        let (db, label, events) = (db.to_owned(), label.to_owned(), events.iter().map(event));
+        let (events, begun_unix_s) = (events.collect(), now_unix_s());
+        Ok(Self { db, writer, host, label, scope, events, begun_unix_s })
     }
 
     /// Begins the epoch.
@@ -80,13 +86,6 @@ impl Writing {
         let cpuinfo = of_proc("/proc/cpuinfo");
         let model = ["model name", "CPU part"];
         let mut model = model.iter().filter_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
-        let event = |name: &str, unit: &str, note: &str| EventMeta {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-            period: 1,
-            rate_per_s: None,
-            note: Some(note.to_owned()),
-        };
         let start = EpochStart {
             label: Some(self.label.clone()),
             machine: Machine {
@@ -97,14 +96,23 @@ impl Writing {
                 kernel_build_id: None,
                 boot_id: of_proc("/proc/sys/kernel/random/boot_id"),
             },
-            events: vec![
-                event(IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
-                event(EXECUTED, "count", "exact executions of instructions"),
-            ],
+            events: self.events.clone(),
             now_unix_s: self.begun_unix_s,
             writer_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
         self.writer.begin(start, true).map_err(failed)
+    }
+
+    /// Writes exact counts, and ends the epoch.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where they cannot be written.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::commands) fn finish(mut self, delta: &Delta) -> Result<Written, AnalysisError> {
+        let epoch = self.begin()?.to_string();
+        self.writer.merge(delta).map_err(failed)?;
+        self.writer.seal(now_unix_s()).map_err(failed)?;
+        Ok(Written { host: self.host, epoch })
     }
 
     /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
@@ -120,7 +128,7 @@ impl Writing {
         sampled: &BTreeMap<ImageId, ImageRecord>,
     ) -> Result<Written, AnalysisError> {
         let ids: Vec<Option<ImageId>> =
-            counts.files.iter().map(|file| identity(file, sampled)).collect();
+            counts.files.iter().map(|file| identity(&file.path, sampled)).collect();
         let epoch = self.begin()?.to_string();
         let mut delta = executed(counts, &ids, &self.scope);
         if let Some(cpuid) = Cpuid::of_cpuinfo(&of_proc("/proc/cpuinfo")) {
@@ -144,17 +152,36 @@ impl Writing {
     }
 }
 
+/// An event of exact counts: its name, unit and note.
+fn event((name, unit, note): &(&str, &str, &str)) -> EventMeta {
+    EventMeta {
+        name: (*name).to_owned(),
+        unit: (*unit).to_owned(),
+        period: 1,
+        rate_per_s: None,
+        note: Some((*note).to_owned()),
+    }
+}
+
 /// The image of a file, as it is now: the one among `sampled`, where dcpid met the file.
-fn identity(file: &CountedFile, sampled: &BTreeMap<ImageId, ImageRecord>) -> Option<ImageId> {
-    let id = image::identify_file(&File::open(&file.path).ok()?).ok()?;
-    let path = ImageRecord::escape_path(&file.path);
+pub(in crate::commands) fn identity(
+    path: &Path,
+    sampled: &BTreeMap<ImageId, ImageRecord>,
+) -> Option<ImageId> {
+    let id = image::identify_file(&File::open(path).ok()?).ok()?;
+    let path = ImageRecord::escape_path(path);
     // dcpid tells the copies of a file apart by the users who can write them.
     let is_same = |record: &&ImageRecord| record.path == path && record.id.build() == id.build();
     Some(sampled.values().find(is_same).map_or(id, |record| record.id))
 }
 
 /// Adds counts of an event of period 1 to a delta, with their ledger.
-fn count(delta: &mut Delta, image: ImageId, (event, scope): (&str, &Scope), profile: Profile) {
+pub(in crate::commands) fn count(
+    delta: &mut Delta,
+    image: ImageId,
+    (event, scope): (&str, &Scope),
+    profile: Profile,
+) {
     let total = profile.total();
     let ledger = delta.ledgers.entry(event, 1);
     ledger.taken = ledger.taken.saturating_add(total);
@@ -175,10 +202,10 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
         executed
             .merge(&Profile::from_counts(file.executed.iter().map(|(at, count)| (*at, *count))));
         taken.merge(&Edges::from_counts(file.taken.iter().map(|(jump, count)| (*jump, *count))));
-        delta.images.entry(id).or_insert_with(|| record(file, id, now));
-        let known = image::procedures(&file.path, Some(&id), &image::default_debug_roots());
-        let known = known.map(|(known, _)| known).unwrap_or_default();
-        delta.symbols.entry(id).or_insert_with(|| symbols(file, &known));
+        delta.images.entry(id).or_insert_with(|| record(&file.path, id, now));
+        let known = procedures_of(&file.path, &id);
+        let is_executed = |range| file.executed.range(range).next().is_some();
+        delta.symbols.entry(id).or_insert_with(|| symbols(&known, is_executed));
         for ((from, to), times) in tail_calls(file, &known) {
             let [call, target] = [from, to].map(|offset| counted::Site { file: number, offset });
             if counts.calls.contains_key(&(call, target)) {
@@ -208,14 +235,14 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
     delta
 }
 
-fn record(file: &CountedFile, id: ImageId, now_unix_s: u64) -> ImageRecord {
-    let name = file.path.file_name().unwrap_or_default();
+pub(in crate::commands) fn record(path: &Path, id: ImageId, now_unix_s: u64) -> ImageRecord {
+    let name = path.file_name().unwrap_or_default();
     ImageRecord {
         id,
         kind: ImageKind::File,
         name: ImageRecord::escape_path(Path::new(name)),
-        path: ImageRecord::escape_path(&file.path),
-        size_bytes: fs::metadata(&file.path).ok().map(|file| file.len()),
+        path: ImageRecord::escape_path(path),
+        size_bytes: fs::metadata(path).ok().map(|file| file.len()),
         first_seen_unix_s: now_unix_s,
         last_seen_unix_s: now_unix_s,
     }
@@ -226,17 +253,24 @@ fn exactly(times: u64) -> Value {
     Value { stacks: times, weight: times, squares: 0 }
 }
 
-/// The procedures with executed instructions.
-fn symbols(file: &CountedFile, known: &Procedures) -> Vec<Symbol> {
-    let is_executed = |procedure: &&Procedure| {
-        file.executed.range(procedure.start..procedure.end).next().is_some()
-    };
+/// The procedures of a file; none of one that cannot be read any more.
+pub(in crate::commands) fn procedures_of(path: &Path, id: &ImageId) -> Procedures {
+    let known = image::procedures(path, Some(id), &image::default_debug_roots());
+    known.map(|(known, _)| known).unwrap_or_default()
+}
+
+/// The procedures in which something is.
+pub(in crate::commands) fn symbols(
+    known: &Procedures,
+    is_in: impl Fn(std::ops::Range<ImageOffset>) -> bool,
+) -> Vec<Symbol> {
     let symbol = |procedure: &Procedure| Symbol {
         start: procedure.start.0,
         end: procedure.end.0,
         name: procedure.raw_name().to_owned(),
     };
-    known.iter().filter(is_executed).map(symbol).collect()
+    let chosen = known.iter().filter(|procedure| is_in(procedure.start..procedure.end));
+    chosen.map(symbol).collect()
 }
 
 /// Jumps that were taken from a procedure to the begin of another: what they lead to returns to

@@ -1,7 +1,7 @@
 //! `dcpi ideal`: exact executions of a command in all its files, and the time that they take where
 //! nothing waits for memory or guesses wrong.
 
-mod database;
+pub(super) mod database;
 
 mod sampled;
 
@@ -17,6 +17,7 @@ use code::isa::Isa;
 use counted::callgrind::Callgrind;
 use counted::own::{Own, PROGRAM};
 use counted::{Counts, Engine, Run, Streams};
+use model::{EXECUTED, IDEAL};
 
 use super::Outcome;
 use super::costs::OnMachine;
@@ -110,6 +111,12 @@ fn own_program() -> Result<PathBuf, AnalysisError> {
     })
 }
 
+/// What is counted, with units and notes.
+const EVENTS: [(&str, &str, &str); 2] = [
+    (IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
+    (EXECUTED, "count", "exact executions of instructions"),
+];
+
 const NOTES: &str = "\
 Every execution of every instruction of COMMAND, its children and all libraries is counted, so two \
 runs of a deterministic command have the same counts. The database has the events 'executed' and \
@@ -150,7 +157,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         Some(sampled) => (sampled.writing()?, sampled.streams()?),
         None => {
             let scope = profiledb::Scope::default();
-            (database::Writing::open(&args.db, &label, scope)?, Streams::default())
+            (database::Writing::open(&args.db, &label, scope, &EVENTS)?, Streams::default())
         }
     };
     pass_on()?;
@@ -188,8 +195,8 @@ fn kept_elsewhere(
 ) -> AnalysisError {
     let keep = || -> Option<PathBuf> {
         let directory = tempfile::Builder::new().prefix("dcpi-ideal-").tempdir().ok()?;
-        let writer =
-            database::Writing::open(directory.path(), label, profiledb::Scope::default()).ok()?;
+        let scope = profiledb::Scope::default();
+        let writer = database::Writing::open(directory.path(), label, scope, &EVENTS).ok()?;
         writer.write(counts, &args.on, &BTreeMap::new()).ok()?;
         Some(directory.keep())
     };

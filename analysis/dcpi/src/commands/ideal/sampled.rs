@@ -95,7 +95,7 @@ impl Sampled {
     /// [`AnalysisError::Refused`] where it cannot be written.
     pub(super) fn writing(&self) -> Result<Writing, AnalysisError> {
         let scope = Scope { label: Some(self.label.clone()), ..Scope::default() };
-        Writing::open(&self.db(), &self.label, scope)
+        Writing::open(&self.db(), &self.label, scope, &super::EVENTS)
     }
 
     /// The images with samples.

@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Sampled { event: &'static str, normal: u64, fast: u64, is_fast: bool },
     /// The events of `--event`.
     Named,
+    /// Each floating-point exception.
+    Exceptions,
 }
 
 /// Experiments of an event: SpeedShop's name, the event, and its intervals in the event's unit,
@@ -39,17 +41,8 @@ const SAMPLED: [(&str, &str, u64, u64); 7] = [
 ];
 
 /// Experiments that there are not, and why.
-const REFUSED: [(&str, &str); 4] = [
-    (
-        "ideal",
-        "counts every execution of an instruction, which samples cannot; dcpi calc estimates \
-         executions from samples",
-    ),
-    (
-        "fpe",
-        "needs a trap at every floating-point exception, and dcpid never traps a program; gdb \
-         shows the first one: handle SIGFPE, with feenableexcept(3) in the program",
-    ),
+const REFUSED: [(&str, &str); 3] = [
+    ("ideal", "counts every execution of an instruction, which samples cannot: dcpi ideal"),
     (
         "isc_hwc",
         "needs an event of instruction misses in the second-level cache, and Linux has no such \
@@ -72,7 +65,7 @@ impl Experiment {
             Kind::Sampled { event, normal, fast, is_fast } => {
                 vec![format!("{event}:{}", if is_fast { fast } else { normal })]
             }
-            Kind::Named => Vec::new(),
+            Kind::Named | Kind::Exceptions => Vec::new(),
         }
     }
 
@@ -91,7 +84,7 @@ impl Experiment {
                 let kind = Kind::Sampled { event, normal, fast, is_fast: !is_fast };
                 Ok(Self { name, kind })
             }
-            Kind::Usertime => Err(format!(
+            Kind::Usertime | Kind::Exceptions => Err(format!(
                 "--agree compares two intervals, and {name} has one; dcpi diff compares two runs"
             )),
             Kind::Named => Err(format!(
@@ -115,6 +108,7 @@ impl FromStr for Experiment {
         match plain {
             "usertime" => return of(Kind::Usertime),
             "prof_hwc" => return of(Kind::Named),
+            "fpe" => return of(Kind::Exceptions),
             _ => {}
         }
         for (is_fast, known) in [(false, Some(plain)), (true, plain.strip_prefix('f'))] {
@@ -128,7 +122,7 @@ impl FromStr for Experiment {
         }
         let known: Vec<&str> = SAMPLED.iter().map(|(name, ..)| *name).collect();
         Err(format!(
-            "is none of usertime, {}, prof_hwc, or of one of these with f before it",
+            "is none of usertime, fpe, {}, prof_hwc, or of one of these with f before it",
             known.join(", ")
         ))
     }
@@ -153,11 +147,11 @@ mod tests {
         }
         assert!("prof_hwc".parse::<Experiment>().unwrap().events().is_empty());
         for (name, said) in [
-            ("fpe", "never traps a program"),
-            ("ideal", "dcpi calc"),
+            ("ideal", "dcpi ideal"),
             ("fgfp_hwc", "prof_hwc"),
             ("isc_hwc", "second-level"),
-            ("usertimex", "none of usertime, pcsamp, gi_hwc"),
+            ("usertimex", "none of usertime, fpe, pcsamp, gi_hwc"),
+            ("ffpe", "none of usertime"),
             ("", "none of usertime"),
         ] {
             let why = name.parse::<Experiment>().unwrap_err();
@@ -172,7 +166,7 @@ mod tests {
             let other = name.parse::<Experiment>().unwrap().other().unwrap();
             assert_eq!(other, twin.parse().unwrap());
         }
-        for name in ["usertime", "prof_hwc"] {
+        for name in ["usertime", "prof_hwc", "fpe"] {
             let why = name.parse::<Experiment>().unwrap().other().unwrap_err();
             assert!(why.contains("dcpi diff"), "{why}");
         }

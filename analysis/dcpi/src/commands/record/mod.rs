@@ -27,6 +27,7 @@ use query::error::AnalysisError;
 
 mod attach;
 mod experiment;
+mod fpe;
 pub(super) mod private;
 mod repeated;
 mod summary;
@@ -82,11 +83,14 @@ pub struct Record {
         conflicts_with_all = ["command", "pids"]
     )]
     pub tids: Vec<u32>,
-    /// Record one of SpeedShop's experiments: usertime, pcsamp, gi_hwc, cy_hwc, ic_hwc, dc_hwc,
-    /// dsc_hwc, tlb_hwc, with f before the name at a shorter interval; prof_hwc: the events of
-    /// --event
+    /// Record one of SpeedShop's experiments: usertime, fpe, pcsamp, gi_hwc, cy_hwc, ic_hwc,
+    /// dc_hwc, dsc_hwc, tlb_hwc, with f before the name at a shorter interval; prof_hwc: the events
+    /// of --event
     #[arg(long, value_name = "NAME")]
     pub experiment: Option<Experiment>,
+    /// With --experiment fpe: count inexact results, too
+    #[arg(long, requires = "experiment")]
+    pub inexact: bool,
     /// Run COMMAND twice, at the normal and the shorter interval of the experiment, and say whether
     /// the profiles agree
     #[arg(long, requires_all = ["experiment", "command"])]
@@ -135,8 +139,9 @@ With --pid, samples of these processes and of their children count, from the mom
 are found; a thread that already waits then has no call stack until it runs again.
 
 usertime is wall-clock time of threads, running or not, by procedure: dcpi prof --inclusive \
---event usertime. Intervals of the other experiments are SpeedShop's, those of counters times 32, \
-because processors do some 32 times as much in a second.
+--event usertime. fpe counts every floating-point exception of COMMAND with its call stack, and \
+needs no dcpid; each costs some 20 to 50 us. Intervals of the other experiments are SpeedShop's, \
+those of counters times 32, because processors do some 32 times as much in a second.
 
 Exit codes: that of COMMAND, or 128 + N if signal N ended it; 0 without COMMAND; 126 and 127 if \
 COMMAND cannot be run; 2 if dcpi record could not do its work.";
@@ -158,6 +163,9 @@ pub(crate) fn run(args: &Record, out: &mut dyn Write) -> Result<Outcome, Analysi
         // Before there is a database, which would have nothing in it.
         say(&format!("{}: {}; nothing was recorded", shell_word(Path::new(program)), why.words()));
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
+    }
+    if args.experiment.as_ref().is_some_and(|of| of.kind == Kind::Exceptions) {
+        return fpe::run(args);
     }
     let attached = Attached::find(&args.pids, &args.tids)?;
     let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD])
@@ -200,6 +208,9 @@ impl Record {
         };
         let Some(experiment) = &self.experiment else { return Ok(()) };
         let name = &experiment.name;
+        if self.inexact && experiment.kind != Kind::Exceptions {
+            return wrong(format!("{name} samples: --inexact is for --experiment fpe"));
+        }
         match (experiment.kind, self.events.is_empty()) {
             (Kind::Named, true) => {
                 return wrong(format!("{name} samples what --event names: name it"));
@@ -208,6 +219,15 @@ impl Record {
                 return wrong(format!(
                     "{name} has its own event: leave --event out, or use prof_hwc"
                 ));
+            }
+            (Kind::Exceptions, false) => {
+                return wrong(format!("{name} counts and samples nothing: leave --event out"));
+            }
+            (Kind::Exceptions, true) if self.command.is_empty() => {
+                return wrong(format!("{name} needs a COMMAND, which it runs"));
+            }
+            (Kind::Exceptions, true) if self.until(Instant::now()).is_some() => {
+                return wrong(format!("{name} lasts as long as COMMAND: leave the time out"));
             }
             _ => {}
         }

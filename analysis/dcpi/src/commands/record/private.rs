@@ -290,6 +290,13 @@ fn not_answered(error: ClientError) -> AnalysisError {
 /// unless the database is in it.
 struct Scratch(PathBuf);
 
+/// A new directory for a recording, as `dcpi clean` knows them.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn new_directory() -> Result<PathBuf, AnalysisError> {
+    // What the caller puts in stays.
+    Scratch::make().map(|scratch| std::mem::ManuallyDrop::new(scratch).0.clone())
+}
+
 impl Scratch {
     fn make() -> Result<Self, AnalysisError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
