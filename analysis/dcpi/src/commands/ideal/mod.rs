@@ -1,6 +1,7 @@
 //! `dcpi ideal`: exact executions of a command in all its files, and the time that they take where
 //! nothing waits for memory or guesses wrong.
 
+mod coverage;
 mod database;
 
 use std::ffi::OsString;
@@ -27,6 +28,14 @@ pub struct Ideal {
     /// What counts [default: own on x86-64, elsewhere valgrind]
     #[arg(long, value_enum)]
     pub engine: Option<EngineName>,
+    /// Count indirect jumps by their targets, too: the cases of a switch. COMMAND takes up to a
+    /// third longer. callgrind always does
+    #[arg(long)]
+    pub jumps: bool,
+    /// Write executions of source lines and branches to FILE, for lcov and genhtml: of all code
+    /// with debug information in the files that were executed, what was never executed too
+    #[arg(long, value_name = "FILE")]
+    pub coverage: Option<PathBuf>,
     /// Database to write the counts into; made if it does not exist
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: PathBuf,
@@ -108,7 +117,8 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         say(err, &not_runnable(program.as_ref(), why))?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    let engine = engine(args.engine, false)?;
+    let engine = engine(args.engine, args.jumps)?;
+    let coverage = args.coverage.as_deref().map(coverage::Coverage::begin).transpose()?;
     let writer = database::Writing::begin(&args.db, &label(program))?;
     let begun = Instant::now();
     let Run { status, counts } = engine
@@ -135,6 +145,9 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
             let known = "an exec, and a thread that still ran at the end, leave one each";
             say(err, &format!("flow: differs at {differ} of {blocks} ({known})"))?;
         }
+    }
+    if let Some(coverage) = coverage {
+        say(err, &coverage.write(&args.db, &written, &args.on)?)?;
     }
     for note in notes(&counts) {
         say(err, &format!("note: {note}"))?;
