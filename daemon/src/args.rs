@@ -98,7 +98,7 @@ pub struct Settings {
     /// socket]
     #[arg(long, value_name = "PATH|off")]
     pub loader_socket: Option<PathBuf>,
-    /// Events to sample, see [`crate::instruments::events::EventSpec`].
+    /// Events to sample, see [`events::EventSpec`].
     #[arg(
         long = "event",
         value_name = "SPEC",

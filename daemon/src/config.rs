@@ -3,13 +3,13 @@
 use crate::args::Settings;
 use crate::control::metrics::Endpoint;
 use crate::control::socket::{Access, Rights};
-use crate::instruments::events::EventSpec;
 use crate::kernel::{Sharing, TableSettings};
 use crate::pipeline::governor::Budget;
 use crate::spaces::cgroups::Pattern;
 use crate::spaces::mappings;
 use crate::spaces::scopes::{Images, Rules};
 use anyhow::{Context as _, ensure};
+use events::EventSpec;
 use nix::fcntl::OFlag;
 use profiledb::Retention;
 use std::io::{self, Read as _};

@@ -120,7 +120,7 @@ pub fn copied(bytes: &[u8]) {
         let _ = copy_host(&database, &host, &into);
         let ids = database.epochs(&host).unwrap();
         let epochs: Vec<_> = ids.iter().filter_map(|id| database.epoch(&host, id).ok()).collect();
-        let _ = merge_epochs(&epochs, &into, "merged", Some("label"));
+        let _ = merge_epochs(&epochs, &into, "merged", Some("label"), &model::Facts::default());
         let _ = profiledb::seal(&database, &host);
     }
     let problems = check_on(storage(&target), &root(), u64::MAX).unwrap();

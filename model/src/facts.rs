@@ -138,6 +138,21 @@ impl Fact for Cpuid {
     const NAME: &'static str = "cpuid";
 }
 
+/// How often a command ran while it was sampled, in an epoch that has its exact counts too. The
+/// counts are of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampledRuns {
+    /// Runs that were sampled.
+    pub runs: u32,
+    /// Cycles a second of a busy CPU, measured before the first of these runs and after the last.
+    /// None where the processor's latencies are not known, so that nothing could be measured.
+    pub hertz: Option<f64>,
+}
+
+impl Fact for SampledRuns {
+    const NAME: &'static str = "sampled_runs";
+}
+
 /// The label that a reader of the epoch selects unless told otherwise: that of the command which
 /// was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,7 +19,9 @@ mod reasons;
 mod stacks;
 
 pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
-pub use facts::{Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint, Restraints};
+pub use facts::{
+    Cpuid, Fact, Facts, MeasuredSkid, MergedFrom, OpensOn, Restraint, Restraints, SampledRuns,
+};
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{
     CALLS, EDGES, EXECUTED, FIRST_EDGES, IDEAL, Measure, ROUNDS, Shape, TAKEN, Weight,

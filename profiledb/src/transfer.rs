@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use image::ImageId;
-use model::{Counts, Ledgers, MergedFrom, Stacks, Totals};
+use model::{Counts, Facts, Ledgers, MergedFrom, Stacks, Totals};
 
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
@@ -62,7 +62,7 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
 
 /// Merges several epochs into one of `host` in `target`: all counts and ledgers are added up. The
 /// epochs themselves stay. Fields in which the machines and facts differ are left out; the fact
-/// `merged_from` names the epochs.
+/// `merged_from` names the epochs, and `stated` is added.
 ///
 /// # Errors
 /// [`DbError::Incompatible`] when an event has not the same unit in all, or more than 64 periods;
@@ -74,6 +74,7 @@ pub fn merge_epochs(
     target: &Database,
     host: &str,
     label: Option<&str>,
+    stated: &Facts,
 ) -> Result<EpochId, DbError> {
     label.map_or(Ok(()), naming::check_label)?;
     sources.iter().try_for_each(whole)?;
@@ -88,7 +89,8 @@ pub fn merge_epochs(
     let metas: Vec<&EpochMeta> = sources.iter().map(Epoch::meta).collect();
     let started = metas.iter().map(|meta| meta.started_unix_s).min().unwrap_or(0);
     let epoch = writer.next_name(started)?;
-    let meta = joined_meta(&metas, host, epoch, label)?;
+    let mut meta = joined_meta(&metas, host, epoch, label)?;
+    meta.facts.extend(stated);
     let sources: Vec<&Epoch> = sources.iter().collect();
     write(target, Span { first: 0, last: meta.merges }, &meta, &sources)?;
     Ok(meta.epoch)

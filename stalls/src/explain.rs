@@ -32,8 +32,8 @@ pub struct ProfiledProcedure<'a> {
     pub branches: &'a [Branch],
     /// Samples by how many times in a row branches were going to go the same direction.
     pub remaining_rounds: &'a [RemainingRounds],
-    /// Samples of time per cycle of an execution, where samples of retired instructions give it.
-    pub measured: Option<f64>,
+    /// The scale, where executions are known: by samples of retired instructions or exact counts.
+    pub measured: Option<Scale>,
 }
 
 /// Where the time of a procedure went.
@@ -178,10 +178,8 @@ pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained
     let best = best_cases(&paths, machine, profiled.work);
     let instructions = instructions(machine, profiled, &paths, &best);
     let scale = match profiled.measured {
-        Some(measured) if measured.is_finite() && measured > 0.0 => {
-            Some(Scale::from_instructions(measured))
-        }
-        _ => {
+        Some(measured) => Some(measured),
+        None => {
             let blocks = whole_blocks(&instructions);
             let by_pace = profiled.estimate.pace.and_then(|pace| Scale::from_pace(pace, &blocks));
             by_pace.or_else(|| {

@@ -10,6 +10,7 @@
 mod arrivals;
 pub mod best_case;
 pub mod causes;
+pub mod clock;
 pub mod explain;
 mod frequency;
 mod in_order;

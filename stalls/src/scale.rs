@@ -50,6 +50,8 @@ pub enum ScaleBasis {
     IssuePoints,
     /// Samples of retired instructions.
     RetiredInstructions,
+    /// Exact counts of one of the runs that were sampled.
+    ExactCounts,
     /// None: most of the time is in instructions that may have waited for memory, for any time up
     /// to its latency, and the others have too few samples to tell.
     Unknown,
@@ -86,16 +88,22 @@ const HALF_WEIGHT_LOG_SD: f64 = 0.15;
 const PSEUDO_SAMPLES: f64 = 4.0;
 
 impl Scale {
-    /// The scale by samples of retired instructions.
+    /// The scale where executions are known. None unless it is a positive number.
     #[must_use]
-    pub fn from_instructions(scale: f64) -> Self {
-        Self {
+    pub fn measured(scale: f64, basis: ScaleBasis) -> Option<Self> {
+        (scale.is_finite() && scale > 0.0).then_some(Self {
             samples_per_cycle: scale,
             upper: scale,
             lower: scale,
             lower_if_stalled: scale,
-            basis: ScaleBasis::RetiredInstructions,
-        }
+            basis,
+        })
+    }
+
+    /// Whether the scale is from known executions, so that it has no range.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        matches!(self.basis, ScaleBasis::RetiredInstructions | ScaleBasis::ExactCounts)
     }
 
     /// The scale by issue points; `None` if these do not determine it.

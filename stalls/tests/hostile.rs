@@ -7,7 +7,7 @@ use code::isa::Isa;
 use code::isa::work::Work;
 use estimate::{Branch, ProcedureSamples, RemainingRounds};
 use image::Vaddr;
-use stalls::{Explained, Machine, ProfiledProcedure, Scale, explain};
+use stalls::{Explained, Machine, ProfiledProcedure, Scale, ScaleBasis, explain};
 
 /// Instructions that compilers write, so that random code has loops and paths; the rest are random
 /// bytes.
@@ -138,7 +138,8 @@ fn whatever_the_code_is_sums_add_up() {
         else {
             continue;
         };
-        let measured = (random.u8(..4) == 0).then(|| random.f64() * 1e6);
+        let scale = random.f64() * f64::from(random.u8(..4) / 3) * 1e6;
+        let measured = Scale::measured(scale, ScaleBasis::RetiredInstructions);
         let profiled = ProfiledProcedure {
             graph: &graph,
             loops: &loops,

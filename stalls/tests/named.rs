@@ -6,7 +6,10 @@ use code::isa::Isa;
 use code::isa::work::Work;
 use estimate::{Branch, ProcedureSamples, RemainingRounds};
 use image::Vaddr;
-use stalls::{Cause, Explained, Explanation, Machine, ProfiledProcedure, TimeBreakdown, explain};
+use stalls::{
+    Cause, Explained, Explanation, Machine, ProfiledProcedure, Scale, ScaleBasis, TimeBreakdown,
+    explain,
+};
 
 /// The explanations of a procedure's instructions, by address. `slow` has addresses with their
 /// samples; each other instruction has 100.
@@ -68,7 +71,8 @@ fn explained_as(
         samples: &samples,
         branches: &branches,
         remaining_rounds,
-        measured,
+        measured: measured
+            .and_then(|scale| Scale::measured(scale, ScaleBasis::RetiredInstructions)),
     };
     let explanations = explain(&Machine::named("znver3").unwrap(), &profiled);
     (addresses, explanations)

@@ -12,6 +12,7 @@
 //! time.
 #![forbid(unsafe_code)]
 
+mod by_calls;
 mod contexts;
 mod load;
 mod neighbours;
@@ -20,6 +21,7 @@ mod timed;
 mod tree;
 mod usertime;
 
+pub use by_calls::ByCalls;
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
 pub use load::{Calls, EventCalls, load};
 pub use neighbours::{Neighbour, callees, callers};

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use image::ImageKind;
-use model::{Frame, Stacks};
+use model::{CALLS, Frame, Stacks};
 use names::procedures::Places;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
 use query::unresolved;
 use stats::tally::Tally;
 
+use crate::by_calls::ByCalls;
 use crate::contexts::{Contexts, SubjectId};
 use crate::subjects::{Subject, Subjects};
 use crate::timed::Timed;
@@ -80,6 +81,15 @@ impl Calls {
     pub fn forget_samples(&mut self) {
         self.subjects.forget_samples();
         self.events.iter_mut().for_each(|event| event.sampled = None);
+    }
+
+    /// Times of an event whose occurrences were counted exactly, as were the calls, with all that
+    /// was called. `at` is its index in [`Samples::events`]. None without calls.
+    #[must_use]
+    pub fn by_calls(&self, at: usize) -> Option<ByCalls> {
+        let calls = self.events.iter().find(|event| event.name == CALLS)?;
+        let own: Vec<f64> = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
+        Some(ByCalls::of(&calls.contexts, &own))
     }
 
     /// The stacks of an event with their times; below a root for each thread, if `by_thread`.

@@ -57,7 +57,8 @@ impl Engine for Callgrind {
             .arg(format!("--callgrind-out-file={}/%p", folder.path().display()))
             .arg(format!("--log-file={}/log.%p", folder.path().display()))
             .args(command);
-        let status = streams.of(&mut valgrind).status().map_err(|error| {
+        streams.give(&mut valgrind);
+        let status = valgrind.status().map_err(|error| {
             not_started(format!("{error}; install it: apt-get install valgrind"))
         })?;
         let mut counts = Counts::default();
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_small_program_is_counted_in_all_its_files() {
-        let run = Callgrind.run(&["true".into()], Streams::Own).unwrap();
+        let run = Callgrind.run(&["true".into()], Streams::default()).unwrap();
         assert!(run.status.success());
         let Counts { files, calls, processes, .. } = &run.counts;
         assert_eq!(*processes, 1);

@@ -6,10 +6,12 @@
 
 pub mod callgrind;
 pub mod own;
+pub mod totals;
 
 use image::ImageOffset;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -31,6 +33,8 @@ pub struct Counts {
     pub calls: BTreeMap<(Site, Site), u64>,
     /// Executions of instructions that are in no file: generated code, the vDSO.
     pub elsewhere: u64,
+    /// Executions of basic blocks; None where the engine does not tell.
+    pub blocks: Option<u64>,
     /// Processes that were counted.
     pub processes: usize,
     /// Blocks whose executions were held against the executions of what leads to them, and of
@@ -84,24 +88,6 @@ pub struct Run {
     pub counts: Counts,
 }
 
-/// The standard streams of a counted command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Streams {
-    /// Those of this process.
-    Own,
-    /// No input, and output that nobody sees; standard error is that of this process.
-    Quiet,
-}
-
-impl Streams {
-    fn of(self, command: &mut Command) -> &mut Command {
-        match self {
-            Self::Own => command,
-            Self::Quiet => command.stdin(Stdio::null()).stdout(Stdio::null()),
-        }
-    }
-}
-
 /// What runs a command and counts what it executes.
 pub trait Engine {
     /// The engine's name, as `--engine` takes it.
@@ -112,6 +98,32 @@ pub trait Engine {
     /// # Errors
     /// [`EngineError`] where the engine could not run the command, or its counts cannot be read.
     fn run(&self, command: &[OsString], streams: Streams) -> Result<Run, EngineError>;
+}
+
+/// The standard streams of a run.
+#[derive(Debug, Default)]
+pub struct Streams {
+    /// Standard input; None: that of this process.
+    pub input: Option<File>,
+    /// Whether output and error messages of the command go nowhere, instead of where those of this
+    /// process go.
+    pub quiet: bool,
+}
+
+impl Streams {
+    /// No input, and no output that anybody sees.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { input: File::open("/dev/null").ok(), quiet: true }
+    }
+
+    /// Gives the streams to a command that is to be started.
+    pub fn give(self, command: &mut Command) {
+        command.stdin(self.input.map_or_else(Stdio::inherit, Stdio::from));
+        if self.quiet {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+    }
 }
 
 /// Why there are no counts.

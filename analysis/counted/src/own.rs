@@ -45,8 +45,8 @@ impl Engine for Own {
         let (program, arguments) =
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
         counting.arg("--argv0").arg(program).arg("--").arg(in_search_path(program)).args(arguments);
-        let status = streams
-            .of(&mut counting)
+        streams.give(&mut counting);
+        let status = counting
             .status()
             .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
         let mut counts = Counts::default();
@@ -125,6 +125,9 @@ fn add(counts: &mut Counts, counted: &Counted) {
             more(counts.calls.entry(call).or_default(), edge.count);
         }
     }
+    let blocks = counted.blocks.iter().map(|block| block.count);
+    let blocks = blocks.fold(counts.blocks.unwrap_or_default(), u64::saturating_add);
+    counts.blocks = Some(blocks);
     let flow = counted.flow();
     counts.flow.0 += flow.addresses;
     counts.flow.1 += flow.differences.len();

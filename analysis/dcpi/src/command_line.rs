@@ -63,6 +63,10 @@ pub enum Command {
     Truth(commands::Truth),
     /// Exact executions of a command in all its files, and the time that they take at best
     Ideal(commands::Ideal),
+    /// Counts of events of a whole command: time, page faults, instructions and others
+    Count(commands::Count),
+    /// Time of a command beyond what its executions need: what waits and wrong guesses cost
+    Lost(commands::Lost),
     /// Instructions with the most samples of an event, or the largest ratio of two events
     Topcounts(TopcountsArgs),
     /// Variation of procedures between sets of samples, the largest first
@@ -104,8 +108,9 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 26] = [
+const WAY: [(&str, &str, &str); 28] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
+    ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
@@ -131,6 +136,7 @@ const WAY: [(&str, &str, &str); 26] = [
         "ideal -o DB -- COMMAND",
         "how often: exact counts of every instruction of a command",
     ),
+    ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
@@ -179,6 +185,8 @@ impl Command {
             Self::Flow(args) => commands::flow::run(args, out),
             Self::Truth(args) => commands::truth::run(args, out),
             Self::Ideal(args) => commands::ideal::run(args),
+            Self::Count(args) => commands::count::run(args),
+            Self::Lost(args) => commands::lost::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
             Self::Diff(args) => commands::diff::run(args, out),
@@ -385,7 +393,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, lost, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

@@ -132,11 +132,11 @@ fn of_image<T: Send>(
     }
     // The longest tasks come first, so that no processor is left with one at the end.
     chosen.sort_by_key(|procedure| std::cmp::Reverse(procedure.size_bytes()));
-    let retired = samples.retired(time.0);
+    let executions = samples.executions(time.0);
     let explain = |procedure: &Procedure| {
         let graph =
             surveyed.graph(image, &known, procedure, asked.syntax, time, Some(asked.machine))?;
-        let explained = graph.explained(asked.machine, time.0, retired)?;
+        let explained = graph.explained(asked.machine, time.0, executions)?;
         let told = || told(&Explanation { image, procedure, graph: &graph, explained: &explained });
         explained.scale.is_some().then(|| (explained.sums.samples as u64, told()))
     };

@@ -1,6 +1,6 @@
 //! Control-flow graphs of procedures, with their samples.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use code::skid::Skid;
 use estimate::truth::ExactCounts;
 use estimate::{Branch, Estimate, ProcedureSamples, RemainingRounds};
 use image::{Binary, CODE_BYTES_MAX, Constant, Constants, ImageOffset, Imports, Procedure, Vaddr};
-use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
 use stalls::best_case::FrequentPaths;
-use stalls::{BestCase, Explained, Machine, ProfiledProcedure};
+use stalls::{BestCase, Explained, Machine, ProfiledProcedure, Scale, ScaleBasis};
 
 use crate::listing::{self, ByAddress, Listing};
+use crate::observed::{branches, counted, exact, remaining_rounds, within};
 use names::procedures::Known;
-use query::load::{ImageSamples, Retired, Samples};
-use query::problem::{self, Problem};
+use query::load::{Executions, ImageSamples, Samples};
+use query::problem::Problem;
 
 /// A procedure's graph, with samples, observed branches and estimated executions.
 #[derive(Debug, Default)]
@@ -29,8 +29,8 @@ pub struct Graph {
     pub graph: Cfg,
     /// Executions of its blocks and edges; none where they cannot be estimated.
     pub estimate: Option<Estimate>,
-    /// Its executions were counted: the estimate is exact.
-    pub exact: bool,
+    /// Whether the executions are exact counts.
+    pub is_exact: bool,
     /// The graph's loops.
     pub loops: Loops,
     /// The parts, instruction by instruction; the first begins with the entry. Samples of time are
@@ -46,27 +46,35 @@ pub struct Graph {
 
 impl Graph {
     /// The procedure's time by cause, on a machine with its instruction set. `event` counts time;
-    /// `retired` are samples of instructions, if such an event was sampled. None without an
-    /// estimate of executions.
+    /// `executions` tells how often code was executed, if anything does. None without an estimate
+    /// of executions.
     #[must_use]
     pub fn explained(
         &self,
         machine: &Machine,
         event: usize,
-        retired: Option<Retired>,
+        executions: Option<Executions>,
     ) -> Option<Explained> {
         let estimate = self.estimate.as_ref()?;
         let of_blocks = |event: usize| of_blocks(&self.graph, &self.parts, event);
         let samples = of_blocks(event);
-        let measured = retired.and_then(|Retired { event, instructions, cycles }| {
-            let samples: f64 = of_blocks(event).iter().flatten().sum();
-            let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
-            let executed: f64 =
-                blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
-            let enough = samples >= MEASURED_MIN && executed > 0.0;
-            // Executions of the procedure, divided by the cycles that a sample stands for.
-            enough.then(|| samples * instructions / executed / cycles)
-        });
+        let measured = match executions {
+            None => None,
+            Some(Executions::Retired { event, instructions, cycles }) => {
+                let samples: f64 = of_blocks(event).iter().flatten().sum();
+                let blocks = self.graph.blocks().iter().zip(&estimate.blocks);
+                let executed: f64 =
+                    blocks.map(|(block, runs)| block.instructions as f64 * runs.executions).sum();
+                // Executions of the procedure, divided by the cycles that a sample stands for.
+                let scale = samples * instructions / executed / cycles;
+                Scale::measured(scale, ScaleBasis::RetiredInstructions)
+                    .filter(|_| samples >= MEASURED_MIN)
+            }
+            Some(Executions::Counted { .. }) if !self.is_exact => None,
+            Some(Executions::Counted { samples_per_cycle }) => {
+                Scale::measured(samples_per_cycle, ScaleBasis::ExactCounts)
+            }
+        };
         let profiled = ProfiledProcedure {
             graph: &self.graph,
             loops: &self.loops,
@@ -289,8 +297,8 @@ impl<'a> Surveyed<'a> {
         let remaining_rounds =
             parts.iter().flat_map(|part| within(&self.remaining_rounds, part, |one| one.branch));
         let remaining_rounds: Vec<RemainingRounds> = remaining_rounds.copied().collect();
-        let listed = procedures.iter().map(|part| listing::of(image, known, part, syntax, None));
-        let mut listed: Vec<Listing> = listed.collect();
+        let list = |part: &&Procedure| listing::of(image, known, part, syntax, None);
+        let mut listed: Vec<Listing> = procedures.iter().map(list).collect();
         let mut memory = Memory { binary, constants: &self.constants };
         let mut build = |observed: &[(Vaddr, Vaddr)]| {
             let knowledge = Knowledge { no_return: Some(self.survey.no_return()), observed };
@@ -298,23 +306,19 @@ impl<'a> Surveyed<'a> {
         };
         let mut graph = build(&[]);
         // Samples may show the targets of jumps that the code does not name.
-        let open = graph.blocks().iter().filter(|block| block.targets_incomplete);
-        let open: BTreeSet<Vaddr> = open.map(|block| block.last).collect();
-        let observed = branches.iter().filter(|branch| open.contains(&branch.from));
+        let open: BTreeSet<Vaddr> = graph.open_jumps().collect();
+        let observed = branches.iter().map(|branch| (branch.from, branch.to));
         let observed: Vec<(Vaddr, Vaddr)> =
-            observed.map(|branch| (branch.from, branch.to)).collect();
+            observed.filter(|(from, _)| open.contains(from)).collect();
         if !observed.is_empty() {
             graph = build(&observed);
         }
         let loops = Loops::of(&graph);
         listed.iter_mut().for_each(|part| part.attribute((event, skid)));
-        let count = |line: &listing::ListedInstruction| {
-            line.counts.get(event).copied().filter(|count| *count > 0)
-        };
-        let mut landed: Vec<(Vaddr, u64)> = listed
-            .iter()
-            .flat_map(|part| &part.instructions)
-            .filter_map(|line| Some((Vaddr(line.address), count(line)?)))
+        let lines = listed.iter().flat_map(|part| &part.instructions);
+        let mut landed: Vec<(Vaddr, u64)> = lines
+            .filter_map(|line| Some((Vaddr(line.address), *line.counts.get(event)?)))
+            .filter(|(_, count)| *count > 0)
             .collect();
         landed.sort_unstable();
         let sampled = ProcedureSamples {
@@ -328,13 +332,13 @@ impl<'a> Surveyed<'a> {
         let machine = machine.filter(|machine| machine.isa == self.isa);
         let exact = self.exact(&graph, &samples);
         let is_exact = exact.is_some();
-        let estimate = exact
-            .or_else(|| stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples)));
+        let solve = || stalls::estimate(machine, &graph, &loops, &sampled, (&work, &samples));
+        let estimate = exact.or_else(solve);
         Some(Graph {
             isa: Some(self.isa),
             graph,
             estimate,
-            exact: is_exact,
+            is_exact,
             loops,
             parts: listed,
             branches,
@@ -494,115 +498,4 @@ fn text(binary: &Binary) -> Vec<(Vaddr, Vec<u8>)> {
         text.push((segment.vaddr, bytes));
     }
     text
-}
-
-/// The branches of an image that were seen.
-fn branches(
-    samples: &Samples,
-    image: &ImageSamples,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-) -> Vec<Branch> {
-    let mut counted: BTreeMap<(Vaddr, Vaddr), (u64, u64)> = BTreeMap::new();
-    for epoch in &samples.epochs {
-        let edges = |measure| epoch.observed::<Edges>(measure, &image.record.id);
-        let both = edges(&EDGES).and_then(|all| Ok((all, edges(&FIRST_EDGES)?)));
-        match both {
-            Ok((all, first)) => {
-                for ((from, to), count) in all.iter() {
-                    let sum = counted
-                        .entry((Vaddr(known.address(from)), Vaddr(known.address(to))))
-                        .or_default();
-                    sum.0 = sum.0.saturating_add(count);
-                    sum.1 = sum.1.saturating_add(first.get((from, to)));
-                }
-            }
-            Err(error) => problem::add_unreadable(problems, error),
-        }
-    }
-    let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
-        from,
-        to,
-        first,
-        later: all.saturating_sub(first),
-    };
-    counted.into_iter().map(branch).collect()
-}
-
-/// Exact executions of an image's instructions, and of its jumps that were taken. None where they
-/// were not counted.
-fn exact(
-    samples: &Samples,
-    image: &ImageSamples,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-) -> Option<ExactCounts> {
-    let event = samples.executed()?;
-    let executed = image.equal(event).filter(|executed| executed.total() > 0)?;
-    let at = |offset| Vaddr(known.address(offset));
-    let executed = executed.iter().map(|(offset, count)| (at(offset), count)).collect();
-    let mut jumped: HashMap<(Vaddr, Vaddr), u64> = HashMap::new();
-    for epoch in &samples.epochs {
-        match epoch.observed::<Edges>(&TAKEN, &image.record.id) {
-            Ok(taken) => {
-                for ((from, to), count) in taken.iter() {
-                    let sum = jumped.entry((at(from), at(to))).or_default();
-                    *sum = sum.saturating_add(count);
-                }
-            }
-            Err(error) => problem::add_unreadable(problems, error),
-        }
-    }
-    Some(ExactCounts { executed, jumped })
-}
-
-/// The branches that exact counts have.
-fn counted(exact: &ExactCounts) -> Vec<Branch> {
-    let branch = |((from, to), count): (&(Vaddr, Vaddr), &u64)| Branch {
-        from: *from,
-        to: *to,
-        first: 0,
-        later: *count,
-    };
-    let mut branches: Vec<Branch> = exact.jumped.iter().map(branch).collect();
-    branches.sort_unstable_by_key(|branch| (branch.from, branch.to));
-    branches
-}
-
-/// The elements that are in a part of a procedure, of a list sorted by address.
-fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] {
-    let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
-    let before = |address| all.partition_point(|one| at(one) < address);
-    all.get(before(part.begin)..before(end)).unwrap_or_default()
-}
-
-/// Observed numbers of rounds that the loops of an image had left.
-fn remaining_rounds(
-    samples: &Samples,
-    image: &ImageSamples,
-    known: &Known,
-    problems: &mut Vec<Problem>,
-) -> Vec<RemainingRounds> {
-    let mut sum = Values::new();
-    for epoch in &samples.epochs {
-        match epoch.observed(&ROUNDS, &image.record.id) {
-            Ok(rounds) => sum.merge(&rounds),
-            Err(error) => problem::add_unreadable(problems, error),
-        }
-    }
-    let remaining_rounds = |(value, count)| {
-        let BranchRounds { branch, jumps, rounds } = BranchRounds::of(value)?;
-        let branch = Vaddr(known.address(branch));
-        Some(RemainingRounds {
-            branch,
-            jumps,
-            rounds,
-            width: BranchRounds::class_width(rounds),
-            count,
-        })
-    };
-    let mut remaining_rounds: Vec<RemainingRounds> =
-        sum.iter().filter_map(remaining_rounds).collect();
-    remaining_rounds.sort_by_key(|one| one.branch);
-    remaining_rounds
 }

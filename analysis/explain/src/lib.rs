@@ -6,3 +6,4 @@ pub mod excerpts;
 pub mod explained;
 pub mod graphs;
 pub mod listing;
+mod observed;

@@ -98,7 +98,7 @@ impl Executed {
                 time,
                 machine.as_ref(),
             );
-            let graph = graph.filter(|graph| graph.exact == executed.exact);
+            let graph = graph.filter(|graph| graph.is_exact == executed.exact);
             graph.into_iter().for_each(|graph| executed.add(&graph, count, &names));
         }
         executed.steps.sort_by_key(|step| step.address);

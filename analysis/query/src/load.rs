@@ -17,12 +17,14 @@ use stats::tally::{self, Tally, Weighed};
 
 mod described;
 mod events;
+mod executions;
 mod missing;
 mod opening;
 
 pub use events::EventSamples;
 use events::join_event;
 pub(crate) use events::weight;
+pub use executions::Executions;
 pub use missing::USERTIME;
 pub(crate) use missing::{add_damage, no_samples};
 use missing::{damage, frames_only};
@@ -184,15 +186,6 @@ impl Samples {
         all.all(|cpuid| cpuid.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// Samples of the event `instructions`, if the event with index `time` counts cycles.
-    #[must_use]
-    pub fn retired(&self, time: usize) -> Option<Retired> {
-        let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
-        let event = self.events.iter().position(|event| event.name == "instructions")?;
-        let instructions = self.events.get(event)?.weight;
-        Some(Retired { event, instructions, cycles: time.weight })
-    }
-
     /// The code that dcpid kept of an image's file, on any of the hosts with samples of it.
     /// `problems` gets the code stores that cannot be read.
     #[must_use]
@@ -206,17 +199,6 @@ impl Samples {
             })
         })
     }
-}
-
-/// Samples of executed instructions.
-#[derive(Clone, Copy, Debug)]
-pub struct Retired {
-    /// Their event.
-    pub event: usize,
-    /// Instructions that one sample stands for.
-    pub instructions: f64,
-    /// Cycles that a sample of time stands for.
-    pub cycles: f64,
 }
 
 /// Sum of samples.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use code::skid::Skid;
 use serde::Serialize;
-use stalls::{Explanation, Scale, ScaleBasis, TimeBreakdown, Wait};
+use stalls::{Explanation, Scale, TimeBreakdown, Wait};
 
 use super::costs::{
     self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word,
@@ -51,6 +51,8 @@ pub struct CalcReport {
     pub kept: u64,
     /// Observed executions of its branches.
     pub branches: u64,
+    /// Whether executions are exact counts.
+    pub is_exact: bool,
     /// Whether the procedure may have edges that are not in the graph.
     pub missing_edges: bool,
     /// Addresses of code whose edges are not known, with the reason.
@@ -252,12 +254,14 @@ impl CalcReport {
             let landed = listing_text::landed(Some((event.name.as_str(), self.skid)), self.kept);
             head(style, out, "samples", &landed)?;
         }
-        head(
-            style,
-            out,
-            "branches",
-            &format!("{} executions observed, from registers at samples", thousands(self.branches)),
-        )?;
+        let branches = match self.is_exact {
+            true => "counted, as all executions: dcpi ideal".to_owned(),
+            false => {
+                let seen = thousands(self.branches);
+                format!("{seen} executions observed, from registers at samples")
+            }
+        };
+        head(style, out, "branches", &branches)?;
         let sure = plain(self.confidence.percent());
         head(
             style,
@@ -492,9 +496,7 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
             .map(|scale| digits(scale.samples_per_cycle / scale.lower))
             .filter(|factor| factor.is_finite()),
         cycles_known: known.is_some(),
-        cycles_measured: report
-            .scale
-            .is_some_and(|scale| scale.basis == ScaleBasis::RetiredInstructions),
+        cycles_measured: report.scale.is_some_and(|scale| scale.is_measured()),
         spent: super::stalls::spent(&report.sums),
         loops: report.loops.iter().map(loops::json).collect(),
         blocks: report.blocks.iter().map(|row| block(report, row)).collect(),

@@ -73,6 +73,10 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
         ScaleBasis::RetiredInstructions => {
             return "cy: cycles of one execution, measured with samples of instructions".to_owned();
         }
+        ScaleBasis::ExactCounts => {
+            return "cy: cycles of one execution: samples of time, divided by exact counts"
+                .to_owned();
+        }
         ScaleBasis::Unknown => return NOT_KNOWN.to_owned(),
         ScaleBasis::IssuePoints => {
             return format!(

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use code::skid::Skid;
 use image::Frame;
 use serde::Serialize;
-use stalls::{Scale, ScaleBasis};
+use stalls::Scale;
 
 use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
@@ -284,7 +284,7 @@ fn why(costs: &Result<Costs, String>) -> Why<'_> {
             .map(|scale| digits(scale.samples_per_cycle / scale.lower))
             .filter(|factor| factor.is_finite()),
         cycles_known: scale.is_some(),
-        cycles_measured: scale.is_some_and(|scale| scale.basis == ScaleBasis::RetiredInstructions),
+        cycles_measured: scale.is_some_and(|scale| scale.is_measured()),
         why_not: costs.as_ref().err().map(String::as_str),
     }
 }

@@ -92,7 +92,7 @@ impl Neighbours {
         table.number("%", "");
         table.number("low–high", "");
         table.number("time", "");
-        table.number("stacks", "");
+        table.number(if self.of.event.is_counted { "calls" } else { "stacks" }, "");
         table.spared();
         table.procedures("procedure");
         table.names("image");

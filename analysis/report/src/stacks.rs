@@ -28,6 +28,8 @@ pub struct StackEvent {
     pub whole: f64,
     /// Whether samples tell how long procedures took themselves, or else the weights of stacks.
     pub is_sampled: bool,
+    /// Whether numbers of calls, all counted, stand in the place of stacks.
+    pub is_counted: bool,
 }
 
 /// What a report of stacks is of.
@@ -58,28 +60,43 @@ impl OfStacks {
     /// The first lines of a text.
     pub(super) fn head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        let StackEvent { name, unit, total, stacks, whole, is_sampled } = &self.event;
+        let StackEvent { name, unit, total, stacks, whole, is_sampled, is_counted } = &self.event;
         let total = amount(*total, unit);
+        if *is_counted {
+            let calls = counted(*stacks, "call");
+            head(style, out, "event", &format!("{name}: {total}, {calls}, counted exactly"))?;
+            let how = "the time of a procedure is divided among its callers by their calls";
+            head(style, out, "", how)?;
+            return self.only(style, out);
+        }
         let (stacks, whole) = (counted(*stacks, "stack"), percent(*whole));
         head(style, out, "event", &format!("{name}: {total}, {stacks}, {whole} % of them whole"))?;
         if *is_sampled {
             let how = "samples tell how long a procedure took, and stacks who called it";
             head(style, out, "", how)?;
         }
-        if !self.whose.is_all() {
-            head(style, out, "only", &format!("stacks {}", self.whose.shown()))?;
+        self.only(style, out)
+    }
+
+    fn only(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        if self.whose.is_all() {
+            return Ok(());
         }
-        Ok(())
+        let what = if self.event.is_counted { "executions" } else { "stacks" };
+        head(style, out, "only", &format!("{what} {}", self.whose.shown()))
     }
 
     /// What shares are of, as a line of the head.
     pub(super) fn shares(&self, of: &str, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        if self.event.is_counted {
+            return head(style, out, "shares", &format!("of {of}"));
+        }
         let sure = plain(self.confidence.percent());
         head(style, out, "shares", &format!("of {of}; intervals of {sure} % confidence"))
     }
 
     pub(super) fn json(&self) -> HeadJson<'_> {
-        let StackEvent { name, unit, total, stacks, whole, is_sampled } = &self.event;
+        let StackEvent { name, unit, total, stacks, whole, is_sampled, is_counted } = &self.event;
         HeadJson {
             db: &self.selection.db,
             epochs: self.selection.epoch_ids(),
@@ -92,6 +109,7 @@ impl OfStacks {
                 stacks: *stacks,
                 whole: rounded(*whole),
                 sampled: *is_sampled,
+                counted: *is_counted,
             },
             confidence: self.confidence.percent(),
             only: self.whose.parts().iter().map(super::json::part).collect(),
@@ -120,6 +138,7 @@ struct EventJson<'a> {
     stacks: u64,
     whole: f64,
     sampled: bool,
+    counted: bool,
 }
 
 /// The keys of a procedure.

@@ -366,10 +366,9 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
             By::Scope(dimensions) => dimensions.first().map_or("scope", |of| of.name()),
         };
         let rows = counted(report.omitted.rows as u64, &format!("more {what}"));
-        notes.push(format!(
-            "{rows} with {} % of the samples (-n 0 shows all)",
-            percent(report.omitted.share)
-        ));
+        let of = report.events.get(report.sort).map(|column| column.event.nouns());
+        let (of, share) = (of.unwrap_or_default(), percent(report.omitted.share));
+        notes.push(format!("{rows} with {share} % of the {of} (-n 0 shows all)"));
     }
     notes.extend(
         report.unresolved_reasons().into_iter().filter_map(|reason| meaning(report, reason)),

@@ -9,6 +9,8 @@
 //! before the header's number of entries grows. Numbers are little-endian.
 
 #[cfg(feature = "reader")]
+mod edges;
+#[cfg(feature = "reader")]
 pub mod reader;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod writer;
@@ -193,11 +195,11 @@ pub mod kind {
     pub const TRAP: u8 = 8;
 }
 
-/// Calls of one indirect call to one target.
+/// Calls of one indirect call, or jumps of one jump to procedures, to one target.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Call {
-    /// Index of the block that the call ends.
+    /// Index of the block that the call or jump ends.
     pub block: u32,
     /// Its counter.
     pub counter: u32,

@@ -384,7 +384,7 @@ impl Counted {
     }
 
     /// Files without counts, and the file of each mapping.
-    fn by_file(&self) -> (Vec<FileCounts>, Vec<usize>) {
+    pub(super) fn by_file(&self) -> (Vec<FileCounts>, Vec<usize>) {
         let mut files: Vec<FileCounts> = Vec::new();
         let mut known = BTreeMap::new();
         let of_mapping = self.mappings.iter().map(|(mapping, path)| {
@@ -414,7 +414,7 @@ impl Counted {
     }
 
     /// The place of an address: in `near` if it has it, else in the mapping that came last.
-    fn location(&self, of_mapping: &[usize], near: usize, at: u64) -> Option<Location> {
+    pub(super) fn location(&self, of_mapping: &[usize], near: usize, at: u64) -> Option<Location> {
         let has = |index: &usize| {
             self.mappings
                 .get(*index)
@@ -424,56 +424,6 @@ impl Counted {
         let mapping = mapping?;
         let file = of_mapping.get(mapping).copied()?;
         Some(Location { file, offset: self.offset(mapping, at) })
-    }
-
-    /// Direct jumps, and taken conditional branches where they are counted.
-    pub fn taken(&self) -> Vec<Edge> {
-        let (_, files) = self.by_file();
-        let taken = self.blocks.iter().filter_map(|counted| {
-            let count =
-                if counted.block.kind == kind::JUMP { counted.count } else { counted.taken };
-            (count > 0).then(|| self.edge(&files, counted, counted.block.target, count))?
-        });
-        taken.collect()
-    }
-
-    /// Calls, direct ones and indirect ones where these are counted.
-    pub fn calls(&self) -> Vec<Edge> {
-        let (_, files) = self.by_file();
-        let direct = self
-            .blocks
-            .iter()
-            .filter(|counted| counted.block.kind == kind::CALL && counted.count > 0);
-        let direct = direct
-            .filter_map(|counted| self.edge(&files, counted, counted.block.target, counted.count));
-        direct.chain(self.indirect(&files, kind::INDIRECT_CALL)).collect()
-    }
-
-    /// Indirect calls by target, where these are counted.
-    pub fn indirect_calls(&self) -> Vec<Edge> {
-        let (_, files) = self.by_file();
-        self.indirect(&files, kind::INDIRECT_CALL).collect()
-    }
-
-    /// Indirect jumps by target, where these are counted.
-    pub fn jumps(&self) -> Vec<Edge> {
-        let (_, files) = self.by_file();
-        self.indirect(&files, kind::INDIRECT_JUMP).collect()
-    }
-
-    /// Indirect branches of a kind, by target.
-    fn indirect<'a>(&'a self, files: &'a [usize], kind: u8) -> impl Iterator<Item = Edge> + 'a {
-        let counted = self.calls.iter().filter(|(_, count)| *count > 0);
-        counted.filter_map(move |(call, count)| {
-            let from = self.blocks.get(call.block as usize)?;
-            (from.block.kind == kind).then(|| self.edge(files, from, call.target, *count))?
-        })
-    }
-
-    fn edge(&self, files: &[usize], from: &CountedBlock, to: u64, count: u64) -> Option<Edge> {
-        let mapping = from.block.mapping as usize;
-        let site = self.location(files, mapping, from.last())?;
-        Some(Edge { from: site, to: self.location(files, mapping, to), count })
     }
 
     /// Compares executions of each block with the sum of the edges into it. Says nothing when

@@ -9,6 +9,9 @@ use crate::context::{self, Context, Field, RAX, RCX};
 use crate::emit::{Emitter, length};
 use crate::memory::patch;
 
+/// Targets of a call, or of a jump to a procedure, that are counted each.
+const CALL_LINKS: u32 = 256;
+
 /// What is counted of an indirect branch's targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
@@ -26,7 +29,7 @@ impl Targets {
     fn links(self) -> u32 {
         match self {
             Self::Uncounted => 2,
-            Self::Calls => 8,
+            Self::Calls => CALL_LINKS,
             Self::Jumps => 1024,
         }
     }

@@ -9,6 +9,7 @@ use crate::decode::{self, Decoded, End};
 use crate::emit::{Emitter, length};
 use crate::memory;
 use alloc::vec::Vec;
+use iced_x86::{Mnemonic, OpKind, Register};
 
 /// Instructions of a block; a longer one is cut.
 const BLOCK_MAX: usize = 64;
@@ -133,7 +134,7 @@ impl Cache {
             _ => NONE,
         };
         self.write_down(decoded, end, (number, taken), area);
-        self.emit_end(code, index, last, end, taken, area)
+        self.emit_end(code, index, decoded, end, taken, area)
     }
 
     /// Whether the program may write the page of an address, as far as is known.
@@ -215,11 +216,12 @@ impl Cache {
         &mut self,
         code: &mut Emitter,
         index: u32,
-        last: &Decoded,
+        decoded: &[Decoded],
         end: End,
         taken: u32,
         area: &mut Area,
     ) -> Option<u64> {
+        let last = decoded.last()?;
         let next = last.instruction.next_ip();
         match end {
             End::Cut => Some(next),
@@ -233,7 +235,8 @@ impl Cache {
                 Some(target)
             }
             End::IndirectJump | End::IndirectCall => {
-                self.emit_indirect(code, index, last, end, area);
+                let leaves = leaves_procedure(decoded);
+                self.emit_indirect(code, index, last, (end, leaves), area);
                 None
             }
             End::Return(arguments) => {
@@ -326,7 +329,7 @@ impl Cache {
         code: &mut Emitter,
         index: u32,
         last: &Decoded,
-        end: End,
+        (end, leaves): (End, bool),
         area: &Area,
     ) {
         code.save_pair();
@@ -346,6 +349,7 @@ impl Cache {
         let targets = match end {
             End::IndirectCall if area.counts_edges() => Targets::Calls,
             End::IndirectJump if area.counts_jumps() => Targets::Jumps,
+            End::IndirectJump if leaves && area.counts_edges() => Targets::Calls,
             _ => Targets::Uncounted,
         };
         self.begin_chain(code, index, targets);
@@ -382,5 +386,23 @@ impl Cache {
         code.align_displacement(1);
         code.put(&[0xe9]);
         self.link(code, target);
+    }
+}
+
+/// Whether the indirect jump at the end of a block is one of those that lead to another procedure:
+/// through a pointer in memory that is not in a table (linkage tables, tail calls of virtual
+/// functions), or behind instructions that give back the stack (other tail calls, the dynamic
+/// linker's).
+fn leaves_procedure(block: &[Decoded]) -> bool {
+    let Some((jump, before)) = block.split_last() else { return false };
+    let jump = &jump.instruction;
+    let gives_back = |decoded: &Decoded| {
+        let of = &decoded.instruction;
+        let moves = matches!(of.mnemonic(), Mnemonic::Add | Mnemonic::Lea | Mnemonic::Mov);
+        of.stack_pointer_increment() > 0 || moves && of.op0_register() == Register::RSP
+    };
+    match jump.op0_kind() {
+        OpKind::Memory => jump.memory_index() == Register::None,
+        _ => before.iter().any(gives_back),
     }
 }

@@ -305,6 +305,11 @@ impl Cfg {
         &self.blocks
     }
 
+    /// The jumps whose targets are not all known.
+    pub fn open_jumps(&self) -> impl Iterator<Item = Vaddr> + '_ {
+        self.blocks.iter().filter(|block| block.targets_incomplete).map(|block| block.last)
+    }
+
     /// The edges, by the block that they leave.
     #[must_use]
     pub fn edges(&self) -> &[Edge] {

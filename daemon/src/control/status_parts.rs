@@ -3,12 +3,12 @@
 use crate::clock;
 use crate::instruments::branch_edges;
 use crate::instruments::call_stacks::{self, CallStacks};
-use crate::instruments::events::PlannedEvent;
 use crate::instruments::waits::{self, Waits};
 use crate::kernel::Landing;
 use crate::pipeline::drain::CpuLedger;
 use crate::pipeline::ledger::Account;
 use crate::spaces::jit::Totals;
+use events::PlannedEvent;
 use model::{Cpuid, Facts, MeasuredSkid};
 use serde_json::{Value, json};
 use wire::{

@@ -3,8 +3,8 @@
 //!
 //! Without a watch this costs nothing. A watch without questions for a while is forgotten.
 
-use crate::instruments::events::PlannedEvent;
 use crate::pipeline::pending::Pending;
+use events::PlannedEvent;
 use image::ImageId;
 use model::{Ledger, Profile};
 use profiledb::{Delta, ImageRecord, Symbol};
@@ -180,8 +180,8 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruments::events::EventSpec;
     use crate::spaces::mapped_files::Image;
+    use events::EventSpec;
     use image::{ImageKind, ImageOffset};
     use model::Unresolved;
     use std::sync::Arc;

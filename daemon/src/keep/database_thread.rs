@@ -2,8 +2,8 @@
 //! and draining go on meanwhile.
 
 use crate::clock;
-use crate::instruments::events::PlannedEvent;
 use crate::kernel::Machine;
+use events::PlannedEvent;
 use profiledb::{
     Database, DbError, Delta, EpochId, EpochStart, EventMeta, MergeReport, Retention, Writer,
 };

@@ -2,9 +2,8 @@
 //! for with the machine's.
 
 use super::KernelError;
-use super::pmu::{DEVICES, Pmus};
 use super::refusal::{errno, refused};
-use crate::instruments::events::{Encoding, EventSpec, PlannedEvent, Site, Unit};
+use events::{DEVICES, Encoding, EventSpec, PlannedEvent, Pmus, Site, Unit};
 use std::io;
 use std::path::Path;
 
@@ -156,8 +155,11 @@ fn is_lacking(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
+#[path = "../../../events/src/tree.rs"]
+mod tree;
+
+#[cfg(test)]
 mod tests {
-    use super::super::pmu::tree;
     use super::*;
 
     /// Events that a machine with these files and CPUs, whose kernel `takes` some encodings, would

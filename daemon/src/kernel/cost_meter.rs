@@ -6,8 +6,8 @@
 use super::counters::{Counters, open_bare};
 use super::machine;
 use crate::clock;
-use crate::instruments::events::{PlannedEvent, Unit};
 use crate::instruments::quiet_windows::{self, Measured, Window};
+use events::{PlannedEvent, Unit};
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::thread::JoinHandle;

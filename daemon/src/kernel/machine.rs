@@ -1,6 +1,7 @@
 //! Facts about this machine and this process: capabilities, CPUs, the kernel's identity.
 
 use super::KernelError;
+use events::parse_cpu_list;
 use image::ImageId;
 use model::Cpuid;
 use std::fs;
@@ -142,16 +143,6 @@ pub fn kernel_modules() -> Vec<u8> {
 /// A CPU list of the kernel: `online`, `possible`.
 pub fn cpu_list(which: &str) -> Result<Vec<usize>, KernelError> {
     Ok(parse_cpu_list(&read(&format!("/sys/devices/system/cpu/{which}"))?))
-}
-
-/// "0-3,8" -> 0, 1, 2, 3, 8. At most 8192 CPUs, the kernel's own limit (NR_CPUS of x86 and arm64).
-pub fn parse_cpu_list(text: &str) -> Vec<usize> {
-    let number = |text: &str| text.trim().parse::<usize>().ok();
-    let ranges = text.trim().split(',').filter_map(|part| match part.split_once('-') {
-        Some((first, last)) => Some(number(first)?..=number(last)?),
-        None => number(part).map(|cpu| cpu..=cpu),
-    });
-    ranges.flatten().take(8192).collect()
 }
 
 /// The pid namespace of this process as (device, inode), or None in the root namespace, whose inode

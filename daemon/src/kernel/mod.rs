@@ -14,7 +14,6 @@ mod mapped;
 mod memory;
 mod multiplexer;
 mod object;
-mod pmu;
 mod refusal;
 mod sample_table;
 mod sideband;
@@ -60,7 +59,7 @@ pub enum KernelError {
     },
     /// A PMU or a term that the machine does not have.
     #[error(transparent)]
-    Spec(#[from] crate::instruments::events::EventError),
+    Spec(#[from] events::EventError),
     /// Sampling at this rate would take most of the machine.
     #[error(
         "event '{event}' would take {percent} % of every CPU at that rate: a sample costs {ns_per_sample} ns here; ask for at most {event}@{rate_max}"

@@ -6,7 +6,7 @@
 //! step with one clock could fall into the turns of one event only.
 
 use super::counted::Counted;
-use crate::instruments::events::PlannedEvent;
+use events::PlannedEvent;
 
 /// Length of a turn in ticks, all lengths equally likely. Longer turns let a program's phases fall
 /// into one event's turns; shorter ones cost more system calls.
@@ -103,7 +103,7 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruments::events::EventSpec;
+    use events::EventSpec;
     use std::collections::BTreeSet;
 
     /// cycles; instructions and branches; cache-misses, dmiss and imiss.

@@ -1,7 +1,7 @@
 //! Explains the kernel's refusals of events, with what can be done about them.
 
 use super::KernelError;
-use crate::instruments::events::Event;
+use events::Event;
 use std::io;
 
 /// The kernel's refusal with what can be done about it.

@@ -6,9 +6,9 @@
 //! this machine decides which instruction the time is charged to.
 
 use super::counters::Counters;
-use crate::instruments::events::PlannedEvent;
 use abi::{Entry, Space};
 use code::skid::Skid;
+use events::PlannedEvent;
 use std::arch::asm;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};

@@ -11,9 +11,9 @@ use super::snapshots::Snapshots;
 use super::stacks::{RawStack, StackRings, StacksTaken, WaitTimes};
 use super::{KernelError, Machine, choose_events, machine};
 use crate::clock;
-use crate::instruments::events::{PlannedEvent, Unit};
 use crate::pipeline::governor::{self, Budget};
 use abi::{EVENTS_MAX, Entry, HALVES, PythonLayout, Snapshot, WaitLine};
+use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 

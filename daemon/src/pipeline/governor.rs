@@ -5,7 +5,7 @@
 //! measures the cost at start, picks a rate, and then compares the bill (the cost of a term) with
 //! the budget.
 
-use crate::instruments::events::PlannedEvent;
+use events::PlannedEvent;
 use std::time::Duration;
 
 /// Rates in samples per second and CPU, highest first, each 1/sqrt(2) of the one before. Few

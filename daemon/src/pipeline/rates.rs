@@ -4,11 +4,11 @@
 //! the cost of a sample, the current term). It does nothing itself: each method takes measurements
 //! as values and returns a [`Decision`], which the loop carries out.
 
-use crate::instruments::events::PlannedEvent;
 use crate::kernel::Cost;
 use crate::pipeline::governor::{Bill, Budget, Doing, Governor, RATES, TERM, affordable, at_once};
 use crate::pipeline::restraint::Restraint;
 use abi::SNAPSHOTS_PER_CPU;
+use events::PlannedEvent;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -382,7 +382,7 @@ fn look_within(rate: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruments::events::EventSpec;
+    use events::EventSpec;
 
     const RATE: f64 = 5200.0;
     const NO_WALKS: Walks = Walks {

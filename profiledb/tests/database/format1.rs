@@ -129,7 +129,9 @@ fn old_epochs_are_copied_and_made_one_in_the_new_format() {
         assert_eq!(old.meta.ledgers, new.meta.ledgers);
         assert!(new.meta.ended_unix_s.is_some());
     }
-    let merged = merge_epochs(&epochs, &target, "both", Some("all of it")).unwrap();
+    let merged =
+        merge_epochs(&epochs, &target, "both", Some("all of it"), &model::Facts::default())
+            .unwrap();
     let all = read(&other).unwrap();
     let merged = &all[&("both".to_owned(), merged)];
     assert_eq!(merged.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 17);

@@ -2,7 +2,7 @@
 //! other.
 
 use image::ImageOffset;
-use model::{Counts, Edges, Measure, Profile, Shape, Values, Weight};
+use model::{Counts, Edges, Facts, Measure, Profile, Shape, Values, Weight};
 use profiledb::{Database, DbError, ProfileKey, copy_epoch, merge_epochs, seal};
 
 use crate::fixture::{
@@ -69,7 +69,7 @@ fn a_new_measure_of_each_shape_goes_all_the_way() {
     drop(writer(&other));
     let target = Database::open_on(storage(&other), &root()).unwrap();
     copy_epoch(&epoch, &target).unwrap();
-    merge_epochs(&[epoch.clone(), epoch], &target, "sum", None).unwrap();
+    merge_epochs(&[epoch.clone(), epoch], &target, "sum", None, &Facts::default()).unwrap();
     let all = read(&other).unwrap();
     all.iter().for_each(|((host, _), state)| {
         if host == "sum" { expected(state, 42, 12) } else { expected(state, 21, 6) }

@@ -1,6 +1,6 @@
 //! Counts are kept apart by slices of time, and readers get those of a stretch.
 
-use model::Ledger;
+use model::{Facts, Ledger};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{Database, DbError, EpochId, Stretch, Writer, merge_epochs};
 
@@ -81,7 +81,7 @@ fn a_stretch_has_the_counts_and_ledgers_of_its_slices() {
     // A part of an epoch is merged as what it is.
     let target = SimulatedDisk::new();
     drop(crate::fixture::writer(&target));
-    merge_epochs(&[again], &open(&target), "part", None).unwrap();
+    merge_epochs(&[again], &open(&target), "part", None, &Facts::default()).unwrap();
     let state = read(&target).unwrap().into_values().next().unwrap();
     assert_eq!(profile(&state.profiles[&key(0, EVENTS[0])]).get(ImageOffset(0x900)), 3);
 }

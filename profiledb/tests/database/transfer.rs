@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use image::ImageOffset;
-use model::{EDGES, Edges, FIRST_EDGES, Ledger, Ledgers, MergedFrom, ROUNDS, Values};
+use model::{EDGES, Edges, FIRST_EDGES, Facts, Ledger, Ledgers, MergedFrom, ROUNDS, Values};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
     Copied, Database, DbError, Epoch, ProfileKey, Retention, Writer, copy_epoch, copy_host,
@@ -57,7 +57,8 @@ fn what_a_daemon_left_open_is_sealed_as_of_its_last_merge() {
 fn epochs_made_one_have_all_counts_and_say_whose() {
     let disk = two_epochs();
     let (other, target) = empty();
-    let merged = merge_epochs(&epochs(&disk), &target, "sum", Some("both")).unwrap();
+    let merged =
+        merge_epochs(&epochs(&disk), &target, "sum", Some("both"), &Facts::default()).unwrap();
     let all = read(&other).unwrap();
     let sum = &all[&("sum".to_owned(), merged)];
     assert_eq!(sum.samples(&key(0, EVENTS[0])).get(ImageOffset(0x10)), 114);
@@ -78,7 +79,7 @@ fn epochs_made_one_have_all_counts_and_say_whose() {
     let (third, target) = empty();
     let mut reversed = epochs(&disk);
     reversed.reverse();
-    let merged = merge_epochs(&reversed, &target, "sum", None).unwrap();
+    let merged = merge_epochs(&reversed, &target, "sum", None, &Facts::default()).unwrap();
     assert_eq!(read(&third).unwrap()[&("sum".to_owned(), merged)].profiles, sum.profiles);
 }
 
@@ -91,7 +92,9 @@ fn epochs_that_cannot_be_one_are_refused_by_name() {
     writer.begin(other, true).unwrap();
     let (target_disk, target) = empty();
     let before = target_disk.files();
-    let error = merge_epochs(&epochs(&disk), &target, "sum", None).unwrap_err().to_string();
+    let error = merge_epochs(&epochs(&disk), &target, "sum", None, &Facts::default())
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("units of cpu/event=0x3c/") && error.contains("20251121-040233"),
         "{error}"
@@ -99,7 +102,8 @@ fn epochs_that_cannot_be_one_are_refused_by_name() {
     // A host whose daemon has an epoch open is not written to.
     writer.merge(&delta(NOW + 30, &[])).unwrap();
     drop(writer);
-    let error = merge_epochs(&epochs(&disk)[..1], &database(&disk), HOST, None).unwrap_err();
+    let error = merge_epochs(&epochs(&disk)[..1], &database(&disk), HOST, None, &Facts::default())
+        .unwrap_err();
     assert!(matches!(error, DbError::InTheWay { .. }), "{error}");
     let changed: Vec<_> =
         target_disk.files().into_keys().filter(|path| !before.contains_key(path)).collect();
@@ -204,7 +208,7 @@ fn epochs_of_the_first_release_are_merged_with_their_periods() {
         assert_eq!(state.observed::<Values>(&ROUNDS, image(0)).total(), 6);
     }
     let (other, target) = empty();
-    merge_epochs(&epochs(&disk), &target, "sum", None).unwrap();
+    merge_epochs(&epochs(&disk), &target, "sum", None, &Facts::default()).unwrap();
     let sum = read(&other).unwrap().into_values().next().unwrap();
     assert_eq!((sum.profiles[&at(62_000)].total(), sum.profiles[&at(124_000)].total()), (33, 33));
     assert_eq!(sum.meta.ledgers.at(EVENTS[0], 124_000).unwrap().unresolved["no_mapping"], 6);

@@ -125,7 +125,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
         return Err(refused(&format!("{NOT_ESTIMATED}; its samples: dcpi list")));
     }
     graph.parts.iter_mut().for_each(|part| problems.append(&mut part.problems));
-    let explained = graph.explained(&machine, event, samples.retired(event)).unwrap_or_default();
+    let explained = graph.explained(&machine, event, samples.executions(event)).unwrap_or_default();
     let counts = counts(&graph, samples.events.len());
     let record = &image.record;
     let (name, path) = (record.name.clone(), record.path.clone());
@@ -153,6 +153,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .branches
             .iter()
             .fold(0, |sum: u64, seen| sum.saturating_add(seen.first).saturating_add(seen.later)),
+        is_exact: graph.is_exact,
         missing_edges: graph.graph.missing_edges(),
         findings: graph
             .graph
@@ -302,8 +303,12 @@ fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
         let all = seen.iter().fold(0, |sum: u64, seen| sum.saturating_add(*seen));
         let taken = estimate.edges.get(range).unwrap_or_default();
         for ((edge, taken), observed) in edges.iter().zip(taken).zip(seen) {
+            let observed = if graph.is_exact { taken.round() as u64 } else { observed };
             let share = Some(taken / executions).filter(|share| share.is_finite()).unwrap_or(0.0);
-            let runs = runs_of_edge(*taken, block, observed, (all, edges.len()), confidence);
+            let runs = match graph.is_exact {
+                true => Runs { value: *taken, low: *taken, high: *taken, ..block },
+                false => runs_of_edge(*taken, block, observed, (all, edges.len()), confidence),
+            };
             let to = target(edge).map(|to| to.0);
             rows.push(EdgeRow { from: from.start.0, to, kind: kind(edge), runs, share, observed });
         }

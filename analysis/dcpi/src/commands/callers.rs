@@ -8,9 +8,10 @@ use clap::builder::NonEmptyStringValueParser;
 use super::Outcome;
 use super::stacks::{Loaded, callee, nobody_has};
 use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
-use calls::{Neighbour, SubjectId, Timed};
+use calls::{ByCalls, Estimate, Neighbour, SubjectId, Timed};
+use model::CALLS;
 use query::error::AnalysisError;
-use report::{Callee, CalleesReport, CallersReport, NeighbourRow, Neighbours};
+use report::{Callee, CalleesReport, CallersReport, NeighbourRow, Neighbours, OfStacks};
 use stats::Confidence;
 
 /// `dcpi callers` and `dcpi callees`.
@@ -57,23 +58,40 @@ on: dcpi tree --bottom-up --from PROCEDURE.
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
 pub(crate) fn callers(args: &CallersArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let report = report(args, calls::callers, "[first]")?;
+    let report = report(args, (calls::callers, ByCalls::callers), "[first]")?;
     super::write(&CallersReport::new(report), &args.output, out)
 }
 
 pub(crate) fn callees(args: &CallersArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let report = report(args, calls::callees, "[itself]")?;
+    let report = report(args, (calls::callees, ByCalls::callees), "[itself]")?;
     super::write(&CalleesReport::new(report), &args.output, out)
 }
 
 /// How neighbours are found, without frames that the predicate holds of.
 type Find = fn(&Timed, SubjectId, &dyn Fn(SubjectId) -> bool, Confidence) -> Vec<Neighbour>;
 
+/// How neighbours are found by numbers of calls.
+type FindByCalls = fn(&ByCalls, SubjectId) -> Vec<Neighbour>;
+
 /// The callers or callees; `nobody` is the name of none.
-fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, AnalysisError> {
+fn report(
+    args: &CallersArgs,
+    (find, find_by_calls): (Find, FindByCalls),
+    nobody: &str,
+) -> Result<Neighbours, AnalysisError> {
     let question = args.threads.narrow(args.chosen.question(&[])?);
     let elsewhere = || nobody_has(&args.subject, &question, (&args.chosen, &args.look));
     let mut loaded = Loaded::of(&question, &args.look)?;
+    if let Some((at, by_calls)) = loaded.counted(&args.chosen) {
+        let calls = loaded.calls.events.iter().find(|event| event.name == CALLS).cloned();
+        let calls = calls.ok_or_else(elsewhere)?;
+        let subject = loaded.procedure(&args.subject, &calls)?;
+        let of = loaded.counted_head((at, &by_calls), args.look.confidence);
+        let inclusive = by_calls.inclusive();
+        let inclusive = inclusive.get(subject as usize).copied().unwrap_or_default();
+        let found = find_by_calls(&by_calls, subject);
+        return Ok(neighbours(args, loaded, of, (subject, inclusive), &found, nobody));
+    }
     let event = loaded.event(&args.chosen)?;
     let subject = loaded.procedure(&args.subject, &event).map_err(|error| match error {
         AnalysisError::NoProcedure { .. } if question.whose.is_by_thread() => elsewhere(),
@@ -88,6 +106,19 @@ fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, An
     if found.is_empty() {
         return Err(elsewhere());
     }
+    let of = loaded.head(&event, &timed, confidence);
+    Ok(neighbours(args, loaded, of, (subject, inclusive), &found, nobody))
+}
+
+/// The report of a procedure and those that were found.
+fn neighbours(
+    args: &CallersArgs,
+    loaded: Loaded,
+    of: OfStacks,
+    (subject, inclusive): (SubjectId, Estimate),
+    found: &[Neighbour],
+    nobody: &str,
+) -> Neighbours {
     let shown = args.max.of(found.len());
     let row = |neighbour: &Neighbour| NeighbourRow {
         procedure: match neighbour.subject {
@@ -98,13 +129,13 @@ fn report(args: &CallersArgs, find: Find, nobody: &str) -> Result<Neighbours, An
         share: neighbour.estimate.share,
         stacks: neighbour.estimate.stacks,
     };
-    Ok(Neighbours {
-        of: loaded.head(&event, &timed, confidence),
+    Neighbours {
+        of,
         procedure: callee(&loaded.calls.subjects, subject),
         time: inclusive.time,
         inclusive: inclusive.share,
         rows: found.iter().take(shown).map(row).collect(),
         omitted: found.len() - shown,
         problems: loaded.problems,
-    })
+    }
 }

@@ -1,5 +1,6 @@
 //! Executions, cycles and stalls of instructions: the common part of the commands that show them.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -41,6 +42,14 @@ impl OnMachine {
     /// The places of debug files.
     pub(super) fn places(&self) -> Places {
         Places::with_debug_roots(self.debug_root.clone())
+    }
+
+    /// The options as they are typed.
+    pub(super) fn words(&self) -> Vec<OsString> {
+        let machine = self.machine.iter().flat_map(|name| ["--machine".into(), name.into()]);
+        let roots = self.debug_root.iter();
+        let roots = roots.flat_map(|root| ["--debug-root".into(), root.clone().into_os_string()]);
+        machine.chain(roots).collect()
     }
 
     /// The model of the processor: the one asked for, else the nearest to the sampled processor,
@@ -170,7 +179,7 @@ impl<'a> Finder<'a> {
         let graph = surveyed.graph(image, known, procedure, None, (event, skid), Some(machine));
         let explained = graph
             .as_ref()
-            .and_then(|graph| graph.explained(machine, event, self.samples.retired(event)));
+            .and_then(|graph| graph.explained(machine, event, self.samples.executions(event)));
         let Some((graph, explained)) = graph.zip(explained) else {
             return Err(NOT_ESTIMATED.to_owned());
         };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use calls::{Estimate, EventCalls, Subject, Timed};
 use image::{ImageId, ImageKind};
-use model::Ledger;
+use model::{CALLS, Ledger};
 use names::shorten::Suffixes;
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples};
@@ -28,6 +28,12 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     // Without an event of that name the report is of what takes CPU time.
     if args.chosen.events.is_empty() && events.iter().any(|event| !stacks::is_wait(&event.name)) {
         events.retain(|event| !stacks::is_wait(&event.name));
+    }
+    // Numbers of calls divide exact counts among callers; as an event they are asked for by name.
+    if !stacks::asked(&args.chosen.question(&[])?).iter().any(|asked| asked == CALLS)
+        && loaded.samples.events.iter().any(EventSamples::is_exact)
+    {
+        events.retain(|event| event.name != CALLS);
     }
     let timed: Vec<Timed> = events.iter().map(|event| loaded.calls.timed(event, false)).collect();
     let stacks_only: Vec<(&EventCalls, &Timed)> =
@@ -60,7 +66,10 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
                     |sampled| sampled == at,
                 )
             };
-            let (_, timed) = all.find(|(event, _)| is_of(event))?;
+            let Some((_, timed)) = all.find(|(event, _)| is_of(event)) else {
+                let event = samples.events.get(at).filter(|event| event.is_exact());
+                return event.and_then(|_| Some(loaded.calls.by_calls(at)?.inclusive()));
+            };
             Some(timed.inclusive(loaded.calls.subjects.len(), confidence))
         })
         .collect();

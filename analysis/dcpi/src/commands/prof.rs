@@ -73,14 +73,15 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         None if args.lines => By::Line,
         None => By::Procedure,
     };
+    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = match by {
         By::Scope(of) => {
             let dimension = of.first().copied().unwrap_or(Dimension::Label);
             scope_rows(&images, &unresolved::nobodys(everything, samples), dimension)
         }
         By::Image => image_rows(&images),
-        By::Procedure => procedure_rows(samples, &images, args, &mut problems),
-        By::Line => line_rows(samples, &images, args, &mut problems),
+        By::Procedure => procedure_rows(samples, &images, &places, &mut problems),
+        By::Line => line_rows(samples, &images, &places, &mut problems),
     };
     if matches!(by, By::Procedure | By::Line | By::Image) {
         for (reason, tallies) in unresolved::nobodys(everything, samples) {
@@ -211,16 +212,15 @@ fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
         .collect()
 }
 
-fn procedure_rows(
+/// A row for each procedure, in the order of the images.
+pub(super) fn procedure_rows(
     samples: &Samples,
     images: &[&ImageSamples],
-    args: &Prof,
+    places: &Places,
     problems: &mut Vec<Problem>,
 ) -> Vec<Row> {
-    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = Vec::new();
-    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, &places))
-    {
+    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, places)) {
         problems.extend(by_procedure.problems);
         let name = image_name(image, images, false);
         let mut same: BTreeMap<Place, usize> = BTreeMap::new();
@@ -247,12 +247,11 @@ fn procedure_rows(
 fn line_rows(
     samples: &Samples,
     images: &[&ImageSamples],
-    args: &Prof,
+    places: &Places,
     problems: &mut Vec<Problem>,
 ) -> Vec<Row> {
-    let places = Places::with_debug_roots(args.look.debug_root.clone());
     let mut rows = Vec::new();
-    for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, &places)) {
+    for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, places)) {
         problems.extend(by_line.problems);
         let name = image_name(image, images, false);
         rows.extend(by_line.rows.into_iter().map(|LineSamples { place, counts }| {

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use calls::{
-    Calls, Direction, Entry, EventCalls, Shape, Subject, SubjectId, Subjects, Timed, Tree,
+    ByCalls, Calls, Direction, Entry, EventCalls, Shape, Subject, SubjectId, Subjects, Timed, Tree,
     TreeNode, USERTIME,
 };
-use model::{OFF_CPU, RUNNABLE, Stacks};
+use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
 use names::named;
 use names::procedures::Places;
 use profiledb::Epoch;
 use query::error::AnalysisError;
-use query::load::{Question, Samples};
+use query::load::{EventSamples, Question, Samples};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
 use query::select;
@@ -21,7 +21,7 @@ use stats::Confidence;
 
 use crate::options::{Chosen, Look, OfCalls};
 
-/// The event whose samples are CPU time in ns, on any machine.
+/// The event of CPU time in ns, on any machine.
 pub(super) const CLOCK: &str = "cpu-clock";
 
 /// Samples and stacks with their procedures.
@@ -43,7 +43,10 @@ pub(super) fn read(
     if question.whose.is_by_thread() {
         return read_alone(question, problems);
     }
-    let (samples, asked) = sampled(question, problems)?;
+    let (samples, mut asked) = sampled(question, problems)?;
+    if !asked.is_empty() && samples.events.iter().any(EventSamples::is_exact) {
+        asked.push(CALLS.to_owned());
+    }
     let stacks = samples.stacks(&asked, problems)?;
     Ok((samples, stacks))
 }
@@ -296,6 +299,50 @@ impl Loaded {
         self.samples.unit(&event.name)
     }
 
+    /// The event that was counted exactly, as were the calls, with its index among those of the
+    /// samples: the one that was asked for, else the first where no event has stacks. None where
+    /// stacks or other events are meant.
+    pub(super) fn counted(&self, chosen: &Chosen) -> Option<(usize, ByCalls)> {
+        let asked = chosen.events.join(",");
+        let is_meant = |event: &EventSamples| match chosen.events.is_empty() {
+            true => self.calls.events.iter().all(|event| event.name == CALLS),
+            false => event.name == asked,
+        };
+        let events = &self.samples.events;
+        let at = events.iter().position(|event| event.is_exact() && is_meant(event))?;
+        Some((at, self.calls.by_calls(at)?))
+    }
+
+    /// What a report on exact counts is of.
+    pub(super) fn counted_head(
+        &self,
+        (at, by_calls): (usize, &ByCalls),
+        confidence: Confidence,
+    ) -> OfStacks {
+        let event = self.samples.events.get(at);
+        let event = StackEvent {
+            name: event.map(|event| event.name.clone()).unwrap_or_default(),
+            unit: event.map(|event| event.unit.clone()).unwrap_or_default(),
+            total: event.map_or(0.0, |event| event.taken.occurrences),
+            stacks: by_calls.calls(),
+            whole: 1.0,
+            is_sampled: false,
+            is_counted: true,
+        };
+        self.of_event(event, confidence)
+    }
+
+    fn of_event(&self, event: StackEvent, confidence: Confidence) -> OfStacks {
+        let samples = &self.samples;
+        let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
+        OfStacks {
+            selection: Selection { db: samples.db.root().display().to_string(), epochs },
+            event,
+            whose: samples.whose.clone(),
+            confidence,
+        }
+    }
+
     /// What a report is of.
     pub(super) fn head(
         &self,
@@ -303,31 +350,25 @@ impl Loaded {
         timed: &Timed,
         confidence: Confidence,
     ) -> OfStacks {
-        let samples = &self.samples;
-        let epochs = samples.epochs.iter().map(|epoch| epoch.meta().clone()).collect();
         let contexts = &event.contexts;
         let (mut whole, mut all, mut stacks) = (0.0, 0.0, 0_u64);
         // What has no stack is in the contexts of samples.
         for entry in contexts.entries().iter().filter(|entry| entry.value.stacks > 0) {
             let weight = entry.value.weight as f64;
-            let is_cut = self.begins_cut(event, entry);
-            whole += if is_cut { 0.0 } else { weight };
-            all += weight;
+            let known = if self.begins_cut(event, entry) { 0.0 } else { weight };
+            (whole, all) = (whole + known, all + weight);
             stacks = stacks.saturating_add(entry.value.stacks);
         }
-        OfStacks {
-            selection: Selection { db: samples.db.root().display().to_string(), epochs },
-            event: StackEvent {
-                name: event.name.clone(),
-                unit: self.unit(event),
-                total: timed.whole().occurrences,
-                stacks,
-                whole: if all > 0.0 { whole / all } else { 0.0 },
-                is_sampled: timed.is_sampled(),
-            },
-            whose: samples.whose.clone(),
-            confidence,
-        }
+        let event = StackEvent {
+            name: event.name.clone(),
+            unit: self.unit(event),
+            total: timed.whole().occurrences,
+            stacks,
+            whole: if all > 0.0 { whole / all } else { 0.0 },
+            is_sampled: timed.is_sampled(),
+            is_counted: false,
+        };
+        self.of_event(event, confidence)
     }
 
     /// Whether the first frames of a stack are not known.

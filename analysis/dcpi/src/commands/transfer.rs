@@ -18,7 +18,7 @@ use profiledb::{
 use super::Outcome;
 use crate::destination::Destination;
 use crate::options::Source;
-use model::MergedFrom;
+use model::{Facts, MergedFrom};
 use query::error::AnalysisError;
 use query::select::{self, EpochChoice};
 use report::counted;
@@ -123,7 +123,8 @@ pub(crate) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
     drop(Writer::open(&args.to, &host)?);
     let target = Database::open(&args.to)?;
     let aside = merged_already(&epochs, &target)?;
-    let epoch = merge_epochs(&epochs, &target, &host, args.new_label.as_deref())?;
+    let epoch =
+        merge_epochs(&epochs, &target, &host, args.new_label.as_deref(), &Facts::default())?;
     let mut code = 0;
     for from in hosts {
         code += copy_code(&db, from, &images(&epochs, from)?, &target)?;

@@ -1,10 +1,8 @@
 //! `dcpi truth`: how good estimates are, against exact counts.
 
 use std::ffi::OsString;
-use std::hint::black_box;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Instant;
 
 mod both;
 mod exact;
@@ -12,6 +10,7 @@ mod exact;
 use clap::Args;
 use code::skid::Skid;
 use estimate::truth::{self, ExactCounts};
+use stalls::clock::hertz;
 use stalls::{Machine, Scale};
 
 use self::exact::{Exact, Executed};
@@ -136,25 +135,6 @@ fn compare(
     super::write(&report(args, exact, samples, ran)?, &args.output, out)
 }
 
-/// Cycles a second of a busy CPU, measured. A multiplication of 64 bits takes 3 cycles and a
-/// rotation by a constant 1, on all x86-64 processors since 2008 (A. Fog, instruction tables). None
-/// on others.
-fn hertz() -> Option<f64> {
-    const LINKS: u32 = 1 << 20;
-    let round = |_| {
-        let begun = Instant::now();
-        let mut link = black_box(1_u64);
-        for _ in 0..LINKS {
-            link = link.wrapping_mul(0x5851_f42d_4c95_7f2d).rotate_left(7);
-        }
-        black_box(link);
-        begun.elapsed().as_secs_f64()
-    };
-    // Other load on the machine only makes rounds slower.
-    let fastest = (0..100).map(round).fold(f64::INFINITY, f64::min);
-    (cfg!(target_arch = "x86_64") && fastest > 0.0).then(|| f64::from(LINKS) * 4.0 / fastest)
-}
-
 fn report(
     args: &Truth,
     exact: &Exact,
@@ -254,7 +234,7 @@ fn score(
         let scored = truth::score(&found.graph, found.estimate.as_ref()?, counts)?;
         let cycles = per_cycle.and_then(|(machine, per_cycle)| {
             let scale = found
-                .explained(machine, *event, truth.samples.retired(*event))?
+                .explained(machine, *event, truth.samples.executions(*event))?
                 .scale
                 .filter(Scale::is_known)?;
             let truly = per_cycle / scored.scale;

@@ -27,6 +27,57 @@ fn counts(db: &Path, event: &str, image: &str) -> BTreeMap<String, u64> {
     cat["rows"].as_array().unwrap().iter().map(count).collect()
 }
 
+/// Callers or callees of a procedure with the numbers of calls, those with the most time first.
+fn neighbours(db: &Path, which: &str, procedure: &str) -> Vec<(String, u64)> {
+    let db = db.to_str().unwrap();
+    let output = run(&[which, "--db", db, "--format", "json", procedure]);
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = report["rows"].as_array().unwrap().iter();
+    let row = |row: &Value| {
+        (row["procedure"].as_str().unwrap().to_owned(), row["stacks"].as_u64().unwrap())
+    };
+    rows.map(row).collect()
+}
+
+/// A jump to another procedure is a call, and what calls through a linkage table calls the
+/// procedure behind it.
+#[test]
+fn calls_are_followed_through_tail_calls_and_linkage_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("calls.c"), folder.path().join("calls"));
+    let code = "#include <stdlib.h>\n\
+        static int order(const void *a, const void *b) { return *(int *)a - *(int *)b; }\n\
+        __attribute__((noinline)) int leaf(int n) { __asm__ volatile(\"\"); return n * 3; }\n\
+        __attribute__((noinline)) int tail(int n) { return leaf(n + 1); }\n\
+        int main(void) { int n[64], sum = 0; for (int k = 0; k < 40; k++) {\n\
+        for (int i = 0; i < 64; i++) n[i] = tail(i * 7919 % 64);\n\
+        qsort(n, 64, sizeof *n, order); sum += leaf(n[3]); } return sum & 1; }\n";
+    std::fs::write(&source, code).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    let compiler = compiler.args(["-O2", "-Wl,-z,lazy", "-o"]).arg(&program).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    let db = folder.path().join("db");
+    let output = run(&["ideal", "-o", db.to_str().unwrap(), "--", program.to_str().unwrap()]);
+    assert!(text(&output.stderr).contains("flow: conserved at all"), "{output:?}");
+    let of_leaf = neighbours(&db, "callers", "leaf");
+    assert_eq!(of_leaf, [("tail".to_owned(), 2560), ("main".to_owned(), 40)]);
+    assert_eq!(neighbours(&db, "callers", "qsort")[0], ("main".to_owned(), 40));
+    let of_main = neighbours(&db, "callees", "main");
+    for callee in [("tail", 2560), ("leaf", 40), ("qsort", 40), ("[itself]", 1)] {
+        assert!(of_main.contains(&(callee.0.to_owned(), callee.1)), "{callee:?} in {of_main:?}");
+    }
+    let words = ["prof", "--inclusive", "--db", db.to_str().unwrap(), "--format", "json"];
+    let report: Value = serde_json::from_slice(&run(&words).stdout).unwrap();
+    let share = |name: &str| {
+        let mut rows = report["rows"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["procedure"] == name).unwrap();
+        row["inclusive"]["ideal"]["value"].as_f64().unwrap()
+    };
+    assert!(share("main") > share("qsort") && share("qsort") > share("order"), "{report:#}");
+    assert!(share("tail") > share("leaf") * 0.9, "{report:#}");
+}
+
 /// A program without repeated string instructions has the same count at every instruction.
 #[test]
 fn both_engines_count_the_same_and_the_command_does_as_without() {
@@ -56,8 +107,7 @@ fn both_engines_count_the_same_and_the_command_does_as_without() {
         assert!(executed.values().filter(|count| **count == 12345).count() > 5, "{executed:?}");
         let (cycles, executions) = (ideal.values().sum::<u64>(), executed.values().sum::<u64>());
         assert!(cycles > executions / 8 && cycles < executions * 40, "{cycles} of {executions}");
-        let calls = run(&["callers", "--db", db.to_str().unwrap(), "--event", "calls", "step"]);
-        assert!(text(&calls.stdout).contains("main"), "{calls:?}");
+        assert_eq!(neighbours(&db, "callers", "step"), [("main".to_owned(), 12345)]);
         of_engines.push(executed);
     }
     let [own, callgrind] = of_engines.as_slice() else { panic!("two engines") };
@@ -81,6 +131,13 @@ fn what_cannot_be_counted_is_said_in_one_line() {
     let output = run(&["ideal", "-o", file.to_str().unwrap(), "--", "true"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert_eq!(text(&output.stderr).lines().count(), 1, "{output:?}");
+    // An engine that cannot be started leaves no epoch without counts.
+    let mut command = dcpi();
+    command.args(["ideal", "--engine", "valgrind", "-o"]).arg(&db).args(["--", "/bin/true"]);
+    let output = command.env("PATH", "/nowhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let epochs = run(&["epochs", "--db", db.to_str().unwrap()]);
+    assert!(text(&epochs.stderr).contains("no epochs"), "{epochs:?}");
 }
 
 /// Compilers get the counts themselves, calls and both ways of a branch among them.

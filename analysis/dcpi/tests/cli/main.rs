@@ -27,6 +27,8 @@ mod blocks;
 #[cfg(test)]
 mod browser;
 #[cfg(test)]
+mod count;
+#[cfg(test)]
 mod database;
 #[cfg(test)]
 mod epochs;

@@ -16,7 +16,7 @@ use crate::database::{
 use crate::list::sampled;
 use crate::runs::{dcpi, on};
 use crate::truth::counts;
-use crate::why::{copies, copies_on_arm};
+use crate::why::{copies, copies_counted, copies_on_arm};
 
 /// The section of what all commands have.
 const COMMON: &str = "Every report";
@@ -25,10 +25,11 @@ const COMMON: &str = "Every report";
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
 /// What no command prints here: cycles are true where callgrind ran the command itself, and these
-/// programs have no code whose ways are unknown.
-const NOT_HERE: [(&str, &str); 7] = [
+/// programs have no code whose ways are unknown; notes are of what the machine lacks.
+const NOT_HERE: [(&str, &str); 8] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
+    ("count", "notes[]"),
     ("truth", "cycles.least"),
     ("truth", "cycles.most"),
     ("truth", "cycles.right"),
@@ -256,6 +257,16 @@ fn clean(db: &Db, format: &str) -> Vec<u8> {
     output.stdout
 }
 
+/// What is told of a command.
+fn count(db: &Db, format: &str) -> Vec<u8> {
+    let to = db.root().with_file_name(format!("count-{format}"));
+    let mut command = dcpi();
+    command.args(["count", "--format", format, "--to"]).arg(&to);
+    let output = command.args(["--", "true"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    std::fs::read(to).unwrap()
+}
+
 /// A database with this epoch only.
 fn one(epoch: Epoch) -> Db {
     let db = Db::new();
@@ -360,6 +371,8 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     damaged.damage(|lost| matches!(lost, profiledb::Lost::Samples { .. }));
     run(&damaged, &["cat", "prof"]);
     run(&crate::stacks::db(), &CALLS);
+    run(&copies_counted(), &["lost", "lost --by block"]);
+    printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 

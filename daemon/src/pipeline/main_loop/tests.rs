@@ -1,5 +1,4 @@
 use super::*;
-use crate::instruments::events::EventSpec;
 use crate::instruments::sample_source::Batches;
 use crate::keep::database_thread::epoch_start;
 use crate::kernel::{Drained, MappedFileId, Record, RecordKind, TimedRecord};
@@ -7,6 +6,7 @@ use crate::pipeline::pending::Pending;
 use crate::spaces::kernel_text::KernelText;
 use crate::spaces::mapped_files::Image;
 use abi::Entry;
+use events::EventSpec;
 use profiledb::{Database, EpochId, Writer};
 use std::path::Path;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ mod hostile;
 mod hostile_files;
 mod hostile_numbers;
 mod ledger;
+mod lost;
 mod reading;
 mod service;
 mod soak;

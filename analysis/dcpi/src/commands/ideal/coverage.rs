@@ -192,7 +192,7 @@ fn taken(graph: &Graph, block: usize) -> Option<u64> {
     let out = graph.graph.out_of(block);
     let edges = graph.graph.edges().get(out.clone())?;
     let at = edges.iter().position(|edge| edge.kind == EdgeKind::Taken)?;
-    let exact = graph.estimate.as_ref().filter(|_| graph.exact);
+    let exact = graph.estimate.as_ref().filter(|_| graph.is_exact);
     let executions = exact.and_then(|exact| exact.edges.get(out.start + at));
     Some(executions.map_or(0, |executions| executions.round() as u64))
 }

@@ -6,11 +6,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use image::{ImageId, ImageKind, ImageOffset};
+use image::{ImageId, ImageKind, ImageOffset, Procedure, Procedures};
 use model::{CALLS, Cpuid, EXECUTED, Edges, Frame, IDEAL, Profile, Stacks, TAKEN, Thread, Value};
 use profiledb::{
-    Delta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey, Symbol,
-    Writer,
+    Delta, EpochId, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey,
+    Symbol, Writer,
 };
 
 use crate::commands::costs::OnMachine;
@@ -28,6 +28,9 @@ pub(super) struct Writing {
     db: PathBuf,
     writer: Writer,
     host: String,
+    label: String,
+    scope: Scope,
+    begun_unix_s: u64,
 }
 
 /// The epoch that was written.
@@ -45,18 +48,32 @@ fn of_proc(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
+/// The name of this host.
+pub(super) fn host() -> String {
+    of_proc("/proc/sys/kernel/hostname")
+}
+
 fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl Writing {
-    /// Begins an epoch with a label in the database at `db`, which is made if it does not exist.
+    /// Takes the database at `db`, which is made if it does not exist, for an epoch with a label.
+    /// There is no epoch before there are counts.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where that cannot be written.
-    pub(super) fn begin(db: &Path, label: &str) -> Result<Self, AnalysisError> {
-        let host = of_proc("/proc/sys/kernel/hostname");
-        let mut writer = Writer::open(db, &host).map_err(failed)?;
+    ///
+    /// Counts are kept apart under `scope`.
+    pub(super) fn open(db: &Path, label: &str, scope: Scope) -> Result<Self, AnalysisError> {
+        let host = host();
+        let writer = Writer::open(db, &host).map_err(failed)?;
+        let (db, label) = (db.to_owned(), label.to_owned());
+        Ok(Self { db, writer, host, label, scope, begun_unix_s: now_unix_s() })
+    }
+
+    /// Begins the epoch.
+    fn begin(&mut self) -> Result<EpochId, AnalysisError> {
         let cpuinfo = of_proc("/proc/cpuinfo");
         let model = ["model name", "CPU part"];
         let mut model = model.iter().filter_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
@@ -68,7 +85,7 @@ impl Writing {
             note: Some(note.to_owned()),
         };
         let start = EpochStart {
-            label: Some(label.to_owned()),
+            label: Some(self.label.clone()),
             machine: Machine {
                 arch: std::env::consts::ARCH.to_owned(),
                 cpu_model: model.next().unwrap_or("unknown").to_owned(),
@@ -81,15 +98,14 @@ impl Writing {
                 event(IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
                 event(EXECUTED, "count", "exact executions of instructions"),
             ],
-            now_unix_s: now_unix_s(),
+            now_unix_s: self.begun_unix_s,
             writer_version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        writer.begin(start, true).map_err(failed)?;
-        Ok(Self { db: db.to_owned(), writer, host })
+        self.writer.begin(start, true).map_err(failed)
     }
 
     /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
-    /// epoch.
+    /// epoch. `sampled` are the images with samples of the same command.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where they cannot be written, and where no file can be opened any
@@ -98,14 +114,16 @@ impl Writing {
         mut self,
         counts: &Counts,
         on: &OnMachine,
+        sampled: &BTreeMap<ImageId, ImageRecord>,
     ) -> Result<Written, AnalysisError> {
-        let ids: Vec<Option<ImageId>> = counts.files.iter().map(identity).collect();
-        let mut delta = executed(counts, &ids);
+        let ids: Vec<Option<ImageId>> =
+            counts.files.iter().map(|file| identity(file, sampled)).collect();
+        let epoch = self.begin()?.to_string();
+        let mut delta = executed(counts, &ids, &self.scope);
         if let Some(cpuid) = Cpuid::of_cpuinfo(&of_proc("/proc/cpuinfo")) {
             delta.facts.state(&cpuid);
         }
         self.writer.merge(&delta).map_err(failed)?;
-        let epoch = self.writer.epoch().map(ToString::to_string).unwrap_or_default();
         let words = ["--all", "--host", &self.host, "--epoch", &epoch].map(OsString::from);
         let words = ["--db".into(), self.db.clone().into()].into_iter().chain(words);
         let chosen: Chosen = options::typed(words).map_err(failed)?;
@@ -113,7 +131,7 @@ impl Writing {
         let mut ideal = Delta { now_unix_s: now_unix_s(), ..Delta::default() };
         for (image, cycles) in ideal_cycles(&samples, on)? {
             let profile = Profile::from_counts(cycles);
-            count(&mut ideal, image, IDEAL, profile);
+            count(&mut ideal, image, (IDEAL, &self.scope), profile);
         }
         self.writer.merge(&ideal).map_err(failed)?;
         self.writer.seal(now_unix_s()).map_err(failed)?;
@@ -121,54 +139,65 @@ impl Writing {
     }
 }
 
-/// The image of a file, as it is now.
-fn identity(file: &CountedFile) -> Option<ImageId> {
-    image::identify_file(&File::open(&file.path).ok()?).ok()
+/// The image of a file, as it is now: the one among `sampled`, where dcpid met the file.
+fn identity(file: &CountedFile, sampled: &BTreeMap<ImageId, ImageRecord>) -> Option<ImageId> {
+    let id = image::identify_file(&File::open(&file.path).ok()?).ok()?;
+    let path = ImageRecord::escape_path(&file.path);
+    // dcpid tells the copies of a file apart by the users who can write them.
+    let is_same = |record: &&ImageRecord| record.path == path && record.id.build() == id.build();
+    Some(sampled.values().find(is_same).map_or(id, |record| record.id))
 }
 
 /// Adds counts of an event of period 1 to a delta, with their ledger.
-fn count(delta: &mut Delta, image: ImageId, event: &str, profile: Profile) {
+fn count(delta: &mut Delta, image: ImageId, (event, scope): (&str, &Scope), profile: Profile) {
     let total = profile.total();
     let ledger = delta.ledgers.entry(event, 1);
     ledger.taken = ledger.taken.saturating_add(total);
     ledger.merged = ledger.merged.saturating_add(total);
-    let key = ProfileKey::samples(image, event, 1, Scope::default());
+    let key = ProfileKey::samples(image, event, 1, scope.clone());
     delta.profiles.insert(key, profile.into());
 }
 
-fn executed(counts: &Counts, ids: &[Option<ImageId>]) -> Delta {
+fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
     let now = now_unix_s();
     let mut delta = Delta { now_unix_s: now, ..Delta::default() };
+    let (mut calls, thread) = (Stacks::new(), Thread::default());
     // Two paths may lead to one file.
     let mut of_image: BTreeMap<ImageId, (Profile, Edges)> = BTreeMap::new();
-    for (file, id) in counts.files.iter().zip(ids) {
+    for (number, (file, id)) in counts.files.iter().zip(ids).enumerate() {
         let Some(id) = *id else { continue };
         let (executed, taken) = of_image.entry(id).or_default();
         executed
             .merge(&Profile::from_counts(file.executed.iter().map(|(at, count)| (*at, *count))));
         taken.merge(&Edges::from_counts(file.taken.iter().map(|(jump, count)| (*jump, *count))));
         delta.images.entry(id).or_insert_with(|| record(file, id, now));
-        delta.symbols.entry(id).or_insert_with(|| symbols(file, &id));
+        let known = image::procedures(&file.path, Some(&id), &image::default_debug_roots());
+        let known = known.map(|(known, _)| known).unwrap_or_default();
+        delta.symbols.entry(id).or_insert_with(|| symbols(file, &known));
+        for ((from, to), times) in tail_calls(file, &known) {
+            let [call, target] = [from, to].map(|offset| counted::Site { file: number, offset });
+            if counts.calls.contains_key(&(call, target)) {
+                continue; // an indirect call, which is counted as an edge too
+            }
+            let frames = [from, to].map(|offset| Frame::Code(id, offset));
+            calls.add_stack(frames, &thread, exactly(times));
+        }
     }
     for (id, (executed, taken)) in of_image {
-        count(&mut delta, id, EXECUTED, executed);
+        count(&mut delta, id, (EXECUTED, scope), executed);
         delta.profiles.insert(ProfileKey::of(id, &TAKEN), taken.into());
     }
-    let mut calls = Stacks::new();
-    let thread = Thread::default();
     for ((from, to), times) in &counts.calls {
         let frame = |site: &counted::Site| {
             let id = ids.get(site.file).copied().flatten()?;
             Some(Frame::Code(id, site.offset))
         };
         if let Some((from, to)) = frame(from).zip(frame(to)) {
-            // Exact: without variance.
-            let value = Value { stacks: *times, weight: *times, squares: 0 };
-            calls.add_stack([from, to], &thread, value);
+            calls.add_stack([from, to], &thread, exactly(*times));
         }
     }
     if !calls.is_empty() {
-        let key = StacksKey { event: CALLS.to_owned(), scope: Scope::default() };
+        let key = StacksKey { event: CALLS.to_owned(), scope: scope.clone() };
         delta.stacks.insert(key, calls);
     }
     delta
@@ -187,21 +216,35 @@ fn record(file: &CountedFile, id: ImageId, now_unix_s: u64) -> ImageRecord {
     }
 }
 
+/// Calls that were counted: without variance.
+fn exactly(times: u64) -> Value {
+    Value { stacks: times, weight: times, squares: 0 }
+}
+
 /// The procedures with executed instructions.
-fn symbols(file: &CountedFile, id: &ImageId) -> Vec<Symbol> {
-    let Ok((all, _)) = image::procedures(&file.path, Some(id), &image::default_debug_roots())
-    else {
-        return Vec::new();
-    };
-    let is_executed = |procedure: &&image::Procedure| {
+fn symbols(file: &CountedFile, known: &Procedures) -> Vec<Symbol> {
+    let is_executed = |procedure: &&Procedure| {
         file.executed.range(procedure.start..procedure.end).next().is_some()
     };
-    let symbol = |procedure: &image::Procedure| Symbol {
+    let symbol = |procedure: &Procedure| Symbol {
         start: procedure.start.0,
         end: procedure.end.0,
         name: procedure.raw_name().to_owned(),
     };
-    all.iter().filter(is_executed).map(symbol).collect()
+    known.iter().filter(is_executed).map(symbol).collect()
+}
+
+/// Jumps that were taken from a procedure to the begin of another: what they lead to returns to
+/// the caller's caller.
+fn tail_calls<'a>(
+    file: &'a CountedFile,
+    known: &'a Procedures,
+) -> impl Iterator<Item = ((ImageOffset, ImageOffset), u64)> + 'a {
+    let is_call = |((from, to), _): &(&(ImageOffset, ImageOffset), &u64)| {
+        let target = known.find(*to);
+        target.is_some_and(|target| target.start == *to && !target.contains(*from))
+    };
+    file.taken.iter().filter(move |jump| is_call(jump)).map(|(jump, times)| (*jump, *times))
 }
 
 /// Numbers of instructions, by offset.

@@ -3,10 +3,12 @@
 
 mod coverage;
 mod database;
+mod sampled;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -16,10 +18,12 @@ use counted::{Counts, Engine, Run, Streams};
 
 use super::Outcome;
 use super::costs::OnMachine;
+use super::lost::Lost;
 use super::record::{NotRunnable, exit_code, label, runnable, shell_word};
 use crate::options::{self, Prof};
 use query::error::AnalysisError;
 use report::{counted as number, thousands};
+use sampled::Sampled;
 
 /// `dcpi ideal`.
 #[derive(Debug, Args)]
@@ -36,6 +40,19 @@ pub struct Ideal {
     /// with debug information in the files that were executed, what was never executed too
     #[arg(long, value_name = "FILE")]
     pub coverage: Option<PathBuf>,
+    /// Sample COMMAND as well, in runs before the one that is counted, and report what its time is
+    /// beyond the ideal: needs root, as dcpi record does
+    #[arg(long)]
+    pub sampled: bool,
+    /// Number of runs that are sampled: more make intervals narrower
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "sampled",
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub runs: u32,
     /// Database to write the counts into; made if it does not exist
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: PathBuf,
@@ -107,6 +124,9 @@ read it as they read samples; estimates of dcpi calc and dcpi flow are exact the
 The report goes to standard error, since standard output is for the output of COMMAND. A command \
 that watches the clock may behave differently, since it is slower.
 
+With --sampled COMMAND runs --runs times and once more, each time with the same standard input; \
+the output of the first run is seen. The report is that of dcpi lost.
+
 Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
 run; 2 if dcpi ideal could not do its work.";
 
@@ -119,22 +139,61 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
     }
     let engine = engine(args.engine, args.jumps)?;
     let coverage = args.coverage.as_deref().map(coverage::Coverage::begin).transpose()?;
-    let writer = database::Writing::begin(&args.db, &label(program))?;
+    let label = label(program);
+    let mut sampled = None;
+    if args.sampled {
+        sampled = Some(Sampled::record(&label, &args.command, args.runs, &args.db)?);
+    }
+    let (writer, streams) = match &mut sampled {
+        Some(sampled) => (sampled.writing()?, sampled.streams()?),
+        None => {
+            let scope = profiledb::Scope::default();
+            (database::Writing::open(&args.db, &label, scope)?, Streams::default())
+        }
+    };
     let begun = Instant::now();
     let Run { status, counts } = engine
-        .run(&args.command, Streams::Own)
+        .run(&args.command, streams)
         .map_err(|error| AnalysisError::Refused(error.to_string()))?;
-    let took = begun.elapsed();
-    let written = writer.write(&counts, &args.on)?;
+    let took = begun.elapsed().as_secs_f64();
+    let images = sampled.as_ref().map(Sampled::images).transpose()?.unwrap_or_default();
+    let mut written = writer.write(&counts, &args.on, &images)?;
+    let mut code = exit_code(status);
+    say(err, "")?;
+    if let Some(sampled) = &sampled {
+        written = sampled.join(&written, &args.db)?;
+        let runs = number(u64::from(args.runs), "run");
+        say(err, &format!("sampled {runs} in {:.1} s", sampled.seconds()))?;
+        ends_differ(sampled.status(), status, err)?;
+        code = exit_code(sampled.status());
+    }
+    told(&counts, &format!("{took:.1} s ({})", engine.name()), err)?;
+    if let Some(coverage) = coverage {
+        say(err, &coverage.write(&args.db, &written, &args.on)?)?;
+    }
+    report(args, &written, err)?;
+    Ok(Outcome { code: Some(code), ..Outcome::default() })
+}
+
+/// Says so where the run that was counted ended otherwise than the one that was seen.
+fn ends_differ(
+    seen: ExitStatus,
+    counted: ExitStatus,
+    err: &mut dyn Write,
+) -> Result<(), AnalysisError> {
+    if seen == counted {
+        return Ok(());
+    }
+    let (seen, counted) = (exit_code(seen), exit_code(counted));
+    let line = format!("note: the sampled run ended with {seen}, the counted one with {counted}");
+    say(err, &line)
+}
+
+/// Says what was counted.
+fn told(counts: &Counts, how: &str, err: &mut dyn Write) -> Result<(), AnalysisError> {
     let (instructions, processes) =
         (number(counts.instructions(), "instruction"), number(counts.processes as u64, "process"));
-    say(err, "")?;
-    let line = format!(
-        "counted {instructions} of {processes} in {:.1} s ({})",
-        took.as_secs_f64(),
-        engine.name()
-    );
-    say(err, &line)?;
+    say(err, &format!("counted {instructions} of {processes} in {how}"))?;
     match counts.flow {
         (0, _) => {}
         (blocks, 0) => {
@@ -146,14 +205,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
             say(err, &format!("flow: differs at {differ} of {blocks} ({known})"))?;
         }
     }
-    if let Some(coverage) = coverage {
-        say(err, &coverage.write(&args.db, &written, &args.on)?)?;
-    }
-    for note in notes(&counts) {
-        say(err, &format!("note: {note}"))?;
-    }
-    report(args, &written, err)?;
-    Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
+    notes(counts).iter().try_for_each(|note| say(err, &format!("note: {note}")))
 }
 
 fn say(err: &mut dyn Write, line: &str) -> Result<(), AnalysisError> {
@@ -173,7 +225,7 @@ fn notes(counts: &Counts) -> Vec<String> {
     counts.notes.iter().cloned().chain(elsewhere).collect()
 }
 
-/// Shows the procedures, as `dcpi prof` does.
+/// Shows the procedures, as `dcpi prof` or `dcpi lost` does.
 fn report(
     args: &Ideal,
     written: &database::Written,
@@ -182,8 +234,16 @@ fn report(
     let mut words: Vec<OsString> = vec!["--db".into(), args.db.clone().into()];
     words.extend(["--host", &written.host, "--epoch", &written.epoch].map(OsString::from));
     words.extend(args.rows.into_iter().flat_map(|rows| ["-n".into(), rows.to_string().into()]));
-    let prof: Prof = options::typed(words)
-        .map_err(|error| AnalysisError::Refused(format!("dcpi prof: {error}")))?;
-    super::prof::run(&prof, err)?;
+    let refused = |error: clap::Error| {
+        AnalysisError::Refused(format!("cannot report: {}; see dcpi prof --help", error.kind()))
+    };
+    if args.sampled {
+        words.extend(args.on.words());
+        let lost: Lost = options::typed(words).map_err(refused)?;
+        super::lost::run(&lost, err)?;
+    } else {
+        let prof: Prof = options::typed(words).map_err(refused)?;
+        super::prof::run(&prof, err)?;
+    }
     Ok(())
 }

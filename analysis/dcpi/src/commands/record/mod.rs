@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use counted::Streams;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 use super::Outcome;
@@ -27,12 +28,14 @@ use query::error::AnalysisError;
 mod attach;
 mod experiment;
 pub(super) mod private;
+mod repeated;
 mod summary;
 
 use attach::Attached;
 pub use experiment::Experiment;
 use experiment::Kind;
 use private::Private;
+pub(super) use repeated::{Repeated, repeated};
 pub(super) use summary::shell_word;
 use summary::{Part, Recorded};
 
@@ -280,7 +283,7 @@ fn commanded(
     let mut private = Private::start(args, experiment, db, Some(&label))?;
     let begun = Instant::now();
     let before = children_cpu_s();
-    let mut child = private.labelled(&label, &args.command)?;
+    let mut child = private.labelled(&label, &args.command, Streams::default())?;
     let ended = wait(&mut private, Subject::Command(&mut child), args.until(begun), heard);
     let status = match ended {
         Ok(End::Command(status)) => status,
@@ -291,7 +294,8 @@ fn commanded(
             return Err(error);
         }
     };
-    let used_s = before.zip(children_cpu_s()).map(|(before, after)| after - before);
+    let used_s = before.zip(children_cpu_s());
+    let used_s = used_s.map(|(before, after)| after.0 + after.1 - before.0 - before.1);
     let recorded = private.end()?;
     Ok(Commanded { recorded, label, status, used_s, took: begun.elapsed() })
 }
@@ -305,11 +309,11 @@ enum Subject<'a> {
 
 /// CPU time, user and system, that the kernel accounts to children that have ended and were waited
 /// for, with theirs (getrusage(2), `RUSAGE_CHILDREN`), s.
-fn children_cpu_s() -> Option<f64> {
+pub(super) fn children_cpu_s() -> Option<(f64, f64)> {
     let used = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN).ok()?;
     let seconds =
         |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
-    Some(seconds(used.user_time()) + seconds(used.system_time()))
+    Some((seconds(used.user_time()), seconds(used.system_time())))
 }
 
 /// Why a command cannot be run. Shells have an exit code for each reason.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use counted::Streams;
 use wire::{Client, ClientError, Request};
 
 use super::super::scratch::{SCRATCH_PREFIX, control_path};
@@ -119,6 +120,7 @@ impl Private {
         &self,
         label: &str,
         command: &[OsString],
+        streams: Streams,
     ) -> Result<Child, AnalysisError> {
         let mut labelled = Command::new(program("dcpilabel")?);
         labelled
@@ -127,6 +129,7 @@ impl Private {
             .arg("--")
             .arg(label)
             .args(command);
+        streams.give(&mut labelled);
         labelled.spawn().map_err(cannot("starting dcpilabel"))
     }
 

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, Analysis
 fn count(args: &Truth) -> Result<Exact, AnalysisError> {
     let engine = ideal::engine(args.engine, true)?;
     let Run { status, counts } = engine
-        .run(&args.command, Streams::Quiet)
+        .run(&args.command, Streams::none())
         .map_err(|error| AnalysisError::Refused(error.to_string()))?;
     if !status.success() {
         let why = "the command failed; try it without dcpi truth";

@@ -5,6 +5,12 @@
 
 use std::fmt;
 
+mod pmu;
+#[cfg(test)]
+mod tree;
+
+pub use pmu::{DEVICES, Pmus, parse_cpu_list};
+
 /// perf_event_attr.type.
 pub(crate) const HARDWARE: u32 = 0;
 pub(crate) const SOFTWARE: u32 = 1;
@@ -200,6 +206,9 @@ pub enum EventError {
     /// Both a period and a rate were given.
     #[error("event '{0}': give a period (:N) or a rate (@N), not both")]
     Both(String),
+    /// A period or rate was given for an event that is counted.
+    #[error("event '{0}': it is counted and not sampled; leave the period or rate out")]
+    NoFrequency(String),
     /// The period was given twice: `period=` and `:N`.
     #[error("event '{0}': its period is given twice; give it once, as :N or as period=N")]
     PeriodTwice(String),
@@ -352,7 +361,37 @@ impl EventSpec {
     }
 }
 
+/// Software events that occur in tasks and not in interrupts: they can be counted, not sampled.
+/// Names are perf's, numbers those of `enum perf_sw_ids`.
+const COUNTABLE: [(&str, u64); 8] = [
+    ("page-faults", 2),
+    ("context-switches", 3),
+    ("cpu-migrations", 4),
+    ("minor-faults", 5),
+    ("major-faults", 6),
+    ("alignment-faults", 7),
+    ("emulation-faults", 8),
+    ("cgroup-switches", 11),
+];
+
 impl Event {
+    /// The event to count of this name: one that [`EventSpec::parse`] takes without a frequency, or
+    /// a software event that cannot be sampled.
+    ///
+    /// # Errors
+    /// [`EventError`] says what to type instead.
+    pub fn countable(name: &str) -> Result<Self, EventError> {
+        if let Some((name, config)) = COUNTABLE.iter().find(|(known, _)| *known == name) {
+            let coding = Coding::Generic(Encoding { kind: SOFTWARE, config: [*config, 0, 0] });
+            return Ok(Self { name: (*name).to_owned(), coding, unit: Unit::Occurrences });
+        }
+        let EventSpec { event, frequency, .. } = EventSpec::parse(name)?;
+        match frequency {
+            Frequency::Default => Ok(event),
+            _ => Err(EventError::NoFrequency(name.to_owned())),
+        }
+    }
+
     /// The event of that name, or None.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -412,6 +451,21 @@ impl Event {
         }
         let coding = Coding::Terms { pmu: pmu.trim().to_owned(), terms };
         Ok((Self { name, coding, unit: Unit::Occurrences }, period))
+    }
+
+    /// Whether the kernel counts the event without a PMU.
+    #[must_use]
+    pub fn is_software(&self) -> bool {
+        self.encoding().is_some_and(|encoding| encoding.kind == SOFTWARE)
+    }
+
+    /// Its encoding, where it is the same on every machine.
+    #[must_use]
+    pub fn encoding(&self) -> Option<Encoding> {
+        match self.coding {
+            Coding::Generic(encoding) => Some(encoding),
+            Coding::Terms { .. } => None,
+        }
     }
 
     /// Whether the event needs a hardware counter.

@@ -1,0 +1,242 @@
+//! `dcpi count`: whole-program counts of events, as SpeedShop's perfex had them.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+use clap::Args;
+use counted::Counts;
+use counted::totals::{Total, Totals, TotalsError};
+use events::Unit;
+use stats::tails;
+use stats::{Confidence, Occurrences};
+
+use super::ideal::engine;
+use super::input::Input;
+use super::record::{children_cpu_s, exit_code, runnable, shell_word};
+use super::{Outcome, write};
+use crate::options::{Output, parse_confidence};
+use query::error::AnalysisError;
+use report::{CountReport, CountRow};
+
+/// `dcpi count`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Count {
+    /// Event to count: a name of perf's, a raw rNNN (hex) or PMU/term=value,.../, or instructions,
+    /// blocks or calls; may be repeated, or a list with commas [default: those of DEFAULT that this
+    /// machine has, see below]
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    pub events: Vec<String>,
+    /// Number of runs, of which means and their intervals are told; the output of the first is seen
+    #[arg(
+        short = 'r',
+        long,
+        value_name = "RUNS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub runs: u32,
+    /// Confidence of the intervals in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// File to write the report to [default: standard error]
+    #[arg(short = 'o', long = "to", value_name = "FILE")]
+    pub to: Option<PathBuf>,
+    /// Format of the report.
+    #[command(flatten)]
+    pub output: Output,
+    /// Command to run and count, with its children
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Events that are counted unless others are asked for.
+const DEFAULT: [&str; 8] = [
+    "task-clock",
+    "context-switches",
+    "cpu-migrations",
+    "page-faults",
+    "cycles",
+    "instructions",
+    "branches",
+    "branch-misses",
+];
+/// Events that `dcpi ideal` counts, exactly, in user code.
+const BY_IDEAL: [&str; 3] = ["instructions", "blocks", "calls"];
+
+const NOTES: &str = "\
+DEFAULT: task-clock, context-switches, cpu-migrations, page-faults, cycles, instructions, \
+branches and branch-misses. Events are counted for COMMAND and all its children, in the kernel, \
+too, where the user may. If the processor has too few counters, events take turns: the column \
+counted % has the part of the time in which an event counted, its value is scaled to the whole, \
+and its interval tells what that leaves to chance.
+
+Where the processor has no counter for instructions, and for blocks and calls, which none has, \
+'dcpi ideal' counts them in a run of its own: exactly, of all user code.
+
+Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
+run; 2 if dcpi count could not do its work.";
+
+pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Ok(Outcome::default());
+    };
+    if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
+        let program = shell_word(program.as_ref());
+        writeln!(io::stderr(), "dcpi: {program}: {}; nothing was counted", why.words())?;
+        return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
+    }
+    // What cannot be written is known before the command runs.
+    let mut out: Box<dyn Write> = match &args.to {
+        Some(path) => Box::new(BufWriter::new(
+            File::create(path)
+                .map_err(|source| AnalysisError::OutputFile { path: path.clone(), source })?,
+        )),
+        None => Box::new(io::stderr()),
+    };
+    let asked = asked(args);
+    let (totals, by_ideal, notes) = chosen(&asked)?;
+    let mut input = Input::keep_for(args.runs + u32::from(!by_ideal.is_empty()))?;
+    let refused = |error: TotalsError| AnalysisError::Refused(error.to_string());
+    let (mut status, mut seconds) = (None, Vec::new());
+    let mut values: Vec<Vec<Option<Total>>> = vec![Vec::new(); totals.events().len()];
+    let before = children_cpu_s();
+    for run in 0..args.runs {
+        let streams = input.streams(run == 0)?;
+        let run = totals.run((program, arguments), streams).map_err(refused)?;
+        status.get_or_insert(run.status);
+        seconds.push(run.took.as_secs_f64());
+        values.iter_mut().zip(run.totals).for_each(|(all, total)| all.push(total));
+    }
+    let runs = f64::from(args.runs);
+    let cpu_s = before.zip(children_cpu_s());
+    let cpu_s =
+        cpu_s.map(|((user, system), after)| ((after.0 - user) / runs, (after.1 - system) / runs));
+    let mut rows: Vec<CountRow> = totals
+        .events()
+        .zip(&values)
+        .map(|(event, values)| {
+            let unit = if event.unit == Unit::Nanoseconds { "ns" } else { "count" };
+            row(&event.name, unit, values, args.confidence)
+        })
+        .collect();
+    if !by_ideal.is_empty() {
+        let streams = input.streams(false)?;
+        let run = engine(None, false)?.run(&args.command, streams);
+        let run = run.map_err(|error| AnalysisError::Refused(error.to_string()))?;
+        rows.extend(by_ideal.iter().map(|event| exact_row(event, &run.counts)));
+        let place = |row: &CountRow| asked.iter().position(|event| *event == row.event);
+        rows.sort_by_key(place);
+    }
+    let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
+    let report = CountReport {
+        command: words.join(" "),
+        runs: args.runs,
+        seconds: mean(&seconds, 0.0, args.confidence),
+        cpu_s,
+        confidence: args.confidence,
+        rows,
+        notes,
+    };
+    if args.to.is_none() {
+        writeln!(out)?;
+    }
+    let outcome = write(&report, &args.output, &mut out)?;
+    out.flush()?;
+    Ok(Outcome { code: status.map(|status: ExitStatus| exit_code(status)), ..outcome })
+}
+
+/// The events that were asked for, each by itself.
+fn asked(args: &Count) -> Vec<String> {
+    let asked = args.events.join(",");
+    let asked = profiledb::split_events(&asked).map(str::trim);
+    asked.filter(|event| !event.is_empty()).map(str::to_owned).collect()
+}
+
+/// The events to count, those that `dcpi ideal` counts, and what is to be said.
+fn chosen(asked: &[String]) -> Result<(Totals, Vec<String>, Vec<String>), AnalysisError> {
+    let names = if asked.is_empty() { DEFAULT.map(str::to_owned).to_vec() } else { asked.to_vec() };
+    let only_ideal = |name: &String| name == "blocks" || name == "calls";
+    let (mut by_ideal, countable): (Vec<String>, Vec<String>) =
+        names.into_iter().partition(only_ideal);
+    let (totals, missing) = Totals::find(&countable);
+    let mut lacking = Vec::new();
+    for (name, error) in missing {
+        match error {
+            TotalsError::Refused { .. } if asked.is_empty() => lacking.push(name),
+            TotalsError::Refused { .. } if BY_IDEAL.contains(&name.as_str()) => by_ideal.push(name),
+            error => return Err(AnalysisError::Refused(error.to_string())),
+        }
+    }
+    let mut notes = Vec::new();
+    if !lacking.is_empty() {
+        let names = lacking.join(", ");
+        notes.push(format!(
+            "not counted, because this machine has no such counter: {names}; -e instructions,blocks \
+             counts by dcpi ideal"
+        ));
+    }
+    if !totals.with_kernel() {
+        notes.push("only user code was counted: root may count the kernel's part, too".to_owned());
+    }
+    Ok((totals, by_ideal, notes))
+}
+
+/// The mean of a run, with its interval by Student's t and the variance that each value has itself.
+fn mean(values: &[f64], own_variance: f64, confidence: Confidence) -> Occurrences {
+    let n = values.len() as f64;
+    let value = values.iter().sum::<f64>() / n.max(1.0);
+    if values.len() < 2 {
+        let reach = confidence.z() * own_variance.sqrt();
+        return Occurrences { value, low: (value - reach).max(0.0), high: value + reach };
+    }
+    // Spread of the values has what scaling leaves to chance in it.
+    let squares: f64 = values.iter().map(|of| (of - value).powi(2)).sum();
+    let error = (squares / (n - 1.0) / n).sqrt();
+    let reach = error * tails::student_quantile(1.0 - confidence.percent() / 100.0, n - 1.0);
+    Occurrences { value, low: (value - reach).max(0.0), high: value + reach }
+}
+
+fn row(
+    event: &str,
+    unit: &'static str,
+    totals: &[Option<Total>],
+    confidence: Confidence,
+) -> CountRow {
+    let known: Vec<Total> = totals.iter().flatten().copied().collect();
+    let runs: Vec<f64> = known.iter().map(|total| total.value).collect();
+    let n = known.len().max(1) as f64;
+    let variance = known.iter().map(|total| total.variance).sum::<f64>() / n;
+    let enabled_share = known.iter().map(|total| total.enabled_share).sum::<f64>() / n;
+    CountRow {
+        event: event.to_owned(),
+        unit,
+        value: (!runs.is_empty()).then(|| mean(&runs, variance, confidence)),
+        varies: runs.len() > 1 || variance > 0.0,
+        runs,
+        enabled_share,
+        is_exact: false,
+    }
+}
+
+fn exact_row(event: &str, counts: &Counts) -> CountRow {
+    let calls = || counts.calls.values().fold(0_u64, |sum, calls| sum.saturating_add(*calls));
+    let value = match event {
+        "instructions" => Some(counts.instructions()),
+        "blocks" => counts.blocks,
+        _ => Some(calls()),
+    };
+    let value = value.map(|value| value as f64);
+    CountRow {
+        event: event.to_owned(),
+        unit: "count",
+        value: value.map(|value| Occurrences { value, low: value, high: value }),
+        runs: value.into_iter().collect(),
+        enabled_share: 1.0,
+        varies: false,
+        is_exact: true,
+    }
+}

@@ -1,0 +1,66 @@
+//! Runs of one command, recorded one after the other into one epoch.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use counted::Streams;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use super::private::Private;
+use super::summary::Recorded;
+use super::{Record, Subject, lost_sight, wait};
+use crate::{options, signals};
+use query::error::AnalysisError;
+
+/// The recorded runs of a command.
+pub(in crate::commands) struct Repeated {
+    /// Host of the epochs.
+    pub(in crate::commands) host: String,
+    /// First and last epoch.
+    pub(in crate::commands) epochs: (String, String),
+    /// The end of the first run.
+    pub(in crate::commands) status: ExitStatus,
+    /// Time of all runs.
+    pub(in crate::commands) took: Duration,
+}
+
+/// Records `runs` runs of a command under a label, with the standard streams that `streams` gives
+/// to the run of each number, into the database at `db`.
+///
+/// # Errors
+/// Those of a private dcpid; [`AnalysisError::Refused`] where a signal ended the command.
+pub(in crate::commands) fn repeated(
+    (label, command): (&str, &[OsString]),
+    db: &Path,
+    runs: u32,
+    mut streams: impl FnMut(u32) -> Result<Streams, AnalysisError>,
+) -> Result<Repeated, AnalysisError> {
+    // Exact counts come later: edges need no snapshots.
+    let words = ["--overhead-budget", "off", "--edges", "off", "--"].map(OsString::from);
+    let words = words.into_iter().chain(command.iter().cloned());
+    let args: Record = options::typed(words).map_err(|error| {
+        AnalysisError::Refused(format!("cannot record: {}; see dcpi record --help", error.kind()))
+    })?;
+    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD]).map_err(lost_sight)?;
+    let mut private = Private::start(&args, None, Some(db), Some(label))?;
+    let begun = Instant::now();
+    let mut first = None;
+    for run in 0..runs.max(1) {
+        let mut child = private.labelled(label, command, streams(run)?)?;
+        let ended = wait(&mut private, Subject::Command(&mut child), None, &heard);
+        let status = child.wait().map_err(lost_sight)?;
+        let _ = ended?;
+        if let Some(signal) = status.signal() {
+            return Err(AnalysisError::Refused(format!(
+                "signal {signal} ended the command while it was sampled; nothing was written"
+            )));
+        }
+        first.get_or_insert(status);
+    }
+    let took = begun.elapsed();
+    let Recorded { host, epochs, .. } = private.end()?;
+    Ok(Repeated { host, epochs, status: first.unwrap_or_default(), took })
+}

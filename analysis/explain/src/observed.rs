@@ -1,0 +1,123 @@
+//! What was observed or counted of the branches of an image.
+
+use std::collections::{BTreeMap, HashMap};
+
+use code::cfg::Part;
+use estimate::truth::ExactCounts;
+use estimate::{Branch, RemainingRounds};
+use image::Vaddr;
+use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, ROUNDS, TAKEN, Values};
+use names::procedures::Known;
+use query::load::{ImageSamples, Samples};
+use query::problem::{self, Problem};
+
+/// The branches of an image that were seen.
+pub(crate) fn branches(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Vec<Branch> {
+    let mut counted: BTreeMap<(Vaddr, Vaddr), (u64, u64)> = BTreeMap::new();
+    for epoch in &samples.epochs {
+        let edges = |measure| epoch.observed::<Edges>(measure, &image.record.id);
+        let both = edges(&EDGES).and_then(|all| Ok((all, edges(&FIRST_EDGES)?)));
+        match both {
+            Ok((all, first)) => {
+                for ((from, to), count) in all.iter() {
+                    let sum = counted
+                        .entry((Vaddr(known.address(from)), Vaddr(known.address(to))))
+                        .or_default();
+                    sum.0 = sum.0.saturating_add(count);
+                    sum.1 = sum.1.saturating_add(first.get((from, to)));
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    let branch = |((from, to), (all, first)): ((Vaddr, Vaddr), (u64, u64))| Branch {
+        from,
+        to,
+        first,
+        later: all.saturating_sub(first),
+    };
+    counted.into_iter().map(branch).collect()
+}
+
+/// Exact executions of an image's instructions, and of its jumps that were taken. None where they
+/// were not counted.
+pub(crate) fn exact(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Option<ExactCounts> {
+    let event = samples.executed()?;
+    let executed = image.equal(event).filter(|executed| executed.total() > 0)?;
+    let at = |offset| Vaddr(known.address(offset));
+    let executed = executed.iter().map(|(offset, count)| (at(offset), count)).collect();
+    let mut jumped: HashMap<(Vaddr, Vaddr), u64> = HashMap::new();
+    for epoch in &samples.epochs {
+        match epoch.observed::<Edges>(&TAKEN, &image.record.id) {
+            Ok(taken) => {
+                for ((from, to), count) in taken.iter() {
+                    let sum = jumped.entry((at(from), at(to))).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+            }
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    Some(ExactCounts { executed, jumped })
+}
+
+/// The branches that exact counts have.
+pub(crate) fn counted(exact: &ExactCounts) -> Vec<Branch> {
+    let branch = |((from, to), count): (&(Vaddr, Vaddr), &u64)| Branch {
+        from: *from,
+        to: *to,
+        first: 0,
+        later: *count,
+    };
+    let mut branches: Vec<Branch> = exact.jumped.iter().map(branch).collect();
+    branches.sort_unstable_by_key(|branch| (branch.from, branch.to));
+    branches
+}
+
+/// The elements that are in a part of a procedure, of a list sorted by address.
+pub(crate) fn within<'a, T>(all: &'a [T], part: &Part<'_>, at: fn(&T) -> Vaddr) -> &'a [T] {
+    let end = Vaddr(part.begin.0.saturating_add(part.bytes.len() as u64));
+    let before = |address| all.partition_point(|one| at(one) < address);
+    all.get(before(part.begin)..before(end)).unwrap_or_default()
+}
+
+/// Observed numbers of rounds that the loops of an image had left.
+pub(crate) fn remaining_rounds(
+    samples: &Samples,
+    image: &ImageSamples,
+    known: &Known,
+    problems: &mut Vec<Problem>,
+) -> Vec<RemainingRounds> {
+    let mut sum = Values::new();
+    for epoch in &samples.epochs {
+        match epoch.observed(&ROUNDS, &image.record.id) {
+            Ok(rounds) => sum.merge(&rounds),
+            Err(error) => problem::add_unreadable(problems, error),
+        }
+    }
+    let remaining_rounds = |(value, count)| {
+        let BranchRounds { branch, jumps, rounds } = BranchRounds::of(value)?;
+        let branch = Vaddr(known.address(branch));
+        Some(RemainingRounds {
+            branch,
+            jumps,
+            rounds,
+            width: BranchRounds::class_width(rounds),
+            count,
+        })
+    };
+    let mut remaining_rounds: Vec<RemainingRounds> =
+        sum.iter().filter_map(remaining_rounds).collect();
+    remaining_rounds.sort_by_key(|one| one.branch);
+    remaining_rounds
+}

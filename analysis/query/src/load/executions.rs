@@ -1,0 +1,81 @@
+//! Evidence of how often the sampled code was executed.
+
+use model::{OpensOn, SampledRuns};
+
+use super::Samples;
+use crate::scope::ScopeChoice;
+
+/// What tells how often code was executed while time was sampled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Executions {
+    /// Samples of retired instructions.
+    Retired {
+        /// Their event.
+        event: usize,
+        /// Instructions that one sample stands for.
+        instructions: f64,
+        /// Cycles that a sample of time stands for.
+        cycles: f64,
+    },
+    /// Exact counts of one run of the command whose runs were sampled.
+    Counted {
+        /// Samples of time for each cycle of an execution that was counted.
+        samples_per_cycle: f64,
+    },
+}
+
+impl Samples {
+    /// What tells how often code was executed while the event with index `time` was sampled; None
+    /// where nothing does.
+    #[must_use]
+    pub fn executions(&self, time: usize) -> Option<Executions> {
+        self.counted(time).or_else(|| self.retired(time))
+    }
+
+    fn counted(&self, time: usize) -> Option<Executions> {
+        let runs = self.sampled_runs()?.0;
+        let samples_per_cycle = runs / self.cycles(time)?;
+        samples_per_cycle.is_finite().then_some(Executions::Counted { samples_per_cycle })
+    }
+
+    /// Sampled runs for each run that was counted, and cycles a second of a busy CPU where they are
+    /// known: means over the epochs. None unless all epochs have exact counts of a command beside
+    /// its samples, and the samples are those of this command.
+    #[must_use]
+    pub fn sampled_runs(&self) -> Option<(f64, Option<f64>)> {
+        let (mut runs, mut hertz) = (0.0, Some(0.0));
+        for epoch in &self.epochs {
+            let OpensOn(label) = epoch.meta().facts.get()?;
+            if self.whose != (ScopeChoice { label: Some(label), ..ScopeChoice::default() }) {
+                return None;
+            }
+            let sampled: SampledRuns = epoch.meta().facts.get()?;
+            runs += f64::from(sampled.runs);
+            hertz = hertz.zip(sampled.hertz).map(|(sum, hertz)| sum + hertz);
+        }
+        let epochs = self.epochs.len() as f64;
+        let mean = |sum: f64| Some(sum / epochs).filter(|mean| mean.is_finite() && *mean > 0.0);
+        Some((mean(runs)?, hertz.and_then(mean)))
+    }
+
+    /// Cycles that a sample of the event with index `time` stands for. None where it counts no
+    /// time, or time in ns and the frequency of the CPUs is not known.
+    #[must_use]
+    pub fn cycles(&self, time: usize) -> Option<f64> {
+        let event = self.events.get(time)?;
+        let cycles = match event.unit.as_str() {
+            "cycles" => event.weight,
+            "ns" => event.weight * 1e-9 * self.sampled_runs()?.1?,
+            _ => return None,
+        };
+        (cycles > 0.0).then_some(cycles)
+    }
+
+    /// Samples of the event `instructions`, if the event with index `time` counts cycles.
+    fn retired(&self, time: usize) -> Option<Executions> {
+        let time = self.events.get(time).filter(|event| event.unit == "cycles")?;
+        let event = self.events.iter().position(|event| event.name == "instructions")?;
+        let instructions = self.events.get(event)?.weight;
+        Some(Executions::Retired { event, instructions, cycles: time.weight })
+    }
+}
