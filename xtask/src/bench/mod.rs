@@ -2,9 +2,9 @@
 //! and short processes, `bench table` in a simulation of the sampler's table, `bench loader` for
 //! the loader hook, `bench stacks` for call stacks, `bench db` for the database; how long reports
 //! take: `bench reading`; what walks from sampled registers are worth: `bench walks`; how good
-//! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of everything that is installed: `bench cfg`;
-//! explanations of all of it: `bench why`; how much faster programs become with profiles: `bench
-//! faster`; and whether anything leaks: `bench soak`.
+//! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
+//! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
+//! faster programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;

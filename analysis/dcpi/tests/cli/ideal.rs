@@ -190,30 +190,32 @@ fn exact_counts_are_exported_for_compilers() {
     assert!(autofdo.contains("step:10000"), "the call: {autofdo}");
 }
 
+/// A procedure that is never called, and conditions that go one way.
+const SIGNS: &str = "#include <stdio.h>\n\
+    int never(int n) {\n\
+    return n + 1;\n\
+    }\n\
+    int sign(int n) {\n\
+    if (n < 0)\n\
+    return -1;\n\
+    if (n > 1000)\n\
+    return never(n);\n\
+    return 1;\n\
+    }\n\
+    int main(void) {\n\
+    int sum = 0;\n\
+    for (int n = -10; n < 90; n++)\n\
+    sum += sign(n);\n\
+    printf(\"%d\\n\", sum);\n\
+    return 0;\n\
+    }\n";
+
 /// The lines that gcov counts, and which of them were executed, are those of a build for coverage.
 #[test]
 fn coverage_has_what_gcov_has() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let code = "#include <stdio.h>\n\
-        int never(int n) {\n\
-        return n + 1;\n\
-        }\n\
-        int sign(int n) {\n\
-        if (n < 0)\n\
-        return -1;\n\
-        if (n > 1000)\n\
-        return never(n);\n\
-        return 1;\n\
-        }\n\
-        int main(void) {\n\
-        int sum = 0;\n\
-        for (int n = -10; n < 90; n++)\n\
-        sum += sign(n);\n\
-        printf(\"%d\\n\", sum);\n\
-        return 0;\n\
-        }\n";
-    std::fs::write(at("signs.c"), code).unwrap();
+    std::fs::write(at("signs.c"), SIGNS).unwrap();
     let in_folder = |program: &str, words: &[&str]| {
         let output = std::process::Command::new(program)
             .args(words)
