@@ -283,7 +283,7 @@ fn check(seed: u64, step: &Path) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let rounds = 1 + random.below(3);
     let built = build(&random.program(rounds, false));
-    compare(seed, &stepped(&built, step), &counted(&built, seed % 2 == 0));
+    compare(seed, &stepped(&built, step), &counted(&built, seed.is_multiple_of(2)));
 }
 
 #[test]
@@ -296,6 +296,6 @@ fn signals_in_random_programs_change_no_count() {
         };
         let (quiet, busy) = (build(&text(false)), build(&text(true)));
         let expected = counted(&quiet, false);
-        compare(seed, &expected, &counted(&busy, seed % 2 == 0));
+        compare(seed, &expected, &counted(&busy, seed.is_multiple_of(2)));
     }
 }

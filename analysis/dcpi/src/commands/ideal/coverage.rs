@@ -141,7 +141,8 @@ impl Counted<'_> {
     fn add_procedure(&self, procedure: &Procedure, graph: &Graph, sources: &mut Sources) {
         let entry = Vaddr(self.known.address(procedure.start));
         let frames = self.lines.frames(entry);
-        if let Some((file, line, _, _)) = frames.last().and_then(|last| placed(&[last.clone()])) {
+        let outermost = frames.last().and_then(|last| placed(std::slice::from_ref(last)));
+        if let Some(((file, line, _), _)) = outermost {
             let of = sources.entry(file).or_default().procedures.entry(procedure.raw_name().into());
             let known = of.or_insert((line, 0));
             known.1 = known.1.saturating_add(self.executions(entry));
@@ -150,17 +151,16 @@ impl Counted<'_> {
         let mut jumps: HashMap<(Placed, u32), usize> = HashMap::new();
         for (number, block) in graph.graph.blocks().iter().enumerate() {
             for at in graph.graph.instructions(number) {
-                let Some((file, line, column, around)) = placed(&self.lines.frames(at)) else {
+                let Some((place, column)) = placed(&self.lines.frames(at)) else {
                     continue;
                 };
                 let executions = self.executions(at);
-                let place: Placed = (file, line, around);
                 if at == block.last
                     && let Some(taken) = taken(graph, number)
                 {
                     let ordinal = jumps.entry((place.clone(), column)).or_default();
                     let branches = &mut sources.entry(place.0.clone()).or_default().branches;
-                    let sum = branches.entry((line, column, *ordinal)).or_default();
+                    let sum = branches.entry((place.1, column, *ordinal)).or_default();
                     sum.0 = sum.0.saturating_add(taken.min(executions));
                     sum.1 = sum.1.saturating_add(executions);
                     *ordinal += 1;
@@ -176,14 +176,14 @@ impl Counted<'_> {
     }
 }
 
-/// File, line and column of the innermost of some frames, and the places of those around it.
-fn placed(frames: &[Frame]) -> Option<(String, u32, u32, Vec<(u32, u32)>)> {
+/// The line of the innermost of some frames, and its column.
+fn placed(frames: &[Frame]) -> Option<(Placed, u32)> {
     let (first, around) = frames.split_first()?;
     let place = |frame: &Frame| (frame.line.unwrap_or(0), frame.column.unwrap_or(0));
     let (file, line) = first.file.clone().zip(first.line)?;
     // A line break would be a line of its own.
     let is_name = !file.contains(['\n', '\r']);
-    is_name.then(|| (file, line, place(first).1, around.iter().map(place).collect()))
+    is_name.then(|| ((file, line, around.iter().map(place).collect()), place(first).1))
 }
 
 /// Executions of the conditional jump at the end of a block that were taken. None where it has no
