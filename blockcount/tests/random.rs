@@ -1,6 +1,6 @@
 //! Random programs: the engine's counts at every instruction are those of single steps, and the
-//! programs compute the same. `BLOCKCOUNT_PROGRAMS=10000 BLOCKCOUNT_SEED=1 cargo nextest run -p
-//! blockcount random` for more.
+//! programs compute the same. `BLOCKCOUNT_PROGRAMS=1000 BLOCKCOUNT_SEED=1 cargo nextest run -p
+//! blockcount random` for more; with `--run-ignored all` 10,000.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
@@ -212,11 +212,13 @@ fn stepped(built: &Built, step: &Path) -> (BTreeMap<u64, u64>, Vec<u8>) {
     (text.lines().map(line).collect(), output.stderr)
 }
 
-/// Executions by address, as the engine counts them, and the program's output.
-fn counted(built: &Built) -> (BTreeMap<u64, u64>, Vec<u8>) {
+/// Executions by address, as the engine counts them, and the program's output; `jumps`: with
+/// indirect jumps by target.
+fn counted(built: &Built, jumps: bool) -> (BTreeMap<u64, u64>, Vec<u8>) {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut command = Command::new(engine());
-    command.arg("--area").arg(folder.path()).arg("--edges").arg("--").arg(&built.case.program);
+    let edges = if jumps { "--jumps" } else { "--edges" };
+    command.arg("--area").arg(folder.path()).arg(edges).arg("--").arg(&built.case.program);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{:?}", output);
     let area = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
@@ -251,11 +253,37 @@ fn random_programs_are_counted_as_single_steps_are() {
     let step = Case::compile("step.c", &[]);
     let first = setting("BLOCKCOUNT_SEED", 1);
     for seed in first..first + setting("BLOCKCOUNT_PROGRAMS", 150) {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let rounds = 1 + random.below(3);
-        let built = build(&random.program(rounds, false));
-        compare(seed, &stepped(&built, &step.program), &counted(&built));
+        check(seed, &step.program);
     }
+}
+
+/// Takes a quarter of an hour on two CPUs.
+#[test]
+#[ignore = "takes long"]
+fn ten_thousand_random_programs_are_counted_as_single_steps_are() {
+    let step = Case::compile("step.c", &[]);
+    let next = std::sync::atomic::AtomicU64::new(1000);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if seed >= 11_000 {
+                break;
+            }
+            check(seed, &step.program);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+}
+
+fn check(seed: u64, step: &Path) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let rounds = 1 + random.below(3);
+    let built = build(&random.program(rounds, false));
+    compare(seed, &stepped(&built, step), &counted(&built, seed.is_multiple_of(2)));
 }
 
 #[test]
@@ -267,7 +295,7 @@ fn signals_in_random_programs_change_no_count() {
             random.program(200_000, timer)
         };
         let (quiet, busy) = (build(&text(false)), build(&text(true)));
-        let expected = counted(&quiet);
-        compare(seed, &expected, &counted(&busy));
+        let expected = counted(&quiet, false);
+        compare(seed, &expected, &counted(&busy, seed.is_multiple_of(2)));
     }
 }

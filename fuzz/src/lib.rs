@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod areas;
 pub mod code_bytes;
 pub mod control;
 pub mod databases;

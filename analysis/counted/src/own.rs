@@ -21,7 +21,7 @@ const NOTES_MAX: usize = 8;
 pub struct Own {
     /// Path of the program [`PROGRAM`].
     pub program: PathBuf,
-    /// Indirect jumps are counted by their targets, too: an interpreter takes some times longer.
+    /// Indirect jumps are counted by their targets, too: a program takes up to a third longer.
     pub jumps: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Executions of an image's code, estimated or counted, for tools that make programs faster: these tools want
-//! executions, not samples of time.
+//! Executions of an image's code, estimated or counted, for tools that make programs faster: these
+//! tools want executions, not samples of time.
 //!
 //! Executions of a procedure's blocks and edges come from its flow ([`estimate`]), which agrees
 //! with its samples of time and with the observed edges. They are relative to one entry of the

@@ -1,6 +1,7 @@
 //! `bench faster`: what profiles of time samples are worth to programs: an interpreter, a
 //! compressor and a database, built plainly, with our profile for the compiler, reordered by BOLT
-//! with our profile, both, and, as the most that can be had, with exact counts.
+//! with our profile, both, the same with the exact counts of `dcpi ideal`, and, as the most that
+//! can be had, with the counts of instrumented builds.
 //!
 //! The programs come from the crates registry, their compilers and linkers from Debian. What is
 //! profiled has other input than what is measured.
@@ -10,13 +11,13 @@ use super::statistics::{Spread, interval_of_median};
 use super::workloads::together;
 use super::{FOLDER, count, refuse_others, require_root};
 use crate::process::{command, must, output};
-use crate::{Outcome, packages};
+use crate::{Outcome, blockcount, packages};
 use anyhow::{Context as _, ensure};
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::Hasher as _;
 use std::io::Read as _;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Where the programs' sources are, pinned.
 const MANIFEST: &str = r#"[package]
@@ -49,11 +50,20 @@ enum Variant {
     Autofdo,
     Bolt,
     Both,
+    ExactAutofdo,
+    ExactBoth,
     Instrumented,
 }
 
-const VARIANTS: [Variant; 5] =
-    [Variant::Plain, Variant::Autofdo, Variant::Bolt, Variant::Both, Variant::Instrumented];
+const VARIANTS: [Variant; 7] = [
+    Variant::Plain,
+    Variant::Autofdo,
+    Variant::Bolt,
+    Variant::Both,
+    Variant::ExactAutofdo,
+    Variant::ExactBoth,
+    Variant::Instrumented,
+];
 
 impl Variant {
     fn folder(self) -> &'static str {
@@ -62,6 +72,8 @@ impl Variant {
             Self::Autofdo => "autofdo",
             Self::Bolt => "bolt",
             Self::Both => "both",
+            Self::ExactAutofdo => "exact-autofdo",
+            Self::ExactBoth => "exact-both",
             Self::Instrumented => "instrumented",
         }
     }
@@ -72,6 +84,8 @@ impl Variant {
             Self::Autofdo => "with our AutoFDO profile",
             Self::Bolt => "after BOLT with our profile",
             Self::Both => "both",
+            Self::ExactAutofdo => "AutoFDO, exact counts",
+            Self::ExactBoth => "both, exact counts",
             Self::Instrumented => "instrumented PGO",
         }
     }
@@ -189,6 +203,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 /// The folder of our programs, built anew.
 fn built() -> anyhow::Result<String> {
     must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+    blockcount::build()?;
     Ok("target/release".to_owned())
 }
 
@@ -210,19 +225,24 @@ fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
     println!("profiling each for {seconds} s");
     for program in PROGRAMS {
         record(dcpi, program, "plain", seconds)?;
+        record_exactly(dcpi, program, "plain")?;
     }
     println!("building with profiles");
     each(&|program| {
-        program.build(
-            "autofdo",
-            &[format!("-fprofile-sample-use={}", profile(program, "plain", "autofdo"))],
-        )?;
-        bolt(program, Variant::Plain, Variant::Bolt)?;
+        for (to, source) in
+            [(Variant::Autofdo, Source::Sampled), (Variant::ExactAutofdo, Source::Counted)]
+        {
+            let profile = profile(program, "plain", source, "autofdo");
+            program.build(to.folder(), &[format!("-fprofile-sample-use={profile}")])?;
+        }
+        bolt(program, Variant::Plain, Variant::Bolt, Source::Sampled)?;
         instrument(program)
     })?;
     for program in PROGRAMS {
         record(dcpi, program, "autofdo", seconds)?;
-        bolt(program, Variant::Autofdo, Variant::Both)?;
+        bolt(program, Variant::Autofdo, Variant::Both, Source::Sampled)?;
+        record_exactly(dcpi, program, Variant::ExactAutofdo.folder())?;
+        bolt(program, Variant::ExactAutofdo, Variant::ExactBoth, Source::Counted)?;
     }
     Ok(())
 }
@@ -286,8 +306,16 @@ fn write_inputs(folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn profile(program: Program, variant: &str, format: &str) -> String {
-    format!("{}.{format}", program.path(variant))
+/// Where the counts of a profile come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Sampled,
+    Counted,
+}
+
+fn profile(program: Program, variant: &str, source: Source, format: &str) -> String {
+    let source = if source == Source::Counted { ".exact" } else { "" };
+    format!("{}{source}.{format}", program.path(variant))
 }
 
 /// Samples a program as a user would, and exports.
@@ -303,14 +331,32 @@ fn record(dcpi: &str, program: Program, variant: &str, seconds: u64) -> anyhow::
     );
     let mut record = command(&format!("{dcpi} record -n 1 -o {db} -- sh -c"));
     record.arg(again).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let recorded = record.output().context("starting dcpi record")?;
-    ensure!(
-        recorded.status.success(),
-        "dcpi record failed: {}",
-        String::from_utf8_lossy(&recorded.stderr).trim()
-    );
+    run_and_export(record, dcpi, (program, variant, Source::Sampled), &db)
+}
+
+/// Counts the same runs once, and exports.
+fn record_exactly(dcpi: &str, program: Program, variant: &str) -> anyhow::Result<()> {
+    let path = program.path(variant);
+    let db = format!("{path}.exact.db");
+    let _ = fs::remove_dir_all(&db); // of an earlier run
+    let runs: Vec<String> =
+        program.runs(true).iter().map(|run| format!("{path} {run} > /dev/null")).collect();
+    let mut count = command(&format!("{dcpi} ideal --jumps -o {db} -- sh -c"));
+    count.arg(runs.join("; ")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    run_and_export(count, dcpi, (program, variant, Source::Counted), &db)
+}
+
+fn run_and_export(
+    mut profiler: Command,
+    dcpi: &str,
+    (program, variant, source): (Program, &str, Source),
+    db: &str,
+) -> anyhow::Result<()> {
+    let ran = profiler.output().context("starting dcpi")?;
+    ensure!(ran.status.success(), "dcpi failed: {}", String::from_utf8_lossy(&ran.stderr).trim());
+    let path = program.path(variant);
     for format in ["autofdo", "bolt"] {
-        let file = profile(program, variant, format);
+        let file = profile(program, variant, source, format);
         let _ = output(&mut command(&format!(
             "{dcpi} export --db {db} --to {format} -o {file} {path}"
         )))?;
@@ -318,9 +364,9 @@ fn record(dcpi: &str, program: Program, variant: &str, seconds: u64) -> anyhow::
     Ok(())
 }
 
-fn bolt(program: Program, from: Variant, to: Variant) -> anyhow::Result<()> {
+fn bolt(program: Program, from: Variant, to: Variant, source: Source) -> anyhow::Result<()> {
     let (old, new) = (program.path(from.folder()), program.path(to.folder()));
-    let profile = profile(program, from.folder(), "bolt");
+    let profile = profile(program, from.folder(), source, "bolt");
     let said =
         output(&mut command(&format!("llvm-bolt-22 {old} --pa -p {profile} -o {new} {BOLT}")))?;
     fs::write(format!("{new}.bolt-says"), said)?;
@@ -477,6 +523,8 @@ mod tests {
             vec![0.9, 1.8, 3.6],
             vec![1.0, 2.0, 4.0],
             vec![0.9, 1.8, 3.6],
+            vec![0.85, 1.7, 3.4],
+            vec![0.81, 1.62, 3.24],
             vec![0.81, 1.62, 3.24],
         ];
         let table = Table { times: vec![(Program::Lua, times)] }.to_string();

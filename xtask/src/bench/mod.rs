@@ -3,9 +3,9 @@
 //! the loader hook, `bench stacks` for call stacks, `bench waits` for those of waiting
 //! threads, `bench db` for the database; how long reports
 //! take: `bench reading`; what walks from sampled registers are worth: `bench walks`; how good
-//! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of everything that is installed: `bench cfg`;
-//! explanations of all of it: `bench why`; how much faster programs become with profiles: `bench
-//! faster`; and whether anything leaks: `bench soak`.
+//! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
+//! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
+//! faster programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -48,7 +48,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 14] = [
+const BENCHMARKS: [(&str, Benchmark); 15] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),

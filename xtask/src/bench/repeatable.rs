@@ -23,8 +23,8 @@ pub struct Program {
     words: Vec<String>,
 }
 
-/// The eight programs that estimates were tuned on. The folder has dcpid's program, a part of which is compressed; what is built here
-/// is put there.
+/// The eight programs that estimates were tuned on. The folder has dcpid's program, a part of which
+/// is compressed; what is built here is put there.
 pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     let (c, rust, input) =
         (format!("{folder}/c"), format!("{folder}/rust"), format!("{folder}/input"));

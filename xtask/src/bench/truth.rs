@@ -13,9 +13,9 @@ use std::process::Stdio;
 
 /// How far estimates may be off, in percent.
 const WITHIN: [u32; 3] = [5, 10, 15];
-/// What is to be reached at least, in percent, as a mean over the programs of each kind: of blocks within each of
-/// [`WITHIN`] by samples; of edges within 10 % by executions (the paper's figure 9 has 58); of
-/// blocks called sure, within 10 %.
+/// What is to be reached at least, in percent, as a mean over the programs of each kind: of blocks
+/// within each of [`WITHIN`] by samples; of edges within 10 % by executions (the paper's figure 9
+/// has 58); of blocks called sure, within 10 %.
 const BLOCKS_ASKED: [f64; 3] = [68.0, 74.0, 77.0];
 const EDGES_ASKED: f64 = 63.0;
 const HIGH_ASKED: f64 = 90.0;

@@ -93,7 +93,21 @@ const ARROWS: [(&str, &[&str]); 27] = [
         ],
     ),
     ("manual", &["daemon", "dcpi"]),
-    ("fuzz", &["abi", "code", "daemon", "dcpi", "image", "model", "profiledb", "unwind", "wire"]),
+    (
+        "fuzz",
+        &[
+            "abi",
+            "blockcount",
+            "code",
+            "daemon",
+            "dcpi",
+            "image",
+            "model",
+            "profiledb",
+            "unwind",
+            "wire",
+        ],
+    ),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
 ];

@@ -53,8 +53,8 @@ impl OnMachine {
     }
 
     /// The model of the processor: the one asked for, else that of exact cycles in the database,
-    /// else the nearest to the sampled processor, else that of [`ASSUMED`], marked as assumed. `isa` is the instruction set of the code, if it
-    /// is known already.
+    /// else the nearest to the sampled processor, else that of [`ASSUMED`], marked as assumed.
+    /// `isa` is the instruction set of the code, if it is known already.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where the model asked for does not execute `isa`.

@@ -189,3 +189,91 @@ fn exact_counts_are_exported_for_compilers() {
     assert!(lines.contains(&" 1: 10000") && lines.contains(&" 2: 2000"), "{autofdo}");
     assert!(autofdo.contains("step:10000"), "the call: {autofdo}");
 }
+
+/// A procedure that is never called, and conditions that go one way.
+const SIGNS: &str = "#include <stdio.h>\n\
+    int never(int n) {\n\
+    return n + 1;\n\
+    }\n\
+    int sign(int n) {\n\
+    if (n < 0)\n\
+    return -1;\n\
+    if (n > 1000)\n\
+    return never(n);\n\
+    return 1;\n\
+    }\n\
+    int main(void) {\n\
+    int sum = 0;\n\
+    for (int n = -10; n < 90; n++)\n\
+    sum += sign(n);\n\
+    printf(\"%d\\n\", sum);\n\
+    return 0;\n\
+    }\n";
+
+/// The lines that gcov counts, and which of them were executed, are those of a build for coverage.
+#[test]
+fn coverage_has_what_gcov_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("signs.c"), SIGNS).unwrap();
+    let in_folder = |program: &str, words: &[&str]| {
+        let output = std::process::Command::new(program)
+            .args(words)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{program}: {output:?}");
+        text(&output.stdout)
+    };
+    in_folder("cc", &["-O0", "-g", "-o", "signs", "signs.c"]);
+    in_folder("cc", &["-O0", "-g", "--coverage", "-o", "covered", "signs.c"]);
+    in_folder(at("covered").to_str().unwrap(), &[]);
+    let gcov = in_folder("gcov", &["-t", "covered-signs.c"]);
+    let (db, lcov, program) = (at("db"), at("lcov"), at("signs"));
+    let words = [db.as_path(), lcov.as_path(), &program].map(|path| path.to_str().unwrap());
+    let output = run(&["ideal", "-o", words[0], "--coverage", words[1], "--", words[2]]);
+    let said = text(&output.stderr);
+    assert!(output.status.success() && said.contains("coverage: "), "{said}");
+    let lcov = std::fs::read_to_string(&lcov).unwrap();
+    let path = at("signs.c").canonicalize().unwrap();
+    let (_, record) = lcov.split_once(&format!("SF:{}\n", path.display())).unwrap();
+    let (record, _) = record.split_once("end_of_record\n").unwrap();
+    let values = |key: &str| {
+        let lines = record.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        lines.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let pair = |line: &String| {
+        let (line, count) = line.split_once(',').unwrap();
+        (line.parse().unwrap(), count.parse().unwrap())
+    };
+    let lines: BTreeMap<u32, u64> = values("DA").iter().map(pair).collect();
+    let expected: BTreeMap<u32, u64> = gcov
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.split(':').map(str::trim);
+            let (count, line) = (fields.next()?, fields.next()?.parse().ok()?);
+            let count = if count == "#####" { 0 } else { count.parse().ok()? };
+            Some((line, count))
+        })
+        .collect();
+    assert!(expected.len() > 10, "{gcov}");
+    // gcov leaves out the brackets that end procedures.
+    let executed = |lines: &BTreeMap<u32, u64>| -> BTreeMap<u32, bool> {
+        let told = lines.iter().filter(|(line, _)| ![4, 11, 18].contains(*line));
+        told.map(|(line, count)| (*line, *count > 0)).collect()
+    };
+    assert_eq!(executed(&lines), executed(&expected), "{record}\n{gcov}");
+    for line in [3, 6, 7, 8, 9, 10, 15, 16, 17] {
+        assert_eq!(lines[&line], expected[&line], "line {line}: {record}\n{gcov}");
+    }
+    let branches = values("BRDA");
+    let at_line = |line: &str| branches.iter().filter(|branch| branch.starts_with(line)).count();
+    assert_eq!((at_line("6,"), at_line("8,"), at_line("14,")), (2, 2, 2), "{branches:?}");
+    for branch in ["6,0,0,90", "6,0,1,10", "8,0,0,90", "8,0,1,0", "14,0,0,100", "14,0,1,1"] {
+        assert!(branches.contains(&branch.to_owned()), "{branch}: {branches:?}");
+    }
+    assert_eq!(values("FNDA"), ["1,main", "0,never", "100,sign"]);
+    let counted = |key: &str| values(key)[0].parse::<usize>().unwrap();
+    assert_eq!((counted("LF"), counted("FNF"), counted("BRF")), (lines.len(), 3, branches.len()));
+    assert_eq!(counted("LH"), lines.values().filter(|count| **count > 0).count());
+}

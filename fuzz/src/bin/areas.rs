@@ -1,0 +1,8 @@
+//! Files of counts of blocks.
+#![no_main]
+
+use fuzz::areas;
+
+libfuzzer_sys::fuzz_target!(init: fuzz::begin(areas::seeds), |bytes: &[u8]| {
+    areas::area(bytes);
+});
