@@ -106,7 +106,7 @@ impl Graph {
 /// probability that is the caller's part of the calls, and so on up to a procedure that nothing
 /// called: a walk. The time of a subject with all that it called is that of the moments whose walks
 /// meet the subject, however often: recursion counts once. Subjects that call each other in a
-/// circle need a system of equations. Where a circle has more than [`CIRCLE_MAX`] subjects each of
+/// circle need a system of equations. Where a circle has more than 1024 subjects each of
 /// them has the time of all.
 #[derive(Debug)]
 pub struct ByCalls {
@@ -135,7 +135,7 @@ struct OfSubject {
 }
 
 /// Most subjects of a circle whose system is solved: a matrix of 8 MiB and some seconds.
-pub const CIRCLE_MAX: usize = 1024;
+const CIRCLE_MAX: usize = 1024;
 /// Part of the walks that end at each step in a circle: one that nothing outside calls would have
 /// no end.
 const LEAK: f64 = 1e-9;
