@@ -44,7 +44,10 @@ pub(super) fn read(
         return read_alone(question, problems);
     }
     let (samples, mut asked) = sampled(question, problems)?;
-    if !asked.is_empty() && samples.events.iter().any(EventSamples::is_exact) {
+    let is_exact = !asked.is_empty() && samples.events.iter().any(EventSamples::is_exact);
+    let mut keys = samples.epochs.iter().flat_map(Epoch::stacks_keys);
+    // Numbers of calls divide exact counts.
+    if is_exact && keys.any(|key| key.event == CALLS) {
         asked.push(CALLS.to_owned());
     }
     let stacks = samples.stacks(&asked, problems)?;
