@@ -99,7 +99,7 @@ fn report(args: &Lost, mut samples: Samples) -> Result<LostReport, AnalysisError
     let Some((runs, hertz)) = samples.sampled_runs() else {
         return refused(
             "these epochs have no samples of a command beside its exact counts; --epoch chooses \
-             others (dcpi epochs), and dcpi ideal --sampled -o DB -- COMMAND makes them",
+             others (dcpi epochs), and --sampled makes them (dcpi ideal --help)",
         );
     };
     let counted = samples.ideal_machine().unwrap_or_default();
