@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use super::stacks::{Loaded, TreeOf, is_wait, nobody_has, tree_rows};
+use super::stacks::{Loaded, is_wait, nobody_has};
+use super::trees::{TreeOf, tree_rows};
 use crate::destination::Destination;
 use crate::options::{Chosen, Look, OfCalls, OfThreads, parse_min};
 use calls::{Direction, EventCalls};

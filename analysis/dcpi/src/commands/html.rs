@@ -13,7 +13,8 @@ use image::ImageId;
 
 use super::costs::{Finder, OnMachine};
 use super::flame;
-use super::stacks::{self, Loaded, TreeOf};
+use super::stacks::{self, Loaded};
+use super::trees::TreeOf;
 use super::{Outcome, inclusive, prof};
 use crate::destination::Destination;
 use crate::options::{self, Chosen, Look, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument};

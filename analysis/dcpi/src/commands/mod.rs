@@ -44,6 +44,7 @@ pub(crate) mod topcounts;
 pub(crate) mod topstalls;
 pub(crate) mod transfer;
 pub(crate) mod tree;
+mod trees;
 pub(crate) mod truth;
 pub(crate) mod whatcg;
 

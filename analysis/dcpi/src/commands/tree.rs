@@ -6,7 +6,8 @@ use std::io::Write;
 use clap::Args;
 
 use super::Outcome;
-use super::stacks::{Loaded, TreeOf, callee, nobody_has, tree_rows};
+use super::stacks::{Loaded, callee, nobody_has};
+use super::trees::{TreeOf, tree_rows};
 use crate::options::{Chosen, Look, OfCalls, OfThreads, Output, parse_min};
 use calls::{Direction, EventCalls};
 use query::error::AnalysisError;
