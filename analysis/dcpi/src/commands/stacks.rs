@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use calls::{
-    ByCalls, Calls, Direction, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, USERTIME,
-};
+use calls::{ByCalls, Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, USERTIME};
 use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
 use names::named;
 use names::procedures::Places;
