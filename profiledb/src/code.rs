@@ -404,6 +404,26 @@ fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
     out
 }
 
+/// A file of a code store, checked; None where there is none.
+///
+/// # Errors
+/// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
+pub(crate) fn read_file(
+    disk: &Disk,
+    path: &Path,
+    image: &ImageId,
+    kind: Kind,
+) -> Result<Option<Vec<u8>>, DbError> {
+    let Some(file) = disk.read_if_there(path)? else { return Ok(None) };
+    // A checksum only says that the file is what somebody wrote.
+    let payload = envelope::open_as(kind, &file).map_err(|error| error.of(path))?;
+    decode(image, payload, kind == Kind::Excerpt).map_err(|error| {
+        let offset = (HEADER_BYTES + error.offset) as u64;
+        DbError::Corrupt { path: path.to_owned(), offset, damage: error.damage }
+    })?;
+    Ok(Some(file))
+}
+
 /// Decodes the kept part in the payload of a code file, which must be that of `image`.
 ///
 /// # Errors

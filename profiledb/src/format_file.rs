@@ -11,6 +11,8 @@ const LAYOUT_VERSION: u32 = 2;
 /// The oldest version that is read.
 const OLDEST_VERSION: u32 = 1;
 const PREFIX: &str = "dcpi database ";
+/// What is written.
+pub(crate) const TEXT: &str = "dcpi database 2\n";
 /// Prefix and suffix of the temporary name, with the host between. The file is there whole or not
 /// at all, even when two hosts begin at once.
 const TEMPORARY: (&str, &str) = ("format.", "tmp");
@@ -85,7 +87,7 @@ pub(crate) fn create(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError
 
 fn write(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
     let temporary = root.join(format!("{}{host}.{}", TEMPORARY.0, TEMPORARY.1));
-    disk.write_synced(&temporary, format!("{PREFIX}{LAYOUT_VERSION}\n").as_bytes())?;
+    disk.write_synced(&temporary, TEXT.as_bytes())?;
     disk.rename(&temporary, &format_path(root))?;
     disk.sync_directory(root)
 }

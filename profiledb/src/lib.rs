@@ -95,6 +95,7 @@ mod host_lock;
 mod images;
 mod merge;
 mod naming;
+mod outgoing;
 mod reader;
 mod recovery;
 mod retention;
@@ -118,6 +119,9 @@ pub use fold::Folded;
 pub use images::ImageRecord;
 pub use merge::{Delta, IMAGES_MAX, MergeReport};
 pub use naming::{ProfileKey, event_name, is_event_name, split_events};
+pub use outgoing::{
+    CodeFile, FORMAT, Outgoing, code_files, is_same_epoch, outgoing, outgoing_place,
+};
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};

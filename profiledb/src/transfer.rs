@@ -9,12 +9,13 @@ use model::{Counts, Facts, Ledgers, MergedFrom, Stacks, Totals};
 
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
-use crate::envelope::{self, HEADER_BYTES, Kind};
+use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::fold;
 use crate::images;
 use crate::naming::{self, ProfileKey};
+use crate::outgoing::Outgoing;
 use crate::reader::{Database, Epoch};
 use crate::scope::ScopeTable;
 use crate::section_sum::{self, Joined};
@@ -183,16 +184,7 @@ pub fn copy_readable_code(
             continue;
         }
         let path = from.join(&entry.name);
-        let read = source.disk().read_if_there(&path).and_then(|file| {
-            let Some(file) = file else { return Ok(None) };
-            // A checksum only says that the file is what somebody wrote.
-            let payload = envelope::open_as(kind, &file).map_err(|error| error.of(&path))?;
-            code::decode(&image, payload, kind == Kind::Excerpt).map_err(|error| {
-                let offset = (HEADER_BYTES + error.offset) as u64;
-                DbError::Corrupt { path: path.clone(), offset, damage: error.damage }
-            })?;
-            Ok(Some(file))
-        });
+        let read = code::read_file(source.disk(), &path, &image, kind);
         let file = match read {
             Ok(Some(file)) => file,
             Ok(None) => continue,
@@ -233,7 +225,7 @@ pub fn copy_host(
 }
 
 /// Refuses an epoch of which a part cannot be read or, being of a later release, not be copied.
-fn whole(epoch: &Epoch) -> Result<(), DbError> {
+pub(crate) fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
     if epoch.has_unknown() {
         let why =
@@ -259,7 +251,7 @@ fn write(
 ) -> Result<(), DbError> {
     let (disk, host) = (target.disk(), naming::host_path(target.root(), &meta.host));
     let directory = host.join(meta.epoch.as_str());
-    let file = sum(span, meta, sources, &directory)?;
+    let file = sum(span, meta, sources, &directory, &Outgoing::ALL)?;
     disk.create_directory(&directory)?;
     fold::write(disk, &directory, span, &file)?;
     disk.sync_directory(&directory)?;
@@ -276,12 +268,13 @@ fn remove_covered(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbErr
     Ok(())
 }
 
-/// The sum of epochs as a file, one profile at a time.
-fn sum(
+/// The sum of what leaves of epochs as a file, one profile at a time.
+pub(crate) fn sum(
     span: Span,
     meta: &EpochMeta,
     sources: &[&Epoch],
     directory: &Path,
+    leaving: &Outgoing,
 ) -> Result<Vec<u8>, DbError> {
     let path = directory.join(span.name());
     let unwritable = |damage: Damage| DbError::Corrupt { path: path.clone(), offset: 0, damage };
@@ -292,7 +285,7 @@ fn sum(
     push(SectionKey::only(SectionKind::META), section_sum::meta_section(meta).map_err(unwritable)?);
     let mut records = BTreeMap::new();
     for source in sources {
-        images::absorb(&mut records, &source.images()?);
+        images::absorb(&mut records, &leaving.images(source.images()?));
     }
     push(
         SectionKey::only(SectionKind::IMAGES),
@@ -300,7 +293,7 @@ fn sum(
     );
     let mut totals = Totals::default();
     // Sections are in order: the described period of an event comes first.
-    let (placed, placed_stacks) = placed(sources)?;
+    let (placed, placed_stacks) = placed(sources, leaving)?;
     let placed =
         placed.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
     let mut placed: BTreeMap<_, _> = placed.collect();
@@ -321,9 +314,9 @@ fn sum(
         Ok::<(), DbError>(())
     };
     put(&mut push, placed)?;
-    for image in records.keys() {
+    for (image, record) in &records {
         let mut all = Vec::new();
-        for source in sources {
+        for source in sources.iter().filter(|_| leaving.has_symbols(record)) {
             all = symbols::join(all, &source.symbols(image)?);
         }
         if !all.is_empty() {
@@ -337,7 +330,7 @@ fn sum(
     for (key, kept_as) in placed_stacks {
         let mut all = Stacks::new();
         for (source, key) in kept_as {
-            all.merge(&source.stacks(&key)?);
+            leaving.add_stacks(&mut all, &source.stacks(&key)?);
         }
         if !all.is_empty() {
             push(SectionKey::of_stacks(&key), section_sum::stacks_section(all));
@@ -356,16 +349,19 @@ type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
 /// Sources of the stacks of each event and scope, likewise.
 type PlacedStacks<'a> = BTreeMap<StacksKey, Vec<(&'a Epoch, StacksKey)>>;
 
-fn placed<'a>(sources: &[&'a Epoch]) -> Result<(Placed<'a>, PlacedStacks<'a>), DbError> {
+fn placed<'a>(
+    sources: &[&'a Epoch],
+    leaving: &Outgoing,
+) -> Result<(Placed<'a>, PlacedStacks<'a>), DbError> {
     let mut stacks = PlacedStacks::new();
     let (mut scopes, mut placed) = (ScopeTable::default(), Placed::new());
     for source in sources {
         for key in source.keys()? {
-            let scope = scopes.admit(&key.scope).0;
+            let scope = scopes.admit(&leaving.scope(&key.scope)).0;
             placed.entry(ProfileKey { scope, ..key.clone() }).or_default().push((source, key));
         }
-        for key in source.stacks_keys() {
-            let scope = scopes.admit(&key.scope).0;
+        for key in source.stacks_keys().into_iter().filter(|_| leaving.stacks) {
+            let scope = scopes.admit(&leaving.scope(&key.scope)).0;
             let placed = StacksKey { scope, event: key.event.clone() };
             stacks.entry(placed).or_default().push((source, key));
         }

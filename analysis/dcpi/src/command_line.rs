@@ -91,7 +91,7 @@ pub enum Command {
     Tar(commands::Tar),
     /// Writes samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
     Export(Export),
-    /// Sends what is new in the database to an OpenTelemetry collector, once or on a schedule
+    /// Sends what is new in the database to a collector or the store of a fleet, once or on a schedule
     Push(commands::Push),
     /// Records a command, or the machine for some seconds, with its own dcpid, and reports
     Record(Record),
@@ -144,7 +144,7 @@ const WAY: [(&str, &str, &str); 28] = [
     ("html", "html -o FILE.html", "a report for a browser, to keep or send"),
     ("clean", "clean", "recordings left in the directory for temporary files"),
     ("export", "export --to FORMAT", "samples for pprof, Firefox, compilers and others"),
-    ("push", "push --to URL", "samples for an OpenTelemetry collector, as they come"),
+    ("push", "push --to URL", "samples to a collector, epochs to the store of a fleet"),
 ];
 
 /// The end of `dcpi help`: the existing commands in the order of [`WAY`], fields, and exit codes.

@@ -10,7 +10,7 @@
 //! - guide: the commands of README and guide, and what they print
 //! - html: the page for browsers
 //! - ideal: exact counts of two engines
-//! - push: a receiver of what is new in a database
+//! - push, push_store: a receiver of what is new in a database; the store of a fleet
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
 //! - stacks: call stacks: callers, trees, flame graphs
@@ -55,6 +55,8 @@ mod process;
 mod prof;
 #[cfg(test)]
 mod push;
+#[cfg(test)]
+mod push_store;
 #[cfg(test)]
 mod replayed;
 #[cfg(test)]

@@ -1,36 +1,37 @@
-//! `dcpi push`: what a database has got since the last time, to an OpenTelemetry collector.
+//! `dcpi push`: what a database has got since the last time, to an OpenTelemetry collector or to
+//! the store of a fleet.
 //!
 //! The database is the queue: nothing waits in memory, and what could not be sent is sent later, as
-//! long as dcpid keeps it. `profiledb::Sent` knows what was sent.
+//! long as dcpid keeps it.
 
+use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
-use profiledb::{Database, DbError, Epoch, Sent};
+use clap::{Args, ValueEnum};
+use profiledb::{Database, DbError, Outgoing, Sent};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Outcome;
 use crate::signals;
-use export::otlp;
-use export::resolve::{self, Detail, Wanted};
-use names::procedures::Places;
 use query::DEFAULT_DB;
 use query::error::AnalysisError;
-use query::load::Samples;
-use query::problem::Problem;
-use report::counted;
 
+mod collector;
+mod epochs;
 mod otlp_http;
+mod store;
 
-use otlp_http::{Collector, Failure};
+use collector::ToCollector;
+use epochs::{Done, ToStore};
+use otlp_http::Collector;
+use store::Store;
 
-/// Bytes of segments that one request is of, at least one segment. A request is some five times as
-/// large before it is compressed, and collectors take 20 MiB by default. Memory is some ten times
-/// as much.
-const PART_BYTES_MAX: u64 = 2 << 20;
+/// Most characters of what a receiver says that are shown.
+const SAID_MAX: usize = 200;
 /// Attempts without `--every`.
 const ATTEMPTS: u32 = 4;
 /// First and longest time between two attempts.
@@ -45,9 +46,10 @@ const EVERY_MAX: Duration = Duration::from_secs(24 * 3600);
 #[command(after_help = NOTES)]
 pub struct Push {
     /// Receiver: `otlp+http://HOST[:PORT][/PATH]`, an OpenTelemetry collector [default port: 4318,
-    /// default path: /v1development/profiles]
+    /// default path: /v1development/profiles]; the store of a fleet, a directory (`/PATH`) or
+    /// `dcpi+http://HOST:PORT[/PATH]`
     #[arg(long, value_name = "URL")]
-    pub to: Collector,
+    pub to: To,
     /// The database's directory
     #[arg(
         long,
@@ -64,30 +66,104 @@ pub struct Push {
     /// $STATE_DIRECTORY, else /var/lib/dcpi-push]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Send to a store also these, separated by commas
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub with: Vec<Part>,
+    /// Do not send these to a store
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub without: Vec<Part>,
+}
+
+/// A part of an epoch that leaves its host, or stays.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Labels of runs (sent by default)
+    Labels,
+    /// Names of systemd units and containers (sent by default)
+    Units,
+    /// Call stacks with the commands of their processes (sent by default)
+    Stacks,
+    /// Code, symbols and line numbers of programs, as far as dcpid keeps them (sent by default)
+    Code,
+    /// Numbers of processes and threads
+    Pids,
+    /// Names of threads
+    Threads,
+    /// Paths in home directories
+    Homes,
+    /// Names of procedures that programs generate
+    Generated,
+}
+
+/// A receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum To {
+    /// An OpenTelemetry collector.
+    Collector(Collector),
+    /// The store of a fleet.
+    Store(Store),
+}
+
+impl FromStr for To {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        match Store::of(url) {
+            Some(store) => store.map(Self::Store),
+            None => url.parse().map(Self::Collector),
+        }
+    }
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collector(to) => to.fmt(f),
+            Self::Store(to) => to.fmt(f),
+        }
+    }
 }
 
 const NOTES: &str = "\
-Each merge of dcpid (10 minutes, --merge-interval) is sent once, as a request \
+To a collector: each merge of dcpid (10 minutes, --merge-interval) is sent once, as a request \
 ExportProfilesServiceRequest of opentelemetry.proto.collector.profiles.v1development, gzip, plain \
-HTTP; for TLS let a collector on this host pass it on. The first push sends all that the database \
-has. What a receiver has confirmed is not sent again; if dcpi is killed between confirmation and \
-noting it, one request is sent twice. While the receiver is down the database keeps what is to be \
-sent, and dcpi tries again at growing distances of up to 5 minutes. Samples of the idle loop are \
-not sent.
+HTTP; for TLS let a collector on this host pass it on. What a receiver has confirmed is not sent \
+again; if dcpi is killed between confirmation and noting it, one request is sent twice. Samples of \
+the idle loop are not sent.
 
-Exit codes: 0 done; 1 done, but part of the database could not be read, or the receiver rejected \
-samples; 2 could not.";
+To a store: each epoch that has ended (dcpid --epoch-length, dcpictl epoch) is put there once, \
+under its host and name, with the code of its images where no host has put that. What is there is \
+never replaced: an epoch that is there already counts as sent, unless it is another of the same \
+name, from a machine with the same host name.
+
+The first push sends all that the database has. While the receiver is down the database keeps what \
+is to be sent, and dcpi tries again at growing distances of up to 5 minutes.
+
+Exit codes: 0 done; 1 done, but part of the database could not be read or was not taken; 2 could \
+not.";
 
 pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let state =
         args.state.clone().or_else(|| std::env::var_os("STATE_DIRECTORY").map(PathBuf::from));
     let state = state.unwrap_or_else(|| PathBuf::from("/var/lib/dcpi-push"));
-    let mut pusher = Pusher {
-        from: args.from.clone(),
-        to: args.to.clone(),
-        sent: open_state(&state, &args.to)?,
-        is_sound: true,
+    let way: Box<dyn Way> = match &args.to {
+        To::Collector(to) => {
+            let sent = open(&args.to, &state.join(to.file_name()), Sent::open)?;
+            if !args.with.is_empty() || !args.without.is_empty() {
+                let message = "--with and --without are for stores: a collector gets procedures, \
+                               units and labels"
+                    .to_owned();
+                return Err(AnalysisError::Usage { message, help: "dcpi help push".to_owned() });
+            }
+            Box::new(ToCollector { to: to.clone(), sent })
+        }
+        To::Store(to) => {
+            let done = open(&args.to, &state.join(to.file_name()), Done::open)?;
+            let (leaving, with_code) = leaving(&args.with, &args.without);
+            Box::new(ToStore { to: to.clone(), done, leaving, with_code })
+        }
     };
+    let mut pusher = Pusher { from: args.from.clone(), to: args.to.clone(), way, is_sound: true };
     let Some(every) = args.every else {
         pusher.once(out)?;
         return Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() });
@@ -97,11 +173,30 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() })
 }
 
+/// What leaves the host, and whether code does.
+fn leaving(with: &[Part], without: &[Part]) -> (Outgoing, bool) {
+    let leaves = |part, default| (default || with.contains(&part)) && !without.contains(&part);
+    let of = Outgoing::default();
+    let leaving = Outgoing {
+        labels: leaves(Part::Labels, of.labels),
+        units: leaves(Part::Units, of.units),
+        stacks: leaves(Part::Stacks, of.stacks),
+        pids: leaves(Part::Pids, of.pids),
+        threads: leaves(Part::Threads, of.threads),
+        homes: leaves(Part::Homes, of.homes),
+        generated: leaves(Part::Generated, of.generated),
+    };
+    (leaving, leaves(Part::Code, true))
+}
+
 /// What was sent to a receiver, in the directory of `--state`.
-fn open_state(state: &Path, to: &Collector) -> Result<Sent, AnalysisError> {
-    let directory = state.join(to.file_name());
+fn open<Known>(
+    to: &To,
+    directory: &Path,
+    open: impl Fn(&Path) -> Result<Known, DbError>,
+) -> Result<Known, AnalysisError> {
     let shown = directory.display().to_string();
-    Sent::open(&directory).map_err(|error| {
+    open(directory).map_err(|error| {
         AnalysisError::Refused(match error {
             DbError::Locked { .. } => format!(
                 "another dcpi push sends to {to}: it has {shown}; end it, or name another --state"
@@ -115,13 +210,51 @@ fn open_state(state: &Path, to: &Collector) -> Result<Sent, AnalysisError> {
     })
 }
 
+/// A way to a receiver.
+trait Way {
+    /// Sends all that is new.
+    fn push(
+        &mut self,
+        db: &Database,
+        pushed: &mut Pushed,
+        out: &mut dyn Write,
+    ) -> Result<(), Stopped>;
+
+    /// What was sent, in words; there was something.
+    fn told(&self, pushed: &Pushed) -> String;
+}
+
 /// A push, or many of them.
 struct Pusher {
     from: PathBuf,
-    to: Collector,
-    sent: Sent,
+    to: To,
+    way: Box<dyn Way>,
     /// Whether all could be read and nothing was rejected so far.
     is_sound: bool,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// The reason, in words.
+    pub(super) why: String,
+    /// Whether the same request will not be taken later either.
+    pub(super) is_final: bool,
+    /// When the receiver wants the next attempt.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    /// Something that failed on this side.
+    pub(super) fn here(error: &AnalysisError) -> Self {
+        Self { why: error.to_string(), is_final: false, retry_after: None }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// Why a push did not get to its end.
@@ -139,16 +272,25 @@ impl<E: Into<AnalysisError>> From<E> for Stopped {
 }
 
 /// What a push sent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Pushed {
-    requests: u64,
+    /// Requests to a collector, epochs to a store.
+    objects: u64,
     samples: u64,
+    /// Images whose code was sent.
+    code: u64,
+    /// Whether all could be read and was taken.
+    is_sound: bool,
+}
+
+impl Pushed {
+    const NOTHING: Self = Self { objects: 0, samples: 0, code: 0, is_sound: true };
 }
 
 impl Pusher {
     /// Pushes what is new, with a few attempts.
     fn once(&mut self, out: &mut dyn Write) -> Result<(), AnalysisError> {
-        let mut pushed = Pushed::default();
+        let mut pushed = Pushed::NOTHING;
         for attempt in 1.. {
             match self.push(&mut pushed, out) {
                 Ok(()) => break,
@@ -174,11 +316,9 @@ impl Pusher {
                 }
             }
         }
-        let what = match pushed.requests {
-            0 => "nothing new".to_owned(),
-            requests => {
-                format!("{} in {}", counted(pushed.samples, "sample"), counted(requests, "request"))
-            }
+        let what = match (pushed.objects, pushed.code) {
+            (0, 0) => "nothing new".to_owned(),
+            _ => self.way.told(&pushed),
         };
         Ok(writeln!(out, "{}: {what}", self.to)?)
     }
@@ -193,7 +333,7 @@ impl Pusher {
         let mut failures = 0_u32;
         loop {
             let next = Instant::now() + every;
-            let mut pushed = Pushed::default();
+            let mut pushed = Pushed::NOTHING;
             let wait = match self.push(&mut pushed, out) {
                 Ok(()) => {
                     if failures > 0 {
@@ -229,71 +369,31 @@ impl Pusher {
         }
     }
 
-    /// Sends all that is new, epoch by epoch and part by part.
+    /// Sends all that is new.
     fn push(&mut self, pushed: &mut Pushed, out: &mut dyn Write) -> Result<(), Stopped> {
-        let db = Database::open(&self.from)?;
-        for host in db.hosts()? {
-            for epoch in db.epochs(&host)? {
-                while let Some(part) = self.sent.unsent(&db, &host, &epoch, PART_BYTES_MAX)? {
-                    if Sent::has_counts(&part) {
-                        let (samples, is_whole) = self.send(&db, part.clone(), out)?;
-                        pushed.requests += u64::from(samples.is_some());
-                        pushed.samples = pushed.samples.saturating_add(samples.unwrap_or(0));
-                        self.is_sound &= is_whole;
-                    }
-                    self.sent.mark(&part)?;
-                }
-            }
-            self.sent.forget_gone(&db, &host)?;
-        }
-        Ok(())
+        let ended = Database::open(&self.from)
+            .map_err(Stopped::from)
+            .and_then(|db| self.way.push(&db, pushed, out));
+        self.is_sound &= pushed.is_sound;
+        ended
     }
+}
 
-    /// Sends one part; gives the number of its samples, None where there was nothing to send, and
-    /// whether all of them arrived.
-    fn send(
-        &self,
-        db: &Database,
-        part: Epoch,
-        out: &mut dyn Write,
-    ) -> Result<(Option<u64>, bool), Stopped> {
-        let mut problems: Vec<Problem> = Vec::new();
-        let mut samples = Samples::of_epoch(db, part)?;
-        problems.append(&mut samples.problems);
-        let wanted = Wanted {
-            detail: Detail::Procedures,
-            executed: false,
-            idle: false,
-            everything: true,
-            places: Places::with_debug_roots(Vec::new()),
-            stacks: samples.stacks_by_scope(&[], &mut problems)?,
-        };
-        let resolved = resolve::resolve(&samples, &wanted, &mut problems);
-        drop((samples, wanted));
-        let mut message = Vec::new();
-        let carried = otlp::write(&resolved, &mut message)?;
-        let has_any = carried.samples.iter().any(|samples| *samples > 0)
-            || !resolved.stacks.samples.is_empty();
-        // Events that only stacks have count those.
-        let sampled = resolved.events.iter().zip(&carried.samples);
-        let sampled = sampled.filter(|(event, _)| event.period > 0).map(|(_, samples)| *samples);
-        let samples = sampled.fold(0, u64::saturating_add);
-        drop(resolved);
-        let mut is_whole = true;
-        for problem in problems.iter().filter(|problem| problem.is_serious()) {
-            writeln!(out, "{problem}")?;
-            is_whole = false;
-        }
-        if !has_any {
-            return Ok((None, is_whole));
-        }
-        let answer = self.to.send(&message).map_err(Stopped::Receiver)?;
-        if let Some(rejected) = answer {
-            writeln!(out, "{}: {rejected}", self.to)?;
-            is_whole = false;
-        }
-        Ok((Some(samples), is_whole))
-    }
+/// What a receiver says, for people: what a terminal would act on is escaped.
+fn shown(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(body).trim().chars().take(SAID_MAX).collect();
+    report::escape(&text).into_owned()
+}
+
+/// A file name of this text, for what was sent to a receiver.
+fn file_name(text: &str) -> String {
+    let plain = |character: char| match character {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => character,
+        _ => '_',
+    };
+    // Longer names are not file names. Two receivers of one long prefix are refused by none: a name
+    // of that length is no host.
+    text.chars().map(plain).take(200).collect()
 }
 
 /// Time until the next attempt after so many: as the receiver asks, else twice as long each time,

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use query::error::AnalysisError;
+
+use super::{Failure, file_name, shown};
 
 /// Prefix of URLs: profiles of OpenTelemetry, by plain HTTP. Other receivers have other prefixes.
 const SCHEME: &str = "otlp+http://";
@@ -21,38 +22,12 @@ const PATH: &str = "/v1development/profiles";
 const TIMEOUT_S: u64 = 30;
 /// Most bytes of the answer's status line, of its headers, and of its body that is read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Most characters of what a receiver says that are shown.
-const SAID_MAX: usize = 200;
 
 /// A collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
     /// HOST:PORT/PATH.
     place: String,
-}
-
-/// Why a request was not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    /// The reason, in words.
-    pub(super) why: String,
-    /// Whether the same request will not be taken later either.
-    pub(super) is_final: bool,
-    /// When the receiver wants the next attempt.
-    pub(super) retry_after: Option<Duration>,
-}
-
-impl Failure {
-    /// Something that failed on this side.
-    pub(super) fn here(error: &AnalysisError) -> Self {
-        Self { why: error.to_string(), is_final: false, retry_after: None }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
 }
 
 impl fmt::Display for Collector {
@@ -97,13 +72,7 @@ impl FromStr for Collector {
 impl Collector {
     /// Name of the directory for what was sent there.
     pub(super) fn file_name(&self) -> String {
-        let plain = |character: char| match character {
-            'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => character,
-            _ => '_',
-        };
-        // Longer names are not file names. Two receivers of one long prefix are refused by none:
-        // a name of that length is no host.
-        format!("otlp_{}", self.place).chars().map(plain).take(200).collect()
+        file_name(&format!("otlp_{}", self.place))
     }
 
     /// Sends a message; gives what the collector says of samples that it rejected, if it did.
@@ -155,12 +124,6 @@ impl Collector {
         let why = format!("answers {code} {}", shown(&body)).trim_end().to_owned();
         Err(Failure { why, is_final, retry_after })
     }
-}
-
-/// What a receiver says, for people: what a terminal would act on is escaped.
-fn shown(body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(body).trim().chars().take(SAID_MAX).collect();
-    report::escape(&text).into_owned()
 }
 
 /// Message `ExportProfilesServiceResponse`: partial_success (message
