@@ -91,7 +91,7 @@ pub enum Command {
     Tar(commands::Tar),
     /// Writes samples for other tools: pprof, flame graphs, the Firefox profiler, AutoFDO, BOLT
     Export(Export),
-    /// Sends what is new in the database to a collector or the store of a fleet, once or on a schedule
+    /// Sends what is new to a collector or to the store of a fleet, once or on a schedule
     Push(commands::Push),
     /// Records a command, or the machine for some seconds, with its own dcpid, and reports
     Record(Record),
