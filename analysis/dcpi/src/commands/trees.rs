@@ -1,0 +1,60 @@
+//! Trees of calls: what `tree`, `flame` and `html` draw.
+
+use calls::{Direction, EventCalls, Shape, SubjectId, Subjects, Timed, Tree, TreeNode};
+use query::error::AnalysisError;
+use report::TreeRow;
+use stats::Confidence;
+
+use super::stacks::{Loaded, callee};
+use crate::options::OfCalls;
+
+/// A tree of calls: its shape, and the smallest share of a call.
+pub(super) struct TreeOf<'a> {
+    pub(super) direction: Direction,
+    pub(super) part: &'a OfCalls,
+    pub(super) by_thread: bool,
+    pub(super) min: f64,
+    pub(super) confidence: Confidence,
+}
+
+impl Loaded {
+    /// The tree of an event, and the times that its shares are of.
+    ///
+    /// # Errors
+    /// Those of [`Loaded::procedure`]; [`nobody_has`] where no stack has the procedure.
+    pub(super) fn tree(
+        &mut self,
+        event: &EventCalls,
+        of: &TreeOf<'_>,
+    ) -> Result<(Tree, Timed, Option<SubjectId>), AnalysisError> {
+        let from = match of.part.from.as_slice() {
+            [] => None,
+            words => Some(self.procedure(words, event)?),
+        };
+        let timed = self.calls.timed(event, of.by_thread);
+        let timed = from.map_or_else(|| timed.clone(), |from| timed.through(from));
+        let calls = &self.calls;
+        let is_kernel = |subject| Some(subject) != from && calls.is_kernel(subject);
+        let shape = Shape {
+            direction: of.direction,
+            from,
+            depth_max: of.part.depth.map_or(usize::MAX, |depth| depth as usize),
+            without: of.part.no_kernel.then_some(&is_kernel),
+        };
+        let tree = Tree::of(&timed, shape, of.min, of.confidence);
+        Ok((tree, timed, from))
+    }
+}
+
+/// The rows of a tree whose shares are of `total`.
+pub(super) fn tree_rows(tree: &Tree, subjects: &Subjects, total: f64) -> Vec<TreeRow> {
+    let row = |node: &TreeNode| TreeRow {
+        procedure: callee(subjects, node.subject),
+        depth: node.depth,
+        parent: node.parent,
+        time: node.estimate.time,
+        share: node.estimate.share,
+        own: node.own / total.max(f64::MIN_POSITIVE),
+    };
+    tree.nodes.iter().map(row).collect()
+}
