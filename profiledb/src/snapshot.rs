@@ -314,6 +314,49 @@ impl Snapshot {
         Ok(Some((part, meta)))
     }
 
+    /// The segments whose counts are read, each by itself, with its merges and the description of
+    /// these in an epoch that `whole` describes. Images and symbols of other segments are in the
+    /// first one, or the last.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`] where a segment has no description.
+    pub(crate) fn apart(&self, whole: &EpochMeta) -> Result<Vec<(Span, Self, EpochMeta)>, DbError> {
+        let described = |segment: &Arc<Segment>| {
+            let missing = || DbError::Corrupt {
+                path: segment.path.clone(),
+                offset: 0,
+                damage: Damage::Misplaced,
+            };
+            section_sum::meta(segment)?.ok_or_else(missing)
+        };
+        let Range { start, end } = self.counted;
+        let before = self.segments.get(..start).and_then(<[_]>::last).map(described).transpose()?;
+        let mut ledgers = before.map(|before| before.ledgers).unwrap_or_default();
+        let times = self.times(whole.started_unix_s).iter().zip(&self.segments).enumerate();
+        let mut apart = Vec::with_capacity(end - start);
+        for (at, (time, segment)) in times.skip(start).take(end - start) {
+            let own = described(segment)?;
+            let first = if at == start { 0 } else { at };
+            let behind = if at + 1 == end { self.segments.len() } else { at + 1 };
+            let part = Self {
+                segments: self.segments.get(first..behind).unwrap_or_default().to_vec(),
+                counted: at - first..at - first + 1,
+                times: Arc::default(),
+                ..self.clone()
+            };
+            let meta = EpochMeta {
+                started_unix_s: time.since_unix_s,
+                updated_unix_s: time.until_unix_s,
+                events: whole.events.clone(),
+                ledgers: own.ledgers.since(&ledgers),
+                ..own.clone()
+            };
+            ledgers = own.ledgers;
+            apart.push((segment.span, part, meta));
+        }
+        Ok(apart)
+    }
+
     /// Whether a segment has merges up to `merge` and behind it.
     pub(crate) fn has_both(&self, merge: u64) -> bool {
         let both = |span: Span| span.first <= merge && merge < span.last;
