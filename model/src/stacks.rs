@@ -5,11 +5,15 @@
 //! stacks of several hosts and builds add up. Threads stand beside the tree, not in it: workers
 //! that run the same code share its nodes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use foldhash::fast::RandomState;
 use image::{ImageId, ImageOffset};
 
 use crate::reasons::{Cut, Wait};
+
+/// Each node that is read is looked up, so reading a week's stacks is mostly hashing.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
 
 /// One frame of a call stack.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -106,7 +110,7 @@ struct Interned<T> {
 
 impl<T> Default for Interned<T> {
     fn default() -> Self {
-        Self { all: Vec::new(), numbers: HashMap::new() }
+        Self { all: Vec::new(), numbers: HashMap::default() }
     }
 }
 
@@ -139,7 +143,12 @@ impl Stacks {
         if parent.is_some_and(|parent| parent as usize >= self.nodes.len()) {
             return None;
         }
-        let key = (parent.unwrap_or(NONE), self.frames.number(&frame)?);
+        let frame = self.frames.number(&frame)?;
+        self.child((parent.unwrap_or(NONE), frame))
+    }
+
+    /// The node of a parent, or [`NONE`], and the number of a frame.
+    fn child(&mut self, key: (Node, u32)) -> Option<Node> {
         if let Some(node) = self.children.get(&key) {
             return Some(*node);
         }
@@ -185,19 +194,27 @@ impl Stacks {
 
     /// Adds all stacks of `other`, each as one of the thread that `as_thread` makes of its own.
     pub fn merge_threads(&mut self, other: &Self, as_thread: impl Fn(&Thread) -> Thread) {
-        let threads: Vec<Thread> = other.threads.all.iter().map(as_thread).collect();
+        let number = |frame| self.frames.number(frame);
+        let frames: Vec<Option<u32>> = other.frames.all.iter().map(number).collect();
         let mut mine: Vec<Option<Node>> = Vec::with_capacity(other.nodes.len());
         for (parent, frame) in &other.nodes {
             let parent = match *parent {
-                NONE => None,
+                NONE => Some(NONE),
                 parent => mine.get(parent as usize).copied().flatten(),
             };
-            mine.push(other.frames.get(*frame).and_then(|frame| self.node(parent, *frame)));
+            let frame = frames.get(*frame as usize).copied().flatten();
+            mine.push(parent.zip(frame).and_then(|key| self.child(key)));
         }
+        let mut threads: Vec<Option<u32>> = vec![None; other.threads.all.len()];
         for ((node, thread), value) in &other.values {
             let node = mine.get(*node as usize).copied().flatten();
-            if let (Some(node), Some(thread)) = (node, threads.get(*thread as usize)) {
-                self.add(node, thread, *value);
+            let Some(number) = threads.get_mut(*thread as usize) else { continue };
+            if number.is_none() {
+                let thread = other.threads.get(*thread).map(&as_thread);
+                *number = thread.and_then(|thread| self.threads.number(&thread));
+            }
+            if let Some(key) = node.zip(*number) {
+                self.values.entry(key).or_default().add(*value);
             }
         }
     }
@@ -320,7 +337,7 @@ impl Stacks {
             .collect();
         // Descending, so that a stack of nodes gives siblings in ascending order.
         order.sort_unstable_by(|a, b| b.cmp(a));
-        let mut children: HashMap<Option<Node>, Vec<(Frame, Node)>> = HashMap::new();
+        let mut children: HashMap<Option<Node>, Vec<(Frame, Node)>> = HashMap::default();
         for (parent, frame, node) in order {
             children.entry(parent).or_default().push((frame, node));
         }

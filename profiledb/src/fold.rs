@@ -39,7 +39,7 @@ const COVERED_MAX_BYTES: u64 = 64 << 20;
 /// Most segments of an epoch that keep to slices of time; beyond, adjacent ones are folded whatever
 /// their times are. An epoch of a year has some 400 slices. With the segments that stay for copies
 /// the directory must keep below 700 entries.
-const SEGMENTS_MAX: usize = 480;
+pub(crate) const SEGMENTS_MAX: usize = 480;
 
 /// Segments that are folded at once then. With more, further slices are lost; with fewer, each
 /// merge has to fold again.

@@ -2,7 +2,7 @@
 //! not leave the host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use image::{ImageId, ImageKind};
 use model::{Stacks, Thread};
@@ -116,8 +116,8 @@ impl Outgoing {
     }
 
     /// Whether names of procedures of an image leave.
-    pub(crate) fn has_symbols(&self, record: &ImageRecord) -> bool {
-        self.generated || record.kind != ImageKind::Jit
+    pub(crate) fn has_symbols(&self, record: Option<&ImageRecord>) -> bool {
+        self.generated || record.is_some_and(|record| record.kind != ImageKind::Jit)
     }
 }
 
@@ -144,7 +144,7 @@ pub fn outgoing(epoch: &Epoch, leaving: &Outgoing) -> Result<Vec<u8>, DbError> {
     let mut meta = epoch.meta().clone();
     meta.merges = WHOLE.last;
     meta.ended_unix_s = Some(meta.ended_unix_s.unwrap_or(meta.updated_unix_s));
-    transfer::sum(WHOLE, &meta, &[epoch], Path::new(""), leaving)
+    transfer::whole_file(WHOLE, meta, epoch, leaving)
 }
 
 /// The place of an epoch in a store, beneath the directory of its raw epochs, which is a database.

@@ -16,6 +16,7 @@ use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
+use crate::segment::Span;
 use crate::slices::{Covered, Stretch};
 use crate::snapshot::{self, Snapshot};
 use crate::stacks::StacksKey;
@@ -282,6 +283,23 @@ impl Epoch {
             meta,
             began_unix_s,
         }))
+    }
+
+    /// The segments of the epoch, each as an epoch of its own with its merges, in order. An epoch
+    /// of format 1 is one.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`].
+    pub(crate) fn apart(&self) -> Result<Vec<(Span, Self)>, DbError> {
+        let Files::Segments(snapshot) = &self.files else {
+            return Ok(vec![(Span { first: 0, last: self.meta.merges }, self.clone())]);
+        };
+        let whole = EpochMeta { started_unix_s: self.began_unix_s, ..self.meta.clone() };
+        let parts = snapshot.apart(&whole)?.into_iter().map(|(span, part, meta)| {
+            let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
+            (span, Self { disk, files: Files::Segments(part), meta, began_unix_s })
+        });
+        Ok(parts.collect())
     }
 
     /// The segments of the epoch; None of format 1.

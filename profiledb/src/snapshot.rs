@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use image::ImageId;
 use model::{Counts, Stacks};
@@ -37,6 +37,9 @@ pub(crate) struct Snapshot {
     /// Segments whose counts are taken away: those that a reader had before.
     had: Arc<Vec<Arc<Segment>>>,
     damage: Arc<Vec<DbError>>,
+    /// The stretch of time of each segment. Parts of an epoch share it: a week has hundreds of
+    /// segments, whose descriptions would be read for each of hundreds of parts.
+    times: Arc<OnceLock<Vec<Stretch>>>,
 }
 
 impl Snapshot {
@@ -103,7 +106,8 @@ impl Snapshot {
         }
         let counted = 0..segments.len();
         let (directory, damage) = (directory.to_owned(), Arc::new(damage));
-        Ok(Self { directory, segments, counted, had: Arc::default(), damage })
+        let (had, times) = (Arc::default(), Arc::default());
+        Ok(Self { directory, segments, counted, had, damage, times })
     }
 
     /// The description as of the newest segment that can be read; errors of other segments are
@@ -192,19 +196,20 @@ impl Snapshot {
         self.segments.get(self.counted.clone()).unwrap_or_default()
     }
 
-    /// The stretch of time of each segment, and its description where that can be read, in an epoch
-    /// that began at a time, in seconds since 1970 UTC.
-    fn times(&self, began_unix_s: u64) -> Vec<(Stretch, Option<EpochMeta>)> {
-        let mut since_unix_s = began_unix_s;
-        let of = |segment: &Arc<Segment>| {
-            let meta = section_sum::meta(segment).ok().flatten();
-            let end = meta.as_ref().map_or(since_unix_s, |meta| meta.updated_unix_s);
-            let until_unix_s = since_unix_s.max(end);
-            let stretch = Stretch { since_unix_s, until_unix_s };
-            since_unix_s = until_unix_s;
-            (stretch, meta)
-        };
-        self.segments.iter().map(of).collect()
+    /// The stretch of time of each segment, in an epoch that began at a time, in seconds since 1970
+    /// UTC. A segment whose description cannot be read has no time.
+    fn times(&self, began_unix_s: u64) -> &[Stretch] {
+        self.times.get_or_init(|| {
+            let mut since_unix_s = began_unix_s;
+            let of = |segment: &Arc<Segment>| {
+                let end = description(segment).map_or(since_unix_s, |meta| meta.updated_unix_s);
+                let until_unix_s = since_unix_s.max(end);
+                let stretch = Stretch { since_unix_s, until_unix_s };
+                since_unix_s = until_unix_s;
+                stretch
+            };
+            self.segments.iter().map(of).collect()
+        })
     }
 
     /// The stretches of time of the segments with counts.
@@ -214,10 +219,10 @@ impl Snapshot {
                 |kind: SectionKind| kind.shape().is_some() || kind == SectionKind::STACKS;
             segment.sections.iter().any(|section| is_counts(section.key.kind))
         };
-        let times = self.times(began_unix_s).into_iter().zip(&self.segments).enumerate();
+        let times = self.times(began_unix_s).iter().zip(&self.segments).enumerate();
         times
             .filter(|(at, (_, segment))| self.counted.contains(at) && has_counts(segment))
-            .map(|(_, ((stretch, _), _))| stretch)
+            .map(|(_, (stretch, _))| *stretch)
             .collect()
     }
 
@@ -225,21 +230,19 @@ impl Snapshot {
     /// description of these; None where there are none. `whole` is the description of all.
     pub(crate) fn during(&self, stretch: Stretch, whole: &EpochMeta) -> Option<(Self, EpochMeta)> {
         let times = self.times(whole.started_unix_s);
-        let overlaps = |(one, _): &(Stretch, Option<EpochMeta>)| one.overlaps(stretch);
+        let overlaps = |one: &Stretch| one.overlaps(stretch);
         let (first, last) = (times.iter().position(overlaps)?, times.iter().rposition(overlaps)?);
         let within = times.get(first..=last)?;
-        let since_unix_s = within.first()?.0.since_unix_s;
-        let until_unix_s = within.last()?.0.until_unix_s;
+        let since_unix_s = within.first()?.since_unix_s;
+        let until_unix_s = within.last()?.until_unix_s;
         // Where a description is damaged the last one before it has all but its ledgers.
-        let latest = |times: &[(Stretch, Option<EpochMeta>)]| {
-            times.iter().rev().find_map(|(_, meta)| meta.clone())
-        };
-        let mut meta = latest(times.get(..=last)?).unwrap_or_else(|| whole.clone());
-        if let Some(before) = latest(times.get(..first)?) {
+        let latest = |segments: &[Arc<Segment>]| segments.iter().rev().find_map(description);
+        let mut meta = latest(self.segments.get(..=last)?).unwrap_or_else(|| whole.clone());
+        if let Some(before) = latest(self.segments.get(..first)?) {
             meta.ledgers = meta.ledgers.since(&before.ledgers);
         }
         let is_end = last + 1 == times.len();
-        let slice_s = within.iter().map(|(one, _)| one.until_unix_s - one.since_unix_s).max()?;
+        let slice_s = within.iter().map(|one| one.until_unix_s - one.since_unix_s).max()?;
         let meta = EpochMeta {
             started_unix_s: since_unix_s,
             updated_unix_s: until_unix_s,
@@ -309,6 +312,49 @@ impl Snapshot {
         let meta = EpochMeta { ended_unix_s, ..meta };
         let part = Self { counted: first..end, had: Arc::new(sent), ..self.clone() };
         Ok(Some((part, meta)))
+    }
+
+    /// The segments whose counts are read, each by itself, with its merges and the description of
+    /// these in an epoch that `whole` describes. Images and symbols of other segments are in the
+    /// first one, or the last.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`] where a segment has no description.
+    pub(crate) fn apart(&self, whole: &EpochMeta) -> Result<Vec<(Span, Self, EpochMeta)>, DbError> {
+        let described = |segment: &Arc<Segment>| {
+            let missing = || DbError::Corrupt {
+                path: segment.path.clone(),
+                offset: 0,
+                damage: Damage::Misplaced,
+            };
+            section_sum::meta(segment)?.ok_or_else(missing)
+        };
+        let Range { start, end } = self.counted;
+        let before = self.segments.get(..start).and_then(<[_]>::last).map(described).transpose()?;
+        let mut ledgers = before.map(|before| before.ledgers).unwrap_or_default();
+        let times = self.times(whole.started_unix_s).iter().zip(&self.segments).enumerate();
+        let mut apart = Vec::with_capacity(end - start);
+        for (at, (time, segment)) in times.skip(start).take(end - start) {
+            let own = described(segment)?;
+            let first = if at == start { 0 } else { at };
+            let behind = if at + 1 == end { self.segments.len() } else { at + 1 };
+            let part = Self {
+                segments: self.segments.get(first..behind).unwrap_or_default().to_vec(),
+                counted: at - first..at - first + 1,
+                times: Arc::default(),
+                ..self.clone()
+            };
+            let meta = EpochMeta {
+                started_unix_s: time.since_unix_s,
+                updated_unix_s: time.until_unix_s,
+                events: whole.events.clone(),
+                ledgers: own.ledgers.since(&ledgers),
+                ..own.clone()
+            };
+            ledgers = own.ledgers;
+            apart.push((segment.span, part, meta));
+        }
+        Ok(apart)
     }
 
     /// Whether a segment has merges up to `merge` and behind it.
@@ -405,6 +451,11 @@ impl Snapshot {
             .collect();
         images.into_iter().collect()
     }
+}
+
+/// The description in a segment, where it can be read.
+fn description(segment: &Arc<Segment>) -> Option<EpochMeta> {
+    section_sum::meta(segment).ok().flatten()
 }
 
 /// Segments that were read, with the errors of those that could not be.

@@ -26,6 +26,10 @@ use crate::storage::Disk;
 use crate::symbols;
 use crate::writer::Writer;
 
+mod pieces;
+
+use pieces::Piece;
+
 /// The result of copying an epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Copied {
@@ -62,8 +66,9 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
 }
 
 /// Merges several epochs into one of `host` in `target`: all counts and ledgers are added up. The
-/// epochs themselves stay. Fields in which the machines and facts differ are left out; the fact
-/// `merged_from` names the epochs, and `stated` is added.
+/// epochs themselves stay. Slices of time stay apart, but for those that overlap. Fields in which
+/// the machines and facts differ are left out; the fact `merged_from` names the epochs, and
+/// `stated` is added.
 ///
 /// # Errors
 /// [`DbError::Incompatible`] when an event has not the same unit in all, or more than 64 periods;
@@ -92,13 +97,14 @@ pub fn merge_epochs(
     let epoch = writer.next_name(started)?;
     let mut meta = joined_meta(&metas, host, epoch, label)?;
     meta.facts.extend(stated);
-    let sources: Vec<&Epoch> = sources.iter().collect();
-    write(target, Span { first: 0, last: meta.merges }, &meta, &sources)?;
+    let pieces = pieces::of_merge(sources, &mut meta)?;
+    write_new(target, &meta, &pieces)?;
     Ok(meta.epoch)
 }
 
-/// Copies an epoch into another database, under its host and name, ended as of its last merge. An
-/// epoch that is there as of an earlier merge is updated.
+/// Copies an epoch into another database, under its host and name, ended as of its last merge, with
+/// its slices of time. An epoch that is there as of an earlier merge is updated, one segment after
+/// the other, so that it has the counts up to some merge at any moment.
 ///
 /// # Errors
 /// [`DbError::InTheWay`] when the target has another epoch of that name; [`DbError::Damaged`]; as
@@ -109,31 +115,39 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     let writer = writer(target, &meta.host)?;
     let path = naming::epoch_path(target.root(), &meta.host, &meta.epoch);
     let there = Snapshot::read(target.disk(), &path, (&meta.host, &meta.epoch))?;
-    let mut copied = Copied::New;
-    if let Some(mut snapshot) = there {
-        let theirs = snapshot.meta()?;
-        if theirs.machine.boot_id != meta.machine.boot_id
-            || theirs.started_unix_s != meta.started_unix_s
-        {
+    let Some(mut there) = there else {
+        if target.disk().is_there(&path.join(naming::META))? {
             return Err(DbError::InTheWay {
                 path,
-                why: "it is another epoch of the same name; rename one of the hosts",
+                why: "it is an epoch of format 1; remove it, or copy to another directory",
             });
         }
-        if snapshot.last() >= Some(meta.merges) {
-            return Ok(Copied::AlreadyThere);
-        }
-        copied = Copied::Updated;
-    } else if target.disk().is_there(&path.join(naming::META))? {
+        end(&mut meta);
+        write_new(target, &meta, &pieces::of_copy(source, &meta, &[])?)?;
+        drop(writer);
+        return Ok(Copied::New);
+    };
+    let theirs = there.meta()?;
+    if theirs.machine.boot_id != meta.machine.boot_id
+        || theirs.started_unix_s != meta.started_unix_s
+    {
         return Err(DbError::InTheWay {
             path,
-            why: "it is an epoch of format 1; remove it, or copy to another directory",
+            why: "it is another epoch of the same name; rename one of the hosts",
         });
     }
-    meta.ended_unix_s = Some(meta.ended_unix_s.unwrap_or(meta.updated_unix_s));
-    write(target, Span { first: 0, last: meta.merges }, &meta, &[source])?;
+    if there.last() >= Some(meta.merges) {
+        return Ok(Copied::AlreadyThere);
+    }
+    end(&mut meta);
+    update(source, target, &meta, &there)?;
     drop(writer);
-    Ok(copied)
+    Ok(Copied::Updated)
+}
+
+/// A copy has ended: nobody adds to it.
+fn end(meta: &mut EpochMeta) {
+    meta.ended_unix_s.get_or_insert(meta.updated_unix_s);
 }
 
 /// Copies the kept parts of these images on a host into another database, and returns their number;
@@ -224,6 +238,20 @@ pub fn copy_host(
     Ok(copied)
 }
 
+/// An epoch as one segment, with what leaves of it.
+///
+/// # Errors
+/// Those of reading the epoch, and of a description that no segment may have.
+pub(crate) fn whole_file(
+    span: Span,
+    meta: EpochMeta,
+    epoch: &Epoch,
+    leaving: &Outgoing,
+) -> Result<Vec<u8>, DbError> {
+    let piece = Piece { span, meta, parts: vec![epoch.clone()] };
+    sum(&piece, &mut ScopeTable::default(), Path::new(""), leaving)
+}
+
 /// Refuses an epoch of which a part cannot be read or, being of a later release, not be copied.
 pub(crate) fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
@@ -242,21 +270,45 @@ pub(crate) fn whole(epoch: &Epoch) -> Result<(), DbError> {
     }
 }
 
-/// Writes an epoch of one segment, which is the sum of these epochs.
-fn write(
-    target: &Database,
-    span: Span,
-    meta: &EpochMeta,
-    sources: &[&Epoch],
-) -> Result<(), DbError> {
+/// Writes an epoch that is not there yet. It is written under the name of an epoch that is being
+/// removed, so that it is there whole, or the next writer removes what there is of it.
+fn write_new(target: &Database, meta: &EpochMeta, pieces: &[Piece]) -> Result<(), DbError> {
     let (disk, host) = (target.disk(), naming::host_path(target.root(), &meta.host));
-    let directory = host.join(meta.epoch.as_str());
-    let file = sum(span, meta, sources, &directory, &Outgoing::ALL)?;
-    disk.create_directory(&directory)?;
-    fold::write(disk, &directory, span, &file)?;
-    disk.sync_directory(&directory)?;
-    disk.sync_directory(&host)?;
-    remove_covered(disk, &directory, span)
+    let unfinished = host.join(naming::gone_name(&meta.epoch));
+    disk.create_directory(&unfinished)?;
+    let mut scopes = ScopeTable::default();
+    for piece in pieces {
+        let file = sum(piece, &mut scopes, &unfinished, &Outgoing::ALL)?;
+        fold::write(disk, &unfinished, piece.span, &file)?;
+    }
+    disk.sync_directory(&unfinished)?;
+    disk.rename(&unfinished, &host.join(meta.epoch.as_str()))?;
+    disk.sync_directory(&host)
+}
+
+/// Writes the segments of a copy that the target does not have, the oldest first.
+fn update(
+    source: &Epoch,
+    target: &Database,
+    meta: &EpochMeta,
+    there: &Snapshot,
+) -> Result<(), DbError> {
+    let (disk, directory) = (target.disk(), there.directory());
+    let spans: Vec<Span> = there.segments().iter().map(|segment| segment.span).collect();
+    let good = there.segments().iter().filter(|segment| segment.damage().is_none());
+    let good: Vec<Span> = good.map(|segment| segment.span).collect();
+    let mut scopes = ScopeTable::default();
+    there.scopes().iter().for_each(|scope| drop(scopes.admit(scope)));
+    for piece in pieces::of_copy(source, meta, &spans)? {
+        if good.contains(&piece.span) {
+            continue;
+        }
+        let file = sum(&piece, &mut scopes, directory, &Outgoing::ALL)?;
+        fold::write(disk, directory, piece.span, &file)?;
+        disk.sync_directory(directory)?;
+        remove_covered(disk, directory, piece.span)?;
+    }
+    Ok(())
 }
 
 fn remove_covered(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbError> {
@@ -268,15 +320,16 @@ fn remove_covered(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbErr
     Ok(())
 }
 
-/// The sum of what leaves of epochs as a file, one profile at a time.
-pub(crate) fn sum(
-    span: Span,
-    meta: &EpochMeta,
-    sources: &[&Epoch],
+/// What leaves of a segment as a file, one profile at a time. `scopes` are those of the segments
+/// before it.
+fn sum(
+    piece: &Piece,
+    scopes: &mut ScopeTable,
     directory: &Path,
     leaving: &Outgoing,
 ) -> Result<Vec<u8>, DbError> {
-    let path = directory.join(span.name());
+    let Piece { span, meta, parts: sources } = piece;
+    let (span, path) = (*span, directory.join(span.name()));
     let unwritable = |damage: Damage| DbError::Corrupt { path: path.clone(), offset: 0, damage };
     let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
     let mut push = |key: SectionKey, joined: Joined| {
@@ -287,13 +340,13 @@ pub(crate) fn sum(
     for source in sources {
         images::absorb(&mut records, &leaving.images(source.images()?));
     }
-    push(
-        SectionKey::only(SectionKind::IMAGES),
-        section_sum::images_section(&records).map_err(unwritable)?,
-    );
+    if !records.is_empty() {
+        let images = section_sum::images_section(&records).map_err(unwritable)?;
+        push(SectionKey::only(SectionKind::IMAGES), images);
+    }
     let mut totals = Totals::default();
     // Sections are in order: the described period of an event comes first.
-    let (placed, placed_stacks) = placed(sources, leaving)?;
+    let (placed, placed_stacks) = placed(sources, scopes, leaving)?;
     let placed =
         placed.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
     let mut placed: BTreeMap<_, _> = placed.collect();
@@ -314,15 +367,20 @@ pub(crate) fn sum(
         Ok::<(), DbError>(())
     };
     put(&mut push, placed)?;
-    for (image, record) in &records {
+    // A segment with new symbols of an image need not have its record.
+    let mut images: BTreeSet<ImageId> = records.keys().copied().collect();
+    for snapshot in sources.iter().filter_map(Epoch::snapshot) {
+        images.extend(snapshot.images_with_symbols());
+    }
+    for image in images.into_iter().filter(|image| leaving.has_symbols(records.get(image))) {
         let mut all = Vec::new();
-        for source in sources.iter().filter(|_| leaving.has_symbols(record)) {
-            all = symbols::join(all, &source.symbols(image)?);
+        for source in sources {
+            all = symbols::join(all, &source.symbols(&image)?);
         }
         if !all.is_empty() {
             push(
-                SectionKey::of_image(SectionKind::SYMBOLS, *image),
-                section_sum::symbols_section(image, &all),
+                SectionKey::of_image(SectionKind::SYMBOLS, image),
+                section_sum::symbols_section(&image, &all),
             );
         }
     }
@@ -336,7 +394,9 @@ pub(crate) fn sum(
             push(SectionKey::of_stacks(&key), section_sum::stacks_section(all));
         }
     }
-    check_balance(&meta.ledgers, &totals)?;
+    let mut ledgers = Ledgers::default();
+    sources.iter().for_each(|source| ledgers.add(&source.meta().ledgers));
+    check_balance(&ledgers, &totals)?;
     builder.finish(directory)
 }
 
@@ -350,11 +410,11 @@ type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
 type PlacedStacks<'a> = BTreeMap<StacksKey, Vec<(&'a Epoch, StacksKey)>>;
 
 fn placed<'a>(
-    sources: &[&'a Epoch],
+    sources: &'a [Epoch],
+    scopes: &mut ScopeTable,
     leaving: &Outgoing,
 ) -> Result<(Placed<'a>, PlacedStacks<'a>), DbError> {
-    let mut stacks = PlacedStacks::new();
-    let (mut scopes, mut placed) = (ScopeTable::default(), Placed::new());
+    let (mut placed, mut stacks) = (Placed::new(), PlacedStacks::new());
     for source in sources {
         for key in source.keys()? {
             let scope = scopes.admit(&leaving.scope(&key.scope)).0;

@@ -2,11 +2,14 @@
 
 use model::{Facts, Ledger};
 use profiledb::storage::SimulatedDisk;
-use profiledb::{Database, DbError, EpochId, Stretch, Writer, merge_epochs};
+use profiledb::{
+    Copied, Database, DbError, Epoch, EpochId, Stretch, Writer, copy_epoch, copy_host,
+    merge_epochs, seal,
+};
 
 use crate::fixture::{
     EVENTS, HOST, NOW, PERIOD, add, fold_all, full_delta, image, key, problems, profile, read,
-    root, segments, start, storage, writer,
+    read_only_epoch, root, segments, start, storage, writer,
 };
 use image::ImageOffset;
 use model::Profile;
@@ -150,4 +153,129 @@ fn a_clock_that_jumps_does_not_fill_the_directory() {
     let files = segments(&disk).len();
     assert!((400..=500).contains(&files), "{files}");
     assert_eq!(problems(&disk), Vec::<String>::new());
+}
+
+fn target() -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    drop(crate::fixture::writer(&disk));
+    disk
+}
+
+/// An epoch of a host with merges at these seconds after the begin of all, the Nth with N samples.
+fn of_host(host: &str, began_s: u64, merges_s: &[u64]) -> Epoch {
+    let disk = SimulatedDisk::new();
+    let mut writer = Writer::open_on(storage(&disk), &root(), host).unwrap();
+    let id = writer.begin(start(NOW + began_s), false).unwrap();
+    for (at_s, samples) in merges_s.iter().zip(1..) {
+        writer.merge(&full_delta(NOW + at_s, samples)).unwrap();
+    }
+    drop(writer);
+    open(&disk).epoch(host, &id).unwrap()
+}
+
+/// The number of samples of a stretch in the only epoch of a host; None where it has no slice.
+fn samples(disk: &SimulatedDisk, host: &str, (since_s, until_s): (u64, u64)) -> Option<u64> {
+    let stretch = Stretch { since_unix_s: NOW + since_s, until_unix_s: NOW + until_s };
+    let database = open(disk);
+    let id = database.epochs(host).unwrap().pop()?;
+    let epoch = database.epoch(host, &id).unwrap().during(stretch)?;
+    epoch.check_ledgers().unwrap();
+    Some(epoch.counts(&key(0, EVENTS[0])).unwrap().total())
+}
+
+/// Each stretch of a day has the same counts in a copy, whatever the slices of the copy were before
+/// it was brought up to date.
+#[test]
+fn a_copy_has_the_slices_of_its_source() {
+    let (disk, mut writer) = merged(20);
+    let stretches = [(0, 600), (1190, 1310), (1300, 1310), (6000, 9000), (11_900, 90_000)];
+    let all = |disk: &SimulatedDisk| stretches.map(|(since, until)| between(disk, since, until));
+    let copy = target();
+    assert_eq!(copy_epoch(&epoch_of(&open(&disk)).unwrap(), &open(&copy)).unwrap(), Copied::New);
+    assert_eq!(all(&copy), all(&disk));
+    assert_eq!(segments(&copy), segments(&disk));
+    let slices = |disk: &SimulatedDisk| epoch_of(&open(disk)).unwrap().slices();
+    assert_eq!(slices(&copy), slices(&disk));
+    // The copy is folded otherwise than its source, which gets more.
+    seal(&open(&copy), HOST).unwrap();
+    assert_eq!((segments(&copy).len(), slices(&copy).len()), (1, 1));
+    for merge in [21, 22] {
+        writer.merge(&full_delta(NOW + merge * 600, 1)).unwrap();
+    }
+    while writer.fold(u64::MAX, NOW + DAY + 14_400).unwrap().more {}
+    assert_eq!(copy_host(&open(&disk), HOST, &open(&copy)).unwrap()[0].1, Copied::Updated);
+    let (mine, theirs) = (read_only_epoch(&disk), read_only_epoch(&copy));
+    assert_eq!(mine.profiles, theirs.profiles);
+    assert_eq!(mine.meta.ledgers, theirs.meta.ledgers);
+    // The hour of the merges 19 to 22 has two that the copy had: it has all of these as one slice.
+    assert_eq!((slices(&disk).len(), slices(&copy).len()), (4, 1));
+    assert_eq!(problems(&copy), Vec::<String>::new());
+}
+
+/// Whatever fails while a copy is brought up to date, the copy is the state of some merge.
+#[test]
+fn every_failure_of_an_update_leaves_a_state_that_was() {
+    let (disk, mut writer) = merged(4);
+    let old = epoch_of(&open(&disk)).unwrap();
+    for merge in 5..=8 {
+        writer.merge(&full_delta(NOW + merge * 600, 1)).unwrap();
+    }
+    let new = epoch_of(&open(&disk)).unwrap();
+    let mut states = std::collections::BTreeSet::new();
+    for k in 0.. {
+        let copy = target();
+        let database = open(&copy);
+        copy_epoch(&old, &database).unwrap();
+        copy.stop_after(k);
+        let done = copy_epoch(&new, &database).is_ok();
+        copy.heal();
+        let state = read_only_epoch(&copy);
+        states.insert(state.meta.merges);
+        assert!(epoch_of(&open(&copy)).unwrap().check_ledgers().is_ok(), "{k}");
+        copy_epoch(&new, &database).unwrap();
+        assert_eq!(read_only_epoch(&copy).profiles, read_only_epoch(&disk).profiles, "{k}");
+        assert_eq!(problems(&copy), Vec::<String>::new(), "{k}");
+        if done {
+            break;
+        }
+    }
+    assert_eq!(states, (4..=8).collect());
+}
+
+/// Slices of two hosts that begin and end together stay apart, and so does the time between two
+/// epochs; slices that overlap in part become one.
+#[test]
+fn a_merge_has_the_sums_of_each_slice() {
+    let of_full = |count: u64| count + 1;
+    let [a, b, shifted, later] = [
+        of_host("a", 0, &[600, 1200, 1800]),
+        of_host("b", 0, &[600, 1200, 1800]),
+        of_host("c", 900, &[1500]),
+        of_host("a", 9000, &[9600]),
+    ];
+    let merged = |epochs: &[Epoch]| {
+        let disk = target();
+        merge_epochs(epochs, &open(&disk), "sum", None, &Facts::default()).unwrap();
+        assert_eq!(problems(&disk), Vec::<String>::new());
+        disk
+    };
+    let sum = merged(&[later.clone(), a.clone(), b.clone()]);
+    for (stretch, expected) in [
+        ((0, 600), Some(2 * of_full(1))),
+        ((700, 800), Some(2 * of_full(2))),
+        ((600, 1800), Some(2 * (of_full(2) + of_full(3)))),
+        ((0, 10_000), Some(2 * (of_full(1) + of_full(2) + of_full(3)) + of_full(1))),
+        ((9000, 9001), Some(of_full(1))),
+        ((1800, 9000), Some(0)),
+    ] {
+        assert_eq!(samples(&sum, "sum", stretch), expected, "{stretch:?}");
+    }
+    // The second and third slice have a part of the one that began at 900.
+    let sum = merged(&[a, shifted]);
+    let both = of_full(2) + of_full(3) + of_full(1);
+    for (stretch, expected) in
+        [((0, 600), Some(of_full(1))), ((600, 700), Some(both)), ((1700, 1800), Some(both))]
+    {
+        assert_eq!(samples(&sum, "sum", stretch), expected, "{stretch:?}");
+    }
 }

@@ -121,3 +121,30 @@ fn what_was_merged_already_is_not_merged_again_unseen() {
     assert!(output.status.success() && said.contains("has 1 of these epochs too"), "{said}");
     assert!(!on(&db, &merge("latest")).stderr.is_empty(), "the second has it");
 }
+
+/// A stretch of time has the same numbers in a copy, in an archive, and where an epoch is merged
+/// alone. Sums of several are a test of `profiledb`.
+#[test]
+fn what_is_copied_archived_or_merged_keeps_its_slices_of_time() {
+    const WHEN: &str = "--since 2026-11-05T11:05:00Z --until 2026-11-05T11:15:00Z";
+    let (db, directory) = (crate::time::recorded(), tempfile::tempdir().unwrap());
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let _ = shown(&db, &format!("copy --to {}", at("copy")));
+    let _ = shown(&db, &format!("tar --epoch all -o {}", at("x.tar.gz")));
+    let file = std::fs::File::open(at("x.tar.gz")).unwrap();
+    tar::Archive::new(flate2::read::GzDecoder::new(file)).unpack(directory.path()).unwrap();
+    let _ = shown(&db, &format!("merge --as-host sum --to {}", at("sum")));
+    let rows = |of: &str, when: &str| {
+        let mut report = dcpi();
+        report.args(format!("prof --inclusive --format json {when} --db {of}").split_whitespace());
+        let output = report.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()["rows"].clone()
+    };
+    let part = rows(&db.root_text(), WHEN);
+    assert!(part.as_array().is_some_and(|rows| !rows.is_empty()));
+    assert_ne!(part, rows(&db.root_text(), ""));
+    for of in ["copy", "dcpi", "sum"] {
+        assert_eq!(rows(&at(of), WHEN), part, "{of}");
+    }
+}
