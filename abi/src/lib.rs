@@ -329,8 +329,11 @@ pub enum StackKind {
     Wait = 1,
     /// A thread whose wait was chosen is back on a CPU: `time_ns` is that of [`StackKind::Wait`],
     /// `begin` the time in which it was blocked, and the first register that in which it was awake
-    /// without CPU, both in ns.
+    /// without CPU, both in ns. `weight` is the wait's at its end: 1 where it was a long one.
     WaitEnd = 2,
+    /// A thread whose wait was not chosen, and was a long one, is back on a CPU. As
+    /// [`StackKind::WaitEnd`], with the thread and its names, and without a stack.
+    LongWait = 3,
 }
 
 /// Threads whose time is known at once. Of two with the same low bits, the one that was switched

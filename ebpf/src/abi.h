@@ -204,7 +204,7 @@ struct stack_ring {
 } __attribute__((aligned(64)));
 
 /* The kinds of a stack_record. */
-enum { STACK_SAMPLE, STACK_WAIT, STACK_WAIT_END };
+enum { STACK_SAMPLE, STACK_WAIT, STACK_WAIT_END, STACK_LONG_WAIT };
 
 enum { WAIT_LINES = 16384 };
 /* What a thread does. */

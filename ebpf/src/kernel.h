@@ -188,6 +188,20 @@ enum { VM_EXEC = 4 }; /* a bit of vm_flags */
 struct thread_struct {
 	u64 fsbase; /* x86-64 */
 } KERNEL_TYPE;
+struct ns_common {
+	u32 inum;
+} KERNEL_TYPE;
+struct pid_namespace {
+	struct ns_common ns;
+} KERNEL_TYPE;
+struct upid { /* the same since Linux 2.6.24 */
+	u32 nr;
+	struct pid_namespace *ns;
+};
+struct pid {
+	u32 level;
+	struct upid numbers[1];
+} KERNEL_TYPE;
 struct task_struct {
 	u32 pid;
 	u32 tgid;
@@ -195,6 +209,7 @@ struct task_struct {
 	u64 start_boottime;
 	struct mm_struct *mm;
 	struct task_struct *group_leader;
+	struct pid *thread_pid;
 	char comm[16];
 	struct thread_struct thread;
 	u32 __state; /* Linux 5.14 */

@@ -60,6 +60,32 @@ INLINE u32 own_thread(void)
 	return info.pid;
 }
 
+/* Levels of pid namespaces that are looked through. */
+enum { PIDNS_LEVELS = 4 };
+
+/* The number of any thread in the daemon's pid namespace; 0 when it has none there, or it is deeper
+ * than that. */
+OUT_OF_LINE u32 number_of(struct task_struct *task)
+{
+	struct pid *pid;
+	struct upid *upid;
+	u32 found = 0;
+
+	if (TASK_ACCESS == TASK_HIDDEN)
+		return 0;
+	if (PIDNS_INO == 0)
+		return copied_u32(&task->pid);
+	pid = (void *)copied(&task->thread_pid);
+#pragma unroll
+	for (u32 level = 0; level < PIDNS_LEVELS; level++) {
+		upid = (void *)((char *)&pid->numbers + level * sizeof(*upid));
+		if (level <= copied_u32(&pid->level) &&
+		    copied_u32(&((struct pid_namespace *)copied(&upid->ns))->ns.inum) == PIDNS_INO)
+			found = copied_u32(&upid->nr);
+	}
+	return found;
+}
+
 /* The current process's number in the root pid namespace. */
 INLINE u32 root_process(void)
 {

@@ -6,7 +6,7 @@
  * when the thread leaves the CPU, with a probability in proportion to the length of its last waits:
  * most waits are short and most time is in long ones, so one probability for all would have an
  * error of 93 % where this one has 4 %. What is taken is weighed with the inverse of its
- * probability.
+ * probability, unless it was a long wait: all of those are told, with a stack or without.
  */
 #include "abi.h"
 #include "kernel.h"
@@ -21,8 +21,11 @@ enum { WAIT_WEIGHT_MAX = 256 };
 enum { WAIT_UNTAKEN = 0x8000 };
 /* The unit of time owed, and the most of it. */
 enum { WAIT_OWED_SHIFT = 18, WAIT_OWED_UNIT_NS = 1 << WAIT_OWED_SHIFT, WAIT_OWED_MAX = 0xffff };
-/* A thread's first wait is taken to be this part of one that is always taken. */
-enum { FIRST_WAIT_SHARE = 2 };
+/* A thread's first wait is taken to be of this length, which is always taken unless there are many
+ * waits (SCALE_MIN_US in daemon/src/instruments/waits/mod.rs). */
+enum { FIRST_WAIT_US = 30000 };
+/* Waits of this length are long ones, and so are those that are always taken, if shorter. */
+enum { LONG_WAIT_US = 1000000 };
 /* The unit of typical lengths, of which the largest stands for all that are longer. */
 enum { WAIT_UNIT_US = 16, WAIT_UNITS_MAX = 0xffff };
 /* Most bytes of stack that are copied at a wait. */
@@ -99,8 +102,27 @@ INLINE u32 kind_of(const struct wait_line *line)
 	return line->state == THREAD_BLOCKED;
 }
 
-/* Tells that a wait that was taken has ended. Whether there was room. */
-OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns, u64 runnable_ns)
+/* Whose wait it was: another thread's than the current one's. */
+OUT_OF_LINE void name_thread(struct stack_record *record, struct task_struct *task)
+{
+	struct task_struct *leader = task;
+	u32 pid, generation = 0;
+
+	if (TASK_ACCESS != TASK_HIDDEN) {
+		leader = (void *)copied(&task->group_leader);
+		generation = hashed_generation(copied(&task->self_exec_id),
+					       copied(&leader->start_boottime));
+	}
+	pid = number_of(leader);
+	record->space = pid == 0 ? SPACE_FOREIGN : pid | generation << PID_BITS;
+	record->tid = number_of(task);
+	bpf_probe_read_kernel(record->name, COMM_BYTES, task->comm);
+	bpf_probe_read_kernel(record->command, COMM_BYTES, leader->comm);
+}
+
+/* Tells that a wait that was taken, or a long one, has ended. Whether there was room. */
+OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_struct *task,
+			 u64 blocked_ns, u64 waited_ns)
 {
 	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
 	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
@@ -126,8 +148,13 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns, 
 	record->has_user = record->kernel_bytes = record->stack_bytes = 0;
 	record->python_frames = 0;
 	record->begin = blocked_ns;
-	record->registers[0] = runnable_ns;
+	record->registers[0] = waited_ns - blocked_ns;
 	record->registers[1] = (u64)line->owed[kind_of(line)] << WAIT_OWED_SHIFT;
+	if (line->weight & WAIT_UNTAKEN) {
+		record->kind = STACK_LONG_WAIT;
+		record->weight = 1;
+		name_thread(record, task);
+	}
 	__sync_fetch_and_add(&ring->written, sizeof(*record));
 	*(volatile u32 *)&ring->is_busy = 0;
 	return 1;
@@ -136,12 +163,11 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, u64 blocked_ns, 
 /* One of so many waits such as the one that begins is taken. */
 INLINE u32 weight_of(const struct wait_line *line, u32 scale_us)
 {
-	u32 units = line->typical[kind_of(line)], weight = FIRST_WAIT_SHARE;
+	u32 units = line->typical[kind_of(line)], weight;
 
 	if (units == WAIT_UNITS_MAX)
 		return 1;
-	if (units)
-		weight = scale_us / (units * WAIT_UNIT_US);
+	weight = scale_us / (units ? units * WAIT_UNIT_US : FIRST_WAIT_US);
 	if (weight > WAIT_WEIGHT_MAX)
 		return WAIT_WEIGHT_MAX;
 	return weight ? weight : 1;
@@ -201,15 +227,16 @@ INLINE void note_length(struct wait_line *line, u64 waited_us)
 		typical(line->typical[kind], units > WAIT_UNITS_MAX ? WAIT_UNITS_MAX : units);
 }
 
-/* Tells the end of a wait that was chosen. What finds no room is owed as time, not as a weight:
- * waits are shorter while there is no room. */
-INLINE void note_end(u32 cpu, struct wait_line *line, u64 blocked_ns, u64 waited_ns)
+/* Tells the end of a wait that was chosen or long. What finds no room is owed as time, not as a
+ * weight: waits are shorter while there is no room. */
+INLINE void note_end(u32 cpu, struct wait_line *line, struct task_struct *task, u64 blocked_ns,
+		     u64 waited_ns)
 {
 	u32 kind = kind_of(line);
 	u64 weight = line->weight & ~WAIT_UNTAKEN, owed;
 
-	if (!(line->weight & WAIT_UNTAKEN) &&
-	    end_wait(cpu, line, blocked_ns, waited_ns - blocked_ns)) {
+	if ((weight == 1 || !(line->weight & WAIT_UNTAKEN)) &&
+	    end_wait(cpu, line, task, blocked_ns, waited_ns)) {
 		line->owed[kind] = 0;
 		return;
 	}
@@ -219,7 +246,7 @@ INLINE void note_end(u32 cpu, struct wait_line *line, u64 blocked_ns, u64 waited
 }
 
 /* A thread comes to the CPU. */
-INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
+INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns, u32 scale_us)
 {
 	u64 waited_ns, blocked_ns = 0, waited_us;
 	u32 tid = copied_u32(&task->pid);
@@ -240,8 +267,16 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns)
 		line->runnable_ns += waited_ns - blocked_ns;
 		waited_us = waited_ns / 1000;
 		note_length(line, waited_us);
-		if (line->weight)
-			note_end(cpu, line, blocked_ns, waited_ns);
+		if (waited_us >= scale_us || waited_us >= LONG_WAIT_US) {
+			/* As if it had been chosen with certainty. */
+			if (line->weight == 0 || line->weight & WAIT_UNTAKEN)
+				line->weight = WAIT_UNTAKEN | 1;
+			else
+				line->weight = 1;
+			note_end(cpu, line, task, blocked_ns, waited_ns);
+		} else if (line->weight) {
+			note_end(cpu, line, task, blocked_ns, waited_ns);
+		}
 	} else if (line->state == THREAD_RUNS) {
 		line->on_ns += now_ns - line->since_ns; /* its leaving was not told */
 	} else {
@@ -265,7 +300,7 @@ int switched(u64 *arguments)
 		return 0;
 	now_ns = bpf_ktime_get_ns();
 	leave(arguments, cpu, now_ns, arguments[0] & 1, scale_us);
-	arrive((struct task_struct *)arguments[2], cpu, now_ns);
+	arrive((struct task_struct *)arguments[2], cpu, now_ns, scale_us);
 	return 0;
 }
 

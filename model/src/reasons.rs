@@ -167,6 +167,10 @@ reasons! {
         /// The user has as many different stacks as one user may before they are written.
         TooManyStacks "too_many_stacks"
             "a user has more call stacks than are told apart until a merge; see LIMITS.md",
+        /// A long wait of a thread whose waits were short: whether a stack is taken is decided when
+        /// a wait begins.
+        Unexpected "unexpected_wait"
+            "a long wait of a thread whose waits before were short; of those few stacks are taken",
     }
 }
 

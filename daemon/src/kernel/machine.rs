@@ -1,6 +1,7 @@
 //! Facts about this machine and this process: capabilities, CPUs, the kernel's identity.
 
 use super::KernelError;
+use abi::{COMM_BYTES, StackRecord};
 use events::parse_cpu_list;
 use image::ImageId;
 use model::Cpuid;
@@ -154,6 +155,37 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     // (include/linux/kdev_t.h).
     let device = nix::sys::stat::major(status.dev()) << 20 | nix::sys::stat::minor(status.dev());
     (status.ino() != 0xEFFF_FFFC).then_some((device, status.ino()))
+}
+
+/// What a record tells of a thread, by its number in the root namespace, and of its process, from
+/// proc(5); None where it is gone or this process is in another namespace. These files tell it
+/// without a look at the thread's memory, so nobody can hold up their reader.
+#[must_use]
+pub fn thread_record(root_tid: u32) -> Option<StackRecord> {
+    if pid_namespace().is_some() {
+        return None;
+    }
+    let name = |number: u32| {
+        let text = fs::read(format!("/proc/{number}/comm")).ok()?;
+        let mut name = [0; COMM_BYTES];
+        for (to, from) in name.iter_mut().zip(text.strip_suffix(b"\n").unwrap_or(&text)) {
+            *to = *from;
+        }
+        Some(name)
+    };
+    let status = fs::read(format!("/proc/{root_tid}/status")).ok()?;
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let pid = lines.find_map(|line| line.strip_prefix(b"Tgid:"))?;
+    let pid = std::str::from_utf8(pid).ok()?.trim().parse().ok()?;
+    Some(StackRecord {
+        space: pid,
+        tid: root_tid,
+        root_tid,
+        weight: 1,
+        command: name(pid)?,
+        name: name(root_tid)?,
+        ..StackRecord::EMPTY
+    })
 }
 
 fn read(path: &str) -> Result<String, KernelError> {

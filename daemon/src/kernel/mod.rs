@@ -26,7 +26,9 @@ pub use alarm::Alarm;
 pub use choose_events::resolve_event;
 pub use cost_meter::Cost;
 pub use counted::Counted;
-pub use machine::{Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges};
+pub use machine::{
+    Machine, clock_hz, kernel_modules, kernel_symbols, require_privileges, thread_record,
+};
 pub use memory::{give_back, give_back_code, share_heap};
 pub use object::Sharing;
 pub use sample_table::TableSettings;

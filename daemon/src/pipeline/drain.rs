@@ -313,7 +313,8 @@ impl<Source: SampleSource> Collector<Source> {
     fn count_waits(&mut self, window: Window) {
         let mut waits = std::mem::take(&mut self.waits);
         let (mut resolver, pending) = self.resolver(window);
-        waits.count(window.to_ns, |wait| resolver.resolve_wait(&wait, pending));
+        let thread = crate::kernel::thread_record;
+        waits.count(window.to_ns, thread, |wait| resolver.resolve_wait(&wait, pending));
         self.waits = waits;
     }
 

@@ -13,7 +13,7 @@ use crate::spaces::open_mapped::MappedAt;
 use crate::spaces::scopes::Tags;
 use abi::COMM_BYTES;
 use image::ImageOffset;
-use model::{Frame, Thread, Unresolved, Value, Wait};
+use model::{Cut, Frame, Thread, Unresolved, Wait};
 use profiledb::Scope;
 use std::sync::Arc;
 
@@ -65,21 +65,25 @@ impl Resolver<'_> {
         let kernel = wait.stack.kernel.get(switch..).unwrap_or_default();
         let framed = self.frames(wait.stack, kernel, pending);
         let Ok((mut frames, thread, scope)) = framed else { return };
-        let weight = u64::from(wait.stack.record.weight);
         let payer = self.mappings.payer(thread.pid);
-        let is_blocked = wait.blocked_ns > 0;
+        let is_blocked = wait.blocked_ns + wait.before_ns > 0;
         let without_cpu = if is_blocked { Wait::Runnable } else { Wait::Preempted };
         let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
-        for (event, why, ns, has_owed) in [
-            (StackEvent::OffCpu, for_what, wait.blocked_ns, is_blocked),
-            (StackEvent::Runnable, without_cpu, wait.runnable_ns, !is_blocked),
+        let has_stack = !wait.stack.kernel.is_empty() || !wait.stack.user.is_empty();
+        for (event, why, ns, before_ns, has_owed) in [
+            (StackEvent::OffCpu, for_what, wait.blocked_ns, wait.before_ns, is_blocked),
+            (StackEvent::Runnable, without_cpu, wait.runnable_ns, 0, !is_blocked),
         ] {
             if ns > 0 {
-                frames.push(Frame::Wait(why));
+                let known = frames.len();
+                // Without a stack nobody knows what a thread waited for.
+                if has_stack || event == StackEvent::Runnable {
+                    frames.push(Frame::Wait(why));
+                }
                 let owed_ns = if has_owed { wait.owed_ns } else { 0 };
-                let value = Value::of_one(ns.saturating_mul(weight).saturating_add(owed_ns));
+                let value = wait.value(ns, before_ns, owed_ns);
                 pending.add_stack(event, scope.clone(), (&frames, &thread), value, payer);
-                frames.pop();
+                frames.truncate(known);
             }
         }
     }
@@ -92,7 +96,14 @@ impl Resolver<'_> {
         pending: &mut Pending,
     ) -> Result<Framed, LeftOut> {
         let (pid, generation) = process_of(&stack.record);
-        let (map, tags) = match &stack.space {
+        let space = match &stack.space {
+            // What was not walked was not looked up either.
+            None if stack.cut == Some(Cut::Unexpected) => {
+                self.mappings.space_known(pid, generation, self.window)
+            }
+            space => space.clone(),
+        };
+        let (map, tags) = match &space {
             Some((map, tags)) => (Some(map.as_ref()), tags.clone()),
             None => (None, Tags::default()),
         };

@@ -202,7 +202,8 @@ impl CallStacks {
         };
         let (soonest, latest) = LOOK_WITHIN;
         self.look_within = self.look_within.clamp(soonest, latest);
-        let is_end = |raw: &mut RawStack| raw.record.kind == StackKind::WaitEnd as u32;
+        let ends = [StackKind::WaitEnd as u32, StackKind::LongWait as u32];
+        let is_end = |raw: &mut RawStack| ends.contains(&raw.record.kind);
         self.ends.extend(self.held.extract_if(before.., is_end).map(|raw| raw.record));
         let new = self.held.get(before..).unwrap_or_default();
         self.totals.taken += new.len() as u64;

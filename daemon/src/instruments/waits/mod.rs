@@ -2,7 +2,9 @@
 //!
 //! The sampler adds up each thread's times exactly, and takes the stacks of some waits when they
 //! begin (`ebpf/src/waits.c`). A stack is walked like that of a sample; the end of its wait comes
-//! later, on any CPU. A wait that goes on is counted as it goes, so what hangs shows.
+//! later, on any CPU. Short waits count for as many as their choice stands for. Long ones count
+//! once, all of them: those that were not chosen, because their thread's waits were short before,
+//! have no stack. A wait that goes on is counted as it goes, so what hangs shows.
 //!
 //! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that
 //! is more than its share of the budget, all of it ends until there are fewer switches.
@@ -11,8 +13,10 @@ pub mod reasons;
 
 use crate::instruments::call_stacks::WalkedStack;
 use crate::pipeline::governor::Budget;
-use abi::{StackRecord, ThreadState, WaitLine};
+use abi::{StackKind, StackRecord, ThreadState, WaitLine};
+use model::{Cut, Value};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
@@ -39,28 +43,67 @@ const BUDGET_SHARE: f64 = 0.3;
 /// Part of the largest number of switches from which on waits are taken again.
 const AGAIN: f64 = 0.7;
 /// A wait that goes on for this long is counted as it goes, in ns.
+/// Long waits are those of this length at most (`LONG_WAIT_US` of the sampler).
 const GOES_ON_NS: u64 = 1_000_000_000;
+/// Waits that go on, were not chosen, and are counted as they go; those beyond are counted when
+/// they end. The names of each cost two files to read.
+const UNCHOSEN_MAX: usize = 1024;
+/// The bit of [`WaitLine::weight`] that tells that a stack found no room.
+const UNTAKEN: u16 = 0x8000;
 
 /// A wait that is chosen: the thread, in the root namespace, and when it left the CPU.
 type Key = (u32, u64);
 
 /// A wait, or a part of one, with its stack.
 pub struct CountedWait<'a> {
-    /// The stack.
+    /// The stack; without frames, and with a reason for that, where none was taken.
     pub stack: &'a WalkedStack,
+    /// Number of waits that it stands for.
+    pub weight: u64,
     /// Time blocked, ns.
     pub blocked_ns: u64,
     /// Time awake without CPU, ns.
     pub runnable_ns: u64,
     /// Time of earlier waits of the thread, weighed, that were chosen and found no room, ns.
     pub owed_ns: u64,
+    /// Time of this wait that was counted before, as blocked, ns.
+    pub before_ns: u64,
+}
+
+impl CountedWait<'_> {
+    /// What is added to the waits of a place for a time of this one, in ns, of which some was added
+    /// before. All parts of a wait are one stack. Its variance is that of a wait that is drawn with
+    /// the inverse of the weight as probability: none where all are drawn.
+    #[must_use]
+    pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64) -> Value {
+        let squares = |weight: u64| {
+            let part = u128::from(weight >> 10);
+            let drawn = u128::from(self.weight.max(1));
+            u64::try_from(part * part * (drawn - 1) / drawn).unwrap_or(u64::MAX)
+        };
+        let of = |ns: u64| ns.saturating_mul(self.weight);
+        let all = of(before_ns.saturating_add(ns)).saturating_add(owed_ns);
+        Value {
+            stacks: u64::from(before_ns == 0),
+            weight: all - of(before_ns).min(all),
+            squares: squares(all).saturating_sub(squares(of(before_ns))),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
 struct End {
+    weight: u64,
     blocked_ns: u64,
     runnable_ns: u64,
     owed_ns: u64,
+}
+
+impl End {
+    fn of(record: &StackRecord) -> Self {
+        let [runnable_ns, owed_ns, ..] = record.registers;
+        Self { weight: record.weight.into(), blocked_ns: record.begin, runnable_ns, owed_ns }
+    }
 }
 
 /// A wait that goes on.
@@ -68,6 +111,48 @@ struct Going {
     stack: WalkedStack,
     /// Time that is counted already, as blocked.
     counted_ns: u64,
+}
+
+impl Going {
+    /// Counts the time since it was counted last.
+    fn goes_on(&mut self, waited_ns: u64, count: &mut impl FnMut(CountedWait<'_>)) {
+        let before_ns = self.counted_ns.min(waited_ns);
+        self.counted_ns = waited_ns;
+        count(CountedWait {
+            stack: &self.stack,
+            weight: 1,
+            blocked_ns: waited_ns - before_ns,
+            runnable_ns: 0,
+            owed_ns: 0,
+            before_ns,
+        });
+    }
+
+    /// Counts the rest of the wait.
+    fn ends(&self, end: End, count: &mut impl FnMut(CountedWait<'_>)) {
+        let End { weight, blocked_ns, runnable_ns, owed_ns } = end;
+        count(CountedWait {
+            stack: &self.stack,
+            weight,
+            blocked_ns: blocked_ns.saturating_sub(self.counted_ns),
+            runnable_ns,
+            owed_ns,
+            before_ns: self.counted_ns,
+        });
+    }
+}
+
+/// The stack of a wait of which none was taken.
+fn without_stack(record: StackRecord) -> WalkedStack {
+    WalkedStack {
+        record,
+        kernel: Vec::new(),
+        user: Vec::new(),
+        python: Vec::new(),
+        functions: Arc::default(),
+        cut: Some(Cut::Unexpected),
+        space: None,
+    }
 }
 
 /// Times of threads, summed up. Those of threads that have ended, and of threads whose line another
@@ -100,10 +185,15 @@ pub struct Totals {
 /// Waits that go on.
 pub struct Waits {
     going: HashMap<Key, Going>,
+    /// Likewise, of which no stack was taken.
+    unchosen: HashMap<Key, Going>,
     ends: HashMap<Key, End>,
+    long: Vec<StackRecord>,
     lines: Vec<WaitLine>,
     /// When they were read.
     looked_ns: u64,
+    /// Whether nothing was counted since.
+    is_fresh: bool,
     /// Length of waits that are always taken, in us; 0: nothing is taken.
     scale_us: u32,
     switches: Switches,
@@ -124,9 +214,12 @@ impl Default for Waits {
         let switches = Switches { count: 0, at: Instant::now(), per_s: 0.0 };
         Self {
             going: HashMap::new(),
+            unchosen: HashMap::new(),
             ends: HashMap::new(),
+            long: Vec::new(),
             lines: Vec::new(),
             looked_ns: 0,
+            is_fresh: false,
             scale_us: 0,
             switches,
             taken_before: 0,
@@ -138,13 +231,15 @@ impl Default for Waits {
 impl Waits {
     /// Notes the end of a wait.
     pub fn end(&mut self, record: &StackRecord) {
-        if self.ends.len() >= WAITS_MAX {
+        if self.ends.len() + self.long.len() >= WAITS_MAX {
             self.totals.lost += 1;
             return;
         }
-        let [runnable_ns, owed_ns, ..] = record.registers;
-        let end = End { blocked_ns: record.begin, runnable_ns, owed_ns };
-        self.ends.insert((record.root_tid, record.time_ns), end);
+        if record.kind == StackKind::LongWait as u32 {
+            self.long.push(*record);
+            return;
+        }
+        self.ends.insert((record.root_tid, record.time_ns), End::of(record));
     }
 
     /// Notes the stack of a wait, which may go on or have ended.
@@ -159,22 +254,75 @@ impl Waits {
     }
 
     /// Gives each wait that has ended since to `count`, and of those that go on for long the part
-    /// that was not counted yet.
-    pub fn count(&mut self, now_ns: u64, mut count: impl FnMut(CountedWait<'_>)) {
+    /// that was not counted yet. `record` tells of a thread, in the root namespace, what records
+    /// tell; None where it is not known.
+    pub fn count(
+        &mut self,
+        now_ns: u64,
+        record: impl Fn(u32) -> Option<StackRecord>,
+        mut count: impl FnMut(CountedWait<'_>),
+    ) {
         let (ends, going) = (&mut self.ends, &mut self.going);
         ends.retain(|key, end| {
-            let Some(Going { stack, counted_ns }) = going.remove(key) else {
+            let Some(wait) = going.remove(key) else {
                 return key.1.saturating_add(GOES_ON_NS * 10) > now_ns; // being walked
             };
-            let blocked_ns = end.blocked_ns.saturating_sub(counted_ns);
-            let End { runnable_ns, owed_ns, .. } = *end;
-            count(CountedWait { stack: &stack, blocked_ns, runnable_ns, owed_ns });
+            wait.ends(*end, &mut count);
             false
         });
+        for record in self.long.drain(..) {
+            let known = self.unchosen.remove(&(record.root_tid, record.time_ns));
+            let wait =
+                known.unwrap_or_else(|| Going { stack: without_stack(record), counted_ns: 0 });
+            wait.ends(End::of(&record), &mut count);
+        }
+        // Later their lines may tell of waits that have ended and are counted.
+        if std::mem::take(&mut self.is_fresh) {
+            self.count_unchosen(now_ns, record, &mut count);
+        }
+        self.count_going(now_ns, &mut count);
+    }
+
+    /// Counts waits that go on and of which no stack was taken.
+    fn count_unchosen(
+        &mut self,
+        now_ns: u64,
+        record: impl Fn(u32) -> Option<StackRecord>,
+        count: &mut impl FnMut(CountedWait<'_>),
+    ) {
+        let (looked_ns, unchosen) = (self.looked_ns, &mut self.unchosen);
+        let goes_on = |line: &&WaitLine| {
+            line.state == ThreadState::Blocked as u16
+                && (line.weight == 0 || line.weight & UNTAKEN != 0)
+                && line.since_ns + GOES_ON_NS <= looked_ns
+                && line.woken_ns == 0
+        };
+        let mut still: HashMap<Key, Going> = HashMap::new();
+        for line in self.lines.iter().filter(goes_on) {
+            let key = (line.tid, line.since_ns);
+            let known = unchosen.remove(&key).or_else(|| {
+                let is_room = still.len() < UNCHOSEN_MAX;
+                let record = is_room.then(|| record(line.tid)).flatten()?;
+                Some(Going { stack: without_stack(record), counted_ns: 0 })
+            });
+            if let Some(mut wait) = known {
+                wait.goes_on(now_ns.saturating_sub(line.since_ns), count);
+                still.insert(key, wait);
+            }
+        }
+        // The ends of the others are to come, unless their threads have ended.
+        unchosen.retain(|(_, since_ns), wait| {
+            now_ns.saturating_sub(since_ns + wait.counted_ns) < 30 * GOES_ON_NS
+        });
+        unchosen.extend(still);
+    }
+
+    /// Counts waits that go on.
+    fn count_going(&mut self, now_ns: u64, count: &mut impl FnMut(CountedWait<'_>)) {
         let lines: HashMap<u32, &WaitLine> =
             self.lines.iter().map(|line| (line.tid, line)).collect();
         let (mut lost, looked_ns) = (0, self.looked_ns);
-        going.retain(|(tid, since_ns), wait| {
+        self.going.retain(|(tid, since_ns), wait| {
             let waited_ns = now_ns.saturating_sub(*since_ns);
             // Lines that were read before the wait began tell nothing of it.
             if waited_ns < GOES_ON_NS || looked_ns <= *since_ns {
@@ -191,10 +339,7 @@ impl Waits {
                 return !is_late;
             };
             if line.state == ThreadState::Blocked as u16 {
-                let blocked_ns = waited_ns - wait.counted_ns.min(waited_ns);
-                wait.counted_ns = waited_ns;
-                let stack = &wait.stack;
-                count(CountedWait { stack, blocked_ns, runnable_ns: 0, owed_ns: 0 });
+                wait.goes_on(waited_ns, count);
             }
             true
         });
@@ -205,7 +350,7 @@ impl Waits {
     pub fn look(&mut self, read: impl FnOnce(&mut Vec<WaitLine>) -> u64) {
         self.lines.clear();
         let now_ns = read(&mut self.lines);
-        self.looked_ns = now_ns;
+        (self.looked_ns, self.is_fresh) = (now_ns, true);
         let mut times = Times::default();
         for line in &self.lines {
             let going_ns = now_ns.saturating_sub(line.since_ns);
@@ -275,6 +420,7 @@ impl Waits {
     /// Forgets waits that go on: nothing tells of their ends any more.
     pub fn stop(&mut self) {
         (self.going, self.ends) = (HashMap::new(), HashMap::new());
+        (self.unchosen, self.long) = (HashMap::new(), Vec::new());
         self.scale_us = 0;
     }
 
@@ -323,14 +469,15 @@ mod tests {
     }
 
     fn end(tid: u32, at_s: u64, blocked_ns: u64, runnable_ns: u64) -> StackRecord {
-        let mut record = stack(tid, at_s).record;
+        let mut record = StackRecord { weight: 1, ..stack(tid, at_s).record };
         (record.begin, record.registers[0]) = (blocked_ns, runnable_ns);
         record
     }
 
     fn counted(waits: &mut Waits, now_s: u64) -> Vec<(u32, u64, u64)> {
         let mut all = Vec::new();
-        waits.count(now_s * 1_000_000_000, |wait| {
+        let named = |tid| Some(StackRecord { root_tid: tid, ..StackRecord::EMPTY });
+        waits.count(now_s * 1_000_000_000, named, |wait| {
             all.push((wait.stack.record.root_tid, wait.blocked_ns, wait.runnable_ns));
         });
         all.sort_unstable();
@@ -349,6 +496,54 @@ mod tests {
         assert_eq!(counted(&mut waits, 6), [(2, 900, 0)]);
         assert_eq!(counted(&mut waits, 7), []);
         assert_eq!((waits.totals.taken, waits.totals.lost), (2, 0));
+    }
+
+    /// A thread that slept for 10 s after 300 short waits was absent, or had half an hour.
+    #[test]
+    fn a_long_wait_that_was_not_chosen_is_counted_once_without_stack() {
+        let mut waits = Waits::default();
+        let since_ns = 5_000_000_000;
+        let blocked = ThreadState::Blocked as u16;
+        let look = |waits: &mut Waits, now_s: u64, lines: &[WaitLine]| {
+            waits.look(|into| {
+                into.extend(lines);
+                now_s * 1_000_000_000
+            });
+        };
+        let of =
+            |tid, weight| WaitLine { tid, since_ns, state: blocked, weight, ..WaitLine::default() };
+        // The second was chosen, and is being walked.
+        look(&mut waits, 7, &[of(1, 0), of(2, 40), of(3, UNTAKEN | 40)]);
+        assert_eq!(counted(&mut waits, 7), [(1, 2_000_000_000, 0), (3, 2_000_000_000, 0)]);
+        look(&mut waits, 8, &[]);
+        assert_eq!(counted(&mut waits, 8), []);
+        for tid in [1, 4] {
+            let kind = StackKind::LongWait as u32;
+            waits.end(&StackRecord { kind, weight: 1, ..end(tid, 5, 2_500_000_000, 10) });
+        }
+        assert_eq!(counted(&mut waits, 8), [(1, 500_000_000, 10), (4, 2_500_000_000, 10)]);
+        look(&mut waits, 99, &[]);
+        assert_eq!(counted(&mut waits, 99), []);
+        assert!(waits.unchosen.is_empty());
+    }
+
+    #[test]
+    fn parts_of_a_wait_are_one_stack_and_what_is_certain_has_no_variance() {
+        let of = |weight, before_ns| {
+            CountedWait {
+                stack: &stack(1, 5),
+                weight,
+                blocked_ns: 0,
+                runnable_ns: 0,
+                owed_ns: 0,
+                before_ns,
+            }
+            .value(1 << 30, before_ns, 0)
+        };
+        assert_eq!(of(1, 0), Value { stacks: 1, weight: 1 << 30, squares: 0 });
+        assert_eq!(of(1, 7), Value { stacks: 0, weight: 1 << 30, squares: 0 });
+        // One of two: as likely nothing or twice as much.
+        assert_eq!(of(2, 0), Value { stacks: 1, weight: 2 << 30, squares: 1 << 41 });
     }
 
     /// Such a wait kept the label of its process in force for 100 s.
@@ -393,7 +588,7 @@ mod tests {
         waits.begin(stack(1, 5));
         let since_ns = 5_000_000_000;
         let blocked = ThreadState::Blocked as u16;
-        let line = WaitLine { tid: 1, since_ns, state: blocked, ..WaitLine::default() };
+        let line = WaitLine { tid: 1, since_ns, state: blocked, weight: 1, ..WaitLine::default() };
         waits.look(|lines| {
             lines.push(line);
             7_000_000_000

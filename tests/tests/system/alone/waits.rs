@@ -42,3 +42,40 @@ fn waits_have_their_time_and_their_reason() {
         assert!((told - known).abs() < allowed * known, "{kind}: {told} s, not {known}: {all:?}");
     }
 }
+
+/// Whether a stack is taken is decided when a wait begins, by those before it. Twenty threads that
+/// slept for 10 s after short waits had 1800 s in all once, and none another time.
+#[test]
+#[ignore = "needs root"]
+fn long_waits_after_short_ones_have_their_time() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "surprising", &["-O2", "-pthread"]);
+    let daemon = start(&place, "100");
+    let truth = Running::start(Command::new(program.program()).args(["20", "12"]));
+    // Some of it is told while it goes on.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    daemon.flush();
+    let seconds = |all: &BTreeMap<Vec<String>, f64>| {
+        // The first thread joins the others in turn.
+        let of_threads = all.iter().filter(|(frames, _)| !frames.contains(&"main".to_owned()));
+        of_threads.map(|(_, us)| us / 1e6).sum::<f64>()
+    };
+    let owned = || -> BTreeMap<Vec<String>, f64> {
+        let mut all = BTreeMap::new();
+        for (frames, us) in folded(&place, "off-cpu", "surprising") {
+            let frames = frames.iter().map(ToString::to_string).collect();
+            *all.entry(frames).or_default() += us;
+        }
+        all
+    };
+    let half = seconds(&owned());
+    assert!((40.0..140.0).contains(&half), "{half} s after 6 s");
+    let known = truth.wait().number("long");
+    daemon.flush();
+    let all = owned();
+    let told = seconds(&all);
+    assert!((told - known).abs() < 0.1 * known, "{told} s, not {known}: {all:?}");
+    let without = all.keys().filter(|frames| frames.iter().any(|of| of == "[unexpected_wait]"));
+    assert!(without.count() > 0, "short waits before give no stack: {all:?}");
+}
