@@ -118,6 +118,8 @@ impl Engine {
             Some("the engine is out of reach")
         } else if !may(&folder, 3) {
             Some("the folder of counts is out of reach")
+        } else if !crate::area::writer::is_allowed() {
+            Some("the limit of file sizes leaves no room for counts")
         } else {
             None
         }

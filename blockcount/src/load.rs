@@ -58,9 +58,8 @@ struct Options {
     program: u64,
 }
 
-const USAGE: &[u8] =
-    b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--argv0 NAME] -- PROGRAM \
-[ARGUMENT...]; PROGRAM is a path";
+const USAGE: &[u8] = b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--argv0 NAME] \
+[--refusal FILE] -- PROGRAM [ARGUMENT...]; PROGRAM is a path";
 
 fn string(at: u64) -> Vec<u8> {
     let mut string = Vec::new();
@@ -93,6 +92,11 @@ fn options(stack: u64) -> Options {
             }
             b"--edges" => options.counted |= EDGES,
             b"--jumps" => options.counted |= EDGES | JUMPS,
+            // Until the program begins; later there is no file to write to but standard error.
+            b"--refusal" if index < count => {
+                system::refuse_to(argument(index));
+                index += 1;
+            }
             b"--argv0" if index < count => {
                 options.first = Some(argument(index));
                 index += 1;
@@ -130,6 +134,9 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
     let program = link_target(&file);
     let area = match Area::create(&options.folder, &program, options.counted) {
         Ok(area) => area,
+        Err(system::EFBIG) => {
+            system::refuse(&[b"the limit of file sizes (RLIMIT_FSIZE) leaves no room for counts"])
+        }
         Err(error) => {
             let mut digits = Vec::new();
             crate::area::writer::decimal(error.unsigned_abs(), &mut digits);
@@ -159,6 +166,7 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
     context.set_register(RSP, sp);
     engine.enter(entry, context);
     engine::begin(engine);
+    system::refuse_to(0);
     crate::switch::start(context)
 }
 

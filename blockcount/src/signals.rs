@@ -153,8 +153,14 @@ pub fn sigaction(context: Context, signal: u64, action: u64, before: u64, size: 
 /// rt_sigprocmask(2).
 pub fn sigprocmask(context: Context, how: u64, set: u64, before: u64, size: u64) -> i64 {
     const UNBLOCKABLE: u64 = bit(9) | bit(19);
-    if size != 8 || how > 2 && set != 0 {
+    // An int for the kernel, which reads the mask before it looks at the request: programs ask so
+    // whether an address can be read.
+    let how = how as u32;
+    if size != 8 {
         return system::EINVAL;
+    }
+    if how > 2 && set != 0 {
+        return read_program::<u64>(set).map_or(system::EFAULT, |_| system::EINVAL);
     }
     rearm(context);
     // Meanwhile no signal can change what is known of the mask.

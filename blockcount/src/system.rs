@@ -1,6 +1,7 @@
 //! System calls by number: the program has no C library.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers of asm/unistd_64.h.
 pub mod number {
@@ -27,6 +28,7 @@ pub mod number {
     pub const FCNTL: u64 = 72;
     pub const FTRUNCATE: u64 = 77;
     pub const READLINK: u64 = 89;
+    pub const GETRLIMIT: u64 = 97;
     pub const GETPPID: u64 = 110;
     pub const SIGALTSTACK: u64 = 131;
     pub const PRCTL: u64 = 157;
@@ -47,6 +49,7 @@ pub const ENOEXEC: i64 = -8;
 pub const EACCES: i64 = -13;
 pub const EFAULT: i64 = -14;
 pub const EINVAL: i64 = -22;
+pub const EFBIG: i64 = -27;
 pub const ENOSYS: i64 = -38;
 pub const EEXIST: i64 = -17;
 pub const ENOTDIR: i64 = -20;
@@ -137,7 +140,16 @@ pub fn set_mask(mask: u64) -> u64 {
     before
 }
 
-/// Ends the process with one line on standard error: what the engine refuses, or cannot do.
+/// Address of the path of the file that takes the line of [`refuse`]; zero: standard error.
+static REFUSAL: AtomicU64 = AtomicU64::new(0);
+
+/// Chooses a file for the line of [`refuse`], by the address of its path with a final zero byte;
+/// zero: standard error.
+pub fn refuse_to(path: u64) {
+    REFUSAL.store(path, Ordering::Relaxed);
+}
+
+/// Ends the process with one line: what the engine refuses, or cannot do.
 pub fn refuse(words: &[&[u8]]) -> ! {
     let mut line = [0_u8; 512];
     let mut len = 0;
@@ -149,7 +161,14 @@ pub fn refuse(words: &[&[u8]]) -> ! {
             }
         }
     }
-    call3(number::WRITE, 2, line.as_ptr() as u64, len as u64);
+    const O_WRONLY_CREAT: u64 = 0o101;
+    let path = REFUSAL.load(Ordering::Relaxed);
+    let mut descriptor = 2;
+    if path != 0 {
+        let answer = call3(number::OPEN, path, O_WRONLY_CREAT, 0o600);
+        descriptor = if is_error(answer) { 2 } else { answer as u64 };
+    }
+    call3(number::WRITE, descriptor, line.as_ptr() as u64, len as u64);
     loop {
         call3(number::EXIT_GROUP, REFUSED, 0, 0);
     }

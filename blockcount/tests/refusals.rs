@@ -81,6 +81,21 @@ fn children_without_a_file_of_counts_are_named() {
     assert_eq!(notes[1], "not counted: the folder of counts is out of reach: /bin/echo");
 }
 
+/// A program that limits the size of its files ended by SIGXFSZ at its next fork or exec.
+#[test]
+fn programs_beneath_a_limit_of_file_sizes_run_uncounted() {
+    let case = Case::of("/bin/sh");
+    let output = case.run(&["-c", "ulimit -f 1; (exit 3); echo $?; exec /bin/echo ran"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\nran\n");
+    let counted = case.counted();
+    let notes: Vec<&String> = counted.iter().flat_map(|counted| &counted.notes).collect();
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes[0].starts_with("not counted: child process "), "{notes:?}");
+    assert!(notes[0].ends_with("error 27"), "{notes:?}");
+    let why = "not counted: the limit of file sizes leaves no room for counts: /bin/echo";
+    assert!(notes[1].starts_with(why), "{notes:?}");
+}
+
 #[test]
 fn set_user_id_programs_run_uncounted() {
     let case = Case::of("/bin/sh");

@@ -139,6 +139,16 @@ pub enum EngineError {
         /// The reason, and the next step.
         why: String,
     },
+    /// The engine does not count that command.
+    #[error("cannot count {command}: {why}; {next}")]
+    Refused {
+        /// The command's program.
+        command: String,
+        /// The engine's reason.
+        why: String,
+        /// The next step.
+        next: &'static str,
+    },
     /// The engine left no counts.
     #[error("{program} left no counts: {why}")]
     NoCounts {

@@ -11,10 +11,16 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod folder;
+
+use folder::Folder;
+
 /// Name of the program that translates and counts.
 pub const PROGRAM: &str = "dcpi-blockcount";
 /// Most notes of one kind of refusal that are told: each process may have its own.
 const NOTES_MAX: usize = 8;
+/// Name of the file, beside the counts, that the engine writes when it refuses the command.
+const REFUSAL: &str = "refusal";
 
 /// The translator as an [`Engine`].
 #[derive(Clone, Debug)]
@@ -32,15 +38,14 @@ impl Engine for Own {
 
     fn run(&self, command: &[OsString], streams: Streams) -> Result<Run, EngineError> {
         let not_started = |why: String| EngineError::NotStarted { program: PROGRAM, why };
-        let mut named = tempfile::Builder::new();
-        let named = named.prefix("dcpi-counts-");
         // In memory, where files of counts cost least.
-        let folder = named
-            .tempdir_in("/dev/shm")
-            .or_else(|_| named.tempdir())
+        let folder = Folder::make(Path::new("/dev/shm"))
+            .or_else(|_| Folder::make(&std::env::temp_dir()))
             .map_err(|error| not_started(format!("no directory for its counts: {error}")))?;
+        let removed = folder.remove_left_behind();
+        let refusal = folder.path().join(REFUSAL);
         let mut counting = Command::new(&self.program);
-        counting.arg("--area").arg(folder.path()).arg("--edges");
+        counting.arg("--area").arg(folder.path()).arg("--refusal").arg(&refusal).arg("--edges");
         counting.args(self.jumps.then_some("--jumps"));
         let (program, arguments) =
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
@@ -50,6 +55,9 @@ impl Engine for Own {
             .status()
             .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
         let mut counts = Counts::default();
+        if let Ok(said) = fs::read(&refusal) {
+            return Err(refused(program, &String::from_utf8_lossy(&said)));
+        }
         for path in areas(folder.path())? {
             let unreadable = |why: String| EngineError::Unreadable { path: path.clone(), why };
             let counted = Counted::open(&path).map_err(|error| unreadable(error.to_string()))?;
@@ -57,11 +65,30 @@ impl Engine for Own {
             add(&mut counts, &counted);
         }
         if counts.processes == 0 {
-            let why = "the command was refused; see the line above".to_owned();
+            let why = format!("it ended with {status}; count with --engine valgrind");
             return Err(EngineError::NoCounts { program: PROGRAM, why });
         }
+        counts.notes.extend(removed);
         Ok(Run { status, counts })
     }
+}
+
+/// The error of a command that the engine refuses before its first instruction; `said` is the line
+/// of the engine.
+fn refused(command: &OsStr, said: &str) -> EngineError {
+    let said = said.trim_end();
+    let why = said.strip_prefix(PROGRAM).and_then(|said| said.strip_prefix(": "));
+    let why = why.unwrap_or(said).to_owned();
+    let next = if why.contains("set-user-ID") {
+        "a copy of the file without these rights can be counted"
+    } else if why.contains("may not be read") {
+        "count as a user who may read the file"
+    } else if why.contains("RLIMIT_FSIZE") {
+        "run without that limit: ulimit -f unlimited"
+    } else {
+        "try --engine valgrind"
+    };
+    EngineError::Refused { command: command.to_string_lossy().into_owned(), why, next }
 }
 
 /// The file that a command's name is of, as shells find it; the name itself where there is none.

@@ -141,22 +141,30 @@ impl Report for DiffReport {
         for name in self.short_titles(style.columns) {
             table.number(&format!("{name}{unit}"), "");
         }
-        ["change", "low–high", "by %"].into_iter().for_each(|title| table.number(title, ""));
-        table.words("");
+        let is_exact = self.sets.is_exact();
+        table.number("change", "");
+        if !is_exact {
+            table.number("low–high", "");
+        }
+        table.number("by %", "");
+        if !is_exact {
+            table.words("");
+        }
         let number = |value: f64| match measure {
             Measure::Share => percent(value),
             Measure::Amount => thousands(value.round() as u64),
         };
         let row = |row: &DiffRow| {
             let change = &row.judged.change;
-            let interval =
-                format!("{}–{}", signed(measure, change.low), signed(measure, change.high));
+            let interval = (!is_exact).then(|| {
+                format!("{}–{}", signed(measure, change.low), signed(measure, change.high))
+            });
             let relative =
                 row.relative().map_or_else(|| "new".to_owned(), |by| format!("{:+.1}", by * 100.0));
-            let mark = if row.judged.significant { "*" } else { "" };
-            let cells =
-                [number(row.a), number(row.b), signed(measure, change.value), interval, relative];
-            cells.into_iter().chain([mark.to_owned()]).collect()
+            let mark =
+                (!is_exact).then(|| if row.judged.significant { "*" } else { "" }.to_owned());
+            let cells = [number(row.a), number(row.b), signed(measure, change.value)];
+            cells.into_iter().chain(interval).chain([relative]).chain(mark).collect()
         };
         // What took more of the time is red, what took less is green, what may be chance is
         // neither.
@@ -170,7 +178,7 @@ impl Report for DiffReport {
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.judged.significant).count();
         let mut notes = self.sets.notes(self.rows.len(), marked);
-        if self.sets.sets.iter().all(|set| set.parts.len() < 2) {
+        if !is_exact && self.sets.sets.iter().all(|set| set.parts.len() < 2) {
             notes.push(
                 "each set is one epoch: how much runs differ without a change is not known; give each set several epochs"
                     .to_owned(),

@@ -15,7 +15,7 @@ use explain::listing::{ListedInstruction, Listing, SourceLine};
 use names::sources::Sources;
 use query::problem::Problem;
 use query::scope::ScopeChoice;
-use stats::{Confidence, Share, wilson};
+use stats::{Confidence, Share, exact, wilson};
 
 /// Views of a procedure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -72,9 +72,17 @@ impl ListReport {
     /// Shares of the procedure's samples, by event.
     #[must_use]
     pub fn shares_of(&self, counts: &[u64]) -> Vec<Share> {
-        let share =
-            |(count, column): (&u64, &EventColumn)| wilson(*count, column.equal(), self.confidence);
+        let share = |(count, column): (&u64, &EventColumn)| match column.event.is_exact() {
+            true => exact(*count, column.equal()),
+            false => wilson(*count, column.equal(), self.confidence),
+        };
         counts.iter().zip(&self.events).map(share).collect()
+    }
+
+    /// Whether all events are counted exactly: then there are no samples.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.events.iter().all(|column| column.event.is_exact())
     }
 
     /// The text of a source line, if its file is found.

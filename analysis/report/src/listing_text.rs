@@ -9,6 +9,7 @@ use image::{Frame, ImageKind, without_suffix};
 
 use super::costs::TITLES;
 use super::quantity::{counted, percent, period, plain, thousands};
+use super::stacks::nouns;
 use super::table::{Colour, cut, width};
 use super::text::{head, note, problem_lines, ratio, selection};
 use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
@@ -26,6 +27,8 @@ const AROUND: u32 = 2;
 const FILES: usize = 5;
 /// Most other names of the procedure in the head.
 const ALIASES: usize = 8;
+/// Space behind a column.
+const GAP: &str = "  ";
 /// Spaces that a tab is worth.
 const TAB: &str = "    ";
 /// Least characters of a line's text, however wide the numbers are.
@@ -47,10 +50,12 @@ pub(super) fn list(report: &ListReport, style: &Style, out: &mut dyn Write) -> i
     if report.listing.counts.iter().all(|count| *count == 0) {
         let db = Some(&report.selection.db).filter(|db| *db != DEFAULT_DB);
         let db = db.map(|db| format!(" --db {}", quoted(db))).unwrap_or_default();
-        let next = format!(
-            "the procedure has no samples; procedures with samples: dcpi prof{db} {}",
-            report.image.name
-        );
+        let (none, others) = match report.is_exact() {
+            true => ("was not executed", "executed procedures"),
+            false => ("has no samples", "procedures with samples"),
+        };
+        let image = &report.image.name;
+        let next = format!("the procedure {none}; {others}: dcpi prof{db} {image}");
         writeln!(out)?;
         note(style, out, &next)?;
     } else if !report.problems.is_empty() {
@@ -75,10 +80,25 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
         head(style, out, "", &format!("and {} more", files.len() - FILES))?;
     }
     if !report.whose.is_all() {
-        head(style, out, "only", &format!("samples {}", report.whose.shown()))?;
+        let noun = if report.is_exact() { "counts" } else { "samples" };
+        head(style, out, "only", &format!("{noun} {}", report.whose.shown()))?;
     }
     for column in &report.events {
         head(style, out, "event", &event(column, report.image.kind))?;
+    }
+    counted_and_shares(report, style, out)?;
+    match &report.costs {
+        Some(Ok(costs)) => costs.text(style, out),
+        Some(Err(why)) => head(style, out, "cycles", &format!("not known: {why}")),
+        None => Ok(()),
+    }
+}
+
+/// Where samples are, and what shares are of. Exact counts have neither skid nor intervals.
+fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+    if report.is_exact() {
+        let nouns = nouns(&report.events);
+        return head(style, out, "shares", &format!("of the procedure's {nouns}"));
     }
     let sure = plain(report.confidence.percent());
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
@@ -92,12 +112,7 @@ fn list_head(report: &ListReport, style: &Style, out: &mut dyn Write) -> io::Res
         "samples",
         &format!("{landed}{}", if given { "; --raw moves none" } else { "" }),
     )?;
-    head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))?;
-    match &report.costs {
-        Some(Ok(costs)) => costs.text(style, out),
-        Some(Err(why)) => head(style, out, "cycles", &format!("not known: {why}")),
-        None => Ok(()),
-    }
+    head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
 }
 
 /// A procedure's name and addresses, for the head.
@@ -194,7 +209,8 @@ struct Body<'a> {
 
 /// A line: an instruction or source line with its numbers, or a heading.
 struct Row {
-    /// Samples, share and half the interval's width, of each event; empty without samples.
+    /// Samples, share and half the interval's width, of each event; empty without samples. Exact
+    /// events have no interval.
     numbers: Vec<[String; 3]>,
     /// Executions, cycles and causes of stalls; empty where they are not shown.
     costs: [String; TITLES.len()],
@@ -212,9 +228,16 @@ impl Body<'_> {
         costs: [String; TITLES.len()],
         text: String,
     ) {
-        let numbers = counts.iter().zip(shares).map(|(count, share)| match count {
-            0 => Default::default(),
-            count => [thousands(*count), percent(share.value), percent(share.reach())],
+        let columns = counts.iter().zip(shares).zip(&self.report.events);
+        let numbers = columns.map(|((count, share), column)| {
+            let interval = |is_exact| if is_exact { String::new() } else { percent(share.reach()) };
+            match count {
+                0 => Default::default(),
+                count => {
+                    let interval = interval(column.event.is_exact());
+                    [thousands(*count), percent(share.value), interval]
+                }
+            }
         });
         let share = shares.first().map_or(0.0, |share| share.value);
         self.rows.push(Row { numbers: numbers.collect(), costs, share, text, heading: false });
@@ -367,7 +390,12 @@ impl Body<'_> {
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let events = self.report.events.len();
-        let mut widths = vec![[7, 5, 4]; events];
+        let titles: Vec<[String; 3]> = self.report.events.iter().map(titles).collect();
+        let least = |[count, _, interval]: &[String; 3]| match interval.is_empty() {
+            true => [width(count), 5, 0],
+            false => [width(count), 5, 4],
+        };
+        let mut widths: Vec<[usize; 3]> = titles.iter().map(least).collect();
         for row in &self.rows {
             for (widths, cells) in widths.iter_mut().zip(&row.numbers) {
                 widths
@@ -391,17 +419,16 @@ impl Body<'_> {
         };
         if events > 1 {
             let names = self.report.events.iter().zip(&widths).map(|(column, widths)| {
-                let wide = widths.iter().sum::<usize>() + 4;
+                let wide = shown_width(widths) - GAP.len();
                 format!("{:-^wide$}", format!(" {} ", escape(&column.event.name)))
             });
             writeln!(out, "{}", names.collect::<Vec<_>>().join("  ").trim_end())?;
         }
-        let titles = vec![["samples", "%", "±"].map(str::to_owned); events];
         let titles =
             format!("{}{}", numbers(&titles, &widths), cost_cells(&TITLES.map(str::to_owned)));
         writeln!(out, "{}", titles.trim_end())?;
-        let left: usize = widths.iter().map(|widths| widths.iter().sum::<usize>() + 6).sum();
-        let left = left + costs.map_or(0, |widths| widths.iter().sum::<usize>() + 2 * TITLES.len());
+        let left: usize = widths.iter().map(|widths| shown_width(widths)).sum();
+        let left = left + costs.map_or(0, |widths| shown_width(&widths));
         let room = if self.style.full_names {
             usize::MAX
         } else {
@@ -445,13 +472,24 @@ fn numbers(cells: &[[String; 3]], widths: &[[usize; 3]]) -> String {
     line
 }
 
+/// The titles of an event's columns; that of the interval is empty where there is none.
+fn titles(column: &EventColumn) -> [String; 3] {
+    let interval = if column.event.is_exact() { "" } else { "±" };
+    [column.event.nouns(), "%".to_owned(), interval.to_owned()]
+}
+
+/// Characters of columns, with the gap behind each; columns of no width are not shown.
+fn shown_width(widths: &[usize]) -> usize {
+    widths.iter().filter(|width| **width > 0).map(|width| width + GAP.len()).sum()
+}
+
 /// Cells side by side, each to the right.
 fn right<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
     let mut line = String::new();
-    for (cell, width) in cells.iter().zip(widths) {
+    for (cell, width) in cells.iter().zip(widths).filter(|(_, width)| **width > 0) {
         line.push_str(&" ".repeat(width.saturating_sub(self::width(cell))));
         line.push_str(cell);
-        line.push_str("  ");
+        line.push_str(GAP);
     }
     line
 }

@@ -145,6 +145,17 @@ impl SetsReport {
         }
     }
 
+    /// Whether the event is counted exactly: nothing is due to chance then.
+    pub(super) fn is_exact(&self) -> bool {
+        sets::is_exact(&self.sets)
+    }
+
+    /// The noun of what is counted.
+    fn noun(&self) -> &'static str {
+        let first = self.sets.iter().flat_map(|set| &set.parts).next();
+        first.map_or("sample", |part| part.event.noun())
+    }
+
     pub(super) fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let databases: BTreeSet<&str> = self.sets.iter().map(|set| set.db.as_str()).collect();
         if let ([db], 1) = (Vec::from_iter(databases.iter().copied()).as_slice(), databases.len()) {
@@ -152,7 +163,7 @@ impl SetsReport {
         }
         for (at, set) in self.sets.iter().enumerate().take(SETS_SHOWN) {
             let samples = sum(set.parts.iter().map(|part| part.counted.samples));
-            let mut says = format!("{}: {}", set.name, counted(samples, "sample"));
+            let mut says = format!("{}: {}", set.name, counted(samples, self.noun()));
             match set.parts.as_slice() {
                 [part] if part.epoch.epoch.as_str() == set.name => {}
                 [part] => says.push_str(&format!(" of {}", part.epoch.epoch)),
@@ -172,17 +183,22 @@ impl SetsReport {
         let first = self.sets.iter().flat_map(|set| &set.parts).next();
         let (name, unit) = first.map_or(("", ""), |part| (&part.event.name, &part.event.unit));
         let each = period(self.weight.round() as u64, unit);
+        let nouns = format!("{}s", self.noun());
         let what = match self.measure {
             Measure::Share if self.restricted => {
-                "shares of the samples of the chosen images".to_owned()
+                format!("shares of the {nouns} of the chosen images")
             }
-            Measure::Share => "shares of the samples counted".to_owned(),
+            Measure::Share => format!("shares of the {nouns} counted"),
+            Measure::Amount if self.is_exact() => format!("{nouns}, counted exactly"),
             Measure::Amount if self.sets.iter().all(|set| set.weighs(self.weight)) => {
                 format!("samples, one every {each}")
             }
             Measure::Amount => format!("samples, scaled to one every {each}"),
         };
         head(style, out, "event", &format!("{name}: {what}"))?;
+        if self.is_exact() {
+            return Ok(());
+        }
         let sure = plain(self.confidence.percent());
         head(
             style,
@@ -203,13 +219,14 @@ impl SetsReport {
         if left > 0 {
             notes.push(format!("{} (-n 0 shows all)", more(left as u64)));
         }
-        let mut fate = format!("{marked} of {} marked", counted(rows as u64, what));
+        let marks = if self.is_exact() { "changed" } else { "marked" };
+        let mut fate = format!("{marked} of {} {marks}", counted(rows as u64, what));
         if self.folded.rows > 0 {
-            let samples = counted(sum(self.folded.samples.iter().copied()), "sample");
+            let samples = counted(sum(self.folded.samples.iter().copied()), self.noun());
             let folded = thousands(self.folded.rows as u64);
             fate.push_str(&format!(
                 "; {folded} more, with fewer than {}, left out: {samples}",
-                counted(self.folded.min, "sample")
+                counted(self.folded.min, self.noun())
             ));
         }
         notes.push(fate);
@@ -488,15 +505,17 @@ impl Report for StatsReport {
         self.sets.text_head(style, out)?;
         writeln!(out)?;
         let mut table = Table::default();
-        ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"]
-            .into_iter()
-            .for_each(|title| {
-                table.number(title, "");
-                if ["sum %", "N", "min", "max"].contains(&title) {
-                    table.spared();
-                }
-            });
-        table.words("");
+        let is_exact = self.sets.is_exact();
+        let titles = ["range %", "sum", "sum %", "N", "mean", "std-dev", "by chance", "min", "max"];
+        for title in titles.into_iter().filter(|title| !is_exact || *title != "by chance") {
+            table.number(title, "");
+            if ["sum %", "N", "min", "max"].contains(&title) {
+                table.spared();
+            }
+        }
+        if !is_exact {
+            table.words("");
+        }
         let number = |value: f64| match self.sets.measure {
             Measure::Share => percent(value),
             Measure::Amount => thousands(value.round() as u64),
@@ -504,8 +523,10 @@ impl Report for StatsReport {
         let row = |row: &StatsRow| {
             let mut cells =
                 vec![percent(row.range), number(row.sum), percent(row.share), row.n.to_string()];
-            cells.extend([row.mean, row.stddev, row.by_sampling, row.min, row.max].map(number));
-            cells.push(if row.significant { "*" } else { "" }.to_owned());
+            cells.extend([row.mean, row.stddev].map(number));
+            cells.extend((!is_exact).then(|| number(row.by_sampling)));
+            cells.extend([row.min, row.max].map(number));
+            cells.extend((!is_exact).then(|| if row.significant { "*" } else { "" }.to_owned()));
             cells
         };
         let rows = self.shown().iter().map(|shown| (row(shown), None, &shown.subject)).collect();

@@ -11,7 +11,9 @@ use stats::Confidence;
 
 mod table;
 
-pub use table::{EACH_MIN_SAMPLES, LeftOut, Part, Row, Set, Subject, Table, read, samples};
+pub use table::{
+    EACH_MIN_SAMPLES, LeftOut, Part, Row, Set, Subject, Table, is_exact, read, samples,
+};
 
 /// The syntax of a SET, for `--help`.
 pub const SYNTAX: &str = "\

@@ -94,6 +94,21 @@ pub struct Subject {
     pub procedure: Option<String>,
 }
 
+impl Table {
+    /// Whether the event is counted exactly in all sets.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        is_exact(&self.sets)
+    }
+}
+
+/// Whether there are sets, and their event is counted exactly in all of them.
+#[must_use]
+pub fn is_exact(sets: &[Set]) -> bool {
+    let mut parts = sets.iter().flat_map(|set| &set.parts).peekable();
+    parts.peek().is_some() && parts.all(|part| part.event.is_exact())
+}
+
 impl Row {
     /// Samples in all sets.
     #[must_use]

@@ -138,6 +138,21 @@ pub fn changes(
     (typical, judged)
 }
 
+/// The changes of rows of exact counts: each is what it is, and differs if the counts of its parts
+/// do in their mean.
+#[must_use]
+pub fn exact_changes(rows: &[Compared]) -> Vec<Judged> {
+    let judge = |row: &Compared| {
+        let value = row.b.value() - row.a.value();
+        let [a, b] = row.parts.each_ref().map(|parts| parts.len().max(1) as f64);
+        let significant = (row.a.samples * b - row.b.samples * a).abs() > 0.0;
+        let p = if significant { 0.0 } else { 1.0 };
+        let change = Change { value, low: value, high: value, p };
+        Judged { change, spread: Spread::default(), p_corrected: p, significant }
+    };
+    rows.iter().map(judge).collect()
+}
+
 /// The change from `a` to `b`.
 ///
 /// The interval is R. G. Newcombe's ("Interval estimation for the difference between independent

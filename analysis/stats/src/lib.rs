@@ -97,6 +97,14 @@ pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
     Share { value, low, high }
 }
 
+/// The share `k / n` of exact counts, whose interval is the share itself; 0 of nothing. A `k` above
+/// `n` counts as `n`.
+#[must_use]
+pub fn exact(k: u64, n: u64) -> Share {
+    let value = if n == 0 { 0.0 } else { proportion(k, n).0 };
+    Share { value, low: value, high: value }
+}
+
 /// The share of `part` in `whole`, by what their samples stand for, with Wilson's interval for as
 /// many samples as would be as sure.
 ///

@@ -246,6 +246,9 @@ fn create_file(folder: &[u8]) -> Result<(u64, u32), i64> {
     const O_RDWR: u64 = 2;
     const O_CREAT: u64 = 0o100;
     const O_EXCL: u64 = 0o200;
+    if !is_allowed() {
+        return Err(system::EFBIG);
+    }
     for sequence in 0..SEQUENCE_MAX {
         let mut path = folder.to_vec();
         path.push(b'/');
@@ -267,6 +270,16 @@ fn create_file(folder: &[u8]) -> Result<(u64, u32), i64> {
         }
     }
     Err(system::EEXIST)
+}
+
+/// Whether the limit of file sizes allows an area; where it does not, ftruncate(2) ends the program
+/// by SIGXFSZ.
+pub fn is_allowed() -> bool {
+    const RLIMIT_FSIZE: u64 = 1;
+    let mut limits = [u64::MAX; 2];
+    system::call3(number::GETRLIMIT, RLIMIT_FSIZE, limits.as_mut_ptr() as u64, 0);
+    let [soft, _] = limits;
+    soft >= SIZE
 }
 
 /// Appends a number in decimal digits.

@@ -10,7 +10,7 @@ use crate::options::{Compared as Sets, Format};
 use query::error::AnalysisError;
 use report::{DiffReport, DiffRow, SetsReport};
 use sets::{Row, SYNTAX, Set, SetChoice, Table};
-use stats::compare::{self, Compared, Counted, Judged, Measure};
+use stats::compare::{self, Compared, Counted, Judged, Measure, Typical};
 use stats::tally::Tally;
 
 /// `dcpi diff`.
@@ -42,6 +42,8 @@ The samples of one epoch show the error of sampling, not the variation between r
 has several epochs or hosts, a mark means that the change is larger than the differences within \
 the SETs.
 
+Exact counts (dcpi ideal) have no interval and no mark; rows whose counts changed come first.
+
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 
 pub(crate) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
@@ -56,7 +58,10 @@ pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let folded = fold(&mut table, &comparison);
     let compared: Vec<Compared> =
         table.rows.iter().map(|row| compared(&table, row, measure)).collect();
-    let (typical, judged) = compare::changes(measure, &compared, args.with.look.confidence);
+    let (typical, judged) = match table.is_exact() {
+        true => (Typical::default(), compare::exact_changes(&compared)),
+        false => compare::changes(measure, &compared, args.with.look.confidence),
+    };
     let rows = table.rows.iter().zip(&compared).zip(judged);
     let mut rows: Vec<DiffRow> =
         rows.map(|((found, compared), judged)| row(&table, found, compared, judged)).collect();

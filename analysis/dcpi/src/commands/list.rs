@@ -20,7 +20,7 @@ use query::problem::{self, Problem};
 use query::progress;
 use report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
 use stats::tally::Tally;
-use stats::{Confidence, wilson};
+use stats::{Confidence, exact, wilson};
 
 /// `dcpi list`.
 #[derive(Debug, Args)]
@@ -66,12 +66,12 @@ pub struct List {
 
 const NOTES: &str = "\
 Shares are of the procedure's samples; the column ± is half the width of the share's interval. \
-Most processors report a sample at the instruction after the one that took the time: samples \
-skid. dcpid measures the skid when it starts, and dcpi list moves each sample back to the \
-instruction that took the time. At the begin of a loop samples stay: they may belong to the loop's \
-last branch. --raw leaves all samples where the processor reported them. The samples of an inlined \
-call belong to the inlined function, and calls are named from the inside to the outside. > marks \
-the target of a jump.
+Exact counts (dcpi ideal) have no interval. Most processors report a sample at the instruction \
+after the one that took the time: samples skid. dcpid measures the skid when it starts, and dcpi \
+list moves each sample back to the instruction that took the time. At the begin of a loop samples \
+stay: they may belong to the loop's last branch. --raw leaves all samples where the processor \
+reported them. The samples of an inlined call belong to the inlined function, and calls are named \
+from the inside to the outside. > marks the target of a jump.
 With --why there are more columns. runs: executions for one entry of the procedure; sure: \
 confidence in them; cy: cycles of one execution; to cy: the most that one execution can have \
 taken; may be: letters of possible causes of the stall (dcpi calc --help).
@@ -122,7 +122,11 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
         counts
             .iter()
             .zip(&listing.counts)
-            .map(|(count, all)| wilson(*count, *all, args.confidence))
+            .zip(&samples.events)
+            .map(|((count, all), event)| match event.is_exact() {
+                true => exact(*count, *all),
+                false => wilson(*count, *all, args.confidence),
+            })
             .collect()
     };
     let shares =

@@ -36,7 +36,8 @@ standard deviation of the sets' values (with N - 1); by chance the standard devi
 sampling alone would cause. A * marks rows that vary more than sampling explains (chi-squared), \
 and more than the epochs or hosts of a SET vary among themselves. All marks together are right \
 with the given confidence (Holm's correction, weighted by samples). Marked rows come first. Rows \
-with too few samples are left out; a note has their number.
+with too few samples are left out; a note has their number. Exact counts (dcpi ideal) have no \
+column by chance and no marks.
 
 Exit codes: 0 done; 1 done, but part of a database could not be read; 2 could not.";
 
@@ -60,12 +61,21 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
         let parts = parts(&table, row, measure);
         Some((compare::dispersion(measure, &parts)?, compare::in_a_part(&parts)))
     };
-    let typical = Typical::of(&table.rows.iter().filter_map(own).collect::<Vec<_>>());
+    let is_exact = table.is_exact();
+    let typical = match is_exact {
+        true => Typical::default(),
+        false => Typical::of(&table.rows.iter().filter_map(own).collect::<Vec<_>>()),
+    };
     let whole: f64 = whole(&table, measure);
     let mut rows: Vec<StatsRow> =
         table.rows.iter().map(|found| row(&table, found, measure, typical, whole)).collect();
     let tests: Vec<(f64, f64)> = rows.iter().map(|row| (row.p, row.samples as f64)).collect();
-    for (row, corrected) in rows.iter_mut().zip(many::corrected(&tests)) {
+    for row in rows.iter_mut().filter(|_| is_exact) {
+        row.significant = row.max > row.min;
+        (row.by_sampling, row.p) = (0.0, if row.significant { 0.0 } else { 1.0 });
+        row.p_corrected = row.p;
+    }
+    for (row, corrected) in rows.iter_mut().zip(many::corrected(&tests)).filter(|_| !is_exact) {
         row.p_corrected = corrected;
         row.significant = args.with.look.confidence.marks(corrected);
     }
@@ -81,7 +91,11 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
 
 /// Removes the rows with too few samples from the table, and returns their number and samples.
 pub(super) fn fold(table: &mut Table, args: &Comparison) -> Folded {
-    let min = args.min_samples(table.sets.len());
+    // Exact counts are sure, however small.
+    let min = match table.is_exact() {
+        true => args.min_samples.unwrap_or_default(),
+        false => args.min_samples(table.sets.len()),
+    };
     let (kept, few): (Vec<Row>, Vec<Row>) =
         std::mem::take(&mut table.rows).into_iter().partition(|row| row.total() >= min);
     let mut samples = vec![0_u64; table.sets.len()];

@@ -1,8 +1,10 @@
 //! `dcpi ideal`: exact counts as events of a database, by both engines.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -138,6 +140,106 @@ fn what_cannot_be_counted_is_said_in_one_line() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let epochs = run(&["epochs", "--db", db.to_str().unwrap()]);
     assert!(text(&epochs.stderr).contains("no epochs"), "{epochs:?}");
+}
+
+/// The refusal was two lines, one of them of a program that nobody had called.
+#[test]
+fn a_set_user_id_command_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, copy) = (folder.path().join("db"), folder.path().join("copy"));
+    std::fs::copy("/usr/bin/true", &copy).unwrap();
+    std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let output = run(&["ideal", "-o", db.to_str().unwrap(), "--", copy.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = text(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("a set-user-ID program") && said.contains("; a copy of the"), "{said}");
+}
+
+/// A limit of file sizes ended the command by SIGXFSZ, without a word.
+#[test]
+fn a_limit_of_file_sizes_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 100000; exec \"$0\" ideal -o \"$1\" -- /bin/true"]);
+    let output = limited.arg(dcpi().get_program()).arg(folder.path().join("db")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{output:?}");
+    assert!(said.contains("RLIMIT_FSIZE") && said.contains("ulimit -f unlimited"), "{said}");
+}
+
+/// The counts of a run that was killed stayed in /dev/shm until the machine was started again.
+#[test]
+fn counts_of_a_killed_run_go_with_the_next_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("db");
+    let mut killed = dcpi();
+    killed.arg("ideal").arg("-o").arg(&db).args(["--", "sh", "-c", "echo $$; read end"]);
+    killed.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut killed = killed.spawn().unwrap();
+    let mut pid = String::new();
+    BufReader::new(killed.stdout.as_mut().unwrap()).read_line(&mut pid).unwrap();
+    let counts = || {
+        let folders = std::fs::read_dir("/dev/shm").unwrap().flatten();
+        let of_run = |entry: &std::fs::DirEntry| {
+            let is_counts = entry.file_name().to_string_lossy().starts_with("dcpi-counts-");
+            is_counts && entry.path().join(format!("{}.0", pid.trim())).exists()
+        };
+        folders.filter(of_run).count()
+    };
+    assert_eq!(counts(), 1);
+    let other = ["ideal", "-o", db.to_str().unwrap(), "--", "/bin/true"];
+    run(&other);
+    assert_eq!(counts(), 1, "the owner lives");
+    // The command reads on, and ends with its standard input.
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    run(&other);
+    assert_eq!(counts(), 0, "the owner is dead");
+}
+
+/// Reports on exact counts spoke of samples, their chance and its intervals.
+#[test]
+fn exact_counts_have_their_own_nouns_and_no_intervals() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let code = "__attribute__((noinline)) static int step(int n) { return n % 7 ? n * 3 : n; }\n\
+        int main(int count, char **words) { int sum = 0; (void)words;\n\
+        for (int n = 0; n < 1000 * count; n++) sum += step(n); return sum == 1; }\n";
+    std::fs::write(at("steps.c"), code).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-O1", "-o", &at("steps"), &at("steps.c")]);
+    assert!(compiler.status().unwrap().success());
+    assert!(run(&["ideal", "-o", &at("one"), "--", &at("steps")]).status.success());
+    assert!(run(&["ideal", "-o", &at("two"), "--", &at("steps"), "word"]).status.success());
+    let shown = |words: &[&str]| {
+        let output = run(words);
+        assert!(output.status.success(), "{output:?}");
+        let text = text(&output.stdout);
+        for of_samples in ["sample", "±", "–", "chance", "skid", "confidence", "*"] {
+            assert!(!text.contains(of_samples), "{of_samples}: {text}");
+        }
+        text
+    };
+    let list = shown(&["list", "--db", &at("one"), "--asm", "steps", "step"]);
+    assert!(list.contains("of the procedure's cycles and executions"), "{list}");
+    let title = "cycles      %  executions      %";
+    assert!(list.contains(title) && list.contains("  1,000  "), "{list}");
+    let diff = ["diff", "--event", "executed", "--amounts", &at("one"), &at("two")];
+    let diff = shown(&[&diff[..], &["-n", "1"]].concat());
+    assert!(
+        diff.contains("executions, counted exactly") && diff.contains("+100.0  step"),
+        "{diff}"
+    );
+    let same = shown(&["diff", "--event", "executed", &at("one"), &at("one")]);
+    assert!(same.contains("\n0 of ") && same.contains(" procedures changed"), "{same}");
+    let stats = shown(&["stats", "--event", "executed", &at("one"), &at("two")]);
+    assert!(stats.contains("std-dev    min") || stats.contains("std-dev     min"), "{stats}");
+    // An interval of nothing but the count itself.
+    let words = ["diff", "--amounts", &at("one"), &at("two"), "--format", "json"];
+    let json: Value = serde_json::from_slice(&run(&words).stdout).unwrap();
+    let first = &json["rows"][0];
+    assert!(first["low"] == first["change"] && first["change"] == first["high"], "{first}");
 }
 
 /// Compilers get the counts themselves, calls and both ways of a branch among them.

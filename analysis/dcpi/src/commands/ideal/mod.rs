@@ -58,7 +58,7 @@ pub struct Ideal {
         value_parser = clap::value_parser!(u32).range(1..=10_000)
     )]
     pub runs: u32,
-    /// Database to write the counts into; made if it does not exist
+    /// Database to write the counts into; made if it does not exist. $DCPIDB is for reports only
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: PathBuf,
     /// At most N rows in the report, 0 for all [default: 40 rows of at least 0.1 % of the cycles]

@@ -96,7 +96,7 @@ pub struct Record {
     #[arg(long, requires_all = ["experiment", "command"])]
     pub agree: bool,
     /// Database to record into; made if it does not exist [default: a new one in the directory for
-    /// temporary files, see dcpi clean]
+    /// temporary files, see dcpi clean; $DCPIDB is for reports only]
     #[arg(short = 'o', long, value_name = "DIR", alias = "output")]
     pub db: Option<PathBuf>,
     /// Event to sample, as for dcpid: NAME, NAME:PERIOD or NAME@RATE; may be repeated [default:
