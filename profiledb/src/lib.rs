@@ -119,9 +119,7 @@ pub use fold::Folded;
 pub use images::ImageRecord;
 pub use merge::{Delta, IMAGES_MAX, MergeReport};
 pub use naming::{ProfileKey, event_name, is_event_name, split_events};
-pub use outgoing::{
-    CodeFile, FORMAT, Outgoing, code_files, is_same_epoch, outgoing, outgoing_place,
-};
+pub use outgoing::Outgoing;
 pub use reader::{Database, Epoch};
 pub use retention::{EpochSize, Retention};
 pub use scope::{PROCESS_SCOPES_MAX, SCOPES_MAX, Scope, check_label, check_unit};
@@ -130,6 +128,7 @@ pub use slices::{Covered, Stretch};
 pub use stacks::StacksKey;
 pub use symbols::Symbol;
 pub use transfer::{
-    Copied, copy_code, copy_epoch, copy_host, copy_readable_code, merge_epochs, seal,
+    CodeFile, Copied, FORMAT, code_files, copy_code, copy_epoch, copy_host, copy_readable_code,
+    is_same_epoch, merge_epochs, outgoing, outgoing_place, seal,
 };
 pub use writer::Writer;

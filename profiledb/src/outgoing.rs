@@ -1,28 +1,12 @@
-//! Epochs on their way from a host to the store of a fleet: one file for each, without what must
-//! not leave the host.
+//! What of an epoch leaves its host for the store of a fleet.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::collections::BTreeMap;
 
 use image::{ImageId, ImageKind};
 use model::{Stacks, Thread};
 
-use crate::code;
-use crate::envelope::Kind;
-use crate::epoch::EpochId;
-use crate::error::DbError;
-use crate::format_file;
 use crate::images::ImageRecord;
-use crate::naming;
-use crate::reader::{Database, Epoch};
 use crate::scope::Scope;
-use crate::section_sum;
-use crate::segment::{Segment, Span};
-use crate::transfer;
-
-/// The merges of every epoch in a store: an epoch that has ended is a whole, and two states of it
-/// have one name.
-const WHOLE: Span = Span { first: 0, last: 1 };
 
 /// What of an epoch leaves its host. What stays is neither named nor counted apart; samples are
 /// never left out.
@@ -132,95 +116,4 @@ fn without_number(name: &str) -> &str {
         Some((front, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => front,
         _ => name,
     }
-}
-
-/// An epoch as one file for a store, a segment of `FORMAT.md` with all that may leave.
-///
-/// # Errors
-/// [`DbError::Damaged`] when a part of the epoch cannot be read, or is of a later release; those of
-/// reading.
-pub fn outgoing(epoch: &Epoch, leaving: &Outgoing) -> Result<Vec<u8>, DbError> {
-    transfer::whole(epoch)?;
-    let mut meta = epoch.meta().clone();
-    meta.merges = WHOLE.last;
-    meta.ended_unix_s = Some(meta.ended_unix_s.unwrap_or(meta.updated_unix_s));
-    transfer::whole_file(WHOLE, meta, epoch, leaving)
-}
-
-/// The place of an epoch in a store, beneath the directory of its raw epochs, which is a database.
-///
-/// # Errors
-/// [`DbError::InvalidName`].
-pub fn outgoing_place(host: &str, epoch: &EpochId) -> Result<String, DbError> {
-    naming::check_host(host)?;
-    Ok(format!("hosts/{host}/{epoch}/{}", WHOLE.name()))
-}
-
-/// What makes a directory a database: the file `format` of a store's raw epochs.
-pub const FORMAT: &[u8] = format_file::TEXT.as_bytes();
-
-/// Whether two files for a store are states of one epoch of one machine, whichever release wrote
-/// them, and whatever of it left. Files that are none are states of nothing.
-#[must_use]
-pub fn is_same_epoch(a: &[u8], b: &[u8]) -> bool {
-    let machine_and_time = |file: &[u8]| {
-        let segment = Segment::parse(PathBuf::new(), file.to_vec()).ok()?;
-        let meta = section_sum::meta(&segment).ok().flatten()?;
-        Some((meta.host, meta.epoch, meta.started_unix_s, meta.machine.boot_id, meta.ledgers))
-    };
-    a == b || machine_and_time(a).is_some_and(|of| Some(of) == machine_and_time(b))
-}
-
-/// The kept part of the file of an image, in a code store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeFile {
-    image: ImageId,
-    kind: Kind,
-}
-
-impl CodeFile {
-    /// The name of the file.
-    #[must_use]
-    pub fn name(&self) -> String {
-        match self.kind {
-            Kind::Excerpt => naming::excerpt_name(&self.image),
-            _ => self.whole_name(),
-        }
-    }
-
-    /// The name that the file has when no procedure's code is left out.
-    #[must_use]
-    pub fn whole_name(&self) -> String {
-        naming::code_name(&self.image)
-    }
-
-    /// The content; None when the file is gone.
-    ///
-    /// # Errors
-    /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
-    pub fn read(&self, db: &Database, host: &str) -> Result<Option<Vec<u8>>, DbError> {
-        let directory = naming::code_path(&naming::host_path(db.root(), host));
-        code::read_file(db.disk(), &directory.join(self.name()), &self.image, self.kind)
-    }
-}
-
-/// The files with kept parts of these images on a host.
-///
-/// # Errors
-/// [`DbError::Io`] when the directory cannot be listed.
-pub fn code_files(
-    db: &Database,
-    host: &str,
-    images: &BTreeSet<ImageId>,
-) -> Result<Vec<CodeFile>, DbError> {
-    let directory = naming::code_path(&naming::host_path(db.root(), host));
-    let entries = db.disk().list_if_there(&directory)?;
-    let files = entries.iter().filter_map(|entry| {
-        let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-        let found = whole.or_else(|| {
-            naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
-        });
-        found.map(|(image, kind)| CodeFile { image, kind })
-    });
-    Ok(files.filter(|file| images.contains(&file.image)).collect())
 }

@@ -26,8 +26,10 @@ use crate::storage::Disk;
 use crate::symbols;
 use crate::writer::Writer;
 
+mod objects;
 mod pieces;
 
+pub use objects::{CodeFile, FORMAT, code_files, is_same_epoch, outgoing, outgoing_place};
 use pieces::Piece;
 
 /// The result of copying an epoch.
@@ -242,7 +244,7 @@ pub fn copy_host(
 ///
 /// # Errors
 /// Those of reading the epoch, and of a description that no segment may have.
-pub(crate) fn whole_file(
+fn whole_file(
     span: Span,
     meta: EpochMeta,
     epoch: &Epoch,
@@ -253,7 +255,7 @@ pub(crate) fn whole_file(
 }
 
 /// Refuses an epoch of which a part cannot be read or, being of a later release, not be copied.
-pub(crate) fn whole(epoch: &Epoch) -> Result<(), DbError> {
+fn whole(epoch: &Epoch) -> Result<(), DbError> {
     let meta = epoch.meta();
     if epoch.has_unknown() {
         let why =

@@ -336,7 +336,12 @@ pub struct OfThreads {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub thread: Option<String>,
     /// Only call stacks of these threads, by number, separated by commas
-    #[arg(long = "tid", value_name = "TID", value_delimiter = ',')]
+    #[arg(
+        long = "tid",
+        value_name = "TID",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub tids: Vec<u32>,
 }
 

@@ -85,7 +85,8 @@ pub fn find<'a>(
         }),
         several => {
             let known = several.iter().map(|found| shown(candidates, found)).collect();
-            Err(AnalysisError::AmbiguousProcedure { asked: asked.to_owned(), known })
+            let next = "name one in full, or by its address";
+            Err(AnalysisError::AmbiguousProcedure { asked: asked.to_owned(), known, next })
         }
     }
 }

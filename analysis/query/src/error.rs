@@ -129,12 +129,14 @@ pub enum AnalysisError {
         why: String,
     },
     /// More than one procedure fits a PROCEDURE argument.
-    #[error("{asked:?} matches {}; name one in full, or by its address", listed(known))]
+    #[error("{asked:?} matches {}; {next}", listed(known))]
     AmbiguousProcedure {
         /// The argument.
         asked: String,
         /// What it may be: name, address and image.
         known: Vec<String>,
+        /// How to tell them apart.
+        next: &'static str,
     },
     /// The command cannot do its work; the text has the reason and the next step.
     #[error("{0}")]

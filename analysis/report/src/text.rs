@@ -200,6 +200,7 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     let noun = match report.events.as_slice() {
         _ if report.of_stacks => "call stacks, by weight".to_owned(),
         [one] if one.counted.samples == 1 => one.event.noun().to_owned(),
+        [one] => one.event.nouns(),
         events if is_exact => nouns(events),
         _ => "samples".to_owned(),
     };

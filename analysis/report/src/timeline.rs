@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use model::{OFF_CPU, RUNNABLE};
 use profiledb::{Covered, Stretch};
 use serde::Serialize;
 
@@ -186,7 +187,14 @@ impl Report for TimelineReport {
         table.number(if self.is_time() { "seconds" } else { "count" }, "");
         table.number("%", "");
         table.words("over time");
-        table.number(if self.is_time() { "peak CPUs" } else { "peak per s" }, "");
+        // Time of waiting is that of threads.
+        let is_wait = [OFF_CPU, RUNNABLE, "usertime"].contains(&self.event.as_str());
+        let peak = match (self.is_time(), is_wait) {
+            (true, true) => "peak threads",
+            (true, false) => "peak CPUs",
+            (false, _) => "peak per s",
+        };
+        table.number(peak, "");
         table.words("peak at");
         if self.by == "procedure" {
             table.paths("procedure");

@@ -226,7 +226,8 @@ fn stacks_text(stacks: &StacksStatus) -> String {
         _ => format!(", {:.1} % whole", 100.0 * *whole as f64 / walked as f64),
     };
     let mut text = format!(
-        "{taken} taken ({dropped} dropped){whole_share}{each}; at most {rate_per_s:.0}/s/CPU"
+        "{taken} taken ({dropped} dropped for want of room){whole_share}{each}; at most \
+         {rate_per_s:.0}/s/CPU"
     );
     let cut_programs = programs.iter().filter(|program| program.cut.values().any(|n| *n > 0));
     for program in cut_programs.take(PROGRAMS_NAMED) {

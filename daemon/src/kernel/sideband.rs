@@ -385,7 +385,7 @@ impl<'a> Visitor<'a> for ToRecord {
             start: mmap.addr,
             len: mmap.len,
             file_offset: mmap.pgoff,
-            path: mmap.filename.to_vec(),
+            path: until_zero(&mmap.filename).to_vec(),
             file,
         };
         Self::timed(&metadata, RecordKind::Mmap(record))
@@ -418,7 +418,7 @@ impl<'a> Visitor<'a> for ToRecord {
             len: symbol.len,
             is_bpf: symbol.ksym_type == KSymbolType::BPF,
             is_gone: symbol.flags.contains(KSymbolFlags::UNREGISTER),
-            name: String::from_utf8_lossy(&symbol.name).into_owned(),
+            name: String::from_utf8_lossy(until_zero(&symbol.name)).into_owned(),
         };
         Self::timed(&metadata, RecordKind::KernelText(symbol))
     }
@@ -431,4 +431,8 @@ impl<'a> Visitor<'a> for ToRecord {
     fn visit_lost(self, lost: Lost, metadata: RecordMetadata) -> Self::Output {
         Self::timed(&metadata, RecordKind::Lost { records: lost.lost })
     }
+}
+/// The text of a record's field, which ends with a zero; what is behind is another field.
+fn until_zero(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
 }

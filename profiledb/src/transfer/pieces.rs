@@ -87,7 +87,7 @@ struct Slice {
     parts: Vec<Epoch>,
 }
 
-/// The slices of parts that are in order of their times. An epoch begins where its first slice does.
+/// The slices of parts that are in order of time. An epoch begins where its first slice does.
 fn slices(parts: Vec<Epoch>, began_unix_s: u64) -> Vec<Slice> {
     let mut slices: Vec<Slice> = Vec::new();
     for part in parts {

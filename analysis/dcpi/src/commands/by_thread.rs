@@ -46,7 +46,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let chosen = Chosen { all: true, ..args.chosen.clone() };
     let (mut samples, found) = read(&args.threads.narrow(chosen.question(&[])?), &mut problems)?;
     if found.values().all(Stacks::is_empty) {
-        return Err(stacks::no_stacks());
+        return Err(stacks::no_stacks().beside(query::problem::damage(&problems)));
     }
     let mut columns = Vec::with_capacity(found.len());
     let mut subjects: BTreeMap<Vec<Part>, Vec<Tally>> = BTreeMap::new();

@@ -9,7 +9,7 @@ use names::procedures::Places;
 use profiledb::Epoch;
 use query::error::AnalysisError;
 use query::load::{EventSamples, Question, Samples};
-use query::problem::Problem;
+use query::problem::{self, Problem};
 use query::scope::ScopeChoice;
 use query::select;
 use query::stacks::ByEvent;
@@ -166,7 +166,8 @@ impl Loaded {
         if question.events.iter().any(|event| event == USERTIME) {
             return Self::usertime(question, look);
         }
-        Self::if_any(question, look)?.ok_or_else(no_stacks)
+        let (found, damage) = Self::or_damage(question, look)?;
+        found.ok_or_else(|| no_stacks().beside(damage))
     }
 
     /// The same; None where there are no stacks.
@@ -174,9 +175,18 @@ impl Loaded {
     /// # Errors
     /// Those of [`read`].
     pub(super) fn if_any(question: &Question, look: &Look) -> Result<Option<Self>, AnalysisError> {
+        Self::or_damage(question, look).map(|(found, _)| found)
+    }
+
+    /// The same, and what could not be read.
+    fn or_damage(
+        question: &Question,
+        look: &Look,
+    ) -> Result<(Option<Self>, Option<String>), AnalysisError> {
         let mut problems = Vec::new();
         let (samples, stacks) = read(question, &mut problems)?;
-        Ok(Self::named(samples, &stacks, look, problems))
+        let damage = problem::damage(&problems);
+        Ok((Self::named(samples, &stacks, look, problems), damage))
     }
 
     /// Reads what a question chooses of the epochs of other samples, as they were then.
@@ -221,14 +231,17 @@ impl Loaded {
         let mut parts_of = Question { events: parts, ..question.clone() };
         // An epoch without waits, or without the clock, has the rest.
         let mut loaded = loop {
-            match Self::if_any(&parts_of, look) {
+            match Self::or_damage(&parts_of, look) {
                 Err(AnalysisError::NoEvent { asked, .. }) if parts_of.events.contains(&asked) => {
                     parts_of.events.retain(|event| *event != asked);
                     if parts_of.events.is_empty() {
                         return Err(no_stacks());
                     }
                 }
-                found => break found?.ok_or_else(no_stacks)?,
+                found => {
+                    let (found, damage) = found?;
+                    break found.ok_or_else(|| no_stacks().beside(damage))?;
+                }
             }
         };
         let usertime = loaded.calls.usertime(CLOCK).ok_or_else(no_stacks)?;
@@ -283,7 +296,7 @@ impl Loaded {
                 let message = "this report is of one event: name one with --event".to_owned();
                 Err(AnalysisError::Usage { message, help: "dcpi help".to_owned() })
             }
-            (None, _) => Err(no_stacks()),
+            (None, _) => Err(no_stacks().beside(problem::damage(&self.problems))),
         }
     }
 
@@ -425,6 +438,7 @@ impl Loaded {
                 Err(AnalysisError::AmbiguousProcedure {
                     asked: asked.to_owned(),
                     known: known.collect(),
+                    next: "put the image before it, or name it by its address",
                 })
             }
         }

@@ -85,7 +85,8 @@ fn parse_columns(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &TimelineArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let is_command = matches!(args.by, Subject::Command | Subject::Thread);
     if is_command && !args.images.is_empty() {
-        let why = "rows from call stacks take no IMAGE; a call stack has frames of several";
+        let why = "rows from call stacks take no IMAGE, since a call stack has frames of several; \
+                   leave it out, or use --by procedure";
         return Err(AnalysisError::Refused(why.to_owned()));
     }
     let all = args.chosen.all || args.by == Subject::Label;
@@ -116,7 +117,8 @@ fn read(
     let opened = Question { whose: scope, ..question.clone() }.opened()?;
     let parts = super::stacks::usertime_parts(&opened.epochs);
     if parts.is_empty() {
-        return Err(super::stacks::no_stacks());
+        let damage = query::problem::damage(&opened.problems);
+        return Err(super::stacks::no_stacks().beside(damage));
     }
     question.timeline(args.slices, Of::Stacks { name: Some(USERTIME), parts: &parts })
 }

@@ -269,7 +269,10 @@ fn absurd_times_are_refused_in_one_line() {
              2026-11-05T10:15:00Z to 2026-11-05T11:45:00Z, and 'dcpictl flush' writes",
         ),
         ("timeline --slices 0", "must be a number from 1 to 1000"),
-        ("timeline --by command python3", "rows from call stacks take no IMAGE; a call stack"),
+        (
+            "timeline --by command python3",
+            "take no IMAGE, since a call stack has frames of several; leave it out",
+        ),
         ("timeline --event nothing", "no event \"nothing\""),
         ("timeline --event a,b", "name one event"),
         ("timeline --label x", "no samples labelled \"x\""),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{EXCEPTIONS, EXECUTED, IDEAL, Ledger};
+use model::{EXCEPTIONS, EXECUTED, IDEAL, Ledger, OFF_CPU, RUNNABLE};
 use profiledb::{Epoch, EpochMeta, EventMeta};
 
 use super::{Contents, sum};
@@ -47,13 +47,15 @@ impl EventSamples {
         model::is_exact(&self.name)
     }
 
-    /// The noun of an occurrence of an exact event; a sample's of others.
+    /// The noun of an occurrence of an exact event, and of what is known of waits; a sample's of
+    /// others.
     #[must_use]
     pub fn noun(&self) -> &'static str {
         match self.name.as_str() {
             EXECUTED => "execution",
             IDEAL => "cycle",
             name if EXCEPTIONS.contains(&name) => "exception",
+            OFF_CPU | RUNNABLE => "stack",
             _ => "sample",
         }
     }
