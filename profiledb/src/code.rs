@@ -415,13 +415,26 @@ pub(crate) fn read_file(
     kind: Kind,
 ) -> Result<Option<Vec<u8>>, DbError> {
     let Some(file) = disk.read_if_there(path)? else { return Ok(None) };
+    check_file(path, &file, image, kind)?;
+    Ok(Some(file))
+}
+
+/// Refuses a file that is no file of a code store for this image.
+///
+/// # Errors
+/// [`DbError::Corrupt`] or [`DbError::NewerFormat`].
+pub(crate) fn check_file(
+    path: &Path,
+    file: &[u8],
+    image: &ImageId,
+    kind: Kind,
+) -> Result<(), DbError> {
     // A checksum only says that the file is what somebody wrote.
-    let payload = envelope::open_as(kind, &file).map_err(|error| error.of(path))?;
-    decode(image, payload, kind == Kind::Excerpt).map_err(|error| {
+    let payload = envelope::open_as(kind, file).map_err(|error| error.of(path))?;
+    decode(image, payload, kind == Kind::Excerpt).map(drop).map_err(|error| {
         let offset = (HEADER_BYTES + error.offset) as u64;
         DbError::Corrupt { path: path.to_owned(), offset, damage: error.damage }
-    })?;
-    Ok(Some(file))
+    })
 }
 
 /// Decodes the kept part in the payload of a code file, which must be that of `image`.

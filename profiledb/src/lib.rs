@@ -128,7 +128,8 @@ pub use slices::{Covered, Stretch};
 pub use stacks::StacksKey;
 pub use symbols::Symbol;
 pub use transfer::{
-    CodeFile, Copied, FORMAT, code_files, copy_code, copy_epoch, copy_host, copy_readable_code,
-    is_same_epoch, merge_epochs, outgoing, outgoing_place, seal,
+    CodeFile, Copied, FORMAT, check_code_object, check_epoch_object, code_files, copy_code,
+    copy_epoch, copy_host, copy_readable_code, is_same_epoch, merge_epochs, outgoing,
+    outgoing_place, seal,
 };
 pub use writer::Writer;

@@ -29,7 +29,10 @@ use crate::writer::Writer;
 mod objects;
 mod pieces;
 
-pub use objects::{CodeFile, FORMAT, code_files, is_same_epoch, outgoing, outgoing_place};
+pub use objects::{
+    CodeFile, FORMAT, check_code_object, check_epoch_object, code_files, is_same_epoch, outgoing,
+    outgoing_place,
+};
 use pieces::Piece;
 
 /// The result of copying an epoch.

@@ -10,6 +10,7 @@ mod consumers;
 mod container;
 mod demo;
 mod ebpf;
+mod fleet;
 mod fuzz;
 mod hook;
 mod machines;
@@ -32,11 +33,12 @@ cargo xtask TASK
                    every test; without root, list the privileged ones, which did not run, and fail
   record [NAME...] make the recordings of daemon/tests/attribution.rs anew; root, on a machine that
                    does little else
-  ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, test
+  ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, fleet, test
   tidy             check the house rules: arrows, sizes, names, width of lines, documents
   fuzz [NAME|all [--minutes N]]
                    coverage-guided fuzzers of every decoder of strangers' bytes, an hour in all;
                    without NAME, list them
+  fleet            check the programs of the fleet, a workspace of its own: fmt, clippy, tests
   consumers        give each format of dcpi export to the program it is for; installs half a
                    gigabyte of programs; root
   vm [KERNEL...]   boot kernels of Debian under emulation and run dcpid in them; downloads up to
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["record", names @ ..] => record::run(names),
         ["fuzz", rest @ ..] => fuzz::run(rest),
+        ["fleet"] => fleet::run(),
         ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),

@@ -2,14 +2,14 @@
 //! kept code of images.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use image::ImageId;
 
 use crate::code;
 use crate::envelope::Kind;
 use crate::epoch::EpochId;
-use crate::error::DbError;
+use crate::error::{Damage, DbError};
 use crate::format_file;
 use crate::naming;
 use crate::outgoing::Outgoing;
@@ -43,6 +43,40 @@ pub fn outgoing_place(host: &str, epoch: &EpochId) -> Result<String, DbError> {
     Ok(format!("hosts/{host}/{epoch}/{}", WHOLE.name()))
 }
 
+/// Refuses an object that is no epoch of the host and name that its place in a store says, or is
+/// damaged.
+///
+/// # Errors
+/// [`DbError::Corrupt`], also for a place that [`outgoing_place`] does not give, and
+/// [`DbError::NewerFormat`].
+pub fn check_epoch_object(place: &str, object: &[u8]) -> Result<(), DbError> {
+    let segment = Segment::parse(PathBuf::from(place), object.to_vec())?;
+    segment.check_whole()?;
+    if let Some(damage) = segment.damage() {
+        return Err(damage);
+    }
+    let meta = section_sum::meta(&segment)?.ok_or_else(|| misplaced(place))?;
+    let is_placed = outgoing_place(&meta.host, &meta.epoch).is_ok_and(|of| of == place);
+    let agrees = (&segment.host, &segment.epoch, segment.span) == (&meta.host, &meta.epoch, WHOLE);
+    if is_placed && agrees { Ok(()) } else { Err(misplaced(place)) }
+}
+
+/// Refuses an object that is not the kept part of the image in its file's name, or is damaged.
+///
+/// # Errors
+/// [`DbError::Corrupt`], also for a name that [`CodeFile::name`] does not give, and
+/// [`DbError::NewerFormat`].
+pub fn check_code_object(name: &str, object: &[u8]) -> Result<(), DbError> {
+    match CodeFile::parse(name) {
+        Some(CodeFile { image, kind }) => code::check_file(Path::new(name), object, &image, kind),
+        None => Err(misplaced(name)),
+    }
+}
+
+fn misplaced(name: &str) -> DbError {
+    DbError::Corrupt { path: PathBuf::from(name), offset: 0, damage: Damage::Misplaced }
+}
+
 /// What makes a directory a database: the file `format` of a store's raw epochs.
 pub const FORMAT: &[u8] = format_file::TEXT.as_bytes();
 
@@ -66,6 +100,14 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
+    /// The file of a name; None for other files.
+    fn parse(name: &str) -> Option<Self> {
+        let whole = naming::parse_code_name(name).map(|image| (image, Kind::Code));
+        let found =
+            whole.or_else(|| naming::parse_excerpt_name(name).map(|image| (image, Kind::Excerpt)));
+        found.map(|(image, kind)| Self { image, kind })
+    }
+
     /// The name of the file.
     #[must_use]
     pub fn name(&self) -> String {
@@ -102,12 +144,6 @@ pub fn code_files(
 ) -> Result<Vec<CodeFile>, DbError> {
     let directory = naming::code_path(&naming::host_path(db.root(), host));
     let entries = db.disk().list_if_there(&directory)?;
-    let files = entries.iter().filter_map(|entry| {
-        let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-        let found = whole.or_else(|| {
-            naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
-        });
-        found.map(|(image, kind)| CodeFile { image, kind })
-    });
+    let files = entries.iter().filter_map(|entry| CodeFile::parse(&entry.name));
     Ok(files.filter(|file| images.contains(&file.image)).collect())
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 27] = [
+const ARROWS: [(&str, &[&str]); 29] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -108,6 +108,8 @@ const ARROWS: [(&str, &[&str]); 27] = [
             "wire",
         ],
     ),
+    ("fleet/store", &["profiledb"]),
+    ("fleet/cli", &["profiledb", "store"]),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
 ];

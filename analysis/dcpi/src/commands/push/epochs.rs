@@ -90,22 +90,26 @@ impl ToStore {
             self.to.put(&format, profiledb::FORMAT).map_err(Stopped::Receiver)?;
         }
         let key = format!("{RAW}/{}", outgoing_place(host, id)?);
-        match self.to.put(&key, file).map_err(Stopped::Receiver)? {
-            Put::Stored => pushed.objects += 1,
+        let is_another = match self.to.put(&key, file).map_err(Stopped::Receiver)? {
+            Put::Stored => {
+                pushed.objects += 1;
+                false
+            }
+            Put::Same => false,
+            Put::Another => true,
             Put::WasThere => {
                 let there = self.to.get(&key).map_err(Stopped::Receiver)?;
-                let is_same = there.is_none_or(|there| is_same_epoch(&there, file));
-                if !is_same {
-                    writeln!(
-                        out,
-                        "epoch {id} of {host} is not sent: {} has another of that name, from \
-                         another machine or database; give each machine a host name of its own \
-                         (dcpid --host)",
-                        self.to
-                    )?;
-                    pushed.is_sound = false;
-                }
+                there.is_some_and(|there| !is_same_epoch(&there, file))
             }
+        };
+        if is_another {
+            writeln!(
+                out,
+                "epoch {id} of {host} is not sent: {} has another of that name, from another \
+                 machine or database; give each machine a host name of its own (dcpid --host)",
+                self.to
+            )?;
+            pushed.is_sound = false;
         }
         Ok(self.done.mark(host, id.as_str())?)
     }

@@ -39,6 +39,10 @@ pub(super) enum Put {
     Stored,
     /// One of its name was there.
     WasThere,
+    /// The same was there.
+    Same,
+    /// An epoch of its name, of another machine, was there.
+    Another,
 }
 
 impl fmt::Display for Store {
@@ -85,7 +89,10 @@ impl Store {
                     .send_lazy()
                     .map_err(failed)?;
                 match answer.status_code {
-                    200 | 201 | 204 => Ok(Put::Stored),
+                    201 | 204 => Ok(Put::Stored),
+                    200 => Ok(Put::Same),
+                    // A receiver that compares tells more than a plain object store.
+                    409 => Ok(Put::Another),
                     412 => Ok(Put::WasThere),
                     _ => Err(refused(answer)),
                 }
@@ -184,7 +191,7 @@ fn refused(answer: minreq::ResponseLazy) -> Failure {
     let mut body = Vec::new();
     // What cannot be read is not shown.
     let _ = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
-    let is_final = (400..500).contains(&code) && ![408, 409, 425, 429].contains(&code);
+    let is_final = (400..500).contains(&code) && ![408, 425, 429].contains(&code);
     Failure {
         why: format!("answers {code} {}", shown(&body)).trim_end().to_owned(),
         is_final,
