@@ -252,6 +252,7 @@ impl Checker {
             match (entry.name.as_str(), entry.is_directory) {
                 ("lost+found", true) => {}
                 _ if path == naming::hosts_path(root) && entry.is_directory => {}
+                _ if path == naming::code_path(root) && entry.is_directory => self.code(&path)?,
                 _ if path == naming::format_path(root)
                     || path == naming::format1_lock_path(root) => {}
                 _ => self.stray(root, &entry),

@@ -203,9 +203,10 @@ pub(crate) fn parse_symbols_name(name: &str) -> Option<ImageId> {
     name.strip_suffix(".symbols")?.parse().ok()
 }
 
-/// The directory of a host's code store. No epoch can have its name.
-pub(crate) fn code_path(host: &Path) -> PathBuf {
-    host.join("code")
+/// The directory of a host's code store, in which no epoch can have its name; of the root, the
+/// directory of the code that all hosts have in common.
+pub(crate) fn code_path(host_or_root: &Path) -> PathBuf {
+    host_or_root.join("code")
 }
 
 /// The file of an image's code.

@@ -108,7 +108,19 @@ impl Database {
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn code(&self, host: &str, image: &ImageId) -> Result<Option<KeptFile>, DbError> {
         naming::check_host(host)?;
-        code::read(&self.disk, &naming::code_path(&naming::host_path(&self.root, host)), image)
+        for directory in self.code_directories(host) {
+            if let Some(kept) = code::read(&self.disk, &directory, image)? {
+                return Ok(Some(kept));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the code of a host's images may be: the host's own, and in the store of a fleet what
+    /// all hosts have in common.
+    pub(crate) fn code_directories(&self, host: &str) -> [PathBuf; 2] {
+        let own = naming::code_path(&naming::host_path(&self.root, host));
+        [own, naming::code_path(&self.root)]
     }
 
     /// The images that were kept on a host, in order of id.
@@ -127,14 +139,14 @@ impl Database {
     pub fn code_bytes(&self, host: &str) -> Result<BTreeMap<ImageId, u64>, DbError> {
         naming::check_host(host)?;
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
-        for entry in
-            self.disk.list_if_there(&naming::code_path(&naming::host_path(&self.root, host)))?
-        {
-            let image = naming::parse_code_name(&entry.name)
-                .or_else(|| naming::parse_excerpt_name(&entry.name));
-            if let Some(image) = image {
-                let bytes = images.entry(image).or_default();
-                *bytes = bytes.saturating_add(entry.size_bytes);
+        for directory in self.code_directories(host) {
+            for entry in self.disk.list_if_there(&directory)? {
+                let image = naming::parse_code_name(&entry.name)
+                    .or_else(|| naming::parse_excerpt_name(&entry.name));
+                if let Some(image) = image {
+                    let bytes = images.entry(image).or_default();
+                    *bytes = bytes.saturating_add(entry.size_bytes);
+                }
             }
         }
         Ok(images)

@@ -183,11 +183,15 @@ pub fn copy_readable_code(
     target: &Database,
 ) -> Result<(u64, Vec<DbError>), DbError> {
     let writer = writer(target, host)?;
-    let from = naming::code_path(&naming::host_path(source.root(), host));
     let (disk, to) = (target.disk(), naming::code_path(&naming::host_path(target.root(), host)));
     disk.create_directory(&to)?;
     let (mut copied, mut failed) = (0, Vec::new());
-    for entry in source.disk().list_if_there(&from)? {
+    let mut entries = Vec::new();
+    for from in source.code_directories(host) {
+        let of = source.disk().list_if_there(&from)?;
+        entries.extend(of.into_iter().map(|entry| (from.clone(), entry)));
+    }
+    for (from, entry) in entries {
         let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
         let found = whole.or_else(|| {
             naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))

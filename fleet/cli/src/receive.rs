@@ -37,8 +37,8 @@ const BODY_MAX: Duration = Duration::from_secs(300);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 The receiver has no login and no TLS: it listens on the loopback, and the site's proxy lets hosts \
-pass, each to paths of its own host name (raw/hosts/NAME/) and to code/. What is there is never \
-replaced, and an object that is not what its name says, or is damaged, is refused.")]
+pass, each to paths of its own host name (raw/hosts/NAME/) and to raw/code/. What is there is \
+never replaced, and an object that is not what its name says, or is damaged, is refused.")]
 pub struct Receive {
     /// Directory of the store, which exists
     #[arg(long, value_name = "DIR")]

@@ -122,8 +122,10 @@ fn what_is_not_what_its_name_says_is_refused() {
     assert_eq!(statuses, BTreeMap::from([(422, object.len())]));
     assert_eq!(receiver.put(&key, &object[..object.len() - 1]).0, 422);
     assert_eq!(receiver.put("raw/format", b"dcpi database 9\n").0, 422);
-    assert_eq!(receiver.put("code/x.code", b"x").0, 422);
-    for path in ["raw/hosts/../../x", "raw/hosts/%2e%2e/%2e%2e/x", "x", "code/%2ex", "code/%00"] {
+    assert_eq!(receiver.put("raw/code/x.code", b"x").0, 422);
+    for path in
+        ["raw/hosts/../../x", "raw/hosts/%2e%2e/%2e%2e/x", "x", "raw/code/%2ex", "raw/code/%00"]
+    {
         assert_eq!(receiver.put(path, &object).0, 404, "{path}");
     }
     // Nothing of it is there, and the object is still taken.

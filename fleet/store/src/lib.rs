@@ -16,8 +16,8 @@ use profiledb::{FORMAT, check_code_object, check_epoch_object, is_same_epoch};
 
 /// Directory of the epochs, which is a database.
 const RAW: &str = "raw";
-/// Directory of the code of images, which all hosts have in common.
-const CODE: &str = "code";
+/// Directory of the code of images below, which all hosts have in common.
+const CODE: &str = "code/";
 /// Largest object, in bytes (`profiledb/FORMAT.md`: largest file).
 pub const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Longest key, in bytes: the directory, a host (253), an epoch and the name of a segment.
@@ -53,7 +53,10 @@ impl Key {
         match path.split_once('/')? {
             (RAW, "format") => Some(Self::Format),
             (RAW, place) if place.starts_with("hosts/") => Some(Self::Epoch(place.to_owned())),
-            (CODE, name) if !name.contains('/') => Some(Self::Code(name.to_owned())),
+            (RAW, place) => {
+                let name = place.strip_prefix(CODE).filter(|name| !name.contains('/'))?;
+                Some(Self::Code(name.to_owned()))
+            }
             _ => None,
         }
     }
@@ -83,7 +86,7 @@ impl fmt::Display for Key {
         match self {
             Self::Format => write!(f, "{RAW}/format"),
             Self::Epoch(place) => write!(f, "{RAW}/{place}"),
-            Self::Code(name) => write!(f, "{CODE}/{name}"),
+            Self::Code(name) => write!(f, "{RAW}/{CODE}{name}"),
         }
     }
 }
@@ -166,23 +169,23 @@ mod tests {
     #[test]
     fn keys_are_those_of_objects_and_lead_nowhere_else() {
         let epoch = "raw/hosts/node-1/20261105-101500/0-1.segment";
-        for path in ["raw/format", epoch, "code/4ef6.code", "raw/hosts/ü x/1/2"] {
+        for path in ["raw/format", epoch, "raw/code/4ef6.code", "raw/hosts/ü x/1/2"] {
             assert_eq!(Key::parse(path).unwrap().to_string(), path);
         }
-        let long = format!("code/{}", "x".repeat(KEY_BYTES_MAX));
+        let long = format!("raw/code/{}", "x".repeat(KEY_BYTES_MAX));
         for path in [
             "",
             "raw",
             "raw/",
             "raw/hosts/../../etc/passwd",
-            "code/..",
-            "code/a/b",
+            "raw/code/..",
+            "raw/code/a/b",
             "/raw/format",
             "raw/x",
-            "code/.partial-1",
+            "raw/code/.partial-1",
             "raw/hosts//1",
-            "code/a\nb",
-            "code/a%b",
+            "raw/code/a\nb",
+            "raw/code/a%b",
             "other/x",
             long.as_str(),
         ] {
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn objects_that_are_not_what_their_key_says_are_refused() {
         let epoch = "raw/hosts/node-1/20261105-101500/0-1.segment";
-        for path in ["raw/format", epoch, "code/4ef6.code", "raw/hosts/node-1", "code/x"] {
+        for path in ["raw/format", epoch, "raw/code/4ef6.code", "raw/hosts/node-1", "raw/code/x"] {
             let refused = Key::parse(path).unwrap().check(b"anything");
             assert!(matches!(refused, Err(StoreError::Unfit(_))), "{path}");
         }

@@ -101,13 +101,18 @@ fn epochs_that_have_ended_are_put_once_and_the_store_is_a_database() {
     let first = push(&db, to, &[]);
     assert_eq!(first.status.code(), Some(0), "{}", said(&first));
     assert_eq!(said(&first), format!("{to}: 2 epochs, code of 1 image\n"));
-    assert_eq!(fs::read_dir(store.join("code")).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(store.join("raw/code")).unwrap().count(), 1);
     let there = samples(&store.join("raw"));
     let expected = BTreeMap::from([
         ("node-1 20261105-101500".to_owned(), 20),
         ("node-1 20261105-103140".to_owned(), 40),
     ]);
     assert_eq!(there, expected);
+    // The code that all hosts have in common is found for each.
+    let raw = Database::open(&store.join("raw")).unwrap();
+    assert_eq!(raw.code_images("node-1").unwrap().len(), 1);
+    assert!(raw.code("node-2", &raw.code_images("node-1").unwrap()[0]).unwrap().is_some());
+    assert!(profiledb::check(&store.join("raw")).unwrap().is_empty());
     let report = dcpi().args(["prof", "--db"]).arg(store.join("raw")).output().unwrap();
     assert!(said(&report).contains("tool"), "{}", said(&report));
     assert_eq!(said(&push(&db, to, &[])), format!("{to}: nothing new\n"));

@@ -17,7 +17,7 @@ use super::{Pushed, Stopped, Way};
 
 /// Directory of the epochs in a store, a database.
 const RAW: &str = "raw";
-/// Directory of the code of images, which all hosts have in common.
+/// Directory of the code of images below, which all hosts have in common.
 const CODE: &str = "code";
 
 /// The epochs that have ended, to a store.
@@ -127,7 +127,8 @@ impl ToStore {
             if self.done.has(CODE, &name) {
                 continue;
             }
-            let (whole, key) = (format!("{CODE}/{}", file.whole_name()), format!("{CODE}/{name}"));
+            let whole = format!("{RAW}/{CODE}/{}", file.whole_name());
+            let key = format!("{RAW}/{CODE}/{name}");
             let has = |key: &str| self.to.has(key).map_err(Stopped::Receiver);
             if !has(&whole)? && (key == whole || !has(&key)?) {
                 // What cannot be read keeps nothing else from being sent.
