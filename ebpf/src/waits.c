@@ -21,10 +21,10 @@ enum { WAIT_WEIGHT_MAX = 256 };
 enum { WAIT_UNTAKEN = 0x8000 };
 /* The unit of time owed, and the most of it. */
 enum { WAIT_OWED_SHIFT = 18, WAIT_OWED_UNIT_NS = 1 << WAIT_OWED_SHIFT, WAIT_OWED_MAX = 0xffff };
-/* A thread's first wait is taken to be of this length, which is always taken unless there are many
- * waits (SCALE_MIN_US in daemon/src/instruments/waits/mod.rs). */
+/* The length that a thread's first wait is expected to have: that of waits whose stacks are always
+ * taken on a quiet machine (SCALE_MIN_US in daemon/src/instruments/waits/mod.rs). */
 enum { FIRST_WAIT_US = 30000 };
-/* Waits of this length are long ones, and so are those that are always taken, if shorter. */
+/* A wait is long from this length on, or from the scale on, whichever is shorter. */
 enum { LONG_WAIT_US = 1000000 };
 /* The unit of typical lengths, of which the largest stands for all that are longer. */
 enum { WAIT_UNIT_US = 16, WAIT_UNITS_MAX = 0xffff };
@@ -102,7 +102,7 @@ INLINE u32 kind_of(const struct wait_line *line)
 	return line->state == THREAD_BLOCKED;
 }
 
-/* Whose wait it was: another thread's than the current one's. */
+/* Writes names and numbers of a thread that is not the current one into a record. */
 OUT_OF_LINE void name_thread(struct stack_record *record, struct task_struct *task)
 {
 	struct task_struct *leader = task;

@@ -292,10 +292,7 @@ impl Checker {
 
     fn code(&mut self, directory: &Path) -> Result<(), DbError> {
         for entry in self.disk.list_if_there(directory)? {
-            let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-            let found = whole.or_else(|| {
-                naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
-            });
+            let found = code::parse_name(&entry.name);
             let Some((image, kind)) = found.filter(|_| !entry.is_directory) else {
                 self.stray(directory, &entry);
                 continue;

@@ -404,6 +404,12 @@ fn encode_head(image: &ImageId, ranges: &KeptRanges) -> Vec<u8> {
     out
 }
 
+/// The image and the kind of a file of a code store, by its name; None for other files.
+pub(crate) fn parse_name(name: &str) -> Option<(ImageId, Kind)> {
+    let whole = naming::parse_code_name(name).map(|image| (image, Kind::Code));
+    whole.or_else(|| naming::parse_excerpt_name(name).map(|image| (image, Kind::Excerpt)))
+}
+
 /// A file of a code store, checked; None where there is none.
 ///
 /// # Errors

@@ -141,9 +141,7 @@ impl Database {
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
         for directory in self.code_directories(host) {
             for entry in self.disk.list_if_there(&directory)? {
-                let image = naming::parse_code_name(&entry.name)
-                    .or_else(|| naming::parse_excerpt_name(&entry.name));
-                if let Some(image) = image {
+                if let Some((image, _)) = code::parse_name(&entry.name) {
                     let bytes = images.entry(image).or_default();
                     *bytes = bytes.saturating_add(entry.size_bytes);
                 }

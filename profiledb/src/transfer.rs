@@ -9,7 +9,6 @@ use model::{Counts, Facts, Ledgers, MergedFrom, Stacks, Totals};
 
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
-use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError};
 use crate::fold;
@@ -192,10 +191,7 @@ pub fn copy_readable_code(
         entries.extend(of.into_iter().map(|entry| (from.clone(), entry)));
     }
     for (from, entry) in entries {
-        let whole = naming::parse_code_name(&entry.name).map(|image| (image, Kind::Code));
-        let found = whole.or_else(|| {
-            naming::parse_excerpt_name(&entry.name).map(|image| (image, Kind::Excerpt))
-        });
+        let found = code::parse_name(&entry.name);
         let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else {
             continue;
         };

@@ -162,7 +162,8 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
 /// without a look at the thread's memory, so nobody can hold up their reader.
 #[must_use]
 pub fn thread_record(root_tid: u32) -> Option<StackRecord> {
-    if pid_namespace().is_some() {
+    static IS_ROOT: OnceLock<bool> = OnceLock::new();
+    if !IS_ROOT.get_or_init(|| pid_namespace().is_none()) {
         return None;
     }
     let name = |number: u32| {

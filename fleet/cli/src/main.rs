@@ -1,4 +1,4 @@
-//! `dcpi-fleet`: the profiles of many hosts in one store.
+//! `dcpi-fleet`: collects the profiles of many hosts in one store.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

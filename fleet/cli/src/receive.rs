@@ -2,7 +2,7 @@
 //!
 //! Requests (RFC 9110): `PUT` with `If-None-Match: *` is answered 201 for a new object, 200 for one
 //! that is there already, and 409 for an epoch whose name another machine has; `HEAD` tells whether
-//! there is an object. Nothing is read out: hosts do not see each other's profiles.
+//! there is an object. The receiver answers no `GET`, so hosts do not see each other's profiles.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -69,7 +69,8 @@ pub async fn run(receive: &Receive) -> Result<(), String> {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // Too many open files, or a client that went away: others come.
+                // accept(2) fails when too many files are open, or when the client has gone: the
+                // next connection may succeed.
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not taken");
                     tokio::time::sleep(Duration::from_millis(100)).await;

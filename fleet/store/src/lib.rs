@@ -120,7 +120,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store in a directory, which exists.
+    /// Opens the store in an existing directory.
     ///
     /// # Errors
     /// [`StoreError::Failed`] where there is no such directory.

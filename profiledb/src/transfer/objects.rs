@@ -102,10 +102,7 @@ pub struct CodeFile {
 impl CodeFile {
     /// The file of a name; None for other files.
     fn parse(name: &str) -> Option<Self> {
-        let whole = naming::parse_code_name(name).map(|image| (image, Kind::Code));
-        let found =
-            whole.or_else(|| naming::parse_excerpt_name(name).map(|image| (image, Kind::Excerpt)));
-        found.map(|(image, kind)| Self { image, kind })
+        code::parse_name(name).map(|(image, kind)| Self { image, kind })
     }
 
     /// The name of the file.

@@ -52,8 +52,8 @@ impl Folder {
         self.folder.path()
     }
 
-    /// Removes the folders beside this one, of the same user, that no run holds. Returns what is
-    /// to be said of them; None where there were none.
+    /// Removes the folders of counts beside this one that belong to the same user and that no run
+    /// has locked. Returns a note for the user with their number; None where there were none.
     pub(super) fn remove_left_behind(&self) -> Option<String> {
         let beneath = self.path().parent()?;
         let user = self.lock.metadata().ok()?.uid();

@@ -183,14 +183,14 @@ impl Steps {
     }
 }
 
-fn push(db: &Db, to: &str, arguments: &[&str]) -> Output {
+pub fn push(db: &Db, to: &str, arguments: &[&str]) -> Output {
     let mut command = dcpi();
     command.args(["push", "--to", to, "--from"]).arg(db.root());
     command.arg("--state").arg(db.root().with_file_name("state")).args(arguments);
     command.output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Output;
 use std::sync::{Arc, Mutex};
 
 use image::{ImageKind, ImageOffset, identify_file};
@@ -15,6 +14,7 @@ use profiledb::{
 };
 
 use crate::database::{Db, START, clock, image};
+use crate::push::{push, said};
 use crate::runs::dcpi;
 
 /// A program whose code is kept.
@@ -53,17 +53,6 @@ fn epoch(db: &Db, host: &str, boot: &str, (begin_s, samples): (u64, u64), is_ove
     if is_over {
         writer.seal(now_unix_s + 120).unwrap();
     }
-}
-
-fn push(db: &Db, to: &str, arguments: &[&str]) -> Output {
-    let mut command = dcpi();
-    command.args(["push", "--to", to, "--from"]).arg(db.root());
-    command.arg("--state").arg(db.root().with_file_name("state")).args(arguments);
-    command.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 
 /// Samples by host and epoch.

@@ -2,9 +2,10 @@
 //!
 //! The sampler adds up each thread's times exactly, and takes the stacks of some waits when they
 //! begin (`ebpf/src/waits.c`). A stack is walked like that of a sample; the end of its wait comes
-//! later, on any CPU. Short waits count for as many as their choice stands for. Long ones count
-//! once, all of them: those that were not chosen, because their thread's waits were short before,
-//! have no stack. A wait that goes on is counted as it goes, so what hangs shows.
+//! later, on any CPU. The time of a short wait is multiplied by the inverse of the probability with
+//! which the wait was chosen. The sampler tells of every long wait, and each counts once; a long
+//! wait of a thread whose waits were short before may have no stack, since none was taken at its
+//! begin. The time of a wait that goes on is counted at each drain, so what hangs shows.
 //!
 //! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that
 //! is more than its share of the budget, all of it ends until there are fewer switches.
@@ -71,9 +72,10 @@ pub struct CountedWait<'a> {
 }
 
 impl CountedWait<'_> {
-    /// What is added to the waits of a place for a time of this one, in ns, of which some was added
-    /// before. All parts of a wait are one stack. Its variance is that of a wait that is drawn with
-    /// the inverse of the weight as probability: none where all are drawn.
+    /// The value that `ns` of this wait add to its context, where `before_ns` of it were added
+    /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
+    /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
+    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1.
     #[must_use]
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64) -> Value {
         let squares = |weight: u64| {

@@ -18,7 +18,7 @@ use report::counted;
 /// as much.
 const PART_BYTES_MAX: u64 = 2 << 20;
 
-/// What is new of a database, to a collector.
+/// Sends the merges that a collector does not have yet, each once.
 pub(super) struct ToCollector {
     pub(super) to: Collector,
     pub(super) sent: Sent,

@@ -20,7 +20,7 @@ const RAW: &str = "raw";
 /// Directory of the code of images below, which all hosts have in common.
 const CODE: &str = "code";
 
-/// The epochs that have ended, to a store.
+/// Sends each epoch that has ended to a store, once.
 pub(super) struct ToStore {
     pub(super) to: Store,
     pub(super) done: Done,
