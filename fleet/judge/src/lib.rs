@@ -1,0 +1,2 @@
+//! What of a difference between builds, or between weeks, is chance; pure.
+#![forbid(unsafe_code)]

@@ -1,0 +1,127 @@
+//! Tables as Parquet files: zstd, row groups of 262,144 rows, statistics of pages; integers that
+//! count are packed as differences, everything else by dictionaries.
+//!
+//! A file is a pure function of its rows: it has no time and no random number in it.
+
+use bytes::Bytes;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::schema::types::ColumnPath;
+
+use crate::SCHEMA;
+use crate::columns::{Columns, batch, schema};
+use crate::rows::Row;
+
+/// Rows of a row group: what a reader skips or reads as a whole.
+const ROW_GROUP_ROWS: usize = 262_144;
+/// Rows that are turned into columns at a time.
+const BATCH_ROWS: usize = 65_536;
+/// Key of the schema's version in a file.
+const SCHEMA_KEY: &str = "dcpi_fleet_schema";
+
+/// Why a table could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// Parquet refused.
+    #[error("damaged Parquet file: {0}")]
+    Parquet(#[from] ParquetError),
+    /// Arrow refused.
+    #[error("damaged batch: {0}")]
+    Arrow(Box<arrow::error::ArrowError>),
+    /// A column is missing, or has another type.
+    #[error("column {0} is missing or of another type")]
+    Column(String),
+    /// The file is of another release.
+    #[error("the table has schema {0}, and this release reads {SCHEMA}")]
+    Schema(String),
+}
+
+/// A Parquet file of rows, which should be sorted in the order of their columns.
+///
+/// # Errors
+/// [`TableError::Parquet`]: never for rows of this crate.
+pub fn to_parquet<R: Row>(rows: &[R]) -> Result<Bytes, TableError> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_created_by("dcpi-fleet".to_owned())
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            SCHEMA_KEY.to_owned(),
+            SCHEMA.to_string(),
+        )]));
+    for (name, _) in R::columns() {
+        if name == "samples" {
+            let path = ColumnPath::from(name);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+        }
+    }
+    let mut writer = ArrowWriter::try_new(Vec::new(), schema::<R>(), Some(properties.build()))?;
+    for rows in rows.chunks(BATCH_ROWS) {
+        writer.write(&batch(rows)?)?;
+    }
+    Ok(writer.into_inner()?.into())
+}
+
+/// The rows of a Parquet file.
+///
+/// # Errors
+/// [`TableError`].
+pub fn from_parquet<R: Row>(file: Bytes) -> Result<Vec<R>, TableError> {
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file)?;
+    let schema = reader.metadata().file_metadata().key_value_metadata();
+    let schema = schema.into_iter().flatten().find(|pair| pair.key == SCHEMA_KEY);
+    let schema = schema.and_then(|pair| pair.value.clone()).unwrap_or_default();
+    if schema != SCHEMA.to_string() {
+        return Err(TableError::Schema(schema));
+    }
+    let mut rows = Vec::new();
+    for batch in reader.build()? {
+        let batch = batch.map_err(|error| TableError::Arrow(error.into()))?;
+        rows.extend(Columns::of(&batch)?.to_rows::<R>()?);
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Fact, Name};
+
+    #[test]
+    fn rows_come_back_and_the_same_rows_are_the_same_bytes() {
+        let fact = |at: i64| Fact {
+            service: at / 1000,
+            image: at / 100,
+            procedure: at * 7919,
+            host: at,
+            samples: at % 17,
+            weight: 192_307.7,
+            ..Fact::default()
+        };
+        let facts: Vec<Fact> = (0..300_000).map(fact).collect();
+        let file = to_parquet(&facts).unwrap();
+        assert_eq!(from_parquet::<Fact>(file.clone()).unwrap(), facts);
+        assert_eq!(to_parquet(&facts).unwrap(), file);
+        assert!(matches!(from_parquet::<Name>(file.clone()), Err(TableError::Column(_))));
+        let names = [Name { procedure: 1, image: 2, name: "ü\n".to_owned() }];
+        assert_eq!(from_parquet::<Name>(to_parquet(&names).unwrap()).unwrap(), names);
+        assert_eq!(from_parquet::<Name>(to_parquet::<Name>(&[]).unwrap()).unwrap(), []);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let names: Vec<Name> =
+            (0..100).map(|at| Name { procedure: at, image: 1, name: at.to_string() }).collect();
+        let file = to_parquet(&names).unwrap();
+        for cut in 0..file.len() {
+            assert!(from_parquet::<Name>(file.slice(..cut)).is_err(), "{cut}");
+        }
+    }
+}

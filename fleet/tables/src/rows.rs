@@ -1,0 +1,356 @@
+//! The rows of each table.
+
+use crate::columns::{Column, Columns};
+
+/// A table: its name in manifests and in SQL.
+pub trait Row: Clone + Send + 'static {
+    /// The table's name.
+    const TABLE: Table;
+    /// The columns, in order, each empty.
+    fn columns() -> Vec<(&'static str, Column)>;
+    /// Adds the row to columns of the table.
+    fn add_to(&self, columns: &mut [Column]);
+    /// The row of that number; None past the end, or where columns are of another table.
+    fn of(columns: &Columns, row: usize) -> Option<Self>;
+}
+
+/// The name of a table.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// [`Fact`].
+    Facts,
+    /// [`Load`].
+    Loads,
+    /// [`EpochRow`].
+    Epochs,
+    /// [`Missed`].
+    Missed,
+    /// [`Name`].
+    Names,
+    /// [`Service`].
+    Services,
+    /// [`Build`].
+    Builds,
+    /// [`Head`].
+    Heads,
+    /// [`Change`].
+    Changes,
+    /// [`HostShare`].
+    HostShares,
+}
+
+impl Table {
+    /// Every table.
+    pub const ALL: [Self; 10] = [
+        Self::Facts,
+        Self::Loads,
+        Self::Epochs,
+        Self::Missed,
+        Self::Names,
+        Self::Services,
+        Self::Builds,
+        Self::Heads,
+        Self::Changes,
+        Self::HostShares,
+    ];
+
+    /// The name in manifests and in SQL.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Facts => "facts",
+            Self::Loads => "loads",
+            Self::Epochs => "epochs",
+            Self::Missed => "missed",
+            Self::Names => "names",
+            Self::Services => "services",
+            Self::Builds => "builds",
+            Self::Heads => "heads",
+            Self::Changes => "changes",
+            Self::HostShares => "host_shares",
+        }
+    }
+
+    /// The table of a name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|table| table.name() == name)
+    }
+}
+
+/// Declares the rows of tables.
+macro_rules! rows {
+    ($(
+        $(#[$about:meta])*
+        $row:ident of $table:ident { $($(#[$field_about:meta])* $field:ident: $type:ty,)* }
+    )*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $row { $($(#[$field_about])* pub $field: $type,)* }
+
+        impl Row for $row {
+            const TABLE: Table = Table::$table;
+
+            fn columns() -> Vec<(&'static str, Column)> {
+                vec![$((stringify!($field), <$type as Value>::column()),)*]
+            }
+
+            fn add_to(&self, columns: &mut [Column]) {
+                let mut columns = columns.iter_mut();
+                $(if let Some(column) = columns.next() { self.$field.add_to(column); })*
+            }
+
+            fn of(columns: &Columns, row: usize) -> Option<Self> {
+                Some(Self { $($field: Value::of(columns.get(stringify!($field))?, row)?,)* })
+            }
+        }
+    )*};
+}
+
+rows! {
+    /// Samples of a procedure in a service, a build and on a host, in a week.
+    Fact of Facts {
+        /// Number of the service ([`Service`]).
+        service: i64,
+        /// Number of the image's name ([`Build`]).
+        image: i64,
+        /// Number of the image's build ([`Build`]).
+        build: i64,
+        /// Number of the procedure ([`Name`]).
+        procedure: i64,
+        /// Number of the host's name ([`EpochRow`]).
+        host: i64,
+        /// Samples.
+        samples: i64,
+        /// Events that one sample stands for, in the event's unit (cpu-clock: ns): the period
+        /// divided by the share of the time in which the event counted; of several, the mean.
+        weight: f64,
+    }
+
+    /// Samples of an image in a service, a build and on a host, in a day.
+    Load of Loads {
+        /// Number of the service.
+        service: i64,
+        /// Number of the image's name.
+        image: i64,
+        /// Number of the image's build.
+        build: i64,
+        /// Number of the host's name.
+        host: i64,
+        /// Days since 1970 UTC.
+        day: i64,
+        /// Samples.
+        samples: i64,
+        /// Events that one sample stands for.
+        weight: f64,
+    }
+
+    /// An epoch of a host: its machine, and the account of its samples. There is a row for each
+    /// event.
+    EpochRow of Epochs {
+        /// Number of the host's name.
+        host: i64,
+        /// The host's name.
+        name: String,
+        /// Begin, seconds since 1970 UTC.
+        begin_s: i64,
+        /// End, seconds since 1970 UTC.
+        end_s: i64,
+        /// Seconds by which the host's clock is ahead at least: the epoch ended so long after it
+        /// was put into the store. 0: not seen to be ahead.
+        ahead_s: i64,
+        /// The machine: instruction set and CPU model.
+        machine: String,
+        /// CPUs that were sampled.
+        cpus: i64,
+        /// Samples taken.
+        taken: i64,
+        /// Samples in facts.
+        facts: i64,
+        /// Samples of the idle loop.
+        idle: i64,
+        /// Samples of unknown code.
+        unresolved: i64,
+        /// Samples that were dropped.
+        lost: i64,
+        /// Events that a sample of this epoch stands for.
+        weight: f64,
+    }
+
+    /// Samples of an epoch that are of unknown code, or were dropped, by reason.
+    Missed of Missed {
+        /// Number of the host's name.
+        host: i64,
+        /// `unresolved` or `lost`.
+        fate: String,
+        /// Why, as in the status of dcpid.
+        reason: String,
+        /// Samples.
+        samples: i64,
+    }
+
+    /// The name of a procedure.
+    Name of Names {
+        /// The procedure's number: [`id`](crate::id) of the names of image and procedure.
+        procedure: i64,
+        /// Number of the image's name.
+        image: i64,
+        /// The name; empty: samples of the image that no symbol names.
+        name: String,
+    }
+
+    /// A service.
+    Service of Services {
+        /// The service's number: [`id`](crate::id) of its name.
+        service: i64,
+        /// Its name: label, or unit, or `[kernel]`, or `[other]`.
+        name: String,
+    }
+
+    /// A build of an image.
+    Build of Builds {
+        /// The build's number: [`id`](crate::id) of its name and text.
+        build: i64,
+        /// Number of the image's name.
+        image: i64,
+        /// The image's name.
+        image_name: String,
+        /// The build's id, as in `dcpi prof --format json`.
+        text: String,
+        /// Where a host has it.
+        path: String,
+        /// Where its procedures' names are from: 0 none, 1 the epoch, 2 an excerpt of the file, 3
+        /// the file.
+        quality: i64,
+        /// First seen, seconds since 1970 UTC.
+        first_s: i64,
+        /// Last seen, seconds since 1970 UTC.
+        last_s: i64,
+    }
+
+    /// A procedure of a service in a week, of those with the most time.
+    Head of Heads {
+        /// The service's name.
+        service: String,
+        /// The image's name.
+        image: String,
+        /// The procedure's name.
+        procedure: String,
+        /// Its number.
+        id: i64,
+        /// Core-seconds.
+        core_s: f64,
+        /// Samples.
+        samples: i64,
+        /// Hosts that had samples.
+        hosts: i64,
+    }
+
+    /// A change of a procedure, of an image or a service, in a week.
+    Change of Changes {
+        /// `build` between builds in a week, `week` from the week before, `new`, `gone`.
+        kind: String,
+        /// The service's name.
+        service: String,
+        /// The image's name.
+        image: String,
+        /// The procedure's name; empty: the whole image.
+        procedure: String,
+        /// The builds' ids, of `build`.
+        build_old: String,
+        /// The later build.
+        build_new: String,
+        /// Relative change of the share of the service's time; 0.02: 2 % more.
+        value: f64,
+        /// Lower end of its interval.
+        low: f64,
+        /// Upper end of its interval.
+        high: f64,
+        /// Probability of such a change by chance, corrected for all that was compared.
+        q: f64,
+        /// Hosts compared.
+        hosts: i64,
+        /// Core-seconds a week more, at the service's present load.
+        core_s: f64,
+        /// 1: more than chance.
+        marked: i64,
+        /// Of `build`: the share of hosts that changed on the day on which most did. What else
+        /// happened on that day is in the change.
+        same_day: f64,
+    }
+
+    /// How much of a service's time on a host is unlike that of its fellows.
+    HostShare of HostShares {
+        /// The service's name.
+        service: String,
+        /// The host's name.
+        host: String,
+        /// Core-seconds of the service on the host.
+        core_s: f64,
+        /// Half of the sum of absolute differences between the host's shares and those of its
+        /// fellows' median, 0..=1.
+        distance: f64,
+        /// The same that is expected by chance and the typical spread.
+        expected: f64,
+        /// The procedure that differs most.
+        procedure: String,
+    }
+}
+
+/// A value of a column.
+trait Value: Sized {
+    fn column() -> Column;
+    fn add_to(&self, column: &mut Column);
+    fn of(column: &Column, row: usize) -> Option<Self>;
+}
+
+impl Value for i64 {
+    fn column() -> Column {
+        Column::Integers(Vec::new())
+    }
+
+    fn add_to(&self, column: &mut Column) {
+        if let Column::Integers(values) = column {
+            values.push(*self);
+        }
+    }
+
+    fn of(column: &Column, row: usize) -> Option<Self> {
+        let Column::Integers(values) = column else { return None };
+        values.get(row).copied()
+    }
+}
+
+impl Value for f64 {
+    fn column() -> Column {
+        Column::Doubles(Vec::new())
+    }
+
+    fn add_to(&self, column: &mut Column) {
+        if let Column::Doubles(values) = column {
+            values.push(*self);
+        }
+    }
+
+    fn of(column: &Column, row: usize) -> Option<Self> {
+        let Column::Doubles(values) = column else { return None };
+        values.get(row).copied()
+    }
+}
+
+impl Value for String {
+    fn column() -> Column {
+        Column::Texts(Vec::new())
+    }
+
+    fn add_to(&self, column: &mut Column) {
+        if let Column::Texts(values) = column {
+            values.push(self.clone());
+        }
+    }
+
+    fn of(column: &Column, row: usize) -> Option<Self> {
+        let Column::Texts(values) = column else { return None };
+        values.get(row).cloned()
+    }
+}
