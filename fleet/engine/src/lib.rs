@@ -1,2 +1,163 @@
-//! SQL over the tables of a store: DataFusion in this process, or a cluster.
+//! SQL over the tables of a store: Apache DataFusion in this process, or a cluster of Apache
+//! Ballista, which takes the same text.
+//!
+//! An engine knows the tables that were registered, each as the files that manifests list: it lists
+//! nothing, and opens the files of the weeks that are asked for only.
 #![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use arrow::record_batch::RecordBatch;
+use datafusion::catalog::TableProvider;
+use datafusion::datasource::empty::EmptyTable;
+use datafusion::datasource::file_format::parquet::ParquetFormat;
+use datafusion::datasource::listing::{
+    ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
+};
+use datafusion::error::DataFusionError;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use store::{FileEntry, Store, StoreError};
+use tables::{Columns, Row, TableError};
+
+#[cfg(feature = "ballista")]
+mod cluster;
+
+/// Why a question was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The engine refused or failed.
+    #[error("{}", first_line(.0))]
+    Sql(#[from] Box<DataFusionError>),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The answer has other columns than were expected.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The address is none of an engine, or this program was built without it.
+    #[error("{0}")]
+    Address(String),
+}
+
+impl From<DataFusionError> for EngineError {
+    fn from(error: DataFusionError) -> Self {
+        Self::Sql(Box::new(error))
+    }
+}
+
+/// The first line of what an engine says.
+fn first_line(error: &DataFusionError) -> String {
+    let text = error.strip_backtrace();
+    text.lines().next().unwrap_or_default().trim_end_matches('.').to_owned()
+}
+
+/// An SQL engine with tables of a store.
+pub struct Engine {
+    context: SessionContext,
+    store: Store,
+}
+
+impl Engine {
+    /// An engine in this process, which uses about so much memory for what it sorts and groups, and
+    /// then the disk ($TMPDIR).
+    ///
+    /// # Errors
+    /// [`EngineError::Sql`].
+    pub fn local(store: &Store, memory_bytes: usize) -> Result<Self, EngineError> {
+        let runtime = RuntimeEnvBuilder::new()
+            .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
+            .build_arc()?;
+        let context = SessionContext::new_with_config_rt(config(), runtime);
+        Ok(Self { context, store: store.clone() })
+    }
+
+    /// The engine of an address: `local`, or `df://HOST:PORT`, the scheduler of a cluster.
+    ///
+    /// # Errors
+    /// [`EngineError::Address`], [`EngineError::Sql`].
+    pub async fn at(
+        address: &str,
+        store: &Store,
+        memory_bytes: usize,
+    ) -> Result<Self, EngineError> {
+        match address.split_once("://") {
+            None if address == "local" => Self::local(store, memory_bytes),
+            #[cfg(feature = "ballista")]
+            Some(("df", of)) => {
+                let context = cluster::context(of, config()).await?;
+                Ok(Self { context, store: store.clone() })
+            }
+            #[cfg(not(feature = "ballista"))]
+            Some(("df", _)) => Err(EngineError::Address(
+                "this dcpi-fleet was built without Ballista; build it with --features ballista"
+                    .to_owned(),
+            )),
+            _ => Err(EngineError::Address(format!(
+                "no engine at {address}: local, or df://HOST:PORT"
+            ))),
+        }
+    }
+
+    /// Makes a table of these files, also in the place of another of that name.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn register<'a, R: Row>(
+        &self,
+        name: &str,
+        files: impl IntoIterator<Item = &'a FileEntry>,
+    ) -> Result<(), EngineError> {
+        let schema = tables::schema::<R>();
+        let mut urls = Vec::new();
+        for file in files {
+            let (url, objects) = self.store.url(&file.key)?;
+            self.context.register_object_store(&url, objects);
+            urls.push(ListingTableUrl::parse(url)?);
+        }
+        let table: Arc<dyn TableProvider> = if urls.is_empty() {
+            Arc::new(EmptyTable::new(schema))
+        } else {
+            let options = ListingOptions::new(Arc::new(ParquetFormat::default()))
+                .with_file_extension(".parquet");
+            let config = ListingTableConfig::new_with_multi_paths(urls)
+                .with_listing_options(options)
+                .with_schema(schema);
+            Arc::new(ListingTable::try_new(config)?)
+        };
+        self.context.deregister_table(name)?;
+        self.context.register_table(name, table)?;
+        Ok(())
+    }
+
+    /// The answer to a question, in batches. The text may ask, and change nothing.
+    ///
+    /// # Errors
+    /// [`EngineError::Sql`].
+    pub async fn batches(&self, sql: &str) -> Result<Vec<RecordBatch>, EngineError> {
+        let options = SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false);
+        Ok(self.context.sql_with_options(sql, options).await?.collect().await?)
+    }
+
+    /// The answer to a question, as rows of a table.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn rows<R: Row>(&self, sql: &str) -> Result<Vec<R>, EngineError> {
+        let mut rows = Vec::new();
+        for batch in self.batches(sql).await? {
+            rows.extend(Columns::of(&batch)?.to_rows::<R>()?);
+        }
+        Ok(rows)
+    }
+}
+
+fn config() -> SessionConfig {
+    // Tables have names in small letters, and texts compare by their bytes.
+    SessionConfig::new().with_information_schema(true)
+}

@@ -5,6 +5,8 @@
 //! of two writers one does, and the other begins again. `weeks/WEEK/newest` has a number from which
 //! to look for the highest; it may be old, and may be lost.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +28,7 @@ pub struct EpochName {
 }
 
 /// A file of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
     /// Name of the table.
     pub table: String,
@@ -113,6 +115,8 @@ impl Manifest {
     pub async fn put_next(mut self, store: &Store, week: Week) -> Result<bool, StoreError> {
         self.schema = SCHEMA;
         self.number += 1;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.made_s = i64::try_from(now.as_secs()).unwrap_or_default();
         self.epochs.sort();
         let json = serde_json::to_vec(&self).map_err(|error| StoreError::Damaged {
             key: key(week, self.number),

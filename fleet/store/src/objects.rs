@@ -15,6 +15,9 @@ use profiledb::is_same_epoch;
 use crate::durable;
 use crate::keys::Key;
 
+/// The address of a store in memory, for tests.
+const MEMORY: &str = "memory:///";
+
 /// What became of an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Put {
@@ -70,6 +73,9 @@ pub struct Store {
     directory: Option<PathBuf>,
     /// Its address, for people.
     shown: String,
+    /// Its address, for SQL engines, and the objects of which the store's are a part.
+    url: url::Url,
+    all_objects: Arc<dyn ObjectStore>,
 }
 
 impl Store {
@@ -81,7 +87,10 @@ impl Store {
         let directory = fs::canonicalize(directory)?;
         let objects = Arc::new(LocalFileSystem::new_with_prefix(&directory)?);
         let shown = directory.display().to_string();
-        Ok(Self { objects, directory: Some(directory), shown })
+        let url = url::Url::from_directory_path(&directory)
+            .map_err(|()| StoreError::Address(format!("{shown} is no address")))?;
+        let all_objects = Arc::new(LocalFileSystem::new());
+        Ok(Self { objects, directory: Some(directory), shown, url, all_objects })
     }
 
     /// Opens the store of an address: a directory, or `s3://BUCKET/PREFIX`, `gs://...`, `az://...`,
@@ -99,23 +108,35 @@ impl Store {
             let schemes = "a store is a directory, or at s3://, gs:// or az://";
             return Err(refused(schemes.to_owned()));
         }
-        let url = url::Url::parse(address).map_err(|error| refused(error.to_string()))?;
+        // A directory, so that keys are joined to it.
+        let slashed = format!("{}/", address.trim_end_matches('/'));
+        let parsed = url::Url::parse(if scheme == "memory" { MEMORY } else { &slashed });
+        let url = parsed.map_err(|error| refused(error.to_string()))?;
         let options = std::env::vars().map(|(name, value)| (name.to_lowercase(), value));
         let parsed = object_store::parse_url_opts(&url, options);
         let (objects, prefix) = parsed.map_err(|error| refused(error.to_string()))?;
-        Ok(Self::over(Arc::new(PrefixStore::new(objects, prefix)), address))
+        let all_objects: Arc<dyn ObjectStore> = Arc::from(objects);
+        let objects = Arc::new(PrefixStore::new(Arc::clone(&all_objects), prefix));
+        Ok(Self { objects, directory: None, shown: address.to_owned(), url, all_objects })
     }
 
-    /// The store in these objects, which people know by this address.
-    #[must_use]
-    pub fn over(objects: Arc<dyn ObjectStore>, address: &str) -> Self {
-        Self { objects, directory: None, shown: address.to_owned() }
+    /// The store in these objects, for tests of what objects may do.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`]: never.
+    pub fn over(objects: Arc<dyn ObjectStore>) -> Result<Self, StoreError> {
+        let memory = Self::at(MEMORY)?;
+        Ok(Self { objects: Arc::clone(&objects), all_objects: objects, ..memory })
     }
 
-    /// The objects, for engines that read them themselves.
-    #[must_use]
-    pub fn objects(&self) -> Arc<dyn ObjectStore> {
-        Arc::clone(&self.objects)
+    /// Where SQL engines find the object of a key, with the objects of that address.
+    ///
+    /// # Errors
+    /// [`StoreError::Address`].
+    pub fn url(&self, key: &str) -> Result<(url::Url, Arc<dyn ObjectStore>), StoreError> {
+        let url = self.url.join(key);
+        let url = url.map_err(|error| StoreError::Address(format!("{key}: {error}")))?;
+        Ok((url, Arc::clone(&self.all_objects)))
     }
 
     /// The directory, where the store is one.

@@ -13,9 +13,10 @@ mod rows;
 
 pub use columns::{Column, Columns, batch, schema};
 pub use id::{Digest, id};
-pub use parquet_bytes::{TableError, from_parquet, to_parquet};
+pub use parquet_bytes::{ParquetFile, TableError, from_parquet, to_parquet};
 pub use rows::{
-    Build, Change, EpochRow, Fact, Head, HostShare, Load, Missed, Name, Row, Service, Table,
+    Build, Change, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load, Missed, Name, Pair,
+    PairSum, Rollup, Row, Service, Skew, Table, Tax,
 };
 
 /// The version of all tables.

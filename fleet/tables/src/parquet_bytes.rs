@@ -3,6 +3,12 @@
 //!
 //! A file is a pure function of its rows: it has no time and no random number in it.
 
+use std::marker::PhantomData;
+
+use arrow::array::Array as _;
+use arrow::compute::cast;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -31,7 +37,7 @@ pub enum TableError {
     Parquet(#[from] ParquetError),
     /// Arrow refused.
     #[error("damaged batch: {0}")]
-    Arrow(Box<arrow::error::ArrowError>),
+    Arrow(#[from] Box<ArrowError>),
     /// A column is missing, or has another type.
     #[error("column {0} is missing or of another type")]
     Column(String),
@@ -40,32 +46,88 @@ pub enum TableError {
     Schema(String),
 }
 
+/// A Parquet file of a table that is being written.
+pub struct ParquetFile<R> {
+    writer: ArrowWriter<Vec<u8>>,
+    rows: u64,
+    table: PhantomData<R>,
+}
+
+impl<R: Row> ParquetFile<R> {
+    /// An empty file.
+    ///
+    /// # Errors
+    /// [`TableError::Parquet`]: never.
+    pub fn new() -> Result<Self, TableError> {
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+            .set_created_by("dcpi-fleet".to_owned())
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                SCHEMA_KEY.to_owned(),
+                SCHEMA.to_string(),
+            )]));
+        for (name, _) in R::columns() {
+            if name == "samples" {
+                let path = ColumnPath::from(name);
+                properties = properties
+                    .set_column_dictionary_enabled(path.clone(), false)
+                    .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+            }
+        }
+        let writer = ArrowWriter::try_new(Vec::new(), schema::<R>(), Some(properties.build()))?;
+        Ok(Self { writer, rows: 0, table: PhantomData })
+    }
+
+    /// Adds rows, which should be sorted in the order of their columns.
+    ///
+    /// # Errors
+    /// [`TableError::Parquet`]: never for rows of this crate.
+    pub fn add(&mut self, rows: &[R]) -> Result<(), TableError> {
+        for rows in rows.chunks(BATCH_ROWS) {
+            self.writer.write(&batch(rows)?)?;
+        }
+        self.rows += rows.len() as u64;
+        Ok(())
+    }
+
+    /// Adds rows that an engine gives, whose columns are the table's in its order.
+    ///
+    /// # Errors
+    /// [`TableError::Column`] where they are not.
+    pub fn add_batch(&mut self, of: &RecordBatch) -> Result<(), TableError> {
+        let (schema, given) = (schema::<R>(), of.schema());
+        let mut columns = Vec::new();
+        for (at, field) in schema.fields().iter().enumerate() {
+            let missing = || TableError::Column(field.name().clone());
+            let column = of.columns().get(at).ok_or_else(missing)?;
+            if given.field(at).name() != field.name() || column.null_count() > 0 {
+                return Err(missing());
+            }
+            columns.push(cast(column, field.data_type()).map_err(Box::new)?);
+        }
+        self.writer.write(&RecordBatch::try_new(schema, columns).map_err(Box::new)?)?;
+        self.rows += of.num_rows() as u64;
+        Ok(())
+    }
+
+    /// The file, and its number of rows.
+    ///
+    /// # Errors
+    /// [`TableError::Parquet`]: never for rows of this crate.
+    pub fn finish(self) -> Result<(Bytes, u64), TableError> {
+        Ok((self.writer.into_inner()?.into(), self.rows))
+    }
+}
+
 /// A Parquet file of rows, which should be sorted in the order of their columns.
 ///
 /// # Errors
 /// [`TableError::Parquet`]: never for rows of this crate.
 pub fn to_parquet<R: Row>(rows: &[R]) -> Result<Bytes, TableError> {
-    let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_created_by("dcpi-fleet".to_owned())
-        .set_key_value_metadata(Some(vec![KeyValue::new(
-            SCHEMA_KEY.to_owned(),
-            SCHEMA.to_string(),
-        )]));
-    for (name, _) in R::columns() {
-        if name == "samples" {
-            let path = ColumnPath::from(name);
-            properties = properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
-        }
-    }
-    let mut writer = ArrowWriter::try_new(Vec::new(), schema::<R>(), Some(properties.build()))?;
-    for rows in rows.chunks(BATCH_ROWS) {
-        writer.write(&batch(rows)?)?;
-    }
-    Ok(writer.into_inner()?.into())
+    let mut file = ParquetFile::new()?;
+    file.add(rows)?;
+    Ok(file.finish()?.0)
 }
 
 /// The rows of a Parquet file.

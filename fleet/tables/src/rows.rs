@@ -14,76 +14,42 @@ pub trait Row: Clone + Send + 'static {
     fn of(columns: &Columns, row: usize) -> Option<Self>;
 }
 
-/// The name of a table.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Table {
-    /// [`Fact`].
-    Facts,
-    /// [`Load`].
-    Loads,
-    /// [`EpochRow`].
-    Epochs,
-    /// [`Missed`].
-    Missed,
-    /// [`Name`].
-    Names,
-    /// [`Service`].
-    Services,
-    /// [`Build`].
-    Builds,
-    /// [`Head`].
-    Heads,
-    /// [`Change`].
-    Changes,
-    /// [`HostShare`].
-    HostShares,
-}
-
-impl Table {
-    /// Every table.
-    pub const ALL: [Self; 10] = [
-        Self::Facts,
-        Self::Loads,
-        Self::Epochs,
-        Self::Missed,
-        Self::Names,
-        Self::Services,
-        Self::Builds,
-        Self::Heads,
-        Self::Changes,
-        Self::HostShares,
-    ];
-
-    /// The name in manifests and in SQL.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Facts => "facts",
-            Self::Loads => "loads",
-            Self::Epochs => "epochs",
-            Self::Missed => "missed",
-            Self::Names => "names",
-            Self::Services => "services",
-            Self::Builds => "builds",
-            Self::Heads => "heads",
-            Self::Changes => "changes",
-            Self::HostShares => "host_shares",
-        }
-    }
-
-    /// The table of a name.
-    #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|table| table.name() == name)
-    }
-}
-
 /// Declares the rows of tables.
 macro_rules! rows {
     ($(
         $(#[$about:meta])*
-        $row:ident of $table:ident { $($(#[$field_about:meta])* $field:ident: $type:ty,)* }
-    )*) => {$(
+        $row:ident of $table:ident $name:literal {
+            $($(#[$field_about:meta])* $field:ident: $type:ty,)*
+        }
+    )*) => {
+        /// A table.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Table { $(#[doc = concat!("Of [`", stringify!($row), "`].")] $table,)* }
+
+        impl Table {
+            /// Every table.
+            pub const ALL: &'static [Self] = &[$(Self::$table,)*];
+
+            /// The name in manifests and in SQL.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$table => $name,)* }
+            }
+
+            /// The table of a name.
+            #[must_use]
+            pub fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|table| table.name() == name)
+            }
+
+            /// The columns, in order, each empty.
+            #[must_use]
+            pub fn columns(self) -> Vec<(&'static str, Column)> {
+                match self { $(Self::$table => <$row as Row>::columns(),)* }
+            }
+        }
+
+        $(
         $(#[$about])*
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $row { $($(#[$field_about])* pub $field: $type,)* }
@@ -104,12 +70,13 @@ macro_rules! rows {
                 Some(Self { $($field: Value::of(columns.get(stringify!($field))?, row)?,)* })
             }
         }
-    )*};
+        )*
+    };
 }
 
 rows! {
     /// Samples of a procedure in a service, a build and on a host, in a week.
-    Fact of Facts {
+    Fact of Facts "facts" {
         /// Number of the service ([`Service`]).
         service: i64,
         /// Number of the image's name ([`Build`]).
@@ -128,7 +95,7 @@ rows! {
     }
 
     /// Samples of an image in a service, a build and on a host, in a day.
-    Load of Loads {
+    Load of Loads "loads" {
         /// Number of the service.
         service: i64,
         /// Number of the image's name.
@@ -147,7 +114,7 @@ rows! {
 
     /// An epoch of a host: its machine, and the account of its samples. There is a row for each
     /// event.
-    EpochRow of Epochs {
+    EpochRow of Epochs "epochs" {
         /// Number of the host's name.
         host: i64,
         /// The host's name.
@@ -178,7 +145,7 @@ rows! {
     }
 
     /// Samples of an epoch that are of unknown code, or were dropped, by reason.
-    Missed of Missed {
+    Missed of Missed "missed" {
         /// Number of the host's name.
         host: i64,
         /// `unresolved` or `lost`.
@@ -190,7 +157,7 @@ rows! {
     }
 
     /// The name of a procedure.
-    Name of Names {
+    Name of Names "names" {
         /// The procedure's number: [`id`](crate::id) of the names of image and procedure.
         procedure: i64,
         /// Number of the image's name.
@@ -200,7 +167,7 @@ rows! {
     }
 
     /// A service.
-    Service of Services {
+    Service of Services "services" {
         /// The service's number: [`id`](crate::id) of its name.
         service: i64,
         /// Its name: label, or unit, or `[kernel]`, or `[other]`.
@@ -208,7 +175,7 @@ rows! {
     }
 
     /// A build of an image.
-    Build of Builds {
+    Build of Builds "builds" {
         /// The build's number: [`id`](crate::id) of its name and text.
         build: i64,
         /// Number of the image's name.
@@ -229,7 +196,7 @@ rows! {
     }
 
     /// A procedure of a service in a week, of those with the most time.
-    Head of Heads {
+    Head of Heads "heads" {
         /// The service's name.
         service: String,
         /// The image's name.
@@ -238,16 +205,18 @@ rows! {
         procedure: String,
         /// Its number.
         id: i64,
-        /// Core-seconds.
+        /// The type of machine.
+        machine: String,
+        /// Core-seconds on such machines.
         core_s: f64,
         /// Samples.
         samples: i64,
-        /// Hosts that had samples.
+        /// Hosts of that type that had samples.
         hosts: i64,
     }
 
     /// A change of a procedure, of an image or a service, in a week.
-    Change of Changes {
+    Change of Changes "changes" {
         /// `build` between builds in a week, `week` from the week before, `new`, `gone`.
         kind: String,
         /// The service's name.
@@ -279,8 +248,154 @@ rows! {
         same_day: f64,
     }
 
+    /// A pair of a comparison: a host that ran both builds of an image in a week, or a service in
+    /// this week and the one before.
+    Pair of Pairs "pairs" {
+        /// Number of the service.
+        service: i64,
+        /// Number of the image's name; 0: weeks are compared.
+        image: i64,
+        /// Number of the old build; 0: the week before.
+        build_old: i64,
+        /// Number of the new build; 0: the week.
+        build_new: i64,
+        /// Number of the host's name.
+        host: i64,
+        /// Events of the service while the old build ran; on days on which both ran, as much as the
+        /// old build's share of the image's samples.
+        y_old: f64,
+        /// The same of the new build.
+        y_new: f64,
+        /// The pair's weight, `y_old y_new / (y_old + y_new)`.
+        w: f64,
+    }
+
+    /// Sums over pairs, of one procedure: see `judge::Sums`. Never stored.
+    PairSum of PairSums "pair_sums" {
+        /// Number of the image's name.
+        image: i64,
+        /// Number of the old build.
+        build_old: i64,
+        /// Number of the new build.
+        build_new: i64,
+        /// The procedure's number.
+        procedure: i64,
+        /// `sum(w d)`.
+        wd: f64,
+        /// `sum(w^2 d)`.
+        w2d: f64,
+        /// `sum(w^2 d^2)`.
+        w2d2: f64,
+        /// `sum(w x_old/y_old)`.
+        w_old: f64,
+        /// Hosts with samples of it.
+        hosts: i64,
+        /// Samples on the old side.
+        samples_old: i64,
+        /// Samples on the new side.
+        samples_new: i64,
+    }
+
+    /// Samples of a procedure in a service, a build and on machines of one type, in a week.
+    Rollup of Rollups "rollups" {
+        /// Number of the service.
+        service: i64,
+        /// Number of the image's name.
+        image: i64,
+        /// Number of the build.
+        build: i64,
+        /// The procedure's number.
+        procedure: i64,
+        /// The type of machine.
+        machine: String,
+        /// Samples.
+        samples: i64,
+        /// Core-seconds; of other events than time, 1e9 events.
+        core_s: f64,
+        /// Hosts with samples of that build.
+        hosts: i64,
+    }
+
+    /// A host in a week.
+    HostWeek of HostWeeks "host_weeks" {
+        /// Number of the host's name.
+        host: i64,
+        /// Its name.
+        name: String,
+        /// The machine: instruction set and CPU model; of several, the last.
+        machine: String,
+        /// CPUs.
+        cpus: i64,
+        /// Epochs.
+        epochs: i64,
+        /// Begin of the first epoch, seconds since 1970 UTC.
+        begin_s: i64,
+        /// End of the last.
+        end_s: i64,
+        /// Seconds of all epochs; what overlaps counts once.
+        covered_s: i64,
+        /// As in [`EpochRow`].
+        ahead_s: i64,
+        /// Core-seconds of facts.
+        core_s: f64,
+        /// Samples taken.
+        taken: i64,
+        /// Samples in facts.
+        facts: i64,
+        /// Samples of the idle loop.
+        idle: i64,
+        /// Samples of unknown code.
+        unresolved: i64,
+        /// Samples that were dropped.
+        lost: i64,
+    }
+
+    /// An image of a service in a week.
+    ImageWeek of ImageWeeks "image_weeks" {
+        /// The service's name.
+        service: String,
+        /// The image's name; empty: the whole service.
+        image: String,
+        /// The type of machine.
+        machine: String,
+        /// Core-seconds.
+        core_s: f64,
+        /// Samples.
+        samples: i64,
+        /// Hosts.
+        hosts: i64,
+    }
+
+    /// A build of an image in a service, where there are several.
+    Skew of Skews "skews" {
+        /// The service's name.
+        service: String,
+        /// The image's name.
+        image: String,
+        /// The build's id.
+        build: String,
+        /// Hosts on which it was the last that ran.
+        hosts: i64,
+        /// Core-seconds.
+        core_s: f64,
+        /// First seen in the fleet, seconds since 1970 UTC.
+        first_s: i64,
+        /// Last seen.
+        last_s: i64,
+    }
+
+    /// Time that all services spend on the same things: the fleet's tax.
+    Tax of Taxes "taxes" {
+        /// What it is spent on.
+        kind: String,
+        /// The type of machine.
+        machine: String,
+        /// Core-seconds.
+        core_s: f64,
+    }
+
     /// How much of a service's time on a host is unlike that of its fellows.
-    HostShare of HostShares {
+    HostShare of HostShares "host_shares" {
         /// The service's name.
         service: String,
         /// The host's name.
@@ -294,6 +409,8 @@ rows! {
         expected: f64,
         /// The procedure that differs most.
         procedure: String,
+        /// Probability of such a distance by chance, corrected for all hosts.
+        q: f64,
     }
 }
 
