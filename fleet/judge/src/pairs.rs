@@ -1,0 +1,304 @@
+//! Procedures of two builds, or of two weeks, paired by host.
+//!
+//! A *pair* is a host that ran both sides of a comparison: two builds of an image in one service
+//! and one week, or the same service in two weeks. On host h the old side spent `x1` of the
+//! service's time `y1` in the procedure, the new one `x2` of `y2`; `d = x2/y2 - x1/y1`, and the
+//! pair's weight is `w = y1 y2 / (y1 + y2)`, the same on both sides, so that a roll-out that
+//! reaches large hosts first compares builds and not hosts (Simpson's paradox). The change of the
+//! share is `D = sum(w d) / sum(w)`; its variance is that between hosts, and never less than that
+//! of sampling.
+
+use stats::Confidence;
+use stats::compare::{Counted, Measure, change};
+
+use crate::chance::{beyond, reach};
+use crate::discoveries;
+use crate::typical::{Measured, Typical};
+
+/// Expected samples of a procedure on the side with fewer, below which the exact test of the counts
+/// must agree: differences between hosts are no normal numbers then.
+const EXACT_BELOW: f64 = 25.0;
+
+/// Sums over the pairs of a group, of one procedure. Hosts without the procedure have `d = 0` and
+/// add nothing.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// `sum(w d)`.
+    pub wd: f64,
+    /// `sum(w^2 d)`.
+    pub w2d: f64,
+    /// `sum(w^2 d^2)`.
+    pub w2d2: f64,
+    /// `sum(w x1/y1)`: the old share, times `sum(w)`.
+    pub w_old: f64,
+    /// Hosts that had samples of it, on either side.
+    pub hosts: u64,
+    /// Samples of it on the old side.
+    pub samples_old: u64,
+    /// Samples of it on the new side.
+    pub samples_new: u64,
+}
+
+/// A comparison: service, image, old build and new build; or a service in two weeks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// Pairs.
+    pub pairs: u64,
+    /// `sum(w)` over all of them, in the unit of `x` and `y`.
+    pub w: f64,
+    /// `sum(w^2)`.
+    pub w2: f64,
+    /// Occurrences that a sample stands for, in the unit of `x` and `y`: 1 where these are samples,
+    /// else the mean over the service's samples, `sum(samples weight^2) / sum(samples weight)`.
+    pub per_sample: f64,
+    /// Samples of the whole service on the pairs' hosts on the old side: while the old build ran.
+    pub samples_old: u64,
+    /// The same on the new side.
+    pub samples_new: u64,
+    /// The procedures.
+    pub rows: Vec<Sums>,
+}
+
+/// How to judge.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Of the intervals, each for itself.
+    pub confidence: Confidence,
+    /// Share of the service's time that a procedure must have in the mean of both sides, to be
+    /// tested. A lower one tests more procedures, which costs power in all others.
+    pub share_least: f64,
+    /// Relative standard deviation by which a procedure changes at least that nobody changed, for
+    /// reasons that all hosts share. Where the procedures themselves show more ([`Typical`]), that
+    /// is taken.
+    pub spread_least: f64,
+}
+
+impl Rule {
+    /// For builds in one week. The least spread is 0.3 %: what code at other addresses does to a
+    /// procedure that is the same (T. Mytkowicz and others, "Producing wrong data without doing
+    /// anything obviously wrong!", ASPLOS 2009, saw whole programs move by more).
+    #[must_use]
+    pub fn builds() -> Self {
+        Self { confidence: Confidence::default(), share_least: 1e-4, spread_least: 0.003 }
+    }
+
+    /// For a week and the one before. The least spread is 0.3 %: weekly traffic and data, assumed.
+    /// From earlier weeks' [`Typical::spread`] a better number may be known.
+    #[must_use]
+    pub fn weeks() -> Self {
+        Self::builds()
+    }
+}
+
+/// Why a procedure was not tested.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Untested {
+    /// Fewer than two hosts ran both sides.
+    Hosts,
+    /// Its share is below [`Rule::share_least`].
+    Small,
+    /// Only the new side has it, so that nothing can be said in percent: see
+    /// [`one_sided`](crate::one_sided).
+    New,
+    /// The sums are of no set of hosts: not finite, or negative.
+    Nonsense,
+}
+
+/// What is to be said of a procedure.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// Relative change of its share of the service's time, less the typical change; 0.02: 2 % more.
+    /// 0 where nothing is known.
+    pub value: f64,
+    /// Lower end of its interval, `-1..`.
+    pub low: f64,
+    /// Upper end, up to infinity.
+    pub high: f64,
+    /// Share of the service's time on the old side.
+    pub share_old: f64,
+    /// Change of that share, less the typical change. Times the service's cores: cores.
+    pub share_change: f64,
+    /// Standard deviation of the change of the share; infinite where nothing is known.
+    pub share_sd: f64,
+    /// The probability of such a change by chance, of this row alone; 1 where it was not tested.
+    pub p: f64,
+    /// `p` corrected for everything compared, by [`mark`]; 1 before.
+    pub q: f64,
+    /// More than chance, by [`mark`].
+    pub marked: bool,
+    /// Why it was not tested.
+    pub untested: Option<Untested>,
+}
+
+impl Judged {
+    fn not(untested: Untested, share_old: f64) -> Self {
+        Self {
+            value: 0.0,
+            low: -1.0,
+            high: f64::INFINITY,
+            share_old,
+            share_change: 0.0,
+            share_sd: f64::INFINITY,
+            p: 1.0,
+            q: 1.0,
+            marked: false,
+            untested: Some(untested),
+        }
+    }
+}
+
+/// The typical change and spread of each group, and its procedures in the order given, each with
+/// `p`; [`mark`] makes the marks.
+///
+/// Of builds, a group is (service, image, old build, new build). Of weeks, it is a service in a week
+/// and the one before: its typical spread is then what all hosts share in a week, which the
+/// differences between hosts do not show.
+#[must_use]
+pub fn paired(groups: &[Group], rule: &Rule) -> Vec<(Typical, Vec<Judged>)> {
+    let measured: Vec<Vec<Result<Row, Judged>>> = groups
+        .iter()
+        .map(|group| group.rows.iter().map(|row| Row::of(group, row, rule)).collect())
+        .collect();
+    let of_errors = |rows: &[Result<Row, Judged>]| -> Vec<Measured> {
+        rows.iter().filter_map(|row| row.as_ref().ok()).map(|row| row.relative()).collect()
+    };
+    let owns: Vec<Vec<Measured>> = measured.iter().map(|rows| of_errors(rows)).collect();
+    // Groups of few procedures have the spread of all groups, and no median change.
+    let all = Typical::of(&owns.concat()).map_or(0.0, |typical| typical.spread);
+    let typical_of = |own: &Vec<Measured>| {
+        let typical = Typical::of(own).unwrap_or(Typical { spread: all, ..Typical::default() });
+        Typical { spread: typical.spread.max(rule.spread_least), ..typical }
+    };
+    let judge = |((group, rows), own): ((&Group, Vec<Result<Row, Judged>>), &Vec<Measured>)| {
+        let typical = typical_of(own);
+        let judged = rows
+            .into_iter()
+            .zip(&group.rows)
+            .map(|(row, sums)| {
+                row.map_or_else(|not| not, |row| row.judge(group, sums, typical, rule))
+            })
+            .collect();
+        (typical, judged)
+    };
+    groups.iter().zip(measured).zip(&owns).map(judge).collect()
+}
+
+/// Corrects the probabilities of everything that was compared in a week, of all services, and marks
+/// what is more than chance: of the marks, the share `level` is false on average. Rows that were
+/// not tested do not count.
+pub fn mark<'a>(rows: impl IntoIterator<Item = &'a mut Judged>, level: f64) {
+    let mut rows: Vec<&mut Judged> =
+        rows.into_iter().filter(|row| row.untested.is_none()).collect();
+    let p: Vec<f64> = rows.iter().map(|row| row.p).collect();
+    let found = discoveries(&p, level);
+    for ((row, q), marked) in rows.iter_mut().zip(found.q).zip(found.marked) {
+        (row.q, row.marked) = (q, marked);
+    }
+}
+
+/// A procedure that can be tested: its change, before anything typical is subtracted.
+#[derive(Copy, Clone, Debug)]
+struct Row {
+    /// Old share, above 0.
+    old: f64,
+    /// Change of the share.
+    change: f64,
+    /// Standard deviation of the change, above 0.
+    sd: f64,
+    /// Degrees of freedom of the standard deviation.
+    df: f64,
+}
+
+impl Row {
+    fn of(group: &Group, sums: &Sums, rule: &Rule) -> Result<Self, Judged> {
+        let all = [group.w, group.w2, group.per_sample, sums.wd, sums.w2d, sums.w2d2, sums.w_old];
+        let positive = [group.w, group.w2, group.per_sample].iter().all(|sum| *sum > 0.0);
+        if group.pairs < 2 {
+            return Err(Judged::not(Untested::Hosts, 0.0));
+        }
+        if !all.iter().all(|sum| sum.is_finite()) || !positive {
+            return Err(Judged::not(Untested::Nonsense, 0.0));
+        }
+        let (old, change) = (sums.w_old / group.w, sums.wd / group.w);
+        let new = old + change;
+        // Rounding leaves a little below 0 of shares that are 0.
+        if old < -1e-9 || new < -1e-9 || sums.w2d2 < 0.0 {
+            return Err(Judged::not(Untested::Nonsense, 0.0));
+        }
+        let mean = f64::midpoint(old, new);
+        if mean < rule.share_least {
+            return Err(Judged::not(Untested::Small, old));
+        }
+        if old < 1e-9 * new {
+            return Err(Judged::not(Untested::New, old));
+        }
+        // As many hosts of equal weight would be as unsure.
+        let hosts = (group.w * group.w / group.w2).min(group.pairs as f64);
+        let squares = sums.w2d2 - 2.0 * change * sums.w2d + change * change * group.w2;
+        let between = squares.max(0.0) / (group.w * group.w) * hosts / (hosts - 1.0);
+        // sum(w^2 (share/y1 + share/y2)) is share sum(w).
+        let sampling = mean * group.per_sample / group.w;
+        let sd = between.max(sampling).sqrt();
+        let df = hosts.min(sums.hosts as f64) - 1.0;
+        // One host's worth is left where one pair has all the weight; sums of nonsense may do more.
+        if sd.is_finite() && sd > 0.0 && df.is_finite() && df > 0.0 {
+            Ok(Self { old, change, sd, df })
+        } else {
+            Err(Judged::not(Untested::Hosts, old))
+        }
+    }
+
+    fn relative(&self) -> Measured {
+        Measured { change: self.change / self.old, sd: self.sd / self.old }
+    }
+
+    fn judge(&self, group: &Group, sums: &Sums, typical: Typical, rule: &Rule) -> Judged {
+        let Self { old, df, .. } = *self;
+        // All others' shares fall by the typical change where one grew: to this the row compares.
+        let scale = 1.0 + typical.change;
+        if scale <= 0.0 {
+            return Judged::not(Untested::Nonsense, old);
+        }
+        let expected = old * scale;
+        let change = self.change - old * typical.change;
+        let mean = f64::midpoint(expected, expected + change);
+        let sd = self.sd.hypot(mean * typical.spread).hypot(old * typical.change_sd);
+        let value = change / expected;
+        // The ratio's error grows with the ratio, as the old share is not known exactly either:
+        // with equal relative errors on both sides its variance is 2 g^2 / (1 + g^2) times that of
+        // the difference by the old share, g the ratio.
+        let ratio = (1.0 + value).max(1.0);
+        let growth = (2.0 * ratio * ratio / (1.0 + ratio * ratio)).sqrt();
+        let reach = reach(df, rule.confidence) * sd / expected * growth;
+        let p = beyond(change / sd, df).max(Self::counts(group, sums, scale, rule));
+        Judged {
+            value,
+            low: (value - reach).max(-1.0),
+            high: value + reach,
+            share_old: old,
+            share_change: change / scale,
+            share_sd: sd / scale,
+            p,
+            q: 1.0,
+            marked: false,
+            untested: None,
+        }
+    }
+
+    /// The probability by the counts alone where there are few; 0 where there are many, which then
+    /// have no say.
+    fn counts(group: &Group, sums: &Sums, scale: f64, rule: &Rule) -> f64 {
+        let (old, new) = (group.samples_old as f64 * scale.recip(), group.samples_new as f64);
+        if old <= 0.0 || new <= 0.0 {
+            return 1.0;
+        }
+        let samples = sums.samples_old as f64 + sums.samples_new as f64;
+        if samples * (old / (old + new)).min(new / (old + new)) >= EXACT_BELOW {
+            return 0.0;
+        }
+        let counted = |samples: u64, of: f64| Counted { samples: samples as f64, of };
+        let (a, b) = (counted(sums.samples_old, old), counted(sums.samples_new, new));
+        let p = change(Measure::Share, a, b, stats::compare::Spread::default(), rule.confidence).p;
+        if p.is_nan() { 1.0 } else { p }
+    }
+}
