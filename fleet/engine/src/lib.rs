@@ -22,8 +22,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use store::{FileEntry, Store, StoreError};
 use tables::{Columns, Row, TableError};
 
-#[cfg(feature = "ballista")]
-mod cluster;
+// CLUSTER
 
 /// Why a question was not answered.
 #[derive(Debug, thiserror::Error)]

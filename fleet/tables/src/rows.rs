@@ -243,6 +243,9 @@ rows! {
         core_s: f64,
         /// 1: more than chance.
         marked: i64,
+        /// Procedures of the image whose changes cancel this one, separated by line ends: time moved
+        /// between them, as when code is inlined.
+        moved: String,
         /// Of `build`: the share of hosts that changed on the day on which most did. What else
         /// happened on that day is in the change.
         same_day: f64,
@@ -266,6 +269,10 @@ rows! {
         y_old: f64,
         /// The same of the new build.
         y_new: f64,
+        /// Samples of the service while the old build ran.
+        samples_old: f64,
+        /// Samples of the service while the new build ran.
+        samples_new: f64,
         /// The pair's weight, `y_old y_new / (y_old + y_new)`.
         w: f64,
     }

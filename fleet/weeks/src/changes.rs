@@ -1,0 +1,297 @@
+//! What changed: by builds on the same hosts in the week, and from the week before.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use judge::moved::{Shift, moved};
+use judge::{
+    Group, Judged, LEVEL, Rule, Side, Sums, Untested, discoveries, mark, one_sided, paired,
+};
+use tables::{Change, Load, Pair, PairSum};
+
+use crate::builds::OfBuilds;
+use crate::dimensions::Dimensions;
+
+/// Relative change that a whole image or service must have to be told in the tables, also where it
+/// is chance: what a build did not do is told too.
+const BUILDS: &str = "build";
+const WEEKS: &str = "week";
+
+/// A comparison: what it is of.
+#[derive(Clone, Debug)]
+struct Of {
+    kind: &'static str,
+    service: i64,
+    image: i64,
+    builds: (i64, i64),
+    same_day: f64,
+    /// Core-seconds of the service in the week.
+    core_s: f64,
+    /// The procedures of the group's rows; 0: the whole image.
+    procedures: Vec<i64>,
+    /// Their images.
+    images: Vec<i64>,
+}
+
+/// Comparisons of all services of a week.
+#[derive(Debug, Default)]
+pub(crate) struct Comparisons {
+    of: Vec<Of>,
+    groups: Vec<Group>,
+}
+
+impl Comparisons {
+    /// Adds the builds of a service.
+    pub(crate) fn add_builds(&mut self, loads: &[Load], found: &OfBuilds, sums: &[PairSum]) {
+        let mut by_pair: BTreeMap<(i64, i64, i64), Vec<&PairSum>> = BTreeMap::new();
+        for sum in sums {
+            by_pair.entry((sum.image, sum.build_old, sum.build_new)).or_default().push(sum);
+        }
+        for (key, sums) in by_pair {
+            let (image, old, new) = key;
+            let is_of =
+                |pair: &&Pair| (pair.image, pair.build_old, pair.build_new) == (image, old, new);
+            let mut group = group(loads, found.pairs.iter().filter(is_of));
+            let mut procedures = vec![0];
+            group.rows.push(found.images.get(&key).copied().unwrap_or_default());
+            procedures.extend(sums.iter().map(|sum| sum.procedure));
+            group.rows.extend(sums.iter().map(|sum| sums_of(sum)));
+            self.push(
+                Of {
+                    kind: BUILDS,
+                    service: loads.first().map_or(0, |load| load.service),
+                    image,
+                    builds: (old, new),
+                    same_day: found.same_day.get(&key).copied().unwrap_or(0.0),
+                    core_s: core_s(loads),
+                    images: vec![image; procedures.len()],
+                    procedures,
+                },
+                group,
+            );
+        }
+    }
+
+    /// Adds a service in this week and the one before.
+    pub(crate) fn add_weeks(&mut self, loads: &[Load], pairs: &[Pair], sums: &[PairSum]) {
+        let mut group = group(loads, pairs.iter());
+        group.rows.extend(sums.iter().map(sums_of));
+        self.push(
+            Of {
+                kind: WEEKS,
+                service: loads.first().map_or(0, |load| load.service),
+                image: 0,
+                builds: (0, 0),
+                same_day: 1.0,
+                core_s: core_s(loads),
+                procedures: sums.iter().map(|sum| sum.procedure).collect(),
+                images: sums.iter().map(|sum| sum.image).collect(),
+            },
+            group,
+        );
+    }
+
+    fn push(&mut self, of: Of, group: Group) {
+        self.of.push(of);
+        self.groups.push(group);
+    }
+
+    /// What changed, the most cores first: of builds and of weeks each the marked rows, and of
+    /// builds the whole images.
+    pub(crate) fn judge(self, dimensions: &Dimensions, known_before: &HashSet<i64>) -> Vec<Change> {
+        let images = dimensions.images();
+        let mut changes = Vec::new();
+        for kind in [BUILDS, WEEKS] {
+            let of: Vec<(&Of, &Group)> =
+                self.of.iter().zip(&self.groups).filter(|(of, _)| of.kind == kind).collect();
+            let groups: Vec<Group> = of.iter().map(|(_, group)| (*group).clone()).collect();
+            let rule = if kind == BUILDS { Rule::builds() } else { Rule::weeks() };
+            let mut judged: Vec<Vec<Judged>> =
+                paired(&groups, &rule).into_iter().map(|(_, rows)| rows).collect();
+            mark(judged.iter_mut().flatten(), LEVEL);
+            for ((of, group), rows) in of.iter().zip(&judged) {
+                let told = Told { of, group, dimensions, images: &images };
+                changes.extend(told.changes(rows));
+            }
+            if kind == WEEKS || known_before.is_empty() {
+                changes.extend(sided(&of, dimensions, &images, known_before));
+            }
+        }
+        changes.sort_by(|a, b| b.core_s.abs().total_cmp(&a.core_s.abs()));
+        changes
+    }
+}
+
+/// A comparison being told.
+struct Told<'a> {
+    of: &'a Of,
+    group: &'a Group,
+    dimensions: &'a Dimensions,
+    images: &'a HashMap<i64, String>,
+}
+
+impl Told<'_> {
+    fn changes(&self, rows: &[Judged]) -> Vec<Change> {
+        let moves = self.moves(rows);
+        let mut changes = Vec::new();
+        for (at, row) in rows.iter().enumerate() {
+            let procedure = self.of.procedures.get(at).copied().unwrap_or_default();
+            let is_image = self.of.kind == BUILDS && procedure == 0;
+            let is_known = !matches!(row.untested, Some(Untested::Hosts | Untested::Nonsense));
+            if row.marked || (is_image && is_known) {
+                let mut change = self.change(at, row);
+                if let Some(with) = moves.get(&at) {
+                    change.moved = with.join("\n");
+                }
+                changes.push(change);
+            }
+        }
+        changes
+    }
+
+    /// Names of the procedures that each row's time moved from or to.
+    fn moves(&self, rows: &[Judged]) -> HashMap<usize, Vec<String>> {
+        let mut by_image: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+        for (at, row) in rows.iter().enumerate() {
+            let procedure = self.of.procedures.get(at).copied().unwrap_or_default();
+            if row.marked && procedure != 0 {
+                let image = self.of.images.get(at).copied().unwrap_or_default();
+                by_image.entry(image).or_default().push(at);
+            }
+        }
+        let mut with = HashMap::new();
+        for marked in by_image.values() {
+            let shift = |at: &usize| {
+                let row = rows.get(*at);
+                row.map_or(Shift { change: 0.0, sd: 0.0 }, |row| Shift {
+                    change: row.share_change,
+                    sd: row.share_sd,
+                })
+            };
+            let shifts: Vec<Shift> = marked.iter().map(shift).collect();
+            for found in moved(&shifts, Rule::builds().confidence) {
+                let names = |of: &[usize]| -> Vec<String> {
+                    of.iter()
+                        .filter_map(|at| self.of.procedures.get(*marked.get(*at)?))
+                        .map(|procedure| self.dimensions.procedure(*procedure))
+                        .collect()
+                };
+                for (some, others) in [(&found.from, &found.to), (&found.to, &found.from)] {
+                    for at in some {
+                        with.extend(marked.get(*at).map(|at| (*at, names(others))));
+                    }
+                }
+            }
+        }
+        with
+    }
+
+    fn change(&self, at: usize, row: &Judged) -> Change {
+        let Of { kind, service, builds: (old, new), same_day, core_s, .. } = self.of;
+        let image = self.of.images.get(at).copied().unwrap_or_default();
+        let procedure = self.of.procedures.get(at).copied().unwrap_or_default();
+        Change {
+            kind: (*kind).to_owned(),
+            service: self.dimensions.service(*service),
+            image: self.images.get(&image).cloned().unwrap_or_default(),
+            procedure: self.dimensions.procedure(procedure),
+            build_old: self.dimensions.build(*old),
+            build_new: self.dimensions.build(*new),
+            value: row.value,
+            low: row.low,
+            high: row.high,
+            q: row.q,
+            hosts: i64::try_from(self.group.pairs).unwrap_or(i64::MAX),
+            core_s: row.share_change * core_s,
+            marked: i64::from(row.marked),
+            moved: String::new(),
+            same_day: *same_day,
+        }
+    }
+}
+
+/// Procedures that one side only has, and that not by chance.
+fn sided(
+    of: &[(&Of, &Group)],
+    dimensions: &Dimensions,
+    images: &HashMap<i64, String>,
+    known_before: &HashSet<i64>,
+) -> Vec<Change> {
+    let mut found = Vec::new();
+    for (of, group) in of {
+        for (at, sums) in group.rows.iter().enumerate() {
+            let samples = [sums.samples_old, sums.samples_new];
+            let all = [group.samples_old, group.samples_new];
+            if let Some(sided) = one_sided(samples, all, sums.hosts) {
+                found.push((*of, *group, at, sided));
+            }
+        }
+    }
+    let p: Vec<f64> = found.iter().map(|(.., sided)| sided.p).collect();
+    let discovered = discoveries(&p, LEVEL);
+    let mut changes = Vec::new();
+    for (((of, group, at, sided), marked), q) in
+        found.into_iter().zip(discovered.marked).zip(discovered.q)
+    {
+        if !marked {
+            continue;
+        }
+        let procedure = of.procedures.get(at).copied().unwrap_or_default();
+        let kind = match sided.side {
+            Side::Old => "gone",
+            Side::New if known_before.contains(&procedure) => "seldom",
+            Side::New => "new",
+        };
+        let told = Told { of, group, dimensions, images };
+        let sign = if sided.side == Side::Old { -1.0 } else { 1.0 };
+        let row = Judged {
+            value: sign * sided.share,
+            low: 0.0,
+            high: 0.0,
+            share_old: 0.0,
+            share_change: sign * sided.share,
+            share_sd: 0.0,
+            p: sided.p,
+            q,
+            marked,
+            untested: None,
+        };
+        changes.push(Change { kind: kind.to_owned(), ..told.change(at, &row) });
+    }
+    changes
+}
+
+fn core_s(loads: &[Load]) -> f64 {
+    loads.iter().map(|load| load.samples as f64 * load.weight / 1e9).sum()
+}
+
+fn sums_of(sum: &PairSum) -> Sums {
+    let whole = |number: i64| u64::try_from(number).unwrap_or_default();
+    Sums {
+        wd: sum.wd,
+        w2d: sum.w2d,
+        w2d2: sum.w2d2,
+        w_old: sum.w_old,
+        hosts: whole(sum.hosts),
+        samples_old: whole(sum.samples_old),
+        samples_new: whole(sum.samples_new),
+    }
+}
+
+/// A group without rows.
+fn group<'a>(loads: &[Load], pairs: impl Iterator<Item = &'a Pair>) -> Group {
+    let mut group = Group::default();
+    let (mut old, mut new) = (0.0, 0.0);
+    for pair in pairs {
+        group.pairs += 1;
+        group.w += pair.w;
+        group.w2 += pair.w * pair.w;
+        old += pair.samples_old;
+        new += pair.samples_new;
+    }
+    (group.samples_old, group.samples_new) = (old as u64, new as u64);
+    let events: f64 = loads.iter().map(|load| load.samples as f64 * load.weight).sum();
+    let squares: f64 =
+        loads.iter().map(|load| load.samples as f64 * load.weight * load.weight).sum();
+    group.per_sample = squares / events;
+    group
+}
