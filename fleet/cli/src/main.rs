@@ -1,13 +1,16 @@
-//! `dcpi-fleet`: collects the profiles of many hosts in one store.
+//! `dcpi-fleet`: collects the profiles of many hosts in one store, and reviews them week by week.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod ingest;
 mod receive;
+mod sql;
+mod store_option;
 
-/// The profiles of many hosts in one store.
+/// The profiles of many hosts in one store, reviewed week by week
 #[derive(Debug, Parser)]
 #[command(name = "dcpi-fleet", version)]
 struct Arguments {
@@ -19,24 +22,54 @@ struct Arguments {
 enum Command {
     /// Takes what hosts push (dcpi push --to dcpi+http://HOST:PORT) into a store
     Receive(receive::Receive),
+    /// Makes facts of the epochs that hosts have pushed since the last time
+    Ingest(ingest::Ingest),
+    /// Closes a week: sums, and what changed, for its review
+    Close(ingest::Close),
+    /// Makes the files of a week fewer, while it is not closed
+    Compact(ingest::Close),
+    /// Answers a question in SQL about the tables of weeks
+    Sql(sql::Sql),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+/// The program, on threads whose stacks hold plans of nested questions also where nothing was
+/// optimised.
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
         .with_ansi(false)
         .with_target(false)
         .with_writer(std::io::stderr)
         .init();
-    let done = match arguments.command {
-        Command::Receive(receive) => receive::run(&receive).await,
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_stack_size(16 << 20)
+        .build();
+    let work = move || match runtime {
+        Ok(runtime) => runtime.block_on(run(arguments.command)),
+        Err(error) => Err(error.to_string()),
     };
+    let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(work);
+    let done = thread.map_err(|error| error.to_string()).and_then(|thread| {
+        thread.join().unwrap_or_else(|_| Err("it failed; please report this".to_owned()))
+    });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("dcpi-fleet: {error}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// Whether all went well; an error is one line, with the next step.
+async fn run(command: Command) -> Result<bool, String> {
+    match command {
+        Command::Receive(receive) => receive::run(&receive).await.map(|()| true),
+        Command::Ingest(args) => ingest::run_ingest(&args).await,
+        Command::Close(args) => ingest::run_close(&args).await,
+        Command::Compact(args) => ingest::run_compact(&args).await,
+        Command::Sql(args) => sql::run(&args).await,
     }
 }

@@ -11,8 +11,7 @@ use tables::{Change, Load, Pair, PairSum};
 use crate::builds::OfBuilds;
 use crate::dimensions::Dimensions;
 
-/// Relative change that a whole image or service must have to be told in the tables, also where it
-/// is chance: what a build did not do is told too.
+/// Kinds of comparisons, as in `tables::Change`.
 const BUILDS: &str = "build";
 const WEEKS: &str = "week";
 
@@ -21,7 +20,6 @@ const WEEKS: &str = "week";
 struct Of {
     kind: &'static str,
     service: i64,
-    image: i64,
     builds: (i64, i64),
     same_day: f64,
     /// Core-seconds of the service in the week.
@@ -59,7 +57,6 @@ impl Comparisons {
                 Of {
                     kind: BUILDS,
                     service: loads.first().map_or(0, |load| load.service),
-                    image,
                     builds: (old, new),
                     same_day: found.same_day.get(&key).copied().unwrap_or(0.0),
                     core_s: core_s(loads),
@@ -79,7 +76,6 @@ impl Comparisons {
             Of {
                 kind: WEEKS,
                 service: loads.first().map_or(0, |load| load.service),
-                image: 0,
                 builds: (0, 0),
                 same_day: 1.0,
                 core_s: core_s(loads),

@@ -10,10 +10,11 @@ use tables::{
 };
 
 use crate::changes::Comparisons;
+use crate::compact::facts as compacted_facts;
 use crate::dimensions::{Dimensions, OfEvent, rows};
 use crate::fellows::{Fellows, PROCEDURES};
 use crate::sums::{Heads, images, largest, skews};
-use crate::{builds, compact, statement};
+use crate::{builds, statement};
 
 /// How to close.
 #[derive(Clone, Debug)]
@@ -89,8 +90,8 @@ pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Close
             return Ok(None);
         }
         let files = Files { store, week, entries: Vec::new() };
-        let mut work = Work { engine: &engine, closing, before: &before, files, closed };
-        let mut next = work.close(&newest).await?;
+        let mut work = Work { engine: &engine, closing, files, closed };
+        let mut next = work.close(&newest, &before).await?;
         closed = work.closed;
         next.number = newest.number;
         Ok(Some(next))
@@ -99,11 +100,45 @@ pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Close
     Ok(closed)
 }
 
+/// Makes the files of a week fewer: the facts of each service one file, each other table one. The
+/// sums of a week that was closed go, until it is closed again.
+///
+/// # Errors
+/// As [`close`].
+pub async fn compact(store: &Store, week: Week, closing: &Closing) -> Result<Closed, CloseError> {
+    let mut closed = Closed::default();
+    let engine = Engine::at(&closing.engine, store, closing.memory_bytes).await?;
+    Manifest::change::<CloseError>(store, week, async |newest| {
+        if newest.number == 0 {
+            return Err(CloseError::Nothing(week));
+        }
+        let files = Files { store, week, entries: Vec::new() };
+        let mut work = Work { engine: &engine, closing, files, closed: Closed::default() };
+        let dimensions = work.dimensions(&newest).await?;
+        let mut facts = Vec::new();
+        for event in newest.events() {
+            facts.extend(work.compact(&newest, &event, &dimensions).await?.facts);
+        }
+        closed = Closed { epochs: newest.epochs.len(), ..work.closed };
+        let mut files = work.files.entries;
+        files.extend(facts);
+        Ok(Some(Manifest { files, closed_epochs: 0, ..newest }))
+    })
+    .await?;
+    Ok(closed)
+}
+
+/// An event of a week, compacted.
+struct Compacted {
+    of: OfEvent,
+    hosts: Vec<HostWeek>,
+    facts: Vec<FileEntry>,
+}
+
 /// A week being closed.
 struct Work<'a> {
     engine: &'a Engine,
     closing: &'a Closing,
-    before: &'a Manifest,
     files: Files<'a>,
     closed: Closed,
 }
@@ -115,29 +150,17 @@ fn by_service(loads: &[Load]) -> impl Iterator<Item = &[Load]> {
 
 impl Work<'_> {
     /// The next manifest.
-    async fn close(&mut self, newest: &Manifest) -> Result<Manifest, CloseError> {
-        let dimensions = Dimensions::read(self.files.store, newest).await?;
-        let (names, services, builds) = dimensions.to_rows();
-        self.files.put("", &names, 0).await?;
-        self.files.put("", &services, 0).await?;
-        self.files.put("", &builds, 0).await?;
+    async fn close(
+        &mut self,
+        newest: &Manifest,
+        before: &Manifest,
+    ) -> Result<Manifest, CloseError> {
+        let dimensions = self.dimensions(newest).await?;
         let mut facts = Vec::new();
         for event in newest.events() {
-            let of = OfEvent::read(self.files.store, newest, &event).await?;
-            let services: BTreeSet<i64> = of.loads.iter().map(|load| load.service).collect();
-            let engine = self.engine;
-            let compacted =
-                compact::facts(engine, newest, &event, services, &mut self.files).await?;
-            let samples = of.loads.iter().map(|load| load.samples).sum();
-            self.files.put(&event, &of.loads, samples).await?;
-            self.files.put(&event, &of.epochs, 0).await?;
-            let samples = of.missed.iter().map(|missed| missed.samples).sum();
-            self.files.put(&event, &of.missed, samples).await?;
-            let hosts = of.hosts();
-            self.files.put(&event, &hosts, 0).await?;
-            self.closed.facts += compacted.iter().map(|file| file.rows).sum::<u64>();
-            self.sum(&event, &of, &hosts, &compacted, &dimensions).await?;
-            facts.extend(compacted);
+            let compacted = self.compact(newest, &event, &dimensions).await?;
+            self.sum(&event, &compacted, &dimensions, before).await?;
+            facts.extend(compacted.facts);
         }
         let mut files = std::mem::take(&mut self.files.entries);
         files.extend(facts);
@@ -145,15 +168,46 @@ impl Work<'_> {
         Ok(Manifest { files, closed_epochs, ..newest.clone() })
     }
 
+    /// Names, services and builds, in one file each.
+    async fn dimensions(&mut self, newest: &Manifest) -> Result<Dimensions, CloseError> {
+        let dimensions = Dimensions::read(self.files.store, newest).await?;
+        let (names, services, builds) = dimensions.to_rows();
+        self.files.put("", &names, 0).await?;
+        self.files.put("", &services, 0).await?;
+        self.files.put("", &builds, 0).await?;
+        Ok(dimensions)
+    }
+
+    /// The facts of an event, in one file for each service, and all else in one.
+    async fn compact(
+        &mut self,
+        newest: &Manifest,
+        event: &str,
+        dimensions: &Dimensions,
+    ) -> Result<Compacted, CloseError> {
+        let of = OfEvent::read(self.files.store, newest, event).await?;
+        let services: BTreeSet<i64> = of.loads.iter().map(|load| load.service).collect();
+        let known = services.into_iter().filter(|of| dimensions.services.contains_key(of));
+        let facts = compacted_facts(self.engine, newest, event, known, &mut self.files).await?;
+        let samples = of.loads.iter().map(|load| load.samples).sum();
+        self.files.put(event, &of.loads, samples).await?;
+        self.files.put(event, &of.epochs, 0).await?;
+        let samples = of.missed.iter().map(|missed| missed.samples).sum();
+        self.files.put(event, &of.missed, samples).await?;
+        self.closed.facts += facts.iter().map(|file| file.rows).sum::<u64>();
+        Ok(Compacted { hosts: of.hosts(), of, facts })
+    }
+
     /// Sums and changes of an event, service after service.
     async fn sum(
         &mut self,
         event: &str,
-        of: &OfEvent,
-        hosts: &[HostWeek],
-        facts: &[FileEntry],
+        compacted: &Compacted,
         dimensions: &Dimensions,
+        before: &Manifest,
     ) -> Result<(), CloseError> {
+        let Compacted { of, hosts, facts } = compacted;
+        self.files.put(event, hosts, 0).await?;
         let machines: HashMap<i64, &HostWeek> =
             hosts.iter().map(|host| (host.host, host)).collect();
         let names: HashMap<i64, String> =
@@ -164,7 +218,7 @@ impl Work<'_> {
             .collect();
         self.engine.register::<HostWeek>("host_weeks", of_host_weeks)?;
         let is_time = event == TIME;
-        let earlier = Earlier::read(self.files.store, self.before, event).await?;
+        let earlier = Earlier::read(self.files.store, before, event).await?;
         let mut heads = Heads::default();
         let mut fellows = Fellows::default();
         let mut compared = Comparisons::default();
@@ -231,7 +285,7 @@ impl Work<'_> {
             compared.add_builds(loads, found, &sums);
         }
         if !weeks.is_empty() {
-            let facts = self.before.files_of(Table::Facts.name(), event);
+            let facts = earlier.facts.iter();
             let of_service = facts.filter(|file| file.service.is_none_or(|of| of == service));
             self.engine.register::<Fact>("facts_before", of_service)?;
             let sums = self.engine.rows::<PairSum>(&statement("movers", service)).await?;
@@ -246,6 +300,7 @@ struct Earlier {
     loads: HashMap<i64, Vec<Load>>,
     /// Procedures that had samples.
     procedures: HashSet<i64>,
+    facts: Vec<FileEntry>,
 }
 
 impl Earlier {
@@ -260,6 +315,7 @@ impl Earlier {
             procedures.insert(name.procedure);
         })
         .await?;
-        Ok(Self { loads, procedures })
+        let facts = before.files_of(Table::Facts.name(), event).cloned().collect();
+        Ok(Self { loads, procedures, facts })
     }
 }

@@ -13,7 +13,7 @@ mod dimensions;
 mod fellows;
 mod sums;
 
-pub use close::{CloseError, Closed, Closing, close};
+pub use close::{CloseError, Closed, Closing, close, compact};
 
 /// Statements, for benchmarks and for other engines: each by its name.
 pub const STATEMENTS: [(&str, &str); 6] = [

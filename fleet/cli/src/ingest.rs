@@ -1,0 +1,91 @@
+//! `dcpi-fleet ingest`, `close` and `compact`.
+
+use clap::Args;
+use ingest::ingest;
+use store::Week;
+use weeks::{Closing, close, compact};
+
+use crate::store_option::{InStore, OfWeek, OnEngine};
+
+/// `dcpi-fleet ingest`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Run it as often as you like, also twice at once: each epoch is taken once. Epochs that come after a \
+week was closed open it again. Where the store has got better names of a week's builds since, the \
+week is named anew.")]
+pub struct Ingest {
+    #[command(flatten)]
+    store: InStore,
+}
+
+/// # Errors
+/// One line, with the next step.
+pub async fn run_ingest(args: &Ingest) -> Result<bool, String> {
+    let done = ingest(&args.store.open()?).await.map_err(|error| error.to_string())?;
+    for (week, epochs) in &done.epochs {
+        println!("{week}: {epochs} epochs taken");
+    }
+    for (week, builds) in &done.renamed {
+        println!("{week}: named anew, since the store has got more of {builds} builds");
+    }
+    if done.epochs.is_empty() && done.renamed.is_empty() {
+        println!("nothing new");
+    }
+    for (name, why) in &done.refused {
+        eprintln!("epoch {} of {} is damaged and left out: {why}", name.epoch, name.host);
+    }
+    for (name, why) in &done.left {
+        eprintln!("epoch {} of {} is left for now: {why}", name.epoch, name.host);
+    }
+    Ok(done.refused.is_empty() && done.left.is_empty())
+}
+
+/// `dcpi-fleet close` and `compact`.
+#[derive(Args, Debug)]
+pub struct Close {
+    #[command(flatten)]
+    store: InStore,
+    #[command(flatten)]
+    week: OfWeek,
+    #[command(flatten)]
+    engine: OnEngine,
+    /// Close a week again that is closed
+    #[arg(long)]
+    again: bool,
+}
+
+impl Close {
+    fn closing(&self) -> Closing {
+        Closing {
+            engine: self.engine.engine.clone(),
+            memory_bytes: self.engine.memory_bytes(),
+            again: self.again,
+            ..Closing::default()
+        }
+    }
+}
+
+/// # Errors
+/// One line, with the next step.
+pub async fn run_close(args: &Close) -> Result<bool, String> {
+    let week: Week = args.week.get();
+    let closed = close(&args.store.open()?, week, &args.closing()).await;
+    let closed = closed.map_err(|error| error.to_string())?;
+    if closed.was_closed {
+        println!("{week}: is closed already, with {} epochs", closed.epochs);
+    } else {
+        let (epochs, facts, changes) = (closed.epochs, closed.facts, closed.changes);
+        println!("{week}: closed: {epochs} epochs, {facts} facts, {changes} changes");
+    }
+    Ok(true)
+}
+
+/// # Errors
+/// One line, with the next step.
+pub async fn run_compact(args: &Close) -> Result<bool, String> {
+    let week = args.week.get();
+    let done = compact(&args.store.open()?, week, &args.closing()).await;
+    let done = done.map_err(|error| error.to_string())?;
+    println!("{week}: {} epochs, {} facts", done.epochs, done.facts);
+    Ok(true)
+}

@@ -1,0 +1,177 @@
+//! `dcpi-fleet sql`: answers a question about the tables of weeks.
+
+use std::io::Write as _;
+
+use clap::{Args, ValueEnum};
+use engine::Engine;
+use ingest::TIME;
+use store::{FileEntry, Manifest};
+use tables::{
+    Build, Change, Column, Columns, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load,
+    Missed, Name, Pair, Rollup, Service, Skew, Table, Tax,
+};
+
+use crate::store_option::{InStore, OfWeek, OnEngine};
+
+/// `dcpi-fleet sql`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Tables and columns: docs/src/fleet-tables.md, or select * from information_schema.columns. The \
+tables are those of the week; of the week before, the same with _before behind their names.")]
+pub struct Sql {
+    /// The question: one SELECT
+    question: String,
+    #[command(flatten)]
+    store: InStore,
+    #[command(flatten)]
+    week: OfWeek,
+    /// The event that facts are of
+    #[arg(long, value_name = "EVENT", default_value = TIME)]
+    event: String,
+    #[command(flatten)]
+    engine: OnEngine,
+    /// Form of the answer
+    #[arg(long, value_enum, default_value_t = Form::Csv)]
+    format: Form,
+}
+
+#[derive(Copy, Clone, Debug, ValueEnum)]
+enum Form {
+    /// A line for each row, and one of names before (RFC 4180)
+    Csv,
+    /// An object for each row, on a line of its own
+    Json,
+}
+
+/// # Errors
+/// One line, with the next step.
+pub async fn run(args: &Sql) -> Result<bool, String> {
+    let store = args.store.open()?;
+    let engine = Engine::at(&args.engine.engine, &store, args.engine.memory_bytes()).await;
+    let engine = engine.map_err(|error| error.to_string())?;
+    let week = args.week.get();
+    for (suffix, week) in [("", week), ("_before", week.before(1))] {
+        let manifest = Manifest::newest(&store, week).await.map_err(|error| error.to_string())?;
+        if suffix.is_empty() && manifest.number == 0 {
+            return Err(format!(
+                "the store has nothing of {week}; dcpi-fleet ingest takes what hosts have pushed"
+            ));
+        }
+        for table in Table::ALL {
+            register(&engine, *table, suffix, &manifest, &args.event)?;
+        }
+    }
+    let batches = engine.batches(&args.question).await.map_err(|error| error.to_string())?;
+    let mut out = std::io::stdout().lock();
+    let mut is_first = true;
+    for batch in batches {
+        let columns = Columns::of(&batch).map_err(|error| error.to_string())?;
+        let text = match args.format {
+            Form::Csv => csv(&columns, is_first),
+            Form::Json => json(&columns),
+        };
+        is_first = false;
+        match out.write_all(text.as_bytes()) {
+            // As head(1) ends a pipe.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(true),
+            done => done.map_err(|error| error.to_string())?,
+        }
+    }
+    Ok(true)
+}
+
+fn register(
+    engine: &Engine,
+    table: Table,
+    suffix: &str,
+    manifest: &Manifest,
+    event: &str,
+) -> Result<(), String> {
+    let name = format!("{}{suffix}", table.name());
+    let files: Vec<&FileEntry> = manifest
+        .files
+        .iter()
+        .filter(|file| file.table == table.name())
+        .filter(|file| file.event == event || file.event.is_empty())
+        .collect();
+    let registered = match table {
+        Table::Facts => engine.register::<Fact>(&name, files),
+        Table::Loads => engine.register::<Load>(&name, files),
+        Table::Epochs => engine.register::<EpochRow>(&name, files),
+        Table::Missed => engine.register::<Missed>(&name, files),
+        Table::Names => engine.register::<Name>(&name, files),
+        Table::Services => engine.register::<Service>(&name, files),
+        Table::Builds => engine.register::<Build>(&name, files),
+        Table::Heads => engine.register::<Head>(&name, files),
+        Table::Changes => engine.register::<Change>(&name, files),
+        Table::HostShares => engine.register::<HostShare>(&name, files),
+        Table::Pairs => engine.register::<Pair>(&name, files),
+        Table::Rollups => engine.register::<Rollup>(&name, files),
+        Table::HostWeeks => engine.register::<HostWeek>(&name, files),
+        Table::ImageWeeks => engine.register::<ImageWeek>(&name, files),
+        Table::Skews => engine.register::<Skew>(&name, files),
+        Table::Taxes => engine.register::<Tax>(&name, files),
+        // Never stored.
+        Table::PairSums => return Ok(()),
+    };
+    registered.map_err(|error| error.to_string())
+}
+
+fn csv(columns: &Columns, with_names: bool) -> String {
+    let mut text = String::new();
+    if with_names {
+        let names: Vec<String> = columns.iter().map(|(name, _)| quoted(name)).collect();
+        text += &names.join(",");
+        text.push('\n');
+    }
+    for row in 0..columns.rows() {
+        let value = |column: &Column| match column {
+            Column::Integers(values) => values.get(row).map(ToString::to_string),
+            Column::Doubles(values) => values.get(row).map(ToString::to_string),
+            Column::Texts(values) => values.get(row).map(|text| quoted(text)),
+        };
+        let values: Vec<String> =
+            columns.iter().map(|(_, column)| value(column).unwrap_or_default()).collect();
+        text += &values.join(",");
+        text.push('\n');
+    }
+    text
+}
+
+/// A value of CSV. What a spreadsheet would take for a formula is text there, too.
+fn quoted(text: &str) -> String {
+    let is_plain = |character: char| !matches!(character, ',' | '"' | '\n' | '\r');
+    if text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    }
+}
+
+fn json(columns: &Columns) -> String {
+    let mut text = String::new();
+    for row in 0..columns.rows() {
+        let value = |column: &Column| match column {
+            Column::Integers(values) => serde_json::json!(values.get(row)),
+            Column::Doubles(values) => serde_json::json!(values.get(row)),
+            Column::Texts(values) => serde_json::json!(values.get(row)),
+        };
+        let object: serde_json::Map<String, serde_json::Value> =
+            columns.iter().map(|(name, column)| (name.to_owned(), value(column))).collect();
+        text += &serde_json::Value::Object(object).to_string();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_csv_are_quoted_where_they_must() {
+        for (text, of) in [("a", "a"), ("a,b", "\"a,b\""), ("\"", "\"\"\"\""), ("", "")] {
+            assert_eq!(quoted(text), of);
+        }
+    }
+}
