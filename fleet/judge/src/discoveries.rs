@@ -1,7 +1,10 @@
 //! Which of many probabilities are more than chance.
 
-/// The share of marks that may be false, on average, where the caller has no other wish.
-pub const LEVEL: f64 = 0.05;
+/// The share of marks that may be false, on average, in a weekly review. It is low because a week
+/// has few true marks: beside a single true one the number of false ones is about twice the level
+/// (at 0.05, one in ten weeks), and in a week without a change a false alarm has the level's own
+/// probability. From 0.05 to 0.01 a change has to be a tenth larger to be found.
+pub const LEVEL: f64 = 0.01;
 
 /// The outcome of many tests.
 #[derive(Clone, Debug, Default, PartialEq)]

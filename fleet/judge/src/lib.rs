@@ -24,6 +24,6 @@ mod typical;
 
 pub use discoveries::{Discoveries, LEVEL, discoveries};
 pub use findings::{Finding, Outcome};
-pub use pairs::{Group, Judged, Rule, Sums, Untested, mark, paired};
+pub use pairs::{Group, Judged, Rule, SAMPLES_ENOUGH, Sums, Untested, mark, paired, weight};
 pub use sided::{Side, Sided, one_sided};
 pub use typical::{Measured, Typical};
