@@ -273,7 +273,7 @@ rows! {
         samples_old: f64,
         /// Samples of the service while the new build ran.
         samples_new: f64,
-        /// The pair's weight, `y_old y_new / (y_old + y_new)`.
+        /// The pair's weight: `judge::weight` of its samples.
         w: f64,
     }
 

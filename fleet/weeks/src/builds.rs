@@ -189,7 +189,7 @@ fn pair([image, build_old, build_new, host]: [i64; 4], old: Sum, new: Sum) -> Op
         y_new,
         samples_old: old.samples,
         samples_new: new.samples,
-        w: y_old * y_new / (y_old + y_new),
+        w: judge::weight(old.samples, new.samples),
     })
 }
 

@@ -48,29 +48,30 @@ impl Comparisons {
             let (image, old, new) = key;
             let is_of =
                 |pair: &&Pair| (pair.image, pair.build_old, pair.build_new) == (image, old, new);
-            let mut group = group(loads, found.pairs.iter().filter(is_of));
-            let mut procedures = vec![0];
-            group.rows.push(found.images.get(&key).copied().unwrap_or_default());
-            procedures.extend(sums.iter().map(|sum| sum.procedure));
-            group.rows.extend(sums.iter().map(|sum| sums_of(sum)));
+            let group = group(found.pairs.iter().filter(is_of));
+            let of = |procedures: Vec<i64>| Of {
+                kind: BUILDS,
+                service: loads.first().map_or(0, |load| load.service),
+                builds: (old, new),
+                same_day: found.same_day.get(&key).copied().unwrap_or(0.0),
+                core_s: core_s(loads),
+                images: vec![image; procedures.len()],
+                procedures,
+            };
+            // The whole image is a group of its own: of procedures, what is typical is subtracted.
+            let whole = vec![found.images.get(&key).copied().unwrap_or_default()];
+            self.push(of(vec![0]), Group { rows: whole, ..group.clone() });
+            let rows = sums.iter().map(|sum| sums_of(sum)).collect();
             self.push(
-                Of {
-                    kind: BUILDS,
-                    service: loads.first().map_or(0, |load| load.service),
-                    builds: (old, new),
-                    same_day: found.same_day.get(&key).copied().unwrap_or(0.0),
-                    core_s: core_s(loads),
-                    images: vec![image; procedures.len()],
-                    procedures,
-                },
-                group,
+                of(sums.iter().map(|sum| sum.procedure).collect()),
+                Group { rows, ..group },
             );
         }
     }
 
     /// Adds a service in this week and the one before.
     pub(crate) fn add_weeks(&mut self, loads: &[Load], pairs: &[Pair], sums: &[PairSum]) {
-        let mut group = group(loads, pairs.iter());
+        let mut group = group(pairs.iter());
         group.rows.extend(sums.iter().map(sums_of));
         self.push(
             Of {
@@ -274,20 +275,17 @@ fn sums_of(sum: &PairSum) -> Sums {
 }
 
 /// A group without rows.
-fn group<'a>(loads: &[Load], pairs: impl Iterator<Item = &'a Pair>) -> Group {
+fn group<'a>(pairs: impl Iterator<Item = &'a Pair>) -> Group {
     let mut group = Group::default();
     let (mut old, mut new) = (0.0, 0.0);
     for pair in pairs {
         group.pairs += 1;
         group.w += pair.w;
         group.w2 += pair.w * pair.w;
+        group.sampling += pair.w * pair.w * (pair.samples_old.recip() + pair.samples_new.recip());
         old += pair.samples_old;
         new += pair.samples_new;
     }
     (group.samples_old, group.samples_new) = (old as u64, new as u64);
-    let events: f64 = loads.iter().map(|load| load.samples as f64 * load.weight).sum();
-    let squares: f64 =
-        loads.iter().map(|load| load.samples as f64 * load.weight * load.weight).sum();
-    group.per_sample = squares / events;
     group
 }
