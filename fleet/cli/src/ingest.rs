@@ -2,8 +2,8 @@
 
 use clap::Args;
 use ingest::ingest;
-use store::Week;
-use weeks::{Closing, close, compact};
+use store::{Store, Week};
+use weeks::{CloseError, Closing, close, compact, settings};
 
 use crate::store_option::{InStore, OfWeek, OnEngine};
 
@@ -55,13 +55,14 @@ pub struct Close {
 }
 
 impl Close {
-    fn closing(&self) -> Closing {
-        Closing {
+    async fn closing(&self, store: &Store) -> Result<Closing, CloseError> {
+        Ok(Closing {
             engine: self.engine.engine.clone(),
             memory_bytes: self.engine.memory_bytes(),
             again: self.again,
+            watched: settings(store).await?.watched(),
             ..Closing::default()
-        }
+        })
     }
 }
 
@@ -69,8 +70,9 @@ impl Close {
 /// One line, with the next step.
 pub async fn run_close(args: &Close) -> Result<bool, String> {
     let week: Week = args.week.get();
-    let closed = close(&args.store.open()?, week, &args.closing()).await;
-    let closed = closed.map_err(|error| error.to_string())?;
+    let store = args.store.open()?;
+    let closed = async { close(&store, week, &args.closing(&store).await?).await };
+    let closed = closed.await.map_err(|error| error.to_string())?;
     if closed.was_closed {
         println!("{week}: is closed already, with {} epochs", closed.epochs);
     } else {
@@ -84,8 +86,9 @@ pub async fn run_close(args: &Close) -> Result<bool, String> {
 /// One line, with the next step.
 pub async fn run_compact(args: &Close) -> Result<bool, String> {
     let week = args.week.get();
-    let done = compact(&args.store.open()?, week, &args.closing()).await;
-    let done = done.map_err(|error| error.to_string())?;
+    let store = args.store.open()?;
+    let done = async { compact(&store, week, &args.closing(&store).await?).await };
+    let done = done.await.map_err(|error| error.to_string())?;
     println!("{week}: {} epochs, {} facts", done.epochs, done.facts);
     Ok(true)
 }

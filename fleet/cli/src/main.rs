@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 
 mod ingest;
 mod receive;
+mod review;
 mod simulate;
 mod sql;
 mod store_option;
@@ -29,6 +30,8 @@ enum Command {
     Close(ingest::Close),
     /// Makes the files of a week fewer, while it is not closed
     Compact(ingest::Close),
+    /// Writes the review of a week that is closed
+    Review(review::Review),
     /// Fills an empty store with a made-up fleet whose truth is known
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
@@ -73,6 +76,7 @@ async fn run(command: Command) -> Result<bool, String> {
         Command::Ingest(args) => ingest::run_ingest(&args).await,
         Command::Close(args) => ingest::run_close(&args).await,
         Command::Compact(args) => ingest::run_compact(&args).await,
+        Command::Review(args) => review::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
     }

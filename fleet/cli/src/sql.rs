@@ -8,7 +8,7 @@ use ingest::TIME;
 use store::{FileEntry, Manifest};
 use tables::{
     Build, Change, Column, Columns, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load,
-    Missed, Name, Pair, Rollup, Service, Skew, Table, Tax,
+    Missed, Name, Pair, Rollup, Service, Skew, Table,
 };
 
 use crate::store_option::{InStore, OfWeek, OnEngine};
@@ -110,9 +110,8 @@ fn register(
         Table::HostWeeks => engine.register::<HostWeek>(&name, files),
         Table::ImageWeeks => engine.register::<ImageWeek>(&name, files),
         Table::Skews => engine.register::<Skew>(&name, files),
-        Table::Taxes => engine.register::<Tax>(&name, files),
         // Never stored.
-        Table::PairSums => return Ok(()),
+        Table::PairSums | Table::HeadTimes => return Ok(()),
     };
     registered.map_err(|error| error.to_string())
 }

@@ -17,4 +17,4 @@ pub mod tax;
 pub mod text;
 
 pub use report::Report;
-pub use settings::{Settings, SettingsError};
+pub use settings::{Settings, SettingsError, Watched};

@@ -80,6 +80,21 @@ struct Finding {
     week: String,
 }
 
+/// What a finding is of, whose changes are measured each week.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The finding's id.
+    pub id: String,
+    /// The week in which it was accepted.
+    pub week: String,
+    /// The service.
+    pub service: String,
+    /// The image's name.
+    pub image: String,
+    /// The procedure; empty: the whole image.
+    pub procedure: String,
+}
+
 impl Settings {
     /// Reads the texts of the three files; None: the store has no such file.
     ///
@@ -95,6 +110,19 @@ impl Settings {
         let owners = owners.map(|text| parsed(OWNERS, text)).transpose()?.unwrap_or_default();
         let findings = findings.map_or_else(|| Ok(Vec::new()), found)?;
         Ok(Self { prices, owners, findings })
+    }
+
+    /// The findings.
+    #[must_use]
+    pub fn watched(&self) -> Vec<Watched> {
+        let of = |finding: &Finding| Watched {
+            id: finding.id.clone(),
+            week: finding.week.clone(),
+            service: finding.service.clone(),
+            image: finding.image.clone(),
+            procedure: finding.procedure.clone(),
+        };
+        self.findings.iter().map(of).collect()
     }
 
     /// Fills in all money, owners, and what was accepted. Findings keep what they

@@ -15,8 +15,8 @@ pub use columns::{Column, Columns, batch, schema};
 pub use id::{Digest, id};
 pub use parquet_bytes::{ParquetFile, TableError, from_parquet, to_parquet};
 pub use rows::{
-    Build, Change, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load, Missed, Name, Pair,
-    PairSum, Rollup, Row, Service, Skew, Table, Tax,
+    Build, Change, EpochRow, Fact, Head, HeadTime, HostShare, HostWeek, ImageWeek, Load, Missed,
+    Name, Pair, PairSum, Rollup, Row, Service, Skew, Table,
 };
 
 /// The version of all tables.

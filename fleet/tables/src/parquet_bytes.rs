@@ -10,8 +10,8 @@ use arrow::compute::cast;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -130,7 +130,7 @@ pub fn to_parquet<R: Row>(rows: &[R]) -> Result<Bytes, TableError> {
     Ok(file.finish()?.0)
 }
 
-/// The rows of a Parquet file.
+/// The rows of a Parquet file. It may have more columns, which are not read.
 ///
 /// # Errors
 /// [`TableError`].
@@ -142,8 +142,11 @@ pub fn from_parquet<R: Row>(file: Bytes) -> Result<Vec<R>, TableError> {
     if schema != SCHEMA.to_string() {
         return Err(TableError::Schema(schema));
     }
+    let columns = R::columns();
+    let of_file = reader.metadata().file_metadata().schema_descr_ptr();
+    let mask = ProjectionMask::columns(&of_file, columns.iter().map(|(name, _)| *name));
     let mut rows = Vec::new();
-    for batch in reader.build()? {
+    for batch in reader.with_projection(mask).build()? {
         let batch = batch.map_err(|error| TableError::Arrow(error.into()))?;
         rows.extend(Columns::of(&batch)?.to_rows::<R>()?);
     }

@@ -203,7 +203,9 @@ rows! {
         image: String,
         /// The procedure's name.
         procedure: String,
-        /// Its number.
+        /// The service's number.
+        service_id: i64,
+        /// The procedure's number.
         id: i64,
         /// The type of machine.
         machine: String,
@@ -391,12 +393,12 @@ rows! {
         last_s: i64,
     }
 
-    /// Time that all services spend on the same things: the fleet's tax.
-    Tax of Taxes "taxes" {
-        /// What it is spent on.
-        kind: String,
-        /// The type of machine.
-        machine: String,
+    /// The numbers of [`Head`], for trends. Never stored.
+    HeadTime of HeadTimes "head_times" {
+        /// The service's number.
+        service_id: i64,
+        /// The procedure's number.
+        id: i64,
         /// Core-seconds.
         core_s: f64,
     }

@@ -6,6 +6,7 @@ use judge::moved::{Shift, moved};
 use judge::{
     Group, Judged, LEVEL, Rule, Side, Sums, Untested, discoveries, mark, one_sided, paired,
 };
+use review::Watched;
 use tables::{Change, Load, Pair, PairSum};
 
 use crate::builds::OfBuilds;
@@ -62,10 +63,7 @@ impl Comparisons {
             let whole = vec![found.images.get(&key).copied().unwrap_or_default()];
             self.push(of(vec![0]), Group { rows: whole, ..group.clone() });
             let rows = sums.iter().map(|sum| sums_of(sum)).collect();
-            self.push(
-                of(sums.iter().map(|sum| sum.procedure).collect()),
-                Group { rows, ..group },
-            );
+            self.push(of(sums.iter().map(|sum| sum.procedure).collect()), Group { rows, ..group });
         }
     }
 
@@ -106,10 +104,10 @@ impl Comparisons {
                 paired(&groups, &rule).into_iter().map(|(_, rows)| rows).collect();
             mark(judged.iter_mut().flatten(), LEVEL);
             for ((of, group), rows) in of.iter().zip(&judged) {
-                let told = Told { of, group, dimensions, images: &images };
+                let told = Told { of, group, dimensions, images: &images, watched };
                 changes.extend(told.changes(rows));
             }
-            if kind == WEEKS || known_before.is_empty() {
+            if kind == WEEKS {
                 changes.extend(sided(&of, dimensions, &images, known_before));
             }
         }
@@ -124,6 +122,7 @@ struct Told<'a> {
     group: &'a Group,
     dimensions: &'a Dimensions,
     images: &'a HashMap<i64, String>,
+    watched: &'a [Watched],
 }
 
 impl Told<'_> {
@@ -134,7 +133,7 @@ impl Told<'_> {
             let procedure = self.of.procedures.get(at).copied().unwrap_or_default();
             let is_image = self.of.kind == BUILDS && procedure == 0;
             let is_known = !matches!(row.untested, Some(Untested::Hosts | Untested::Nonsense));
-            if row.marked || (is_image && is_known) {
+            if row.marked || (is_known && (is_image || self.is_watched(at))) {
                 let mut change = self.change(at, row);
                 if let Some(with) = moves.get(&at) {
                     change.moved = with.join("\n");
@@ -143,6 +142,17 @@ impl Told<'_> {
             }
         }
         changes
+    }
+
+    fn is_watched(&self, at: usize) -> bool {
+        // Few are, and names of all rows are not looked up for none.
+        let procedure = self.of.procedures.get(at).copied().unwrap_or_default();
+        let image = self.of.images.get(at).and_then(|image| self.images.get(image));
+        self.watched.iter().any(|watched| {
+            image == Some(&watched.image)
+                && watched.procedure == self.dimensions.procedure(procedure)
+                && watched.service == self.dimensions.service(self.of.service)
+        })
     }
 
     /// Names of the procedures that each row's time moved from or to.
@@ -238,7 +248,7 @@ fn sided(
             Side::New if known_before.contains(&procedure) => "seldom",
             Side::New => "new",
         };
-        let told = Told { of, group, dimensions, images };
+        let told = Told { of, group, dimensions, images, watched: &[] };
         let sign = if sided.side == Side::Old { -1.0 } else { 1.0 };
         let row = Judged {
             value: sign * sided.share,

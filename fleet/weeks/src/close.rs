@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use engine::{Engine, EngineError};
 use ingest::{Files, IngestError, TIME};
+use review::Watched;
 use store::{FileEntry, Manifest, Store, StoreError, Week};
 use tables::{
     Fact, HostWeek, ImageWeek, Load, Name, Pair, PairSum, Rollup, Skew, Table, TableError,
@@ -27,11 +28,20 @@ pub struct Closing {
     pub heads: usize,
     /// Close a week that is closed already.
     pub again: bool,
+    /// Services, images and procedures whose changes are told also where they may be chance: those
+    /// of findings.
+    pub watched: Vec<Watched>,
 }
 
 impl Default for Closing {
     fn default() -> Self {
-        Self { engine: "local".to_owned(), memory_bytes: 1 << 30, heads: 20_000, again: false }
+        Self {
+            engine: "local".to_owned(),
+            memory_bytes: 1 << 30,
+            heads: 20_000,
+            again: false,
+            watched: Vec::new(),
+        }
     }
 }
 
@@ -69,6 +79,12 @@ pub enum CloseError {
     /// A table is damaged.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The week is not closed.
+    #[error("{0} is not closed; dcpi-fleet close --week {0}")]
+    NotClosed(Week),
+    /// What people say about prices, owners and findings cannot be read.
+    #[error(transparent)]
+    Settings(#[from] review::SettingsError),
 }
 
 /// Closes a week: makes its facts one file for each service, and sums and changes of them. Epochs
@@ -251,7 +267,7 @@ impl Work<'_> {
         self.files.put(event, &heads.finish(self.closing.heads, dimensions), 0).await?;
         self.files.put(event, &image_weeks, 0).await?;
         if is_time {
-            let changes = compared.judge(dimensions, &earlier.procedures);
+            let changes = compared.judge(dimensions, &earlier.procedures, &self.closing.watched);
             self.closed.changes = changes.iter().filter(|change| change.marked > 0).count();
             self.files.put(event, &changes, 0).await?;
             self.files.put(event, &fellows.judge(), 0).await?;

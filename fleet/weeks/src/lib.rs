@@ -5,6 +5,7 @@
 //! what of a difference is chance, `judge` says.
 #![forbid(unsafe_code)]
 
+mod assemble;
 mod builds;
 mod changes;
 mod close;
@@ -13,6 +14,7 @@ mod dimensions;
 mod fellows;
 mod sums;
 
+pub use assemble::{assemble, settings};
 pub use close::{CloseError, Closed, Closing, close, compact};
 
 /// Statements, for benchmarks and for other engines: each by its name.

@@ -46,6 +46,7 @@ impl Heads {
             service: dimensions.service(row.service),
             image: images.get(&row.image).cloned().unwrap_or_default(),
             procedure: dimensions.procedure(row.procedure),
+            service_id: row.service,
             id: row.procedure,
             machine: row.machine,
             core_s: row.core_s,
