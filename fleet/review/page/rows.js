@@ -20,6 +20,11 @@ const weekChange = (row) => {
 };
 const shareOf = (hours) => percent(hours / report.fleet.core_hours);
 
+// Names as the filter and the sort compare them: made while nothing else is to be done.
+let lowerNames = null;
+const lowered = () => (lowerNames ??= page.names.map((name) => name.toLowerCase()));
+(window.requestIdleCallback || setTimeout)(lowered);
+
 const rows = (() => {
   const HEIGHT = 26;
   const TITLES = 30;
@@ -29,7 +34,7 @@ const rows = (() => {
     cell: (row) => procedureName(nameOf(column[row]), empty),
     // Names are compared once: sorting then compares numbers.
     keys: () => {
-      const lower = page.names.map((name) => name.toLowerCase());
+      const lower = lowered();
       const order = lower.map((_, index) => index);
       order.sort((a, b) => (lower[a] < lower[b] ? -1 : lower[a] > lower[b] ? 1 : 0));
       const rank = new Map(order.map((name, place) => [name, place]));
@@ -71,13 +76,12 @@ const rows = (() => {
     return order.sort((a, b) => (key[a] === key[b] ? a - b : key[a] < key[b] ? -sign : sign));
   };
 
-  let lower = null;
   // Rows that have every word in one of their names: each name is searched once.
   const filtered = () => {
     const wanted = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
     const { order, only } = state;
     if (wanted.length === 0 && !only) return order;
-    lower ??= page.names.map((name) => name.toLowerCase());
+    const lower = lowered();
     const found = wanted.map((word) => Uint8Array.from(lower, (name) => name.includes(word)));
     const { service, image, procedure, owner } = columns;
     return order.filter((row) =>

@@ -131,8 +131,11 @@ const changes = () => [
   ...titled("From the week before, in services that kept their builds",
     changeTable("between_weeks", report.between_weeks)),
   ...titled("Accepted findings", table("findings", report.findings, [
-    text("id", (row) => row.id), text("what", (row) => row.what), procedureOf("(whole image)"),
-    serviceName, text("since", (row) => row.week),
+    text("id", (row) => row.id),
+    { title: "finding", value: (row) => row.what, className: "name wide",
+      cell: (row) => [row.what, make("p", [procedureOf("(whole image)").cell(row), " of ",
+        imageName.cell(row), " of ", serviceName.cell(row)], "hint")] },
+    text("since", (row) => row.week),
     number("cores promised", (row) => row.promised_cores, amount),
     { title: "got", className: "number", cell: (row) => {
       const last = row.got[row.got.length - 1];

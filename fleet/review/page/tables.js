@@ -19,21 +19,20 @@ const thousands = (number) => digits[0].format(number);
 const counted = (number, noun) => thousands(number) + " " + noun + (number === 1 ? "" : "s");
 // Three digits, as src/quantity.rs.
 const amount = (number) => {
-  if (typeof number !== "number") return "";
+  if (!Number.isFinite(number)) return "";
   const size = Math.abs(number);
   if (size > 0 && size < 0.0005) return (number < 0 ? "-" : "") + "<0.001";
   const most = size >= 99.95 || size === 0 ? 0 : size >= 9.995 ? 1 : size >= 0.9995 ? 2 : 3;
-  return digits[most].format(number);
+  return digits[most].format(number || 0); // Not -0.
 };
 const signed = (number) => (number > 0 ? "+" : "") + amount(number);
 const percent = (share) => {
-  if (typeof share !== "number") return "";
+  if (!Number.isFinite(share)) return "";
   const value = 100 * share;
   if (value > 0 && value < 0.005) return "<0.01";
   return Math.abs(value) < 0.005 ? "0.00" : value.toFixed(2);
 };
 const change = (relative) => {
-  if (typeof relative !== "number") return "";
   const text = percent(relative);
   return relative > 0 && !text.startsWith("<") && text !== "0.00" ? "+" + text : text;
 };

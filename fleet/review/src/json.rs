@@ -69,7 +69,8 @@ impl Lines {
 impl Formatter for Lines {
     fn write_f64<W: ?Sized + Write>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
         if value.fract() == 0.0 && value.abs() < 1e15 {
-            return write!(out, "{value:.0}");
+            // Not `-0`, the sum of no numbers.
+            return write!(out, "{:.0}", value + 0.0);
         }
         // The shortest text of the number that is nearest to nine digits.
         let rounded: f64 = format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value);
@@ -107,7 +108,11 @@ mod tests {
 
     #[test]
     fn numbers_have_nine_digits_and_lists_no_lines() {
-        let value = (0.1 + 0.2, 3.0, -0.000_012_345_678_91, 1e300, f64::NAN, [[1, 2], [3, 4]]);
-        assert_eq!(compact(&value).unwrap(), "[0.3,3,-0.0000123456789,1e+300,null,[[1,2],[3,4]]]");
+        let value =
+            (0.1 + 0.2, 3.0, -0.0, -0.000_012_345_678_91, 1e300, f64::NAN, [[1, 2], [3, 4]]);
+        assert_eq!(
+            compact(&value).unwrap(),
+            "[0.3,3,0,-0.0000123456789,1e+300,null,[[1,2],[3,4]]]"
+        );
     }
 }
