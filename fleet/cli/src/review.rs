@@ -61,7 +61,7 @@ impl Review {
 pub fn drill(store: &str, week: &str) -> String {
     format!(
         "dcpi-fleet drill --store {} --week {week} --service {{service}} --image {{image}} \
-         --procedure {{procedure}}",
+         --procedure={{procedure}}",
         review::report::shell_word(store)
     )
 }

@@ -1,5 +1,7 @@
 //! `dcpi-fleet simulate`: a fleet whose truth is known, in a store of its own.
 
+use std::collections::HashSet;
+
 use clap::Args;
 use ingest::{Files, TIME};
 use sim::{Config, Fleet};
@@ -66,6 +68,7 @@ async fn write(store: &Store, fleet: &Fleet, number: i64) -> Result<(), String> 
     }
     let mut files = Files { store, week, entries: Vec::new() };
     let mut next = newest;
+    let mut seen = HashSet::new();
     for first in (0..fleet.hosts()).step_by(HOSTS_AT_ONCE) {
         let last = (first + HOSTS_AT_ONCE).min(fleet.hosts());
         let (mut facts, mut loads): (Vec<Fact>, Vec<Load>) = (Vec::new(), Vec::new());
@@ -77,6 +80,7 @@ async fn write(store: &Store, fleet: &Fleet, number: i64) -> Result<(), String> 
                 epoch: epoch.begin_s.to_string(),
             });
             next.epochs.extend(names);
+            seen.extend(rows.facts.iter().map(|fact| fact.procedure));
             facts.extend(rows.facts);
             loads.extend(rows.loads);
             epochs.extend(rows.epochs);
@@ -91,8 +95,10 @@ async fn write(store: &Store, fleet: &Fleet, number: i64) -> Result<(), String> 
         };
         put.await.map_err(|error| error.to_string())?;
     }
+    let mut names = fleet.names();
+    names.retain(|name| seen.contains(&name.procedure));
     let put = async {
-        files.put("", &fleet.names(), 0).await?;
+        files.put("", &names, 0).await?;
         files.put("", &fleet.services(), 0).await?;
         files.put("", &fleet.builds(number), 0).await
     };

@@ -92,7 +92,12 @@ impl Comparisons {
 
     /// What changed, the most cores first: of builds and of weeks each the marked rows, and of
     /// builds the whole images.
-    pub(crate) fn judge(self, dimensions: &Dimensions, known_before: &HashSet<i64>) -> Vec<Change> {
+    pub(crate) fn judge(
+        self,
+        dimensions: &Dimensions,
+        known_before: &HashSet<i64>,
+        watched: &[Watched],
+    ) -> Vec<Change> {
         let images = dimensions.images();
         let mut changes = Vec::new();
         for kind in [BUILDS, WEEKS] {
