@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod drill;
 mod ingest;
 mod receive;
 mod review;
@@ -32,6 +33,8 @@ enum Command {
     Compact(ingest::Close),
     /// Writes the review of a week that is closed
     Review(review::Review),
+    /// Shows the instructions of a row of a review, and why they waited
+    Drill(drill::Drill),
     /// Fills an empty store with a made-up fleet whose truth is known
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
@@ -77,6 +80,7 @@ async fn run(command: Command) -> Result<bool, String> {
         Command::Close(args) => ingest::run_close(&args).await,
         Command::Compact(args) => ingest::run_compact(&args).await,
         Command::Review(args) => review::run(&args).await,
+        Command::Drill(args) => drill::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
     }

@@ -293,7 +293,7 @@ fn sorted<K: Ord, V>(map: HashMap<K, V>) -> impl Iterator<Item = (K, V)> {
 }
 
 /// Whether samples of such images are no facts: their numbers are in the account.
-const fn is_apart(kind: ImageKind) -> bool {
+pub(crate) const fn is_apart(kind: ImageKind) -> bool {
     matches!(kind, ImageKind::Idle | ImageKind::Unresolved)
 }
 
@@ -349,7 +349,7 @@ fn mean_weight(meta: &EpochMeta, event: &str, time: &str) -> f64 {
 }
 
 /// The service of samples: their label, else their unit, else the kernel, else [`OTHER`].
-fn service_name(scope: &Scope, kind: Option<ImageKind>) -> String {
+pub(crate) fn service_name(scope: &Scope, kind: Option<ImageKind>) -> String {
     use ImageKind::{Bpf, Kernel, Module};
     match (&scope.label, &scope.unit, kind) {
         (Some(label), ..) => label.clone(),

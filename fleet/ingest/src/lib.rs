@@ -15,11 +15,13 @@ use tables::{Build, Digest, Row, TableError, from_parquet, to_parquet};
 
 mod clock;
 mod facts;
+mod merged;
 mod procedures;
 mod raw;
 
 use facts::{EventTables, Gathered, Tables};
 pub use facts::{OTHER, TIME};
+pub use merged::{Merged, Wanted, merged};
 use raw::{Raw, RawEpoch};
 
 /// Epochs whose facts are gathered in memory at a time: about 100 MB for hosts of 7,000 procedures.
@@ -34,6 +36,9 @@ pub enum IngestError {
     /// A table could not be written.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The store has nothing of what is wanted.
+    #[error("{0}")]
+    Nothing(String),
     /// A file on this machine could not be written or read.
     #[error("cannot keep epochs here while they are read: {0}; see $TMPDIR")]
     Staging(#[from] std::io::Error),
