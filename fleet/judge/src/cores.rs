@@ -227,3 +227,6 @@ impl Normal {
         (own > APART_LEAST * before).then(|| with_cores / own)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,3 +127,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     let below = values.get((values.len() - 1) / 2)?;
     Some(f64::midpoint(*above, *below))
 }
+
+#[cfg(test)]
+mod tests;

@@ -254,7 +254,8 @@ impl Row {
         let hosts = (group.w * group.w / group.w2).min(group.pairs as f64);
         let squares = sums.w2d2 - 2.0 * change * sums.w2d + change * change * group.w2;
         let between = squares.max(0.0) / (group.w * group.w) * hosts / (hosts - 1.0);
-        let sampling = mean * group.sampling / (group.w * group.w);
+        // The larger share: a side without a sample does not show that it has none.
+        let sampling = old.max(new) * group.sampling / (group.w * group.w);
         let sd = between.max(sampling).sqrt();
         let df = hosts.min(sums.hosts as f64) - 1.0;
         // One host's worth is left where one pair has all the weight; sums of nonsense may do more.
@@ -319,3 +320,6 @@ impl Row {
         if p.is_nan() { 1.0 } else { p }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,7 +114,7 @@ impl Default for Config {
             seed: 1,
             hosts: 2000,
             services: 40,
-            services_per_host: 2.5,
+            services_per_host: 2.0,
             libraries: 31,
             libraries_per_service: 8,
             own_procedures: 710,
@@ -126,7 +126,7 @@ impl Default for Config {
             late: 0.04,
             silent: [0.01, 0.02],
             wrong_clocks: 0.01,
-            // Of the services of week 1: 2, 5, 8.
+            // Services 2, 5, 8 and on have a roll-out in week 1.
             plants: vec![
                 plant(2, What::Cost { rank: 10, relative: 0.03 }),
                 plant(2, What::Gone { rank: 30 }),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use judge::{Group, LEVEL, Rule, discoveries, mark, paired};
+use judge::{Group, Judged, LEVEL, Rule, discoveries, mark, paired};
 use stats::Confidence;
 use stats::compare::{Counted, Measure, Spread, change};
 use stats::tails;
@@ -120,20 +120,10 @@ pub fn table(fleet: &Fleet, week: i64, sides: Sides) -> Table {
 }
 
 impl Table {
-    /// The sums.
-    #[must_use]
-    pub const fn group(&self) -> &Group {
-        &self.group
-    }
-
     /// What a way to judge marks. All test the same procedures, and correct for their number alike.
     #[must_use]
     pub fn marks(&self, way: Way) -> Marks {
-        let groups = std::slice::from_ref(&self.group);
-        let Some((_, mut judged)) = paired(groups, &self.rule).pop() else {
-            return Marks::default();
-        };
-        mark(&mut judged, LEVEL);
+        let judged = self.judged();
         let tested: Vec<usize> =
             (0..judged.len()).filter(|row| judged[*row].untested.is_none()).collect();
         let p: Vec<f64> = tested.iter().map(|row| self.p(way, *row)).collect();
@@ -152,17 +142,19 @@ impl Table {
         }
     }
 
-    /// The relative change that the review tells of the procedures that were changed, and the
-    /// half width of its interval.
+    /// The review's intervals of the relative changes of the procedures that were changed.
     #[must_use]
     pub fn changes(&self) -> Vec<(f64, f64)> {
+        let judged = self.judged().into_iter().zip(&self.real);
+        judged.filter(|(_, real)| **real).map(|(row, _)| (row.low, row.high)).collect()
+    }
+
+    /// The rows as the review judges them.
+    fn judged(&self) -> Vec<Judged> {
         let groups = std::slice::from_ref(&self.group);
-        let judged = paired(groups, &self.rule).pop().map(|(_, judged)| judged);
-        let judged = judged.unwrap_or_default().into_iter().zip(&self.real);
+        let mut judged = paired(groups, &self.rule).pop().unwrap_or_default().1;
+        mark(&mut judged, LEVEL);
         judged
-            .filter(|(_, real)| **real)
-            .map(|(row, _)| (row.value, row.high - row.value))
-            .collect()
     }
 
     fn p(&self, way: Way, row: usize) -> f64 {
