@@ -74,7 +74,8 @@ pub struct Group {
     pub samples_old: u64,
     /// The same on the new side.
     pub samples_new: u64,
-    /// The procedures.
+    /// The procedures. A whole image is a group of its own, with one row: what a group's procedures
+    /// have in common is subtracted from each, and an image's change may be just that.
     pub rows: Vec<Sums>,
 }
 
@@ -168,8 +169,8 @@ impl Judged {
 /// The typical change and spread of each group, and its procedures in the order given, each with
 /// `p`; [`mark`] makes the marks.
 ///
-/// Of builds, a group is (service, image, old build, new build). Of weeks, it is a service in a week
-/// and the one before: its typical spread is then what all hosts share in a week, which the
+/// Of builds, a group is (service, image, old build, new build). Of weeks, it is a service in a
+/// week and the one before: its typical spread is then what all hosts share in a week, which the
 /// differences between hosts do not show.
 #[must_use]
 pub fn paired(groups: &[Group], rule: &Rule) -> Vec<(Typical, Vec<Judged>)> {
@@ -177,28 +178,22 @@ pub fn paired(groups: &[Group], rule: &Rule) -> Vec<(Typical, Vec<Judged>)> {
         .iter()
         .map(|group| group.rows.iter().map(|row| Row::of(group, row, rule)).collect())
         .collect();
-    let of_errors = |rows: &[Result<Row, Judged>]| -> Vec<Measured> {
-        rows.iter().filter_map(|row| row.as_ref().ok()).map(|row| row.relative()).collect()
+    let relative = |rows: &Vec<Result<Row, Judged>>| -> Vec<Measured> {
+        rows.iter().flatten().map(Row::relative).collect()
     };
-    let owns: Vec<Vec<Measured>> = measured.iter().map(|rows| of_errors(rows)).collect();
+    let owns: Vec<Vec<Measured>> = measured.iter().map(relative).collect();
     // Groups of few procedures have the spread of all groups, and no median change.
     let all = Typical::of(&owns.concat()).map_or(0.0, |typical| typical.spread);
-    let typical_of = |own: &Vec<Measured>| {
-        let typical = Typical::of(own).unwrap_or(Typical { spread: all, ..Typical::default() });
-        Typical { spread: typical.spread.max(rule.spread_least), ..typical }
-    };
-    let judge = |((group, rows), own): ((&Group, Vec<Result<Row, Judged>>), &Vec<Measured>)| {
-        let typical = typical_of(own);
-        let judged = rows
-            .into_iter()
-            .zip(&group.rows)
-            .map(|(row, sums)| {
-                row.map_or_else(|not| not, |row| row.judge(group, sums, typical, rule))
-            })
-            .collect();
-        (typical, judged)
-    };
-    groups.iter().zip(measured).zip(&owns).map(judge).collect()
+    let mut judged = Vec::with_capacity(groups.len());
+    for ((group, rows), own) in groups.iter().zip(measured).zip(owns) {
+        let own = Typical::of(&own).unwrap_or(Typical { spread: all, ..Typical::default() });
+        let typical = Typical { spread: own.spread.max(rule.spread_least), ..own };
+        let judge = |(row, sums): (Result<Row, Judged>, &Sums)| {
+            row.map_or_else(|untested| untested, |row| row.judge(group, sums, typical, rule))
+        };
+        judged.push((typical, rows.into_iter().zip(&group.rows).map(judge).collect()));
+    }
+    judged
 }
 
 /// Corrects the probabilities of everything that was compared in a week, of all services, and marks

@@ -1,6 +1,8 @@
-//! How often judgements are right, of services whose truth is known: six minutes on two cores.
+//! How often judgements are right, of services whose truth is known: minutes on two cores.
 //!
 //! `cargo run --release -p sim --example truth`
+
+#![allow(clippy::expect_used, reason = "a program for the measurer's terminal")]
 
 use std::sync::Mutex;
 use std::thread;

@@ -5,7 +5,8 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - random.f64()).ln()).sqrt() * (std::f64::consts::TAU * random.f64()).cos()
 }
 
-/// Samples of procedures on hosts, which vary by 20 % for good; `odd` spends twelve times as much in the seventh.
+/// Samples of procedures on hosts, which vary by 20 % for good; `odd` spends twelve times as much
+/// in the seventh.
 fn hosts(count: usize, odd: Option<usize>, random: &mut fastrand::Rng) -> Vec<Vec<u64>> {
     let host = |host| {
         let size = 1e6 * normal(random).exp();

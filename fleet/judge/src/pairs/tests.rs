@@ -198,7 +198,7 @@ fn nonsense_is_no_panic_and_no_certainty() {
         f64::NEG_INFINITY,
     ];
     let counts = [0, 1, 2, 3, 40, 1_000_000, u64::MAX - 1, u64::MAX];
-    let mut real = |of: &mut fastrand::Rng| values[of.usize(..values.len())];
+    let real = |of: &mut fastrand::Rng| values[of.usize(..values.len())];
     let count = |of: &mut fastrand::Rng| counts[of.usize(..counts.len())];
     for _ in 0..5000 {
         let of = &mut random;
