@@ -27,27 +27,32 @@ struct Column {
     hosts: usize,
     /// Noise that a week's hosts share.
     week: f64,
+    /// Noise that a day's hosts share.
+    day: f64,
     fleets: u64,
 }
 
-const COLUMNS: [Column; 5] = [
-    Column { sides: Sides::Weeks, hosts: 300, week: 0.01, fleets: 20 },
-    Column { sides: Sides::Weeks, hosts: 300, week: 0.003, fleets: 20 },
-    Column { sides: Sides::Builds, hosts: 300, week: 0.003, fleets: 100 },
-    Column { sides: Sides::Builds, hosts: 50, week: 0.003, fleets: 100 },
-    Column { sides: Sides::Builds, hosts: 1000, week: 0.003, fleets: 20 },
+const COLUMNS: [Column; 6] = [
+    Column { sides: Sides::Weeks, hosts: 300, week: 0.01, day: 0.0, fleets: 20 },
+    Column { sides: Sides::Weeks, hosts: 300, week: 0.003, day: 0.0, fleets: 20 },
+    Column { sides: Sides::Builds, hosts: 300, week: 0.003, day: 0.0, fleets: 100 },
+    Column { sides: Sides::Builds, hosts: 300, week: 0.003, day: 0.01, fleets: 20 },
+    Column { sides: Sides::Builds, hosts: 50, week: 0.003, day: 0.0, fleets: 100 },
+    Column { sides: Sides::Builds, hosts: 1000, week: 0.003, day: 0.0, fleets: 20 },
 ];
 
 impl Column {
     fn name(self) -> String {
         let sides = if self.sides == Sides::Builds { "builds in a week" } else { "weeks" };
-        let Self { hosts, week, fleets, .. } = self;
-        format!("{sides}, {hosts} hosts, {} % shared, {fleets} fleets", 100.0 * week)
+        let Self { hosts, week, day, fleets, .. } = self;
+        let [week, day] = [week, day].map(|noise| 100.0 * noise);
+        format!("{sides}, {hosts} hosts, weeks {week} %, days {day} %, {fleets} fleets")
     }
 
     fn config(self, seed: u64) -> Config {
         let mut config = Config::service(self.hosts, seed);
         config.noise.week = self.week;
+        config.noise.day = self.day;
         config
     }
 
@@ -125,7 +130,7 @@ fn main() {
         }
     }
     head("100 weeks of one fleet, nothing changed");
-    for column in COLUMNS.iter().take(3) {
+    for column in COLUMNS.iter().take(4) {
         print(Column { fleets: 1, ..*column }, &column.quiet());
     }
 }

@@ -9,6 +9,9 @@ pub struct Noise {
     pub host_week: f64,
     /// Of a procedure from week to week, on all hosts alike.
     pub week: f64,
+    /// Of a procedure from day to day, on all hosts alike: what a roll-out over days confuses with
+    /// a build.
+    pub day: f64,
     /// Of a procedure from build to build, on all hosts alike: code at other addresses.
     pub build: f64,
     /// Of a procedure between types of machines.
@@ -19,7 +22,15 @@ pub struct Noise {
 
 impl Default for Noise {
     fn default() -> Self {
-        Self { host: 0.2, host_week: 0.04, week: 0.003, build: 0.0, machine: 0.1, load: 0.1 }
+        Self {
+            host: 0.2,
+            host_week: 0.04,
+            week: 0.003,
+            day: 0.0,
+            build: 0.0,
+            machine: 0.1,
+            load: 0.1,
+        }
     }
 }
 
