@@ -7,10 +7,12 @@
 //! compares builds and not hosts (Simpson's paradox). The change of the share is `D = sum(w d) /
 //! sum(w)`; its variance is that between hosts, and never less than that of sampling.
 
+use std::collections::BTreeMap;
+
 use stats::Confidence;
 use stats::compare::{Counted, Measure, change};
 
-use crate::chance::{beyond, reach};
+use crate::chance::{beyond, reach as reach_of};
 use crate::discoveries;
 use crate::typical::{Measured, Typical};
 
@@ -184,12 +186,20 @@ pub fn paired(groups: &[Group], rule: &Rule) -> Vec<(Typical, Vec<Judged>)> {
     let owns: Vec<Vec<Measured>> = measured.iter().map(relative).collect();
     // Groups of few procedures have the spread of all groups, and no median change.
     let all = Typical::of(&owns.concat()).map_or(0.0, |typical| typical.spread);
+    // A quantile takes as long as a hundred probabilities, and many rows have as many hosts.
+    let mut reaches: BTreeMap<u64, f64> = BTreeMap::new();
     let mut judged = Vec::with_capacity(groups.len());
     for ((group, rows), own) in groups.iter().zip(measured).zip(owns) {
         let own = Typical::of(&own).unwrap_or(Typical { spread: all, ..Typical::default() });
         let typical = Typical { spread: own.spread.max(rule.spread_least), ..own };
         let judge = |(row, sums): (Result<Row, Judged>, &Sums)| {
-            row.map_or_else(|untested| untested, |row| row.judge(group, sums, typical, rule))
+            let row = match row {
+                Ok(row) => row,
+                Err(untested) => return untested,
+            };
+            let reach = reaches.entry(row.df.to_bits());
+            let reach = *reach.or_insert_with(|| reach_of(row.df, rule.confidence));
+            row.judge(group, sums, typical, rule, reach)
         };
         judged.push((typical, rows.into_iter().zip(&group.rows).map(judge).collect()));
     }
@@ -265,7 +275,14 @@ impl Row {
         Measured { change: self.change / self.old, sd: self.sd / self.old }
     }
 
-    fn judge(&self, group: &Group, sums: &Sums, typical: Typical, rule: &Rule) -> Judged {
+    fn judge(
+        &self,
+        group: &Group,
+        sums: &Sums,
+        typical: Typical,
+        rule: &Rule,
+        reach: f64,
+    ) -> Judged {
         let Self { old, df, .. } = *self;
         // All others' shares fall by the typical change where one grew: to this the row compares.
         let scale = 1.0 + typical.change;
@@ -282,7 +299,7 @@ impl Row {
         // the difference by the old share, g the ratio.
         let ratio = (1.0 + value).max(1.0);
         let growth = (2.0 * ratio * ratio / (1.0 + ratio * ratio)).sqrt();
-        let reach = reach(df, rule.confidence) * sd / expected * growth;
+        let reach = reach * sd / expected * growth;
         let p = beyond(change / sd, df).max(Self::counts(group, sums, scale, rule));
         Judged {
             value,
