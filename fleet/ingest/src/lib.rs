@@ -39,6 +39,9 @@ pub enum IngestError {
     /// The store has nothing of what is wanted.
     #[error("{0}")]
     Nothing(String),
+    /// A database could not be read or written.
+    #[error(transparent)]
+    Database(#[from] DbError),
     /// A file on this machine could not be written or read.
     #[error("cannot keep epochs here while they are read: {0}; see $TMPDIR")]
     Staging(#[from] std::io::Error),
@@ -166,7 +169,7 @@ async fn gather(raw: &mut Raw, epochs: Vec<RawEpoch>) -> Result<Taken, IngestErr
     let ended = tokio::task::spawn_blocking(work).await;
     let (mut taken, epochs) = ended.map_err(std::io::Error::other)??;
     if let Some(error) = taken.failed.take() {
-        return Err(IngestError::Staging(std::io::Error::other(error)));
+        return Err(error.into());
     }
     let is_told = |name: &EpochName| {
         let named = taken.refused.iter().chain(&taken.left).map(|(name, _)| name);

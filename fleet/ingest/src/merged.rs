@@ -83,13 +83,15 @@ pub async fn merged(
             wanted.service, wanted.week
         )));
     }
+    // Makes the database.
+    Writer::open(directory, &host_name(&wanted.service))?;
     let mut sum = Sum { service: wanted.service.clone(), ..Sum::default() };
     for some in of.chunks(EPOCHS_AT_ONCE) {
         let root = raw.database(some).await?;
-        let database = Database::open(&root).map_err(std::io::Error::other)?;
+        let database = Database::open(&root)?;
         for epoch in some {
             let Ok(epoch) = database.epoch(&epoch.name.host, &epoch.id) else { continue };
-            sum.add(&epoch).map_err(std::io::Error::other)?;
+            sum.add(&epoch)?;
         }
         sum.copy_code(&root, directory)?;
     }
@@ -301,13 +303,10 @@ impl Sum {
             now_unix_s: end,
             ..Delta::default()
         };
-        let written = (|| {
-            let mut writer = Writer::open(directory, &host)?;
-            writer.begin(start, true)?;
-            writer.merge(&delta)?;
-            writer.seal(end)
-        })();
-        written.map_err(std::io::Error::other)?;
+        let mut writer = Writer::open(directory, &host)?;
+        writer.begin(start, true)?;
+        writer.merge(&delta)?;
+        writer.seal(end)?;
         Ok(merged)
     }
 

@@ -4,8 +4,8 @@
 //! and these follow the load. Of hosts that changed their build on different days, each day's load
 //! is seen on hosts of both builds, and each host's size on days of both: the logarithm of a host's
 //! cores in a day is the host's own, the day's own, and the new build's (two-way fixed effects).
-//! Where all hosts changed on one day, the build's part cannot be told from the day's, and no number
-//! is given.
+//! Where all hosts changed on one day, the build's part cannot be told from the day's, and no
+//! number is given.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,8 @@ const DAY_S: f64 = 86_400.0;
 /// The least part of a day that must be profiled under a build: less is of a few hours, and these
 /// have their own load.
 const COVERED_LEAST_S: f64 = DAY_S / 4.0;
-/// Days that are compared: the last ones. More are another week's question.
+/// Days that are compared, the last ones: bounds the work, which grows with their cube for each
+/// host. A review needs seven or fourteen.
 const DAYS_MOST: usize = 62;
 /// The least part of the new build's variation within hosts that must be no day's: below, build and
 /// day are one but for rounding.
@@ -227,3 +228,6 @@ impl Normal {
         (own > APART_LEAST * before).then(|| with_cores / own)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,10 +114,11 @@ pub fn unlike(hosts: &[Distance]) -> Vec<f64> {
     hosts.iter().map(p).collect()
 }
 
-/// Hosts from which their own spread is believed.
+/// Hosts from which their own spread is believed: a median deviation of fewer is nearly anything.
 const HOSTS_LEAST: usize = 8;
-/// The least standard deviation of the logarithm of a distance by its expectation between hosts that
-/// are alike.
+/// The least standard deviation, between hosts that are alike, of the logarithm of a distance by
+/// its expectation. With none, a hair would make a host unlike its fellows where these are equal;
+/// with a larger one, hosts a third farther than others are not named.
 const LOG_SPREAD_LEAST: f64 = 0.1;
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -127,3 +128,6 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     let below = values.get((values.len() - 1) / 2)?;
     Some(f64::midpoint(*above, *below))
 }
+
+#[cfg(test)]
+mod tests;

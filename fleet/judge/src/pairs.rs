@@ -7,10 +7,12 @@
 //! compares builds and not hosts (Simpson's paradox). The change of the share is `D = sum(w d) /
 //! sum(w)`; its variance is that between hosts, and never less than that of sampling.
 
+use std::collections::BTreeMap;
+
 use stats::Confidence;
 use stats::compare::{Counted, Measure, change};
 
-use crate::chance::{beyond, reach};
+use crate::chance::{beyond, reach as reach_of};
 use crate::discoveries;
 use crate::typical::{Measured, Typical};
 
@@ -74,7 +76,8 @@ pub struct Group {
     pub samples_old: u64,
     /// The same on the new side.
     pub samples_new: u64,
-    /// The procedures.
+    /// The procedures. A whole image is a group of its own, with one row: what a group's procedures
+    /// have in common is subtracted from each, and an image's change may be just that.
     pub rows: Vec<Sums>,
 }
 
@@ -168,8 +171,8 @@ impl Judged {
 /// The typical change and spread of each group, and its procedures in the order given, each with
 /// `p`; [`mark`] makes the marks.
 ///
-/// Of builds, a group is (service, image, old build, new build). Of weeks, it is a service in a week
-/// and the one before: its typical spread is then what all hosts share in a week, which the
+/// Of builds, a group is (service, image, old build, new build). Of weeks, it is a service in a
+/// week and the one before: its typical spread is then what all hosts share in a week, which the
 /// differences between hosts do not show.
 #[must_use]
 pub fn paired(groups: &[Group], rule: &Rule) -> Vec<(Typical, Vec<Judged>)> {
@@ -177,28 +180,30 @@ pub fn paired(groups: &[Group], rule: &Rule) -> Vec<(Typical, Vec<Judged>)> {
         .iter()
         .map(|group| group.rows.iter().map(|row| Row::of(group, row, rule)).collect())
         .collect();
-    let of_errors = |rows: &[Result<Row, Judged>]| -> Vec<Measured> {
-        rows.iter().filter_map(|row| row.as_ref().ok()).map(|row| row.relative()).collect()
+    let relative = |rows: &Vec<Result<Row, Judged>>| -> Vec<Measured> {
+        rows.iter().flatten().map(Row::relative).collect()
     };
-    let owns: Vec<Vec<Measured>> = measured.iter().map(|rows| of_errors(rows)).collect();
+    let owns: Vec<Vec<Measured>> = measured.iter().map(relative).collect();
     // Groups of few procedures have the spread of all groups, and no median change.
     let all = Typical::of(&owns.concat()).map_or(0.0, |typical| typical.spread);
-    let typical_of = |own: &Vec<Measured>| {
-        let typical = Typical::of(own).unwrap_or(Typical { spread: all, ..Typical::default() });
-        Typical { spread: typical.spread.max(rule.spread_least), ..typical }
-    };
-    let judge = |((group, rows), own): ((&Group, Vec<Result<Row, Judged>>), &Vec<Measured>)| {
-        let typical = typical_of(own);
-        let judged = rows
-            .into_iter()
-            .zip(&group.rows)
-            .map(|(row, sums)| {
-                row.map_or_else(|not| not, |row| row.judge(group, sums, typical, rule))
-            })
-            .collect();
-        (typical, judged)
-    };
-    groups.iter().zip(measured).zip(&owns).map(judge).collect()
+    // A quantile takes as long as a hundred probabilities, and many rows have as many hosts.
+    let mut reaches: BTreeMap<u64, f64> = BTreeMap::new();
+    let mut judged = Vec::with_capacity(groups.len());
+    for ((group, rows), own) in groups.iter().zip(measured).zip(owns) {
+        let own = Typical::of(&own).unwrap_or(Typical { spread: all, ..Typical::default() });
+        let typical = Typical { spread: own.spread.max(rule.spread_least), ..own };
+        let judge = |(row, sums): (Result<Row, Judged>, &Sums)| {
+            let row = match row {
+                Ok(row) => row,
+                Err(untested) => return untested,
+            };
+            let reach = reaches.entry(row.df.to_bits());
+            let reach = *reach.or_insert_with(|| reach_of(row.df, rule.confidence));
+            row.judge(group, sums, typical, rule, reach)
+        };
+        judged.push((typical, rows.into_iter().zip(&group.rows).map(judge).collect()));
+    }
+    judged
 }
 
 /// Corrects the probabilities of everything that was compared in a week, of all services, and marks
@@ -254,7 +259,8 @@ impl Row {
         let hosts = (group.w * group.w / group.w2).min(group.pairs as f64);
         let squares = sums.w2d2 - 2.0 * change * sums.w2d + change * change * group.w2;
         let between = squares.max(0.0) / (group.w * group.w) * hosts / (hosts - 1.0);
-        let sampling = mean * group.sampling / (group.w * group.w);
+        // The larger share: a side without a sample does not show that it has none.
+        let sampling = old.max(new) * group.sampling / (group.w * group.w);
         let sd = between.max(sampling).sqrt();
         let df = hosts.min(sums.hosts as f64) - 1.0;
         // One host's worth is left where one pair has all the weight; sums of nonsense may do more.
@@ -269,7 +275,14 @@ impl Row {
         Measured { change: self.change / self.old, sd: self.sd / self.old }
     }
 
-    fn judge(&self, group: &Group, sums: &Sums, typical: Typical, rule: &Rule) -> Judged {
+    fn judge(
+        &self,
+        group: &Group,
+        sums: &Sums,
+        typical: Typical,
+        rule: &Rule,
+        reach: f64,
+    ) -> Judged {
         let Self { old, df, .. } = *self;
         // All others' shares fall by the typical change where one grew: to this the row compares.
         let scale = 1.0 + typical.change;
@@ -286,7 +299,7 @@ impl Row {
         // the difference by the old share, g the ratio.
         let ratio = (1.0 + value).max(1.0);
         let growth = (2.0 * ratio * ratio / (1.0 + ratio * ratio)).sqrt();
-        let reach = reach(df, rule.confidence) * sd / expected * growth;
+        let reach = reach * sd / expected * growth;
         let p = beyond(change / sd, df).max(Self::counts(group, sums, scale, rule));
         Judged {
             value,
@@ -319,3 +332,6 @@ impl Row {
         if p.is_nan() { 1.0 } else { p }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
 //! How much procedures change that nobody changed.
 //!
 //! Two things move all procedures of a group. One that grew makes the shares of all others fall:
-//! the *median change* is subtracted. And each moves a little for reasons that all hosts share (code
-//! at other addresses, the week's traffic and data), which no number of hosts averages out: this
-//! *typical spread* is seen in how much the changes of procedures differ beyond their own errors
-//! (the empirical null: B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99, 2004).
+//! the *median change* is subtracted. And each moves a little for reasons that all hosts share
+//! (code at other addresses, the week's traffic and data), which no number of hosts averages out:
+//! this *typical spread* is seen in how much the changes of procedures differ beyond their own
+//! errors (the empirical null: B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99,
+//! 2004).
 //! Both are medians, so that procedures that were really changed do not count.
 
 use crate::chance::weighted_median;

@@ -1,5 +1,10 @@
-//! How often judgements are right: `cargo run --release -p sim --example truth`.
+//! How often judgements are right, of services whose truth is known: minutes on two cores.
+//!
+//! `cargo run --release -p sim --example truth`
 
+#![allow(clippy::expect_used, reason = "a program for the measurer's terminal")]
+
+use std::sync::Mutex;
 use std::thread;
 
 use sim::experiment::{Marks, Sides, Way, plants, table};
@@ -7,108 +12,125 @@ use sim::{Config, Fleet};
 
 const WAYS: [(Way, &str); 4] = [
     (Way::Pooled, "pooled samples"),
-    (Way::Unpaired, "hosts, each week for itself"),
-    (Way::Paired, "hosts, paired"),
-    (Way::Review, "review: typical change and spread"),
+    (Way::Unpaired, "hosts, each side for itself"),
+    (Way::Paired, "hosts paired"),
+    (Way::Review, "the review"),
+];
+const THREADS: usize = 2;
+/// Seed of the first fleet.
+const SEED: u64 = 1;
+
+/// What is simulated.
+#[derive(Copy, Clone)]
+struct Column {
+    sides: Sides,
+    hosts: usize,
+    /// Noise that a week's hosts share.
+    week: f64,
+    /// Noise that a day's hosts share.
+    day: f64,
+    fleets: u64,
+}
+
+const COLUMNS: [Column; 6] = [
+    Column { sides: Sides::Weeks, hosts: 300, week: 0.01, day: 0.0, fleets: 20 },
+    Column { sides: Sides::Weeks, hosts: 300, week: 0.003, day: 0.0, fleets: 20 },
+    Column { sides: Sides::Builds, hosts: 300, week: 0.003, day: 0.0, fleets: 100 },
+    Column { sides: Sides::Builds, hosts: 300, week: 0.003, day: 0.01, fleets: 20 },
+    Column { sides: Sides::Builds, hosts: 50, week: 0.003, day: 0.0, fleets: 100 },
+    Column { sides: Sides::Builds, hosts: 1000, week: 0.003, day: 0.0, fleets: 20 },
 ];
 
-/// What is simulated: comparison, hosts, noise that a week's hosts share.
-const COLUMNS: [(Sides, usize, f64, &str); 5] = [
-    (Sides::Weeks, 300, 0.01, "weeks, 1 %"),
-    (Sides::Weeks, 300, 0.003, "weeks, 0.3 %"),
-    (Sides::Builds, 300, 0.003, "builds"),
-    (Sides::Builds, 50, 0.003, "builds, 50 hosts"),
-    (Sides::Builds, 1000, 0.003, "builds, 1,000 hosts"),
-];
-
-fn config(hosts: usize, week: f64, seed: u64) -> Config {
-    let mut config = Config::service(hosts, seed);
-    config.noise.week = week;
-    config
-}
-
-/// Fleets with so many procedures changed by 3 %, judged in all ways.
-fn fleets(
-    (sides, hosts, week, _): (Sides, usize, f64, &str),
-    seeds: std::ops::Range<u64>,
-    count: usize,
-    ranks: std::ops::Range<usize>,
-) -> ([Marks; 4], Vec<(f64, f64)>) {
-    let mut marks = [Marks::default(); 4];
-    let mut changes = Vec::new();
-    for seed in seeds {
-        let mut config = config(hosts, week, seed);
-        config.plants = plants(count, 0.03, ranks.clone(), seed);
-        let table = table(&Fleet::new(config), 1, sides);
-        marks.iter_mut().zip(WAYS).for_each(|(sum, (way, _))| *sum += table.marks(way));
-        changes.extend(table.changes());
+impl Column {
+    fn name(self) -> String {
+        let sides = if self.sides == Sides::Builds { "builds in a week" } else { "weeks" };
+        let Self { hosts, week, day, fleets, .. } = self;
+        let [week, day] = [week, day].map(|noise| 100.0 * noise);
+        format!("{sides}, {hosts} hosts, weeks {week} %, days {day} %, {fleets} fleets")
     }
-    (marks, changes)
-}
 
-/// 100 weeks in which nothing was changed: in how many each way marks something.
-fn quiet(sides: Sides, week: f64, seed: u64) -> [Marks; 4] {
-    let fleet = Fleet::new(config(300, week, seed));
-    let mut marks = [Marks::default(); 4];
-    for week in 1..=100 {
-        let table = table(&fleet, week, sides);
-        marks.iter_mut().zip(WAYS).for_each(|(sum, (way, _))| *sum += table.marks(way));
+    fn config(self, seed: u64) -> Config {
+        let mut config = Config::service(self.hosts, seed);
+        config.noise.week = self.week;
+        config.noise.day = self.day;
+        config
     }
-    marks
+
+    /// Marks in as many fleets, whose procedures of these ranks are 3 % dearer, so many of them;
+    /// and how often the review's interval holds the 3 %.
+    fn changed(self, count: usize, ranks: std::ops::Range<usize>) -> ([Marks; 4], usize) {
+        let of = |seed: u64| {
+            let plants = plants(count, 0.03, ranks.clone(), seed);
+            let fleet = Fleet::new(Config { plants, ..self.config(seed) });
+            let table = table(&fleet, 1, self.sides);
+            let changes = table.changes();
+            let held = changes.iter().filter(|(low, high)| (*low..=*high).contains(&0.03)).count();
+            (WAYS.map(|(way, _)| table.marks(way)), held)
+        };
+        each(SEED..SEED + self.fleets, of)
+    }
+
+    /// Marks in a hundred weeks in which nothing is changed.
+    fn quiet(self) -> [Marks; 4] {
+        let fleet = Fleet::new(self.config(77));
+        let of = |week: u64| {
+            let table = table(&fleet, week as i64, self.sides);
+            (WAYS.map(|(way, _)| table.marks(way)), 0)
+        };
+        each(1..101, of).0
+    }
 }
 
-fn print(what: &str, marks: &[Marks; 4]) {
+/// The sum over all numbers, by several threads.
+fn each(
+    numbers: std::ops::Range<u64>,
+    of: impl Fn(u64) -> ([Marks; 4], usize) + Sync,
+) -> ([Marks; 4], usize) {
+    let (left, sums) = (Mutex::new(numbers), Mutex::new(([Marks::default(); 4], 0)));
+    let next = || left.lock().expect("no thread panics").next();
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(number) = next() {
+                    let (marks, held) = of(number);
+                    let mut sums = sums.lock().expect("no thread panics");
+                    sums.0.iter_mut().zip(marks).for_each(|(sum, marks)| *sum += marks);
+                    sums.1 += held;
+                }
+            });
+        }
+    });
+    sums.into_inner().expect("no thread panics")
+}
+
+fn print(column: Column, marks: &[Marks; 4]) {
+    println!("{}", column.name());
     for (marks, (_, way)) in marks.iter().zip(WAYS) {
-        println!(
-            "{what:<34} {way:<34} {:>6} {:>6} {:>6.0} % {:>6}",
-            marks.marked,
-            marks.wrong,
-            100.0 * marks.found(),
-            marks.alarms
-        );
+        let found =
+            if marks.real > 0 { format!("{:.0} %", 100.0 * marks.found()) } else { "-".to_owned() };
+        let Marks { marked, wrong, alarms, .. } = marks;
+        println!("  {way:<28} {marked:>8} {wrong:>8} {found:>8} {alarms:>8}");
     }
+}
+
+fn head(what: &str) {
+    println!("\n{what}\n{:<30} {:>8} {:>8} {:>8} {:>8}", "", "marked", "false", "found", "alarms");
 }
 
 fn main() {
-    let head =
-        || println!("{:<69} {:>6} {:>6} {:>8} {:>6}", "", "marked", "false", "found", "alarms");
-    println!("20 fleets, 3 % in 1 procedure of at least 0.1 % of the service's time\n");
-    head();
-    for column in COLUMNS {
-        let halves = thread::scope(|scope| {
-            [1..11, 11..21]
-                .map(|seeds| scope.spawn(move || fleets(column, seeds, 1, 0..80)))
-                .map(|half| half.join().expect("a thread"))
-        });
-        print(column.3, &sum(halves.each_ref().map(|(marks, _)| *marks)));
+    for (count, ranks, what) in [
+        (1, 0..80, "3 % in 1 procedure, of at least 0.1 % of the service's time"),
+        (20, 0..600, "3 % in 20 procedures, of at least 0.015 %"),
+    ] {
+        head(what);
+        for column in COLUMNS {
+            let (marks, held) = column.changed(count, ranks.clone());
+            print(column, &marks);
+            println!("  95 % intervals hold 3 %: {held} of {}", count * column.fleets as usize);
+        }
     }
-    println!("\n20 fleets, 3 % in 20 procedures of at least 0.01 %\n");
-    head();
-    for column in COLUMNS {
-        let halves = thread::scope(|scope| {
-            [1..11, 11..21]
-                .map(|seeds| scope.spawn(move || fleets(column, seeds, 20, 0..600)))
-                .map(|half| half.join().expect("a thread"))
-        });
-        print(column.3, &sum(halves.each_ref().map(|(marks, _)| *marks)));
-        let changes = halves.iter().flat_map(|(_, changes)| changes).collect::<Vec<_>>();
-        let held = changes.iter().filter(|(value, reach)| (value - 0.03).abs() <= *reach).count();
-        println!("{:<34} intervals hold 3 %: {held} of {}", column.3, changes.len());
+    head("100 weeks of one fleet, nothing changed");
+    for column in COLUMNS.iter().take(4) {
+        print(Column { fleets: 1, ..*column }, &column.quiet());
     }
-    println!("\n100 weeks without a change, 300 hosts\n");
-    head();
-    let cases = [
-        (Sides::Weeks, 0.01, "weeks, 1 %"),
-        (Sides::Weeks, 0.003, "weeks, 0.3 %"),
-        (Sides::Builds, 0.003, "builds"),
-    ];
-    for (sides, week, what) in cases {
-        print(what, &quiet(sides, week, 77));
-    }
-}
-
-fn sum(halves: [[Marks; 4]; 2]) -> [Marks; 4] {
-    let [mut sums, other] = halves;
-    sums.iter_mut().zip(other).for_each(|(sum, other)| *sum += other);
-    sums
 }

@@ -9,6 +9,9 @@ pub struct Noise {
     pub host_week: f64,
     /// Of a procedure from week to week, on all hosts alike.
     pub week: f64,
+    /// Of a procedure from day to day, on all hosts alike: what a roll-out over days confuses with
+    /// a build.
+    pub day: f64,
     /// Of a procedure from build to build, on all hosts alike: code at other addresses.
     pub build: f64,
     /// Of a procedure between types of machines.
@@ -19,7 +22,15 @@ pub struct Noise {
 
 impl Default for Noise {
     fn default() -> Self {
-        Self { host: 0.2, host_week: 0.04, week: 0.003, build: 0.0, machine: 0.1, load: 0.1 }
+        Self {
+            host: 0.2,
+            host_week: 0.04,
+            week: 0.003,
+            day: 0.0,
+            build: 0.0,
+            machine: 0.1,
+            load: 0.1,
+        }
     }
 }
 
@@ -114,7 +125,7 @@ impl Default for Config {
             seed: 1,
             hosts: 2000,
             services: 40,
-            services_per_host: 2.5,
+            services_per_host: 2.0,
             libraries: 31,
             libraries_per_service: 8,
             own_procedures: 710,
@@ -126,7 +137,7 @@ impl Default for Config {
             late: 0.04,
             silent: [0.01, 0.02],
             wrong_clocks: 0.01,
-            // Of the services of week 1: 2, 5, 8.
+            // Services 2, 5, 8 and on have a roll-out in week 1.
             plants: vec![
                 plant(2, What::Cost { rank: 10, relative: 0.03 }),
                 plant(2, What::Gone { rank: 30 }),

@@ -3,9 +3,9 @@
 //! Judged are the first service's own image by builds in one week, and the service by weeks. The
 //! ways that a page might have taken instead are here too, to see what they would mark.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use judge::{Group, LEVEL, Rule, discoveries, mark, paired};
+use judge::{Group, Judged, LEVEL, Rule, Sums, discoveries, mark, paired};
 use stats::Confidence;
 use stats::compare::{Counted, Measure, Spread, change};
 use stats::tails;
@@ -68,20 +68,26 @@ impl std::ops::AddAssign for Marks {
 /// A comparison of the first service in a week.
 pub struct Table {
     group: Group,
-    /// Whether each row was changed.
-    real: Vec<bool>,
-    /// Of each side, and row: sums over hosts of shares, and of their squares.
-    shares: [Vec<(f64, f64)>; 2],
+    /// Of each row of the group.
+    rows: Vec<Row>,
     rule: Rule,
     /// Hosts of each side.
     hosts: [f64; 2],
+}
+
+/// What the sums of pairs do not tell of a procedure.
+struct Row {
+    /// Whether the procedure was changed.
+    real: bool,
+    /// Of each side, sums over hosts of shares, and of their squares.
+    shares: [(f64, f64); 2],
 }
 
 /// The sums of a comparison.
 #[must_use]
 pub fn table(fleet: &Fleet, week: i64, sides: Sides) -> Table {
     let mut sums = Paired::default();
-    let mut shares: [std::collections::BTreeMap<(i64, i64), (f64, f64)>; 2] = Default::default();
+    let mut shares: [BTreeMap<(i64, i64), (f64, f64)>; 2] = Default::default();
     let mut hosts = [0.0; 2];
     let (service, image, builds) = fleet.first(week);
     for host in 0..fleet.hosts() {
@@ -112,62 +118,56 @@ pub fn table(fleet: &Fleet, week: i64, sides: Sides) -> Table {
         .flat_map(|truth| truth.procedures.iter().map(|(id, ..)| *id))
         .collect();
     let (group, keys) = sums.group();
-    let real = keys.iter().map(|(_, procedure)| changed.contains(procedure)).collect();
-    let shares =
-        shares.map(|of| keys.iter().map(|key| of.get(key).copied().unwrap_or_default()).collect());
+    let row = |key: &(i64, i64)| Row {
+        real: changed.contains(&key.1),
+        shares: shares.each_ref().map(|side| side.get(key).copied().unwrap_or_default()),
+    };
+    let rows = keys.iter().map(row).collect();
     let rule = if sides == Sides::Builds { Rule::builds() } else { Rule::weeks() };
-    Table { group, real, shares, rule, hosts }
+    Table { group, rows, rule, hosts }
 }
 
 impl Table {
-    /// The sums.
-    #[must_use]
-    pub const fn group(&self) -> &Group {
-        &self.group
-    }
-
     /// What a way to judge marks. All test the same procedures, and correct for their number alike.
     #[must_use]
     pub fn marks(&self, way: Way) -> Marks {
-        let groups = std::slice::from_ref(&self.group);
-        let Some((_, mut judged)) = paired(groups, &self.rule).pop() else {
-            return Marks::default();
+        let judged = self.judged();
+        let rows = self.group.rows.iter().zip(&self.rows).zip(&judged);
+        let tested = || rows.clone().filter(|(_, judged)| judged.untested.is_none());
+        let marked: Vec<bool> = if way == Way::Review {
+            tested().map(|(_, judged)| judged.marked).collect()
+        } else {
+            let p: Vec<f64> = tested().map(|((sums, row), _)| self.p(way, sums, row)).collect();
+            discoveries(&p, LEVEL).marked
         };
-        mark(&mut judged, LEVEL);
-        let tested: Vec<usize> =
-            (0..judged.len()).filter(|row| judged[*row].untested.is_none()).collect();
-        let p: Vec<f64> = tested.iter().map(|row| self.p(way, *row)).collect();
-        let marked: Vec<usize> = match way {
-            Way::Review => tested.iter().filter(|row| judged[**row].marked).copied().collect(),
-            _ => {
-                let found = discoveries(&p, LEVEL).marked;
-                tested.iter().zip(found).filter_map(|(row, found)| found.then_some(*row)).collect()
-            }
-        };
+        let real = tested().map(|((_, row), _)| row.real).zip(marked);
+        let marked: Vec<bool> = real.filter(|(_, marked)| *marked).map(|(real, _)| real).collect();
         Marks {
             marked: marked.len(),
-            wrong: marked.iter().filter(|row| !self.real[**row]).count(),
-            real: self.real.iter().filter(|real| **real).count(),
+            wrong: marked.iter().filter(|real| !**real).count(),
+            real: self.rows.iter().filter(|row| row.real).count(),
             alarms: usize::from(!marked.is_empty()),
         }
     }
 
-    /// The relative change that the review tells of the procedures that were changed, and the
-    /// half width of its interval.
+    /// The review's intervals of the relative changes of the procedures that were changed.
     #[must_use]
     pub fn changes(&self) -> Vec<(f64, f64)> {
-        let groups = std::slice::from_ref(&self.group);
-        let judged = paired(groups, &self.rule).pop().map(|(_, judged)| judged);
-        let judged = judged.unwrap_or_default().into_iter().zip(&self.real);
-        judged
-            .filter(|(_, real)| **real)
-            .map(|(row, _)| (row.value, row.high - row.value))
-            .collect()
+        let judged = self.judged().into_iter().zip(&self.rows);
+        judged.filter(|(_, row)| row.real).map(|(judged, _)| (judged.low, judged.high)).collect()
     }
 
-    fn p(&self, way: Way, row: usize) -> f64 {
-        let (group, sums) = (&self.group, &self.group.rows[row]);
-        let hosts = group.pairs as f64;
+    /// The rows as the review judges them.
+    fn judged(&self) -> Vec<Judged> {
+        let groups = std::slice::from_ref(&self.group);
+        let mut judged = paired(groups, &self.rule).pop().unwrap_or_default().1;
+        mark(&mut judged, LEVEL);
+        judged
+    }
+
+    /// The probability of a change by chance, as a way to judge has it.
+    fn p(&self, way: Way, sums: &Sums, row: &Row) -> f64 {
+        let group = &self.group;
         match way {
             Way::Pooled => {
                 let counted =
@@ -177,15 +177,15 @@ impl Table {
                 change(Measure::Share, old, new, Spread::default(), Confidence::default()).p
             }
             Way::Unpaired => {
-                let of = |side: usize| {
-                    let ((sum, squares), hosts) = (self.shares[side][row], self.hosts[side]);
+                let mean = |((sum, squares), hosts): ((f64, f64), f64)| {
                     (sum / hosts, (squares / hosts - (sum / hosts).powi(2)) / (hosts - 1.0))
                 };
-                let ((old, v1), (new, v2)) = (of(0), of(1));
-                let df = self.hosts.iter().sum::<f64>() - 2.0;
-                tails::student((new - old) / (v1 + v2).sqrt(), df)
+                let ([old, new], [of_old, of_new]) = (row.shares, self.hosts);
+                let ((old, v1), (new, v2)) = (mean((old, of_old)), mean((new, of_new)));
+                tails::student((new - old) / (v1 + v2).sqrt(), of_old + of_new - 2.0)
             }
             Way::Paired | Way::Review => {
+                let hosts = group.pairs as f64;
                 let change = sums.wd / group.w;
                 let squares = sums.w2d2 - 2.0 * change * sums.w2d + change * change * group.w2;
                 let sd = (squares * hosts / (hosts - 1.0)).sqrt() / group.w;

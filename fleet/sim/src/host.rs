@@ -156,8 +156,7 @@ impl Scene<'_> {
             let Some(image) = self.fleet.images.get(*at) else { continue };
             for span in self.spans(*at, image) {
                 let load = self.load(service, span);
-                let all: f64 = load.iter().sum();
-                let scale = cores * all / speed * 1e9 / self.weight;
+                let scale = cores / speed * 1e9 / self.weight;
                 let build = image.build_id(span.0);
                 let to = Fact {
                     service: runs.id,
@@ -168,20 +167,19 @@ impl Scene<'_> {
                     samples: 0,
                     weight: self.weight,
                 };
-                let samples =
-                    self.facts(called, &image.factors(span.0), scale, span.0, &to, rows, random);
+                let cost = (image.factors(span.0), load.map(|load| load * scale));
+                let samples = self.facts(called, &cost, span.0, &to, rows, random);
                 self.loads(samples, &load, &to, by_day, rows, random);
             }
         }
     }
 
-    /// The facts of an image in one build; gives their samples.
-    #[allow(clippy::too_many_arguments, reason = "one loop, once")]
+    /// The facts of an image in one build, from the factors of its procedures and its samples
+    /// expected by day; gives their samples.
     fn facts(
         &self,
         called: &[Called],
-        changed: &[f64],
-        scale: f64,
+        (changed, by_day): &(Vec<f64>, [f64; 7]),
         build: i64,
         of: &Fact,
         rows: &mut HostWeek,
@@ -198,9 +196,23 @@ impl Scene<'_> {
         ];
         let each =
             [&factors.host, &factors.host_week, &factors.week, &factors.build, &factors.machine];
+        let days: Vec<(u64, f64)> = by_day
+            .iter()
+            .enumerate()
+            .map(|(day, samples)| (hash(&[6, 7 * week + day as u64]), *samples))
+            .filter(|(_, samples)| *samples > 0.0)
+            .collect();
+        let expected = by_day.iter().sum::<f64>();
         let mut all = 0;
         for called in called {
-            let mut mean = scale * called.share;
+            let mut mean = called.share;
+            mean *= if self.fleet.config.noise.day > 0.0 {
+                let of_day =
+                    |(key, samples): &(u64, f64)| samples * factors.day.of(mix(called.key ^ key));
+                days.iter().map(of_day).sum()
+            } else {
+                expected
+            };
             mean *= changed.get(called.procedure).copied().unwrap_or(1.0);
             for (key, factors) in keys.iter().zip(each) {
                 mean *= factors.of(mix(called.key ^ key));

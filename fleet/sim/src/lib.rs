@@ -1,7 +1,7 @@
 //! A fleet whose truth is known: facts of hosts, roll-outs and planted changes.
 //!
-//! [`Fleet::host_week`] gives the rows of one host in one week as the store would have them, so that
-//! a fleet of any size needs the memory of one host. [`Fleet::truth`] says what was planted.
+//! [`Fleet::host_week`] gives the rows of one host in one week as the store would have them, so
+//! that a fleet of any size needs the memory of one host. [`Fleet::truth`] says what was planted.
 //! [`sums`] makes of rows what `judge` takes, slowly and plainly, for SQL to be compared with;
 //! [`experiment`] tells how often judgements are right.
 #![forbid(unsafe_code)]
@@ -36,6 +36,7 @@ struct AllFactors {
     host: Factors,
     host_week: Factors,
     week: Factors,
+    day: Factors,
     build: Factors,
     machine: Factors,
     load: Factors,
@@ -53,6 +54,7 @@ impl Fleet {
             host: Factors::new(noise.host),
             host_week: Factors::new(noise.host_week),
             week: Factors::new(noise.week),
+            day: Factors::new(noise.day),
             build: Factors::new(noise.build),
             machine: Factors::new(noise.machine),
             load: Factors::new(noise.load),

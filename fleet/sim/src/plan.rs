@@ -260,7 +260,7 @@ pub(crate) fn hosts(config: &Config) -> Vec<Host> {
             left -= part;
             left < 0.0
         });
-        let cpus = [16, 32, 64][(draw(2) % 3) as usize];
+        let cpus = 16 << (draw(2) % 3);
         let on_it = |service: &usize| {
             parts.get(*service).is_some_and(|part| unit(draw(100 + *service as u64)) < *part)
         };

@@ -1,5 +1,7 @@
 //! Numbers drawn: by hash, so that each is a function of what it is of, and counts.
 
+use std::sync::OnceLock;
+
 use fastrand::Rng;
 
 /// Entries of a table of normal quantiles. The farthest is 4.3 standard deviations out.
@@ -31,11 +33,13 @@ pub struct Factors(Vec<f32>);
 impl Factors {
     /// Of a relative standard deviation `sd`, 0 or more: of the logarithm.
     pub fn new(sd: f64) -> Self {
-        let quantile = |at: usize| {
-            let p = (at as f64 + 0.5) / QUANTILES as f64;
-            sd.mul_add(normal_quantile(p), -sd * sd / 2.0).exp() as f32
-        };
-        Self(if sd > 0.0 { (0..QUANTILES).map(quantile).collect() } else { Vec::new() })
+        static QUANTILES_ONCE: OnceLock<Vec<f64>> = OnceLock::new();
+        if sd <= 0.0 {
+            return Self(Vec::new());
+        }
+        let quantile = |at: usize| normal_quantile((at as f64 + 0.5) / QUANTILES as f64);
+        let quantiles = QUANTILES_ONCE.get_or_init(|| (0..QUANTILES).map(quantile).collect());
+        Self(quantiles.iter().map(|z| sd.mul_add(*z, -sd * sd / 2.0).exp() as f32).collect())
     }
 
     /// The factor of a hash; 1 where nothing varies.
@@ -45,12 +49,12 @@ impl Factors {
     }
 }
 
-/// The x below which a standard normal variable lies with probability p, `0 < p < 1`, by halving.
+/// The x below which a standard normal variable lies with probability p, `0 < p < 1`.
 fn normal_quantile(p: f64) -> f64 {
     if p > 0.5 {
         return -normal_quantile(1.0 - p);
     }
-    // `tails::normal` is of both sides. Newton's method from the logistic approximation.
+    // Newton's method from the logistic approximation; `tails::normal` is of both sides.
     let mut x = (p / (1.0 - p)).ln() / 1.702;
     for _ in 0..8 {
         let below = stats::tails::normal(x) / 2.0;
@@ -173,7 +177,7 @@ mod tests {
         // The share of a single value, where inversion ends and rejection begins.
         for (mean, k, p) in [(2.0, 0, 0.135_335), (10.0, 10, 0.125_110), (10.0, 3, 0.007_567)] {
             let hits = (0..400_000).filter(|_| poisson(mean, &mut random) == k).count() as f64;
-            let error = (400_000.0 * p * (1.0 - p) as f64).sqrt();
+            let error = f64::sqrt(400_000.0 * p * (1.0 - p));
             assert!((hits - 400_000.0 * p).abs() < 5.0 * error, "{mean} {k}: {hits}");
         }
         for bad in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {

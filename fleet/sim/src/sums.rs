@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use judge::{Group, Sums, weight};
-use tables::{Fact, Load};
+use tables::Fact;
 
 use crate::HostWeek;
 
@@ -69,16 +69,21 @@ impl Paired {
 /// part that the build has of the image's samples.
 #[must_use]
 pub fn by_build(rows: &HostWeek, service: i64, image: i64) -> BTreeMap<i64, Side> {
-    let loads: Vec<&Load> = rows.loads.iter().filter(|load| load.service == service).collect();
+    let loads = || rows.loads.iter().filter(|load| load.service == service);
+    // Samples of a day: of the service, of the image.
+    let mut days: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    for load in loads() {
+        let day = days.entry(load.day).or_default();
+        day.0 += load.samples;
+        day.1 += if load.image == image { load.samples } else { 0 };
+    }
     let mut sides: BTreeMap<i64, Side> = BTreeMap::new();
-    for load in loads.iter().filter(|load| load.image == image) {
-        let of_day = |of: &&&Load| of.day == load.day;
-        let day: i64 = loads.iter().filter(of_day).map(|load| load.samples).sum();
-        let of_image = loads.iter().filter(of_day).filter(|load| load.image == image);
-        let part = load.samples as f64 / of_image.map(|load| load.samples).sum::<i64>() as f64;
+    for load in loads().filter(|load| load.image == image) {
+        let (all, of_image) = days.get(&load.day).copied().unwrap_or((0, 1));
+        let samples = load.samples as f64 / of_image as f64 * all as f64;
         let side = sides.entry(load.build).or_default();
-        side.samples += part * day as f64;
-        side.events += part * day as f64 * load.weight;
+        side.samples += samples;
+        side.events += samples * load.weight;
     }
     for fact in rows.facts.iter().filter(|fact| fact.service == service && fact.image == image) {
         if let Some(side) = sides.get_mut(&fact.build) {

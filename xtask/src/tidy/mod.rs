@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 29] = [
+const ARROWS: [(&str, &[&str]); 31] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -109,6 +109,8 @@ const ARROWS: [(&str, &[&str]); 29] = [
         ],
     ),
     ("fleet/store", &["profiledb"]),
+    ("fleet/judge", &["stats"]),
+    ("fleet/sim", &["judge", "stats", "tables"]),
     ("fleet/cli", &["profiledb", "store"]),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
