@@ -7,6 +7,7 @@ use clap::Args;
 use ingest::{Merged, Wanted, merged};
 use review::report::shell_word;
 
+use crate::out::say;
 use crate::store_option::{InStore, OfWeek};
 
 /// `dcpi-fleet drill`.
@@ -72,19 +73,23 @@ pub async fn run(args: &Drill) -> Result<bool, String> {
         None => temporary.path().join("db"),
     };
     let merged = merged(&store, &wanted, &directory).await.map_err(|error| error.to_string())?;
-    println!(
+    say!(
         "{}: {} samples of {} epochs of {} hosts, {}",
-        args.service, merged.samples, merged.epochs, merged.hosts, merged.machine
+        args.service,
+        merged.samples,
+        merged.epochs,
+        merged.hosts,
+        merged.machine
     );
     if merged.left_out > 0 {
         let left_out = merged.left_out;
-        println!("{left_out} samples are left out: their hosts had more than 64 sampling periods");
+        say!("{left_out} samples are left out: their hosts had more than 64 sampling periods");
     }
     let shown =
         args.procedure.as_deref().map(|procedure| show(args, &merged, procedure, &directory));
     if args.output.is_some() {
         let db = shell_word(&directory.display().to_string());
-        println!("next: dcpi prof --db {db}; dcpi whatcg, flame, html, export --to autofdo|bolt");
+        say!("next: dcpi prof --db {db}; dcpi whatcg, flame, html, export --to autofdo|bolt");
     }
     shown.unwrap_or(Ok(true))
 }
@@ -101,7 +106,7 @@ fn show(args: &Drill, merged: &Merged, procedure: &str, directory: &Path) -> Res
         return Err(format!("{} ran no {wanted}; see dcpi-fleet review", args.service));
     };
     if merged.builds.len() > 1 {
-        println!("{} builds of {wanted}; shown is {build}, see --build", merged.builds.len());
+        say!("{} builds of {wanted}; shown is {build}, see --build", merged.builds.len());
     }
     let beside = std::env::current_exe().ok().map(|path| path.with_file_name("dcpi"));
     let dcpi = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("dcpi"));

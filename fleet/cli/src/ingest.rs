@@ -5,6 +5,7 @@ use ingest::ingest;
 use store::{Store, Week};
 use weeks::{CloseError, Closing, close, compact, settings};
 
+use crate::out::say;
 use crate::store_option::{InStore, OfWeek, OnEngine};
 
 /// `dcpi-fleet ingest`.
@@ -23,13 +24,13 @@ pub struct Ingest {
 pub async fn run_ingest(args: &Ingest) -> Result<bool, String> {
     let done = ingest(&args.store.open()?).await.map_err(|error| error.to_string())?;
     for (week, epochs) in &done.epochs {
-        println!("{week}: {epochs} epochs taken");
+        say!("{week}: {epochs} epochs taken");
     }
     for (week, builds) in &done.renamed {
-        println!("{week}: named anew, since the store has got more of {builds} builds");
+        say!("{week}: named anew, since the store has got more of {builds} builds");
     }
     if done.epochs.is_empty() && done.renamed.is_empty() {
-        println!("nothing new");
+        say!("nothing new");
     }
     for (name, why) in &done.refused {
         eprintln!("epoch {} of {} is damaged and left out: {why}", name.epoch, name.host);
@@ -74,10 +75,10 @@ pub async fn run_close(args: &Close) -> Result<bool, String> {
     let closed = async { close(&store, week, &args.closing(&store).await?).await };
     let closed = closed.await.map_err(|error| error.to_string())?;
     if closed.was_closed {
-        println!("{week}: is closed already, with {} epochs", closed.epochs);
+        say!("{week}: is closed already, with {} epochs", closed.epochs);
     } else {
         let (epochs, facts, changes) = (closed.epochs, closed.facts, closed.changes);
-        println!("{week}: closed: {epochs} epochs, {facts} facts, {changes} changes");
+        say!("{week}: closed: {epochs} epochs, {facts} facts, {changes} changes");
     }
     Ok(true)
 }
@@ -89,6 +90,6 @@ pub async fn run_compact(args: &Close) -> Result<bool, String> {
     let store = args.store.open()?;
     let done = async { compact(&store, week, &args.closing(&store).await?).await };
     let done = done.await.map_err(|error| error.to_string())?;
-    println!("{week}: {} epochs, {} facts", done.epochs, done.facts);
+    say!("{week}: {} epochs, {} facts", done.epochs, done.facts);
     Ok(true)
 }

@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod compare;
 mod drill;
 mod ingest;
+mod out;
 mod receive;
 mod review;
 mod simulate;
@@ -35,6 +37,8 @@ enum Command {
     Review(review::Review),
     /// Shows the instructions of a row of a review, and why they waited
     Drill(drill::Drill),
+    /// Says whether a new build of a service costs cores: a gate for deploys
+    Compare(compare::Compare),
     /// Fills an empty store with a made-up fleet whose truth is known
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
@@ -63,8 +67,7 @@ fn main() -> ExitCode {
         thread.join().unwrap_or_else(|_| Err("it failed; please report this".to_owned()))
     });
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("dcpi-fleet: {error}");
             ExitCode::from(2)
@@ -72,16 +75,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all went well; an error is one line, with the next step.
-async fn run(command: Command) -> Result<bool, String> {
-    match command {
+/// The exit code: 0 where all went well; an error is one line, with the next step.
+async fn run(command: Command) -> Result<u8, String> {
+    let went_well = match command {
         Command::Receive(receive) => receive::run(&receive).await.map(|()| true),
         Command::Ingest(args) => ingest::run_ingest(&args).await,
         Command::Close(args) => ingest::run_close(&args).await,
         Command::Compact(args) => ingest::run_compact(&args).await,
         Command::Review(args) => review::run(&args).await,
         Command::Drill(args) => drill::run(&args).await,
+        Command::Compare(args) => return compare::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
-    }
+    };
+    Ok(u8::from(!went_well?))
 }

@@ -8,6 +8,7 @@ use sim::{Config, Fleet};
 use store::{EpochName, Manifest, Store, Week};
 use tables::{EpochRow, Fact, Load, Missed};
 
+use crate::out::say;
 use crate::store_option::InStore;
 
 /// Hosts whose facts are written as one file, as an ingester does.
@@ -48,7 +49,7 @@ pub async fn run(args: &Simulate) -> Result<bool, String> {
     for truth in fleet.truth() {
         let week = Week::of(Fleet::begin_s(truth.week));
         for (_, procedure, share, change) in &truth.procedures {
-            println!(
+            say!(
                 "{week} {} {} {procedure}: {:+.3} % of the service's time, which had {:.3} %",
                 truth.service,
                 truth.image,

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::file_format::parquet::ParquetFormat;
 use datafusion::datasource::listing::{
@@ -128,6 +128,18 @@ impl Engine {
         };
         self.context.deregister_table(name)?;
         self.context.register_table(name, table)?;
+        Ok(())
+    }
+
+    /// Makes a table of rows in memory, for an engine in this process.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub fn register_rows<R: Row>(&self, name: &str, rows: &[R]) -> Result<(), EngineError> {
+        let batch = tables::batch(rows)?;
+        let table = MemTable::try_new(tables::schema::<R>(), vec![vec![batch]])?;
+        self.context.deregister_table(name)?;
+        self.context.register_table(name, Arc::new(table))?;
         Ok(())
     }
 

@@ -55,6 +55,15 @@ pub(crate) struct OfBuilds {
 /// Pairs builds that follow one another, by when the fleet saw them first. `loads` are those of one
 /// service.
 pub(crate) fn of_builds(loads: &[Load], builds: &HashMap<i64, Build>) -> OfBuilds {
+    of_some(loads, builds, |_| true)
+}
+
+/// As [`of_builds`], of builds that are wanted only, as if there were no others.
+pub(crate) fn of_some(
+    loads: &[Load],
+    builds: &HashMap<i64, Build>,
+    is_wanted: impl Fn(i64) -> bool,
+) -> OfBuilds {
     let mut images: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
     for load in loads {
         images.entry(load.image).or_default().insert(load.build);
@@ -68,7 +77,7 @@ pub(crate) fn of_builds(loads: &[Load], builds: &HashMap<i64, Build>) -> OfBuild
         last_on: BTreeMap::new(),
     };
     for (&image, of_image) in &images {
-        let mut order: Vec<i64> = of_image.iter().copied().collect();
+        let mut order: Vec<i64> = of_image.iter().copied().filter(|of| is_wanted(*of)).collect();
         let first = |build: &i64| builds.get(build).map_or(i64::MAX, |build| build.first_s);
         order.sort_by_key(|build| (first(build), *build));
         let empty = HashMap::new();

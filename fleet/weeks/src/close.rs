@@ -79,6 +79,9 @@ pub enum CloseError {
     /// A table is damaged.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// The builds cannot be compared.
+    #[error("{0}")]
+    Builds(String),
     /// The week is not closed.
     #[error("{0} is not closed; dcpi-fleet close --week {0}")]
     NotClosed(Week),

@@ -41,16 +41,25 @@ pub(crate) async fn rows<R: Row>(
 impl Dimensions {
     pub(crate) async fn read(store: &Store, manifest: &Manifest) -> Result<Self, CloseError> {
         let mut of = Self::default();
+        of.add(store, manifest).await?;
+        Ok(of)
+    }
+
+    /// Adds those of another week.
+    pub(crate) async fn add(
+        &mut self,
+        store: &Store,
+        manifest: &Manifest,
+    ) -> Result<(), CloseError> {
         rows(store, manifest, "", |name: Name| {
-            of.names.insert(name.procedure, name);
+            self.names.insert(name.procedure, name);
         })
         .await?;
         rows(store, manifest, "", |service: Service| {
-            of.services.insert(service.service, service.name);
+            self.services.insert(service.service, service.name);
         })
         .await?;
-        rows(store, manifest, "", |build: Build| of.add_build(build)).await?;
-        Ok(of)
+        rows(store, manifest, "", |build: Build| self.add_build(build)).await
     }
 
     fn add_build(&mut self, build: Build) {

@@ -10,12 +10,14 @@ mod builds;
 mod changes;
 mod close;
 mod compact;
+mod compare;
 mod dimensions;
 mod fellows;
 mod sums;
 
 pub use assemble::{assemble, settings};
 pub use close::{CloseError, Closed, Closing, close, compact};
+pub use compare::{Asked, Comparison, compare};
 
 /// Statements, for benchmarks and for other engines: each by its name.
 pub const STATEMENTS: [(&str, &str); 6] = [

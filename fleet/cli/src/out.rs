@@ -1,0 +1,15 @@
+//! Standard output, which may be a pipe that nobody reads any more.
+
+use std::fmt;
+use std::io::Write as _;
+
+/// Writes a line. Where nobody reads it, there is nobody to tell.
+pub fn line(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Writes a line to standard output, as `println!`, which panics where nobody reads it.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::out::line(format_args!($($text)*)) };
+}
+pub(crate) use say;
