@@ -108,8 +108,7 @@ fn show(args: &Drill, merged: &Merged, procedure: &str, directory: &Path) -> Res
     if merged.builds.len() > 1 {
         say!("{} builds of {wanted}; shown is {build}, see --build", merged.builds.len());
     }
-    let beside = std::env::current_exe().ok().map(|path| path.with_file_name("dcpi"));
-    let dcpi = beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("dcpi"));
+    let dcpi = dcpi();
     let run = Command::new(&dcpi)
         .args([args.show.as_str(), "--db"])
         .arg(directory)
@@ -122,4 +121,10 @@ fn show(args: &Drill, merged: &Merged, procedure: &str, directory: &Path) -> Res
             dcpi.display()
         )),
     }
+}
+
+/// The program `dcpi`: beside this one, else where the shell finds it.
+pub fn dcpi() -> PathBuf {
+    let beside = std::env::current_exe().ok().map(|path| path.with_file_name("dcpi"));
+    beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("dcpi"))
 }

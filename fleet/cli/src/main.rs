@@ -11,6 +11,7 @@ mod ingest;
 mod out;
 mod receive;
 mod review;
+mod serve;
 mod simulate;
 mod sql;
 mod store_option;
@@ -39,6 +40,8 @@ enum Command {
     Drill(drill::Drill),
     /// Says whether a new build of a service costs cores: a gate for deploys
     Compare(compare::Compare),
+    /// Serves reviews to browsers, down to instructions
+    Serve(serve::Serve),
     /// Fills an empty store with a made-up fleet whose truth is known
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
@@ -85,6 +88,7 @@ async fn run(command: Command) -> Result<u8, String> {
         Command::Review(args) => review::run(&args).await,
         Command::Drill(args) => drill::run(&args).await,
         Command::Compare(args) => return compare::run(&args).await,
+        Command::Serve(args) => serve::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
     };
