@@ -45,8 +45,11 @@ const moneyTitle = report.currency || "money";
 
 // Commands.
 const words = new Map(Object.entries(page.words));
+// Where the page is served, what leads to the instructions is a link.
+const isLink = report.drill.startsWith("/");
 const shellWord = (shown) => {
   if (words.has(shown)) return words.get(shown);
+  if (isLink) return encodeURIComponent(shown);
   const plain = /^[A-Za-z0-9_.\/:@%+,=-]+$/.test(shown);
   return plain ? shown : "'" + shown.replaceAll("'", "'\\''") + "'";
 };
@@ -63,6 +66,11 @@ const drillCommand = (service, image, procedure) => {
 const command = (service, image, procedure) => {
   const text = drillCommand(service, image, procedure);
   const code = make("code", text || "The name is too long for this page; it is in --format json.");
+  if (text && isLink) {
+    const link = make("a", procedure ? "Instructions, executions and causes" : "The image's page");
+    link.href = text;
+    return make("div", link, "command");
+  }
   const place = make("div", code, "command");
   if (!text) return place;
   const copy = make("button", "Copy");

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::escape::escape;
-use crate::report::{Report, TREND_WEEKS, TopRow, shell_word};
+use crate::report::{Report, TREND_WEEKS, TopRow, percent_encoded, shell_word};
 use crate::{json, table, text};
 
 const STYLE: &str = include_str!("../page/style.css");
@@ -106,7 +106,7 @@ fn entities(text: &str) -> String {
 }
 
 fn page(report: &Report) -> io::Result<Page> {
-    let mut names = Names::default();
+    let mut names = Names { is_link: report.drill.starts_with('/'), ..Names::default() };
     let top = columns(&report.top, &mut names);
     let others = Report { top: Vec::new(), drill: String::new(), ..report.clone() };
     let mut others = serde_json::to_value(&others).map_err(io::Error::from)?;
@@ -174,6 +174,8 @@ struct Names {
     taken: BTreeSet<String>,
     words: BTreeMap<String, Option<String>>,
     words_bytes: usize,
+    /// Whether commands are links.
+    is_link: bool,
 }
 
 impl Names {
@@ -203,7 +205,7 @@ impl Names {
             others += 1;
             apart = format!("{shown} [{others}]");
         }
-        let word = shell_word(name);
+        let word = if self.is_link { percent_encoded(name) } else { shell_word(name) };
         self.words_bytes = self.words_bytes.saturating_add(word.len());
         let word = Some(word).filter(|_| self.words_bytes <= WORDS_BYTES_MAX);
         self.words.insert(apart.clone(), word);

@@ -38,7 +38,8 @@ rows! {
         /// Currency of all money; None: there are no prices ([`Settings`](crate::Settings)).
         currency: Option<String>,
         /// Command that leads from a row to its instructions, with `{service}`, `{image}` and
-        /// `{procedure}` where the row's names go ([`Report::drill_command`]).
+        /// `{procedure}` where the row's names go ([`Report::drill_command`]); a link where it
+        /// begins with `/`.
         drill: String,
         /// Hosts that the review is of.
         hosts: Hosts,
@@ -468,7 +469,7 @@ impl Report {
             command.push_str(before);
             let names = [("{service}", service), ("{image}", image), ("{procedure}", procedure)];
             let found = names.iter().find_map(|(place, name)| {
-                from.strip_prefix(place).map(|after| (shell_word(name), after))
+                from.strip_prefix(place).map(|after| (self.drill_word(name), after))
             });
             let (word, after) = found.unwrap_or_else(|| {
                 let (brace, after) = from.split_at(1);
@@ -479,6 +480,27 @@ impl Report {
         }
         command + rest
     }
+}
+
+impl Report {
+    /// A name as a part of the command: a word of bash, or of a link.
+    fn drill_word(&self, name: &str) -> String {
+        if self.drill.starts_with('/') { percent_encoded(name) } else { shell_word(name) }
+    }
+}
+
+/// The text as a value in a link's query (RFC 3986, 2.1).
+pub(crate) fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 /// The text as one word of bash: in quotation marks if need be, and without characters that a
@@ -547,6 +569,13 @@ mod tests {
             report.drill_command("web", "it's", "f{image}(int)"),
             "drill {x} --service web --image 'it'\\''s' --procedure 'f{image}(int)' end"
         );
+    }
+
+    #[test]
+    fn links_hold_any_name() {
+        let report =
+            Report { drill: "/d?s={service}&p={procedure}".to_owned(), ..Report::default() };
+        assert_eq!(report.drill_command("a&b", "", "f<ü>"), "/d?s=a%26b&p=f%3C%C3%BC%3E");
     }
 
     /// What bash makes of the word is the name again.
