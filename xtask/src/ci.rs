@@ -19,7 +19,7 @@ const STEPS: [Step; 7] = [
             command("cargo doc --workspace --no-deps --quiet").env("RUSTDOCFLAGS", "-D warnings"),
         )
     }),
-    ("fleet", fleet::run),
+    ("fleet", fleet::run_if_changed),
     ("test", || test::run(&[])),
 ];
 

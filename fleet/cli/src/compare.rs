@@ -20,18 +20,18 @@ const UNKNOWN: u8 = 3;
 /// `dcpi-fleet compare`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Roll the new build out to some hosts on different days, while others keep the old one; let dcpi push \
-and dcpi-fleet ingest run; then ask. Cores are compared on the hosts that ran both builds, and the \
+Roll the new build out to some hosts on different days, while others keep the old one; let dcpi \
+push and dcpi-fleet ingest run; then ask. Cores are compared on the hosts that ran both builds, and the \
 load of each day is taken from those that did not change on it.
 
 The file of rules (TOML) has any of: cores_percent, the most per cent of the service's cores that \
 the build may cost (default 1); procedure_percent, the most that one procedure's part of the \
-service's time may grow, in per cent of the service's time (default 1); hosts, the fewest hosts that \
-ran both (default 3); unknown, \"pass\" or \"fail\", what to do where nothing can be said (default \
+service's time may grow, in per cent of the service's time (default 1); hosts, the fewest hosts \
+that ran both (default 3); unknown, \"pass\" or \"fail\", what to do where nothing can be said (default \
 \"pass\").
 
-Exit codes: 0 it keeps to the rules; 1 it certainly costs more; 2 could not be asked; 3 nothing can \
-be said, and unknown is \"fail\".")]
+Exit codes: 0 it keeps to the rules; 1 it certainly costs more; 2 could not be asked; 3 nothing \
+can be said, and unknown is \"fail\".")]
 pub struct Compare {
     #[command(flatten)]
     store: InStore,
@@ -202,7 +202,10 @@ fn text(args: &Compare, of: &Comparison, verdict: &Verdict) {
 }
 
 fn object(args: &Compare, of: &Comparison, verdict: &Verdict) -> Value {
-    let estimate = |value: f64, low: f64, high: f64| json!({ "value": value, "low": low, "high": finite(high) });
+    let estimate = |value: f64, low: f64, high: f64| {
+        let high = finite(high);
+        json!({ "value": value, "low": low, "high": high })
+    };
     let change = |change: &tables::Change| {
         json!({
             "procedure": change.procedure,

@@ -9,7 +9,9 @@ mod compare;
 mod drill;
 mod ingest;
 mod out;
+mod push;
 mod receive;
+mod retain;
 mod review;
 mod serve;
 mod simulate;
@@ -28,6 +30,8 @@ struct Arguments {
 enum Command {
     /// Takes what hosts push (dcpi push --to dcpi+http://HOST:PORT) into a store
     Receive(receive::Receive),
+    /// Puts the epochs of a database into a store, also in S3, Google Cloud Storage and Azure
+    Push(push::Push),
     /// Makes facts of the epochs that hosts have pushed since the last time
     Ingest(ingest::Ingest),
     /// Closes a week: sums, and what changed, for its review
@@ -42,6 +46,8 @@ enum Command {
     Compare(compare::Compare),
     /// Serves reviews to browsers, down to instructions
     Serve(serve::Serve),
+    /// Removes raw epochs, facts and files that are older than they are worth
+    Retain(retain::Retain),
     /// Fills an empty store with a made-up fleet whose truth is known
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
@@ -89,6 +95,8 @@ async fn run(command: Command) -> Result<u8, String> {
         Command::Drill(args) => drill::run(&args).await,
         Command::Compare(args) => return compare::run(&args).await,
         Command::Serve(args) => serve::run(&args).await,
+        Command::Push(args) => push::run(&args).await,
+        Command::Retain(args) => retain::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
     };

@@ -13,3 +13,14 @@ macro_rules! say {
     ($($text:tt)*) => { $crate::out::line(format_args!($($text)*)) };
 }
 pub(crate) use say;
+
+/// Writes a line about what did not go well to standard error.
+pub fn problem(text: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a line to standard error.
+macro_rules! warn {
+    ($($text:tt)*) => { $crate::out::problem(format_args!($($text)*)) };
+}
+pub(crate) use warn;

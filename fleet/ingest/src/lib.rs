@@ -258,8 +258,8 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Puts the rows of a table as a file; none where there are no rows. `samples` is the sum of the
-    /// column of that name.
+    /// Puts the rows of a table as a file; none where there are no rows. `samples` is the sum of
+    /// the column of that name.
     ///
     /// # Errors
     /// [`IngestError`].

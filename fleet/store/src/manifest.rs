@@ -80,15 +80,31 @@ impl Manifest {
             Some(number) => std::str::from_utf8(&number).ok().and_then(|text| text.parse().ok()),
             None => None,
         };
-        let mut newest = match hint {
-            // A hint that leads nowhere: from the begin.
-            Some(number) => Self::read(store, week, number).await?.unwrap_or_default(),
-            None => Self::default(),
+        let hinted = match hint {
+            Some(number) => Self::read(store, week, number).await?,
+            None => None,
+        };
+        let mut newest = match hinted {
+            Some(hinted) => hinted,
+            // A hint that was lost, or leads to what was removed: the one case of listing.
+            None => match Self::listed(store, week).await? {
+                Some(number) => Self::read(store, week, number).await?.unwrap_or_default(),
+                None => Self::default(),
+            },
         };
         while let Some(next) = Self::read(store, week, newest.number + 1).await? {
             newest = next;
         }
         Ok(newest)
+    }
+
+    /// The highest number of a manifest.
+    async fn listed(store: &Store, week: Week) -> Result<Option<u64>, StoreError> {
+        let found = store.list(&directory(week)).await?;
+        let numbers = found.iter().filter_map(|found| {
+            found.key.rsplit_once("/manifest-").and_then(|(_, number)| number.parse().ok())
+        });
+        Ok(numbers.max())
     }
 
     async fn read(store: &Store, week: Week, number: u64) -> Result<Option<Self>, StoreError> {
@@ -243,6 +259,10 @@ mod tests {
             assert_eq!(Manifest::newest(&store, week).await.unwrap().number, 3, "{hint:?}");
         }
         store.remove(&newest_key(week)).await.unwrap();
+        assert_eq!(Manifest::newest(&store, week).await.unwrap().number, 3);
+        // Old manifests are removed after a while.
+        store.remove(&key(week, 1)).await.unwrap();
+        store.replace(&newest_key(week), Bytes::from("1")).await.unwrap();
         assert_eq!(Manifest::newest(&store, week).await.unwrap().number, 3);
         store.replace(&key(week, 4), Bytes::from_static(b"{")).await.unwrap();
         assert!(matches!(Manifest::newest(&store, week).await, Err(StoreError::Damaged { .. })));

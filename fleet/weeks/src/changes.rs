@@ -112,11 +112,24 @@ impl Comparisons {
                 let told = Told { of, group, dimensions, images: &images, watched };
                 changes.extend(told.changes(rows));
             }
-            if kind == WEEKS {
-                changes.extend(sided(&of, dimensions, &images, known_before));
-            }
+            changes.extend(sided(&of, dimensions, &images, known_before));
         }
         changes.sort_by(|a, b| b.core_s.abs().total_cmp(&a.core_s.abs()));
+        // What a build brought or took is told with its builds, not again from week to week.
+        let key = |change: &Change| {
+            (change.service.clone(), change.image.clone(), change.procedure.clone())
+        };
+        let is_sided = |change: &&Change| change.kind != BUILDS && change.kind != WEEKS;
+        let of_builds: HashSet<_> = changes
+            .iter()
+            .filter(is_sided)
+            .filter(|change| !change.build_new.is_empty())
+            .map(key)
+            .collect();
+        changes.retain(|change| {
+            let is_of_weeks = is_sided(&change) && change.build_new.is_empty();
+            !(is_of_weeks && of_builds.contains(&key(change)))
+        });
         changes
     }
 }
@@ -250,7 +263,8 @@ fn sided(
         let procedure = of.procedures.get(at).copied().unwrap_or_default();
         let kind = match sided.side {
             Side::Old => "gone",
-            Side::New if known_before.contains(&procedure) => "seldom",
+            // A build that never had it before brought it, however seldom it runs.
+            Side::New if of.kind == WEEKS && known_before.contains(&procedure) => "seldom",
             Side::New => "new",
         };
         let told = Told { of, group, dimensions, images, watched: &[] };

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 31] = [
+const ARROWS: [(&str, &[&str]); 36] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -109,9 +109,17 @@ const ARROWS: [(&str, &[&str]); 31] = [
         ],
     ),
     ("fleet/store", &["profiledb"]),
+    ("fleet/tables", &[]),
+    ("fleet/ingest", &["image", "model", "profiledb", "store", "tables"]),
+    ("fleet/engine", &["store", "tables"]),
     ("fleet/judge", &["stats"]),
+    ("fleet/review", &[]),
+    ("fleet/weeks", &["engine", "ingest", "judge", "review", "stats", "store", "tables"]),
     ("fleet/sim", &["judge", "stats", "tables"]),
-    ("fleet/cli", &["profiledb", "store"]),
+    (
+        "fleet/cli",
+        &["engine", "ingest", "judge", "profiledb", "review", "sim", "store", "tables", "weeks"],
+    ),
     ("tests", &["wire"]),
     ("xtask", &["wire"]),
 ];
