@@ -21,14 +21,14 @@ const UNKNOWN: u8 = 3;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Roll the new build out to some hosts on different days, while others keep the old one; let dcpi \
-push and dcpi-fleet ingest run; then ask. Cores are compared on the hosts that ran both builds, and the \
-load of each day is taken from those that did not change on it.
+push and dcpi-fleet ingest run; then ask. Cores are compared on the hosts that ran both builds, \
+and the load of each day is taken from those that did not change on it.
 
 The file of rules (TOML) has any of: cores_percent, the most per cent of the service's cores that \
 the build may cost (default 1); procedure_percent, the most that one procedure's part of the \
 service's time may grow, in per cent of the service's time (default 1); hosts, the fewest hosts \
-that ran both (default 3); unknown, \"pass\" or \"fail\", what to do where nothing can be said (default \
-\"pass\").
+that ran both (default 3); unknown, \"pass\" or \"fail\", what to do where nothing can be said \
+(default \"pass\").
 
 Exit codes: 0 it keeps to the rules; 1 it certainly costs more; 2 could not be asked; 3 nothing \
 can be said, and unknown is \"fail\".")]

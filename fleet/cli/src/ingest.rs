@@ -5,15 +5,15 @@ use ingest::ingest;
 use store::{Store, Week};
 use weeks::{CloseError, Closing, close, compact, settings};
 
-use crate::out::{say, warn};
+use crate::out::{complain, say};
 use crate::store_option::{InStore, OfWeek, OnEngine};
 
 /// `dcpi-fleet ingest`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Run it as often as you like, also twice at once: each epoch is taken once. Epochs that come after \
-a week was closed open it again. Where the store has got better names of a week's builds since, the \
-week is named anew.")]
+a week was closed open it again. Where the store has got better names of a week's builds since, \
+the week is named anew.")]
 pub struct Ingest {
     #[command(flatten)]
     store: InStore,
@@ -33,10 +33,10 @@ pub async fn run_ingest(args: &Ingest) -> Result<bool, String> {
         say!("nothing new");
     }
     for (name, why) in &done.refused {
-        warn!("epoch {} of {} is damaged and left out: {why}", name.epoch, name.host);
+        complain!("epoch {} of {} is damaged and left out: {why}", name.epoch, name.host);
     }
     for (name, why) in &done.left {
-        warn!("epoch {} of {} is left for now: {why}", name.epoch, name.host);
+        complain!("epoch {} of {} is left for now: {why}", name.epoch, name.host);
     }
     Ok(done.refused.is_empty() && done.left.is_empty())
 }

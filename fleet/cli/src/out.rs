@@ -20,7 +20,7 @@ pub fn problem(text: fmt::Arguments<'_>) {
 }
 
 /// Writes a line to standard error.
-macro_rules! warn {
+macro_rules! complain {
     ($($text:tt)*) => { $crate::out::problem(format_args!($($text)*)) };
 }
-pub(crate) use warn;
+pub(crate) use complain;

@@ -8,7 +8,7 @@ use clap::Args;
 use profiledb::{Database, DbError, FORMAT, Outgoing, code_files, outgoing, outgoing_place};
 use store::{Key, Put, Store};
 
-use crate::out::{say, warn};
+use crate::out::{complain, say};
 use crate::store_option::InStore;
 
 /// `dcpi-fleet push`.
@@ -76,7 +76,7 @@ impl Pushed<'_> {
                     Put::WasThere => {}
                     Put::Another => {
                         self.is_sound = false;
-                        warn!(
+                        complain!(
                             "epoch {id} of {host} is not put: the store has another of that name, \
                              from another machine; give each a name of its own (dcpid --host)"
                         );
@@ -84,7 +84,7 @@ impl Pushed<'_> {
                 },
                 Err(error) => {
                     self.is_sound = false;
-                    warn!("epoch {id} of {host} is not put: {error}");
+                    complain!("epoch {id} of {host} is not put: {error}");
                 }
             }
         }

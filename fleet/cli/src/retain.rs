@@ -23,8 +23,8 @@ const OF_FACTS: [&str; 4] = ["facts", "loads", "pairs", "rollups"];
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Raw epochs are what drill reads, and what a week is named anew from; facts are what sql and \
-compare read, and the next week is compared with. What reviews read stays. Raw epochs that were never \
-ingested stay as well. Nothing that a running command writes is removed.")]
+compare read, and the next week is compared with. What reviews read stays. Raw epochs that were \
+never ingested stay as well. Nothing that a running command writes is removed.")]
 pub struct Retain {
     #[command(flatten)]
     store: InStore,
