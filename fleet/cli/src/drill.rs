@@ -7,7 +7,7 @@ use clap::Args;
 use ingest::{Merged, Wanted, merged};
 use review::report::shell_word;
 
-use crate::out::say;
+use crate::out::{counted, say};
 use crate::store_option::{InStore, OfWeek};
 
 /// `dcpi-fleet drill`.
@@ -73,14 +73,9 @@ pub async fn run(args: &Drill) -> Result<bool, String> {
         None => temporary.path().join("db"),
     };
     let merged = merged(&store, &wanted, &directory).await.map_err(|error| error.to_string())?;
-    say!(
-        "{}: {} samples of {} epochs of {} hosts, {}",
-        args.service,
-        merged.samples,
-        merged.epochs,
-        merged.hosts,
-        merged.machine
-    );
+    let (epochs, hosts) = (counted(merged.epochs, "epoch"), counted(merged.hosts, "host"));
+    let (samples, machine) = (merged.samples, &merged.machine);
+    say!("{}: {samples} samples of {epochs} of {hosts}, {machine}", args.service);
     if merged.left_out > 0 {
         let left_out = merged.left_out;
         say!("{left_out} samples are left out: their hosts had more than 64 sampling periods");

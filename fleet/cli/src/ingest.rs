@@ -5,7 +5,7 @@ use ingest::ingest;
 use store::{Store, Week};
 use weeks::{CloseError, Closing, close, compact, settings};
 
-use crate::out::{complain, say};
+use crate::out::{complain, counted, say};
 use crate::store_option::{InStore, OfWeek, OnEngine};
 
 /// `dcpi-fleet ingest`.
@@ -24,10 +24,11 @@ pub struct Ingest {
 pub async fn run_ingest(args: &Ingest) -> Result<bool, String> {
     let done = ingest(&args.store.open()?).await.map_err(|error| error.to_string())?;
     for (week, epochs) in &done.epochs {
-        say!("{week}: {epochs} epochs taken");
+        say!("{week}: {} taken", counted(*epochs, "epoch"));
     }
     for (week, builds) in &done.renamed {
-        say!("{week}: named anew, since the store has got more of {builds} builds");
+        let builds = counted(*builds, "build");
+        say!("{week}: named anew, since the store has got more of {builds}");
     }
     if done.epochs.is_empty() && done.renamed.is_empty() {
         say!("nothing new");
@@ -75,10 +76,14 @@ pub async fn run_close(args: &Close) -> Result<bool, String> {
     let closed = async { close(&store, week, &args.closing(&store).await?).await };
     let closed = closed.await.map_err(|error| error.to_string())?;
     if closed.was_closed {
-        say!("{week}: is closed already, with {} epochs", closed.epochs);
+        say!("{week}: is closed already, with {}", counted(closed.epochs, "epoch"));
     } else {
-        let (epochs, facts, changes) = (closed.epochs, closed.facts, closed.changes);
-        say!("{week}: closed: {epochs} epochs, {facts} facts, {changes} changes");
+        let [epochs, facts, changes] = [
+            counted(closed.epochs, "epoch"),
+            counted(closed.facts, "fact"),
+            counted(closed.changes, "change"),
+        ];
+        say!("{week}: closed: {epochs}, {facts}, {changes}");
     }
     Ok(true)
 }
@@ -90,6 +95,7 @@ pub async fn run_compact(args: &Close) -> Result<bool, String> {
     let store = args.store.open()?;
     let done = async { compact(&store, week, &args.closing(&store).await?).await };
     let done = done.await.map_err(|error| error.to_string())?;
-    say!("{week}: {} epochs, {} facts", done.epochs, done.facts);
+    let (epochs, facts) = (counted(done.epochs, "epoch"), counted(done.facts, "fact"));
+    say!("{week}: {epochs}, {facts}");
     Ok(true)
 }

@@ -3,6 +3,13 @@
 use std::fmt;
 use std::io::Write as _;
 
+/// A number of things: `1 epoch`, `2 epochs`.
+pub fn counted(number: impl TryInto<u64>, thing: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{s}")
+}
+
 /// Writes a line. Where nobody reads it, there is nobody to tell.
 pub fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{text}");

@@ -8,7 +8,7 @@ use clap::Args;
 use profiledb::{Database, DbError, FORMAT, Outgoing, code_files, outgoing, outgoing_place};
 use store::{Key, Put, Store};
 
-use crate::out::{complain, say};
+use crate::out::{complain, counted, say};
 use crate::store_option::InStore;
 
 /// `dcpi-fleet push`.
@@ -40,7 +40,8 @@ pub async fn run(args: &Push) -> Result<bool, String> {
     for host in database.hosts().map_err(|error| error.to_string())? {
         pushed.host(&database, &host, args.without_code).await?;
     }
-    say!("{}: {} epochs, code of {} images", store.shown(), pushed.epochs, pushed.code);
+    let (epochs, code) = (counted(pushed.epochs, "epoch"), counted(pushed.code, "image"));
+    say!("{}: {epochs}, code of {code}", store.shown());
     Ok(pushed.is_sound)
 }
 
