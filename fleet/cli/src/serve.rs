@@ -6,11 +6,12 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
@@ -25,10 +26,8 @@ use ingest::{Merged, Wanted, merged};
 use review::{json, page};
 use store::{Manifest, Store, Week};
 use tokio::net::TcpListener;
-use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::timeout;
 use weeks::assemble;
 
 use crate::drill::dcpi;
@@ -246,16 +245,46 @@ async fn drill_of(shared: &Shared, week: &str, query: &str) -> Result<Answer, St
         true => command.args(["html", "-o", "-", "--db"]).arg(&directory).args(["--", build]),
         false => command.args(["calc", "--db"]).arg(&directory).args(["--", build, &procedure]),
     };
-    let run = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = timeout(COMMAND_MAX, run).await.map_err(|_| "dcpi took too long".to_owned())?;
-    let output = output.map_err(|error| format!("cannot run dcpi: {error}; install it"))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
-    }
+    let shown = output(&mut command)?;
     Ok(match is_page {
-        true => typed(StatusCode::OK, output.stdout, "text/html; charset=utf-8"),
-        false => typed(StatusCode::OK, output.stdout, "text/plain; charset=utf-8"),
+        true => typed(StatusCode::OK, shown, "text/html; charset=utf-8"),
+        false => typed(StatusCode::OK, shown, "text/plain; charset=utf-8"),
     })
+}
+
+/// What a command writes, unless it takes too long. This thread is one for waiting.
+fn output(command: &mut Command) -> Result<Vec<u8>, String> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run dcpi: {error}; install it"))?;
+    let read = |pipe: Option<Box<dyn Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut all = Vec::new();
+            if let Some(mut pipe) = pipe {
+                let _ = pipe.read_to_end(&mut all);
+            }
+            all
+        })
+    };
+    let out = read(child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+    let err = read(child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>));
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if begun.elapsed() > COMMAND_MAX => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err("dcpi took too long".to_owned());
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let [out, err] = [out, err].map(|thread| thread.join().unwrap_or_default());
+    if status.success() { Ok(out) } else { Err(String::from_utf8_lossy(&err).trim().to_owned()) }
 }
 
 /// Merges what a question is of.
