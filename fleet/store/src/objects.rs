@@ -246,6 +246,8 @@ impl Store {
         let mut found: Vec<Found> = found.try_collect().await?;
         found.retain(|found| !found.key.split('/').any(|part| part.starts_with(".partial-")));
         found.sort_by(|a, b| a.key.cmp(&b.key));
+        // A page that is asked for again may have some of the one before.
+        found.dedup_by(|a, b| a.key == b.key);
         Ok(found)
     }
 }
