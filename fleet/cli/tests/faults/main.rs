@@ -4,6 +4,7 @@
 
 mod epochs;
 mod faulty;
+mod hostile;
 mod processes;
 mod requests;
 mod weeks_of_a_fleet;
