@@ -8,7 +8,7 @@ use profiledb::{Database, DbError, Epoch, EpochMeta, ImageRecord, ProfileKey, Sc
 use tables::{Build, EpochRow, Fact, Load, Missed, Name, Service, id};
 
 use crate::clock::nominal_hz;
-use crate::procedures::{Named, name};
+use crate::procedures::Named;
 use crate::raw::RawEpoch;
 
 /// The event of time: cycles where a host has them, else cpu-clock. A sample's weight is in
@@ -21,22 +21,43 @@ const KERNEL: &str = "[kernel]";
 /// Begin of the seconds by which a clock is said to be ahead: epochs take a while to be put, and
 /// clocks that differ by less trouble nobody.
 const AHEAD_FROM_S: i64 = 60;
+/// Most samples of an event in an epoch: 1,000 CPUs at 10 kHz take twenty days for them. Sums over
+/// half a million epochs with as many are 64-bit integers still; an epoch with more is damaged.
+const SAMPLES_MAX: u64 = 1 << 44;
+/// Longest name of an image and longest path, in bytes; more of it is left out.
+const NAME_BYTES_MAX: usize = 1024;
 
 /// Samples and the events that they stand for.
+///
+/// Sums of doubles depend on the order of their terms, thus on how many threads gathered them.
+/// Files are named by their content, so events are counted in whole 2^-40: the same epochs give the
+/// same bytes on every machine.
 #[derive(Copy, Clone, Debug, Default)]
 struct Amount {
     samples: u64,
-    events: f64,
+    parts: u128,
 }
 
 impl Amount {
+    /// Parts of an event.
+    const PARTS: f64 = (1_u64 << 40) as f64;
+
     fn add(&mut self, samples: u64, weight: f64) {
-        self.samples = self.samples.saturating_add(samples);
-        self.events += samples as f64 * weight;
+        // Of what is too large, the conversion makes the largest.
+        let parts = ((weight * Self::PARTS) as u128).saturating_mul(u128::from(samples));
+        self.merge(Self { samples, parts });
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.parts = self.parts.saturating_add(other.parts);
     }
 
     fn weight(self) -> f64 {
-        if self.samples == 0 { 0.0 } else { self.events / self.samples as f64 }
+        match self.samples {
+            0 => 0.0,
+            samples => self.parts as f64 / Self::PARTS / samples as f64,
+        }
     }
 }
 
@@ -99,6 +120,7 @@ impl Gathered {
     ) -> Result<(), DbError> {
         let epoch = database.epoch(&raw.name.host, &raw.id)?;
         epoch.check_ledgers()?;
+        check_account(epoch.meta())?;
         if let Some(damage) = epoch.damaged_files().into_iter().next() {
             return Err(damage);
         }
@@ -118,14 +140,15 @@ impl Gathered {
             let event = key.name();
             let record = images.get(&key.image);
             let account = accounts.entry(event).or_default();
-            match record.map(|record| record.kind) {
-                Some(ImageKind::Idle) => account.1 += profile.total(),
-                Some(ImageKind::Unresolved) => {}
-                _ => account.0 += profile.total(),
-            }
-            if record.is_some_and(|record| is_apart(record.kind)) {
+            // Samples of unknown code are in the ledger by reason, also those without a profile.
+            if key.image.is_unresolved() {
                 continue;
             }
+            if record.is_some_and(|record| record.kind == ImageKind::Idle) {
+                account.1 += profile.total();
+                continue;
+            }
+            account.0 += profile.total();
             let (image, names) = known.entry(key.image).or_insert_with(|| {
                 let names = named.of(database, &epoch, &key.image);
                 (self.build(&key.image, record, names.quality, meta), names)
@@ -137,7 +160,7 @@ impl Gathered {
             let load = [service, image.image, image.build, day, host];
             of_event.loads.entry(load).or_default().add(profile.total(), weight);
             for (offset, samples) in profile.iter() {
-                let name = names.find(offset).map_or("", name);
+                let name = names.find(offset).map_or("", |of| cut(of.name()));
                 let procedure = id(&[&image.name, name]);
                 self.names.entry(procedure).or_insert_with(|| (image.image, name.to_owned()));
                 let fact = [service, image.image, image.build, procedure, host];
@@ -205,7 +228,9 @@ impl Gathered {
         let is_generated = record.is_some_and(|record| record.kind == ImageKind::Jit);
         // Each process has generated code of its own, which no other build is like.
         let text = if is_generated { "generated".to_owned() } else { id_of.to_string() };
-        let name = record.map_or_else(|| text.clone(), image_name);
+        let name = record.map(image_name).filter(|name| !name.is_empty());
+        let name = name.unwrap_or_else(|| text.clone());
+        let path = record.map(|record| cut(&record.path).to_owned()).unwrap_or_default();
         let (image, build) = (id(&[&name]), id(&[&name, &text]));
         let (first_s, last_s) = (signed(meta.started_unix_s), signed(meta.updated_unix_s));
         let of = self.builds.entry(build).or_insert_with(|| Build {
@@ -213,14 +238,12 @@ impl Gathered {
             image,
             image_name: name.clone(),
             text,
-            path: record.map(|record| record.path.clone()).unwrap_or_default(),
+            path: path.clone(),
             quality,
             first_s,
             last_s,
         });
-        of.first_s = of.first_s.min(first_s);
-        of.last_s = of.last_s.max(last_s);
-        of.quality = of.quality.max(quality);
+        of.absorb(first_s, last_s, quality, path);
         Known { image, build, name }
     }
 
@@ -230,9 +253,7 @@ impl Gathered {
             let into = self.events.entry(event).or_default();
             for (to, from) in [(&mut into.facts, of.facts), (&mut into.loads, of.loads)] {
                 for (key, amount) in from {
-                    let sum = to.entry(key).or_default();
-                    sum.samples = sum.samples.saturating_add(amount.samples);
-                    sum.events += amount.events;
+                    to.entry(key).or_default().merge(amount);
                 }
             }
             into.epochs.extend(of.epochs);
@@ -244,13 +265,7 @@ impl Gathered {
         self.services.extend(other.services);
         for (build, of) in other.builds {
             let into = self.builds.entry(build).or_insert_with(|| of.clone());
-            into.first_s = into.first_s.min(of.first_s);
-            into.last_s = into.last_s.max(of.last_s);
-            into.quality = into.quality.max(of.quality);
-            // The same whoever comes first.
-            if of.path < into.path {
-                into.path = of.path;
-            }
+            into.absorb(of.first_s, of.last_s, of.quality, of.path);
         }
     }
 
@@ -266,7 +281,7 @@ impl Gathered {
                 Load { service, image, build, host, day, samples, weight }
             });
             let mut epochs = of.epochs;
-            epochs.sort_by_key(|epoch| (epoch.host, epoch.begin_s, epoch.end_s));
+            epochs.sort_by(EpochRow::order);
             let missed = sorted(of.missed).map(|((host, fate, reason), samples)| {
                 let samples = signed(samples);
                 Missed { host, fate: fate.to_owned(), reason, samples }
@@ -295,6 +310,24 @@ fn sorted<K: Ord, V>(map: HashMap<K, V>) -> impl Iterator<Item = (K, V)> {
 /// Whether samples of such images are no facts: their numbers are in the account.
 pub(crate) const fn is_apart(kind: ImageKind) -> bool {
     matches!(kind, ImageKind::Idle | ImageKind::Unresolved)
+}
+
+/// Refuses an epoch whose samples are not all accounted for, or more than can be.
+fn check_account(meta: &EpochMeta) -> Result<(), DbError> {
+    let refused = |why: String| {
+        Err(DbError::Damaged { epoch: meta.epoch.clone(), host: meta.host.clone(), why })
+    };
+    for (event, period, ledger) in meta.ledgers.iter() {
+        let (taken, accounted) = (ledger.taken, ledger.accounted());
+        if !ledger.closes() {
+            let of = format!("{event} at period {period}");
+            return refused(format!("of {taken} samples of {of}, {accounted} are accounted for"));
+        }
+        if meta.ledgers.sum(event).taken > SAMPLES_MAX {
+            return refused(format!("no host takes more than {SAMPLES_MAX} samples of {event}"));
+        }
+    }
+    Ok(())
 }
 
 /// The event of an epoch that is [`TIME`].
@@ -380,14 +413,24 @@ fn without_instance(unit: &str) -> String {
 
 /// The name of an image; of generated code, without the number of its process.
 fn image_name(record: &ImageRecord) -> String {
-    match record.name.rsplit_once(' ') {
+    let name = match record.name.rsplit_once(' ') {
         Some((front, number))
             if record.kind == ImageKind::Jit && number.bytes().all(|b| b.is_ascii_digit()) =>
         {
-            front.to_owned()
+            front
         }
-        _ => record.name.clone(),
+        _ => &record.name,
+    };
+    cut(name).to_owned()
+}
+
+/// As much of a name as tables have.
+pub(crate) fn cut(name: &str) -> &str {
+    let mut end = name.len().min(NAME_BYTES_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
     }
+    name.get(..end).unwrap_or_default()
 }
 
 fn signed(number: u64) -> i64 {

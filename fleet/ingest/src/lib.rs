@@ -39,10 +39,13 @@ pub enum IngestError {
     /// The store has nothing of what is wanted.
     #[error("{0}")]
     Nothing(String),
+    /// A file of a manifest cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A database could not be read or written.
     #[error(transparent)]
     Database(#[from] DbError),
-    /// A file on this machine could not be written or read.
+    /// A file on this machine could not be written.
     #[error("cannot keep epochs here while they are read: {0}; see $TMPDIR")]
     Staging(#[from] std::io::Error),
 }
@@ -65,49 +68,66 @@ pub struct Ingested {
 /// Takes all epochs that are new in the store.
 ///
 /// # Errors
-/// [`IngestError`]; what was taken until then stays, and the next call goes on.
+/// [`IngestError`]; what was taken until then stays, and the next call goes on. A week whose manifest
+/// or files are damaged holds up no other: its error is told when the others are done.
 pub async fn ingest(store: &Store) -> Result<Ingested, IngestError> {
     let mut raw = Raw::list(store).await?;
     let mut ingested = Ingested::default();
+    let mut damaged = None;
+    for week in raw.weeks() {
+        let done = async {
+            take_week(store, &mut raw, week, &mut ingested).await?;
+            rename(store, &mut raw, week).await
+        };
+        match done.await {
+            Ok(0) => {}
+            Ok(builds) => _ = ingested.renamed.insert(week, builds),
+            Err(
+                error @ (IngestError::Store(StoreError::Damaged { .. }) | IngestError::File(_)),
+            ) => _ = damaged.get_or_insert(error),
+            Err(error) => return Err(error),
+        }
+    }
+    damaged.map_or(Ok(ingested), Err)
+}
+
+/// Takes the epochs of a week that are new.
+async fn take_week(
+    store: &Store,
+    raw: &mut Raw,
+    week: Week,
+    ingested: &mut Ingested,
+) -> Result<(), IngestError> {
     let mut left: BTreeSet<EpochName> = BTreeSet::new();
-    for week in raw.weeks() {
-        loop {
-            let newest = Manifest::newest(store, week).await?;
-            let known: BTreeSet<&EpochName> =
-                newest.epochs.iter().chain(newest.refused.iter().map(|(name, _)| name)).collect();
-            let new: Vec<RawEpoch> = raw
-                .of(week)
-                .filter(|epoch| !known.contains(&epoch.name) && !left.contains(&epoch.name))
-                .take(EPOCHS_AT_ONCE)
-                .cloned()
-                .collect();
-            if new.is_empty() {
-                break;
-            }
-            let mut taken = gather(&mut raw, new).await?;
-            left.extend(taken.left.iter().map(|(name, _)| name.clone()));
-            ingested.left.append(&mut taken.left);
-            let (epochs, refused) = (taken.epochs.len() as u64, std::mem::take(&mut taken.refused));
-            if epochs == 0 && refused.is_empty() {
-                continue;
-            }
-            let mut next = newest;
-            let samples = add(store, week, taken, &mut next).await?;
-            next.refused.extend(refused.iter().cloned());
-            if next.put_next(store, week).await? {
-                *ingested.epochs.entry(week).or_default() += epochs;
-                ingested.samples += samples;
-                ingested.refused.extend(refused);
-            }
+    loop {
+        let newest = Manifest::newest(store, week).await?;
+        let known: BTreeSet<&EpochName> =
+            newest.epochs.iter().chain(newest.refused.iter().map(|(name, _)| name)).collect();
+        let new: Vec<RawEpoch> = raw
+            .of(week)
+            .filter(|epoch| !known.contains(&epoch.name) && !left.contains(&epoch.name))
+            .take(EPOCHS_AT_ONCE)
+            .cloned()
+            .collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let mut taken = gather(raw, new).await?;
+        left.extend(taken.left.iter().map(|(name, _)| name.clone()));
+        ingested.left.append(&mut taken.left);
+        let (epochs, refused) = (taken.epochs.len() as u64, std::mem::take(&mut taken.refused));
+        if epochs == 0 && refused.is_empty() {
+            continue;
+        }
+        let mut next = newest;
+        let samples = add(store, week, taken, &mut next).await?;
+        next.refused.extend(refused.iter().cloned());
+        if next.put_next(store, week).await? {
+            *ingested.epochs.entry(week).or_default() += epochs;
+            ingested.samples += samples;
+            ingested.refused.extend(refused);
         }
     }
-    for week in raw.weeks() {
-        let builds = rename(store, &mut raw, week).await?;
-        if builds > 0 {
-            ingested.renamed.insert(week, builds);
-        }
-    }
-    Ok(ingested)
 }
 
 /// Names a week anew if the store has got more of the files of its builds since, and still has all
@@ -118,8 +138,7 @@ async fn rename(store: &Store, raw: &mut Raw, week: Week) -> Result<usize, Inges
     Manifest::change::<IngestError>(store, week, async |newest| {
         let mut better = BTreeSet::new();
         for file in newest.files_of(Build::TABLE.name(), "") {
-            let Some(bytes) = store.get(&file.key).await? else { continue };
-            let rows = from_parquet::<Build>(bytes)?.into_iter();
+            let rows = read_file::<Build>(store, file).await?.into_iter();
             better.extend(
                 rows.filter(|row| raw.quality(&row.text) > row.quality.max(1)).map(|row| row.text),
             );
@@ -135,6 +154,7 @@ async fn rename(store: &Store, raw: &mut Raw, week: Week) -> Result<usize, Inges
         for some in epochs.chunks(EPOCHS_AT_ONCE) {
             let taken = gather(raw, some.to_vec()).await?;
             if taken.epochs.len() != some.len() {
+                builds = 0;
                 return Ok(None);
             }
             add(store, week, taken, &mut next).await?;
@@ -149,7 +169,7 @@ async fn rename(store: &Store, raw: &mut Raw, week: Week) -> Result<usize, Inges
 async fn gather(raw: &mut Raw, epochs: Vec<RawEpoch>) -> Result<Taken, IngestError> {
     let root = raw.database(&epochs).await?;
     let work = move || {
-        let database = profiledb::Database::open(&root).map_err(std::io::Error::other)?;
+        let database = profiledb::Database::open(&root)?;
         let named = procedures::Named::default();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let share = epochs.len().div_ceil(threads).max(1);
@@ -164,13 +184,10 @@ async fn gather(raw: &mut Raw, epochs: Vec<RawEpoch>) -> Result<Taken, IngestErr
             }
             all
         });
-        Ok::<_, std::io::Error>((taken, epochs))
+        Ok::<_, DbError>((taken, epochs))
     };
     let ended = tokio::task::spawn_blocking(work).await;
     let (mut taken, epochs) = ended.map_err(std::io::Error::other)??;
-    if let Some(error) = taken.failed.take() {
-        return Err(error.into());
-    }
     let is_told = |name: &EpochName| {
         let named = taken.refused.iter().chain(&taken.left).map(|(name, _)| name);
         taken.epochs.iter().chain(named).any(|told| told == name)
@@ -190,7 +207,6 @@ struct Taken {
     refused: Vec<(EpochName, String)>,
     /// Those that another time, or another release, may read.
     left: Vec<(EpochName, String)>,
-    failed: Option<DbError>,
 }
 
 impl Taken {
@@ -199,8 +215,11 @@ impl Taken {
         for epoch in epochs {
             match taken.gathered.add(database, named, epoch) {
                 Ok(()) => taken.epochs.push(epoch.name.clone()),
-                Err(error @ DbError::Io { .. }) => taken.failed = Some(error),
-                Err(error @ (DbError::NewerFormat { .. } | DbError::NoSuchEpoch { .. })) => {
+                Err(
+                    error @ (DbError::Io { .. }
+                    | DbError::NewerFormat { .. }
+                    | DbError::NoSuchEpoch { .. }),
+                ) => {
                     taken.left.push((epoch.name.clone(), error.to_string()));
                 }
                 Err(error) => taken.refused.push((epoch.name.clone(), error.to_string())),
@@ -214,7 +233,6 @@ impl Taken {
         self.epochs.extend(other.epochs);
         self.refused.extend(other.refused);
         self.left.extend(other.left);
-        self.failed = self.failed.take().or(other.failed);
     }
 }
 
@@ -245,6 +263,57 @@ async fn add(
     next.files.extend(files.entries);
     next.epochs.extend(taken.epochs);
     Ok(samples)
+}
+
+/// A file that a manifest lists cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} {why}")]
+pub struct FileError {
+    /// Its key.
+    key: String,
+    /// What is wrong, and the next step.
+    why: String,
+}
+
+impl FileError {
+    /// A file that is not what was put: its week has to be made again.
+    fn lost(key: &str, what: &str) -> Self {
+        let week = key.split('/').nth(1).unwrap_or_default();
+        let why = format!(
+            "{what}; remove weeks/{week}, then ingest and close again (its raw epochs must be there)"
+        );
+        Self { key: key.to_owned(), why }
+    }
+}
+
+/// The bytes of a file that a manifest lists.
+///
+/// # Errors
+/// [`IngestError::File`] where they are not those that the file's name says, or of the store.
+pub async fn file_bytes(store: &Store, file: &FileEntry) -> Result<Bytes, IngestError> {
+    let bytes = store.get(&file.key).await?;
+    let bytes = bytes.ok_or_else(|| FileError::lost(&file.key, "is gone"))?;
+    if !file.key.ends_with(&format!("-{}.parquet", digest(&bytes))) {
+        return Err(FileError::lost(&file.key, "is damaged").into());
+    }
+    Ok(bytes)
+}
+
+/// The rows of a file that a manifest lists.
+///
+/// # Errors
+/// As [`file_bytes`], and [`IngestError::File`] for a file of another release.
+pub async fn read_file<R: Row>(store: &Store, file: &FileEntry) -> Result<Vec<R>, IngestError> {
+    let rows = from_parquet(file_bytes(store, file).await?);
+    // Its bytes are those that were put.
+    let why = |error| format!("cannot be read: {error}; use the newest dcpi-fleet");
+    Ok(rows.map_err(|error| FileError { key: file.key.clone(), why: why(error) })?)
+}
+
+fn digest(file: &[u8]) -> String {
+    let mut digest = Digest::default();
+    digest.add(file);
+    digest.hex()
 }
 
 /// Files of a week, named by their content.
@@ -288,11 +357,9 @@ impl Files<'_> {
     /// # Errors
     /// [`IngestError`].
     pub async fn put_file(&mut self, entry: FileEntry, file: Bytes) -> Result<(), IngestError> {
-        let mut digest = Digest::default();
-        digest.add(&file);
         let FileEntry { table, event, .. } = &entry;
         let dash = if event.is_empty() { "" } else { "-" };
-        let key = format!("weeks/{}/{table}{dash}{event}-{}.parquet", self.week, digest.hex());
+        let key = format!("weeks/{}/{table}{dash}{event}-{}.parquet", self.week, digest(&file));
         let bytes = file.len() as u64;
         // A file of that name has this content.
         self.store.create(&key, file).await?;

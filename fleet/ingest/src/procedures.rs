@@ -9,8 +9,6 @@ use profiledb::{Database, Epoch};
 
 /// Images whose procedures are kept in memory.
 const KEPT_MAX: usize = 512;
-/// Longest name, in bytes; more of it is left out.
-const NAME_BYTES_MAX: usize = 1024;
 
 /// Procedures by image, read once.
 #[derive(Default)]
@@ -84,14 +82,4 @@ impl Names {
     pub(crate) fn find(&self, offset: ImageOffset) -> Option<&Procedure> {
         self.of_file.procedures.find(offset).or_else(|| self.of_epoch.find(offset))
     }
-}
-
-/// The name of a procedure as tables have it.
-pub(crate) fn name(procedure: &Procedure) -> &str {
-    let name = procedure.name();
-    let mut end = name.len().min(NAME_BYTES_MAX);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.get(..end).unwrap_or_default()
 }

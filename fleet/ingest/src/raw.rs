@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use profiledb::{Database, EpochId};
-use store::{EpochName, Store, Week};
+use bytes::Bytes;
+use profiledb::{Database, EpochId, FORMAT, outgoing_place};
+use store::{EpochName, Key, Store, Week};
 
 use crate::IngestError;
 
@@ -45,13 +46,17 @@ impl Raw {
     pub(crate) async fn list(store: &Store) -> Result<Self, IngestError> {
         let mut epochs: BTreeMap<Week, Vec<RawEpoch>> = BTreeMap::new();
         for found in store.list("raw/hosts").await? {
-            let Some(store::Key::Epoch(place)) = store::Key::parse(&found.key) else { continue };
+            let Some(Key::Epoch(place)) = Key::parse(&found.key) else { continue };
             let mut parts = place.split('/').skip(1);
             let (Some(host), Some(Ok(id))) =
                 (parts.next(), parts.next().map(str::parse::<EpochId>))
             else {
                 continue;
             };
+            // An epoch has one place: what lies beside it would be the same epoch again.
+            if !outgoing_place(host, &id).is_ok_and(|of| of == place) {
+                continue;
+            }
             let name = EpochName { host: host.to_owned(), epoch: id.to_string() };
             let week = Week::of(i64::try_from(id.unix_s()).unwrap_or_default());
             let epoch = RawEpoch { name, id, key: found.key, put_s: found.put_s };
@@ -60,13 +65,17 @@ impl Raw {
         let mut code: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for found in store.list("raw/code").await? {
             let name = found.key.rsplit('/').next().unwrap_or_default();
-            let image = name.split('.').next().unwrap_or_default().to_owned();
-            code.entry(image).or_default().push(found.key);
+            let Some((image, _)) = code_image(name) else { continue };
+            code.entry(image.to_owned()).or_default().push(found.key);
         }
         let root = match store.directory() {
             Some(directory) => Root::Store(directory.join("raw")),
             None => Root::copy()?,
         };
+        // Hosts put it first, but requests may arrive in another order.
+        if matches!(root, Root::Store(_)) && !epochs.is_empty() {
+            store.put(&Key::Format, Bytes::from_static(FORMAT)).await?;
+        }
         Ok(Self { store: store.clone(), epochs, code, root })
     }
 
@@ -82,7 +91,7 @@ impl Raw {
     /// store has nothing of it.
     pub(crate) fn quality(&self, image: &str) -> i64 {
         let keys = self.code.get(image).into_iter().flatten();
-        keys.map(|key| if key.ends_with(".code") { 3 } else { 2 }).max().unwrap_or(0)
+        keys.filter_map(|key| code_image(key)).map(|(_, quality)| quality).max().unwrap_or(0)
     }
 
     /// A database that has these epochs and the code of their images.
@@ -103,7 +112,7 @@ impl Raw {
         }
         let root = directory.join("raw");
         let mut wanted = BTreeSet::new();
-        let database = Database::open(&root).map_err(std::io::Error::other)?;
+        let database = Database::open(&root)?;
         for epoch in of {
             let read = database.epoch(&epoch.name.host, &epoch.id);
             if let Ok(images) = read.and_then(|epoch| epoch.images()) {
@@ -126,10 +135,17 @@ impl Raw {
 impl Root {
     fn copy() -> Result<Self, IngestError> {
         let directory = tempfile::tempdir()?;
-        write(directory.path(), "raw/format", profiledb::FORMAT)?;
+        write(directory.path(), "raw/format", FORMAT)?;
         fs::create_dir_all(directory.path().join("raw/hosts"))?;
         Ok(Self::Copy { directory, code: BTreeSet::new() })
     }
+}
+
+/// The image of a file of code, and how much of its names it has, as of [`tables::Build`]; None for
+/// other files.
+fn code_image(name: &str) -> Option<(&str, i64)> {
+    let whole = name.strip_suffix(".code").map(|image| (image, 3));
+    whole.or_else(|| name.strip_suffix(".excerpt").map(|image| (image, 2)))
 }
 
 fn remove_hosts(directory: &Path) -> std::io::Result<()> {

@@ -8,6 +8,7 @@
 
 mod durable;
 mod keys;
+mod listed;
 mod manifest;
 mod objects;
 mod week;

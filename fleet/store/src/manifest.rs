@@ -49,6 +49,12 @@ pub struct FileEntry {
     pub service: Option<i64>,
 }
 
+/// The version alone.
+#[derive(Deserialize)]
+struct Schema {
+    schema: u32,
+}
+
 /// What a week consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -111,16 +117,25 @@ impl Manifest {
         let key = key(week, number);
         let Some(bytes) = store.get(&key).await? else { return Ok(None) };
         let damaged = |why: String| StoreError::Damaged { key: key.clone(), why };
-        let manifest: Self =
-            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if manifest.schema != SCHEMA {
-            let why = format!("it has schema {}, and this release reads {SCHEMA}", manifest.schema);
-            return Err(damaged(why));
+        // First, since a later release may have other fields.
+        let schema = serde_json::from_slice(&bytes).map(|Schema { schema }| schema);
+        if let Ok(schema) = schema
+            && schema != SCHEMA
+        {
+            let why = "it has schema";
+            let next = "use the newest dcpi-fleet";
+            return Err(damaged(format!(
+                "{why} {schema}, and this release reads {SCHEMA}; {next}"
+            )));
         }
-        if manifest.number != number {
-            return Err(damaged(format!("it says that it is number {}", manifest.number)));
-        }
-        Ok(Some(manifest))
+        let manifest: Result<Self, _> = serde_json::from_slice(&bytes);
+        let why = match manifest {
+            Ok(manifest) if manifest.number == number => return Ok(Some(manifest)),
+            Ok(manifest) => format!("it says that it is number {}", manifest.number),
+            Err(error) => error.to_string(),
+        };
+        // The one before it lists the week as it was; what came since is in the raw epochs.
+        Err(damaged(format!("{why}; remove it, then ingest and close again")))
     }
 
     /// Puts this as the manifest after the one that it was made from; false where another writer
@@ -193,7 +208,7 @@ impl Manifest {
     /// Whether the week was closed with all epochs that it has.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.number > 0 && self.closed_epochs == self.epochs.len() as u64
+        !self.epochs.is_empty() && self.closed_epochs == self.epochs.len() as u64
     }
 }
 

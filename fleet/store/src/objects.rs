@@ -14,6 +14,7 @@ use profiledb::is_same_epoch;
 
 use crate::durable;
 use crate::keys::Key;
+use crate::listed::Listed;
 
 /// The address of a store in memory, for tests.
 const MEMORY: &str = "memory:///";
@@ -44,7 +45,7 @@ pub enum StoreError {
     /// The address is none of a store.
     #[error("{0}")]
     Address(String),
-    /// An object of this program's own is damaged, or of a later release.
+    /// An object of this program's own is damaged, or of a later release; `why` has the next step.
     #[error("{key} cannot be read: {why}")]
     Damaged {
         /// The object's key.
@@ -136,7 +137,7 @@ impl Store {
     pub fn url(&self, key: &str) -> Result<(url::Url, Arc<dyn ObjectStore>), StoreError> {
         let url = self.url.join(key);
         let url = url.map_err(|error| StoreError::Address(format!("{key}: {error}")))?;
-        Ok((url, Arc::clone(&self.all_objects)))
+        Ok((url, Arc::new(Listed(Arc::clone(&self.all_objects)))))
     }
 
     /// The directory, where the store is one.
@@ -245,6 +246,8 @@ impl Store {
         let mut found: Vec<Found> = found.try_collect().await?;
         found.retain(|found| !found.key.split('/').any(|part| part.starts_with(".partial-")));
         found.sort_by(|a, b| a.key.cmp(&b.key));
+        // A page that is asked for again may have some of the one before.
+        found.dedup_by(|a, b| a.key == b.key);
         Ok(found)
     }
 }

@@ -1,5 +1,7 @@
 //! The rows of each table.
 
+use std::cmp::Ordering;
+
 use crate::columns::{Column, Columns};
 
 /// A table: its name in manifests and in SQL.
@@ -420,6 +422,33 @@ rows! {
         procedure: String,
         /// Probability of such a distance by chance, corrected for all hosts.
         q: f64,
+    }
+}
+
+impl Build {
+    /// Takes over what another row of the build tells; the same whichever comes first.
+    pub fn absorb(&mut self, first_s: i64, last_s: i64, quality: i64, path: String) {
+        self.first_s = self.first_s.min(first_s);
+        self.last_s = self.last_s.max(last_s);
+        self.quality = self.quality.max(quality);
+        if path < self.path {
+            self.path = path;
+        }
+    }
+}
+
+impl EpochRow {
+    /// The order of rows: by host and time, and for one order only, by all that differs.
+    #[must_use]
+    pub fn order(&self, other: &Self) -> Ordering {
+        let key = |of: &Self| {
+            let counts = [of.taken, of.facts, of.idle, of.unresolved, of.lost];
+            (of.host, of.begin_s, of.end_s, counts, of.cpus, of.ahead_s)
+        };
+        key(self)
+            .cmp(&key(other))
+            .then_with(|| self.machine.cmp(&other.machine))
+            .then_with(|| self.weight.total_cmp(&other.weight))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ingest::TIME;
+use ingest::{TIME, read_file};
 use review::report::{
     BuildRow, ChangeKind, ChangeRow, ClockHost, Estimate, FindingRow, Fleet, GotWeek, HalfHost,
     Hosts, ImageRow, Ledger, MachineRow, SeenRow, ServiceRow, SkewRow, TREND_WEEKS, TopRow,
@@ -10,9 +10,7 @@ use review::report::{
 };
 use review::{Report, Settings};
 use store::{Manifest, Store, Week};
-use tables::{
-    Change, Head, HeadTime, HostShare, HostWeek, ImageWeek, Missed, Row, Skew, Table, from_parquet,
-};
+use tables::{Change, Head, HeadTime, HostShare, HostWeek, ImageWeek, Missed, Row, Skew, Table};
 
 use crate::close::CloseError;
 use crate::dimensions::rows;
@@ -43,11 +41,11 @@ pub async fn settings(store: &Store) -> Result<Settings, CloseError> {
 pub async fn assemble(store: &Store, week: Week, drill: &str) -> Result<Report, CloseError> {
     let settings = settings(store).await?;
     let manifest = Manifest::newest(store, week).await?;
-    if manifest.number == 0 {
+    if manifest.epochs.is_empty() {
         return Err(CloseError::Nothing(week));
     }
-    let is_closed = manifest.files.iter().any(|file| file.table == Table::Heads.name());
-    if !is_closed {
+    // With epochs that came since, the sums of tables would not be of the same epochs.
+    if !manifest.is_closed() {
         return Err(CloseError::NotClosed(week));
     }
     let mut of = Weeks { store, week, manifests: vec![manifest] };
@@ -197,9 +195,7 @@ impl Weeks<'_> {
         for before in 0..weeks {
             let Some(manifest) = self.manifests.get(before) else { continue };
             for file in manifest.files_of(Table::Heads.name(), TIME) {
-                let bytes = self.store.get(&file.key).await?;
-                let bytes = bytes.ok_or_else(|| CloseError::Gone(file.key.clone()))?;
-                for time in from_parquet::<HeadTime>(bytes)? {
+                for time in read_file::<HeadTime>(self.store, file).await? {
                     let row = at.get(&(time.service_id, time.id)).copied();
                     let row = row.and_then(|row| report.top.get_mut(row));
                     let slot = row.and_then(|row| row.trend.get_mut(weeks - 1 - before));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use engine::{Engine, EngineError};
-use ingest::{Files, IngestError, TIME};
+use ingest::{Files, IngestError, TIME, file_bytes};
 use review::Watched;
 use store::{FileEntry, Manifest, Store, StoreError, Week};
 use tables::{
@@ -64,9 +64,6 @@ pub enum CloseError {
     /// There is nothing of the week.
     #[error("the store has nothing of {0}; dcpi-fleet ingest takes what hosts have pushed")]
     Nothing(Week),
-    /// A file of a manifest is not in the store.
-    #[error("{0} is gone from the store, and a manifest lists it; ingest and close again")]
-    Gone(String),
     /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
@@ -82,8 +79,16 @@ pub enum CloseError {
     /// The builds cannot be compared.
     #[error("{0}")]
     Builds(String),
-    /// The week is not closed.
-    #[error("{0} is not closed; dcpi-fleet close --week {0}")]
+    /// Facts are not those that the manifest lists.
+    #[error("facts have {found} samples, and the manifest lists {listed}; please report this")]
+    Sums {
+        /// Samples by the manifest.
+        listed: u64,
+        /// Samples in the files.
+        found: u64,
+    },
+    /// The week is not closed, or has epochs that came since.
+    #[error("{0} is not closed with all of its epochs; dcpi-fleet close --week {0}")]
     NotClosed(Week),
     /// What people say about prices, owners and findings cannot be read.
     #[error(transparent)]
@@ -100,7 +105,7 @@ pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Close
     let engine = Engine::at(&closing.engine, store, closing.memory_bytes).await?;
     let before = Manifest::newest(store, week.before(1)).await?;
     Manifest::change::<CloseError>(store, week, async |newest| {
-        if newest.number == 0 {
+        if newest.epochs.is_empty() {
             return Err(CloseError::Nothing(week));
         }
         closed = Closed { epochs: newest.epochs.len(), ..Closed::default() };
@@ -110,6 +115,8 @@ pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Close
         }
         let files = Files { store, week, entries: Vec::new() };
         let mut work = Work { engine: &engine, closing, files, closed };
+        check_facts(store, &newest).await?;
+        check_facts(store, &before).await?;
         let mut next = work.close(&newest, &before).await?;
         closed = work.closed;
         next.number = newest.number;
@@ -128,16 +135,13 @@ pub async fn compact(store: &Store, week: Week, closing: &Closing) -> Result<Clo
     let mut closed = Closed::default();
     let engine = Engine::at(&closing.engine, store, closing.memory_bytes).await?;
     Manifest::change::<CloseError>(store, week, async |newest| {
-        if newest.number == 0 {
+        if newest.epochs.is_empty() {
             return Err(CloseError::Nothing(week));
         }
         let files = Files { store, week, entries: Vec::new() };
         let mut work = Work { engine: &engine, closing, files, closed: Closed::default() };
-        let dimensions = work.dimensions(&newest).await?;
-        let mut facts = Vec::new();
-        for event in newest.events() {
-            facts.extend(work.compact(&newest, &event, &dimensions).await?.facts);
-        }
+        check_facts(store, &newest).await?;
+        let facts = work.all_facts(&newest).await?;
         closed = Closed { epochs: newest.epochs.len(), ..work.closed };
         let mut files = work.files.entries;
         files.extend(facts);
@@ -145,6 +149,15 @@ pub async fn compact(store: &Store, week: Week, closing: &Closing) -> Result<Clo
     })
     .await?;
     Ok(closed)
+}
+
+/// Refuses facts that are not those that were put. An engine would not see a changed byte: pages of
+/// Parquet have no checksums here.
+async fn check_facts(store: &Store, manifest: &Manifest) -> Result<(), CloseError> {
+    for file in manifest.files.iter().filter(|file| file.table == Table::Facts.name()) {
+        file_bytes(store, file).await?;
+    }
+    Ok(())
 }
 
 /// An event of a week, compacted.
@@ -185,6 +198,16 @@ impl Work<'_> {
         files.extend(facts);
         let closed_epochs = newest.epochs.len() as u64;
         Ok(Manifest { files, closed_epochs, ..newest.clone() })
+    }
+
+    /// All but facts, and the facts of each service, each in one file.
+    async fn all_facts(&mut self, newest: &Manifest) -> Result<Vec<FileEntry>, CloseError> {
+        let dimensions = self.dimensions(newest).await?;
+        let mut facts = Vec::new();
+        for event in newest.events() {
+            facts.extend(self.compact(newest, &event, &dimensions).await?.facts);
+        }
+        Ok(facts)
     }
 
     /// Names, services and builds, in one file each.

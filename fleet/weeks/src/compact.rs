@@ -10,6 +10,9 @@ use crate::statement;
 
 /// Writes the facts of each service, and gives their files. Files that are of one service already,
 /// and have all of its facts, stay.
+///
+/// # Errors
+/// [`CloseError::Sums`] where a sample would appear or vanish.
 pub(crate) async fn facts(
     engine: &Engine,
     manifest: &Manifest,
@@ -52,7 +55,9 @@ pub(crate) async fn facts(
         files.put_file(entry, file).await?;
         compacted.extend(files.entries.pop());
     }
-    Ok(compacted)
+    let listed: u64 = all.iter().map(|file| file.samples).sum();
+    let found: u64 = compacted.iter().map(|file| file.samples).sum();
+    if listed == found { Ok(compacted) } else { Err(CloseError::Sums { listed, found }) }
 }
 
 /// The sum of a batch's samples.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ingest::read_file;
 use store::{Manifest, Store};
-use tables::{Build, EpochRow, HostWeek, Load, Missed, Name, Row, Service, from_parquet};
+use tables::{Build, EpochRow, HostWeek, Load, Missed, Name, Row, Service};
 
 use crate::close::CloseError;
 
@@ -31,9 +32,7 @@ pub(crate) async fn rows<R: Row>(
     mut each: impl FnMut(R),
 ) -> Result<(), CloseError> {
     for file in manifest.files_of(R::TABLE.name(), event) {
-        let bytes = store.get(&file.key).await?;
-        let bytes = bytes.ok_or_else(|| CloseError::Gone(file.key.clone()))?;
-        from_parquet::<R>(bytes)?.into_iter().for_each(&mut each);
+        read_file::<R>(store, file).await?.into_iter().for_each(&mut each);
     }
     Ok(())
 }
@@ -64,12 +63,7 @@ impl Dimensions {
 
     fn add_build(&mut self, build: Build) {
         let of = self.builds.entry(build.build).or_insert_with(|| build.clone());
-        of.first_s = of.first_s.min(build.first_s);
-        of.last_s = of.last_s.max(build.last_s);
-        of.quality = of.quality.max(build.quality);
-        if build.path < of.path {
-            of.path = build.path;
-        }
+        of.absorb(build.first_s, build.last_s, build.quality, build.path);
     }
 
     /// The rows of each table, once each, sorted.
@@ -126,10 +120,11 @@ impl OfEvent {
         of.loads = loads.into_iter().map(load).collect();
         of.loads.sort_by_key(|load| (load.service, load.image, load.build, load.host, load.day));
         rows(store, manifest, event, |epoch| of.epochs.push(epoch)).await?;
-        of.epochs.sort_by_key(|epoch: &EpochRow| (epoch.host, epoch.begin_s, epoch.end_s));
+        of.epochs.sort_by(EpochRow::order);
         let mut missed: BTreeMap<(i64, String, String), i64> = BTreeMap::new();
         rows(store, manifest, event, |of: Missed| {
-            *missed.entry((of.host, of.fate, of.reason)).or_default() += of.samples;
+            let sum = missed.entry((of.host, of.fate, of.reason)).or_default();
+            *sum = i64::saturating_add(*sum, of.samples);
         })
         .await?;
         let row = |((host, fate, reason), samples)| Missed { host, fate, reason, samples };
@@ -160,7 +155,8 @@ impl OfEvent {
             host.machine.clone_from(&epoch.machine);
             host.cpus = host.cpus.max(epoch.cpus);
             host.epochs += 1;
-            host.covered_s += epoch.end_s.saturating_sub(epoch.begin_s.max(host.end_s)).max(0);
+            let covered_s = epoch.end_s.saturating_sub(epoch.begin_s.max(host.end_s)).max(0);
+            host.covered_s = host.covered_s.saturating_add(covered_s);
             host.end_s = host.end_s.max(epoch.end_s);
             host.ahead_s = host.ahead_s.max(epoch.ahead_s);
             host.taken = host.taken.saturating_add(epoch.taken);
