@@ -63,8 +63,8 @@ pub struct Ingested {
 /// Takes all epochs that are new in the store.
 ///
 /// # Errors
-/// [`IngestError`]; what was taken until then stays, and the next call goes on. A week whose manifest
-/// or files are damaged holds up no other: its error is told when the others are done.
+/// [`IngestError`]; what was taken until then stays, and the next call goes on. A week whose
+/// manifest or files are damaged holds up no other: its error is told when the others are done.
 pub async fn ingest(store: &Store) -> Result<Ingested, IngestError> {
     let mut raw = Raw::list(store).await?;
     let mut ingested = Ingested::default();
@@ -322,8 +322,8 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Puts the rows of a table as a file; none where there are no rows. `samples` is the sum of the
-    /// column of that name.
+    /// Puts the rows of a table as a file; none where there are no rows. `samples` is the sum of
+    /// the column of that name.
     ///
     /// # Errors
     /// [`IngestError`].

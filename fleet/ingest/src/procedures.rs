@@ -64,8 +64,8 @@ impl Named {
     }
 }
 
-/// The procedures of an image's kept part. What is damaged names nothing, and is not looked at again
-/// for better names.
+/// The procedures of an image's kept part. What is damaged names nothing, and is not looked at
+/// again for better names.
 fn read(database: &Database, host: &str, image: &ImageId) -> OfFile {
     let kept = match database.code(host, image) {
         Ok(Some(kept)) => kept,

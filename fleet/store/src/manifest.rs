@@ -108,7 +108,9 @@ impl Manifest {
         {
             let why = "it has schema";
             let next = "use the newest dcpi-fleet";
-            return Err(damaged(format!("{why} {schema}, and this release reads {SCHEMA}; {next}")));
+            return Err(damaged(format!(
+                "{why} {schema}, and this release reads {SCHEMA}; {next}"
+            )));
         }
         let manifest: Result<Self, _> = serde_json::from_slice(&bytes);
         let why = match manifest {
@@ -118,7 +120,6 @@ impl Manifest {
         };
         // The one before it lists the week as it was; what came since is in the raw epochs.
         Err(damaged(format!("{why}; remove it, then ingest and close again")))
-
     }
 
     /// Puts this as the manifest after the one that it was made from; false where another writer

@@ -247,8 +247,8 @@ rows! {
         core_s: f64,
         /// 1: more than chance.
         marked: i64,
-        /// Procedures of the image whose changes cancel this one, separated by line ends: time moved
-        /// between them, as when code is inlined.
+        /// Procedures of the image whose changes cancel this one, separated by line ends: time
+        /// moved between them, as when code is inlined.
         moved: String,
         /// Of `build`: the share of hosts that changed on the day on which most did. What else
         /// happened on that day is in the change.

@@ -10,9 +10,7 @@ use review::report::{
 };
 use review::{Report, Settings};
 use store::{Manifest, Store, Week};
-use tables::{
-    Change, Head, HeadTime, HostShare, HostWeek, ImageWeek, Missed, Row, Skew, Table,
-};
+use tables::{Change, Head, HeadTime, HostShare, HostWeek, ImageWeek, Missed, Row, Skew, Table};
 
 use crate::close::CloseError;
 use crate::dimensions::rows;

@@ -52,10 +52,12 @@ impl Simulated {
                 files.put(TIME, &loads, samples).await.unwrap();
                 files.put(TIME, &epochs, 0).await.unwrap();
                 files.put(TIME, &missed, 0).await.unwrap();
-                next.epochs.extend(epochs.iter().map(|of| EpochName {
-                    host: of.name.clone(),
-                    epoch: of.begin_s.to_string(),
-                }));
+                next.epochs.extend(
+                    epochs.iter().map(|of| EpochName {
+                        host: of.name.clone(),
+                        epoch: of.begin_s.to_string(),
+                    }),
+                );
             }
             files.put("", &fleet.names(), 0).await.unwrap();
             files.put("", &fleet.services(), 0).await.unwrap();

@@ -81,9 +81,8 @@ pub fn code(root: &Path, programs: &[&str]) -> Objects {
         let file = File::open(program).unwrap();
         let id = image::identify_file(&file).unwrap();
         let ranges = KeptRanges::of_file(&file).unwrap();
-        let copy = &mut |out: &mut dyn std::io::Write| {
-            ranges.copy(&file, |piece| out.write_all(piece))
-        };
+        let copy =
+            &mut |out: &mut dyn std::io::Write| ranges.copy(&file, |piece| out.write_all(piece));
         kept.keep(&id, &ranges, MONDAY, copy).unwrap();
         images.insert(id);
     }
@@ -157,9 +156,12 @@ fn ran(at: u64, day: u64) -> Vec<Sampled<'static>> {
             &["render"],
             [80, 20, 10],
         ),
-        sampled(record(text("idle"), ImageKind::Idle, "[idle]"), Scope::default(), &[], [
-            700, 100, 0,
-        ]),
+        sampled(
+            record(text("idle"), ImageKind::Idle, "[idle]"),
+            Scope::default(),
+            &[],
+            [700, 100, 0],
+        ),
         sampled(
             record(
                 ImageId::unresolved("server", "no mapping"),

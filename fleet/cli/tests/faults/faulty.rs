@@ -80,9 +80,9 @@ impl State {
         let (request, put) = (self.requests, self.puts);
         self.requests += 1;
         self.puts += usize::from(is_put);
-        let (_, fault) = self.fault.filter(|(at, _)| {
-            *at == At::Request(request) || (is_put && *at == At::Put(put))
-        })?;
+        let (_, fault) = self
+            .fault
+            .filter(|(at, _)| *at == At::Request(request) || (is_put && *at == At::Put(put)))?;
         self.has_failed = true;
         Some(fault)
     }

@@ -29,8 +29,7 @@ fn epoch(host: &str, begin_s: u64, end_s: u64, add: impl FnOnce(&mut Delta)) -> 
         period: 1_000_000,
         ..EventMeta::default()
     };
-    let start =
-        EpochStart { events: vec![clock], now_unix_s: begin_s, ..EpochStart::default() };
+    let start = EpochStart { events: vec![clock], now_unix_s: begin_s, ..EpochStart::default() };
     let mut writer = Writer::open(root.path(), host).unwrap();
     let id: EpochId = writer.begin(start, true).unwrap();
     let mut delta = Delta { now_unix_s: end_s, ..Delta::default() };
@@ -51,10 +50,7 @@ fn sample<'a>(
     let id = ImageId::from_text([name, "x"]);
     let counts = Profile::from_counts([(ImageOffset(0x1000), samples)]);
     let scope = Scope { unit: Some("a.service".to_owned()), ..Scope::default() };
-    delta.profiles.insert(
-        ProfileKey::samples(id, "cpu-clock", 1_000_000, scope),
-        counts.into(),
-    );
+    delta.profiles.insert(ProfileKey::samples(id, "cpu-clock", 1_000_000, scope), counts.into());
     delta.images.insert(id, record(id, kind, name));
     let symbol = Symbol { start: 0x1000, end: 0x1010, name: symbol.to_owned() };
     delta.symbols.insert(id, vec![symbol]);
@@ -112,7 +108,8 @@ fn names_may_be_anything() {
         assert_eq!(report.services.len(), 1);
         assert!((report.services[0].share - 1.0).abs() < 1e-9);
         let (mut text, mut page) = (Vec::new(), Vec::new());
-        review::text::write(&report, review::text::Style { columns: 100, rows: 20 }, &mut text).unwrap();
+        review::text::write(&report, review::text::Style { columns: 100, rows: 20 }, &mut text)
+            .unwrap();
         review::page::write(&report, "nonce", &mut page).unwrap();
         for shown in [text, page].map(|bytes| String::from_utf8(bytes).unwrap()) {
             let harmless = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
@@ -266,9 +263,13 @@ fn manifests_that_are_damaged_or_of_a_later_release_are_told() {
     ] {
         fs::write(week.join("manifest-000001"), text).unwrap();
         let expected = ["/manifest-000001 cannot be read", expected];
-        for command in [&["ingest"][..], &["close", "--week", &week_name], &[
-            "compact", "--week", &week_name,
-        ], &["review", "--week", &week_name], &["sql", "select 1", "--week", &week_name]] {
+        for command in [
+            &["ingest"][..],
+            &["close", "--week", &week_name],
+            &["compact", "--week", &week_name],
+            &["review", "--week", &week_name],
+            &["sql", "select 1", "--week", &week_name],
+        ] {
             assert_told(store, command, &expected);
         }
     }
@@ -302,7 +303,8 @@ fn files_that_are_gone_or_damaged_are_told_and_made_again() {
         let good = fs::read(path).unwrap();
         let mut flipped = good.clone();
         flipped[good.len() / 3] ^= 4;
-        for damaged in [None, Some(Vec::new()), Some(good[..good.len() / 2].to_vec()), Some(flipped)]
+        for damaged in
+            [None, Some(Vec::new()), Some(good[..good.len() / 2].to_vec()), Some(flipped)]
         {
             match &damaged {
                 None => fs::remove_file(path).unwrap(),

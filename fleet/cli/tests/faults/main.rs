@@ -7,8 +7,8 @@ mod faulty;
 mod hostile;
 mod processes;
 mod requests;
-mod weeks_of_a_fleet;
 mod sums;
+mod weeks_of_a_fleet;
 
 /// Runs on threads whose stacks hold plans of questions that were not optimised, as the program.
 fn run<T: Send + 'static, W: Future<Output = T>>(work: impl FnOnce() -> W + Send + 'static) -> T {

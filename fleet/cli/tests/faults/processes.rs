@@ -1,5 +1,5 @@
-//! The program itself on a directory, killed: at each system call that changes the directory, and at
-//! any moment.
+//! The program itself on a directory, killed: at each system call that changes the directory, and
+//! at any moment.
 
 use std::fs;
 use std::path::Path;
@@ -117,9 +117,14 @@ fn an_ingester_that_is_killed_at_any_call_is_followed_by_another() {
     assert_eq!(expected[1].epochs.len(), 1);
     let mut kills = 0;
     for call in CALLS {
-        kills += kill_at(call, &["ingest"], || small(&fleet, &[]), |sums| {
-            sums.iter().zip(&expected).for_each(|(sums, of)| sums.assert_ingested_as(of));
-        });
+        kills += kill_at(
+            call,
+            &["ingest"],
+            || small(&fleet, &[]),
+            |sums| {
+                sums.iter().zip(&expected).for_each(|(sums, of)| sums.assert_ingested_as(of));
+            },
+        );
     }
     assert!(kills > 20, "{kills}");
 }
@@ -133,7 +138,8 @@ fn a_closer_that_is_killed_at_any_object_is_followed_by_another() {
     let from = small(&fleet, &[&["ingest"]]);
     let fresh = || {
         let directory = tempfile::tempdir().unwrap();
-        let status = Command::new("cp").args(["-rT"]).args([from.path(), directory.path()]).status();
+        let status =
+            Command::new("cp").args(["-rT"]).args([from.path(), directory.path()]).status();
         assert!(status.unwrap().success());
         directory
     };

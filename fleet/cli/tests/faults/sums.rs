@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use ingest::read_file;
 use store::{EpochName, Manifest, Store, Week};
 use tables::{
-    Build, Change, Column, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load, Missed, Name,
-    Pair, Rollup, Row, Service, Skew,
+    Build, Change, Column, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load, Missed,
+    Name, Pair, Rollup, Row, Service, Skew,
 };
 
 use crate::epochs::{Objects, account, weeks};

@@ -116,13 +116,8 @@ fn of_ingesters_and_closers_at_once_each_epoch_is_taken_once() {
                     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 }
             };
-            let (a, b, c, (), ()) = tokio::join!(
-                ingest(&store),
-                ingest(&store),
-                ingest(&store),
-                closer(),
-                closer()
-            );
+            let (a, b, c, (), ()) =
+                tokio::join!(ingest(&store), ingest(&store), ingest(&store), closer(), closer());
             // One of them took them.
             let of = [a, b, c].map(|done| done.unwrap().epochs.values().sum::<u64>());
             assert_eq!(of.iter().sum::<u64>(), 6, "{of:?}");
@@ -199,7 +194,8 @@ fn better_names_that_come_later_rename_old_weeks() {
         let other = store_of(&all).await;
         ingest(&other).await.unwrap();
         close_all(&other).await;
-        for (renamed, at_once) in Sums::of_weeks(&store).await.iter().zip(Sums::of_weeks(&other).await)
+        for (renamed, at_once) in
+            Sums::of_weeks(&store).await.iter().zip(Sums::of_weeks(&other).await)
         {
             renamed.assert_closed_as(&at_once);
         }
