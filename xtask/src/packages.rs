@@ -42,6 +42,15 @@ pub const TEST_TOOLS: [Need; 15] = [
     need("valgrind", "valgrind", "counts the same blocks"),
 ];
 
+/// To kill the fleet's programs at each system call, to run them on one CPU and without rights, and
+/// on small disks.
+pub const FLEET_TOOLS: [Need; 4] = [
+    need("strace", "strace", "kills programs at each system call"),
+    need("taskset", "util-linux", "runs programs on one CPU"),
+    need("setpriv", "util-linux", "runs programs without rights"),
+    need("mount", "mount", "makes a small disk to fill"),
+];
+
 /// To build fuzzers.
 pub const FUZZ_COMPILER: [Need; 1] = [need("g++", "g++", "builds libFuzzer")];
 

@@ -68,8 +68,8 @@ pub struct Ingested {
 /// Takes all epochs that are new in the store.
 ///
 /// # Errors
-/// [`IngestError`]; what was taken until then stays, and the next call goes on. A week whose manifest
-/// or files are damaged holds up no other: its error is told when the others are done.
+/// [`IngestError`]; what was taken until then stays, and the next call goes on. A week whose
+/// manifest or files are damaged holds up no other: its error is told when the others are done.
 pub async fn ingest(store: &Store) -> Result<Ingested, IngestError> {
     let mut raw = Raw::list(store).await?;
     let mut ingested = Ingested::default();

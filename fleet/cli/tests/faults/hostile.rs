@@ -365,7 +365,7 @@ fn an_epoch_that_cannot_be_opened_holds_up_no_other() {
     assert!(text.contains("of web-1 is left for now: cannot"), "{text}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let (code, text) = said(dcpi_fleet(store, &["ingest"]));
-    assert!(code == 0 && text.contains(": 1 epochs taken"), "{text}");
+    assert!(code == 0 && text.contains(": 1 epoch taken"), "{text}");
 }
 
 /// A small disk that is full is told; with room, the same command goes on.
