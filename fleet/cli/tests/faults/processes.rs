@@ -215,7 +215,8 @@ fn programs_that_are_killed_at_any_moment_lose_nothing() {
 /// The number of threads is that of CPUs, and not to be seen in files.
 #[test]
 fn the_same_epochs_are_the_same_files_on_machines_with_other_cpus() {
-    let fleet = objects(&["web-1", "db-1"], &[7, 8, 9, 10, 11, 12, 13], false);
+    // One host's epochs are some of each thread's.
+    let fleet = objects(&["web-1"], &[7, 8, 9, 10, 11, 12, 13], false);
     let files = |cpus: Option<&str>| {
         let directory = tempfile::tempdir().unwrap();
         write(directory.path(), &fleet);

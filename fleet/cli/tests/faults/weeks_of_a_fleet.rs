@@ -94,10 +94,9 @@ fn late_epochs_open_a_week_and_its_next_close_has_them() {
         let compacted = Sums::of(&store, weeks()[1]).await;
         assert!(!compacted.is_closed);
         compacted.assert_ingested_as(&late[1]);
-        for _ in 0..2 {
-            close(&store, weeks()[1], &again).await.unwrap();
-            Sums::of(&store, weeks()[1]).await.assert_closed_as(&late[1]);
-        }
+        close(&store, weeks()[1], &closing).await.unwrap();
+        close(&store, weeks()[1], &again).await.unwrap();
+        Sums::of(&store, weeks()[1]).await.assert_closed_as(&late[1]);
     });
 }
 
