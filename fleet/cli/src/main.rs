@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "ballista")]
+mod cluster;
 mod ingest;
 mod receive;
 mod review;
@@ -36,6 +38,12 @@ enum Command {
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
     Sql(sql::Sql),
+    /// Schedules the questions of --engine df://HOST:PORT, of close and sql
+    #[cfg(feature = "ballista")]
+    Scheduler(cluster::Scheduler),
+    /// Answers parts of questions that a scheduler has
+    #[cfg(feature = "ballista")]
+    Executor(cluster::Executor),
 }
 
 /// The program, on threads whose stacks hold plans of nested questions also where nothing was
@@ -79,5 +87,9 @@ async fn run(command: Command) -> Result<bool, String> {
         Command::Review(args) => review::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
+        #[cfg(feature = "ballista")]
+        Command::Scheduler(args) => cluster::run_scheduler(&args).await,
+        #[cfg(feature = "ballista")]
+        Command::Executor(args) => cluster::run_executor(&args).await,
     }
 }

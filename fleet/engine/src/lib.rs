@@ -22,7 +22,13 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use store::{FileEntry, Store, StoreError};
 use tables::{Columns, Row, TableError};
 
-// CLUSTER
+#[cfg(feature = "ballista")]
+pub mod cluster;
+
+/// A directory that no store has.
+const NOTHING: &str = "nothing/";
+/// Times that a question is sent to a cluster, of which an executor may be lost with its answer.
+const ATTEMPTS: u32 = 3;
 
 /// Why a question was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +45,9 @@ pub enum EngineError {
     /// The address is none of an engine, or this program was built without it.
     #[error("{0}")]
     Address(String),
+    /// A part of a cluster could not run.
+    #[error("{0}")]
+    Cluster(String),
 }
 
 impl From<DataFusionError> for EngineError {
@@ -57,6 +66,8 @@ fn first_line(error: &DataFusionError) -> String {
 pub struct Engine {
     context: SessionContext,
     store: Store,
+    /// Plans are sent to other processes.
+    is_remote: bool,
 }
 
 impl Engine {
@@ -70,24 +81,20 @@ impl Engine {
             .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
             .build_arc()?;
         let context = SessionContext::new_with_config_rt(config(), runtime);
-        Ok(Self { context, store: store.clone() })
+        Ok(Self { context, store: store.clone(), is_remote: false })
     }
 
     /// The engine of an address: `local`, or `df://HOST:PORT`, the scheduler of a cluster.
     ///
     /// # Errors
     /// [`EngineError::Address`], [`EngineError::Sql`].
-    pub async fn at(
-        address: &str,
-        store: &Store,
-        memory_bytes: usize,
-    ) -> Result<Self, EngineError> {
+    pub fn at(address: &str, store: &Store, memory_bytes: usize) -> Result<Self, EngineError> {
         match address.split_once("://") {
             None if address == "local" => Self::local(store, memory_bytes),
             #[cfg(feature = "ballista")]
             Some(("df", of)) => {
-                let context = cluster::context(of, config()).await?;
-                Ok(Self { context, store: store.clone() })
+                let context = cluster::context(of)?;
+                Ok(Self { context, store: store.clone(), is_remote: true })
             }
             #[cfg(not(feature = "ballista"))]
             Some(("df", _)) => Err(EngineError::Address(
@@ -116,6 +123,10 @@ impl Engine {
             self.context.register_object_store(&url, objects);
             urls.push(ListingTableUrl::parse(url)?);
         }
+        if urls.is_empty() && self.is_remote {
+            // A plan that is sent loses the columns of what is empty; a directory has a schema.
+            urls.push(ListingTableUrl::parse(self.store.url(NOTHING)?.0)?);
+        }
         let table: Arc<dyn TableProvider> = if urls.is_empty() {
             Arc::new(EmptyTable::new(schema))
         } else {
@@ -140,7 +151,13 @@ impl Engine {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
-        Ok(self.context.sql_with_options(sql, options).await?.collect().await?)
+        let asked = self.context.sql_with_options(sql, options).await?;
+        for _ in 1..if self.is_remote { ATTEMPTS } else { 1 } {
+            if let Ok(batches) = asked.clone().collect().await {
+                return Ok(batches);
+            }
+        }
+        Ok(asked.collect().await?)
     }
 
     /// The answer to a question, as rows of a table.
