@@ -4,9 +4,12 @@
 //! machine or a network whose machines trust each other. All of one cluster are one release. Each
 //! reads the store itself, with the credentials of its own environment: no message has them.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
+use arrow::record_batch::RecordBatch;
 use ballista_core::error::BallistaError;
 use ballista_core::extension::SessionStateExt as _;
 use ballista_core::utils::{default_config_producer, default_session_builder};
@@ -20,7 +23,7 @@ use datafusion::execution::context::SessionState;
 use datafusion::execution::object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::object_store::ObjectStore;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use store::Store;
 use url::Url;
 
@@ -30,6 +33,8 @@ use crate::EngineError;
 const HEARTBEAT_S: u64 = 2;
 /// Seconds without one after which its tasks go to others.
 const LOST_S: u64 = 10;
+/// Times that a question is asked.
+const ATTEMPTS: u32 = 3;
 
 /// How an executor runs.
 #[derive(Clone, Debug)]
@@ -48,8 +53,37 @@ pub struct Executor {
 /// A client of the cluster whose scheduler is at `HOST:PORT`.
 pub(crate) fn context(scheduler: &str) -> Result<SessionContext, EngineError> {
     let (host, port) = host_and_port(scheduler)?;
+    check(scheduler)?;
     let state = SessionState::new_ballista_state(format!("http://{host}:{port}"))?;
     Ok(SessionContext::new_with_state(state))
+}
+
+/// The answer to a question, which is asked again where an executor was lost with it.
+pub(crate) async fn collect(
+    question: DataFrame,
+    scheduler: &str,
+) -> Result<Vec<RecordBatch>, EngineError> {
+    for _ in 1..ATTEMPTS {
+        if let Ok(batches) = question.clone().collect().await {
+            return Ok(batches);
+        }
+        check(scheduler)?;
+    }
+    Ok(question.collect().await?)
+}
+
+/// Whether there are a scheduler and executors: without, questions would wait without a word.
+fn check(scheduler: &str) -> Result<(), EngineError> {
+    let (host, port) = host_and_port(scheduler)?;
+    let has_executors = has_executors(host, port).map_err(|error| {
+        let next = "start dcpi-fleet scheduler there, or name another";
+        EngineError::Cluster(format!("no scheduler at {scheduler}: {error}; {next}"))
+    })?;
+    if has_executors {
+        return Ok(());
+    }
+    let next = format!("start dcpi-fleet executor --scheduler {scheduler}");
+    Err(EngineError::Cluster(format!("{scheduler} has no executors; {next}")))
 }
 
 /// Schedules the questions of clients until the process ends.
@@ -146,6 +180,21 @@ impl ObjectStoreRegistry for Stores {
         let (_, objects) = opened?;
         self.known.register_store(url, Arc::clone(&objects));
         Ok(objects)
+    }
+}
+
+/// Whether executors are registered, as the scheduler tells probes.
+fn has_executors(host: &str, port: u16) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect((host.trim_matches(['[', ']']), port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(stream, "GET /readyz HTTP/1.0\r\nhost: {host}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.take(4096).read_to_string(&mut answer)?;
+    let status = answer.split_whitespace().nth(1);
+    match status {
+        Some("200") => Ok(true),
+        Some("503") => Ok(false),
+        _ => Err(std::io::Error::other("that is another program")),
     }
 }
 

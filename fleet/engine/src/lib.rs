@@ -27,8 +27,6 @@ pub mod cluster;
 
 /// A directory that no store has.
 const NOTHING: &str = "nothing/";
-/// Times that a question is sent to a cluster, of which an executor may be lost with its answer.
-const ATTEMPTS: u32 = 3;
 
 /// Why a question was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -66,8 +64,8 @@ fn first_line(error: &DataFusionError) -> String {
 pub struct Engine {
     context: SessionContext,
     store: Store,
-    /// Plans are sent to other processes.
-    is_remote: bool,
+    /// The scheduler to which plans are sent.
+    scheduler: Option<String>,
 }
 
 impl Engine {
@@ -81,7 +79,7 @@ impl Engine {
             .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
             .build_arc()?;
         let context = SessionContext::new_with_config_rt(config(), runtime);
-        Ok(Self { context, store: store.clone(), is_remote: false })
+        Ok(Self { context, store: store.clone(), scheduler: None })
     }
 
     /// The engine of an address: `local`, or `df://HOST:PORT`, the scheduler of a cluster.
@@ -93,8 +91,8 @@ impl Engine {
             None if address == "local" => Self::local(store, memory_bytes),
             #[cfg(feature = "ballista")]
             Some(("df", of)) => {
-                let context = cluster::context(of)?;
-                Ok(Self { context, store: store.clone(), is_remote: true })
+                let (context, scheduler) = (cluster::context(of)?, Some(of.to_owned()));
+                Ok(Self { context, store: store.clone(), scheduler })
             }
             #[cfg(not(feature = "ballista"))]
             Some(("df", _)) => Err(EngineError::Address(
@@ -123,7 +121,7 @@ impl Engine {
             self.context.register_object_store(&url, objects);
             urls.push(ListingTableUrl::parse(url)?);
         }
-        if urls.is_empty() && self.is_remote {
+        if urls.is_empty() && self.scheduler.is_some() {
             // A plan that is sent loses the columns of what is empty; a directory has a schema.
             urls.push(ListingTableUrl::parse(self.store.url(NOTHING)?.0)?);
         }
@@ -152,10 +150,9 @@ impl Engine {
             .with_allow_dml(false)
             .with_allow_statements(false);
         let asked = self.context.sql_with_options(sql, options).await?;
-        for _ in 1..if self.is_remote { ATTEMPTS } else { 1 } {
-            if let Ok(batches) = asked.clone().collect().await {
-                return Ok(batches);
-            }
+        #[cfg(feature = "ballista")]
+        if let Some(scheduler) = &self.scheduler {
+            return cluster::collect(asked, scheduler).await;
         }
         Ok(asked.collect().await?)
     }
