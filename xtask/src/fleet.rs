@@ -23,8 +23,8 @@ pub fn run() -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Compares the rows of the shipped SQL files on DataFusion, on a Ballista cluster over an S3 server
-/// run here, on DuckDB and on Spark; see `fleet/engine/crosscheck/engines.py`.
+/// Compares the rows of the shipped SQL files on DataFusion, on a Ballista cluster over an S3
+/// server that runs here, on DuckDB and on Spark; see `fleet/engine/crosscheck/engines.py`.
 pub fn engines() -> anyhow::Result<Outcome> {
     const WORK: &str = "target/fleet-engines";
     const SCRIPTS: &str = "fleet/engine/crosscheck";

@@ -43,7 +43,7 @@ pub struct Executor {
 /// # Errors
 /// One line, with the next step.
 pub async fn run_scheduler(args: &Scheduler) -> Result<bool, String> {
-    let done = cluster::scheduler(args.listen).await;
+    let done = cluster::scheduler(args.listen, told).await;
     done.map(|()| true).map_err(|error| error.to_string())
 }
 
@@ -56,6 +56,10 @@ pub async fn run_executor(args: &Executor) -> Result<bool, String> {
         tasks: args.tasks,
         memory_bytes: args.memory << 20,
     };
-    let done = cluster::executor(&executor).await;
+    let done = cluster::executor(&executor, told).await;
     done.map(|()| true).map_err(|error| error.to_string())
+}
+
+fn told(address: SocketAddr) {
+    println!("listening on {address}");
 }

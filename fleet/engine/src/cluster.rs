@@ -86,11 +86,14 @@ fn check(scheduler: &str) -> Result<(), EngineError> {
     Err(EngineError::Cluster(format!("{scheduler} has no executors; {next}")))
 }
 
-/// Schedules the questions of clients until the process ends.
+/// Schedules the questions of clients until the process ends; `starts` is told the address.
 ///
 /// # Errors
 /// [`EngineError::Cluster`].
-pub async fn scheduler(listen: SocketAddr) -> Result<(), EngineError> {
+pub async fn scheduler(
+    listen: SocketAddr,
+    starts: impl FnOnce(SocketAddr),
+) -> Result<(), EngineError> {
     let failed = |error: BallistaError| EngineError::Cluster(error.to_string());
     let address = free(listen)?;
     let config = SchedulerConfig {
@@ -108,15 +111,15 @@ pub async fn scheduler(listen: SocketAddr) -> Result<(), EngineError> {
         ..SchedulerConfig::default()
     };
     let cluster = BallistaCluster::new_from_config(&config).await.map_err(failed)?;
-    println!("listening on {address}");
+    starts(address);
     start_server(cluster, address, Arc::new(config)).await.map_err(failed)
 }
 
-/// Answers parts of questions until SIGTERM or Ctrl-C.
+/// Answers parts of questions until SIGTERM or Ctrl-C; `starts` is told the address.
 ///
 /// # Errors
 /// [`EngineError::Cluster`].
-pub async fn executor(of: &Executor) -> Result<(), EngineError> {
+pub async fn executor(of: &Executor, starts: impl FnOnce(SocketAddr)) -> Result<(), EngineError> {
     let (host, port) = host_and_port(&of.scheduler)?;
     let work = tempfile::Builder::new().prefix("dcpi-fleet-executor-").tempdir();
     let work = work.map_err(|error| EngineError::Cluster(format!("no directory: {error}")))?;
@@ -142,7 +145,7 @@ pub async fn executor(of: &Executor) -> Result<(), EngineError> {
         })),
         ..ExecutorProcessConfig::default()
     };
-    println!("listening on {listen}");
+    starts(listen);
     let done = start_executor_process(Arc::new(config)).await;
     done.map_err(|error| {
         EngineError::Cluster(format!("{error}; is dcpi-fleet scheduler at {}?", of.scheduler))
