@@ -39,6 +39,8 @@ cargo xtask TASK
                    coverage-guided fuzzers of every decoder of strangers' bytes, an hour in all;
                    without NAME, list them
   fleet            check the programs of the fleet, a workspace of its own: fmt, clippy, tests
+  fleet engines    the shipped SQL on DataFusion, a Ballista cluster over S3, DuckDB and Spark:
+                   same rows, also when an executor is killed; downloads 0.7 GB, needs Java
   consumers        give each format of dcpi export to the program it is for; installs half a
                    gigabyte of programs; root
   vm [KERNEL...]   boot kernels of Debian under emulation and run dcpid in them; downloads up to
@@ -105,6 +107,7 @@ fn main() -> ExitCode {
         ["record", names @ ..] => record::run(names),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["fleet"] => fleet::run(),
+        ["fleet", "engines"] => fleet::engines(),
         ["consumers"] => consumers::run(),
         ["ebpf"] => ebpf::build(),
         ["ebpf", "--check"] => ebpf::check(),

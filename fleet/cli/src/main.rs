@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+#[cfg(feature = "ballista")]
+mod cluster;
 mod compare;
 mod drill;
 mod ingest;
@@ -52,6 +54,12 @@ enum Command {
     Simulate(simulate::Simulate),
     /// Answers a question in SQL about the tables of weeks
     Sql(sql::Sql),
+    /// Schedules the questions of --engine df://HOST:PORT, of close and sql
+    #[cfg(feature = "ballista")]
+    Scheduler(cluster::Scheduler),
+    /// Answers parts of questions that a scheduler has
+    #[cfg(feature = "ballista")]
+    Executor(cluster::Executor),
 }
 
 /// The program, on threads whose stacks hold plans of nested questions also where nothing was
@@ -99,6 +107,10 @@ async fn run(command: Command) -> Result<u8, String> {
         Command::Retain(args) => retain::run(&args).await,
         Command::Simulate(args) => simulate::run(&args).await,
         Command::Sql(args) => sql::run(&args).await,
+        #[cfg(feature = "ballista")]
+        Command::Scheduler(args) => cluster::run_scheduler(&args).await,
+        #[cfg(feature = "ballista")]
+        Command::Executor(args) => cluster::run_executor(&args).await,
     };
     Ok(u8::from(!went_well?))
 }

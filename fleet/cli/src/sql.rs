@@ -47,7 +47,7 @@ enum Form {
 /// One line, with the next step.
 pub async fn run(args: &Sql) -> Result<bool, String> {
     let store = args.store.open()?;
-    let engine = Engine::at(&args.engine.engine, &store, args.engine.memory_bytes()).await;
+    let engine = Engine::at(&args.engine.engine, &store, args.engine.memory_bytes());
     let engine = engine.map_err(|error| error.to_string())?;
     let week = args.week.get();
     for (suffix, week) in [("", week), ("_before", week.before(1))] {

@@ -22,7 +22,11 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use store::{FileEntry, Store, StoreError};
 use tables::{Columns, Row, TableError};
 
-// CLUSTER
+#[cfg(feature = "ballista")]
+pub mod cluster;
+
+/// A directory that no store has.
+const NOTHING: &str = "nothing/";
 
 /// Why a question was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +43,9 @@ pub enum EngineError {
     /// The address is none of an engine, or this program was built without it.
     #[error("{0}")]
     Address(String),
+    /// A part of a cluster could not run.
+    #[error("{0}")]
+    Cluster(String),
 }
 
 impl From<DataFusionError> for EngineError {
@@ -57,6 +64,8 @@ fn first_line(error: &DataFusionError) -> String {
 pub struct Engine {
     context: SessionContext,
     store: Store,
+    /// The scheduler to which plans are sent.
+    scheduler: Option<String>,
 }
 
 impl Engine {
@@ -70,24 +79,20 @@ impl Engine {
             .with_memory_pool(Arc::new(FairSpillPool::new(memory_bytes)))
             .build_arc()?;
         let context = SessionContext::new_with_config_rt(config(), runtime);
-        Ok(Self { context, store: store.clone() })
+        Ok(Self { context, store: store.clone(), scheduler: None })
     }
 
     /// The engine of an address: `local`, or `df://HOST:PORT`, the scheduler of a cluster.
     ///
     /// # Errors
     /// [`EngineError::Address`], [`EngineError::Sql`].
-    pub async fn at(
-        address: &str,
-        store: &Store,
-        memory_bytes: usize,
-    ) -> Result<Self, EngineError> {
+    pub fn at(address: &str, store: &Store, memory_bytes: usize) -> Result<Self, EngineError> {
         match address.split_once("://") {
             None if address == "local" => Self::local(store, memory_bytes),
             #[cfg(feature = "ballista")]
             Some(("df", of)) => {
-                let context = cluster::context(of, config()).await?;
-                Ok(Self { context, store: store.clone() })
+                let (context, scheduler) = (cluster::context(of)?, Some(of.to_owned()));
+                Ok(Self { context, store: store.clone(), scheduler })
             }
             #[cfg(not(feature = "ballista"))]
             Some(("df", _)) => Err(EngineError::Address(
@@ -115,6 +120,10 @@ impl Engine {
             let (url, objects) = self.store.url(&file.key)?;
             self.context.register_object_store(&url, objects);
             urls.push(ListingTableUrl::parse(url)?);
+        }
+        if urls.is_empty() && self.scheduler.is_some() {
+            // A plan that is sent loses the columns of what is empty; a directory has a schema.
+            urls.push(ListingTableUrl::parse(self.store.url(NOTHING)?.0)?);
         }
         let table: Arc<dyn TableProvider> = if urls.is_empty() {
             Arc::new(EmptyTable::new(schema))
@@ -152,7 +161,12 @@ impl Engine {
             .with_allow_ddl(false)
             .with_allow_dml(false)
             .with_allow_statements(false);
-        Ok(self.context.sql_with_options(sql, options).await?.collect().await?)
+        let asked = self.context.sql_with_options(sql, options).await?;
+        #[cfg(feature = "ballista")]
+        if let Some(scheduler) = &self.scheduler {
+            return cluster::collect(asked, scheduler).await;
+        }
+        Ok(asked.collect().await?)
     }
 
     /// The answer to a question, as rows of a table.

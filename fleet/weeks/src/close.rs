@@ -102,7 +102,7 @@ pub enum CloseError {
 /// [`CloseError`]; the week is as it was then.
 pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Closed, CloseError> {
     let mut closed = Closed::default();
-    let engine = Engine::at(&closing.engine, store, closing.memory_bytes).await?;
+    let engine = Engine::at(&closing.engine, store, closing.memory_bytes)?;
     let before = Manifest::newest(store, week.before(1)).await?;
     Manifest::change::<CloseError>(store, week, async |newest| {
         if newest.epochs.is_empty() {
@@ -133,7 +133,7 @@ pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Close
 /// As [`close`].
 pub async fn compact(store: &Store, week: Week, closing: &Closing) -> Result<Closed, CloseError> {
     let mut closed = Closed::default();
-    let engine = Engine::at(&closing.engine, store, closing.memory_bytes).await?;
+    let engine = Engine::at(&closing.engine, store, closing.memory_bytes)?;
     Manifest::change::<CloseError>(store, week, async |newest| {
         if newest.epochs.is_empty() {
             return Err(CloseError::Nothing(week));
