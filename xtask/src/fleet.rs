@@ -1,11 +1,13 @@
 //! `cargo xtask fleet`: the programs of the fleet, which are a workspace of their own: format,
-//! lints, tests.
+//! lints, tests, and as root the whole chain from dcpid on three hosts to a compiler.
 
-use crate::Outcome;
-use crate::process::{command, succeeds};
+use crate::process::{command, is_root, succeeds};
+use crate::{Outcome, packages};
 
 /// Where its programs are built.
 const TARGET: &str = "target/fleet";
+/// Where the host's programs are built.
+const PROGRAMS: &str = "target/debug";
 
 /// Checks the workspace `fleet`.
 pub fn run() -> anyhow::Result<Outcome> {
@@ -19,5 +21,18 @@ pub fn run() -> anyhow::Result<Outcome> {
             return Ok(Outcome::Problems);
         }
     }
-    Ok(Outcome::Clean)
+    if !is_root() {
+        println!("not root: fleet/cli/tests/chain.rs did not run");
+        return Ok(Outcome::Clean);
+    }
+    packages::ensure(&packages::CHAIN)?;
+    // As the tests of the main workspace build them, so that nothing is built twice.
+    if !succeeds(&mut command("cargo build --workspace --bins --quiet"))? {
+        return Ok(Outcome::Problems);
+    }
+    let chain = format!("cargo test {of} --package dcpi-fleet --test chain -- --ignored");
+    let mut chain = command(&chain);
+    chain.env("CARGO_TARGET_DIR", TARGET);
+    chain.env("DCPI_PROGRAMS", std::env::current_dir()?.join(PROGRAMS));
+    Ok(if succeeds(&mut chain)? { Outcome::Clean } else { Outcome::Problems })
 }

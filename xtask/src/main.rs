@@ -38,7 +38,8 @@ cargo xtask TASK
   fuzz [NAME|all [--minutes N]]
                    coverage-guided fuzzers of every decoder of strangers' bytes, an hour in all;
                    without NAME, list them
-  fleet            check the programs of the fleet, a workspace of its own: fmt, clippy, tests
+  fleet            check the programs of the fleet, a workspace of its own: fmt, clippy, tests; as
+                   root also hosts in containers
   consumers        give each format of dcpi export to the program it is for; installs half a
                    gigabyte of programs; root
   vm [KERNEL...]   boot kernels of Debian under emulation and run dcpid in them; downloads up to
