@@ -38,7 +38,8 @@ cargo xtask TASK
   fuzz [NAME|all [--minutes N]]
                    coverage-guided fuzzers of every decoder of strangers' bytes, an hour in all;
                    without NAME, list them
-  fleet            check the programs of the fleet, a workspace of its own: fmt, clippy, tests
+  fleet            check the programs of the fleet, a workspace of its own: fmt, clippy, tests; as
+                   root also hosts in containers
   fleet engines    the shipped SQL on DataFusion, a Ballista cluster over S3, DuckDB and Spark:
                    same rows, also when an executor is killed; downloads 0.7 GB, needs Java
   consumers        give each format of dcpi export to the program it is for; installs half a

@@ -65,6 +65,14 @@ pub const CONTAINER: [Need; 3] = [
     need("nsenter", "util-linux", "runs commands in it"),
 ];
 
+/// To run the chain from hosts in containers to a compiler that takes their profile.
+pub const CHAIN: [Need; 4] = [
+    need("systemd-nspawn", "systemd-container", "runs hosts in containers"),
+    need("unshare", "util-linux", "mounts what they see"),
+    need("cc", "gcc", "builds what they run"),
+    need("clang-19", "clang-19", "is fed with their profile"),
+];
+
 /// To make a package.
 pub const PACKAGERS: [Need; 2] = [
     need("dpkg-deb", "dpkg", "makes packages"),

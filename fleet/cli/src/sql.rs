@@ -2,13 +2,17 @@
 
 use std::io::Write as _;
 
+use arrow::array::Array as _;
+use arrow::error::ArrowError;
+use arrow::record_batch::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use clap::{Args, ValueEnum};
 use engine::Engine;
 use ingest::TIME;
 use store::{FileEntry, Manifest};
 use tables::{
-    Build, Change, Column, Columns, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load,
-    Missed, Name, Pair, Rollup, Service, Skew, Table,
+    Build, Change, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load, Missed, Name, Pair,
+    Rollup, Service, Skew, Table,
 };
 
 use crate::store_option::{InStore, OfWeek, OnEngine};
@@ -61,23 +65,35 @@ pub async fn run(args: &Sql) -> Result<bool, String> {
             register(&engine, *table, suffix, &manifest, &args.event)?;
         }
     }
-    let batches = engine.batches(&args.question).await.map_err(|error| error.to_string())?;
     let mut out = std::io::stdout().lock();
+    let mut written = Ok(());
     let mut is_first = true;
-    for batch in batches {
-        let columns = Columns::of(&batch).map_err(|error| error.to_string())?;
+    let asked = engine.each(&args.question, |batch| {
         let text = match args.format {
-            Form::Csv => csv(&columns, is_first),
-            Form::Json => json(&columns),
+            Form::Csv => csv(batch, is_first),
+            Form::Json => json(batch),
         };
         is_first = false;
-        match out.write_all(text.as_bytes()) {
-            // As head(1) ends a pipe.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(true),
-            done => done.map_err(|error| error.to_string())?,
-        }
+        written = text.and_then(|text| match out.write_all(text.as_bytes()) {
+            Err(error) => Err(Unwritten::Out(error)),
+            Ok(()) => Ok(()),
+        });
+        written.is_ok()
+    });
+    asked.await.map_err(|error| error.to_string())?;
+    match written {
+        // As head(1) ends a pipe.
+        Err(Unwritten::Out(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
+        Err(Unwritten::Out(error)) => Err(error.to_string()),
+        Err(Unwritten::Value(error)) => Err(error.to_string()),
+        Ok(()) => Ok(true),
     }
-    Ok(true)
+}
+
+/// Why an answer was not written.
+enum Unwritten {
+    Out(std::io::Error),
+    Value(ArrowError),
 }
 
 fn register(
@@ -116,25 +132,33 @@ fn register(
     registered.map_err(|error| error.to_string())
 }
 
-fn csv(columns: &Columns, with_names: bool) -> String {
+/// The texts of each column, row by row.
+fn texts(batch: &RecordBatch) -> Result<Vec<ArrayFormatter<'_>>, Unwritten> {
+    let of = |column| ArrayFormatter::try_new(column, &FormatOptions::default());
+    batch
+        .columns()
+        .iter()
+        .map(|column| of(column.as_ref()))
+        .collect::<Result<_, _>>()
+        .map_err(Unwritten::Value)
+}
+
+fn csv(batch: &RecordBatch, with_names: bool) -> Result<String, Unwritten> {
     let mut text = String::new();
     if with_names {
-        let names: Vec<String> = columns.iter().map(|(name, _)| quoted(name)).collect();
+        let schema = batch.schema();
+        let names: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
         text += &names.join(",");
         text.push('\n');
     }
-    for row in 0..columns.rows() {
-        let value = |column: &Column| match column {
-            Column::Integers(values) => values.get(row).map(ToString::to_string),
-            Column::Doubles(values) => values.get(row).map(ToString::to_string),
-            Column::Texts(values) => values.get(row).map(|text| quoted(text)),
-        };
+    let columns = texts(batch)?;
+    for row in 0..batch.num_rows() {
         let values: Vec<String> =
-            columns.iter().map(|(_, column)| value(column).unwrap_or_default()).collect();
+            columns.iter().map(|column| quoted(&column.value(row).to_string())).collect();
         text += &values.join(",");
         text.push('\n');
     }
-    text
+    Ok(text)
 }
 
 /// A value of CSV. What a spreadsheet would take for a formula is text there, too.
@@ -147,20 +171,25 @@ fn quoted(text: &str) -> String {
     }
 }
 
-fn json(columns: &Columns) -> String {
+fn json(batch: &RecordBatch) -> Result<String, Unwritten> {
     let mut text = String::new();
-    for row in 0..columns.rows() {
-        let value = |column: &Column| match column {
-            Column::Integers(values) => serde_json::json!(values.get(row)),
-            Column::Doubles(values) => serde_json::json!(values.get(row)),
-            Column::Texts(values) => serde_json::json!(values.get(row)),
+    let (schema, columns) = (batch.schema(), texts(batch)?);
+    for row in 0..batch.num_rows() {
+        let value = |at: usize, column: &ArrayFormatter<'_>| {
+            let (array, shown) = (batch.column(at), column.value(row).to_string());
+            match array.data_type() {
+                _ if array.is_null(row) => serde_json::Value::Null,
+                of if of.is_numeric() => shown.parse().unwrap_or(serde_json::Value::String(shown)),
+                _ => serde_json::Value::String(shown),
+            }
         };
+        let fields = schema.fields().iter().zip(&columns).enumerate();
         let object: serde_json::Map<String, serde_json::Value> =
-            columns.iter().map(|(name, column)| (name.to_owned(), value(column))).collect();
+            fields.map(|(at, (field, column))| (field.name().clone(), value(at, column))).collect();
         text += &serde_json::Value::Object(object).to_string();
         text.push('\n');
     }
-    text
+    Ok(text)
 }
 
 #[cfg(test)]

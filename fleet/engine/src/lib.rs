@@ -18,7 +18,8 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+use futures_util::StreamExt as _;
 use store::{FileEntry, Store, StoreError};
 use tables::{Columns, Row, TableError};
 
@@ -157,16 +158,39 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Sql`].
     pub async fn batches(&self, sql: &str) -> Result<Vec<RecordBatch>, EngineError> {
-        let options = SQLOptions::new()
-            .with_allow_ddl(false)
-            .with_allow_dml(false)
-            .with_allow_statements(false);
-        let asked = self.context.sql_with_options(sql, options).await?;
+        let asked = self.asked(sql).await?;
         #[cfg(feature = "ballista")]
         if let Some(scheduler) = &self.scheduler {
             return cluster::collect(asked, scheduler).await;
         }
         Ok(asked.collect().await?)
+    }
+
+    /// Gives the answer to a question batch by batch, as it comes, until `each` wants no more: an
+    /// answer may be longer than memory.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub async fn each(
+        &self,
+        sql: &str,
+        mut each: impl FnMut(&RecordBatch) -> bool,
+    ) -> Result<(), EngineError> {
+        let mut stream = self.asked(sql).await?.execute_stream().await?;
+        while let Some(batch) = stream.next().await {
+            if !each(&batch?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn asked(&self, sql: &str) -> Result<DataFrame, EngineError> {
+        let options = SQLOptions::new()
+            .with_allow_ddl(false)
+            .with_allow_dml(false)
+            .with_allow_statements(false);
+        Ok(self.context.sql_with_options(sql, options).await?)
     }
 
     /// The answer to a question, as rows of a table.

@@ -5,7 +5,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use image::{ImageKind, ImageOffset, identify_file};
 use model::{Frame, Ledger, Profile, Stacks, Thread, Value};
@@ -22,8 +24,12 @@ const PROGRAM: &str = "/bin/true";
 
 /// Writes an epoch of `samples` that began a while after [`START`].
 fn epoch(db: &Db, host: &str, boot: &str, (begin_s, samples): (u64, u64), is_over: bool) {
+    epoch_at(db, host, boot, (START + begin_s, samples), is_over);
+}
+
+/// Writes an epoch of `samples` that began at this second since 1970 UTC.
+fn epoch_at(db: &Db, host: &str, boot: &str, (now_unix_s, samples): (u64, u64), is_over: bool) {
     let mut writer = Writer::open(&db.root(), host).unwrap();
-    let now_unix_s = START + begin_s;
     let machine = Machine { boot_id: boot.to_owned(), cpus: 2, ..Machine::default() };
     let start = EpochStart { events: vec![clock()], now_unix_s, machine, ..EpochStart::default() };
     writer.begin(start, true).unwrap();
@@ -324,6 +330,44 @@ fn whatever_a_receiver_does_each_epoch_arrives_once() {
         }
     }
     assert!(kills >= 4, "{kills} pushes were killed");
+}
+
+/// Runs a push with these arguments until the store has two epochs or the time is over: the epochs
+/// that are there.
+fn push_a_while(db: &Db, to: &Path, arguments: &[&str], time: Duration) -> Vec<String> {
+    let mut command = dcpi();
+    command.args(["push", "--every", "1s", "--to"]).arg(to).arg("--from").arg(db.root());
+    command.arg("--state").arg(db.root().with_file_name("state")).args(arguments);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    let is_there = || samples(&to.join("raw")).len() == 2;
+    while begun.elapsed() < time && !(to.join("raw/format").exists() && is_there()) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    samples(&to.join("raw")).into_keys().collect()
+}
+
+#[test]
+fn an_epoch_waits_for_its_moment_within_the_spread() {
+    let db = Db::new();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    // It ends now, and its moment is hours away.
+    epoch_at(&db, "node", "boot", (now - 3 * 86_400, 10), true);
+    epoch_at(&db, "node", "boot", (now - 120, 20), true);
+    let store = store(&db);
+    let sent = push_a_while(&db, &store, &["--spread", "24h"], Duration::from_secs(3));
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    // The unit passes an empty text where no spread is set.
+    let sent = push_a_while(&db, &store, &["--spread", ""], Duration::from_secs(60));
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    let refused = push(&db, "otlp+http://127.0.0.1:1", &["--every", "1s", "--spread", "1h"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("--spread are for stores"), "{}", said(&refused));
+    let once = push(&db, store.to_str().unwrap(), &["--spread", "1h"]);
+    assert_eq!(once.status.code(), Some(2));
+    assert!(said(&once).contains("--every"), "{}", said(&once));
 }
 
 #[test]

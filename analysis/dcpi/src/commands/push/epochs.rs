@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use image::ImageId;
 use profiledb::{
@@ -26,6 +28,8 @@ pub(super) struct ToStore {
     pub(super) done: Done,
     pub(super) leaving: Outgoing,
     pub(super) with_code: bool,
+    /// Time after its end within which an epoch is sent.
+    pub(super) spread: Duration,
 }
 
 impl Way for ToStore {
@@ -35,6 +39,8 @@ impl Way for ToStore {
         pushed: &mut Pushed,
         out: &mut dyn Write,
     ) -> Result<(), Stopped> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut is_made = false;
         for host in db.hosts()? {
             for id in db.epochs(&host)? {
                 if self.done.has(&host, id.as_str()) {
@@ -45,7 +51,10 @@ impl Way for ToStore {
                     Err(DbError::NoSuchEpoch { .. }) => continue,
                     epoch => epoch?,
                 };
-                if epoch.meta().ended_unix_s.is_none() {
+                let Some(ended_s) = epoch.meta().ended_unix_s else { continue };
+                let wait = wait(&host, &id, Duration::from_secs(ended_s), self.spread, now);
+                if !wait.is_zero() {
+                    pushed.next = Some(pushed.next.map_or(wait, |next| next.min(wait)));
                     continue;
                 }
                 let file = match outgoing(&epoch, &self.leaving) {
@@ -61,6 +70,10 @@ impl Way for ToStore {
                 if self.with_code {
                     self.send_code(db, &host, &epoch.images()?.into_keys().collect(), pushed)?;
                 }
+                if !is_made {
+                    self.make()?;
+                    is_made = true;
+                }
                 self.send(&host, &id, &file, pushed, out)?;
             }
             self.done.forget_gone(&host, &db.epochs(&host)?)?;
@@ -74,7 +87,28 @@ impl Way for ToStore {
     }
 }
 
+/// Time from `now` to the moment at which an epoch is sent, which lies within `spread` after its
+/// end and follows from host and epoch: of many hosts whose epochs end together, as many send in
+/// each second. 0: the moment has come. An end that is still to come is a clock that was put back,
+/// and nobody waits for that. Times are since 1970 UTC.
+fn wait(host: &str, id: &EpochId, ended: Duration, spread: Duration, now: Duration) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (host, id.as_str()).hash(&mut hasher);
+    let ms = (u128::from(hasher.finish()) * spread.as_millis()) >> u64::BITS;
+    let delay = Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX));
+    if now < ended { Duration::ZERO } else { (ended + delay).saturating_sub(now) }
+}
+
 impl ToStore {
+    /// Makes the store a database: readers take the directory for one by this file.
+    fn make(&self) -> Result<(), Stopped> {
+        let format = format!("{RAW}/format");
+        if !self.to.has(&format).map_err(Stopped::Receiver)? {
+            self.to.put(&format, profiledb::FORMAT).map_err(Stopped::Receiver)?;
+        }
+        Ok(())
+    }
+
     /// Sends an epoch.
     fn send(
         &self,
@@ -84,11 +118,6 @@ impl ToStore {
         pushed: &mut Pushed,
         out: &mut dyn Write,
     ) -> Result<(), Stopped> {
-        // Readers take the directory for a database by this file.
-        let format = format!("{RAW}/format");
-        if !self.to.has(&format).map_err(Stopped::Receiver)? {
-            self.to.put(&format, profiledb::FORMAT).map_err(Stopped::Receiver)?;
-        }
         let key = format!("{RAW}/{}", outgoing_place(host, id)?);
         let is_another = match self.to.put(&key, file).map_err(Stopped::Receiver)? {
             Put::Stored => {
@@ -207,4 +236,48 @@ impl Done {
 
 fn io(op: Operation, path: &Path, source: io::Error) -> DbError {
     DbError::Io { op, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const END: Duration = Duration::from_secs(1_795_651_200);
+
+    fn delay(host: &str, id: &EpochId, spread: Duration) -> Duration {
+        wait(host, id, END, spread, END)
+    }
+
+    /// With an even spread, the hosts of a bin are Poisson of mean 100, and the sum below is
+    /// chi-squared of 99 degrees of freedom: mean 99, standard deviation 14.
+    #[test]
+    fn ten_thousand_hosts_spread_evenly() {
+        for name in ["20261124-000000", "20261125-000000"] {
+            let id: EpochId = name.parse().unwrap();
+            let mut bins = [0_i32; 100];
+            for host in 0..10_000 {
+                let at = delay(&format!("web-{host:05}.example.org"), &id, HOUR);
+                bins[usize::try_from(at.as_secs() / 36).unwrap()] += 1;
+            }
+            let squares: i32 = bins.iter().map(|hosts| (hosts - 100).pow(2)).sum();
+            assert!((29..=169).contains(&(squares / 100)), "{squares} {bins:?}");
+            assert!(bins.iter().all(|hosts| (50..=150).contains(hosts)), "{bins:?}");
+        }
+    }
+
+    #[test]
+    fn a_moment_follows_from_host_and_epoch() {
+        let [one, other] = ["20261124-000000", "20261125-000000"].map(|id| id.parse().unwrap());
+        let at = delay("web", &one, HOUR);
+        assert_eq!(at, delay("web", &one, HOUR));
+        assert!(at != delay("web", &other, HOUR) && at != delay("db", &one, HOUR));
+        assert_eq!(delay("web", &one, Duration::ZERO), Duration::ZERO);
+        // It comes nearer, and does not come again.
+        let second = Duration::from_secs(1);
+        assert_eq!(wait("web", &one, END, HOUR, END + second), at - second);
+        assert_eq!(wait("web", &one, END, HOUR, END + at), Duration::ZERO);
+        assert_eq!(wait("web", &one, END, HOUR, END + 2 * HOUR), Duration::ZERO);
+        assert_eq!(wait("web", &one, END, HOUR, END - second), Duration::ZERO);
+    }
 }

@@ -40,6 +40,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// Shortest and longest time that `--every` takes.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 const EVERY_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest time that `--spread` takes: epochs of a day are sent before the next one ends.
+const SPREAD_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// `dcpi push`.
 #[derive(Debug, Args)]
@@ -62,6 +64,10 @@ pub struct Push {
     /// Go on, and push what is new at this interval, such as 1min, until SIGTERM or Ctrl-C
     #[arg(long, value_name = "T", value_parser = every)]
     pub every: Option<Duration>,
+    /// Send an epoch to a store at a moment within this time after its end, at most 24h, so that
+    /// many hosts do not push at once; the moment follows from host and epoch [default: 0s]
+    #[arg(long, value_name = "T", value_parser = spread, requires = "every")]
+    pub spread: Option<Duration>,
     /// Directory for what was sent, from which the next push goes on [default:
     /// $STATE_DIRECTORY, else /var/lib/dcpi-push]
     #[arg(long, value_name = "DIR")]
@@ -134,7 +140,8 @@ the idle loop are not sent.
 To a store: each epoch that has ended (dcpid --epoch-length, dcpictl epoch) is put there once, \
 under its host and name, with the code of its images where no host has put that. What is there is \
 never replaced: an epoch that is there already counts as sent, unless it is another of the same \
-name, from a machine with the same host name.
+name, from a machine with the same host name. Where epochs of many hosts end together, as at \
+midnight, --spread 1h has each host send at a moment of its own.
 
 The first push sends all that the database has. While the receiver is down the database keeps what \
 is to be sent, and dcpi tries again at growing distances of up to 5 minutes.
@@ -149,9 +156,10 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let way: Box<dyn Way> = match &args.to {
         To::Collector(to) => {
             let sent = open(&args.to, &state.join(to.file_name()), Sent::open)?;
-            if !args.with.is_empty() || !args.without.is_empty() {
-                let message = "--with and --without are for stores: a collector gets procedures, \
-                               units and labels"
+            let is_spread = args.spread.is_some_and(|spread| !spread.is_zero());
+            if !args.with.is_empty() || !args.without.is_empty() || is_spread {
+                let message = "--with, --without and --spread are for stores: a collector gets \
+                               procedures, units and labels"
                     .to_owned();
                 return Err(AnalysisError::Usage { message, help: "dcpi help push".to_owned() });
             }
@@ -160,7 +168,8 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         To::Store(to) => {
             let done = open(&args.to, &state.join(to.file_name()), Done::open)?;
             let (leaving, with_code) = leaving(&args.with, &args.without);
-            Box::new(ToStore { to: to.clone(), done, leaving, with_code })
+            let spread = args.spread.unwrap_or_default();
+            Box::new(ToStore { to: to.clone(), done, leaving, with_code, spread })
         }
     };
     let mut pusher = Pusher { from: args.from.clone(), to: args.to.clone(), way, is_sound: true };
@@ -281,10 +290,12 @@ struct Pushed {
     code: u64,
     /// Whether all could be read and was taken.
     is_sound: bool,
+    /// Time until the first of what waits for its moment is to be sent; None: nothing waits.
+    next: Option<Duration>,
 }
 
 impl Pushed {
-    const NOTHING: Self = Self { objects: 0, samples: 0, code: 0, is_sound: true };
+    const NOTHING: Self = Self { objects: 0, samples: 0, code: 0, is_sound: true, next: None };
 }
 
 impl Pusher {
@@ -340,7 +351,8 @@ impl Pusher {
                         writeln!(out, "{}: takes profiles again", self.to)?;
                     }
                     failures = 0;
-                    next.saturating_duration_since(Instant::now())
+                    let wait = next.saturating_duration_since(Instant::now());
+                    pushed.next.map_or(wait, |next| next.min(wait))
                 }
                 Err(stopped) => {
                     failures = failures.saturating_add(1);
@@ -407,6 +419,14 @@ fn pause(attempts: u32, failure: &Failure) -> Duration {
 
 fn every(text: &str) -> Result<Duration, String> {
     crate::options::parse_time(text, EVERY_MIN, EVERY_MAX)
+}
+
+/// No text is no spread: a unit passes a variable that is not set.
+fn spread(text: &str) -> Result<Duration, String> {
+    if text.is_empty() {
+        return Ok(Duration::ZERO);
+    }
+    crate::options::parse_time(text, Duration::ZERO, SPREAD_MAX)
 }
 
 #[cfg(test)]
