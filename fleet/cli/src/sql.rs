@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use arrow::array::Array as _;
+use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -178,7 +179,9 @@ fn json(batch: &RecordBatch) -> Result<String, Unwritten> {
         let value = |at: usize, column: &ArrayFormatter<'_>| {
             let (array, shown) = (batch.column(at), column.value(row).to_string());
             match array.data_type() {
+                DataType::Null => serde_json::Value::Null,
                 _ if array.is_null(row) => serde_json::Value::Null,
+                DataType::Boolean => serde_json::Value::Bool(shown == "true"),
                 of if of.is_numeric() => shown.parse().unwrap_or(serde_json::Value::String(shown)),
                 _ => serde_json::Value::String(shown),
             }

@@ -179,6 +179,10 @@ fn a_review_has_what_hosts_pushed_and_leads_to_it() {
         fleet.ok(&["sql", "--week", &week, sql]),
         "procedure,samples\nwrite,160000\nparse,40000\n"
     );
+    let sql = "select null as a, true as b, 1.5 as c, count(*) as d from heads";
+    assert_eq!(fleet.ok(&["sql", "--week", &week, sql]), "a,b,c,d\n,true,1.5,2\n");
+    let json = fleet.ok(&["sql", "--week", &week, "--format", "json", sql]);
+    assert_eq!(json, "{\"a\":null,\"b\":true,\"c\":1.5,\"d\":2}\n");
     let drill = ["drill", "--week", &week, "--service", "web.service", "-o", "drilled"];
     let said = fleet.ok(&drill);
     assert!(said.starts_with("web.service: 200000 samples of 2 epochs of 2 hosts"), "{said}");
