@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use image::{ImageId, ImageKind};
-use model::{Counts, Frame, Ledgers, Stacks};
+use model::{Counts, Frame, Ledgers, MeasuredSkid, Stacks};
 use profiledb::{
     Database, Delta, Epoch, EpochMeta, EpochStart, EventMeta, ImageRecord, ProfileKey, Scope,
     StacksKey, Symbol, Writer,
@@ -279,6 +279,13 @@ impl Sum {
         };
         let mut facts = first.facts.clone();
         facts.retain_agreed(self.metas.iter().map(|meta| &meta.facts));
+        // Hosts that measured the same skid did so with samples of their own.
+        let mut skids = self.metas.iter().filter_map(|meta| meta.facts.get::<MeasuredSkid>());
+        if let Some(skid) = skids.next()
+            && skids.all(|of| (&of.event, of.instructions) == (&skid.event, skid.instructions))
+        {
+            facts.state(&skid);
+        }
         let samples = self.ledgers.iter().map(|(_, _, ledger)| ledger.merged).sum();
         let hosts: BTreeSet<&str> = self.metas.iter().map(|meta| meta.host.as_str()).collect();
         let merged = Merged {

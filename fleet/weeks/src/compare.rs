@@ -113,11 +113,9 @@ fn busy(cells: &[Cell]) -> f64 {
         host.0 += cell.core_s;
         host.1 += cell.covered_s;
     }
-    hosts
-        .values()
-        .filter(|(_, covered)| *covered > 0.0)
-        .map(|(core_s, covered)| core_s / covered)
-        .sum()
+    let known = hosts.values().filter(|(_, covered)| *covered > 0.0);
+    // The sum of none is -0.
+    known.map(|(core_s, covered)| core_s / covered).sum::<f64>() + 0.0
 }
 
 /// What is known of the service.
