@@ -39,6 +39,8 @@ const CONNECTIONS_MAX: usize = 64;
 /// Longest time for the head of a request, and for a command of dcpi.
 const HEAD_MAX: Duration = Duration::from_secs(30);
 const COMMAND_MAX: Duration = Duration::from_secs(300);
+/// Pages that are made at a time; more wait. A review of 20,000 procedures takes some 60 MB.
+const PAGES_MAX: usize = 4;
 /// Merged databases that are kept for the next question.
 const KEPT_MAX: usize = 8;
 /// Weeks that are listed.
@@ -81,6 +83,7 @@ pub async fn run(args: &Serve) -> Result<bool, String> {
         directory,
         kept: Mutex::new(VecDeque::new()),
         connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        pages: Semaphore::new(PAGES_MAX),
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     loop {
@@ -121,6 +124,7 @@ struct Shared {
     /// is made at a time.
     kept: Mutex<VecDeque<(Question, PathBuf, Merged)>>,
     connections: Arc<Semaphore>,
+    pages: Semaphore,
 }
 
 /// What a drill-down is of.
@@ -147,6 +151,10 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answe
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Ok(told(StatusCode::METHOD_NOT_ALLOWED, "GET is answered"));
     }
+    let Ok(_page) = shared.pages.acquire().await else {
+        return Ok(told(StatusCode::SERVICE_UNAVAILABLE, "ends"));
+    };
+    let shared = Arc::clone(&shared);
     // Futures that read stores are not Send: they run on a thread of their own.
     let (path, query) =
         (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
