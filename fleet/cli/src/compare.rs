@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weeks::{Asked, Comparison, compare};
 
-use crate::out::say;
+use crate::out::{complain, say};
 use crate::store_option::{InStore, now_s};
 
 /// Longest time for a webhook's answer.
@@ -100,10 +100,15 @@ impl Rules {
     fn read(path: &PathBuf) -> Result<Self, String> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("cannot read {}: {error}; see --rules", path.display()))?;
-        toml::from_str(&text).map_err(|error| {
+        let rules: Self = toml::from_str(&text).map_err(|error| {
             let why = error.message().lines().next().unwrap_or_default().to_owned();
             format!("{}: {why}; dcpi-fleet compare --help has the rules", path.display())
-        })
+        })?;
+        let numbers = [rules.cores_percent, rules.procedure_percent];
+        if numbers.iter().any(|number| !number.is_finite() || *number < 0.0) || rules.hosts < 1 {
+            return Err(format!("{}: per cents are 0 or more, hosts 1 or more", path.display()));
+        }
+        Ok(rules)
     }
 
     fn judge(&self, of: &Comparison) -> Verdict {
@@ -161,8 +166,14 @@ pub async fn run(args: &Compare) -> Result<u8, String> {
         Form::Json => say!("{answer}"),
         Form::Text => text(args, &of, &verdict),
     }
-    if let Some(url) = &args.webhook {
-        send(url, &answer).await?;
+    if let Some(url) = &args.webhook
+        && let Err(why) = send(url, &answer).await
+    {
+        // The verdict is what a gate waits for.
+        match verdict {
+            Verdict::Costs(_) => complain!("dcpi-fleet: {why}"),
+            _ => return Err(why),
+        }
     }
     Ok(match verdict {
         Verdict::Costs(_) => COSTS,

@@ -104,11 +104,15 @@ fn show(args: &Drill, merged: &Merged, procedure: &str, directory: &Path) -> Res
         say!("{} builds of {wanted}; shown is {build}, see --build", merged.builds.len());
     }
     let dcpi = dcpi();
-    let run = Command::new(&dcpi)
-        .args([args.show.as_str(), "--db"])
-        .arg(directory)
-        .args(["--", build, procedure])
-        .status();
+    let mut command = Command::new(&dcpi);
+    match procedure {
+        // No symbol names the code: the image's procedures as a whole.
+        "" => command.args(["prof", "--db"]).arg(directory).args(["--", build]),
+        _ => {
+            command.args([args.show.as_str(), "--db"]).arg(directory).args(["--", build, procedure])
+        }
+    };
+    let run = command.status();
     match run {
         Ok(status) => Ok(status.success()),
         Err(error) => Err(format!(

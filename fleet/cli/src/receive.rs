@@ -65,7 +65,13 @@ pub async fn run(receive: &Receive) -> Result<(), String> {
     let shared = Arc::new(Shared { store, memory: Semaphore::new(MEMORY_MIB as usize) });
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let permit = Arc::clone(&connections).acquire_owned().await.map_err(|e| e.to_string())?;
+        let permit = tokio::select! {
+            permit = Arc::clone(&connections).acquire_owned() => {
+                permit.map_err(|error| error.to_string())?
+            }
+            _ = ended.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+        };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,

@@ -80,7 +80,11 @@ impl Work<'_> {
         let mut images = BTreeSet::new();
         for before in 0..WEEKS {
             let week = this_week.before(before);
-            let mut manifest = Manifest::newest(self.store, week).await?;
+            let mut manifest = match Manifest::newest(self.store, week).await {
+                // Nothing of it is removed.
+                Err(StoreError::Damaged { .. }) => continue,
+                manifest => manifest?,
+            };
             if manifest.number == 0 {
                 continue;
             }

@@ -1,6 +1,5 @@
 //! `dcpi-fleet review`.
 
-use std::fs::File;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -80,11 +79,17 @@ pub async fn run(args: &Review) -> Result<bool, String> {
     };
     let written = match &args.output {
         Some(path) => {
-            let file = File::create(path).map_err(|error| {
+            let mut all = Vec::new();
+            // Whole or not at all: an earlier review is not lost for a full disk.
+            let part = path.with_extension("part");
+            let written = write(args.form(), &report, style, &mut all)
+                .and_then(|()| std::fs::write(&part, &all))
+                .and_then(|()| std::fs::rename(&part, path));
+            written.map_err(|error| {
+                let _ = std::fs::remove_file(&part);
                 format!("cannot write {}: {error}; name another with -o", path.display())
             })?;
-            let mut out = BufWriter::new(file);
-            write(args.form(), &report, style, &mut out).and_then(|()| out.flush())
+            Ok(())
         }
         None => {
             let out = io::stdout();

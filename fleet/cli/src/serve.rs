@@ -24,10 +24,11 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ingest::{Merged, Wanted, merged};
 use review::{json, page};
-use store::{Manifest, Store, Week};
+use store::{Manifest, Store, StoreError, Week};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, Semaphore};
+use tokio::time::timeout;
 use weeks::assemble;
 
 use crate::drill::dcpi;
@@ -36,6 +37,8 @@ use crate::store_option::{InStore, now_s};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 64;
+/// Longest time of a connection, with all its answers.
+const CONNECTION_MAX: Duration = Duration::from_secs(400);
 /// Longest time for the head of a request, and for a command of dcpi.
 const HEAD_MAX: Duration = Duration::from_secs(30);
 const COMMAND_MAX: Duration = Duration::from_secs(300);
@@ -87,8 +90,12 @@ pub async fn run(args: &Serve) -> Result<bool, String> {
     });
     let mut ended = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     loop {
-        let permit = Arc::clone(&shared.connections).acquire_owned().await;
-        let permit = permit.map_err(|error| error.to_string())?;
+        let free = Arc::clone(&shared.connections).acquire_owned();
+        let permit = tokio::select! {
+            permit = free => permit.map_err(|error| error.to_string())?,
+            _ = ended.recv() => break,
+            _ = tokio::signal::ctrl_c() => break,
+        };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
@@ -109,7 +116,8 @@ pub async fn run(args: &Serve) -> Result<bool, String> {
                 .header_read_timeout(HEAD_MAX)
                 .max_buf_size(64 << 10)
                 .serve_connection(TokioIo::new(stream), answer);
-            let _ = connection.await;
+            // Who does not read an answer gives its place up after a while.
+            let _ = timeout(CONNECTION_MAX, connection).await;
             drop(permit);
         });
     }
@@ -131,6 +139,8 @@ struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
     week: Week,
+    /// Number of the week's manifest: later ones have more.
+    manifest: u64,
     service: String,
     image: String,
 }
@@ -181,7 +191,11 @@ async fn index(shared: &Shared) -> Result<Answer, String> {
     let mut list = String::new();
     for before in 0..WEEKS {
         let week = now.before(before);
-        let manifest = Manifest::newest(&shared.store, week).await.map_err(|e| e.to_string())?;
+        let manifest = match Manifest::newest(&shared.store, week).await {
+            // Other weeks can be read.
+            Err(StoreError::Damaged { .. }) => continue,
+            manifest => manifest.map_err(|error| error.to_string())?,
+        };
         if manifest.closed_epochs > 0 {
             let epochs = manifest.epochs.len();
             list += &format!("<li><a href=\"/week/{week}\">{week}</a>, {epochs} epochs</li>\n");
@@ -227,7 +241,9 @@ async fn drill_of(shared: &Shared, week: &str, query: &str) -> Result<Answer, St
     if service.is_empty() || image.is_empty() {
         return Err("service and image are needed".to_owned());
     }
-    let question = Question { week: week.parse()?, service, image };
+    let week: Week = week.parse()?;
+    let newest = Manifest::newest(&shared.store, week).await.map_err(|error| error.to_string())?;
+    let question = Question { week, manifest: newest.number, service, image };
     let mut kept = shared.kept.lock().await;
     let found = kept.iter().find(|(of, ..)| *of == question).cloned();
     let (_, directory, merged) = match found {

@@ -21,7 +21,7 @@ use crate::store_option::{InStore, OfWeek, OnEngine};
 /// `dcpi-fleet sql`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Tables and columns: docs/src/fleet-tables.md, or select * from information_schema.columns. The \
+Tables and columns: docs/src/fleet.md, or select * from information_schema.columns. The \
 tables are those of the week; of the week before, the same with _before behind their names.")]
 pub struct Sql {
     /// The question: one SELECT

@@ -212,7 +212,7 @@ fn absurd_questions_get_one_line() {
         (&["sql", "--week", "2020-W01", "select 1"], "has nothing of 2020-W01"),
         (&["sql", "--week", &week, "--engine", "x://y", "select 1"], "no engine"),
         (&["drill", "--week", &week, "--service", "web.service"], "--procedure"),
-        (&["drill", "--week", &week, "--service", "none", "-o", "x"], "no epochs of none"),
+        (&["drill", "--week", &week, "--service", "none", "-o", "x"], "no raw epochs of none"),
         (&["compare", "--service", "web.service", "--build", "ab", "cd"], "no build cd"),
         (&["review", "--week", "2020-W01"], "has nothing of 2020-W01"),
         (&["review", "--week", &week, "-o", "/nowhere/x"], "-o"),
@@ -269,7 +269,7 @@ fn what_is_old_is_removed_and_reviews_stay() {
     let said = fleet.ok(&["ingest"]);
     assert_eq!(said, format!("{}: 1 epoch taken\n", fleet.week(20)));
     let drill = ["drill", "--week", &fleet.week(10), "--service", "web.service", "-o", "x"];
-    assert!(fleet.refused(&drill).contains("no epochs"));
+    assert!(fleet.refused(&drill).contains("no raw epochs"));
 }
 
 fn files(root: &Path) -> Vec<std::path::PathBuf> {

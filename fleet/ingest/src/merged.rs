@@ -78,8 +78,8 @@ pub async fn merged(
         .collect();
     if of.is_empty() {
         return Err(IngestError::Nothing(format!(
-            "the store has no epochs of {} in {}: see dcpi-fleet review, and \
-             dcpi-fleet retain",
+            "the store has no raw epochs of {} in {} with such an image: they are removed after \
+             some weeks (dcpi-fleet retain), and simulated fleets have none",
             wanted.service, wanted.week
         )));
     }

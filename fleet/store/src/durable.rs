@@ -5,6 +5,9 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::objects::Found;
 
 /// Creates a file; false where there is one.
 ///
@@ -24,6 +27,45 @@ pub(crate) fn create(root: &Path, place: &str, content: &[u8]) -> io::Result<boo
 /// As [`create`].
 pub(crate) fn replace(root: &Path, place: &str, content: &[u8]) -> io::Result<()> {
     put(root, place, content, |partial, path| fs::rename(partial, path).map(|()| true)).map(drop)
+}
+
+/// The files below a directory, in order of key. What has no name of a key (other bytes than text,
+/// control characters, a dot in front) is none, and symbolic links are not followed: one odd name
+/// does not hide the others.
+///
+/// # Errors
+/// Those of the file system, but for what is gone.
+pub(crate) fn list(root: &Path, directory: &str) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        let entries = match fs::read_dir(root.join(&directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.starts_with('.') || name.contains(char::is_control) {
+                continue;
+            }
+            let key = format!("{directory}/{name}");
+            match entry.metadata() {
+                Ok(of) if of.is_dir() => left.push(key),
+                Ok(of) if of.is_file() => {
+                    let put = of.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+                    let put_s = i64::try_from(put.as_secs()).unwrap_or(i64::MAX);
+                    found.push(Found { key, bytes: of.len(), put_s });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    found.sort_by(|a, b| a.key.cmp(&b.key));
+    Ok(found)
 }
 
 fn put(

@@ -214,6 +214,14 @@ impl Store {
     /// # Errors
     /// [`StoreError::Failed`].
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        if let Some(directory) = &self.directory
+            && let Ok(found) = fs::metadata(directory.join(key))
+            && !found.is_file()
+        {
+            // A pipe would be waited for without end.
+            let why = "it is no file".to_owned();
+            return Err(StoreError::Damaged { key: key.to_owned(), why });
+        }
         match self.objects.get(&place(key)?).await {
             Ok(found) => Ok(Some(found.bytes().await?)),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -237,6 +245,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::Failed`].
     pub async fn list(&self, directory: &str) -> Result<Vec<Found>, StoreError> {
+        if let Some(root) = self.directory.clone() {
+            let directory = directory.to_owned();
+            return on_disk(move || durable::list(&root, &directory)).await;
+        }
         let place = place(directory)?;
         let found = self.objects.list(Some(&place)).map_ok(|meta| Found {
             key: meta.location.to_string(),

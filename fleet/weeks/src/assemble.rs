@@ -9,7 +9,7 @@ use review::report::{
     UnlikeRow,
 };
 use review::{Report, Settings};
-use store::{Manifest, Store, Week};
+use store::{Manifest, Store, StoreError, Week};
 use tables::{Change, Head, HeadTime, HostShare, HostWeek, ImageWeek, Missed, Row, Skew, Table};
 
 use crate::close::CloseError;
@@ -50,7 +50,12 @@ pub async fn assemble(store: &Store, week: Week, drill: &str) -> Result<Report, 
     }
     let mut of = Weeks { store, week, manifests: vec![manifest] };
     for before in 1..i64::try_from(TREND_WEEKS).unwrap_or(0) {
-        of.manifests.push(Manifest::newest(store, week.before(before)).await?);
+        let earlier = match Manifest::newest(store, week.before(before)).await {
+            // What is known of this week is told all the same.
+            Err(StoreError::Damaged { .. }) => Manifest::default(),
+            earlier => earlier?,
+        };
+        of.manifests.push(earlier);
     }
     let mut report = Report {
         week: week.to_string(),
