@@ -223,6 +223,14 @@ fn absurd_questions_get_one_line() {
         let error = fleet.refused(arguments);
         assert!(error.contains(says), "{arguments:?}: {error}");
     }
+    // A gate that could never fail is no gate.
+    let rules = fleet.root.path().join("rules.toml");
+    for text in ["cores_percent = nan", "procedure_percent = -1", "hosts = 0", "x = 1"] {
+        fs::write(&rules, text).unwrap();
+        let compare = ["compare", "--service", "web.service", "--build", "ab", "cd"];
+        let error = fleet.refused(&[&compare[..], &["--rules", "rules.toml"]].concat());
+        assert!(error.contains("rules.toml"), "{text}: {error}");
+    }
     fs::create_dir_all(fleet.store().join("settings")).unwrap();
     fs::write(fleet.store().join("settings/prices.toml"), "core_hour = -1").unwrap();
     assert!(fleet.refused(&["review", "--week", &week]).contains("prices.toml"));
@@ -270,6 +278,28 @@ fn what_is_old_is_removed_and_reviews_stay() {
     assert_eq!(said, format!("{}: 1 epoch taken\n", fleet.week(20)));
     let drill = ["drill", "--week", &fleet.week(10), "--service", "web.service", "-o", "x"];
     assert!(fleet.refused(&drill).contains("no raw epochs"));
+}
+
+/// One host that writes odd names into the store kept all others from being ingested.
+#[test]
+fn odd_names_in_a_store_hold_up_nobody() {
+    let fleet = Fleet::new();
+    fleet.epoch("a", 0, [10, 20]);
+    fleet.ok(&["push", "--from", "db"]);
+    let hosts = fleet.store().join("raw/hosts");
+    fs::create_dir(hosts.join("e\u{1b}[31mvil")).unwrap();
+    fs::write(hosts.join("a\nb"), "").unwrap();
+    std::os::unix::fs::symlink(&hosts, hosts.join("loop")).unwrap();
+    assert!(fleet.ok(&["ingest"]).contains("1 epoch taken"));
+    let week = fleet.week(0);
+    fleet.ok(&["close", "--week", &week]);
+    // Another week's damage is not this one's, and a pipe is not waited for.
+    let before = fleet.store().join(format!("weeks/{}", fleet.week(1)));
+    fs::create_dir_all(&before).unwrap();
+    fs::write(before.join("manifest-000001"), "{").unwrap();
+    assert_eq!(fleet.review(0)["ledger"]["facts"], 30);
+    fs::create_dir_all(fleet.store().join("settings/owners.toml")).unwrap();
+    assert!(fleet.refused(&["review", "--week", &week]).contains("it is no file"));
 }
 
 fn files(root: &Path) -> Vec<std::path::PathBuf> {
