@@ -302,6 +302,32 @@ fn odd_names_in_a_store_hold_up_nobody() {
     assert!(fleet.refused(&["review", "--week", &week]).contains("it is no file"));
 }
 
+/// A damaged epoch was left out for ever, also when its host put it again.
+#[test]
+fn a_damaged_epoch_that_is_put_anew_is_taken() {
+    let fleet = Fleet::new();
+    fleet.epoch("a", 0, [10, 20]);
+    fleet.ok(&["push", "--from", "db"]);
+    let found = files(&fleet.store().join("raw/hosts"));
+    let mut damaged = fs::read(&found[0]).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(&found[0], damaged).unwrap();
+    let old = SystemTime::now() - Duration::from_secs(100);
+    File::options().append(true).open(&found[0]).unwrap().set_modified(old).unwrap();
+    let output = fleet.run(&["ingest"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is damaged and left out"));
+    assert_eq!(fleet.ok(&["ingest"]), "nothing new\n");
+    fs::remove_file(&found[0]).unwrap();
+    fleet.ok(&["push", "--from", "db"]);
+    let later = SystemTime::now() + Duration::from_secs(2);
+    File::options().append(true).open(&found[0]).unwrap().set_modified(later).unwrap();
+    assert!(fleet.ok(&["ingest"]).contains("1 epoch taken"));
+    fleet.ok(&["close", "--week", &fleet.week(0)]);
+    assert_eq!(fleet.review(0)["ledger"]["facts"], 30);
+}
+
 fn files(root: &Path) -> Vec<std::path::PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).unwrap() {

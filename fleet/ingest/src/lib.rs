@@ -101,11 +101,15 @@ async fn take_week(
     let mut left: BTreeSet<EpochName> = BTreeSet::new();
     loop {
         let newest = Manifest::newest(store, week).await?;
-        let known: BTreeSet<&EpochName> =
-            newest.epochs.iter().chain(newest.refused.iter().map(|(name, _)| name)).collect();
+        let known: BTreeSet<&EpochName> = newest.epochs.iter().collect();
+        let refused: BTreeSet<&EpochName> = newest.refused.iter().map(|(name, _)| name).collect();
+        // A damaged epoch that was put anew since is looked at again.
+        let is_refused =
+            |epoch: &RawEpoch| refused.contains(&epoch.name) && epoch.put_s <= newest.made_s;
         let new: Vec<RawEpoch> = raw
             .of(week)
             .filter(|epoch| !known.contains(&epoch.name) && !left.contains(&epoch.name))
+            .filter(|epoch| !is_refused(epoch))
             .take(EPOCHS_AT_ONCE)
             .cloned()
             .collect();
@@ -119,7 +123,11 @@ async fn take_week(
         if epochs == 0 && refused.is_empty() {
             continue;
         }
+        left.extend(refused.iter().map(|(name, _)| name.clone()));
         let mut next = newest;
+        let told: BTreeSet<&EpochName> =
+            taken.epochs.iter().chain(refused.iter().map(|(name, _)| name)).collect();
+        next.refused.retain(|(name, _)| !told.contains(name));
         let samples = add(store, week, taken, &mut next).await?;
         next.refused.extend(refused.iter().cloned());
         if next.put_next(store, week).await? {
