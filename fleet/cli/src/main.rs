@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 mod cluster;
 mod compare;
 mod drill;
+mod http;
 mod ingest;
 mod out;
 mod push;

@@ -15,22 +15,19 @@ use clap::Args;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_LENGTH, IF_NONE_MATCH, RETRY_AFTER};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use store::{Key, OBJECT_BYTES_MAX, Put, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use crate::http::{Answer, Connections, answer_all};
 
 /// Most connections at a time; more wait until one ends.
 const CONNECTIONS_MAX: usize = 512;
 /// Most memory of objects that are being received, in MiB; more wait. Two of the largest.
 const MEMORY_MIB: u32 = 512;
-/// Longest time for the head of a request, and for its body.
-const HEAD_MAX: Duration = Duration::from_secs(30);
+/// Longest time for the body of a request.
 const BODY_MAX: Duration = Duration::from_secs(300);
 
 /// `dcpi-fleet receive`.
@@ -61,56 +58,17 @@ pub async fn run(receive: &Receive) -> Result<(), String> {
         .map_err(|error| format!("cannot listen on {}: {error}; see --listen", receive.listen))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!(%address, store = %receive.store.display(), "listening");
-    let mut ended = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let shared = Arc::new(Shared { store, memory: Semaphore::new(MEMORY_MIB as usize) });
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let permit = tokio::select! {
-            permit = Arc::clone(&connections).acquire_owned() => {
-                permit.map_err(|error| error.to_string())?
-            }
-            _ = ended.recv() => break,
-            _ = tokio::signal::ctrl_c() => break,
-        };
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                // accept(2) fails when too many files are open, or when the client has gone: the
-                // next connection may succeed.
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not taken");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            _ = ended.recv() => break,
-            _ = tokio::signal::ctrl_c() => break,
-        };
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            let answer = service_fn(|request| answer(Arc::clone(&shared), request));
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_MAX)
-                .max_buf_size(64 << 10)
-                .serve_connection(TokioIo::new(stream), answer);
-            // A host that goes away comes again.
-            let _ = connection.await;
-            drop(permit);
-        });
-    }
-    // What is being written is finished, or its host puts it again.
-    let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
-    let _ = timeout(Duration::from_secs(10), connections.acquire_many(all)).await;
-    Ok(())
+    // What is being written at the end is finished, or its host puts it again.
+    let grace = Duration::from_secs(10);
+    let connections = Connections { most: CONNECTIONS_MAX, longest: None, grace };
+    answer_all(listener, connections, move |request| answer(Arc::clone(&shared), request)).await
 }
 
 struct Shared {
     store: Store,
     memory: Semaphore,
 }
-
-type Answer = Response<Full<Bytes>>;
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answer, Infallible> {
     let path = request.uri().path().trim_start_matches('/');

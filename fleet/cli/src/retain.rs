@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
+use ingest::read_file;
 use store::{Key, Manifest, Store, StoreError, Week};
-use tables::{Build, Row as _, from_parquet};
+use tables::{Build, Row as _};
 
 use crate::out::say;
 use crate::store_option::{InStore, now_s};
@@ -124,12 +125,9 @@ impl Work<'_> {
         images: &mut BTreeSet<String>,
     ) -> Result<(), StoreError> {
         for file in manifest.files_of(Build::TABLE.name(), "") {
-            let Some(bytes) = self.store.get(&file.key).await? else { continue };
-            let damaged = |error: tables::TableError| StoreError::Damaged {
-                key: file.key.clone(),
-                why: error.to_string(),
-            };
-            let builds = from_parquet::<Build>(bytes).map_err(damaged)?;
+            let builds = read_file::<Build>(self.store, file).await.map_err(|error| {
+                StoreError::Damaged { key: file.key.clone(), why: error.to_string() }
+            })?;
             images.extend(builds.into_iter().map(|build| build.text));
         }
         Ok(())

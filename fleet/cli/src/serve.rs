@@ -18,20 +18,16 @@ use clap::Args;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use ingest::{Merged, Wanted, merged};
 use review::{json, page};
 use store::{Manifest, Store, StoreError, Week};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Mutex, Semaphore};
-use tokio::time::timeout;
 use weeks::assemble;
 
 use crate::drill::dcpi;
+use crate::http::{Answer, Connections, answer_all};
 use crate::review::nonce;
 use crate::store_option::{InStore, now_s};
 
@@ -39,8 +35,7 @@ use crate::store_option::{InStore, now_s};
 const CONNECTIONS_MAX: usize = 64;
 /// Longest time of a connection, with all its answers.
 const CONNECTION_MAX: Duration = Duration::from_secs(400);
-/// Longest time for the head of a request, and for a command of dcpi.
-const HEAD_MAX: Duration = Duration::from_secs(30);
+/// Longest time for a command of dcpi.
 const COMMAND_MAX: Duration = Duration::from_secs(300);
 /// Pages that are made at a time; more wait. A review of 20,000 procedures takes some 60 MB.
 const PAGES_MAX: usize = 4;
@@ -85,43 +80,12 @@ pub async fn run(args: &Serve) -> Result<bool, String> {
         names,
         directory,
         kept: Mutex::new(VecDeque::new()),
-        connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
         pages: Semaphore::new(PAGES_MAX),
     });
-    let mut ended = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    loop {
-        let free = Arc::clone(&shared.connections).acquire_owned();
-        let permit = tokio::select! {
-            permit = free => permit.map_err(|error| error.to_string())?,
-            _ = ended.recv() => break,
-            _ = tokio::signal::ctrl_c() => break,
-        };
-        let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not taken");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-            _ = ended.recv() => break,
-            _ = tokio::signal::ctrl_c() => break,
-        };
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            let answer = service_fn(|request| answer(Arc::clone(&shared), request));
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_MAX)
-                .max_buf_size(64 << 10)
-                .serve_connection(TokioIo::new(stream), answer);
-            // Who does not read an answer gives its place up after a while.
-            let _ = timeout(CONNECTION_MAX, connection).await;
-            drop(permit);
-        });
-    }
-    Ok(true)
+    let connections =
+        Connections { most: CONNECTIONS_MAX, longest: Some(CONNECTION_MAX), grace: Duration::ZERO };
+    let answer = move |request| answer(Arc::clone(&shared), request);
+    answer_all(listener, connections, answer).await.map(|()| true)
 }
 
 struct Shared {
@@ -131,7 +95,6 @@ struct Shared {
     /// What was asked, and the database that answers it; who makes one holds the lock, so that one
     /// is made at a time.
     kept: Mutex<VecDeque<(Question, PathBuf, Merged)>>,
-    connections: Arc<Semaphore>,
     pages: Semaphore,
 }
 
@@ -144,8 +107,6 @@ struct Question {
     service: String,
     image: String,
 }
-
-type Answer = Response<Full<Bytes>>;
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answer, Infallible> {
     // A page of another site may make a browser ask under a name that leads here.

@@ -31,7 +31,7 @@ use crate::EngineError;
 
 /// Seconds between signs of life of an executor.
 const HEARTBEAT_S: u64 = 2;
-/// Seconds without one after which its tasks go to others.
+/// Seconds without a heartbeat of an executor after which other executors get its tasks.
 const LOST_S: u64 = 10;
 /// Times that a question is asked.
 const ATTEMPTS: u32 = 3;

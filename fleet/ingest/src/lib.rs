@@ -360,7 +360,7 @@ impl Files<'_> {
         self.put_file(entry, file).await
     }
 
-    /// Puts a file whose entry lacks key and length.
+    /// Puts a file, and adds its entry with key and length, which the given entry does not have.
     ///
     /// # Errors
     /// [`IngestError`].

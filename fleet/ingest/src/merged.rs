@@ -11,11 +11,11 @@ use profiledb::{
     StacksKey, Symbol, Writer,
 };
 use store::{Manifest, Store, Week};
-use tables::{EpochRow, Load, Row, from_parquet, id};
+use tables::{EpochRow, Load, Row, id};
 
 use crate::facts::{is_apart, service_name};
 use crate::raw::{Raw, RawEpoch};
-use crate::{EPOCHS_AT_ONCE, IngestError, TIME};
+use crate::{EPOCHS_AT_ONCE, IngestError, TIME, read_file};
 
 /// Most periods of an event in an epoch (`profiledb/FORMAT.md`); samples of further ones are left
 /// out, those of the hosts that come last.
@@ -109,8 +109,7 @@ async fn hosts(
     let builds = builds(store, manifest, wanted).await?;
     let mut samples: HashMap<i64, i64> = HashMap::new();
     for file in manifest.files_of(Load::TABLE.name(), TIME) {
-        let Some(bytes) = store.get(&file.key).await? else { continue };
-        for load in from_parquet::<Load>(bytes)? {
+        for load in read_file::<Load>(store, file).await? {
             let is_wanted = load.service == service
                 && image.is_none_or(|image| image == load.image)
                 && builds.as_ref().is_none_or(|builds| builds.contains(&load.build));
@@ -121,10 +120,8 @@ async fn hosts(
     }
     let mut machines: HashMap<i64, String> = HashMap::new();
     for file in manifest.files_of(EpochRow::TABLE.name(), TIME) {
-        let Some(bytes) = store.get(&file.key).await? else { continue };
-        machines.extend(
-            from_parquet::<EpochRow>(bytes)?.into_iter().map(|row| (row.host, row.machine)),
-        );
+        let epochs = read_file::<EpochRow>(store, file).await?;
+        machines.extend(epochs.into_iter().map(|row| (row.host, row.machine)));
     }
     let mut by_machine: BTreeMap<&str, i64> = BTreeMap::new();
     for (host, samples) in &samples {
@@ -150,8 +147,7 @@ async fn builds(
     let (Some(image), Some(text)) = (&wanted.image, &wanted.build) else { return Ok(None) };
     let mut found = BTreeSet::new();
     for file in manifest.files_of(tables::Build::TABLE.name(), "") {
-        let Some(bytes) = store.get(&file.key).await? else { continue };
-        let rows = from_parquet::<tables::Build>(bytes)?.into_iter();
+        let rows = read_file::<tables::Build>(store, file).await?.into_iter();
         found.extend(
             rows.filter(|row| row.image_name == *image && row.text.starts_with(text.as_str()))
                 .map(|row| row.build),

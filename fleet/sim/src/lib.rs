@@ -2,7 +2,7 @@
 //!
 //! [`Fleet::host_week`] gives the rows of one host in one week as the store would have them, so
 //! that a fleet of any size needs the memory of one host. [`Fleet::truth`] says what was planted.
-//! [`sums`] makes of rows what `judge` takes, slowly and plainly, for SQL to be compared with;
+//! [`sums`] adds rows up to what `judge` takes, in plain loops that tests compare SQL with;
 //! [`experiment`] tells how often judgements are right.
 #![forbid(unsafe_code)]
 

@@ -117,7 +117,7 @@ impl Manifest {
         let key = key(week, number);
         let Some(bytes) = store.get(&key).await? else { return Ok(None) };
         let damaged = |why: String| StoreError::Damaged { key: key.clone(), why };
-        // First, since a later release may have other fields.
+        // The version is read before the rest: a later release may have other fields.
         let schema = serde_json::from_slice(&bytes).map(|Schema { schema }| schema);
         if let Ok(schema) = schema
             && schema != SCHEMA
