@@ -11,10 +11,7 @@ use clap::{Args, ValueEnum};
 use engine::Engine;
 use ingest::TIME;
 use store::{FileEntry, Manifest};
-use tables::{
-    Build, Change, EpochRow, Fact, Head, HostShare, HostWeek, ImageWeek, Load, Missed, Name, Pair,
-    Rollup, Service, Skew, Table,
-};
+use tables::Table;
 
 use crate::store_option::{InStore, OfWeek, OnEngine};
 
@@ -62,7 +59,9 @@ pub async fn run(args: &Sql) -> Result<bool, String> {
                 "the store has nothing of {week}; dcpi-fleet ingest takes what hosts have pushed"
             ));
         }
-        for table in Table::ALL {
+        // Two are never stored.
+        let is_stored = |table: &&Table| !matches!(table, Table::PairSums | Table::HeadTimes);
+        for table in Table::ALL.iter().filter(is_stored) {
             register(&engine, *table, suffix, &manifest, &args.event)?;
         }
     }
@@ -111,26 +110,7 @@ fn register(
         .filter(|file| file.table == table.name())
         .filter(|file| file.event == event || file.event.is_empty())
         .collect();
-    let registered = match table {
-        Table::Facts => engine.register::<Fact>(&name, files),
-        Table::Loads => engine.register::<Load>(&name, files),
-        Table::Epochs => engine.register::<EpochRow>(&name, files),
-        Table::Missed => engine.register::<Missed>(&name, files),
-        Table::Names => engine.register::<Name>(&name, files),
-        Table::Services => engine.register::<Service>(&name, files),
-        Table::Builds => engine.register::<Build>(&name, files),
-        Table::Heads => engine.register::<Head>(&name, files),
-        Table::Changes => engine.register::<Change>(&name, files),
-        Table::HostShares => engine.register::<HostShare>(&name, files),
-        Table::Pairs => engine.register::<Pair>(&name, files),
-        Table::Rollups => engine.register::<Rollup>(&name, files),
-        Table::HostWeeks => engine.register::<HostWeek>(&name, files),
-        Table::ImageWeeks => engine.register::<ImageWeek>(&name, files),
-        Table::Skews => engine.register::<Skew>(&name, files),
-        // Never stored.
-        Table::PairSums | Table::HeadTimes => return Ok(()),
-    };
-    registered.map_err(|error| error.to_string())
+    engine.register(table, &name, files).map_err(|error| error.to_string())
 }
 
 /// The texts of each column, row by row.

@@ -21,7 +21,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use futures_util::StreamExt as _;
 use store::{FileEntry, Store, StoreError};
-use tables::{Columns, Row, TableError};
+use tables::{Columns, Row, Table, TableError};
 
 #[cfg(feature = "ballista")]
 pub mod cluster;
@@ -110,12 +110,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError`].
-    pub fn register<'a, R: Row>(
+    pub fn register<'a>(
         &self,
+        table: Table,
         name: &str,
         files: impl IntoIterator<Item = &'a FileEntry>,
     ) -> Result<(), EngineError> {
-        let schema = tables::schema::<R>();
+        let schema = tables::schema(table);
         let mut urls = Vec::new();
         for file in files {
             let (url, objects) = self.store.url(&file.key)?;
@@ -147,7 +148,7 @@ impl Engine {
     /// [`EngineError`].
     pub fn register_rows<R: Row>(&self, name: &str, rows: &[R]) -> Result<(), EngineError> {
         let batch = tables::batch(rows)?;
-        let table = MemTable::try_new(tables::schema::<R>(), vec![vec![batch]])?;
+        let table = MemTable::try_new(tables::schema(R::TABLE), vec![vec![batch]])?;
         self.context.deregister_table(name)?;
         self.context.register_table(name, Arc::new(table))?;
         Ok(())

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
 
 use crate::parquet_bytes::TableError;
-use crate::rows::Row;
+use crate::rows::{Row, Table};
 
 /// The values of one column.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,9 +119,9 @@ impl Columns {
 
 /// The schema of a table in Arrow.
 #[must_use]
-pub fn schema<R: Row>() -> Arc<Schema> {
+pub fn schema(table: Table) -> Arc<Schema> {
     let field = |(name, column): (&str, Column)| Field::new(name, column.data_type(), false);
-    Arc::new(Schema::new(R::columns().into_iter().map(field).collect::<Vec<_>>()))
+    Arc::new(Schema::new(table.columns().into_iter().map(field).collect::<Vec<_>>()))
 }
 
 /// A batch of rows.
@@ -132,5 +132,5 @@ pub fn batch<R: Row>(rows: &[R]) -> Result<RecordBatch, TableError> {
     let mut columns: Vec<Column> = R::columns().into_iter().map(|(_, column)| column).collect();
     rows.iter().for_each(|row| row.add_to(&mut columns));
     let arrays = columns.into_iter().map(Column::into_array).collect();
-    RecordBatch::try_new(schema::<R>(), arrays).map_err(|error| TableError::Arrow(error.into()))
+    RecordBatch::try_new(schema(R::TABLE), arrays).map_err(|error| TableError::Arrow(error.into()))
 }

@@ -75,7 +75,7 @@ impl<R: Row> ParquetFile<R> {
                     .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
             }
         }
-        let writer = ArrowWriter::try_new(Vec::new(), schema::<R>(), Some(properties.build()))?;
+        let writer = ArrowWriter::try_new(Vec::new(), schema(R::TABLE), Some(properties.build()))?;
         Ok(Self { writer, rows: 0, table: PhantomData })
     }
 
@@ -96,7 +96,7 @@ impl<R: Row> ParquetFile<R> {
     /// # Errors
     /// [`TableError::Column`] where they are not.
     pub fn add_batch(&mut self, of: &RecordBatch) -> Result<(), TableError> {
-        let (schema, given) = (schema::<R>(), of.schema());
+        let (schema, given) = (schema(R::TABLE), of.schema());
         let mut columns = Vec::new();
         for (at, field) in schema.fields().iter().enumerate() {
             let missing = || TableError::Column(field.name().clone());

@@ -38,12 +38,6 @@ macro_rules! rows {
                 match self { $(Self::$table => $name,)* }
             }
 
-            /// The table of a name.
-            #[must_use]
-            pub fn parse(name: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|table| table.name() == name)
-            }
-
             /// The columns, in order, each empty.
             #[must_use]
             pub fn columns(self) -> Vec<(&'static str, Column)> {

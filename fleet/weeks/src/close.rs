@@ -258,7 +258,7 @@ impl Work<'_> {
         let of_host_weeks: Vec<&FileEntry> = of_host_weeks
             .filter(|file| file.table == Table::HostWeeks.name() && file.event == event)
             .collect();
-        self.engine.register::<HostWeek>("host_weeks", of_host_weeks)?;
+        self.engine.register(Table::HostWeeks, "host_weeks", of_host_weeks)?;
         let is_time = event == TIME;
         let earlier = Earlier::read(self.files.store, before, event).await?;
         let mut heads = Heads::default();
@@ -268,7 +268,7 @@ impl Work<'_> {
         for loads in by_service(&of.loads) {
             let service = loads.first().map_or(0, |load| load.service);
             let of_service = facts.iter().filter(|file| file.service == Some(service));
-            self.engine.register::<Fact>("facts", of_service)?;
+            self.engine.register(Table::Facts, "facts", of_service)?;
             image_weeks.extend(images(loads, &machines, dimensions));
             let rollups = self.engine.rows::<Rollup>(&statement("rollups", service)).await?;
             let samples = rollups.iter().map(|row| row.samples).sum();
@@ -321,7 +321,7 @@ impl Work<'_> {
         }
         let at = self.files.entries.len();
         self.files.put(event, &pairs, 0).await?;
-        self.engine.register::<Pair>("pairs", self.files.entries.iter().skip(at))?;
+        self.engine.register(Table::Pairs, "pairs", self.files.entries.iter().skip(at))?;
         if !found.pairs.is_empty() {
             let sums = self.engine.rows::<PairSum>(&statement("builds", service)).await?;
             compared.add_builds(loads, found, &sums);
@@ -329,7 +329,7 @@ impl Work<'_> {
         if !weeks.is_empty() {
             let facts = earlier.facts.iter();
             let of_service = facts.filter(|file| file.service.is_none_or(|of| of == service));
-            self.engine.register::<Fact>("facts_before", of_service)?;
+            self.engine.register(Table::Facts, "facts_before", of_service)?;
             let sums = self.engine.rows::<PairSum>(&statement("movers", service)).await?;
             compared.add_weeks(loads, &weeks, &sums);
         }

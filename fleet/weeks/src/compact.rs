@@ -33,7 +33,7 @@ pub(crate) async fn facts(
             compacted.push((*one).clone());
             continue;
         }
-        engine.register::<Fact>("facts", of)?;
+        engine.register(Table::Facts, "facts", of)?;
         let mut file = ParquetFile::<Fact>::new()?;
         let mut samples = 0_u64;
         for batch in engine.batches(&statement("compact", service)).await? {

@@ -7,7 +7,7 @@ use ingest::TIME;
 use judge::cores::{Cell, Cost, Untold, cores};
 use stats::Confidence;
 use store::{Manifest, Store, Week};
-use tables::{Build, Change, EpochRow, Fact, Load, PairSum, Table, id};
+use tables::{Build, Change, EpochRow, Load, PairSum, Table, id};
 
 use crate::builds::of_some;
 use crate::changes::Comparisons;
@@ -85,7 +85,7 @@ pub async fn compare(store: &Store, asked: &Asked) -> Result<Comparison, CloseEr
     let mut compared = Comparisons::default();
     if !found.pairs.is_empty() {
         let facts = facts.into_iter().filter(|file| file.service.is_none_or(|of| of == service));
-        engine.register::<Fact>("facts", facts)?;
+        engine.register(Table::Facts, "facts", facts)?;
         engine.register_rows("pairs", &found.pairs)?;
         let sums = engine.rows::<PairSum>(&statement("builds", service)).await?;
         compared.add_builds(loads, &found, &sums);

@@ -86,10 +86,10 @@ impl Simulated {
         let files = |table: Table| now.files_of(table.name(), TIME);
         let of_service = |file: &&FileEntry| file.service == Some(service);
         let facts = files(Table::Facts).filter(of_service);
-        engine.register::<Fact>("facts", facts).unwrap();
-        engine.register::<Fact>("facts_before", before.files_of("facts", TIME)).unwrap();
-        engine.register::<HostWeek>("host_weeks", files(Table::HostWeeks)).unwrap();
-        engine.register::<Pair>("pairs", files(Table::Pairs)).unwrap();
+        engine.register(Table::Facts, "facts", facts).unwrap();
+        engine.register(Table::Facts, "facts_before", before.files_of("facts", TIME)).unwrap();
+        engine.register(Table::HostWeeks, "host_weeks", files(Table::HostWeeks)).unwrap();
+        engine.register(Table::Pairs, "pairs", files(Table::Pairs)).unwrap();
         let (_, sql) = STATEMENTS.iter().find(|(of, _)| *of == name).unwrap();
         engine.rows(&sql.replace(":service", &service.to_string())).await.unwrap()
     }
