@@ -13,11 +13,16 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 36] = [
+const ARROWS: [(&str, &[&str]); 42] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
     ("model", &["image"]),
+    ("measure", &[]),
+    ("draw", &[]),
+    ("probe", &["measure"]),
+    ("dcpi-bench", &["measure", "probe"]),
+    ("trace", &["measure"]),
     ("wire", &[]),
     ("ebpf", &[]),
     ("loader-hook", &["abi"]),
@@ -28,7 +33,8 @@ const ARROWS: [(&str, &[&str]); 36] = [
     ("profiledb", &["image", "model"]),
     ("daemon", &["abi", "code", "ebpf", "image", "model", "profiledb", "unwind", "wire"]),
     ("analysis/counted", &["blockcount", "image", "unwind"]),
-    ("analysis/stats", &["image", "model"]),
+    ("analysis/traced", &["image", "trace"]),
+    ("analysis/stats", &["image", "measure", "model"]),
     ("analysis/query", &["code", "image", "model", "profiledb", "stats"]),
     ("analysis/names", &["image", "model", "profiledb", "query", "stats"]),
     (
@@ -77,18 +83,23 @@ const ARROWS: [(&str, &[&str]); 36] = [
             "calls",
             "code",
             "counted",
+            "draw",
             "estimate",
             "explain",
             "export",
             "image",
+            "measure",
             "model",
             "names",
+            "probe",
             "profiledb",
             "query",
             "report",
             "sets",
             "stalls",
             "stats",
+            "trace",
+            "traced",
             "wire",
         ],
     ),
@@ -125,7 +136,7 @@ const ARROWS: [(&str, &[&str]); 36] = [
 ];
 
 /// Crates with unsafe code.
-const UNSAFE: [&str; 3] = ["blockcount", "daemon", "loader-hook"];
+const UNSAFE: [&str; 4] = ["blockcount", "daemon", "loader-hook", "probe"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 /// Lines of the map of the code, at 100 columns.

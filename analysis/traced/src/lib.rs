@@ -1,0 +1,3 @@
+//! Events of a command's threads, as the kernel sees them: probes of procedures, system calls,
+//! scheduling.
+#![forbid(unsafe_code)]

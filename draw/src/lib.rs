@@ -1,0 +1,2 @@
+//! Drawings as SVG: axes, dots, lines, bars, areas and text, in light and dark.
+#![forbid(unsafe_code)]

@@ -1,0 +1,7 @@
+//! Statistics of measurements: what repeated times of a program tell, and what measuring itself did
+//! to them. Pure: no clock, no file, no process.
+//!
+//! - [`tails`]: the distributions that tests need
+#![forbid(unsafe_code)]
+
+pub mod tails;
