@@ -49,7 +49,7 @@ impl Axis {
         Self { label: label.to_owned(), scale, low, high }
     }
 
-    /// The same for values, from 0 where the axis is linear and `from_zero` is asked.
+    /// An axis over all values; from 0 where it is linear and `from_zero` is asked.
     #[must_use]
     pub fn over(label: &str, scale: Scale, values: &[f64], from_zero: bool) -> Self {
         let known = values.iter().copied().filter(|value| value.is_finite());
@@ -62,8 +62,8 @@ impl Axis {
         Self::new(label, scale, if low == 0.0 { low } else { low - room }, high + room)
     }
 
-    /// Where a value lies: 0 at the begin of the axis, 1 at its end. Not finite for a logarithm of 0
-    /// or less.
+    /// Where a value lies: 0 at the begin of the axis, 1 at its end. Not finite for a logarithm of
+    /// 0 or less.
     #[must_use]
     pub fn share(&self, value: f64) -> f64 {
         if self.scale == Scale::Linear {
