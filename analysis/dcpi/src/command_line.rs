@@ -65,6 +65,8 @@ pub enum Command {
     Ideal(commands::Ideal),
     /// Counts of events of a whole command: time, page faults, instructions and others
     Count(commands::Count),
+    /// Whether a command is faster than another, over layouts of their code; in random order
+    Time(commands::Time),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
     Lost(commands::Lost),
     /// Instructions with the most samples of an event, or the largest ratio of two events
@@ -108,9 +110,10 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 28] = [
+const WAY: [(&str, &str, &str); 29] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
+    ("time", "time A -- B", "whether one command is faster than another, and by how much"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
@@ -186,6 +189,7 @@ impl Command {
             Self::Truth(args) => commands::truth::run(args, out),
             Self::Ideal(args) => commands::ideal::run(args),
             Self::Count(args) => commands::count::run(args),
+            Self::Time(args) => commands::time::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
@@ -393,7 +397,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, lost, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, time, lost, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (
