@@ -6,6 +6,7 @@
 //! - [`humps`]: times of short pieces with two humps, which a busy sibling thread makes
 //! - [`kbest`]: the lecture's K-best
 //! - [`layouts`]: whether a program is faster than another, over layouts of their code
+//! - [`models`]: times of a traced program without its events
 //! - [`tails`]: the distributions that tests need
 //! - [`warmup`]: runs at the begin that are slower than the others
 #![forbid(unsafe_code)]
@@ -15,5 +16,6 @@ pub mod doubling;
 pub mod humps;
 pub mod kbest;
 pub mod layouts;
+pub mod models;
 pub mod tails;
 pub mod warmup;
