@@ -21,7 +21,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
     ("measure", &[]),
     ("draw", &[]),
     ("probe", &["measure"]),
-    ("dcpi-bench", &["measure", "probe"]),
+    ("dcpi-bench", &["measure"]),
     ("trace", &["measure"]),
     ("wire", &[]),
     ("ebpf", &[]),
