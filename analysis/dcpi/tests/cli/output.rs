@@ -24,12 +24,26 @@ const COMMON: &str = "Every report";
 /// Sets that are compared, before and after.
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
-/// What no command prints here: cycles are true where callgrind ran the command itself, and these
-/// programs have no code whose ways are unknown; notes are of what the machine lacks.
-const NOT_HERE: [(&str, &str); 8] = [
+/// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
+/// ran the command itself, and these programs have no code whose ways are unknown; notes are of
+/// what the machine lacks.
+const NOT_HERE: [(&str, &str); 21] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
     ("count", "notes[]"),
+    ("time", "a.function.procedure"),
+    ("time", "a.function.ns.value"),
+    ("time", "a.function.ns.low"),
+    ("time", "a.function.ns.high"),
+    ("time", "a.function.calls"),
+    ("time", "a.function.samples"),
+    ("time", "b.function.procedure"),
+    ("time", "b.function.ns.value"),
+    ("time", "b.function.ns.low"),
+    ("time", "b.function.ns.high"),
+    ("time", "b.function.calls"),
+    ("time", "b.function.samples"),
+    ("time", "notes[]"),
     ("truth", "cycles.least"),
     ("truth", "cycles.most"),
     ("truth", "cycles.right"),
@@ -267,6 +281,14 @@ fn count(db: &Db, format: &str) -> Vec<u8> {
     std::fs::read(to).unwrap()
 }
 
+/// What is told of two commands.
+fn time(format: &str) -> Vec<u8> {
+    let words = ["time", "--layouts", "2", "-r", "2", "--format", format, "true", "--", "true"];
+    let output = dcpi().args(words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
 /// A database with this epoch only.
 fn one(epoch: Epoch) -> Db {
     let db = Db::new();
@@ -373,6 +395,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&crate::stacks::db(), &CALLS);
     run(&copies_counted(), &["lost", "lost --by block"]);
     printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
+    printed.take("time", &time("json"), &time("csv"), &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 
