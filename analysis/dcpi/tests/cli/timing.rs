@@ -77,6 +77,7 @@ fn what_cannot_be_timed_is_told_in_one_line() {
     assert!(refused(&["false"]).contains("false failed: exit code 1; --show-output shows why"));
     assert!(refused(&["no-such-command"]).contains("no-such-command: no such command"));
     assert!(refused(&["a x", "b y", "c z"]).contains("more than two quoted commands"));
+    assert!(refused(&["--layouts", "9999", "-r", "99", "true"]).contains("more than 100000 runs"));
     assert!(refused(&["--effect", "0", "true"]).contains("must be a percentage from 0.01"));
     assert!(refused(&["--relink", "false", "true"]).contains("--relink false: exit code 1"));
     assert!(refused(&["--input", "/no/such", "cat"]).contains("cannot read the input of cat"));
