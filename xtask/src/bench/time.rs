@@ -134,7 +134,14 @@ impl Bench {
     /// Builds dcpi and the objects of Lua.
     fn prepare() -> anyhow::Result<Self> {
         packages::ensure(packages::COMPILER.iter().chain(&packages::TIMERS))?;
-        must(&mut command("cargo build -q --release -p dcpi --bin dcpi"))?;
+        let programs = match std::env::var("DCPI_BIN_DIR") {
+            Ok(programs) => programs,
+            Err(_) => {
+                println!("building dcpi");
+                must(&mut command("cargo build -q --release -p dcpi --bin dcpi"))?;
+                "target/release".to_owned()
+            }
+        };
         let folder = format!("{FOLDER}/time");
         let objects = format!("{folder}/objects");
         fs::create_dir_all(&objects).with_context(|| format!("creating {objects}"))?;
@@ -153,7 +160,7 @@ impl Bench {
                 must(gcc.args(&flags).arg("-o").arg(&object).arg(file))?;
             }
         }
-        Ok(Self { dcpi: "target/release/dcpi".to_owned(), folder })
+        Ok(Self { dcpi: format!("{programs}/dcpi"), folder })
     }
 
     /// Links both programs, each in the order of its number.
