@@ -115,9 +115,11 @@ pub struct Judgement {
     pub inner: Vec<(usize, usize, Comparison)>,
     /// Of each metric with itself, where that is defined.
     pub outer: Vec<(usize, Comparison)>,
-    /// Metrics not to believe: those whose outer correlation changed, and the fewest further ones
-    /// that all changed pairs have one of.
+    /// Metrics not to believe: those whose outer correlation changed, those that no observed run
+    /// has any more, and the fewest further ones that all changed pairs have one of.
     pub perturbed: Vec<bool>,
+    /// Metrics of which nothing could be compared: they do not vary within runs.
+    pub unknown: Vec<bool>,
     /// Whether anything changed.
     pub any: bool,
 }
@@ -168,10 +170,20 @@ pub fn judge(
     for (metric, _) in outer.iter().filter(|(_, of)| marked(of)) {
         mark(&mut perturbed, *metric);
     }
+    let mut unknown = vec![true; metrics];
+    for (metric, is_unknown) in unknown.iter_mut().enumerate() {
+        *is_unknown = inner.iter().all(|(a, b, _)| *a != metric && *b != metric)
+            && outer.iter().all(|(of, _)| *of != metric);
+        let has = |run: &usize| correlations.outer(*run, baselines, metric).is_some();
+        if *is_unknown && baselines.iter().all(has) && !observed.iter().any(has) {
+            mark(&mut perturbed, metric);
+            *is_unknown = false;
+        }
+    }
     let changed = inner.iter().filter(|(.., of)| marked(of)).map(|(a, b, _)| (*a, *b));
     cover(&mut perturbed, changed.collect());
     let any = perturbed.contains(&true);
-    Judgement { inner, outer, perturbed, any }
+    Judgement { inner, outer, perturbed, unknown, any }
 }
 
 /// Marks the fewest metrics that all pairs have one of, greedily: a metric that many relations
@@ -369,6 +381,15 @@ mod tests {
         let judgement = judge(&correlations, &[0, 1, 2, 3], &[4, 5], 0.01);
         assert_eq!(judgement.inner.len(), 1);
         assert_eq!(judgement.outer.len(), 2);
+        assert_eq!(judgement.unknown, [false, false, true]);
+        assert!(!judgement.perturbed[2], "no run has it");
+        // A metric that only the observer took away is not to be believed.
+        for of in &mut runs[..4] {
+            of.columns[2] = run(&mut random, 1.0).columns[2].clone();
+        }
+        let correlations = Correlations::of(&runs, &[0, 1, 2, 3]);
+        let judgement = judge(&correlations, &[0, 1, 2, 3], &[4, 5], 0.01);
+        assert!(judgement.perturbed[2] && judgement.any, "{judgement:?}");
         assert!(!judge(&correlations, &[], &[], 0.01).any);
         assert!(!judge(&Correlations::of(&[], &[]), &[0], &[7], 0.01).any);
     }

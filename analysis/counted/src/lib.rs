@@ -8,6 +8,7 @@ pub mod callgrind;
 #[cfg(target_arch = "x86_64")]
 pub mod exceptions;
 pub mod own;
+pub mod series;
 pub mod totals;
 
 use image::ImageOffset;

@@ -51,6 +51,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
             "estimate",
             "explain",
             "image",
+            "measure",
             "model",
             "names",
             "profiledb",
