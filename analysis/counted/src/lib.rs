@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+pub mod entries;
 #[cfg(target_arch = "x86_64")]
 pub mod exceptions;
 pub mod own;

@@ -14,7 +14,7 @@
 //! [`Kind::Release`] before what lets others go on.
 
 use super::Range;
-use super::alpha::Alpha;
+use super::alpha::{Alpha, quantile};
 
 /// What lets a thread go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +133,12 @@ pub fn modelled(
     alphas: &[Alpha],
 ) -> Result<Modelled, Stuck> {
     let causes = Causes::find(threads, objects)?;
+    let within: Vec<f64> = alphas.iter().map(|alpha| alpha.within * alpha.within).collect();
     let with = |sign: f64, end: fn(&Range) -> f64| {
-        let cost = |alpha: &Alpha| (alpha.mean + sign * alpha.times(1).reach()).max(0.0);
-        let alphas: Vec<f64> = alphas.iter().map(cost).collect();
+        // Spread between places moves all events of a kind together.
+        let place = |alpha: &Alpha| Alpha { within: 0.0, ..*alpha }.times(1).reach();
+        let cost = |alpha: &Alpha| (alpha.mean + sign * place(alpha)).max(0.0);
+        let alphas: Vec<(f64, f64)> = alphas.iter().map(cost).zip(within.iter().copied()).collect();
         // Waits were measured with an event in them: dear events make cheap waits.
         let costs = causes.costs(threads, objects, &alphas);
         let waits = costs.iter().map(|of| (end(&of.free), end(&of.hand_over))).collect::<Vec<_>>();
@@ -144,17 +147,22 @@ pub fn modelled(
     let (low, _) = with(1.0, |cost| cost.low)?;
     let (value, costs) = with(0.0, |cost| cost.value)?;
     let (high, _) = with(-1.0, |cost| cost.high)?;
+    // Spread within a place averages out on the way to an event.
+    let normal = quantile(f64::INFINITY);
     let times = value.into_iter().zip(low).zip(high).map(|((value, low), high)| {
         let each = value.into_iter().zip(low).zip(high);
-        let range = |((value, low), high): ((f64, f64), f64)| Range {
-            low: low.min(value),
-            value,
-            high: high.max(value),
+        let range = |(((value, variance), (low, _)), (high, _)): ((Timed, Timed), Timed)| {
+            let reach = normal * variance.sqrt();
+            let low = value - (value - low).max(0.0).hypot(reach);
+            Range { low, value, high: value + (high - value).max(0.0).hypot(reach) }
         };
         each.map(range).collect()
     });
     Ok(Modelled { times: times.collect(), costs })
 }
+
+/// A time, ns, and its variance from spread of costs within a place, ns^2.
+type Timed = (f64, f64);
 
 /// What each departure waits for.
 struct Causes {
@@ -268,12 +276,17 @@ impl Causes {
     }
 
     /// Costs of each pool, from the measured waits without the events in them (`alphas`).
-    fn costs(&self, threads: &[Vec<Event>], objects: &[Object], alphas: &[f64]) -> Vec<WaitCosts> {
+    fn costs(
+        &self,
+        threads: &[Vec<Event>],
+        objects: &[Object],
+        alphas: &[(f64, f64)],
+    ) -> Vec<WaitCosts> {
         let pools = objects.iter().map(|object| object.pool + 1).max().unwrap_or(0);
         // A pool's number is an index of ours; a caller has at most as many pools as objects.
         let pools = pools.min(objects.len());
         let (mut free, mut over) = (vec![Vec::new(); pools], vec![Vec::new(); pools]);
-        let cost = |event: &Event| alphas.get(event.cost).copied().unwrap_or_default();
+        let cost = |event: &Event| alphas.get(event.cost).map_or(0.0, |(mean, _)| *mean);
         for (events, waits) in threads.iter().zip(&self.waits_for) {
             for (at, (event, signal)) in events.iter().zip(waits).enumerate() {
                 let Kind::Depart(object) = event.kind else { continue };
@@ -307,21 +320,25 @@ impl Causes {
             .collect()
     }
 
-    /// Times with events of these costs, ns, taken off, and these costs of each pool's waits.
+    /// Times with events of these costs, ns (and ns^2), taken off, and with these costs of each
+    /// pool's waits.
     fn replay(
         &self,
         threads: &[Vec<Event>],
         objects: &[Object],
-        alphas: &[f64],
+        alphas: &[(f64, f64)],
         waits: &[(f64, f64)],
-    ) -> Result<Vec<Vec<f64>>, Stuck> {
-        let mut times: Vec<Vec<f64>> =
+    ) -> Result<Vec<Vec<Timed>>, Stuck> {
+        let mut times: Vec<Vec<Timed>> =
             threads.iter().map(|events| Vec::with_capacity(events.len())).collect();
-        // Of each signal: the events that are still to give it, the latest time, who waits for it.
-        let mut signals: Vec<(usize, f64, Vec<usize>)> = self
+        let mut signals: Vec<Signal> = self
             .givers
             .iter()
-            .map(|givers| (givers.len(), f64::NEG_INFINITY, Vec::new()))
+            .map(|givers| Signal {
+                missing: givers.len(),
+                given: (f64::NEG_INFINITY, 0.0),
+                waiting: Vec::new(),
+            })
             .collect();
         let mut ready: Vec<usize> = (0..threads.len()).rev().collect();
         while let Some(thread) = ready.pop() {
@@ -332,36 +349,39 @@ impl Causes {
                 let at = done.len();
                 let before = at.checked_sub(1).and_then(|before| {
                     let (event, time) = (events.get(before)?, done.get(before)?);
-                    Some((event, *time, alphas.get(event.cost).copied().unwrap_or(0.0)))
+                    Some((event, *time, alphas.get(event.cost).copied().unwrap_or_default()))
                 });
-                let time = match (event.kind, get(&self.waits_for, thread, at)) {
+                let signal = get(&self.waits_for, thread, at);
+                let time = match (event.kind, signal.and_then(|of| signals.get_mut(of))) {
                     (Kind::Depart(object), Some(signal)) => {
-                        let Some((missing, released, waiting)) = signals.get_mut(signal) else {
-                            return Err(Stuck::NoObject(thread, at));
-                        };
-                        if *missing > 0 {
-                            waiting.push(thread);
+                        if signal.missing > 0 {
+                            signal.waiting.push(thread);
                             break;
                         }
                         let pool = objects.get(object).map(|object| object.pool);
                         let costs = pool.and_then(|pool| waits.get(pool)).copied();
                         let (free, over) = costs.unwrap_or_default();
-                        let own = before.map(|(_, time, _)| time + free);
-                        own.unwrap_or(f64::NEG_INFINITY).max(*released + over)
+                        let own = before.map(|(_, time, _)| (time.0 + free, time.1));
+                        let handed = (signal.given.0 + over, signal.given.1);
+                        own.filter(|own| own.0 > handed.0).unwrap_or(handed)
                     }
                     _ => match before {
-                        Some((of, time, cost)) => time + (event.time - of.time - cost).max(0.0),
-                        None => event.time,
+                        Some((of, time, cost)) => {
+                            let passed = (event.time - of.time - cost.0).max(0.0);
+                            (time.0 + passed, time.1 + cost.1)
+                        }
+                        None => (event.time, 0.0),
                     },
                 };
                 done.push(time);
-                if let Some(signal) = get(&self.gives, thread, at)
-                    && let Some((missing, released, waiting)) = signals.get_mut(signal)
-                {
-                    *missing = missing.saturating_sub(1);
-                    *released = released.max(time);
-                    if *missing == 0 {
-                        ready.append(waiting);
+                let given = get(&self.gives, thread, at).and_then(|of| signals.get_mut(of));
+                if let Some(signal) = given {
+                    signal.missing = signal.missing.saturating_sub(1);
+                    if time.0 > signal.given.0 {
+                        signal.given = time;
+                    }
+                    if signal.missing == 0 {
+                        ready.append(&mut signal.waiting);
                     }
                 }
             }
@@ -372,6 +392,16 @@ impl Causes {
             None => Ok(times),
         }
     }
+}
+
+/// What departures wait for, during a replay.
+struct Signal {
+    /// Events that are still to give it.
+    missing: usize,
+    /// The latest time of those that gave it.
+    given: Timed,
+    /// Threads that wait for it.
+    waiting: Vec<usize>,
 }
 
 /// A cost this many times the median is a preemption, which has nothing to do with the wait.
