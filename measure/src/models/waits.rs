@@ -15,6 +15,7 @@
 
 use super::Range;
 use super::alpha::{Alpha, quantile};
+use std::collections::HashMap;
 
 /// What lets a thread go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,11 +166,12 @@ pub fn modelled(
 type Timed = (f64, f64);
 
 /// What each departure waits for.
+#[derive(Default)]
 struct Causes {
-    /// For each thread's events: the signal that a departure waits for, and the one that an event
-    /// gives.
-    waits_for: Vec<Vec<Option<usize>>>,
-    gives: Vec<Vec<Option<usize>>>,
+    /// Of a (thread, event): the signal that the departure waits for.
+    waits_for: HashMap<(usize, usize), usize>,
+    /// Of a (thread, event): the signal that the event gives.
+    gives: HashMap<(usize, usize), usize>,
     /// For each signal: events that give it together.
     givers: Vec<Vec<(usize, usize)>>,
 }
@@ -183,8 +185,7 @@ struct Seen {
 
 impl Causes {
     fn find(threads: &[Vec<Event>], objects: &[Object]) -> Result<Self, Stuck> {
-        let none = || threads.iter().map(|events| vec![None; events.len()]).collect();
-        let mut causes = Self { waits_for: none(), gives: none(), givers: Vec::new() };
+        let mut causes = Self::default();
         let mut seen: Vec<Seen> = objects.iter().map(|_| Seen::default()).collect();
         for (thread, events) in threads.iter().enumerate() {
             for (at, event) in events.iter().enumerate() {
@@ -224,7 +225,7 @@ impl Causes {
     fn signal(&mut self, givers: Vec<(usize, usize)>) -> usize {
         let signal = self.givers.len();
         for (thread, at) in &givers {
-            set(&mut self.gives, *thread, *at, signal);
+            self.gives.insert((*thread, *at), signal);
         }
         self.givers.push(givers);
         signal
@@ -233,7 +234,7 @@ impl Causes {
     fn lock(&mut self, seen: &Seen) {
         for (release, departure) in seen.releases.iter().zip(seen.departures.iter().skip(1)) {
             let signal = self.signal(vec![(release.1, release.2)]);
-            set(&mut self.waits_for, departure.1, departure.2, signal);
+            self.waits_for.insert((departure.1, departure.2), signal);
         }
     }
 
@@ -244,7 +245,7 @@ impl Causes {
         };
         let signal = self.signal(vec![(release.1, release.2)]);
         for (_, thread, at) in &seen.departures {
-            set(&mut self.waits_for, *thread, *at, signal);
+            self.waits_for.insert((*thread, *at), signal);
         }
         Ok(())
     }
@@ -269,7 +270,7 @@ impl Causes {
         for (_, thread, at) in &seen.departures {
             let Some(round) = departed.get_mut(*thread) else { continue };
             if let Some(signal) = signals.get(*round).copied().flatten() {
-                set(&mut self.waits_for, *thread, *at, signal);
+                self.waits_for.insert((*thread, *at), signal);
             }
             *round += 1;
         }
@@ -287,13 +288,14 @@ impl Causes {
         let pools = pools.min(objects.len());
         let (mut free, mut over) = (vec![Vec::new(); pools], vec![Vec::new(); pools]);
         let cost = |event: &Event| alphas.get(event.cost).map_or(0.0, |(mean, _)| *mean);
-        for (events, waits) in threads.iter().zip(&self.waits_for) {
-            for (at, (event, signal)) in events.iter().zip(waits).enumerate() {
+        for (thread, events) in threads.iter().enumerate() {
+            for (at, event) in events.iter().enumerate() {
                 let Kind::Depart(object) = event.kind else { continue };
                 let Some(pool) = objects.get(object).map(|object| object.pool) else { continue };
                 let arrival = at.checked_sub(1).and_then(|before| events.get(before));
                 // The last of those that give the signal decides.
-                let givers = signal.and_then(|signal| self.givers.get(signal));
+                let signal = self.waits_for.get(&(thread, at));
+                let givers = signal.and_then(|signal| self.givers.get(*signal));
                 let givers = givers.into_iter().flatten();
                 let release = givers.filter_map(|(thread, at)| threads.get(*thread)?.get(*at));
                 let release = release.max_by(|a, b| a.time.total_cmp(&b.time));
@@ -351,8 +353,8 @@ impl Causes {
                     let (event, time) = (events.get(before)?, done.get(before)?);
                     Some((event, *time, alphas.get(event.cost).copied().unwrap_or_default()))
                 });
-                let signal = get(&self.waits_for, thread, at);
-                let time = match (event.kind, signal.and_then(|of| signals.get_mut(of))) {
+                let signal = self.waits_for.get(&(thread, at));
+                let time = match (event.kind, signal.and_then(|of| signals.get_mut(*of))) {
                     (Kind::Depart(object), Some(signal)) => {
                         if signal.missing > 0 {
                             signal.waiting.push(thread);
@@ -374,7 +376,8 @@ impl Causes {
                     },
                 };
                 done.push(time);
-                let given = get(&self.gives, thread, at).and_then(|of| signals.get_mut(of));
+                let given = self.gives.get(&(thread, at));
+                let given = given.and_then(|of| signals.get_mut(*of));
                 if let Some(signal) = given {
                     signal.missing = signal.missing.saturating_sub(1);
                     if time.0 > signal.given.0 {
@@ -423,16 +426,6 @@ fn typical(values: &mut Vec<f64>) -> Range {
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let error = (squares / (n - 1.0).max(1.0) / n).sqrt();
     Range { low: (mean - 2.0 * error).max(0.0), value: mean, high: mean + 2.0 * error }
-}
-
-fn set(table: &mut [Vec<Option<usize>>], thread: usize, at: usize, signal: usize) {
-    if let Some(of) = table.get_mut(thread).and_then(|events| events.get_mut(at)) {
-        *of = Some(signal);
-    }
-}
-
-fn get(table: &[Vec<Option<usize>>], thread: usize, at: usize) -> Option<usize> {
-    table.get(thread)?.get(at).copied().flatten()
 }
 
 #[cfg(test)]
