@@ -9,6 +9,7 @@ pub mod entries;
 #[cfg(target_arch = "x86_64")]
 pub mod exceptions;
 pub mod own;
+pub mod series;
 pub mod totals;
 
 use image::ImageOffset;
