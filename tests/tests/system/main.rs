@@ -33,3 +33,4 @@ mod privileged;
 mod privileged_apart;
 mod python;
 mod stacks;
+mod traces;
