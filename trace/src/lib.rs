@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+pub mod correct;
 pub mod event;
 pub mod formats;
 pub mod gantt;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, Seen};
 use super::{category, of_category};
-use crate::event::{Corrected, EventKind, Name, NameKind, Trace};
+use crate::event::{Corrected, EventKind, NameKind, Trace};
 use crate::pairs::{Pairs, Slice};
 use crate::reader::ReadError;
 
@@ -155,16 +155,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
 
 /// A call as a complete event.
 fn complete<'a>(trace: &'a Trace, slice: &Slice) -> Written<'a> {
-    const NO_NAME: &Name = &Name {
-        kind: NameKind::Other,
-        text: String::new(),
-        image: String::new(),
-        offset: None,
-        file: String::new(),
-        line: 0,
-        number: None,
-    };
-    let name = trace.names.get(slice.name.0 as usize).unwrap_or(NO_NAME);
+    let name = trace.names.get(slice.name.0 as usize);
     let thread = trace.threads.get(slice.thread.0 as usize);
     let corrected = |index: usize| trace.corrected.get(index).map(Interval::of);
     // A system call's result; of others the identity of a lock, from the begin.
@@ -182,8 +173,8 @@ fn complete<'a>(trace: &'a Trace, slice: &Slice) -> Written<'a> {
         name: None,
     };
     Written {
-        name: &name.text,
-        cat: category(name.kind),
+        name: name.map_or("", |name| name.text.as_str()),
+        cat: category(name.map_or(NameKind::Other, |name| name.kind)),
         ph: "X",
         ts: us(slice.begin_ns),
         dur: Some(us(slice.end_ns - slice.begin_ns)),

@@ -277,7 +277,14 @@ fn whole_trace() -> trace::Trace {
     name.image = "/bin/f".into();
     let interval = Interval { low: 900.0, value: 1000.0, high: 1100.0 };
     let how = "in vitro".to_owned();
-    let cost = Cost { kind: EventKind::Enter, alpha_ns: interval, spread_ns: Some(50.0), how };
+    let cost = Cost {
+        kind: EventKind::Enter,
+        alpha_ns: interval,
+        spread_ns: Some(50.0),
+        how,
+        stepped: Some(true),
+        with_return: Some(false),
+    };
     let facts = trace::Facts {
         command: vec!["f".into()],
         host: "node-7".into(),
