@@ -16,7 +16,7 @@ use model::Thread;
 use profiledb::Scope;
 
 use super::pieces::Piece;
-use super::protobuf::{Message, signed};
+use protobuf::{Message, signed};
 use super::stacks::StackFrame;
 use super::{Carried, Image, Place, Resolved, UNKNOWN_CODE};
 

@@ -33,4 +33,4 @@ mod privileged;
 mod privileged_apart;
 mod python;
 mod stacks;
-mod timed;
+mod traces;
