@@ -56,25 +56,6 @@ pub fn rise(values: &[f64], begin: usize, low: f64, high: f64) -> Option<(usize,
     Some((first.saturating_sub(1).max(begin), above(0.75, first)?))
 }
 
-/// The middle one of some values, or the mean of the two in the middle. None without values.
-#[must_use]
-pub fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let (low, high) = (sorted.len().checked_sub(1)? / 2, sorted.len() / 2);
-    Some((sorted.get(low)? + sorted.get(high)?) / 2.0)
-}
-
-/// The value below which the `share` of all values lie, by the nearest rank; `share` from 0 to 1.
-/// None without values.
-#[must_use]
-pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (share.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1).min(sorted.len().checked_sub(1)?)).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,16 +109,5 @@ mod tests {
         assert_eq!(rise(&curve, 0, 1.0, 2.0), Some((4, 7)), "one disturbed value is none");
         assert_eq!(rise(&curve, 0, 1.0, 9.0), None);
         assert_eq!(rise(&curve, 7, 1.0, 2.0), Some((7, 7)));
-    }
-
-    #[test]
-    fn medians_and_quantiles_are_of_the_values() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(&[3.0, 1.0]), Some(2.0));
-        assert_eq!(median(&[]), None);
-        assert_eq!(quantile(&[3.0, 1.0, 2.0, 4.0], 0.5), Some(2.0));
-        assert_eq!(quantile(&[3.0, 1.0, 2.0, 4.0], 0.99), Some(4.0));
-        assert_eq!(quantile(&[3.0, 1.0], 0.0), Some(1.0));
-        assert_eq!(quantile(&[], 0.5), None);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use measure::breaks::{median, rise, segments};
+use measure::breaks::{rise, segments};
+use measure::humps::median;
 
 /// A plateau of a curve.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use measure::breaks::{median, quantile};
+use measure::humps::median;
 
 use crate::clock::{Clock, Moment, clock};
 use crate::events::{Events, Instructions, events, instructions};
@@ -472,7 +472,8 @@ impl Results {
             self.rounds.iter().filter_map(of).fold(f64::INFINITY, f64::min)
         };
         let cycles: Vec<f64> = (0..LINE_DISTANCES.len()).map(least).collect();
-        let (low, high) = (quantile(&cycles, 0.0)?, quantile(&cycles, 1.0)?);
+        let low = cycles.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = cycles.iter().copied().fold(0.0, f64::max);
         // Two loads of one line take little more than one; of two lines, up to twice as much. No
         // jump: lines are longer than the largest distance.
         let middle = (low * high).sqrt().max(low * LINE_JUMP_MIN);

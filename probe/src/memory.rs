@@ -1,6 +1,6 @@
 //! Latency of memory by working set, with large and small pages; the line; page walks.
 
-use measure::breaks::median;
+use measure::humps::median;
 
 use crate::kernels::STEPS;
 use crate::ladder::{Chain, LINE_BYTES, by_block, by_line, by_page};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use measure::breaks::{median, quantile};
+use measure::humps::quantile;
 
 use crate::kernels::{LINKS, adds};
 use crate::switches::preemptions;
@@ -22,22 +22,20 @@ impl Stable {
     /// Of the values of all rounds; None without any.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Self> {
-        let finite: Vec<f64> = rounds.iter().copied().filter(|value| value.is_finite()).collect();
-        Some(Self {
-            low: quantile(&finite, 0.0)?,
-            value: median(&finite)?,
-            high: quantile(&finite, 1.0)?,
-        })
+        Self::between(rounds, 0.0, 1.0)
     }
 
     /// Of a distribution: the 5th percentile, the median and the 99th percentile.
     #[must_use]
     pub fn of_pieces(pieces: &[f64]) -> Option<Self> {
-        Some(Self {
-            low: quantile(pieces, 0.05)?,
-            value: median(pieces)?,
-            high: quantile(pieces, 0.99)?,
-        })
+        Self::between(pieces, 0.05, 0.99)
+    }
+
+    fn between(values: &[f64], low: f64, high: f64) -> Option<Self> {
+        let mut sorted: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share| quantile(&sorted, share);
+        Some(Self { low: at(low)?, value: at(0.5)?, high: at(high)? })
     }
 }
 
