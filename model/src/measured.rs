@@ -203,7 +203,7 @@ struct Schema {
     version: u32,
 }
 
-const SCHEMA: &str = "dcpi.machine";
+const SCHEMA: &str = "dcpi.measured";
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -241,7 +241,7 @@ impl MeasuredMachine {
             schema: Schema,
         }
         let Ok(Head { schema }) = serde_json::from_slice(text) else {
-            return Err("it is not of dcpi machine".to_owned());
+            return Err("it is no file of dcpi machine -o".to_owned());
         };
         if schema.name != SCHEMA || schema.version != VERSION {
             let Schema { name, version } = schema;
@@ -348,7 +348,7 @@ mod tests {
     fn a_file_reads_back_and_so_does_a_fact() {
         let machine = zen4();
         let file = machine.to_file();
-        assert!(file.len() < 4096 && file.contains(r#""name": "dcpi.machine""#), "{file}");
+        assert!(file.len() < 4096 && file.contains(r#""name": "dcpi.measured""#), "{file}");
         assert_eq!(MeasuredMachine::of_file(file.as_bytes()), Ok(machine.clone()));
         let mut facts = Facts::default();
         facts.state(&machine);
@@ -365,11 +365,11 @@ mod tests {
             assert!(!why.contains('\n') && why.len() < 200, "{why}");
             why
         };
-        assert_eq!(refused(""), "it is not of dcpi machine");
-        assert_eq!(refused("[schema]\nname = 3"), "it is not of dcpi machine");
+        assert_eq!(refused(""), "it is no file of dcpi machine -o");
+        assert_eq!(refused("[schema]\nname = 3"), "it is no file of dcpi machine -o");
         assert_eq!(refused(&" ".repeat(40_000)), "it has more than 32 KiB");
         let other = file.replace(r#""version": 1"#, r#""version": 2"#);
-        assert_eq!(refused(&other), "it is dcpi.machine version 2, not dcpi.machine version 1");
+        assert_eq!(refused(&other), "it is dcpi.measured version 2, not dcpi.measured version 1");
         for (from, to) in [
             (r#""value": 560.0"#, r#""value": -560.0"#),
             (r#""value": 560.0"#, r#""value": 1e300"#),

@@ -12,8 +12,9 @@ pub struct Level {
     pub sizes: Range<usize>,
     /// Cycles of a load on the plateau, the median.
     pub cycles: f64,
-    /// Cycles of a load beyond the level: on the next plateau, or, where the curve goes on rising,
-    /// at twice the size at which the level has ended. None where the curve ends before.
+    /// Cycles of a load beyond the level: on the next plateau, or at four times the size (twice,
+    /// where that is all) at which loads take half as long again, whichever is less: where others use a shared cache there may be no
+    /// next plateau. None where the curve ends before.
     pub next: Option<f64>,
     /// The index of the last size that is surely within the level, and of the first that is surely
     /// beyond it. None where the curve ends before the level does.
@@ -25,13 +26,20 @@ pub struct Level {
 const SEGMENT_COST: f64 = 0.25;
 /// Sizes a doubling, where they are fine.
 const SIZES_PER_DOUBLING: usize = 8;
-/// Fewest sizes of a plateau: half a doubling. Fewer are part of a rise.
-const PLATEAU_SIZES_MIN: usize = 4;
-/// Largest slope of a plateau, in logarithms from size to size: 1.28 a doubling. Where a level ends
-/// gradually the curve rises by more.
-const PLATEAU_SLOPE_MAX: f64 = 0.25 / SIZES_PER_DOUBLING as f64;
+/// Fewest sizes of a plateau. Fewer are part of a rise.
+const PLATEAU_SIZES_MIN: usize = 6;
+/// Fewest sizes between the begins of two levels: each level of a cache or TLB is at least four times
+/// as large as the one before. A level that ends gradually has flat stretches on the way to the next.
+const LEVEL_SIZES_MIN: usize = 2 * SIZES_PER_DOUBLING;
+/// Largest slope of a plateau, in logarithms from size to size: 1.5 a doubling, as that of a shared
+/// cache under load has. Where a level ends gradually the curve rises by more, 1.9 a doubling.
+const PLATEAU_SLOPE_MAX: f64 = 0.4 / SIZES_PER_DOUBLING as f64;
 /// Smallest factor between two levels. A smaller one takes a plateau's slope for a level.
 const LEVELS_FACTOR_MIN: f64 = 1.5;
+
+/// Smallest factor between the last level of the cache and memory. With a smaller one, a stretch of
+/// the rise to memory, as long as others take turns in a shared cache, is a level.
+const BEYOND_FACTOR_MIN: f64 = 2.5;
 
 /// The levels of a curve, in cycles by size, of which the first `fine` sizes are evenly spaced in
 /// the logarithm. `beyond` is what a load takes beyond the last level, if that is known; at most
@@ -45,15 +53,20 @@ pub fn levels(cycles: &[f64], fine: usize, beyond: Option<f64>, most: usize) -> 
         let rise = median(second).zip(median(first)).map_or(0.0, |(second, first)| second - first);
         rise <= PLATEAU_SLOPE_MAX * sizes.len() as f64 / 2.0
     };
-    let fine = logs.get(..fine.min(logs.len())).unwrap_or_default();
-    let plateaus = segments(fine, SEGMENT_COST);
+    let fine_sizes = fine.min(logs.len());
+    let plateaus = segments(logs.get(..fine_sizes).unwrap_or_default(), SEGMENT_COST);
     let plateaus = plateaus.into_iter().filter(|sizes| sizes.len() >= PLATEAU_SIZES_MIN);
     let mut found: Vec<Level> = Vec::new();
     let factor = LEVELS_FACTOR_MIN;
     for sizes in plateaus.filter(is_flat) {
         let cycles = median(of(&sizes)).unwrap_or_default().exp();
         let slower = found.last().is_none_or(|last| cycles >= last.cycles * factor);
-        if slower && beyond.is_none_or(|beyond| cycles * factor <= beyond) {
+        let is_on_the_way =
+            |last: &Level| sizes.start - last.sizes.start < LEVEL_SIZES_MIN && found.len() > 1;
+        if slower && found.last().is_some_and(is_on_the_way) {
+            found.pop();
+        }
+        if slower && beyond.is_none_or(|beyond| cycles * BEYOND_FACTOR_MIN <= beyond) {
             found.push(Level { sizes, cycles, next: None, end: None });
         }
     }
@@ -63,9 +76,11 @@ pub fn levels(cycles: &[f64], fine: usize, beyond: Option<f64>, most: usize) -> 
         let rising = || {
             let left = (level.cycles * factor).ln();
             let end = rise(&logs, level.sizes.start, left, left)?.1;
-            cycles.get(end + SIZES_PER_DOUBLING).copied()
+            let beyond = [2, 1].map(|doublings| end + doublings * SIZES_PER_DOUBLING);
+            beyond.into_iter().filter(|at| *at < fine_sizes).find_map(|at| cycles.get(at).copied())
         };
-        level.next = next.or_else(rising).filter(|next| *next >= level.cycles * factor);
+        let next = next.into_iter().chain(rising()).reduce(f64::min);
+        level.next = next.filter(|next| *next >= level.cycles * factor);
         let ends = |next: f64| rise(&logs, level.sizes.start, level.cycles.ln(), next.ln());
         level.end = level.next.and_then(ends);
     }
@@ -138,6 +153,16 @@ mod tests {
         let (low, high) = found[1].end.unwrap();
         assert!((500..1024).contains(&kib(low)) && (1024..1600).contains(&kib(high)), "{found:?}");
         assert!(found[2].end.unwrap().1 >= fine, "{found:?}");
+    }
+
+    /// Between L2 and L3 some sizes took the same time, by chance: they were L3, and L3 was L4.
+    #[test]
+    fn a_flat_stretch_on_the_way_is_no_level() {
+        let (_, mut cycles) = zen4();
+        cycles.get_mut(62..70).unwrap().fill(26.0);
+        let found = levels(&cycles, cycles.len(), Some(500.0), 4);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!((50.0..60.0).contains(&found[2].cycles), "{found:?}");
     }
 
     #[test]

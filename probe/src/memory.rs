@@ -17,7 +17,7 @@ pub(crate) const FINE_BYTES_MAX: usize = 8 << 20;
 const BYTES_MIN: usize = 4 << 10;
 const PAGES_MIN: usize = 8;
 /// Most pages of the fine part.
-pub(crate) const FINE_PAGES_MAX: usize = 8192;
+pub(crate) const FINE_PAGES_MAX: usize = 12_000;
 /// Steps of a piece: at least twice around the smallest sets, and less than a millisecond.
 const PIECE_STEPS: (usize, usize) = (2048, 16 << 10);
 /// Pieces at each working set in each round, of which the fastest counts.

@@ -31,8 +31,8 @@ pub struct Machine {
     pub miss_cycles_max: f64,
     /// Most cycles of a page walk.
     pub page_walk_cycles_max: f64,
-    /// Most cycles of a page walk of a program whose page tables are in caches: what data TLB misses
-    /// may take from other causes of the same instruction.
+    /// Cycles of a page walk of a program whose page tables are in caches, as a rule: what data TLB
+    /// misses may take from other causes of the same instruction.
     pub usual_page_walk_cycles_max: f64,
     /// Most cycles from a store to a load that depends on it and cannot have its bytes forwarded,
     /// beyond the wait until the store is in the cache.
@@ -188,7 +188,7 @@ impl Machine {
             self.page_walk_cycles_max = measured
                 .cold_page_walk_cycles
                 .map_or(PAGE_WALK_CYCLES_MAX, |cold| cold.max(usual.high) * COLD_WALK_FACTOR);
-            self.usual_page_walk_cycles_max = usual.high;
+            self.usual_page_walk_cycles_max = usual.value;
         }
         if measured.mispredict_cycles.high > 0.0 {
             self.mispredict_cycles = measured.mispredict_cycles.high * DECODE_FACTOR;
