@@ -6,7 +6,7 @@
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
 //! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
 //! faster programs become with profiles: `bench faster`; how right `dcpi time` is: `bench time`;
-//! and whether anything leaks: `bench soak`.
+//! what observing does to programs: `bench perturb`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -21,6 +21,9 @@ mod json;
 mod loader;
 mod machine;
 mod overhead;
+mod perturb;
+mod perturb_observers;
+mod perturb_uprobes;
 mod profilers;
 mod programs;
 mod reading;
@@ -51,7 +54,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 16] = [
+const BENCHMARKS: [(&str, Benchmark); 17] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -67,6 +70,7 @@ const BENCHMARKS: [(&str, Benchmark); 16] = [
     ("why", why::run),
     ("faster", faster::run),
     ("time", time::run),
+    ("perturb", perturb::run),
     ("soak", soak::run),
 ];
 

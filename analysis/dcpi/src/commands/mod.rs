@@ -12,10 +12,12 @@ use report::Report;
 
 mod by_thread;
 pub(crate) mod calc;
+pub(crate) mod calibrate;
 pub(crate) mod callers;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod clean;
+mod correct;
 mod costs;
 pub(crate) mod count;
 pub(crate) mod diff;
@@ -53,6 +55,7 @@ pub(crate) mod truth;
 pub(crate) mod whatcg;
 
 pub use calc::Calc;
+pub use calibrate::CalibrationWork;
 pub use callers::CallersArgs;
 pub use cat::Cat;
 pub use check::Check;
