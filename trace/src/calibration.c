@@ -21,8 +21,19 @@ __attribute__((noinline)) void dcpi_leaf(void)
 #define WORK_0
 #define WORK_1 for (int i = 0; i < 60; i++) x = x * 6364136223846793005u + 1442695040888963407u;
 #define WORK_2 for (int i = 0; i < 100; i++) x += memory[(x + i * 8) % 512];
-#define WORK_3 for (int i = 0; i < 8; i++) { x = x * 6364136223846793005u + 1; x += memory[(x >> 33) % WORDS]; }
-#define WORK_4 for (int i = 0; i < 40; i++) { x = x * 6364136223846793005u + 1; if (x >> 63) sink = x; else x ^= 5; }
+#define WORK_3                                                                                     \
+    for (int i = 0; i < 8; i++) {                                                                  \
+        x = x * 6364136223846793005u + 1;                                                          \
+        x += memory[(x >> 33) % WORDS];                                                            \
+    }
+#define WORK_4                                                                                     \
+    for (int i = 0; i < 40; i++) {                                                                 \
+        x = x * 6364136223846793005u + 1;                                                          \
+        if (x >> 63)                                                                               \
+            sink = x;                                                                              \
+        else                                                                                       \
+            x ^= 5;                                                                                \
+    }
 #define WORK_5 for (int i = 0; i < 20; i++) x = 0x9e3779b97f4a7c15u / (x % 1000 + 3) + i;
 
 #define PLACE(n)                                                                                   \

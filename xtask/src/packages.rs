@@ -190,7 +190,8 @@ pub const TIMERS: [Need; 2] = [
 pub const CYG_PROFILE: &str = "/usr/lib/x86_64-linux-gnu/liblttng-ust-cyg-profile.so";
 
 /// Other tracers, to be compared with.
-pub const TRACERS: [Need; 5] = [
+pub const TRACERS: [Need; 6] = [
+    need("/usr/include/zlib.h", "zlib1g-dev", "a program to trace"),
     need("uftrace", "uftrace", "traces functions"),
     need("perf", "linux-perf", "traces probes"),
     need("lttng", "lttng-tools", "traces functions"),

@@ -1,5 +1,4 @@
-//! `dcpi trace --correct` as plain data, as text, JSON and CSV: a trace's times without what tracing
-//! cost.
+//! `dcpi trace --correct` as plain data, as text, JSON and CSV: times without what tracing cost.
 
 use std::io::{self, Write};
 

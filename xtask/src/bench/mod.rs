@@ -23,6 +23,7 @@ mod machine;
 mod overhead;
 mod perturb;
 mod perturb_observers;
+mod perturb_peers;
 mod perturb_uprobes;
 mod profilers;
 mod programs;

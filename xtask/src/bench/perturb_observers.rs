@@ -96,13 +96,13 @@ fn observers(folder: &str, programs: &str) -> anyhow::Result<Vec<Observer>> {
             1,
             Some(true),
         ),
+        of("block counts", &["--observed", &lua("lua-blocks")], 3, Some(false)),
         of(
-            "block counts",
-            &["--observed", &lua("lua-blocks")],
+            "dcpi record",
+            &["--observer", &format!("{programs}/dcpi record --db {folder}/db --")],
             3,
-            Some(false),
+            None,
         ),
-        of("dcpi record", &["--observer", &format!("{programs}/dcpi record --db {folder}/db --")], 3, None),
         of("1 more event", &["--event=page-faults,context-switches,cpu-migrations"], 3, None),
         of("3 more events", &[events], 3, None),
         of("load beside it", &["--observer", &format!("sh -c '{BESIDE}' sh")], 3, None),
@@ -126,13 +126,14 @@ impl Row {
 
     fn measure(observer: &Observer, folder: &str, programs: &str) -> anyhow::Result<Self> {
         let json = perturb(programs, &observer.options, folder, observer.size)?;
-        let metrics = json["metrics"].as_array().context("no metrics")?;
-        let name = |metric: &Value| metric["name"].as_str().unwrap_or_default().to_owned();
+        let metrics = at(&json, "/metrics").as_array().context("no metrics")?;
+        let name = |metric: &Value| at(metric, "/name").as_str().unwrap_or_default().to_owned();
         let relation = |metric: &Value, kind: &str| {
-            let of = &metric[kind];
-            let distance = of["deviations"].as_f64()?;
-            let number = |field: &str| of[field].as_f64().unwrap_or_default();
-            let with = of["with"].as_str().map(|with| format!(" / {with}")).unwrap_or_default();
+            let of = at(metric, &format!("/{kind}"));
+            let distance = at(of, "/deviations").as_f64()?;
+            let number = |field: &str| at(of, &format!("/{field}")).as_f64().unwrap_or_default();
+            let with =
+                at(of, "/with").as_str().map(|with| format!(" / {with}")).unwrap_or_default();
             let text = format!(
                 "{kind} {}{with}: {:.2} (sd {:.2}) -> {:.2}, {:+.1} sd{}",
                 name(metric),
@@ -140,7 +141,7 @@ impl Row {
                 number("spread"),
                 number("observed"),
                 distance,
-                if of["changed"] == Value::Bool(true) { ", changed" } else { "" },
+                if *at(of, "/changed") == Value::Bool(true) { ", changed" } else { "" },
             );
             Some((distance.abs(), text))
         };
@@ -148,21 +149,25 @@ impl Row {
             let all = metrics.iter().filter_map(|metric| relation(metric, kind));
             all.max_by(|a, b| a.0.total_cmp(&b.0)).map_or_else(String::new, |(_, text)| text)
         };
-        let moved = metrics.iter().filter(|metric| metric["unit"] == "share").max_by(|a, b| {
-            let by = |of: &Value| of["amount"]["change"]["value"].as_f64().unwrap_or(0.0).abs();
-            by(a).total_cmp(&by(b))
-        });
+        let moved =
+            metrics.iter().filter(|metric| at(metric, "/unit") == "share").max_by(|a, b| {
+                let by = |of: &Value| at(of, "/amount/change/value").as_f64().unwrap_or(0.0).abs();
+                by(a).total_cmp(&by(b))
+            });
         let moved = moved.map(|metric| {
-            let amount = |field: &str| 100.0 * metric["amount"][field].as_f64().unwrap_or(0.0);
+            let amount = |field: &str| {
+                100.0 * at(metric, &format!("/amount/{field}")).as_f64().unwrap_or(0.0)
+            };
             format!("{} {:.1} -> {:.1} %", name(metric), amount("baseline"), amount("observed"))
         });
-        let is = |metric: &&Value, field: &str| metric[field] == Value::Bool(true);
+        let is =
+            |metric: &&Value, field: &str| *at(metric, &format!("/{field}")) == Value::Bool(true);
         let believed =
             metrics.iter().filter(|of| !is(of, "perturbed") && !is(of, "unknown")).count();
         Ok(Self {
             name: observer.name,
-            perturbed: json["perturbed"].as_bool().context("no verdict")?,
-            slowdown: json["slowdown"]["cpu"]["value"].as_f64().context("no slowdown")?,
+            perturbed: at(&json, "/perturbed").as_bool().context("no verdict")?,
+            slowdown: at(&json, "/slowdown/cpu/value").as_f64().context("no slowdown")?,
             believed: (believed, metrics.len()),
             moved: moved.unwrap_or_default(),
             inner: largest("inner"),
@@ -185,13 +190,13 @@ impl Row {
     }
 }
 
+/// What is at a path of JSON, null where nothing is.
+fn at<'a>(json: &'a Value, path: &str) -> &'a Value {
+    json.pointer(path).unwrap_or(&Value::Null)
+}
+
 /// The report of `dcpi perturb` with these options.
-fn perturb(
-    programs: &str,
-    options: &[String],
-    folder: &str,
-    size: u32,
-) -> anyhow::Result<Value> {
+fn perturb(programs: &str, options: &[String], folder: &str, size: u32) -> anyhow::Result<Value> {
     let mut dcpi = Command::new(format!("{programs}/dcpi"));
     // Where the build that counts writes its counts.
     dcpi.env("GCOV_PREFIX", std::path::absolute(format!("{folder}/counts"))?);
@@ -199,13 +204,13 @@ fn perturb(
     dcpi.arg(format!("{folder}/lua")).args(SCRIPT.split(' ')).arg(size.to_string());
     let text = output(&mut dcpi)?;
     let json: Value = serde_json::from_str(&text).context("reading the report")?;
-    if json["schema"]["name"] != "dcpi.perturb" {
-        bail!("dcpi perturb wrote another report: {}", json["schema"]);
+    if at(&json, "/schema/name") != "dcpi.perturb" {
+        bail!("dcpi perturb wrote another report: {}", at(&json, "/schema"));
     }
     Ok(json)
 }
 
 fn false_alarms(folder: &str, programs: &str, trials: u64) -> anyhow::Result<u64> {
     let json = perturb(programs, &[format!("--false-alarms={trials}")], folder, 3)?;
-    json["false_alarms"]["flagged"].as_u64().context("no false alarms in the report")
+    at(&json, "/false_alarms/flagged").as_u64().context("no false alarms in the report")
 }
