@@ -23,6 +23,8 @@ pub enum Peer {
 }
 
 impl Peer {
+    pub const ALL: [Self; 4] = [Self::PerfRecord, Self::PerfTrace, Self::Uftrace, Self::Lttng];
+
     pub fn name(self) -> &'static str {
         match self {
             Self::PerfRecord => "perf record",
@@ -68,10 +70,6 @@ impl Peers {
         let _ = Command::new("lttng-sessiond").args(["--daemonize", "--quiet"]).status();
         lttng(folder, &[format!("{folder}/calibration-calling")], &peers.lttng)?;
         Ok(peers)
-    }
-
-    pub fn all(&self) -> Vec<Peer> {
-        vec![Peer::PerfRecord, Peer::PerfTrace, Peer::Uftrace, Peer::Lttng]
     }
 
     /// A run traced by a peer, and its trace corrected; None where the tool wrote nothing.

@@ -164,11 +164,11 @@ impl Subject {
         let path = self.path(folder, build);
         let mut gcc = command(&format!("gcc -O2 -g -w -o {path} {}", build.flags()));
         if build == Build::Calling {
-            // gcc takes what not to instrument, as parts of names.
-            let names = output(&mut command(&format!(
-                "nm --defined-only {}",
-                self.path(folder, Build::Plain)
-            )))?;
+            // gcc takes what not to instrument, as parts of names: all procedures, also those that
+            // are inlined, which would have calls otherwise.
+            let all = format!("{path}-all");
+            must(command(&format!("gcc -O0 -w -o {all}")).args(&self.sources))?;
+            let names = output(&mut command(&format!("nm --defined-only {all}")))?;
             let others = names.lines().filter_map(|line| line.split_whitespace().nth(2));
             let wanted =
                 |name: &&str| self.procedures.iter().chain(&["main"]).any(|of| of.contains(name));
@@ -200,19 +200,19 @@ impl Subject {
         let raw_words = self.words(folder, Build::Plain);
         Self::run(&raw_words)?; // brings files into memory
         let (mut raw, mut ours) = (Vec::new(), Vec::new());
-        let mut others: Vec<(Peer, Vec<Corrected>)> = peers
-            .map(|peers| peers.all())
-            .unwrap_or_default()
-            .into_iter()
-            .map(|peer| (peer, Vec::new()))
-            .collect();
+        let mut others: Vec<(Peer, Vec<Corrected>)> = Vec::new();
+        others.extend(peers.iter().flat_map(|_| Peer::ALL.map(|peer| (peer, Vec::new()))));
         for _ in 0..rounds {
             raw.push(Self::run(&raw_words)?);
             ours.push(self.traced(folder, programs)?);
             // The peers are slower to run, and nothing is asked of them.
             if let Some(peers) = peers.filter(|_| raw.len() <= PEER_ROUNDS) {
                 for (peer, of) in &mut others {
-                    of.extend(peers.traced(*peer, self, folder)?);
+                    match peers.traced(*peer, self, folder) {
+                        Ok(corrected) => of.extend(corrected),
+                        // What another tool cannot do is a figure, too.
+                        Err(why) => println!("{}: {}: {}", self.name, peer.name(), first(&why)),
+                    }
                 }
             }
         }
@@ -238,6 +238,11 @@ impl Subject {
         Corrected::of(json.pointer("/on_cpu_ns").context("no time on CPUs")?)
             .context("no time on CPUs")
     }
+}
+
+/// The first line of an error.
+fn first(why: &anyhow::Error) -> String {
+    format!("{why:#}").lines().next().unwrap_or_default().to_owned()
 }
 
 /// Rounds in which other tools trace, too.
