@@ -178,7 +178,9 @@ fn after_help() -> String {
 
 /// Names of the subcommands, for the classic names of the program.
 fn names() -> Vec<String> {
-    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+    let command = Arguments::command();
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| command.get_name().to_owned()).collect()
 }
 
 impl Command {
@@ -413,7 +415,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

@@ -369,6 +369,6 @@ mod tests {
         let mut out = Vec::new();
         report(3.8e8).csv(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.ends_with("luaH_get,enter,70000,200000000,3500000,3500000,3500000,true\r\n"));
+        assert!(text.ends_with("luaH_get,enter,70000,200000000,3500000,3500000,3500000,true\n"));
     }
 }

@@ -3,11 +3,14 @@
 use super::perturb_uprobes::{Build, Corrected, Subject, correct};
 use crate::packages;
 use crate::process::{command, must, output};
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
+
+/// Bytes of text of a trace at most: more is of procedures that were not to be traced.
+const TEXT_MOST: usize = 64 << 20;
 
 /// A tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +191,11 @@ fn lttng(folder: &str, words: &[String], to: &str) -> anyhow::Result<()> {
     must_quietly(&mut command("lttng destroy dcpi"))?;
     ran?;
     let text = output(&mut command(&format!("babeltrace2 --clock-seconds {data}")))?;
+    ensure!(
+        text.len() <= TEXT_MOST,
+        "gcc added calls to other procedures, too: {} MB of events",
+        text.len() >> 20
+    );
     let names = names(words.first().context("no command")?)?;
     fs::write(to, as_perf_script(&text, &names))?;
     Ok(())

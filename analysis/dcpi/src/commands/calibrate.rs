@@ -7,7 +7,6 @@ use std::hint::black_box;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use clap::Args;
 use measure::models::alpha::Alpha;
@@ -31,7 +30,7 @@ const STEPS: u32 = 100;
 /// System calls, and switches of each of two threads, of a figure.
 const CALLS: u32 = 3000;
 /// Kinds of work between the events.
-const PLACES: usize = 6;
+const PLACES: usize = 8;
 /// Words of the memory that is walked through: 32 MiB, more than caches hold.
 const WORDS: usize = 1 << 22;
 /// How the costs were measured.
@@ -80,6 +79,12 @@ fn cpu_ns() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
+/// CPU time of all threads of this process, ns.
+fn process_ns() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+}
+
 fn rounds(mut once: impl FnMut() -> f64) -> f64 {
     let mut all: Vec<f64> = (0..ROUNDS).map(|_| once()).collect();
     median_and_spread(&mut all).map_or(0.0, |(median, _)| median)
@@ -113,7 +118,8 @@ fn of_place(place: usize, memory: &[u64]) -> [f64; 3] {
 }
 
 /// Nothing, a chain of multiplications, loads from the cache, loads from memory, branches that no
-/// predictor knows, divisions.
+/// predictor knows, divisions; walks through 256 KiB and 2 MiB, which push the kernel's own code and
+/// data out of the caches, as large programs do: an event costs most there.
 fn step(place: usize, mut x: u64, memory: &[u64]) -> u64 {
     let next = |x: u64| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let load = |at: u64| memory.get(at as usize % WORDS).copied().unwrap_or_default();
@@ -133,13 +139,14 @@ fn step(place: usize, mut x: u64, memory: &[u64]) -> u64 {
                 x ^= 5;
             }
         }),
-        _ => (0..20).for_each(|at| x = (u64::MAX / (x % 1000 + 3)).wrapping_add(at)),
+        5 => (0..20).for_each(|at| x = (u64::MAX / (x % 1000 + 3)).wrapping_add(at)),
+        6 => (0..1 << 12).for_each(|line| x = x.wrapping_add(load(line * 8))),
+        _ => (0..1 << 15).for_each(|line| x = x.wrapping_add(load(line * 8))),
     }
     x
 }
 
-/// ns from one thread to another on the same CPU by sched_yield(2), by wall clock: both threads'
-/// time is theirs alone.
+/// ns of CPU time from one thread to another on the same CPU by sched_yield(2).
 fn of_switches() -> f64 {
     let (mut one, first) = (CpuSet::new(), rustix::thread::sched_getcpu());
     one.set(first);
@@ -156,10 +163,10 @@ fn of_switches() -> f64 {
         while !ready.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        let begun = Instant::now();
+        let begun = process_ns();
         (0..CALLS).for_each(|_| std::thread::yield_now());
-        let took = begun.elapsed().as_nanos() as f64;
         let _ = other.join();
+        let took = process_ns() - begun;
         if let Ok(before) = before {
             let _ = sched_setaffinity(None, &before);
         }
