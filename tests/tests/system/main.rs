@@ -34,3 +34,4 @@ mod privileged_apart;
 mod python;
 mod stacks;
 mod timed;
+mod traces;
