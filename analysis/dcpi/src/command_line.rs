@@ -73,6 +73,8 @@ pub enum Command {
     Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
     Lost(commands::Lost),
+    /// Caches, TLBs, memory, branches and clock of this machine, measured
+    Machine(commands::MachineArgs),
     /// Instructions with the most samples of an event, or the largest ratio of two events
     Topcounts(TopcountsArgs),
     /// Variation of procedures between sets of samples, the largest first
@@ -114,7 +116,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 31] = [
+const WAY: [(&str, &str, &str); 32] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
     ("time", "time A -- B", "whether one command is faster than another, and by how much"),
@@ -146,6 +148,7 @@ const WAY: [(&str, &str, &str); 31] = [
     ),
     ("perturb", "perturb -- COMMAND", "what an observer does to a command, and what to believe"),
     ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
+    ("machine", "machine", "why: what caches, memory and guesses cost on this machine, measured"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
@@ -199,6 +202,7 @@ impl Command {
             Self::Time(args) => commands::time::run(args, out),
             Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
+            Self::Machine(args) => commands::machine::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
             Self::Diff(args) => commands::diff::run(args, out),

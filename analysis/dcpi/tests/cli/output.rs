@@ -24,13 +24,27 @@ const COMMON: &str = "Every report";
 /// Sets that are compared, before and after.
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
-/// What no command prints here: cycles are true where callgrind ran the command itself, and these
-/// programs have no code whose ways are unknown; notes are of what the machine lacks.
-const NOT_HERE: [(&str, &str); 9] = [
+/// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
+/// ran the command itself, and these programs have no code whose ways are unknown; notes are of
+/// what the machine lacks.
+const NOT_HERE: [(&str, &str); 22] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
     ("count", "notes[]"),
     ("trace", "never[]"), // of a capture, which needs root
+    ("time", "a.function.procedure"),
+    ("time", "a.function.ns.value"),
+    ("time", "a.function.ns.low"),
+    ("time", "a.function.ns.high"),
+    ("time", "a.function.calls"),
+    ("time", "a.function.samples"),
+    ("time", "b.function.procedure"),
+    ("time", "b.function.ns.value"),
+    ("time", "b.function.ns.low"),
+    ("time", "b.function.ns.high"),
+    ("time", "b.function.calls"),
+    ("time", "b.function.samples"),
+    ("time", "notes[]"),
     ("truth", "cycles.least"),
     ("truth", "cycles.most"),
     ("truth", "cycles.right"),
@@ -268,6 +282,14 @@ fn count(db: &Db, format: &str) -> Vec<u8> {
     std::fs::read(to).unwrap()
 }
 
+/// What is told of two commands.
+fn time(format: &str) -> Vec<u8> {
+    let words = ["time", "--layouts", "2", "-r", "2", "--format", format, "true", "--", "true"];
+    let output = dcpi().args(words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
 /// A trace with everything that traces have.
 fn whole_trace() -> trace::Trace {
     use trace::{
@@ -442,6 +464,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
     printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
     printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
+    printed.take("time", &time("json"), &time("csv"), &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 
