@@ -5,6 +5,7 @@
 
 mod bench;
 mod blockcount;
+mod blocks;
 mod ci;
 mod consumers;
 mod container;
@@ -51,6 +52,7 @@ cargo xtask TASK
   hook             build and check the loader hook, target/hook/libdcpi_loader_hook.so
   blockcount       build and check the program that counts blocks,
                    target/blockcount/dcpi-blockcount
+  blocks           build what compilers need to put events into programs, target/blocks
   man              man pages, shell completions and the page of commands: target/man,
                    target/completions, target/commands.md
   machines         make the tables of processors (stalls/machines) anew, from LLVM's models
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         ["ebpf", "--check"] => ebpf::check(),
         ["hook"] => hook::run(),
         ["blockcount"] => blockcount::run(),
+        ["blocks"] => blocks::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["man"] => man::run(),
         ["package", rest @ ..] => package::run(rest),

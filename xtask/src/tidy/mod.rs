@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 42] = [
+const ARROWS: [(&str, &[&str]); 44] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -23,6 +23,8 @@ const ARROWS: [(&str, &[&str]); 42] = [
     ("probe", &["measure"]),
     ("dcpi-bench", &["measure", "probe"]),
     ("trace", &["measure"]),
+    ("tracer", &[]),
+    ("asm-events", &[]),
     ("wire", &[]),
     ("ebpf", &[]),
     ("loader-hook", &["abi"]),
@@ -33,7 +35,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
     ("profiledb", &["image", "model"]),
     ("daemon", &["abi", "code", "ebpf", "image", "model", "profiledb", "unwind", "wire"]),
     ("analysis/counted", &["blockcount", "image", "unwind"]),
-    ("analysis/traced", &["image", "trace"]),
+    ("analysis/traced", &["image", "trace", "tracer"]),
     ("analysis/stats", &["image", "measure", "model"]),
     ("analysis/query", &["code", "image", "model", "profiledb", "stats"]),
     ("analysis/names", &["image", "model", "profiledb", "query", "stats"]),
@@ -136,7 +138,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
 ];
 
 /// Crates with unsafe code.
-const UNSAFE: [&str; 4] = ["blockcount", "daemon", "loader-hook", "probe"];
+const UNSAFE: [&str; 5] = ["blockcount", "daemon", "loader-hook", "probe", "tracer"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 /// Lines of the map of the code, at 100 columns.
