@@ -1,7 +1,21 @@
 //! Statistics of measurements: what repeated times of a program tell, and what measuring itself did
 //! to them. Pure: no clock, no file, no process.
 //!
+//! - [`bernoulli`]: times below the step of the clock; Wilson's interval of a share
+//! - [`doubling`]: repetitions until a loop can be timed
+//! - [`humps`]: times of short pieces with two humps, which a busy sibling thread makes
+//! - [`kbest`]: the lecture's K-best
+//! - [`layouts`]: whether a program is faster than another, over layouts of their code
+//! - [`models`]: times of a traced program without its events
 //! - [`tails`]: the distributions that tests need
+//! - [`warmup`]: runs at the begin that are slower than the others
 #![forbid(unsafe_code)]
 
+pub mod bernoulli;
+pub mod doubling;
+pub mod humps;
+pub mod kbest;
+pub mod layouts;
+pub mod models;
 pub mod tails;
+pub mod warmup;

@@ -1,3 +1,18 @@
 //! Events of threads in time: their format on disk, the formats of other tools, and their times
 //! corrected for what tracing cost. Pure: captures nothing.
+//!
+//! [`event`] has the types, [`writer`] writes a trace while it is captured, [`reader`] reads one
+//! back. `FORMAT.md` describes every byte.
 #![forbid(unsafe_code)]
+
+mod codec;
+pub mod event;
+pub mod reader;
+pub mod writer;
+
+pub use event::{
+    Corrected, Cost, Event, EventKind, Facts, Interval, Lost, Name, NameId, NameKind, Sampled,
+    Thread, ThreadId, Trace,
+};
+pub use reader::ReadError;
+pub use writer::{Writer, Written};
