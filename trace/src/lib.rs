@@ -8,6 +8,7 @@
 mod codec;
 pub mod event;
 pub mod reader;
+pub mod sequence;
 pub mod writer;
 
 pub use event::{
