@@ -34,6 +34,8 @@ pub const FIRST_CHUNK: usize = 0x8000;
 pub const CHUNKS: usize = 15;
 /// Bytes of an event: a signed distance from `dcpi_trace_origin` back to the event's address.
 pub const EVENT_BYTES: usize = 4;
+/// Signal handlers within signal handlers whose events are kept.
+pub const DEPTH_MAX: u32 = 7;
 /// Longest path of a program that is told, in bytes.
 pub const PATH_BYTES: usize = 1024;
 
@@ -72,6 +74,9 @@ pub mod slot {
     pub const STATES: usize = 64;
     /// u32 for each chunk: bytes that must be cleared before it is taken.
     pub const DIRTY: usize = 256;
+    /// For each depth of handlers, two u32: one more than the chunk that handlers fill there, and
+    /// its bytes so far. A handler goes on where the last one of its depth ended.
+    pub const HANDLERS: usize = 384;
     /// The program's path, ended by a 0 byte.
     pub const PATH: usize = 1024;
 }
@@ -147,6 +152,8 @@ mod tests {
             assert_eq!((begin + CHUNK_FILL_BYTES) & 0x8000, 0);
         }
         assert!(slot::DIRTY >= slot::STATES + CHUNKS * 8);
+        assert!(slot::HANDLERS >= slot::DIRTY + CHUNKS * 4);
+        assert!(slot::PATH >= slot::HANDLERS + 8 * (DEPTH_MAX as usize + 1));
         assert!(slot::PATH + PATH_BYTES <= FIRST_CHUNK);
     }
 }

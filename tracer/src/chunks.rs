@@ -1,8 +1,8 @@
 //! Slots and chunks, as the threads of a program take and fill them.
 
 use crate::area::{
-    CHUNK_BYTES, CHUNK_FILL_BYTES, CHUNKS, EVENT_BYTES, FIRST_CHUNK, HEADER_BYTES, MAGIC,
-    PATH_BYTES, SLOT_BYTES, SLOTS, State, chunk_offset, header, slot, slot_offset,
+    CHUNK_BYTES, CHUNK_FILL_BYTES, CHUNKS, DEPTH_MAX, EVENT_BYTES, FIRST_CHUNK, HEADER_BYTES,
+    MAGIC, PATH_BYTES, SLOT_BYTES, SLOTS, State, chunk_offset, header, slot, slot_offset,
 };
 use crate::{entry, system};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -171,6 +171,9 @@ fn claim() -> Option<usize> {
             }
             half(begin, slot::TAKEN).store(0, Ordering::Relaxed);
             half(begin, slot::DEPTH).store(0, Ordering::Relaxed);
+            for depth in 0..=DEPTH_MAX as usize {
+                word(begin, slot::HANDLERS + 8 * depth).store(0, Ordering::Relaxed);
+            }
             word(begin, slot::LOST).store(0, Ordering::Relaxed);
             word(begin, slot::ORIGIN).store(entry::origin_offset(), Ordering::Relaxed);
             let path = (begin + slot::PATH) as *mut u8;
@@ -271,26 +274,46 @@ pub extern "C" fn dcpi_trace_fork() -> i32 {
     child
 }
 
-/// The chunk that the thread fills.
-pub fn current(slot: usize) -> u32 {
+/// Begins a signal handler, `depth` handlers deep: the position of its events, in the chunk of that
+/// depth, and the chunk that it interrupts. None where there is no chunk.
+pub fn begin_handler(slot: usize, depth: u32) -> Option<(usize, u32)> {
     // SAFETY: the slot is mapped, and this thread's.
-    unsafe { half(slot, slot::CURRENT) }.load(Ordering::Relaxed)
+    let (current, chunk, bytes) = unsafe {
+        let known = slot + slot::HANDLERS + 8 * depth as usize;
+        (half(slot, slot::CURRENT), half(known, 0), half(known, 4))
+    };
+    let interrupted = current.load(Ordering::Relaxed);
+    let position = match chunk.load(Ordering::Relaxed).checked_sub(1) {
+        Some(chunk) => {
+            current.store(chunk, Ordering::Relaxed);
+            slot + chunk_offset(chunk as usize) + bytes.load(Ordering::Relaxed) as usize
+        }
+        None => take(slot, depth).or_else(|| wait_for_chunk(slot, depth))?,
+    };
+    Some((position, interrupted))
 }
 
-/// Ends the chunk that a signal handler filled last, handed over or free again, and goes back to
-/// the chunk that the handler interrupted.
-pub fn end_handler(slot: usize, position: usize, interrupted: u32) {
-    let chunk = (current(slot) as usize).min(CHUNKS - 1);
+/// Ends a signal handler: the next one of its depth goes on at the position, and the thread in the
+/// chunk that the handler interrupted.
+pub fn end_handler(slot: usize, depth: u32, position: usize, interrupted: u32) {
     // SAFETY: the slot is mapped, and this thread's.
     unsafe {
-        half(slot, slot::CURRENT).store(interrupted, Ordering::Relaxed);
-        let Some(bytes) = filled(slot + chunk_offset(chunk), position) else { return };
-        let state = word(slot, slot::STATES + chunk * 8);
-        half(slot, slot::DIRTY + chunk * 4).store(bytes as u32, Ordering::Relaxed);
-        let State { number, depth, .. } = State::read(state.load(Ordering::Relaxed));
-        let done = State { number, depth, bytes: Some(bytes as u32) }.word();
-        state.store(if bytes == 0 { State::FREE } else { done }, Ordering::Release);
+        let current = half(slot, slot::CURRENT);
+        let chunk = current.load(Ordering::Relaxed);
+        if let Some(bytes) = filled(slot + chunk_offset(chunk as usize), position) {
+            let known = slot + slot::HANDLERS + 8 * depth as usize;
+            half(known, 0).store(chunk + 1, Ordering::Relaxed);
+            half(known, 4).store(bytes as u32, Ordering::Relaxed);
+        }
+        current.store(interrupted, Ordering::Relaxed);
     }
+}
+
+/// Ends a signal handler that found no chunk: its events are lost.
+pub fn lose_handler(slot: usize, position: usize) {
+    let bytes = filled(nowhere(), position).unwrap_or_default();
+    // SAFETY: the slot is mapped, and this thread's.
+    unsafe { word(slot, slot::LOST) }.fetch_add((bytes / EVENT_BYTES) as u64, Ordering::Relaxed);
 }
 
 /// The number of signal handlers that the thread is in.

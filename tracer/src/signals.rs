@@ -4,6 +4,7 @@
 //! variable is older. So a handler gets a chunk of its own, and the variable is put back when it
 //! returns. Code with events calls the procedures below instead of sigaction(2) and signal(3).
 
+use crate::area::DEPTH_MAX;
 use crate::{chunks, entry};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -112,15 +113,15 @@ extern "C" fn handle(signal: c_int, information: *mut c_void, context: *mut c_vo
         return;
     }
     let depth = chunks::depth(slot);
-    let level = depth.load(Ordering::Relaxed);
-    depth.store((level + 1).min(7), Ordering::Relaxed);
-    let chunk = chunks::current(slot);
-    let own = chunks::take(slot, (level + 1).min(7));
-    entry::set_position(own.unwrap_or_else(chunks::nowhere));
+    let before = depth.load(Ordering::Relaxed);
+    depth.store(before + 1, Ordering::Relaxed);
+    let own = (before < DEPTH_MAX).then(|| chunks::begin_handler(slot, before + 1)).flatten();
+    entry::set_position(own.map_or_else(chunks::nowhere, |(position, _)| position));
     handler(signal, information, context);
-    if own.is_some() {
-        chunks::end_handler(slot, entry::position(), chunk);
+    match own {
+        Some((_, chunk)) => chunks::end_handler(slot, before + 1, entry::position(), chunk),
+        None => chunks::lose_handler(slot, entry::position()),
     }
-    depth.store(level, Ordering::Relaxed);
+    depth.store(before, Ordering::Relaxed);
     entry::set_position(interrupted);
 }

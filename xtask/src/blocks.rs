@@ -14,9 +14,10 @@ pub const FOLDER: &str = "target/blocks";
 /// The library that programs with events are linked with.
 const LIBRARY: &str = "libdcpi_tracer.a";
 
-/// What gcc reads in the folder: options of the compiler proper, and libraries after the C library
-/// (the tracer needs that, so it is named again). Shared libraries get no tracer: positions lie in
-/// the storage of the program's threads.
+/// What `gcc -specs=` reads: options of the compiler proper, and libraries after the C library (the
+/// tracer needs that, so it is named again). Shared libraries get no tracer: positions lie in the
+/// storage of the program's threads. A file `specs` would be read without the option, but then gcc
+/// leaves out what else its linking needs (libgcc_s, --eh-frame-hdr).
 const SPECS: &str = "*cc1_options:
 + -ffixed-r11
 
@@ -31,7 +32,7 @@ const PLAIN_SPECS: &str = "*cc1_options:
 /// Builds the folder and says where it is.
 pub fn run() -> anyhow::Result<Outcome> {
     build()?;
-    println!("{FOLDER}: compile and link with `gcc -B {FOLDER}/`; docs/src/blocks.md says more");
+    println!("{FOLDER}: compile and link with `gcc $(dcpi trace --cflags)`: docs/src/blocks.md");
     Ok(Outcome::Clean)
 }
 
@@ -55,7 +56,7 @@ pub fn build() -> anyhow::Result<()> {
     install("target/blockcount/dcpi-as", "as")?;
     install("target/blockcount/dcpi-as", "plain/as")?;
     install("target/blockcount/libtracer.a", LIBRARY)?;
-    fs::write(folder.join("specs"), SPECS)?;
-    fs::write(folder.join("plain/specs"), PLAIN_SPECS)?;
+    fs::write(folder.join("dcpi.specs"), SPECS)?;
+    fs::write(folder.join("plain/dcpi.specs"), PLAIN_SPECS)?;
     Ok(())
 }

@@ -65,6 +65,8 @@ pub enum Command {
     Ideal(commands::Ideal),
     /// Counts of events of a whole command: time, page faults, instructions and others
     Count(commands::Count),
+    /// The order of a program's basic blocks, from events compiled in
+    Trace(commands::blocks::Trace),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
     Lost(commands::Lost),
     /// Instructions with the most samples of an event, or the largest ratio of two events
@@ -108,7 +110,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 28] = [
+const WAY: [(&str, &str, &str); 29] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
@@ -135,6 +137,11 @@ const WAY: [(&str, &str, &str); 28] = [
         "ideal",
         "ideal -o DB -- COMMAND",
         "how often: exact counts of every instruction of a command",
+    ),
+    (
+        "trace",
+        "trace --blocks -- COMMAND",
+        "in which order: basic blocks of a program with events compiled in",
     ),
     ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
     ("stats", "stats SET SET...", "what varies from run to run"),
@@ -186,6 +193,7 @@ impl Command {
             Self::Truth(args) => commands::truth::run(args, out),
             Self::Ideal(args) => commands::ideal::run(args),
             Self::Count(args) => commands::count::run(args),
+            Self::Trace(args) => commands::blocks::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),

@@ -102,6 +102,7 @@ const ARROWS: [(&str, &[&str]); 44] = [
             "stats",
             "trace",
             "traced",
+            "tracer",
             "wire",
         ],
     ),
