@@ -15,6 +15,9 @@
 //! overwrites the event of the one before, so an event says how far its chain was executed, and
 //! costs one instruction. A chain ends at a label and at a call.
 //!
+//! A block that is a loop by itself only moves the position on, and stores its event when it is
+//! left: places that are 0 before an event are repetitions of the first block of its chain.
+//!
 //! Most loads would make the next event wait for the one before by way of memory. So the position
 //! is compared with the thread's storage, and loaded only where it differs: processors predict
 //! that.
@@ -126,6 +129,7 @@ pub fn rewrite(text: &str, options: &Options) -> Rewritten {
         apart_count: 0,
         blocks: Vec::new(),
         chain: false,
+        repeats: None,
         entry: None,
         begins: None,
         statement: false,
@@ -155,6 +159,8 @@ struct Begin {
     check: bool,
     /// Only the block before leads here.
     falls: bool,
+    /// The block is a loop by itself.
+    alone: bool,
 }
 
 struct Output<'a> {
@@ -166,6 +172,8 @@ struct Output<'a> {
     blocks: Vec<bool>,
     /// The next event may overwrite the last one.
     chain: bool,
+    /// The event of the loop that this block is by itself.
+    repeats: Option<usize>,
     /// The procedure whose entry comes next.
     entry: Option<usize>,
     begins: Option<Begin>,
@@ -199,6 +207,7 @@ impl Output<'_> {
                             || survey.is_landing_pad(label)
                             || survey.closes_circle(label),
                         falls: false,
+                        alone: survey.loops_alone(label, number + 1),
                     });
                 }
                 self.copy(text);
@@ -276,6 +285,9 @@ impl Output<'_> {
                     self.store();
                 }
                 self.copy(text);
+                if let Some(repeated) = self.repeats.take() {
+                    self.add(&format!("movl\t$dcpi_trace_origin-.Ldcpi_e{repeated}, -4(%r11)"));
+                }
                 self.begins = Some(Begin { falls: true, ..Begin::default() });
             }
             Flow::Indirect => {
@@ -333,6 +345,14 @@ impl Output<'_> {
         match self.options.place {
             Place::Blocks | Place::Nowhere => {
                 if let Some(begin) = begins {
+                    let alone = begin.alone
+                        && !flags_live
+                        && !self.is_plain()
+                        && self.options.content == Content::Identity
+                        && self.options.times == 1;
+                    if alone {
+                        self.repeats = Some(self.blocks.len());
+                    }
                     self.event(begin.falls && self.chain, flags_live);
                 }
             }
@@ -355,7 +375,9 @@ impl Output<'_> {
         for _ in 0..self.options.times {
             match self.options.content {
                 Content::Identity => {
-                    self.add("movl\t$dcpi_trace_origin-., (%r11)");
+                    if self.repeats.is_none() {
+                        self.add("movl\t$dcpi_trace_origin-., (%r11)");
+                    }
                     if flags_live {
                         self.add("leaq\t4(%r11), %r11");
                     } else {

@@ -147,6 +147,25 @@ impl<'a> Survey<'a> {
         true
     }
 
+    /// Whether the block that begins at the line, at a label, ends with a branch to that label, and
+    /// does nothing that needs its event before: no call, no inline assembly.
+    #[must_use]
+    pub fn loops_alone(&self, label: &str, line: usize) -> bool {
+        for line in self.lines.iter().skip(line) {
+            match line {
+                Line::Instruction(instruction) => match instruction.flow() {
+                    Flow::Next => {}
+                    Flow::Branch(to) => return to == label,
+                    _ => return false,
+                },
+                Line::Label(other) if self.begins_block(other) => return false,
+                Line::InlineBegin => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// The procedure with events that a call or jump to the operand reaches for certain.
     #[must_use]
     pub fn within(&self, operand: &str) -> Option<&Procedure<'a>> {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+pub mod correct;
 pub mod event;
 pub mod reader;
 pub mod sequence;

@@ -67,6 +67,10 @@ pub enum Command {
     Count(commands::Count),
     /// The order of a program's basic blocks, from events compiled in
     Trace(commands::blocks::Trace),
+    /// Whether a command is faster than another, over layouts of their code; in random order
+    Time(commands::Time),
+    /// What observing a command does to it: slowdown, and which metrics are still to be believed
+    Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
     Lost(commands::Lost),
     /// Instructions with the most samples of an event, or the largest ratio of two events
@@ -110,9 +114,10 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 29] = [
+const WAY: [(&str, &str, &str); 31] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
+    ("time", "time A -- B", "whether one command is faster than another, and by how much"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
@@ -143,6 +148,7 @@ const WAY: [(&str, &str, &str); 29] = [
         "trace --blocks -- COMMAND",
         "in which order: basic blocks of a program with events compiled in",
     ),
+    ("perturb", "perturb -- COMMAND", "what an observer does to a command, and what to believe"),
     ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
@@ -194,6 +200,8 @@ impl Command {
             Self::Ideal(args) => commands::ideal::run(args),
             Self::Count(args) => commands::count::run(args),
             Self::Trace(args) => commands::blocks::run(args, out),
+            Self::Time(args) => commands::time::run(args, out),
+            Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
@@ -401,7 +409,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, lost, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, time, perturb, lost, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

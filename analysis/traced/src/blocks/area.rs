@@ -185,7 +185,7 @@ impl Area {
         Ok(chunks)
     }
 
-    /// The events of a chunk. The chunk of a thread that was killed ends at the first event that is
+    /// The events of a chunk. The chunk of a thread that has ended is given whole, with places that are
     /// 0.
     ///
     /// # Errors

@@ -17,6 +17,9 @@ use trace::sequence::{Program, Stream, Writer};
 pub use area::Area;
 pub use program::{BlocksError, Located, blocks_of};
 
+/// Repetitions of a block that are written at once: a loop may have any number.
+const REPETITIONS_AT_ONCE: u64 = 1 << 20;
+
 /// What was captured so far.
 #[derive(Debug, Default)]
 pub struct Captured {
@@ -26,7 +29,9 @@ pub struct Captured {
     pub streams: Vec<Stream>,
     /// Events, each of which stands for a chain of blocks.
     pub events: u64,
-    /// Events that were lost because the reader was too slow, or threads too many.
+    /// Events that threads lost because the reader was too slow, or threads too many.
+    pub lost_by_threads: u64,
+    /// Events of more streams than a trace takes.
     pub lost: u64,
     /// Events at addresses that no list of blocks has.
     pub unknown: u64,
@@ -43,6 +48,8 @@ pub struct Capture<W> {
     by_path: HashMap<PathBuf, usize>,
     numbers: HashMap<Stream, u32>,
     captured: Captured,
+    /// Places that were 0 at the end of a stream's last chunk.
+    repeated: HashMap<Stream, u64>,
     events: Vec<u32>,
 }
 
@@ -57,6 +64,7 @@ impl<W: Write> Capture<W> {
             by_path: HashMap::new(),
             numbers: HashMap::new(),
             captured: Captured::default(),
+            repeated: HashMap::new(),
             events: Vec::new(),
         }
     }
@@ -87,7 +95,7 @@ impl<W: Write> Capture<W> {
             self.take(stream, program, chunk.origin, &bytes)?;
             self.area.free(&chunk)?;
         }
-        self.captured.lost = self.area.lost();
+        self.captured.lost_by_threads = self.area.lost();
         Ok(taken)
     }
 
@@ -98,41 +106,48 @@ impl<W: Write> Capture<W> {
         origin: u64,
         bytes: &[u8],
     ) -> io::Result<()> {
-        self.events.clear();
-        let located = self.located.get(program).and_then(Option::as_ref);
-        let counts = self.captured.programs.get_mut(program).map(|(_, counts)| counts);
-        let (Some(located), Some(counts)) = (located, counts) else {
-            self.captured.unknown += bytes.len() as u64 / 4;
-            return Ok(());
-        };
         let (words, _) = bytes.as_chunks::<4>();
-        for word in words.iter().map(|word| i32::from_le_bytes(*word)).filter(|word| *word != 0) {
-            match located.index(origin, word) {
-                Some(index) => {
-                    self.events.push(index);
-                    if let Some(count) = counts.get_mut(index as usize) {
-                        *count += 1;
-                    }
-                }
-                None => self.captured.unknown += 1,
-            }
-        }
-        self.captured.events += self.events.len() as u64;
-        let number = match self.numbers.get(&stream) {
-            Some(number) => *number,
-            None => {
-                let Some(number) = self.writer.stream(&stream)? else {
-                    self.captured.lost += self.events.len() as u64;
-                    return Ok(());
-                };
-                self.captured.streams.push(stream);
-                *self.numbers.entry(stream).or_insert(number)
-            }
-        };
-        if self.events.is_empty() {
+        let located = self.located.get(program).and_then(Option::as_ref);
+        let Some(located) = located else {
+            self.captured.unknown += words.len() as u64;
             return Ok(());
+        };
+        self.events.clear();
+        // Places that are 0 repeat the first block of the next event's chain, which may be in the
+        // next chunk.
+        let mut repeated = self.repeated.remove(&stream).unwrap_or_default();
+        for word in words.iter().map(|word| i32::from_le_bytes(*word)) {
+            if word == 0 {
+                repeated += 1;
+                continue;
+            }
+            let Some(index) = located.index(origin, word) else {
+                self.captured.unknown += 1 + std::mem::take(&mut repeated);
+                continue;
+            };
+            let of = self.captured.programs.get(program);
+            let head = of.map_or(index, |(program, _)| *program.chain(index).start());
+            while repeated > 0 {
+                let some = repeated.min(REPETITIONS_AT_ONCE);
+                let len = self.events.len() + usize::try_from(some).unwrap_or_default();
+                self.events.resize(len, head);
+                repeated -= some;
+                if repeated > 0 {
+                    write(
+                        &mut self.writer,
+                        &mut self.numbers,
+                        &mut self.captured,
+                        stream,
+                        &mut self.events,
+                    )?;
+                }
+            }
+            self.events.push(index);
         }
-        self.writer.events(number, &self.events)
+        if repeated > 0 {
+            self.repeated.insert(stream, repeated);
+        }
+        write(&mut self.writer, &mut self.numbers, &mut self.captured, stream, &mut self.events)
     }
 
     fn program(&mut self, path: &Path) -> io::Result<usize> {
@@ -161,11 +176,47 @@ impl<W: Write> Capture<W> {
     #[must_use]
     pub fn end(self) -> (Captured, Writer<W>) {
         let mut captured = self.captured;
+        captured.lost = captured.lost.saturating_add(captured.lost_by_threads);
         for (program, counts) in &mut captured.programs {
             executions(program, counts);
         }
         (captured, self.writer)
     }
+}
+
+/// Writes the next events of a stream, and counts them.
+fn write<W: Write>(
+    writer: &mut Writer<W>,
+    numbers: &mut HashMap<Stream, u32>,
+    captured: &mut Captured,
+    stream: Stream,
+    events: &mut Vec<u32>,
+) -> io::Result<()> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    if let Some((_, counts)) = captured.programs.get_mut(stream.program as usize) {
+        for event in &*events {
+            if let Some(count) = counts.get_mut(*event as usize) {
+                *count += 1;
+            }
+        }
+    }
+    captured.events += events.len() as u64;
+    let number = match numbers.get(&stream) {
+        Some(number) => *number,
+        None => {
+            let Some(number) = writer.stream(&stream)? else {
+                captured.lost += events.len() as u64;
+                return Ok(());
+            };
+            captured.streams.push(stream);
+            *numbers.entry(stream).or_insert(number)
+        }
+    };
+    let written = writer.events(number, events);
+    events.clear();
+    written
 }
 
 /// Makes executions of blocks of their events: a block was executed by its own events, and by those
