@@ -37,7 +37,9 @@ fn run() -> anyhow::Result<ExitCode> {
     let plain = own.parent().and_then(|folder| folder.file_name()) == Some(OsStr::new("plain"));
     let words = env::var(OPTIONS).unwrap_or_default();
     let mut options = Options::read(&words).with_context(|| {
-        format!("{OPTIONS}={words}: words are blocks, statements, nowhere, times, fenced, twice")
+        format!(
+            "{OPTIONS}={words}: words are blocks, statements, nowhere, times, fenced, twice, half"
+        )
     })?;
     if plain {
         options.place = Place::Nowhere;

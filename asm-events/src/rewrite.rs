@@ -47,7 +47,7 @@ pub enum Place {
 pub enum Content {
     /// Its identity, 4 bytes.
     Identity,
-    /// The time stamp counter, and its identity: 16 bytes. Needs r9 and r10 as well, in procedures
+    /// The time stamp counter, 8 bytes, and the number of the place in the file, 8 bytes. Needs r9 and r10 as well, in procedures
     /// of five parameters at most.
     Time,
     /// The same, with the counter read between two fences.
@@ -63,11 +63,13 @@ pub struct Options {
     pub content: Content,
     /// Events a place: 1, or 2 to find out what an event costs where it is.
     pub times: usize,
+    /// Only every second place of the file gets its event.
+    pub half: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { place: Place::Blocks, content: Content::Identity, times: 1 }
+        Self { place: Place::Blocks, content: Content::Identity, times: 1, half: false }
     }
 }
 
@@ -85,6 +87,7 @@ impl Options {
                 "times" => options.content = Content::Time,
                 "fenced" => options.content = Content::FencedTime,
                 "twice" => options.times = 2,
+                "half" => options.half = true,
                 _ => return None,
             }
         }
@@ -349,7 +352,8 @@ impl Output<'_> {
                         && !flags_live
                         && !self.is_plain()
                         && self.options.content == Content::Identity
-                        && self.options.times == 1;
+                        && self.options.times == 1
+                        && !self.options.half;
                     if alone {
                         self.repeats = Some(self.blocks.len());
                     }
@@ -365,7 +369,8 @@ impl Output<'_> {
         _ = writeln!(self.text, ".Ldcpi_e{}:", self.blocks.len());
         self.blocks.push(chained);
         self.chain = self.options.content == Content::Identity;
-        if self.is_plain() {
+        let number = self.blocks.len() - 1;
+        if self.is_plain() || (self.options.half && number % 2 == 1) {
             return;
         }
         if chained {
@@ -388,7 +393,7 @@ impl Output<'_> {
                 Content::Time | Content::FencedTime => {
                     let fence = self.options.content == Content::FencedTime;
                     let fence = if fence { "lfence; " } else { "" };
-                    self.add("movl\t$dcpi_trace_origin-., 8(%r11)");
+                    self.add(&format!("movl\t${number}, 8(%r11)"));
                     self.add("movq\t%rax, %r9; movq\t%rdx, %r10");
                     self.add(&format!("{fence}rdtsc; {fence}movl\t%eax, (%r11)"));
                     self.add("movl\t%edx, 4(%r11); leaq\t16(%r11), %r11");

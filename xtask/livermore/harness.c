@@ -80,8 +80,36 @@ static void measure(int loop, int executions, int bytes) {
     free(ticks);
 }
 
+#ifdef OWN_TRACER
+/* The events of one execution: ticks since its begin, and place. None where there was no room. */
+static void trace(int loop) {
+    for (int i = 0; i < 5; i++) {
+        set_up();
+        begin_events();
+        _mm_lfence();
+        unsigned long begun = __rdtsc();
+        loops[loop]();
+        long n = events(16);
+        if (i < 4 || dcpi_trace_fulls) continue;
+        for (long k = 0; k < n; k++) {
+            unsigned long ticks;
+            int place;
+            memcpy(&ticks, dcpi_trace_start + 16 * k, 8);
+            memcpy(&place, dcpi_trace_start + 16 * k + 8, 4);
+            printf("%d %ld %d 0\n", loop, (long)(ticks - begun), place);
+        }
+    }
+}
+#endif
+
 int main(int count, char **words) {
     if (count < 4) return 2;
+#ifdef OWN_TRACER
+    if (!strcmp(words[1], "trace")) {
+        for (int i = 3; i < count; i++) trace(atoi(words[i]));
+        return 0;
+    }
+#endif
     if (!strcmp(words[1], "measure")) {
         int bytes = atoi(words[3]);
         printf("0 %.3f %.3f 0\n", in_vitro(0), in_vitro(1));

@@ -20,6 +20,8 @@ mod json;
 mod loader;
 mod machine;
 mod overhead;
+mod perturb;
+mod perturb_loops;
 mod profilers;
 mod programs;
 mod reading;
@@ -48,7 +50,8 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 15] = [
+const BENCHMARKS: [(&str, Benchmark); 16] = [
+    ("perturb", perturb::run),
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),

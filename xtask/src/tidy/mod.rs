@@ -136,7 +136,7 @@ const ARROWS: [(&str, &[&str]); 44] = [
         &["engine", "ingest", "judge", "profiledb", "review", "sim", "store", "tables", "weeks"],
     ),
     ("tests", &["wire"]),
-    ("xtask", &["wire"]),
+    ("xtask", &["measure", "wire"]),
 ];
 
 /// Crates with unsafe code.
