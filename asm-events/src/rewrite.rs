@@ -47,8 +47,8 @@ pub enum Place {
 pub enum Content {
     /// Its identity, 4 bytes.
     Identity,
-    /// The time stamp counter, 8 bytes, and the number of the place in the file, 8 bytes. Needs r9 and r10 as well, in procedures
-    /// of five parameters at most.
+    /// The time stamp counter, 8 bytes, and the number of the place in the file, 8 bytes. Needs r9
+    /// and r10 as well, in procedures of five parameters at most.
     Time,
     /// The same, with the counter read between two fences.
     FencedTime,
@@ -502,4 +502,116 @@ impl Output<'_> {
 /// The entry of a procedure behind the load of the position.
 fn inner(survey: &Survey<'_>, name: &str) -> String {
     survey.by_name.get(name).map_or_else(|| name.to_owned(), |index| format!(".Ldcpi_i{index}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: &str = "%fs:dcpi_trace_position@tpoff, %r11";
+
+    fn rewritten(body: &str) -> Rewritten {
+        let text = format!(
+            "\t.text\n\t.type\tf, @function\nf:\n{body}\t.size\tf, .-f\n\t.ident\t\"GCC: 12\"\n"
+        );
+        rewrite(&text, &Options::default())
+    }
+
+    /// Lines without what is put behind the code.
+    fn main_line(text: &str) -> Vec<&str> {
+        let mut apart = false;
+        let mut lines = Vec::new();
+        for line in text.lines().map(str::trim) {
+            match line {
+                ".subsection\t1" => apart = true,
+                ".subsection\t0" => apart = false,
+                _ if !apart && !line.starts_with('.') => lines.push(line),
+                _ => {}
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn the_position_is_stored_where_code_is_left_and_confirmed_where_it_comes_back() {
+        let out = rewritten("\tcall\tputs@PLT\n\tret\n");
+        let lines = main_line(&out.text);
+        let call = lines.iter().position(|line| line.starts_with("call")).unwrap();
+        assert_eq!(lines[call - 1], "movq\t%r11, %fs:dcpi_trace_position@tpoff");
+        assert_eq!(lines[call + 1], format!("cmpq\t{LOAD}"));
+        let end = lines.iter().position(|line| *line == "ret").unwrap();
+        assert_eq!(lines[end - 1], "movq\t%r11, %fs:dcpi_trace_position@tpoff");
+        assert_eq!((out.blocks, out.refused.len()), (1, 0));
+    }
+
+    #[test]
+    fn blocks_of_a_chain_overwrite_each_other() {
+        let out =
+            rewritten("\tcmpl\t$1, %edi\n\tje\t.L2\n\tcmpl\t$2, %edi\n\tje\t.L2\n.L2:\n\tret\n");
+        assert_eq!(out.blocks, 3);
+        assert_eq!(out.text.matches("dcpi_trace_origin-., -4(%r11)").count(), 1);
+        assert_eq!(out.text.matches("dcpi_trace_origin-., (%r11)").count(), 2);
+        assert!(out.text.contains(&format!(".quad\t.Ldcpi_e1+{CHAINED}")));
+    }
+
+    #[test]
+    fn a_loop_by_itself_stores_when_it_is_left() {
+        let out = rewritten(
+            "\txorl\t%eax, %eax\n.L2:\n\taddl\t$1, %eax\n\tcmpl\t%eax, %edi\n\tjne\t.L2\n\tret\n",
+        );
+        let lines = main_line(&out.text);
+        let label = out.text.find("\n.L2:").unwrap();
+        let jump = out.text.find("jne\t.L2").unwrap();
+        assert!(!out.text[label..jump].contains("dcpi_trace_origin"));
+        let jump = lines.iter().position(|line| *line == "jne\t.L2").unwrap();
+        assert!(lines[jump + 1].ends_with("dcpi_trace_origin-.Ldcpi_e1, -4(%r11)"));
+    }
+
+    #[test]
+    fn flags_that_are_live_are_kept() {
+        let out = rewritten("\tcmpl\t$1, %edi\n.L3:\n\tje\t.L2\n\tjmp\t.L3\n.L2:\n\tret\n");
+        let label = out.text.find("\n.L3:").unwrap();
+        let jump = out.text.find("je\t.L2").unwrap();
+        let between = &out.text[label..jump];
+        assert!(between.contains("pushfq") && between.contains("popfq"), "{between}");
+        assert!(between.contains("leaq\t4(%r11), %r11"), "{between}");
+        assert!(!between.contains("addw"), "{between}");
+    }
+
+    #[test]
+    fn what_uses_the_register_is_left_as_it_is() {
+        let out = rewritten("\tmovq\t%rdi, %r11\n\tret\n");
+        assert_eq!(out.blocks, 0);
+        assert_eq!(out.refused, [("f".to_owned(), "the compiler uses the register r11 in it")]);
+        assert!(!out.text.contains("dcpi_trace"));
+    }
+
+    #[test]
+    fn inline_assembly_that_may_change_the_register_is_put_between() {
+        let out = rewritten("#APP\n\tsyscall\n#NO_APP\n\tret\n");
+        let begin = out.text.find("#APP").unwrap();
+        assert!(out.text[..begin].trim_end().ends_with("%r11, %fs:dcpi_trace_position@tpoff"));
+        let after = out.text.split("#NO_APP\n").nth(1).unwrap();
+        assert!(after.starts_with(&format!("\tmovq\t{LOAD}")));
+    }
+
+    #[test]
+    fn handlers_and_children_go_through_the_tracer() {
+        let out = rewritten("\tcall\tsigaction@PLT\n\tcall\tfork\n\tcall\tmy_fork\n\tret\n");
+        assert!(out.text.contains("call\tdcpi_trace_sigaction@PLT"));
+        assert!(out.text.contains("call\tdcpi_trace_fork\n"));
+        assert!(out.text.contains("call\tmy_fork\n"));
+    }
+
+    #[test]
+    fn nothing_but_labels_is_added_nowhere() {
+        let body = "\tcall\tfork\n\tcmpl\t$1, %edi\n\tje\t.L2\n.L2:\n\tret\n";
+        let text = format!("\t.text\n\t.type\tf, @function\nf:\n{body}\t.size\tf, .-f\n");
+        let options = Options::read("nowhere").unwrap();
+        let plain = rewrite(&text, &options);
+        let code: Vec<&str> = plain.text.lines().filter(|line| !line.contains("dcpi")).collect();
+        let end = code.iter().position(|line| line.contains(".quad")).unwrap_or(code.len());
+        assert_eq!(code[..end], text.lines().collect::<Vec<_>>());
+        assert_eq!(plain.blocks, rewrite(&text, &Options::default()).blocks);
+    }
 }

@@ -251,10 +251,11 @@ impl<'a> Survey<'a> {
                 Line::Instruction(instruction) => {
                     let operand = instruction.operands;
                     let jump = matches!(instruction.flow(), Flow::Jump(_) | Flow::Branch(_));
-                    if !inline && instruction.flow() == Flow::Indirect {
-                        if let Some(owner) = self.owner.get(number).copied().flatten() {
-                            self.last_indirect.insert(owner, number);
-                        }
+                    if !inline
+                        && instruction.flow() == Flow::Indirect
+                        && let Some(owner) = self.owner.get(number).copied().flatten()
+                    {
+                        self.last_indirect.insert(owner, number);
                     }
                     for label in labels(operand) {
                         let target = self.targets.entry(label).or_default();

@@ -1,5 +1,5 @@
-/* Runs the Livermore loops and prints, a line a loop: number, ticks of the time stamp counter of one
-   execution (mean of the fastest tenth), events of one execution, and a sum of all data.
+/* Runs the Livermore loops and prints, a line a loop: number, ticks of the time stamp counter of
+   one execution (mean of the fastest tenth), events of one execution, and a sum of all data.
 
    `harness measure EXECUTIONS LOOP...` times executions one by one; `harness run SECONDS LOOP...`
    executes them in turn for a time, to be sampled or traced.
@@ -37,8 +37,10 @@ static long events(int bytes) { return 0 * bytes; }
 /* The cost of an event alone, in ticks: of a thousand, one after the other. */
 #define EVENT(fence) \
     "movl $1, 8(%%rsi); movq %%rax, %%r9; movq %%rdx, %%r10; " fence "rdtsc; " fence \
-    "movl %%eax, (%%rsi); movl %%edx, 4(%%rsi); leaq 16(%%rsi), %%rsi; movq %%r9, %%rax; movq %%r10, %%rdx\n"
-#define THOUSAND(fence) asm volatile(".rept 1000\n" EVENT(fence) ".endr" : "+S"(at) : : "r9", "r10", "memory")
+    "movl %%eax, (%%rsi); movl %%edx, 4(%%rsi); leaq 16(%%rsi), %%rsi; " \
+    "movq %%r9, %%rax; movq %%r10, %%rdx\n"
+#define THOUSAND(fence) \
+    asm volatile(".rept 1000\n" EVENT(fence) ".endr" : "+S"(at) : : "r9", "r10", "memory")
 
 static double in_vitro(int fenced) {
     static char buffer[1 << 15];

@@ -4,11 +4,13 @@
 #include "kernels.h"
 
 double x[N1 + 64], y[N1 + 64], z[N1 + 64], u[N1 + 64], v[2 * N1 + 64], w[N1 + 64];
-double b[64][64], c[64][64], p[512][4], px[101][25], cx[101][25], grid[64][64], b5[N1], sa[N1], sb[N1];
+double b[64][64], c[64][64], p[512][4], px[101][25], cx[101][25], grid[64][64];
+double b5[N1], sa[N1], sb[N1];
 double u1[2][101][5], u2[2][101][5], u3[2][101][5], du1[101], du2[101], du3[101];
 double za[7][101], zb[7][101], zm[7][101], zp[7][101], zq[7][101], zr[7][101], zu[7][101];
 double zv[7][101], zz[7][101], matrix_a[25][101], matrix_b[25][25], matrix_c[25][101];
-double vx[N1 + 64], xx[N1 + 64], grad[N1 + 64], rx[N1 + 64], rh[2 * N1 + 64], dex[N1 + 64], ex[N1 + 64];
+double vx[N1 + 64], xx[N1 + 64], grad[N1 + 64], rx[N1 + 64], rh[2 * N1 + 64];
+double dex[N1 + 64], ex[N1 + 64];
 int ix[N1 + 64], ir[N1 + 64], ie[512], je[512], zone[1024];
 double result;
 

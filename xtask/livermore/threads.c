@@ -24,7 +24,12 @@ static int loop, traced;
 static double ns_a_tick;
 
 struct event { unsigned long ticks; char kind; int object; };
-static struct { struct event events[EVENTS]; int count; unsigned long end; char apart[128]; } threads[2];
+static struct {
+    struct event events[EVENTS];
+    int count;
+    unsigned long end;
+    char apart[128];
+} threads[2];
 
 static inline void event(int self, char kind, int object) {
     if (!traced) return;
@@ -130,7 +135,11 @@ int main(int count, char **words) {
         printf("cost %.3f\n", (double)(__rdtsc() - first) * ns_a_tick / 400);
     }
     traced = words[2][0] == 't';
-    for (int i = 0; i < N; i++) a[i] = .01 + i % 7 * .01, b[i] = .02 + i % 5 * .01, c[i] = .03 + i % 3 * .01;
+    for (int i = 0; i < N; i++) {
+        a[i] = .01 + i % 7 * .01;
+        b[i] = .02 + i % 5 * .01;
+        c[i] = .03 + i % 3 * .01;
+    }
     for (int round = 0; round < atoi(words[3]); round++) {
         pthread_t other;
         sum = 0;
@@ -144,7 +153,8 @@ int main(int count, char **words) {
         for (int self = 0; self < 2 && traced; self++)
             for (int i = 0; i < threads[self].count; i++) {
                 struct event *it = &threads[self].events[i];
-                printf("%d %.1f %c %d\n", self, (double)(long)(it->ticks - base) * ns_a_tick, it->kind, it->object);
+                double ns = (double)(long)(it->ticks - base) * ns_a_tick;
+                printf("%d %.1f %c %d\n", self, ns, it->kind, it->object);
             }
     }
     return 0;

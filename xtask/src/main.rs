@@ -85,8 +85,8 @@ cargo xtask TASK
   bench faster     how much faster programs become with profiles [--rounds N] [--seconds N]
                    [--again]
   bench perturb loops
-                   events in the 24 Livermore loops: time stamps, models of 1992, block ids, times of
-                   blocks by samples, two threads [--rounds N] [--runs N] [--only one|times|threads]
+                   events in the 24 Livermore loops: time stamps, models of 1992, block ids, times
+                   of blocks by samples, two threads [--rounds N] [--runs N] [--only one|times|threads]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say

@@ -185,8 +185,8 @@ impl Area {
         Ok(chunks)
     }
 
-    /// The events of a chunk. The chunk of a thread that has ended is given whole, with places that are
-    /// 0.
+    /// The events of a chunk. The chunk of a thread that has ended is given whole, with places that
+    /// are 0 at its end.
     ///
     /// # Errors
     /// Those of the file.

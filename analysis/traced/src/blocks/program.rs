@@ -26,7 +26,7 @@ pub enum BlocksError {
     },
     /// The file has no list.
     #[error(
-        "{path} has no list of blocks: compile and link it with `dcpi trace --cflags`, and do not strip it",
+        "{path} has no list of blocks: compile and link it with $(dcpi trace --cflags), unstripped",
         path = path.display()
     )]
     NoList {
@@ -34,7 +34,10 @@ pub enum BlocksError {
         path: PathBuf,
     },
     /// The list is longer than any that is read.
-    #[error("{path}: its list of blocks is damaged, or has more than 4,194,304", path = path.display())]
+    #[error(
+        "{path}: its list of blocks is damaged, or has more than 4,194,304; compile it again",
+        path = path.display()
+    )]
     TooLong {
         /// The program.
         path: PathBuf,

@@ -34,8 +34,8 @@ const POLLS_A_LOOK: u32 = 500;
 /// Options of `dcpi trace` that are about blocks.
 #[derive(Clone, Debug, Args)]
 pub struct BlocksArgs {
-    /// The order of basic blocks, from events that were compiled into COMMAND with --cflags; without
-    /// COMMAND, executions of blocks in a trace
+    /// The order of basic blocks, from events that were compiled into COMMAND with --cflags;
+    /// without COMMAND, executions of blocks in a trace
     #[arg(long)]
     pub blocks: bool,
     /// Print what to give the compiler and linker: for gcc with events, for gcc without events but
@@ -45,8 +45,8 @@ pub struct BlocksArgs {
     /// COMMAND waits for the tracer where that is too slow, instead of losing events
     #[arg(long, requires = "blocks")]
     pub wait: bool,
-    /// The same program compiled without events (--cflags plain): it is sampled, and each block gets
-    /// its share of that time. Needs root, as dcpi record does
+    /// The same program compiled without events (--cflags plain): it is sampled, and each block
+    /// gets its share of that time. Needs root, as dcpi record does
     #[arg(long, value_name = "PROGRAM", requires = "blocks")]
     pub plain: Option<PathBuf>,
     /// Runs of PROGRAM that are sampled: more make intervals narrower
