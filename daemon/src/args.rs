@@ -155,6 +155,10 @@ pub struct Settings {
     /// File whose existence stops sampling, or off [default: pause beside the control socket]
     #[arg(long, value_name = "PATH|off")]
     pub pause_file: Option<PathBuf>,
+    /// File of dcpi machine -o about this processor, which epochs keep, so that reports know its
+    /// latencies; or off [default: /var/lib/dcpi/machine where it exists]
+    #[arg(long, value_name = "FILE|off")]
+    pub machine: Option<PathBuf>,
     /// Address at which Prometheus reads metrics by HTTP: a Unix socket (/...), or a loopback
     /// address (127.0.0.1:9187) [default: off]
     #[arg(long, value_name = "PATH|ADDRESS:PORT|off")]

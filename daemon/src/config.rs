@@ -10,6 +10,7 @@ use crate::spaces::mappings;
 use crate::spaces::scopes::{Images, Rules};
 use anyhow::{Context as _, ensure};
 use events::EventSpec;
+use model::MeasuredMachine;
 use nix::fcntl::OFlag;
 use profiledb::Retention;
 use std::io::{self, Read as _};
@@ -31,6 +32,8 @@ pub struct Config {
     pub memory_limit: Option<u64>,
     /// File whose existence pauses sampling; None: no file does.
     pub pause_file: Option<PathBuf>,
+    /// File with the processor as it was measured; None: none is read.
+    pub machine: Option<PathBuf>,
     /// Endpoint of metrics; None: metrics are not served.
     pub metrics: Option<Endpoint>,
     /// Database directory.
@@ -138,6 +141,7 @@ impl Config {
             waits: flags.waits.or(file.waits),
             memory_limit: flags.memory_limit.or(file.memory_limit),
             pause_file: flags.pause_file.or(file.pause_file),
+            machine: flags.machine.or(file.machine),
             metrics: flags.metrics.or(file.metrics),
             code_store: flags.code_store.or(file.code_store),
             private_code: flags.private_code || file.private_code,
@@ -197,6 +201,8 @@ impl Config {
                 settings.memory_limit.as_deref().unwrap_or("off"),
             )?,
             pause_file: Some(pause_file).filter(|path| path != Path::new("off")),
+            machine: Some(settings.machine.unwrap_or_else(|| MeasuredMachine::FILE.into()))
+                .filter(|path| path != Path::new("off")),
             metrics: endpoint(settings.metrics.as_deref().unwrap_or("off"))?,
             access,
             db: settings.db.unwrap_or_else(|| "/var/lib/dcpi".into()),

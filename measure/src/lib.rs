@@ -2,6 +2,7 @@
 //! to them. Pure: no clock, no file, no process.
 //!
 //! - [`bernoulli`]: times below the step of the clock; Wilson's interval of a share
+//! - [`breaks`]: plateaus of a curve
 //! - [`doubling`]: repetitions until a loop can be timed
 //! - [`humps`]: times of short pieces with two humps, which a busy sibling thread makes
 //! - [`kbest`]: the lecture's K-best
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bernoulli;
+pub mod breaks;
 pub mod doubling;
 pub mod humps;
 pub mod kbest;

@@ -15,6 +15,7 @@ mod counts;
 mod facts;
 mod ledger;
 mod measure;
+mod measured;
 mod reasons;
 mod stacks;
 
@@ -28,5 +29,6 @@ pub use measure::{
     CALLS, EDGES, EXCEPTIONS, EXECUTED, FIRST_EDGES, IDEAL, Measure, ROUNDS, Shape, TAKEN, Weight,
     is_exact,
 };
+pub use measured::{MeasuredCache, MeasuredClock, MeasuredMachine, MeasuredTlb, Spread};
 pub use reasons::{Cut, Loss, Unresolved, Wait, meaning};
 pub use stacks::{Frame, Node, OFF_CPU, RUNNABLE, Stacks, Thread, Value};

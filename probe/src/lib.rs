@@ -1,2 +1,23 @@
 //! What a processor is, measured by code whose instructions are known: the step of its clock, what
-//! events cost, sizes and latencies of caches and TLBs.
+//! events cost, sizes and latencies of caches and TLBs, what a misprediction costs.
+//!
+//! ```text
+//! kernels (assembly) + Region (memory) -> pieces of some 0.1 ms, spread over seconds -> Machine
+//! ```
+//!
+//! The only rooms with unsafe code are [`counter`], [`kernels`] and [`region`]. Everything is for
+//! x86-64 and for arm64.
+
+pub mod clock;
+pub mod counter;
+pub mod events;
+pub mod kernels;
+pub mod ladder;
+pub mod levels;
+pub mod machine;
+pub mod memory;
+pub mod mountain;
+pub mod pieces;
+pub mod region;
+pub mod stated;
+pub mod switches;

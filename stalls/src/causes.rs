@@ -112,6 +112,13 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
+    /// Whether the cause is a wait for data in memory: samples hardly tell a miss of the cache from
+    /// one of the TLB.
+    #[must_use]
+    pub fn is_of_data(self) -> bool {
+        matches!(self, Self::DataCache | Self::DataTlb)
+    }
+
     /// Whether the cause may cost anything from nothing to the latency of memory, with no other
     /// evidence of how much.
     #[must_use]
@@ -139,16 +146,11 @@ pub struct Suspect {
     pub distance: usize,
     /// Most cycles that the cause can have cost per execution; infinite if nothing bounds it.
     pub cycles_max: f64,
+    /// Most cycles that the cause takes from the others of the instruction: less than `cycles_max`
+    /// for page walks on a machine that was measured.
+    pub usual_cycles_max: f64,
 }
 
-/// Most cycles of a cache miss. Memory of another socket, modified in a cache there, takes 300 ns
-/// (Intel Memory Latency Checker, published figures of two-socket servers), at 4 GHz. Code comes
-/// from the same places. A smaller value leaves real stalls unexplained; a larger one widens the
-/// range of each cause.
-const MISS_CYCLES_MAX: f64 = 1200.0;
-/// Most cycles of a page walk. In a guest, a walk reads up to 24 words (AMD64 APM volume 2, 15.25),
-/// nearly all of them cached: two of them from memory at most.
-const PAGE_WALK_CYCLES_MAX: f64 = 2.0 * MISS_CYCLES_MAX;
 /// Most cycles of a division: 128 bits by 64 on Haswell (A. Fog, instruction tables).
 const DIVISION_CYCLES_MAX: f64 = 100.0;
 /// Most cycles of a fetch bubble after the decoder redirects fetching: 8 cycles (Intel 64 and IA-32
@@ -279,9 +281,17 @@ pub(crate) fn suspects(
     let Site { address, arrival, crossing: (code_misses, page_misses), stride, unit_contention } =
         *site;
     let mut found = Vec::with_capacity(8);
+    let walk = machine.page_walk_cycles_max;
     let mut add = |cause, distance, cycles_max: f64| {
+        let usual =
+            if cause == Cause::DataTlb { machine.usual_page_walk_cycles_max / walk } else { 1.0 };
         if cycles_max > 0.0 {
-            found.push(Suspect { cause, distance, cycles_max });
+            found.push(Suspect {
+                cause,
+                distance,
+                cycles_max,
+                usual_cycles_max: cycles_max * usual,
+            });
         }
     };
     let last = address.wrapping_add(u64::from(own.len).saturating_sub(1));
@@ -289,10 +299,10 @@ pub(crate) fn suspects(
     let arrived =
         arrival.unwrap_or(Arrival { code_misses, page_misses, mispredicts: 0.0, resteers: 0.0 });
     if arrival.is_some() || begins(LINE_BYTES) {
-        add(Cause::InstructionCache, 0, MISS_CYCLES_MAX * arrived.code_misses);
+        add(Cause::InstructionCache, 0, machine.miss_cycles_max * arrived.code_misses);
     }
     if arrival.is_some() || begins(PAGE_BYTES) {
-        add(Cause::InstructionTlb, 0, PAGE_WALK_CYCLES_MAX * arrived.page_misses);
+        add(Cause::InstructionTlb, 0, walk * arrived.page_misses);
     }
     if arrived.mispredicts > 0.0 {
         add(Cause::Mispredict, 1, machine.mispredict_cycles * arrived.mispredicts);
@@ -305,17 +315,17 @@ pub(crate) fn suspects(
     let place = own.loads.or(own.stores);
     if let Some(place) = place {
         if own.loads.is_some() && place != Place::Stack {
-            add(Cause::DataCache, 0, MISS_CYCLES_MAX * part(LINE_BYTES));
+            add(Cause::DataCache, 0, machine.miss_cycles_max * part(LINE_BYTES));
         }
         if place != Place::Stack {
-            add(Cause::DataTlb, 0, PAGE_WALK_CYCLES_MAX * part(PAGE_BYTES));
+            add(Cause::DataTlb, 0, walk * part(PAGE_BYTES));
         }
         if own.loads.is_some() && (history.count < HISTORY_LEN - 1 || history.stores != 0) {
             // The load waits until the store, and those before it, are in the cache.
-            add(Cause::StoreForwarding, 0, MISS_CYCLES_MAX);
+            add(Cause::StoreForwarding, 0, machine.miss_cycles_max + machine.forward_cycles_max);
         }
         if own.stores.is_some() {
-            add(Cause::StoreBuffer, 0, MISS_CYCLES_MAX);
+            add(Cause::StoreBuffer, 0, machine.miss_cycles_max);
         }
     }
     if own.divides {

@@ -11,7 +11,9 @@ use crate::arrivals::{
 };
 use crate::best_case::{FrequentPaths, best_cases};
 use crate::causes::{Arrival, Cause, HISTORY_LEN, History, Site, Suspect, suspects};
+use crate::limits::Stall;
 use crate::machine::Machine;
+use crate::neighbours::NeighbourSuspects;
 use crate::scale::{BlockTime, MemoryFreeShare, Scale};
 use crate::schedule::{BestCase, TraceContext, Wait, schedule};
 
@@ -92,6 +94,9 @@ pub struct TimeBreakdown {
     /// Fewest and most samples of each cause. The upper limits hold even if executions are as few
     /// as [`Scale::lower_if_stalled`] says.
     pub causes: BTreeMap<Cause, (f64, f64)>,
+    /// Fewest and most samples of all causes that are of data in memory ([`Cause::is_of_data`])
+    /// together.
+    pub of_data: (f64, f64),
     /// Stalls without a suspect.
     pub unexplained: f64,
     /// Samples that instructions have less than in their best case.
@@ -116,6 +121,7 @@ impl TimeBreakdown {
         ] {
             *sum += part;
         }
+        self.of_data = (self.of_data.0 + other.of_data.0, self.of_data.1 + other.of_data.1);
         for (wait, samples) in &other.waits {
             *self.waits.entry(*wait).or_default() += samples;
         }
@@ -138,16 +144,16 @@ const UNBOUNDED_FACTOR: f64 = 100.0;
 const CHANCE_SDS: f64 = 2.0;
 
 /// An instruction with its samples, its best case and its suspects.
-struct Instruction {
-    block: usize,
-    index: usize,
-    address: u64,
-    samples: f64,
-    executions: f64,
+pub(crate) struct Instruction {
+    pub(crate) block: usize,
+    pub(crate) index: usize,
+    pub(crate) address: u64,
+    pub(crate) samples: f64,
+    pub(crate) executions: f64,
     /// Standard deviation of the logarithm of `executions`.
-    log_sd: f64,
-    best: BestCase,
-    suspects: Vec<Suspect>,
+    pub(crate) log_sd: f64,
+    pub(crate) best: BestCase,
+    pub(crate) suspects: Vec<Suspect>,
 }
 
 impl Instruction {
@@ -214,6 +220,7 @@ pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained
             sums = TimeBreakdown {
                 samples: sums.samples,
                 unknown: sums.samples,
+                of_data: sums.of_data,
                 ..TimeBreakdown::default()
             };
         }
@@ -306,8 +313,13 @@ fn instructions(
 /// Adds cycles to a suspected cause, or the suspect itself.
 fn add_suspect(suspects: &mut Vec<Suspect>, cause: Cause, distance: usize, cycles_max: f64) {
     match suspects.iter_mut().find(|suspect| suspect.cause == cause) {
-        Some(known) => known.cycles_max += cycles_max,
-        None => suspects.push(Suspect { cause, distance, cycles_max }),
+        Some(known) => {
+            known.cycles_max += cycles_max;
+            known.usual_cycles_max += cycles_max;
+        }
+        None => {
+            suspects.push(Suspect { cause, distance, cycles_max, usual_cycles_max: cycles_max });
+        }
     }
 }
 
@@ -390,26 +402,16 @@ fn explain_block(
             true => sums.error += over,
             false => sums.gain += (-over).max(0.0),
         }
-        let most = |suspect: &Suspect, scale: f64| {
-            if cycle > 0.0 { suspect.cycles_max * instruction.executions * scale } else { 0.0 }
-        };
-        let explained: f64 =
-            suspects.iter().map(|(suspect, _)| most(suspect, scale.samples_per_cycle)).sum();
+        let limited = Stall { instruction, scale, bounds, samples: stall, sure: 0.0 };
+        let explained: f64 = suspects.iter().map(|(suspect, _)| limited.most(suspect)).sum();
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
         sums.dynamic += stall - unexplained;
+        let limited = Stall { sure: over_at_upper.min(stall) - unexplained, ..limited };
         let mut culprits = Vec::with_capacity(suspects.len());
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
-            // The lower limit assumes the most executions that 19 of 20 procedures have.
-            let others: f64 = others.map(|(_, (other, _))| most(other, scale.upper)).sum();
-            let low = over_at_upper.min(stall) - unexplained - others;
-            let high = stall.min(most(suspect, scale.samples_per_cycle)).max(samples_max(
-                instruction,
-                suspect,
-                bounds,
-            ));
-            let low = low.clamp(0.0, high);
+            let (low, high) = limited.limits(suspect, others.map(|(_, (other, _))| other));
             if let Some(sum) = causes.get_mut(suspect.cause as usize) {
                 let before = sum.unwrap_or_default();
                 *sum = Some((before.0 + low, before.1 + high));
@@ -420,6 +422,8 @@ fn explain_block(
                 culprits.push(Culprit { cause: suspect.cause, at, low, high });
             }
         }
+        let (low, high) = limited.limits_of_data(suspects).unwrap_or_default();
+        sums.of_data = (sums.of_data.0 + low, sums.of_data.1 + high);
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
         let cycles = per_execution(instruction.samples);
         explanations.push(Explanation {
@@ -448,91 +452,6 @@ fn uncertainty(log_sd: f64, scale: Scale) -> (f64, (f64, f64)) {
     let executions = (2.0 * log_sd).exp();
     let factor = (scale.samples_per_cycle / scale.lower).ln().hypot(2.0 * log_sd).exp();
     (factor, (scale.lower_if_stalled / executions, scale.upper * executions))
-}
-
-/// Most samples that a suspect can have taken over all scales from `least` to `most`, the
-/// uncertainty of the block's executions included. A lower scale means less time in the best case
-/// and so more to explain, but a suspect's limit in cycles is worth fewer samples.
-fn samples_max(instruction: &Instruction, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
-    let cycles = instruction.best.cycles + suspect.cycles_max;
-    if instruction.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
-        return instruction.samples;
-    }
-    let scale = (instruction.samples / (instruction.executions * cycles)).min(most).max(least);
-    let stall = instruction.samples - instruction.executions * instruction.best.cycles * scale;
-    stall.min(suspect.cycles_max * instruction.executions * scale).max(0.0)
-}
-
-/// The suspects of the instructions of a block, which neighbours may borrow.
-struct NeighbourSuspects<'a> {
-    instructions: &'a [Instruction],
-    scale: Scale,
-    /// Samples that the suspects of each instruction can account for beyond the instruction itself
-    /// and the neighbours before it.
-    spare: Vec<f64>,
-    /// The last result: reused memory.
-    found: Vec<(Suspect, usize)>,
-}
-
-impl<'a> NeighbourSuspects<'a> {
-    fn new(instructions: &'a [Instruction], over: &[f64], scale: Scale) -> Self {
-        let mut this = Self {
-            instructions,
-            scale,
-            spare: Vec::with_capacity(instructions.len()),
-            found: Vec::new(),
-        };
-        for (instruction, over) in instructions.iter().zip(over) {
-            this.spare.push((this.limit(instruction) - over.max(0.0)).max(0.0));
-        }
-        this
-    }
-
-    /// Samples that an instruction's own suspects can account for.
-    fn limit(&self, instruction: &Instruction) -> f64 {
-        let cycles: f64 = instruction.suspects.iter().map(|suspect| suspect.cycles_max).sum();
-        if instruction.executions > 0.0 {
-            cycles * instruction.executions * self.scale.samples_per_cycle
-        } else {
-            0.0
-        }
-    }
-
-    /// The suspects of the instruction at index `at`, each with the index of the instruction that
-    /// it belongs to. Where the instruction's own suspects do not account for its excess `over`,
-    /// those of its neighbours are added: the skid of a sample varies by an instruction. Called for
-    /// one instruction after the other.
-    fn with_neighbours(
-        &mut self,
-        at: usize,
-        instruction: &Instruction,
-        over: f64,
-    ) -> &[(Suspect, usize)] {
-        let mut open = over - self.limit(instruction);
-        self.found.clear();
-        self.found.extend(instruction.suspects.iter().map(|suspect| (*suspect, at)));
-        for other in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
-            let (Some(neighbour), Some(spare)) =
-                (self.instructions.get(other), self.spare.get_mut(other))
-            else {
-                continue;
-            };
-            let lent = open.min(*spare);
-            if lent <= 0.0 {
-                continue;
-            }
-            (*spare, open) = (*spare - lent, open - lent);
-            let cycles = lent / (instruction.executions * self.scale.samples_per_cycle);
-            for suspect in &neighbour.suspects {
-                let most = suspect.cycles_max.min(cycles);
-                match self.found.iter_mut().find(|(known, _)| known.cause == suspect.cause) {
-                    Some((known, _)) => known.cycles_max += most,
-                    None => self.found.push((Suspect { cycles_max: most, ..*suspect }, other)),
-                }
-            }
-        }
-        &self.found
-    }
 }
 
 /// The address of the culprit: `suspect.distance` instructions before the instruction at index

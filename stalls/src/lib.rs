@@ -14,7 +14,9 @@ pub mod clock;
 pub mod explain;
 mod frequency;
 mod in_order;
+mod limits;
 pub mod machine;
+mod neighbours;
 pub mod scale;
 pub mod schedule;
 

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use code::isa::Isa;
 use code::isa::work::Work;
-use model::Cpuid;
+use model::{Cpuid, MeasuredMachine};
 
 /// A model of a processor.
 #[derive(Clone, Debug)]
@@ -27,6 +27,16 @@ pub struct Machine {
     pub load_latency: f64,
     /// Most cycles that a mispredicted branch costs, until execution is at full speed again.
     pub mispredict_cycles: f64,
+    /// Most cycles of a load or store that misses all caches, code included.
+    pub miss_cycles_max: f64,
+    /// Most cycles of a page walk.
+    pub page_walk_cycles_max: f64,
+    /// Cycles of a page walk of a program whose page tables are in caches, as a rule: what data TLB
+    /// misses may take from other causes of the same instruction.
+    pub usual_page_walk_cycles_max: f64,
+    /// Most cycles from a store to a load that depends on it and cannot have its bytes forwarded,
+    /// beyond the wait until the store is in the cache.
+    pub forward_cycles_max: f64,
     costs: Vec<Cost>,
     /// Index in `costs`, by the name of a form.
     by_name: HashMap<&'static str, u16>,
@@ -114,6 +124,22 @@ const MODELS: [Model; 15] = [
     model("neoverse-v2", Isa::Aarch64, include_str!("../machines/neoverse-v2.txt"), (320, 32.0)),
 ];
 
+/// Most cycles of a cache miss on any machine. Memory of another socket, modified in a cache there,
+/// takes 300 ns (Intel Memory Latency Checker, published figures of two-socket servers), at 4 GHz.
+/// Code comes from the same places. A smaller value leaves real stalls unexplained; a larger one
+/// widens the range of each cause.
+const MISS_CYCLES_MAX: f64 = 1200.0;
+/// Most cycles of a page walk on any machine. In a guest, a walk reads up to 24 words (AMD64 APM
+/// volume 2, 15.25), nearly all of them cached: two of them from memory at most.
+const PAGE_WALK_CYCLES_MAX: f64 = 2.0 * MISS_CYCLES_MAX;
+/// Factor between the longest page walk and the median of those that were measured without caches:
+/// a walk in five takes half as long again, by other load on memory. Set by hand.
+const COLD_WALK_FACTOR: f64 = 1.5;
+/// Factor between the cost of a misprediction at most and that in the loop where it is measured,
+/// whose code comes from the cache of decoded instructions. Code that is decoded anew comes some 5
+/// cycles later (A. Fog, microarchitecture, 2024: 11 to 18 cycles on Zen, 15 to 20 on Skylake).
+const DECODE_FACTOR: f64 = 1.5;
+
 /// Arm's code among the implementers of Arm processors (`MIDR_EL1`).
 const ARM: &str = "0x41";
 
@@ -134,12 +160,39 @@ impl Machine {
             reorder_buffer: model.reorder_buffer,
             load_latency: 4.0,
             mispredict_cycles: model.mispredict_cycles,
+            miss_cycles_max: MISS_CYCLES_MAX,
+            page_walk_cycles_max: PAGE_WALK_CYCLES_MAX,
+            usual_page_walk_cycles_max: PAGE_WALK_CYCLES_MAX,
+            forward_cycles_max: 0.0,
             costs: Vec::new(),
             by_name: HashMap::new(),
             by_number: Vec::new(),
         };
         this.read(model.table)?;
         Some(this)
+    }
+
+    /// Takes latencies and bounds of this very processor, as `dcpi machine` measured them, instead of
+    /// the generic ones. Bounds are the highest that were seen, also while other CPUs used memory.
+    pub fn learn(&mut self, measured: &MeasuredMachine) {
+        if let Some(cycles) = measured.load_cycles() {
+            self.load_latency = cycles;
+        }
+        let miss = measured.memory_cycles_max();
+        if miss > 0.0 {
+            self.miss_cycles_max = miss;
+            self.forward_cycles_max = measured.forward_failing_cycles.high;
+        }
+        if let Some(usual) = measured.page_walk_cycles {
+            // Where no walk without caches was measured, the generic bound holds on.
+            self.page_walk_cycles_max = measured
+                .cold_page_walk_cycles
+                .map_or(PAGE_WALK_CYCLES_MAX, |cold| cold.max(usual.high) * COLD_WALK_FACTOR);
+            self.usual_page_walk_cycles_max = usual.value;
+        }
+        if measured.mispredict_cycles.high > 0.0 {
+            self.mispredict_cycles = measured.mispredict_cycles.high * DECODE_FACTOR;
+        }
     }
 
     /// Whether the processor issues instructions in program order.
@@ -318,6 +371,32 @@ mod tests {
             Machine::named("cortex-a53").unwrap().in_order()
                 && !Machine::named("neoverse-n1").unwrap().in_order()
         );
+    }
+
+    /// A bound is never below the highest that was seen, and generic where nothing was measured.
+    #[test]
+    fn what_was_measured_replaces_what_is_generic() {
+        let text = include_str!("../tests/zen4.json");
+        let measured = MeasuredMachine::of_file(text.as_bytes()).unwrap();
+        let generic = Machine::named("znver4").unwrap();
+        let mut machine = generic.clone();
+        machine.learn(&measured);
+        assert_eq!((generic.load_latency, generic.miss_cycles_max), (5.0, 1200.0));
+        assert_eq!(machine.load_latency.round(), 4.0);
+        assert_eq!(machine.miss_cycles_max, measured.loaded_memory_cycles.unwrap().high);
+        assert!(machine.miss_cycles_max >= measured.memory_cycles.high);
+        assert!(machine.usual_page_walk_cycles_max < machine.page_walk_cycles_max);
+        assert!(machine.mispredict_cycles < generic.mispredict_cycles);
+        let mut unmeasured = generic.clone();
+        unmeasured.learn(&MeasuredMachine {
+            page_walk_cycles: None,
+            caches: Vec::new(),
+            mispredict_cycles: model::Spread::default(),
+            ..measured
+        });
+        assert_eq!(unmeasured.page_walk_cycles_max, generic.page_walk_cycles_max);
+        assert_eq!(unmeasured.load_latency, generic.load_latency);
+        assert_eq!(unmeasured.mispredict_cycles, generic.mispredict_cycles);
     }
 
     #[test]

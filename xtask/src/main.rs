@@ -86,7 +86,11 @@ cargo xtask TASK
                    [--again]
   bench perturb loops
                    events in the 24 Livermore loops: time stamps, models of 1992, block ids, times
-                   of blocks by samples, two threads [--rounds N] [--runs N] [--only one|times|threads]
+                   of blocks by samples, two threads [--only one|times|threads] [--rounds N]
+                   [--runs N]
+  bench time       how right dcpi time and dcpi-bench are, beside the lecture, hyperfine, criterion
+                   [--only lecture|functions|same|effect|peers] [--pairs N] [--effects N]
+                   [--load N] [--quick]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say

@@ -262,12 +262,17 @@ mod tests {
                 .unwrap()
         };
         let without = said(&root);
-        assert_eq!(without.lines().count(), 1, "{without}");
+        assert_eq!(without.lines().count(), 2, "{without}");
+        let advice = without.lines().last().unwrap().to_owned();
+        assert!(advice.ends_with("dcpi machine -o /var/lib/dcpi/machine"), "{advice}");
         assert!(
             without.contains("dcpid is not started") && without.contains("start it as root: dcpid"),
             "{without}"
         );
         must(Command::new("mkdir").arg("-p").arg(root.join("run/systemd/system"))).unwrap();
-        assert_eq!(said(&root), "");
+        assert_eq!(said(&root).trim_end(), advice);
+        fs::create_dir_all(root.join("var/lib/dcpi")).unwrap();
+        fs::write(root.join("var/lib/dcpi/machine"), "").unwrap();
+        assert_eq!(said(&root), "", "it is measured already");
     }
 }

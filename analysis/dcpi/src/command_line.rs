@@ -65,14 +65,16 @@ pub enum Command {
     Ideal(commands::Ideal),
     /// Counts of events of a whole command: time, page faults, instructions and others
     Count(commands::Count),
-    /// The order of a program's basic blocks, from events compiled in
-    Trace(commands::blocks::Trace),
+    /// Events of a command's threads in time: calls, system calls, switches; order of blocks
+    Trace(commands::Trace),
     /// Whether a command is faster than another, over layouts of their code; in random order
     Time(commands::Time),
     /// What observing a command does to it: slowdown, and which metrics are still to be believed
     Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
     Lost(commands::Lost),
+    /// Caches, TLBs, memory, branches and clock of this machine, measured
+    Machine(commands::MachineArgs),
     /// Instructions with the most samples of an event, or the largest ratio of two events
     Topcounts(TopcountsArgs),
     /// Variation of procedures between sets of samples, the largest first
@@ -114,7 +116,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 31] = [
+const WAY: [(&str, &str, &str); 33] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
     ("time", "time A -- B", "whether one command is faster than another, and by how much"),
@@ -127,6 +129,7 @@ const WAY: [(&str, &str, &str); 31] = [
     ("tree", "tree", "for whom: the tree of calls, from either end"),
     ("flame", "flame -o FILE.svg", "for whom: the tree of calls, drawn"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
+    ("trace", "trace -o FILE -- COMMAND", "when: each call, system call and switch of its threads"),
     ("timeline", "timeline --by command", "when: in which processes, over the hours and days"),
     ("topcounts", "topcounts", "where: at which instructions, by an event or a ratio of two"),
     (
@@ -150,6 +153,7 @@ const WAY: [(&str, &str, &str); 31] = [
     ),
     ("perturb", "perturb -- COMMAND", "what an observer does to a command, and what to believe"),
     ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
+    ("machine", "machine", "why: what caches, memory and guesses cost on this machine, measured"),
     ("stats", "stats SET SET...", "what varies from run to run"),
     ("diff", "diff SET SET", "what changed between two builds, days or runs"),
     ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
@@ -199,10 +203,11 @@ impl Command {
             Self::Truth(args) => commands::truth::run(args, out),
             Self::Ideal(args) => commands::ideal::run(args),
             Self::Count(args) => commands::count::run(args),
-            Self::Trace(args) => commands::blocks::run(args, out),
+            Self::Trace(args) => commands::trace::run(args, out),
             Self::Time(args) => commands::time::run(args, out),
             Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
+            Self::Machine(args) => commands::machine::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
             Self::Stats(args) => commands::stats::run(args, out),
             Self::Diff(args) => commands::diff::run(args, out),
@@ -409,7 +414,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, time, perturb, lost, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

@@ -13,7 +13,7 @@ use super::costs::{
 use super::csv::record;
 use super::json::{self, InOrder, OfProcedure, ProblemEntry};
 use super::loops::{self, LoopRow};
-use super::quantity::{self, percent, period, plain, thousands};
+use super::quantity::{self, moment, percent, period, plain, thousands};
 use super::table::width;
 use super::text::{self, head, note, problem_lines, selection};
 use super::{
@@ -80,18 +80,31 @@ pub struct Model {
     pub name: &'static str,
     /// Whether the sampled processor is not known, so that the model is the usual one.
     pub assumed: bool,
+    /// Time of the measurement that the latencies of caches, memory and TLBs are of, in seconds
+    /// since 1970 UTC; none where they are generic.
+    pub measured_unix_s: Option<u64>,
 }
 
 impl Model {
-    /// The name, and that it is assumed.
+    /// The name, that it is assumed, and whose latencies it has.
     pub(super) fn shown(self) -> String {
-        let Self { name, assumed } = self;
+        let Self { name, assumed, .. } = self;
+        let latencies = match self.measured_on() {
+            Some(day) => format!("latencies measured on {day}"),
+            None => "generic latencies".to_owned(),
+        };
         let assumed = if assumed {
             ", assumed: the database does not name the processor (--machine does)"
         } else {
             ""
         };
-        format!("{name}{assumed}")
+        format!("{name}, {latencies}{assumed}")
+    }
+
+    /// The day of the measurement, such as 2026-11-25.
+    pub(super) fn measured_on(self) -> Option<String> {
+        let moment = moment(self.measured_unix_s?);
+        moment.split(' ').next().map(str::to_owned)
     }
 }
 
@@ -416,6 +429,7 @@ struct Calc<'a> {
     /// The processor, as LLVM names it.
     machine: &'static str,
     machine_assumed: bool,
+    latencies_measured: Option<String>,
     /// Least factor between the true and the estimated cycles of one execution.
     cycles_factor_least: Option<f64>,
     /// Largest such factor; null where nothing limits it.
@@ -488,6 +502,7 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
             .collect(),
         machine: report.machine.name,
         machine_assumed: report.machine.assumed,
+        latencies_measured: report.machine.measured_on(),
         cycles_factor_least: known.map(|scale| digits(scale.samples_per_cycle / scale.upper)),
         cycles_factor: known
             .map(|scale| digits(scale.samples_per_cycle / scale.lower))

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use stalls::{TimeBreakdown, Wait};
+use stalls::{Cause, TimeBreakdown, Wait};
 
 use super::Style;
 use super::json::rounded;
@@ -29,6 +29,10 @@ pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
         .iter()
         .map(|(cause, (low, high))| (cause.to_string(), share(*low), share(*high)))
         .collect();
+    if Cause::ALL.iter().filter(|cause| cause.is_of_data()).all(|of| sums.causes.contains_key(of)) {
+        let (low, high) = sums.of_data;
+        rows.push((OF_DATA.to_owned(), share(low), share(high)));
+    }
     rows.push(one("unexplained stall", sums.unexplained));
     rows.push(one("unexplained gain", -sums.gain));
     rows.push(one("= dynamic", sums.dynamic + sums.unexplained - sums.gain));
@@ -43,6 +47,9 @@ pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
     rows.push(one("not known: memory may have taken it all", sums.unknown));
     rows
 }
+
+/// Misses of the data cache and the data TLB together, which samples hardly tell apart.
+const OF_DATA: &str = "data cache or TLB miss, together";
 
 /// Sum of dynamic, static, execution, sampling error and unknown time, as a part of all samples.
 pub(super) fn total(sums: &TimeBreakdown) -> f64 {
@@ -80,6 +87,7 @@ const TOLD: f64 = 0.0005;
 #[derive(Serialize)]
 pub(super) struct Spent {
     causes: Vec<CauseEntry>,
+    of_data: Range,
     dynamic: f64,
     unexplained: f64,
     gain: f64,
@@ -93,6 +101,12 @@ pub(super) struct Spent {
 struct CauseEntry {
     name: String,
     letter: char,
+    low: f64,
+    high: f64,
+}
+
+#[derive(Serialize)]
+struct Range {
     low: f64,
     high: f64,
 }
@@ -119,6 +133,7 @@ pub(super) fn spent(sums: &TimeBreakdown) -> Spent {
         .map(|(what, samples)| StaticEntry { name: wait(*what), share: share(*samples) });
     Spent {
         causes: causes.collect(),
+        of_data: Range { low: share(sums.of_data.0), high: share(sums.of_data.1) },
         dynamic: share(sums.dynamic + sums.unexplained - sums.gain),
         unexplained: share(sums.unexplained),
         gain: share(sums.gain),

@@ -199,6 +199,7 @@ impl Report for TruthReport {
             head: Head::of(&self.selection),
             machine: self.model.map(|model| model.name),
             machine_assumed: self.model.map(|model| model.assumed),
+            latencies_measured: self.model.and_then(Model::measured_on),
             samples: self.samples,
             blocks: Within::of(&sum.blocks),
             edges: Within::of(&sum.edges),
@@ -248,6 +249,7 @@ struct Json<'a> {
     /// The model of the processor that cycles are estimated with; null where they are not.
     machine: Option<&'static str>,
     machine_assumed: Option<bool>,
+    latencies_measured: Option<String>,
     samples: u64,
     blocks: Within,
     edges: Within,

@@ -5,7 +5,8 @@
 //! take: `bench reading`; what walks from sampled registers are worth: `bench walks`; how good
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
 //! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
-//! faster programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
+//! faster programs become with profiles: `bench faster`; how right `dcpi time` is: `bench time`;
+//! and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -35,6 +36,8 @@ mod stacks;
 mod stacks_counted;
 mod statistics;
 mod table;
+mod time;
+mod time_peers;
 mod truth;
 mod waits;
 mod walks;
@@ -50,8 +53,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 16] = [
-    ("perturb", perturb::run),
+const BENCHMARKS: [(&str, Benchmark); 17] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -66,6 +68,8 @@ const BENCHMARKS: [(&str, Benchmark); 16] = [
     ("cfg", cfg::run),
     ("why", why::run),
     ("faster", faster::run),
+    ("perturb", perturb::run),
+    ("time", time::run),
     ("soak", soak::run),
 ];
 

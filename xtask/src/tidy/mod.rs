@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 44] = [
+const ARROWS: [(&str, &[&str]); 45] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -22,7 +22,8 @@ const ARROWS: [(&str, &[&str]); 44] = [
     ("draw", &[]),
     ("probe", &["measure"]),
     ("dcpi-bench", &["measure"]),
-    ("trace", &["measure"]),
+    ("protobuf", &[]),
+    ("trace", &["draw", "measure", "protobuf"]),
     ("tracer", &[]),
     ("asm-events", &[]),
     ("wire", &[]),
@@ -74,6 +75,7 @@ const ARROWS: [(&str, &[&str]); 44] = [
             "model",
             "names",
             "profiledb",
+            "protobuf",
             "query",
             "report",
             "stalls",
@@ -119,6 +121,7 @@ const ARROWS: [(&str, &[&str]); 44] = [
             "image",
             "model",
             "profiledb",
+            "trace",
             "unwind",
             "wire",
         ],
@@ -140,7 +143,8 @@ const ARROWS: [(&str, &[&str]); 44] = [
 ];
 
 /// Crates with unsafe code.
-const UNSAFE: [&str; 5] = ["blockcount", "daemon", "loader-hook", "probe", "tracer"];
+const UNSAFE: [&str; 6] =
+    ["analysis/traced", "blockcount", "daemon", "loader-hook", "probe", "tracer"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 /// Lines of the map of the code, at 100 columns.
@@ -284,7 +288,9 @@ fn rust(path: &str, text: &str) -> Vec<String> {
         .iter()
         .any(|(ours, _)| path.strip_prefix(ours).is_some_and(|rest| rest.starts_with("/src/")));
     if is_ours
-        && !UNSAFE.contains(&folder)
+        && !UNSAFE
+            .iter()
+            .any(|ours| path.strip_prefix(ours).is_some_and(|rest| rest.starts_with("/src/")))
         && ["/src/lib.rs", "/src/main.rs"].iter().any(|root| path.ends_with(root))
         && !text.contains("#![forbid(unsafe_code)]")
     {

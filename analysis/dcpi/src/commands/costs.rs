@@ -1,12 +1,15 @@
 //! Executions, cycles and stalls of instructions: the common part of the commands that show them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use code::isa::Isa;
 use image::Procedure;
+use model::MeasuredMachine;
 use stalls::Machine;
 
 use super::calc;
@@ -28,6 +31,10 @@ pub struct OnMachine {
         value_parser = PossibleValuesParser::new(Isa::ALL.into_iter().flat_map(Machine::names))
     )]
     pub machine: Option<String>,
+    /// Latencies of caches, memory and TLBs: a file of dcpi machine -o about the sampled processor,
+    /// or generic [default: those in the database, where dcpid had such a file]
+    #[arg(long, value_name = "FILE|generic")]
+    pub latencies: Option<PathBuf>,
     /// Directory of separate debug files, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
@@ -49,16 +56,55 @@ impl OnMachine {
         let machine = self.machine.iter().flat_map(|name| ["--machine".into(), name.into()]);
         let roots = self.debug_root.iter();
         let roots = roots.flat_map(|root| ["--debug-root".into(), root.clone().into_os_string()]);
-        machine.chain(roots).collect()
+        let latencies = self.latencies.iter();
+        let latencies =
+            latencies.flat_map(|file| ["--latencies".into(), file.clone().into_os_string()]);
+        machine.chain(latencies).chain(roots).collect()
     }
 
-    /// The model of the processor: the one asked for, else that of exact cycles in the database,
-    /// else the nearest to the sampled processor, else that of [`ASSUMED`], marked as assumed.
-    /// `isa` is the instruction set of the code, if it is known already.
+    /// The model of the processor with the latencies asked for, else with those measured on the
+    /// sampled processor, else with generic ones.
+    ///
+    /// # Errors
+    /// Those of [`OnMachine::generic`]; [`AnalysisError::Refused`] where the latencies asked for
+    /// cannot be read or are of another processor.
+    pub(super) fn model(
+        &self,
+        samples: &Samples,
+        isa: Option<Isa>,
+    ) -> Result<(Machine, Model), AnalysisError> {
+        let (mut machine, mut model) = self.generic(samples, isa)?;
+        let is_its = |of: &MeasuredMachine| Machine::nearest(&of.cpuid) == Some(machine.name);
+        let measured = match &self.latencies {
+            None => samples.measured().filter(is_its),
+            Some(file) if file == Path::new("generic") => None,
+            Some(file) => {
+                let measured = read_machine(file)?;
+                if !is_its(&measured) {
+                    let (file, of) = (file.display(), Machine::nearest(&measured.cpuid));
+                    let of = of.unwrap_or("a processor without a model");
+                    return Err(AnalysisError::Refused(format!(
+                        "{file} is of {of}, the samples are of {}; measure there: dcpi machine -o {file}",
+                        machine.name
+                    )));
+                }
+                Some(measured)
+            }
+        };
+        if let Some(measured) = measured {
+            machine.learn(&measured);
+            model.measured_unix_s = Some(measured.unix_s);
+        }
+        Ok((machine, model))
+    }
+
+    /// The model of the processor, with generic latencies: the one asked for, else that of exact
+    /// cycles in the database, else the nearest to the sampled processor, else that of [`ASSUMED`],
+    /// marked as assumed. `isa` is the instruction set of the code, if it is known already.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where the model asked for does not execute `isa`.
-    pub(super) fn model(
+    pub(super) fn generic(
         &self,
         samples: &Samples,
         isa: Option<Isa>,
@@ -95,8 +141,29 @@ impl OnMachine {
 }
 
 fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
-    let model = Model { name: machine.name, assumed };
+    let model = Model { name: machine.name, assumed, measured_unix_s: None };
     (machine, model)
+}
+
+/// Reads a file of `dcpi machine -o`.
+///
+/// # Errors
+/// [`AnalysisError::Refused`]: why it is none.
+fn read_machine(path: &Path) -> Result<MeasuredMachine, AnalysisError> {
+    let read = || {
+        let mut text = Vec::new();
+        let file = File::open(path).map_err(|error| error.to_string())?;
+        // One byte more than a file may have.
+        let limit = MeasuredMachine::FILE_BYTES_MAX.saturating_add(1);
+        file.take(limit).read_to_end(&mut text).map_err(|error| error.to_string())?;
+        MeasuredMachine::of_file(&text)
+    };
+    let path = path.display();
+    read().map_err(|why| {
+        AnalysisError::Refused(format!(
+            "--latencies {path}: {why}; make it with dcpi machine -o {path}, or take --latencies generic"
+        ))
+    })
 }
 
 /// The events, with the samples of the images that were asked for.

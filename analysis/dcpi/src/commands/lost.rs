@@ -203,7 +203,8 @@ fn blocks(
     measured: &Measured,
     problems: &mut Vec<Problem>,
 ) -> Result<Vec<LostRow>, AnalysisError> {
-    let (machine, _) = args.on.model(samples, None)?;
+    // The best case is that of the ideal, which has generic latencies.
+    let (machine, _) = args.on.generic(samples, None)?;
     let asked = Asked { machine: &machine, procedure: None, least: 1, syntax: None };
     let weight = samples.events.get(measured.time).map_or(0.0, |event| event.weight);
     let images: Vec<&ImageSamples> = samples.images.iter().collect();

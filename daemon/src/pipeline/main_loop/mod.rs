@@ -13,6 +13,7 @@ use crate::inspect::pool::cpu_ns_of_all;
 use crate::instruments::sample_source::{Order, SampleSource, Steered};
 use crate::instruments::waits;
 use crate::keep::database_thread::{Done, Flusher};
+use crate::keep::measured_machine;
 use crate::kernel::{Alarm, Cost, Landing, Machine};
 use crate::pipeline::drain::Collector;
 use crate::pipeline::governor::Doing;
@@ -22,6 +23,7 @@ use crate::pipeline::ticks::{Tick, Ticks};
 use anyhow::Context as _;
 use events::PlannedEvent;
 use merging::{After, Merges};
+use model::MeasuredMachine;
 use profiledb::PeriodChange;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -78,6 +80,8 @@ pub struct Parts<Source> {
 pub struct Pipeline<Source> {
     parts: Parts<Source>,
     names: Vec<String>,
+    /// This processor as it was measured.
+    measured: Option<MeasuredMachine>,
     started: Instant,
     /// The daemon's CPU time when it began to sample.
     start_cpu_ns: u64,
@@ -104,6 +108,10 @@ impl<Source: SampleSource> Pipeline<Source> {
         let rates = Rates::new(limits, cpus, &parts.events, cost, &spent(0));
         Self {
             merges: Merges::new(names.len()),
+            measured: measured_machine::read(
+                parts.config.machine.as_deref(),
+                parts.machine.cpuid.as_ref(),
+            ),
             names,
             started: now,
             start_cpu_ns: cpu_ns_of_all(),

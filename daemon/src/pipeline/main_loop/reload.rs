@@ -5,6 +5,7 @@ use super::{Pipeline, limits};
 use crate::config::Config;
 use crate::instruments::sample_source::SampleSource;
 use crate::keep::database_thread::Job;
+use crate::keep::measured_machine;
 
 impl<Source: SampleSource> Pipeline<Source> {
     /// Takes over the settings that can change. The loop has its intervals already.
@@ -44,6 +45,10 @@ impl<Source: SampleSource> Pipeline<Source> {
             // Without that thread nothing is written either, which is reported elsewhere.
             let _ = self.parts.flusher.send(Job::Retain(new.retention));
         }
+        let old = &mut self.parts.config;
+        old.machine = new.machine;
+        let cpuid = self.parts.machine.cpuid.as_ref();
+        self.measured = measured_machine::read(old.machine.as_deref(), cpuid);
         self.rates.set_limits(limits(&self.parts.config));
         self.look_at_pause_file();
         self.pace_snapshots();

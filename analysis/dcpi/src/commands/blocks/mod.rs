@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+use ::trace::event::{Facts, Lost};
+use ::trace::sequence::{self, Program, Writer};
 use clap::{Args, ValueEnum};
 use query::error::AnalysisError;
-use trace::event::{Facts, Lost};
-use trace::sequence::{self, Program, Writer};
 use traced::blocks::{Area, Capture, Captured, executions};
 
 use super::Outcome;
@@ -36,7 +36,7 @@ const POLLS_A_LOOK: u32 = 500;
 pub struct BlocksArgs {
     /// The order of basic blocks, from events that were compiled into COMMAND with --cflags;
     /// without COMMAND, executions of blocks in a trace
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["at", "syscalls", "sched", "sample", "follow", "pid", "to"])]
     pub blocks: bool,
     /// Print what to give the compiler and linker: for gcc with events, for gcc without events but
     /// with the same code (plain), for clang with events
@@ -82,48 +82,44 @@ pub enum Cflags {
     Clang,
 }
 
-/// `dcpi trace`.
-#[derive(Debug, Args)]
-#[command(after_help = NOTES)]
-pub struct Trace {
-    /// What is traced.
-    #[command(flatten)]
-    pub blocks: BlocksArgs,
-    /// The trace to write
-    #[arg(short = 'o', long = "output-file", value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// Format and length of names.
-    #[command(flatten)]
-    pub output: Output,
-    /// Command to run and trace, or the trace to read
-    #[arg(value_name = "COMMAND", trailing_var_arg = true)]
-    pub command: Vec<OsString>,
+/// What is asked for with `--blocks`.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Its options.
+    pub blocks: &'a BlocksArgs,
+    /// The trace to read.
+    pub file: Option<&'a Path>,
+    /// The trace to write.
+    pub out: Option<&'a Path>,
+    /// Format of the report.
+    pub output: &'a Output,
+    /// The command.
+    pub command: &'a [OsString],
 }
-
-const NOTES: &str = "\
-The report goes to standard error, since standard output is for the output of COMMAND.
-
-Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
-run; 2 if dcpi trace could not do its work.";
 
 fn refused(why: impl std::fmt::Display) -> AnalysisError {
     AnalysisError::Refused(why.to_string())
 }
 
-pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    if let Some(kind) = args.blocks.cflags {
-        writeln!(out, "{}", cflags(kind)?)?;
-        return Ok(Outcome { sound: true, ..Outcome::default() });
-    }
-    if !args.blocks.blocks {
-        return Err(refused("nothing to trace: name --blocks, or --cflags"));
-    }
-    match (&args.file, args.command.as_slice()) {
-        (Some(file), [_, ..]) => capture(args, file),
-        (None, [file]) => read(args, Path::new(file), out),
-        (Some(_), []) => Err(refused("no command to trace: name it behind --")),
-        (None, []) => Err(refused("name a trace to read, or -o FILE and a command")),
-        (None, _) => Err(refused("name the trace to write: -o FILE before the command")),
+/// Prints what to give a compiler.
+///
+/// # Errors
+/// [`AnalysisError::Refused`] where the wrapper is not installed.
+pub(super) fn print_cflags(kind: Cflags, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    writeln!(out, "{}", cflags(kind)?)?;
+    Ok(Outcome { sound: true, ..Outcome::default() })
+}
+
+/// `dcpi trace --blocks`: of a command, or of a trace.
+///
+/// # Errors
+/// [`AnalysisError`], if the command could not do its work.
+pub(super) fn run(args: &Asked<'_>, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    match (args.file, args.out, args.command.is_empty()) {
+        (Some(file), ..) => read(args, file, out),
+        (None, Some(file), false) => capture(args, file),
+        (None, _, true) => Err(refused("name a trace to read, or -o FILE -- COMMAND")),
+        (None, None, false) => Err(refused("name the trace to write: -o FILE before the command")),
     }
 }
 
@@ -147,7 +143,7 @@ fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
 }
 
 /// Runs a command and writes its trace.
-fn capture(args: &Trace, file: &Path) -> Result<Outcome, AnalysisError> {
+fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
     let Some((program, arguments)) = args.command.split_first() else {
         return Ok(Outcome::default());
     };
@@ -197,7 +193,7 @@ fn capture(args: &Trace, file: &Path) -> Result<Outcome, AnalysisError> {
         plain.add(&sampled, &captured.programs, &mut table);
     }
     table.rows_max = args.blocks.rows;
-    super::write(&table, &args.output, err)?;
+    super::write(&table, args.output, err)?;
     Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
 }
 
@@ -253,7 +249,7 @@ fn told(
 }
 
 /// Reports a trace that was written before.
-fn read(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+fn read(args: &Asked<'_>, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let named = |error: &dyn std::fmt::Display| refused(format!("{}: {error}", shell_word(file)));
     let input = BufReader::new(File::open(file).map_err(|error| named(&error))?);
     let mut counts: Vec<Vec<u64>> = Vec::new();
@@ -301,7 +297,7 @@ fn read(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, Analy
     table.notes.extend(all.facts.lost.iter().map(|lost| {
         format!("{} events were lost: {}", report::thousands(lost.events), lost.reason)
     }));
-    super::write(&table, &args.output, out)
+    super::write(&table, args.output, out)
 }
 
 /// Writes blocks in their order: thread, depth of signal handlers, procedure, number of the block,

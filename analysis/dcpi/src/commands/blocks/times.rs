@@ -12,7 +12,7 @@ use stats::{Confidence, share};
 use trace::sequence::{Block, Program};
 
 use super::table::Table;
-use super::{Trace, refused};
+use super::{Asked, refused};
 use crate::commands::input::Input;
 use crate::commands::record::{label, repeated};
 
@@ -59,13 +59,13 @@ impl Plain {
     ///
     /// # Errors
     /// As `dcpi record`.
-    pub(super) fn sample(&self, args: &Trace) -> Result<SampledBlocks, AnalysisError> {
+    pub(super) fn sample(&self, args: &Asked<'_>) -> Result<SampledBlocks, AnalysisError> {
         let directory =
             tempfile::Builder::new().prefix("dcpi-blocks-").tempdir().map_err(|error| {
                 refused(format!("no directory for temporary files: {error}; name one in $TMPDIR"))
             })?;
         let db = directory.path().join("db");
-        let mut command: Vec<OsString> = args.command.clone();
+        let mut command: Vec<OsString> = args.command.to_vec();
         if let Some(program) = command.first_mut() {
             program.clone_from(&self.path.clone().into_os_string());
         }

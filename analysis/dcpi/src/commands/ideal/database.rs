@@ -48,7 +48,7 @@ fn failed(error: impl std::fmt::Display) -> AnalysisError {
 }
 
 /// A file of /proc that every Linux has; empty where it cannot be read.
-fn of_proc(path: &str) -> String {
+pub(in crate::commands) fn of_proc(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
@@ -140,7 +140,8 @@ impl Writing {
         let chosen: Chosen = options::typed(words).map_err(failed)?;
         let samples = chosen.question(&[])?.samples()?;
         let mut ideal = Delta { now_unix_s: now_unix_s(), ..Delta::default() };
-        let (machine, _) = on.model(&samples, None)?;
+        // The ideal is the same on all processors of a kind.
+        let (machine, _) = on.generic(&samples, None)?;
         for (image, cycles) in ideal_cycles(&samples, on, &machine) {
             let profile = Profile::from_counts(cycles);
             count(&mut ideal, image, (IDEAL, &self.scope), profile);

@@ -26,6 +26,8 @@ use one_run::Runner;
 use query::error::AnalysisError;
 use session::{Measured, Plan};
 
+/// Most runs of a command: each takes some 100 bytes of memory, and its line in JSON.
+const RUNS_MAX: u64 = 100_000;
 /// Part of a run's wall-clock time that neither CPU time nor waiting for a CPU explains, up to
 /// which a command only computes.
 const UNEXPLAINED: f64 = 0.05;
@@ -124,11 +126,17 @@ timeout, the runs so far are reported.";
 
 pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let commands = words::commands(&args.command)?;
-    for program in commands.iter().filter_map(|words| words.first()) {
+    // Programs that --relink makes are not there yet.
+    let there = commands.iter().filter_map(|words| words.first()).filter(|_| args.relink.is_none());
+    for program in there {
         if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
             let (program, why) = (shell_word(program.as_ref()), why.words());
             return Err(AnalysisError::Refused(format!("{program}: {why}; see dcpi time --help")));
         }
+    }
+    if u64::from(args.layouts) * u64::from(args.runs.unwrap_or(1)) > RUNS_MAX {
+        let message = format!("more than {RUNS_MAX} runs of a command; lower --layouts or -r");
+        return Err(AnalysisError::Usage { message, help: "dcpi time --help".to_owned() });
     }
     let relink = args.relink.as_ref().map(words::split).transpose()?;
     let plan = Plan {

@@ -31,7 +31,7 @@ pub(super) fn svg(report: &TimeReport, verdict: &str) -> String {
     let layouts = report.layouts.max(1) as f64;
     let plot = Plot {
         area: [80.0, 4.0 * LINE, SIZE.0 - 20.0, SIZE.1 - 50.0],
-        x: Axis::new("layout", Scale::Linear, 0.5, layouts + 0.5),
+        x: Axis::new("layout", Scale::Linear, 0.5, layouts + 0.5).whole(),
         y: Axis::over(&format!("{name} of a run (s)"), Scale::Linear, &shown, false),
     };
     plot.frame(&mut drawing);

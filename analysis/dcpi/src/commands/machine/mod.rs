@@ -1,0 +1,219 @@
+//! `dcpi machine`: what this processor is, measured.
+
+mod picture;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use model::{Cpuid, MeasuredCache, MeasuredClock, MeasuredMachine, MeasuredTlb, Spread};
+use probe::machine::{Cache, Limits, Machine, Tlb};
+use probe::mountain::STRIDES;
+use probe::pieces::Stable;
+use probe::stated::{self, StatedCache};
+
+use super::ideal::database::{now_unix_s, of_proc};
+use super::{Outcome, write};
+use crate::destination::Destination;
+use crate::options::Output;
+use query::error::AnalysisError;
+use query::progress;
+use report::MachineReport;
+
+/// `dcpi machine`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct MachineArgs {
+    /// Write what was measured to this file, for dcpid (/var/lib/dcpi/machine) and for dcpi calc
+    /// --latencies
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Draw the memory mountain and the curves of latency: an SVG, or a directory for one of each
+    #[arg(long, value_name = "FILE.svg|DIR")]
+    pub picture: Option<PathBuf>,
+    /// Format of the report.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+const NOTES: &str = "\
+It takes less than 10 seconds, up to 1 GiB of memory, and at the end the memory throughput of all \
+CPUs for half a second: measure in a quiet minute. Other load makes ranges wider, not wrong: of \
+each time the fastest of many short pieces counts, spread over the whole measurement.
+
+Sizes are found by loads that each wait for the one before, in random order, over more and more \
+memory: where they become slower a cache or TLB has ended. The last level is shared with other \
+CPUs, and on a virtual machine with other guests: its size is what one program gets at this time.
+
+dcpid keeps the file /var/lib/dcpi/machine with each epoch, from its start or the next reload on. \
+Then dcpi calc, whatcg and topstalls take these latencies instead of generic ones. Measure again \
+after a change of the processor, the memory, or the host of a virtual machine.
+
+Exit codes: 0 done; 2 could not.";
+
+/// Time after which no round ends but the first.
+const TIME: Duration = Duration::from_millis(7000);
+/// Most rounds.
+const ROUNDS: usize = 8;
+
+pub(crate) fn run(args: &MachineArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let report = match &args.file {
+        None => measure()?,
+        // A file that cannot be written is known before the measurement.
+        Some(file) => Destination::File(file.clone()).write(&mut io::sink(), |out| {
+            let report = measure()?;
+            out.write_all(report.measured.to_file().as_bytes())?;
+            Ok(report)
+        })?,
+    };
+    if let Some(path) = &args.picture {
+        picture::write(&report, path)?;
+    }
+    let outcome = write(&report, &args.output, out)?;
+    if let (Some(file), crate::options::Format::Text) = (&args.file, args.output.format) {
+        let name = report::escape(&file.display().to_string()).into_owned();
+        let next = match file == Path::new(MeasuredMachine::FILE) {
+            true => "dcpid keeps it with its samples after: systemctl reload dcpid".to_owned(),
+            false => format!("dcpi calc --latencies {name} takes it"),
+        };
+        writeln!(out, "{name}: {next}")?;
+    }
+    Ok(outcome)
+}
+
+/// Measures this machine.
+///
+/// # Errors
+/// [`AnalysisError::Refused`] without enough memory, or where /proc does not tell the processor.
+fn measure() -> Result<MachineReport, AnalysisError> {
+    let refused = |why: &str| AnalysisError::Refused(why.to_owned());
+    let cpuinfo = of_proc("/proc/cpuinfo");
+    let cpuid = Cpuid::of_cpuinfo(&cpuinfo)
+        .ok_or_else(|| refused("/proc/cpuinfo does not name one kind of processor"))?;
+    let names = ["model name", "CPU part"];
+    let name = names.iter().find_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
+    let available = available_bytes(&of_proc("/proc/meminfo")).unwrap_or(1 << 30);
+    let limits = Limits { time: TIME, rounds: ROUNDS, memory_bytes: available / 2 };
+    let stage = progress::stage("measuring", PARTS);
+    let done = AtomicU64::new(0);
+    let told = |part: f64| {
+        let now = (part * PARTS as f64) as u64;
+        stage.advance(now.saturating_sub(done.fetch_max(now, Ordering::Relaxed)));
+    };
+    let machine = probe::machine::measure(limits, &told)
+        .ok_or_else(|| refused("there is not enough memory to measure: 1 GiB must be available"))?;
+    drop(stage);
+    let about = (cpuid, name.unwrap_or("unknown").chars().take(100).collect());
+    let stated = (stated::caches(Path::new("/sys")), stated::tlbs());
+    Ok(MachineReport {
+        measured: measured(&machine, about, &stated),
+        seconds: machine.seconds,
+        rounds: machine.rounds,
+        latencies: machine.latencies,
+        page_latencies: machine.page_latencies,
+        strides: STRIDES.to_vec(),
+        mountain: machine.mountain,
+    })
+}
+
+/// Parts of the progress line.
+const PARTS: u64 = 100;
+
+/// Memory that programs can have, by the text of /proc/meminfo, bytes.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+fn spread(Stable { low, value, high }: Stable) -> Spread {
+    let [low, value, high] = [low, value, high].map(rounded);
+    Spread { low, value, high }
+}
+
+/// A number to a thousandth: no clock is finer.
+fn rounded(number: f64) -> f64 {
+    (number.clamp(0.0, 1e9) * 1000.0).round() / 1000.0
+}
+
+/// The form that files and epochs keep.
+fn measured(
+    machine: &Machine,
+    (cpuid, cpu_model): (Cpuid, String),
+    (caches, tlbs): &(Vec<StatedCache>, Vec<u64>),
+) -> MeasuredMachine {
+    let cache = |of: &Cache| {
+        let stated = caches.iter().find(|stated| stated.level == of.level);
+        MeasuredCache {
+            level: of.level,
+            bytes_low: of.bytes.map(|(low, _)| low),
+            bytes_high: of.bytes.map(|(_, high)| high),
+            stated_bytes: stated.map(|stated| stated.bytes),
+            line: machine.line_bytes,
+            stated_line: stated.map(|stated| stated.line_bytes),
+            latency_cycles: spread(of.latency_cycles),
+        }
+    };
+    let tlb = |of: &Tlb| MeasuredTlb {
+        level: of.level,
+        entries_low: of.entries.map(|(low, _)| low),
+        entries_high: of.entries.map(|(_, high)| high),
+        stated_entries: tlbs.get(of.level.saturating_sub(1) as usize).copied(),
+        cycles: spread(of.cycles),
+    };
+    MeasuredMachine {
+        cpuid,
+        cpu_model,
+        unix_s: now_unix_s(),
+        core_ghz: spread(machine.core_ghz),
+        large_pages: machine.large_pages,
+        caches: machine.caches.iter().map(cache).collect(),
+        tlbs: machine.tlbs.iter().map(tlb).collect(),
+        memory_cycles: spread(machine.memory_cycles),
+        loaded_memory_cycles: machine.loaded_memory_cycles.map(spread),
+        memory_bytes: machine.memory_bytes.1,
+        page_walk_cycles: machine.page_walk_cycles.map(spread),
+        cold_page_walk_cycles: machine.cold_page_walk_cycles.map(rounded),
+        mispredict_cycles: spread(machine.mispredict_cycles),
+        forward_cycles: spread(machine.forward_cycles),
+        forward_failing_cycles: spread(machine.forward_failing_cycles),
+        clock: MeasuredClock {
+            ticks_per_ns: rounded(machine.counter_ghz),
+            step_ns: rounded(machine.step_ns),
+            read_ns: spread(machine.read_ns),
+            fenced_read_ns: spread(machine.fenced_read_ns),
+        },
+        events: machine.events.iter().map(|(name, of)| ((*name).to_owned(), spread(*of))).collect(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A report of a small machine.
+    pub(in crate::commands) fn report() -> MachineReport {
+        let text = include_str!("../../../../../stalls/tests/zen4.json");
+        MachineReport {
+            measured: MeasuredMachine::of_file(text.as_bytes()).unwrap(),
+            seconds: 6.5,
+            rounds: 8,
+            latencies: vec![(4096, 4.0), (65536, 14.0)],
+            page_latencies: vec![(8, 4.0), (128, 11.0)],
+            strides: vec![8, 64],
+            mountain: vec![
+                (8192, vec![58.0, 58.0]),
+                (65536, vec![58.0, 15.0]),
+                (1 << 26, vec![35.0, 4.0]),
+            ],
+        }
+    }
+
+    #[test]
+    fn memory_that_is_available_is_read() {
+        let text = "MemTotal:       24683000 kB\nMemAvailable:   24000000 kB\n";
+        assert_eq!(available_bytes(text), Some(24_000_000 << 10));
+        assert_eq!(available_bytes("MemAvailable: x kB"), None);
+    }
+}
