@@ -21,6 +21,8 @@ mod json;
 mod loader;
 mod machine;
 mod overhead;
+mod perturb;
+mod perturb_loops;
 mod profilers;
 mod programs;
 mod reading;
@@ -51,7 +53,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 16] = [
+const BENCHMARKS: [(&str, Benchmark); 17] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -66,6 +68,7 @@ const BENCHMARKS: [(&str, Benchmark); 16] = [
     ("cfg", cfg::run),
     ("why", why::run),
     ("faster", faster::run),
+    ("perturb", perturb::run),
     ("time", time::run),
     ("soak", soak::run),
 ];

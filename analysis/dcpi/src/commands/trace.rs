@@ -19,6 +19,7 @@ use traced::TraceError;
 use traced::capture::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Target};
 use traced::sites::{self, Whose};
 
+use super::blocks::{self, BlocksArgs};
 use super::passing::pass_on;
 use super::record::{exit_code, runnable, shell_word};
 use super::{Outcome, write};
@@ -73,6 +74,9 @@ pub struct Trace {
     /// Format of the trace [default: by the ending of the file's name, see below]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub to: Option<To>,
+    /// The order of basic blocks.
+    #[command(flatten)]
+    pub blocks: BlocksArgs,
     /// Format of the report.
     #[command(flatten)]
     pub output: Output,
@@ -162,7 +166,20 @@ fn usage(message: &str) -> AnalysisError {
 }
 
 pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    if let Some(kind) = args.blocks.cflags {
+        return blocks::print_cflags(kind, out);
+    }
     match &args.file {
+        file if args.blocks.blocks => {
+            let asked = blocks::Asked {
+                blocks: &args.blocks,
+                file: file.as_deref(),
+                out: args.out.as_deref(),
+                output: &args.output,
+                command: &args.command,
+            };
+            blocks::run(&asked, out)
+        }
         Some(file) => read_file(args, file, out),
         None => capture_events(args),
     }
