@@ -82,6 +82,7 @@ cargo xtask TASK
   bench why        explanations of every procedure that is installed [--quick] [PATH...]
   bench faster     how much faster programs become with profiles [--rounds N] [--seconds N]
                    [--again]
+  bench machine    how well measurements of dcpi machine agree [--runs N] [--load N]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say

@@ -5,7 +5,8 @@
 //! take: `bench reading`; what walks from sampled registers are worth: `bench walks`; how good
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
 //! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
-//! faster programs become with profiles: `bench faster`; and whether anything leaks: `bench soak`.
+//! faster programs become with profiles: `bench faster`; how well measurements of a machine agree:
+//! `bench machine`; and whether anything leaks: `bench soak`.
 
 mod beside;
 mod branches;
@@ -19,6 +20,7 @@ mod images;
 mod json;
 mod loader;
 mod machine;
+mod measured;
 mod overhead;
 mod profilers;
 mod programs;
@@ -48,7 +50,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 15] = [
+const BENCHMARKS: [(&str, Benchmark); 16] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -63,6 +65,7 @@ const BENCHMARKS: [(&str, Benchmark); 15] = [
     ("cfg", cfg::run),
     ("why", why::run),
     ("faster", faster::run),
+    ("machine", measured::run),
     ("soak", soak::run),
 ];
 
