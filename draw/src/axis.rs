@@ -22,6 +22,7 @@ pub struct Axis {
     scale: Scale,
     low: f64,
     high: f64,
+    is_whole: bool,
 }
 
 impl Axis {
@@ -46,7 +47,13 @@ impl Axis {
                 (low, high) = (low / 2.0, high * 2.0);
             }
         }
-        Self { label: label.to_owned(), scale, low, high }
+        Self { label: label.to_owned(), scale, low, high, is_whole: false }
+    }
+
+    /// The same with ticks at whole numbers only.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        Self { is_whole: true, ..self }
     }
 
     /// An axis over all values; from 0 where it is linear and `from_zero` is asked.
@@ -95,6 +102,7 @@ impl Axis {
             .map(|factor| factor * power)
             .find(|step| *step >= rough * (1.0 - 1e-9))
             .unwrap_or(10.0 * power);
+        let step = if self.is_whole { step.max(1.0) } else { step };
         let digits = (-step.log10().floor()).clamp(0.0, 12.0) as usize;
         let first = (self.low / step - 1e-9).ceil();
         let count = ((self.high / step + 1e-9).floor() - first).clamp(0.0, 2.0 * TICKS_MAX) as u32;
@@ -146,6 +154,8 @@ mod tests {
     fn ticks_are_round_numbers() {
         let linear = Axis::new("", Scale::Linear, -0.3, 1.1);
         assert_eq!(numbers(&linear), ["-0.2", "0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        let whole = Axis::new("", Scale::Linear, 0.5, 4.5).whole();
+        assert_eq!(numbers(&whole), ["1", "2", "3", "4"]);
         let fine = Axis::new("", Scale::Linear, 0.6641, 0.6669);
         assert_eq!(numbers(&fine), ["0.6645", "0.6650", "0.6655", "0.6660", "0.6665"]);
         let sizes = Axis::new("", Scale::Log2, 4096.0, 64e6);

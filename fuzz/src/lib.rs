@@ -20,6 +20,7 @@ pub mod processes;
 pub mod python;
 pub mod recordings;
 mod segments;
+pub mod traces;
 pub mod unwinding;
 
 use std::fs::{self, File};

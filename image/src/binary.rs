@@ -140,6 +140,18 @@ impl Binary {
         }
     }
 
+    /// Whether the file has a section of that name; false for the kept part of a file, which has
+    /// no sections.
+    ///
+    /// # Errors
+    /// [`ImageError`] where the section headers are malformed.
+    pub fn has_section(&self, name: &str) -> Result<bool, ImageError> {
+        if !self.is_whole() {
+            return Ok(false);
+        }
+        Ok(self.elf()?.sections()?.iter().any(|section| &*section.name == name))
+    }
+
     /// Symbols of code that `is_wanted` selects, by their begin and their name as the image has it;
     /// at most 100. Of several symbols at one address [`Binary::procedures`] has only one.
     ///

@@ -63,7 +63,7 @@ pub use imports::Imports;
 pub use kept::{KEPT_BYTES_MAX, KeptFile, KeptRanges};
 pub use kind::{ImageKind, ImageOffset, Vaddr};
 pub use layout::{Layout, Segment};
-pub use lines::{Frame, Lines, LinesCut};
+pub use lines::{Frame, Lines, LinesCut, STRETCHES_MAX};
 pub use procedures::{Finding, Procedure, ProcedureSource, Procedures};
 pub use rights::OnBehalf;
 pub use sites::{Site, Sites};

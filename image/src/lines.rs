@@ -28,6 +28,9 @@ const NAME_MAX: usize = 32 << 10;
 /// out.
 const FRAMES_MAX: usize = 64;
 
+/// Most stretches of code of one line that are told; more are of a line that is inlined everywhere.
+pub const STRETCHES_MAX: usize = 256;
+
 /// Source position of an instruction: of one of the calls that were inlined there, or of the
 /// procedure itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,6 +112,40 @@ impl<'a> Lines<'a> {
                 line,
                 column: column.filter(|column| *column > 0),
             });
+        }
+        Ok(())
+    }
+
+    /// First addresses of the stretches of code that belong to a source line, in the order of the
+    /// line tables, at most [`STRETCHES_MAX`]. A line has several where it is inlined or unrolled.
+    pub fn addresses(&self, is_wanted: impl Fn(&str) -> bool, line: u32) -> Vec<Vaddr> {
+        let mut addresses = Vec::new();
+        self.meter.look_up();
+        if self.add_addresses(is_wanted, line, &mut addresses).is_err() {
+            self.cut.set(Some(self.meter.cut.get().unwrap_or(LinesCut::Malformed)));
+        }
+        addresses
+    }
+
+    fn add_addresses(
+        &self,
+        is_wanted: impl Fn(&str) -> bool,
+        line: u32,
+        addresses: &mut Vec<Vaddr>,
+    ) -> gimli::Result<()> {
+        // The end of the stretch before: stretches of one line that touch are one.
+        let mut end = None;
+        for (begin, length, place) in self.context.find_location_range(0, u64::MAX)? {
+            let is_of_line = place.line == Some(line) && place.file.is_some_and(&is_wanted);
+            if is_of_line && end != Some(begin) {
+                if addresses.len() >= STRETCHES_MAX {
+                    break;
+                }
+                addresses.push(Vaddr(begin));
+            }
+            if is_of_line {
+                end = begin.checked_add(length);
+            }
         }
         Ok(())
     }

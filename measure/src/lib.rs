@@ -8,8 +8,11 @@
 //! - [`kbest`]: the lecture's K-best
 //! - [`layouts`]: whether a program is faster than another, over layouts of their code
 //! - [`models`]: times of a traced program without its events
+//! - [`perturbation`]: whether an observer changed how metrics move together
+//! - [`rank`]: rank correlation
 //! - [`tails`]: the distributions that tests need
 //! - [`warmup`]: runs at the begin that are slower than the others
+//! - [`warp`]: two runs side by side, by dynamic time warping
 #![forbid(unsafe_code)]
 
 pub mod bernoulli;
@@ -19,5 +22,8 @@ pub mod humps;
 pub mod kbest;
 pub mod layouts;
 pub mod models;
+pub mod perturbation;
+pub mod rank;
 pub mod tails;
 pub mod warmup;
+pub mod warp;

@@ -245,6 +245,10 @@ pub struct Name {
     /// A number that the kind gives: of a system call, of a block in its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
+    /// Whether the kernel executes the probed instruction out of line, by a single-step trap, which
+    /// costs up to seven times as much as where it emulates the instruction; absent: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped: Option<bool>,
 }
 
 fn is_zero(value: &u32) -> bool {
@@ -354,6 +358,13 @@ pub struct Cost {
     pub spread_ns: Option<f64>,
     /// How it was measured: `in vitro` (a loop of nothing else) or `in situ`.
     pub how: String,
+    /// Whether that is the cost of probes whose instruction the kernel executes out of line
+    /// ([`Name::stepped`]); absent: of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped: Option<bool>,
+    /// Whether that is the cost where returns are traced too; absent: of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with_return: Option<bool>,
 }
 
 /// A value and the bounds of its interval.

@@ -2,12 +2,18 @@
 //! corrected for what tracing cost. Pure: captures nothing.
 //!
 //! [`event`] has the types, [`writer`] writes a trace while it is captured, [`reader`] reads one
-//! back. `FORMAT.md` describes every byte.
+//! back; `FORMAT.md` describes every byte. [`formats`] has the formats of other tools, [`gantt`]
+//! draws threads in time.
 #![forbid(unsafe_code)]
 
 mod codec;
+pub mod correct;
 pub mod event;
+pub mod formats;
+pub mod gantt;
+pub mod pairs;
 pub mod reader;
+pub mod summary;
 pub mod writer;
 
 pub use event::{

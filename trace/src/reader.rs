@@ -19,6 +19,15 @@ pub enum ReadError {
     /// The file is no trace of this format.
     #[error("it is no trace of dcpi trace")]
     NotATrace,
+    /// The file is of another tool's format, or so it seems, and has no event that is understood.
+    #[error(
+        "no event in it is understood (taken for {what}); it may be a trace of dcpi trace, Chrome's \
+         JSON, Perfetto's protocol buffers, text of perf script, or uftrace dump"
+    )]
+    NothingUnderstood {
+        /// The format.
+        what: String,
+    },
     /// A later release wrote the file.
     #[error("its format {0} is newer than this dcpi (format {VERSION}); read it with a newer dcpi")]
     Newer(u16),

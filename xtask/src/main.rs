@@ -83,6 +83,9 @@ cargo xtask TASK
   bench faster     how much faster programs become with profiles [--rounds N] [--seconds N]
                    [--again]
   bench machine    how well measurements of dcpi machine agree [--runs N] [--load N]
+  bench time       how right dcpi time and dcpi-bench are, beside the lecture, hyperfine, criterion
+                   [--only lecture|functions|same|effect|peers] [--pairs N] [--effects N]
+                   [--load N] [--quick]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say

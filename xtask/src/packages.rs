@@ -180,6 +180,12 @@ pub const COUNTED: [Need; 9] = [
     need("grep", "grep", "a program to count"),
 ];
 
+/// To hold `dcpi time` against others.
+pub const TIMERS: [Need; 2] = [
+    need("hyperfine", "hyperfine", "times commands, to compare ours with"),
+    need("awk", "mawk", "draws link orders"),
+];
+
 /// To count branches.
 pub const CALLGRIND: [Need; 4] = [
     need("valgrind", "valgrind", "counts how often branches are taken"),

@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+pub mod entries;
 #[cfg(target_arch = "x86_64")]
 pub mod exceptions;
 pub mod own;
+pub mod series;
 pub mod totals;
 
 use image::ImageOffset;

@@ -65,6 +65,12 @@ pub enum Command {
     Ideal(commands::Ideal),
     /// Counts of events of a whole command: time, page faults, instructions and others
     Count(commands::Count),
+    /// Events of a command's threads in time: calls, system calls, switches
+    Trace(commands::Trace),
+    /// Whether a command is faster than another, over layouts of their code; in random order
+    Time(commands::Time),
+    /// What observing a command does to it: slowdown, and which metrics are still to be believed
+    Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
     Lost(commands::Lost),
     /// Caches, TLBs, memory, branches and clock of this machine, measured
@@ -110,9 +116,10 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 29] = [
+const WAY: [(&str, &str, &str); 32] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
+    ("time", "time A -- B", "whether one command is faster than another, and by how much"),
     ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
     ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
     ("prof", "prof [IMAGE]", "where: in which procedures"),
@@ -122,6 +129,7 @@ const WAY: [(&str, &str, &str); 29] = [
     ("tree", "tree", "for whom: the tree of calls, from either end"),
     ("flame", "flame -o FILE.svg", "for whom: the tree of calls, drawn"),
     ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
+    ("trace", "trace -o FILE -- COMMAND", "when: each call, system call and switch of its threads"),
     ("timeline", "timeline --by command", "when: in which processes, over the hours and days"),
     ("topcounts", "topcounts", "where: at which instructions, by an event or a ratio of two"),
     (
@@ -138,6 +146,7 @@ const WAY: [(&str, &str, &str); 29] = [
         "ideal -o DB -- COMMAND",
         "how often: exact counts of every instruction of a command",
     ),
+    ("perturb", "perturb -- COMMAND", "what an observer does to a command, and what to believe"),
     ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
     ("machine", "machine", "why: what caches, memory and guesses cost on this machine, measured"),
     ("stats", "stats SET SET...", "what varies from run to run"),
@@ -189,6 +198,9 @@ impl Command {
             Self::Truth(args) => commands::truth::run(args, out),
             Self::Ideal(args) => commands::ideal::run(args),
             Self::Count(args) => commands::count::run(args),
+            Self::Trace(args) => commands::trace::run(args, out),
+            Self::Time(args) => commands::time::run(args, out),
+            Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Machine(args) => commands::machine::run(args, out),
             Self::Topcounts(args) => commands::topcounts::run(args, out),
@@ -397,7 +409,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, lost, machine, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

@@ -525,6 +525,19 @@ pub(crate) fn parse_min(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "must be a percentage from 0 to 100, such as 1%".to_owned())
 }
 
+/// A change of a time that matters, as a fraction.
+pub(crate) fn parse_effect(text: &str) -> Result<f64, String> {
+    percentage(text)
+        .filter(|percent| (0.01..=1000.0).contains(percent))
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| "must be a percentage from 0.01 to 1000, such as 2%".to_owned())
+}
+
+/// The longest time of a run.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    parse_time(text, Duration::from_millis(1), Duration::from_secs(7 * 24 * 3600))
+}
+
 /// A number with or without a percent sign.
 fn percentage(text: &str) -> Option<f64> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();

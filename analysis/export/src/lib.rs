@@ -26,7 +26,6 @@ pub mod speedscope;
 pub mod stacks;
 
 mod pieces;
-mod protobuf;
 
 /// The image of samples of unknown code, in formats that have a place for them.
 pub const UNKNOWN_CODE: &str = "[unknown code]";

@@ -21,9 +21,9 @@ use model::Thread;
 use profiledb::Scope;
 
 use super::pieces::Piece;
-use super::protobuf::{Message, signed};
 use super::stacks::StackFrame;
 use super::{Call, Carried, Event, Image, Place, Resolved, UNKNOWN_CODE};
+use protobuf::{Message, signed};
 
 /// Fields of message `ProfilesDictionary`.
 mod table {

@@ -1,3 +1,34 @@
-//! Events of a command's threads, as the kernel sees them: probes of procedures, system calls,
-//! scheduling.
-#![forbid(unsafe_code)]
+//! Events of a command's threads, as the kernel sees them: probes of procedures and lines, system
+//! calls, scheduling.
+//!
+//! [`sites`] finds the places to probe, [`capture`] runs the command, or attaches to a process, and
+//! writes a [`trace`]. Unsafe code: one ioctl(2), in `rings.rs`.
+
+pub mod capture;
+mod images;
+mod ordering;
+mod probes;
+mod records;
+mod rings;
+pub mod sites;
+mod threads;
+mod tracefs;
+
+use std::io;
+
+/// Why nothing is traced, in one line with the next step.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The kernel, or a file, does not allow it.
+    #[error("{0}")]
+    Refused(String),
+    /// The trace cannot be written.
+    #[error("{0}")]
+    Output(#[source] io::Error),
+}
+
+impl TraceError {
+    fn new(what: &str, error: &io::Error) -> Self {
+        Self::Refused(format!("{what}: {error}"))
+    }
+}

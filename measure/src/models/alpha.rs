@@ -136,6 +136,28 @@ impl Sum {
         };
     }
 
+    /// What was added since an earlier state of the same sum.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            mean: self.mean - earlier.mean,
+            between: (self.between - earlier.between).max(0.0),
+            within: (self.within - earlier.within).max(0.0),
+            places: self.places,
+        }
+    }
+
+    /// Adds another sum.
+    pub fn add_sum(&mut self, other: &Self) {
+        self.mean += other.mean;
+        self.between += other.between;
+        self.within += other.within;
+        self.places = match (self.places, other.places) {
+            (0, places) | (places, 0) => places,
+            (a, b) => a.min(b),
+        };
+    }
+
     /// Standard deviation of the sum, ns.
     #[must_use]
     pub fn deviation(&self) -> f64 {
@@ -214,6 +236,17 @@ mod tests {
         assert!((alpha.mean - 10.0).abs() < 1e-9 && (none - 500.0).abs() < 1e-9);
         assert_eq!(Alpha::from_densities(&[(1, 1.0), (1, 2.0), (1, 3.0)]), None);
         assert_eq!(Alpha::from_densities(&runs[..2]), None);
+    }
+
+    #[test]
+    fn sums_are_added_and_taken_apart() {
+        let alpha = Alpha { mean: 10.0, between: 1.0, within: 2.0, places: 4 };
+        let (mut sum, early) = (alpha.times(5), alpha.times(2));
+        let since = sum.since(&early);
+        assert!((since.mean - 30.0).abs() < 1e-9);
+        assert!((since.deviation() - alpha.times(3).deviation()).abs() < 1e-9);
+        sum.add_sum(&since);
+        assert!((sum.reach() - alpha.times(8).reach()).abs() < 1e-9);
     }
 
     #[test]

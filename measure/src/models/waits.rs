@@ -14,7 +14,8 @@
 //! [`Kind::Release`] before what lets others go on.
 
 use super::Range;
-use super::alpha::Alpha;
+use super::alpha::{Alpha, quantile};
+use std::collections::HashMap;
 
 /// What lets a thread go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +134,12 @@ pub fn modelled(
     alphas: &[Alpha],
 ) -> Result<Modelled, Stuck> {
     let causes = Causes::find(threads, objects)?;
+    let within: Vec<f64> = alphas.iter().map(|alpha| alpha.within * alpha.within).collect();
     let with = |sign: f64, end: fn(&Range) -> f64| {
-        let cost = |alpha: &Alpha| (alpha.mean + sign * alpha.times(1).reach()).max(0.0);
-        let alphas: Vec<f64> = alphas.iter().map(cost).collect();
+        // Spread between places moves all events of a kind together.
+        let place = |alpha: &Alpha| Alpha { within: 0.0, ..*alpha }.times(1).reach();
+        let cost = |alpha: &Alpha| (alpha.mean + sign * place(alpha)).max(0.0);
+        let alphas: Vec<(f64, f64)> = alphas.iter().map(cost).zip(within.iter().copied()).collect();
         // Waits were measured with an event in them: dear events make cheap waits.
         let costs = causes.costs(threads, objects, &alphas);
         let waits = costs.iter().map(|of| (end(&of.free), end(&of.hand_over))).collect::<Vec<_>>();
@@ -144,24 +148,30 @@ pub fn modelled(
     let (low, _) = with(1.0, |cost| cost.low)?;
     let (value, costs) = with(0.0, |cost| cost.value)?;
     let (high, _) = with(-1.0, |cost| cost.high)?;
+    // Spread within a place averages out on the way to an event.
+    let normal = quantile(f64::INFINITY);
     let times = value.into_iter().zip(low).zip(high).map(|((value, low), high)| {
         let each = value.into_iter().zip(low).zip(high);
-        let range = |((value, low), high): ((f64, f64), f64)| Range {
-            low: low.min(value),
-            value,
-            high: high.max(value),
+        let range = |(((value, variance), (low, _)), (high, _)): ((Timed, Timed), Timed)| {
+            let reach = normal * variance.sqrt();
+            let low = value - (value - low).max(0.0).hypot(reach);
+            Range { low, value, high: value + (high - value).max(0.0).hypot(reach) }
         };
         each.map(range).collect()
     });
     Ok(Modelled { times: times.collect(), costs })
 }
 
+/// A time, ns, and its variance from spread of costs within a place, ns^2.
+type Timed = (f64, f64);
+
 /// What each departure waits for.
+#[derive(Default)]
 struct Causes {
-    /// For each thread's events: the signal that a departure waits for, and the one that an event
-    /// gives.
-    waits_for: Vec<Vec<Option<usize>>>,
-    gives: Vec<Vec<Option<usize>>>,
+    /// Of a (thread, event): the signal that the departure waits for.
+    waits_for: HashMap<(usize, usize), usize>,
+    /// Of a (thread, event): the signal that the event gives.
+    gives: HashMap<(usize, usize), usize>,
     /// For each signal: events that give it together.
     givers: Vec<Vec<(usize, usize)>>,
 }
@@ -175,8 +185,7 @@ struct Seen {
 
 impl Causes {
     fn find(threads: &[Vec<Event>], objects: &[Object]) -> Result<Self, Stuck> {
-        let none = || threads.iter().map(|events| vec![None; events.len()]).collect();
-        let mut causes = Self { waits_for: none(), gives: none(), givers: Vec::new() };
+        let mut causes = Self::default();
         let mut seen: Vec<Seen> = objects.iter().map(|_| Seen::default()).collect();
         for (thread, events) in threads.iter().enumerate() {
             for (at, event) in events.iter().enumerate() {
@@ -216,7 +225,7 @@ impl Causes {
     fn signal(&mut self, givers: Vec<(usize, usize)>) -> usize {
         let signal = self.givers.len();
         for (thread, at) in &givers {
-            set(&mut self.gives, *thread, *at, signal);
+            self.gives.insert((*thread, *at), signal);
         }
         self.givers.push(givers);
         signal
@@ -225,7 +234,7 @@ impl Causes {
     fn lock(&mut self, seen: &Seen) {
         for (release, departure) in seen.releases.iter().zip(seen.departures.iter().skip(1)) {
             let signal = self.signal(vec![(release.1, release.2)]);
-            set(&mut self.waits_for, departure.1, departure.2, signal);
+            self.waits_for.insert((departure.1, departure.2), signal);
         }
     }
 
@@ -236,7 +245,7 @@ impl Causes {
         };
         let signal = self.signal(vec![(release.1, release.2)]);
         for (_, thread, at) in &seen.departures {
-            set(&mut self.waits_for, *thread, *at, signal);
+            self.waits_for.insert((*thread, *at), signal);
         }
         Ok(())
     }
@@ -261,26 +270,32 @@ impl Causes {
         for (_, thread, at) in &seen.departures {
             let Some(round) = departed.get_mut(*thread) else { continue };
             if let Some(signal) = signals.get(*round).copied().flatten() {
-                set(&mut self.waits_for, *thread, *at, signal);
+                self.waits_for.insert((*thread, *at), signal);
             }
             *round += 1;
         }
     }
 
     /// Costs of each pool, from the measured waits without the events in them (`alphas`).
-    fn costs(&self, threads: &[Vec<Event>], objects: &[Object], alphas: &[f64]) -> Vec<WaitCosts> {
+    fn costs(
+        &self,
+        threads: &[Vec<Event>],
+        objects: &[Object],
+        alphas: &[(f64, f64)],
+    ) -> Vec<WaitCosts> {
         let pools = objects.iter().map(|object| object.pool + 1).max().unwrap_or(0);
         // A pool's number is an index of ours; a caller has at most as many pools as objects.
         let pools = pools.min(objects.len());
         let (mut free, mut over) = (vec![Vec::new(); pools], vec![Vec::new(); pools]);
-        let cost = |event: &Event| alphas.get(event.cost).copied().unwrap_or_default();
-        for (events, waits) in threads.iter().zip(&self.waits_for) {
-            for (at, (event, signal)) in events.iter().zip(waits).enumerate() {
+        let cost = |event: &Event| alphas.get(event.cost).map_or(0.0, |(mean, _)| *mean);
+        for (thread, events) in threads.iter().enumerate() {
+            for (at, event) in events.iter().enumerate() {
                 let Kind::Depart(object) = event.kind else { continue };
                 let Some(pool) = objects.get(object).map(|object| object.pool) else { continue };
                 let arrival = at.checked_sub(1).and_then(|before| events.get(before));
                 // The last of those that give the signal decides.
-                let givers = signal.and_then(|signal| self.givers.get(signal));
+                let signal = self.waits_for.get(&(thread, at));
+                let givers = signal.and_then(|signal| self.givers.get(*signal));
                 let givers = givers.into_iter().flatten();
                 let release = givers.filter_map(|(thread, at)| threads.get(*thread)?.get(*at));
                 let release = release.max_by(|a, b| a.time.total_cmp(&b.time));
@@ -307,21 +322,25 @@ impl Causes {
             .collect()
     }
 
-    /// Times with events of these costs, ns, taken off, and these costs of each pool's waits.
+    /// Times with events of these costs, ns (and ns^2), taken off, and with these costs of each
+    /// pool's waits.
     fn replay(
         &self,
         threads: &[Vec<Event>],
         objects: &[Object],
-        alphas: &[f64],
+        alphas: &[(f64, f64)],
         waits: &[(f64, f64)],
-    ) -> Result<Vec<Vec<f64>>, Stuck> {
-        let mut times: Vec<Vec<f64>> =
+    ) -> Result<Vec<Vec<Timed>>, Stuck> {
+        let mut times: Vec<Vec<Timed>> =
             threads.iter().map(|events| Vec::with_capacity(events.len())).collect();
-        // Of each signal: the events that are still to give it, the latest time, who waits for it.
-        let mut signals: Vec<(usize, f64, Vec<usize>)> = self
+        let mut signals: Vec<Signal> = self
             .givers
             .iter()
-            .map(|givers| (givers.len(), f64::NEG_INFINITY, Vec::new()))
+            .map(|givers| Signal {
+                missing: givers.len(),
+                given: (f64::NEG_INFINITY, 0.0),
+                waiting: Vec::new(),
+            })
             .collect();
         let mut ready: Vec<usize> = (0..threads.len()).rev().collect();
         while let Some(thread) = ready.pop() {
@@ -332,36 +351,40 @@ impl Causes {
                 let at = done.len();
                 let before = at.checked_sub(1).and_then(|before| {
                     let (event, time) = (events.get(before)?, done.get(before)?);
-                    Some((event, *time, alphas.get(event.cost).copied().unwrap_or(0.0)))
+                    Some((event, *time, alphas.get(event.cost).copied().unwrap_or_default()))
                 });
-                let time = match (event.kind, get(&self.waits_for, thread, at)) {
+                let signal = self.waits_for.get(&(thread, at));
+                let time = match (event.kind, signal.and_then(|of| signals.get_mut(*of))) {
                     (Kind::Depart(object), Some(signal)) => {
-                        let Some((missing, released, waiting)) = signals.get_mut(signal) else {
-                            return Err(Stuck::NoObject(thread, at));
-                        };
-                        if *missing > 0 {
-                            waiting.push(thread);
+                        if signal.missing > 0 {
+                            signal.waiting.push(thread);
                             break;
                         }
                         let pool = objects.get(object).map(|object| object.pool);
                         let costs = pool.and_then(|pool| waits.get(pool)).copied();
                         let (free, over) = costs.unwrap_or_default();
-                        let own = before.map(|(_, time, _)| time + free);
-                        own.unwrap_or(f64::NEG_INFINITY).max(*released + over)
+                        let own = before.map(|(_, time, _)| (time.0 + free, time.1));
+                        let handed = (signal.given.0 + over, signal.given.1);
+                        own.filter(|own| own.0 > handed.0).unwrap_or(handed)
                     }
                     _ => match before {
-                        Some((of, time, cost)) => time + (event.time - of.time - cost).max(0.0),
-                        None => event.time,
+                        Some((of, time, cost)) => {
+                            let passed = (event.time - of.time - cost.0).max(0.0);
+                            (time.0 + passed, time.1 + cost.1)
+                        }
+                        None => (event.time, 0.0),
                     },
                 };
                 done.push(time);
-                if let Some(signal) = get(&self.gives, thread, at)
-                    && let Some((missing, released, waiting)) = signals.get_mut(signal)
-                {
-                    *missing = missing.saturating_sub(1);
-                    *released = released.max(time);
-                    if *missing == 0 {
-                        ready.append(waiting);
+                let given = self.gives.get(&(thread, at));
+                let given = given.and_then(|of| signals.get_mut(*of));
+                if let Some(signal) = given {
+                    signal.missing = signal.missing.saturating_sub(1);
+                    if time.0 > signal.given.0 {
+                        signal.given = time;
+                    }
+                    if signal.missing == 0 {
+                        ready.append(&mut signal.waiting);
                     }
                 }
             }
@@ -372,6 +395,16 @@ impl Causes {
             None => Ok(times),
         }
     }
+}
+
+/// What departures wait for, during a replay.
+struct Signal {
+    /// Events that are still to give it.
+    missing: usize,
+    /// The latest time of those that gave it.
+    given: Timed,
+    /// Threads that wait for it.
+    waiting: Vec<usize>,
 }
 
 /// A cost this many times the median is a preemption, which has nothing to do with the wait.
@@ -393,16 +426,6 @@ fn typical(values: &mut Vec<f64>) -> Range {
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let error = (squares / (n - 1.0).max(1.0) / n).sqrt();
     Range { low: (mean - 2.0 * error).max(0.0), value: mean, high: mean + 2.0 * error }
-}
-
-fn set(table: &mut [Vec<Option<usize>>], thread: usize, at: usize, signal: usize) {
-    if let Some(of) = table.get_mut(thread).and_then(|events| events.get_mut(at)) {
-        *of = Some(signal);
-    }
-}
-
-fn get(table: &[Vec<Option<usize>>], thread: usize, at: usize) -> Option<usize> {
-    table.get(thread)?.get(at).copied().flatten()
 }
 
 #[cfg(test)]

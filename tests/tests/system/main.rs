@@ -33,3 +33,5 @@ mod privileged;
 mod privileged_apart;
 mod python;
 mod stacks;
+mod timed;
+mod traces;

@@ -6,7 +6,8 @@
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
 //! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
 //! faster programs become with profiles: `bench faster`; how well measurements of a machine agree:
-//! `bench machine`; and whether anything leaks: `bench soak`.
+//! `bench machine`; how right `dcpi time` is: `bench time`; and whether anything leaks: `bench
+//! soak`.
 
 mod beside;
 mod branches;
@@ -35,6 +36,8 @@ mod stacks;
 mod stacks_counted;
 mod statistics;
 mod table;
+mod time;
+mod time_peers;
 mod truth;
 mod waits;
 mod walks;
@@ -50,7 +53,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 16] = [
+const BENCHMARKS: [(&str, Benchmark); 17] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -66,6 +69,7 @@ const BENCHMARKS: [(&str, Benchmark); 16] = [
     ("why", why::run),
     ("faster", faster::run),
     ("machine", measured::run),
+    ("time", time::run),
     ("soak", soak::run),
 ];
 

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 42] = [
+const ARROWS: [(&str, &[&str]); 43] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -21,8 +21,9 @@ const ARROWS: [(&str, &[&str]); 42] = [
     ("measure", &[]),
     ("draw", &[]),
     ("probe", &["measure"]),
-    ("dcpi-bench", &["measure", "probe"]),
-    ("trace", &["measure"]),
+    ("dcpi-bench", &["measure"]),
+    ("protobuf", &[]),
+    ("trace", &["draw", "measure", "protobuf"]),
     ("wire", &[]),
     ("ebpf", &[]),
     ("loader-hook", &["abi"]),
@@ -51,6 +52,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
             "estimate",
             "explain",
             "image",
+            "measure",
             "model",
             "names",
             "profiledb",
@@ -71,6 +73,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
             "model",
             "names",
             "profiledb",
+            "protobuf",
             "query",
             "report",
             "stalls",
@@ -115,6 +118,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
             "image",
             "model",
             "profiledb",
+            "trace",
             "unwind",
             "wire",
         ],
@@ -136,7 +140,7 @@ const ARROWS: [(&str, &[&str]); 42] = [
 ];
 
 /// Crates with unsafe code.
-const UNSAFE: [&str; 4] = ["blockcount", "daemon", "loader-hook", "probe"];
+const UNSAFE: [&str; 5] = ["analysis/traced", "blockcount", "daemon", "loader-hook", "probe"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 /// Lines of the map of the code, at 100 columns.
@@ -280,7 +284,9 @@ fn rust(path: &str, text: &str) -> Vec<String> {
         .iter()
         .any(|(ours, _)| path.strip_prefix(ours).is_some_and(|rest| rest.starts_with("/src/")));
     if is_ours
-        && !UNSAFE.contains(&folder)
+        && !UNSAFE
+            .iter()
+            .any(|ours| path.strip_prefix(ours).is_some_and(|rest| rest.starts_with("/src/")))
         && ["/src/lib.rs", "/src/main.rs"].iter().any(|root| path.ends_with(root))
         && !text.contains("#![forbid(unsafe_code)]")
     {

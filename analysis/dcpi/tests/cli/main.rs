@@ -15,6 +15,7 @@
 //! - sets: what is compared, and with what
 //! - stacks: call stacks: callers, trees, flame graphs
 //! - time: stretches of time, and what happened when
+//! - timing: whether a command is faster than another
 //! - transfer: copies and archives, and whether a database is whole
 //! - truth: counts of other programs and builds
 //! - why: calc, whatcg, topstalls, flow of a program that is made byte by byte
@@ -67,6 +68,8 @@ mod sets;
 mod stacks;
 #[cfg(test)]
 mod time;
+#[cfg(test)]
+mod timing;
 #[cfg(test)]
 mod transfer;
 #[cfg(test)]

@@ -24,12 +24,27 @@ const COMMON: &str = "Every report";
 /// Sets that are compared, before and after.
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
-/// What no command prints here: cycles are true where callgrind ran the command itself, and these
-/// programs have no code whose ways are unknown; notes are of what the machine lacks.
-const NOT_HERE: [(&str, &str); 8] = [
+/// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
+/// ran the command itself, and these programs have no code whose ways are unknown; notes are of
+/// what the machine lacks.
+const NOT_HERE: [(&str, &str); 22] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
     ("count", "notes[]"),
+    ("trace", "never[]"), // of a capture, which needs root
+    ("time", "a.function.procedure"),
+    ("time", "a.function.ns.value"),
+    ("time", "a.function.ns.low"),
+    ("time", "a.function.ns.high"),
+    ("time", "a.function.calls"),
+    ("time", "a.function.samples"),
+    ("time", "b.function.procedure"),
+    ("time", "b.function.ns.value"),
+    ("time", "b.function.ns.low"),
+    ("time", "b.function.ns.high"),
+    ("time", "b.function.calls"),
+    ("time", "b.function.samples"),
+    ("time", "notes[]"),
     ("truth", "cycles.least"),
     ("truth", "cycles.most"),
     ("truth", "cycles.right"),
@@ -275,6 +290,78 @@ fn count(db: &Db, format: &str) -> Vec<u8> {
     std::fs::read(to).unwrap()
 }
 
+/// What is told of two commands.
+fn time(format: &str) -> Vec<u8> {
+    let words = ["time", "--layouts", "2", "-r", "2", "--format", format, "true", "--", "true"];
+    let output = dcpi().args(words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// A trace with everything that traces have.
+fn whole_trace() -> trace::Trace {
+    use trace::{
+        Corrected, Cost, Event, EventKind, Interval, Lost, Name, NameKind, Sampled, Thread,
+    };
+    let mut name = Name::new(NameKind::Procedure, "f");
+    name.image = "/bin/f".into();
+    let interval = Interval { low: 900.0, value: 1000.0, high: 1100.0 };
+    let how = "in vitro".to_owned();
+    let cost = Cost {
+        kind: EventKind::Enter,
+        alpha_ns: interval,
+        spread_ns: Some(50.0),
+        how,
+        stepped: Some(true),
+        with_return: Some(false),
+    };
+    let facts = trace::Facts {
+        command: vec!["f".into()],
+        host: "node-7".into(),
+        clock: "CLOCK_MONOTONIC".into(),
+        source: "dcpi trace".into(),
+        lost: vec![Lost { name: "f".into(), reason: "ring_full".into(), events: 2 }],
+        costs: vec![cost],
+        sampled: Some(Sampled { keep: 1, of: 2 }),
+        notes: vec!["a remark".into()],
+        ..trace::Facts::default()
+    };
+    let event =
+        |time_ns, kind| Event { time_ns, kind, cpu: trace::event::Cpu::new(1), ..Event::default() };
+    let kinds = [EventKind::Enter, EventKind::SwitchOut, EventKind::SwitchIn, EventKind::Exit];
+    let events: Vec<Event> = (1..).zip(kinds).map(|(at, kind)| event(at * 1000, kind)).collect();
+    let corrected = |event: &Event| Corrected {
+        low_ns: event.time_ns - 9,
+        value_ns: event.time_ns - 5,
+        high_ns: event.time_ns,
+    };
+    let corrected = events.iter().map(corrected).collect();
+    let threads = vec![Thread { pid: 7, tid: 8, command: "f".into() }];
+    trace::Trace { facts, names: vec![name], threads, events, corrected, cut: None }
+}
+
+/// What is told of a trace: its report in that format, or its events as an object a line.
+fn traced(db: &Db, arguments: &[&str]) -> Vec<u8> {
+    let path = db.root().with_file_name("whole.trace");
+    let (_, bytes) = trace::writer::write(&whole_trace(), Vec::new()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let output = dcpi().arg("trace").arg(path).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// The fields of events, as those of one object.
+fn trace_events(db: &Db, known: &BTreeSet<&String>) -> BTreeSet<String> {
+    let text = String::from_utf8(traced(db, &["--to", "json"])).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut all = lines.next().unwrap();
+    assert_eq!(all["schema"]["name"], "dcpi.trace-events");
+    all["events"] = lines.collect();
+    let mut found = BTreeSet::new();
+    paths(&all, "", known, &mut found);
+    found
+}
+
 /// A database with this epoch only.
 fn one(epoch: Epoch) -> Db {
     let db = Db::new();
@@ -380,8 +467,13 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["cat", "prof"]);
     run(&crate::stacks::db(), &CALLS);
     run(&copies_counted(), &["lost", "lost --by block"]);
+    let [json, csv] = ["json", "csv"].map(|format| traced(&copies, &["--format", format]));
+    printed.take("trace", &json, &csv, &sections);
+    let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
+    printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
     printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
     printed.take("machine", &machine("json"), &machine("csv"), &sections);
+    printed.take("time", &time("json"), &time("csv"), &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 

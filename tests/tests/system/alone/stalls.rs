@@ -32,7 +32,9 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
     let workload = Workload::build(place.path(), "stalled", &["-pthread"]);
     let program = workload.program();
     let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock@2000", "--edges", "1000"]);
+    let machine = place.path().join("machine");
+    succeed(Command::new(tests::binary("dcpi")).args(["machine", "-o"]).arg(&machine));
+    command.args(["--event", "cpu-clock@2000", "--edges", "1000", "--machine"]).arg(&machine);
     let daemon = place.start_as(command);
     for name in STALLED.iter().map(|(name, _)| *name).chain(["copy"]) {
         let truth = Running::start(Command::new(program).args([name, "1"])).wait();
@@ -47,6 +49,7 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
     };
     for (name, letters) in STALLED {
         let told = asked("calc", &[name]);
+        assert!(told["latencies_measured"].is_string(), "the epoch has the machine: {told:#}");
         let causes = told["causes"].as_array().unwrap();
         let high = |cause: &Value| cause["high"].as_f64().unwrap();
         let most = causes.iter().map(high).fold(0.0, f64::max);

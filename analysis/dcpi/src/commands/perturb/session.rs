@@ -1,0 +1,261 @@
+//! Runs without and with an observer, in turns, and their judgement.
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitStatus;
+
+use counted::series::{Plan, SeriesError};
+use measure::perturbation::{Correlations, Judgement, judge};
+use query::error::AnalysisError;
+use query::progress::stage;
+
+use super::columns::{Columns, Names, RECORDS_MIN, Run};
+use super::observer::Observer;
+use crate::commands::input::Input;
+
+/// Everything that runs share.
+pub(super) struct Session<'a> {
+    pub(super) plan: Plan,
+    pub(super) command: &'a [OsString],
+    pub(super) observer: Observer,
+    pub(super) names: Names,
+    pub(super) input: Input,
+    /// How the first run without an observer ended.
+    pub(super) ended: Option<ExitStatus>,
+    /// Ticks of a record.
+    pub(super) per_record: usize,
+    /// Probability of finding a perturbation where there is none.
+    pub(super) level: f64,
+    /// What readers should know, each once.
+    pub(super) notes: Vec<String>,
+}
+
+/// Runs of one comparison.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs {
+    pub(super) baselines: Vec<Run>,
+    pub(super) observed: Vec<Run>,
+}
+
+/// A comparison and its judgement.
+pub(super) struct Judged {
+    pub(super) columns: Columns,
+    pub(super) judgement: Judgement,
+}
+
+impl Session<'_> {
+    /// So many runs without the observer and with it, spread evenly among each other: what the
+    /// machine does meanwhile then befalls both.
+    ///
+    /// # Errors
+    /// Those of the runs.
+    pub(super) fn runs(
+        &mut self,
+        baselines: usize,
+        observed: usize,
+        items: &[String],
+    ) -> Result<Runs, AnalysisError> {
+        let all = baselines + observed;
+        let stage = stage("running the command", all as u64);
+        let mut runs = Runs::default();
+        for at in 0..all {
+            if is_observed(at, observed, all) {
+                runs.observed.push(self.observed(items)?);
+            } else {
+                runs.baselines.push(self.baseline()?);
+            }
+            stage.advance(1);
+        }
+        Ok(runs)
+    }
+
+    /// A run without the observer.
+    pub(super) fn baseline(&mut self) -> Result<Run, AnalysisError> {
+        let program = Observer::Own.program(self.command);
+        let words = self.command.to_vec();
+        self.run(&words, &program, false)
+    }
+
+    fn observed(&mut self, items: &[String]) -> Result<Run, AnalysisError> {
+        let observed = self.observer.observe(self.command, items)?;
+        let program = self.observer.program(self.command);
+        self.run(&observed.words, &program, true)
+    }
+
+    fn run(
+        &mut self,
+        words: &[OsString],
+        program: &OsStr,
+        observed: bool,
+    ) -> Result<Run, AnalysisError> {
+        let streams = self.input.streams(false)?;
+        let refused = |error: SeriesError| AnalysisError::Refused(error.to_string());
+        let captured = self.plan.run(words, program, streams).map_err(refused)?;
+        let name = program.to_string_lossy();
+        if !captured.executed {
+            let (runner, hint) = match observed {
+                true => ("the observer", "run the observer's command alone to see why"),
+                false => ("the command", "name the program itself, not a script that leaves it"),
+            };
+            return Err(AnalysisError::Refused(format!(
+                "{runner} never ran {name} ({}); {hint}",
+                captured.status
+            )));
+        }
+        let first = *self.ended.get_or_insert(captured.status);
+        if captured.status != first {
+            let how = if observed { "with the observer" } else { "once" };
+            self.note(format!("{name} ended otherwise {how}: {}, not {first}", captured.status));
+        }
+        if captured.lost > 0 {
+            self.note("some samples were lost: records of that time have too few".to_owned());
+        }
+        let of = |words: &[OsString]| {
+            let first = words.first().map(std::path::Path::new);
+            first.and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned())
+        };
+        let programs: Vec<String> =
+            of(self.command).into_iter().chain([name.into_owned()]).collect();
+        Ok(self.names.run(&captured, self.plan.period_ns(), &programs))
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// The columns that runs without an observer have.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where runs are too short for records.
+    pub(super) fn columns(&self, baselines: &[Run]) -> Result<Columns, AnalysisError> {
+        let events: Vec<String> = self.plan.events().map(str::to_owned).collect();
+        let columns = Columns::choose(baselines, &self.names, &events, self.per_record);
+        if columns.records < RECORDS_MIN {
+            let cpu_s = baselines.iter().map(|run| run.cpu_s).fold(0.0, f64::max);
+            return Err(AnalysisError::Refused(format!(
+                "a run has {} records of CPU time, and {RECORDS_MIN} are needed: it takes {cpu_s:.2} \
+                 s; give the command more work, or a shorter --interval",
+                columns.records
+            )));
+        }
+        Ok(columns)
+    }
+
+    /// Judges runs with an observer against those without.
+    ///
+    /// # Errors
+    /// As [`Session::columns`].
+    pub(super) fn judge(&self, runs: &Runs) -> Result<Judged, AnalysisError> {
+        let columns = self.columns(&runs.baselines)?;
+        let all = runs.baselines.iter().chain(&runs.observed);
+        let series: Vec<_> = all.map(|run| columns.series(run)).collect();
+        let baselines: Vec<usize> = (0..runs.baselines.len()).collect();
+        let observed: Vec<usize> = (runs.baselines.len()..series.len()).collect();
+        let correlations = Correlations::of(&series, &baselines);
+        let judgement = judge(&correlations, &baselines, &observed, self.level);
+        Ok(Judged { columns, judgement })
+    }
+
+    /// How many of so many comparisons of runs without an observer find a perturbation: each takes
+    /// some of a pool of runs for observed.
+    ///
+    /// # Errors
+    /// Those of the runs.
+    pub(super) fn false_alarms(
+        &mut self,
+        trials: usize,
+        baselines: usize,
+        observed: usize,
+    ) -> Result<(usize, usize), AnalysisError> {
+        let pool = POOL * (baselines + observed);
+        let runs = self.runs(pool, 0, &[])?.baselines;
+        let columns = self.columns(&runs)?;
+        let series: Vec<_> = runs.iter().map(|run| columns.series(run)).collect();
+        let mut numbers: Vec<usize> = (0..pool).collect();
+        let correlations = Correlations::of(&series, &numbers);
+        let mut random = fastrand::Rng::new();
+        let mut flagged = 0;
+        for _ in 0..trials {
+            random.shuffle(&mut numbers);
+            let (of, rest) = numbers.split_at(observed);
+            let against = rest.get(..baselines).unwrap_or(rest);
+            flagged += usize::from(judge(&correlations, against, of, self.level).any);
+        }
+        Ok((flagged, pool))
+    }
+
+    /// Splits what the observer collects over several runs, so that none of them is perturbed:
+    /// greedily, each item goes to the first group that stays unperturbed with it. Returns the
+    /// groups, and whether each is still perturbed, which only a group of one item is.
+    ///
+    /// # Errors
+    /// Those of the runs.
+    pub(super) fn split(
+        &mut self,
+        items: &[String],
+        runs: &mut Runs,
+        observed: usize,
+    ) -> Result<Vec<(Vec<String>, bool)>, AnalysisError> {
+        let mut groups: Vec<(Vec<String>, bool)> = Vec::new();
+        for item in items {
+            let mut joined = false;
+            for at in 0..groups.len() {
+                let Some((group, false)) = groups.get(at) else { continue };
+                let together: Vec<String> = group.iter().chain([item]).cloned().collect();
+                if !self.is_perturbed(&together, runs, observed)? {
+                    if let Some(of) = groups.get_mut(at) {
+                        of.0 = together;
+                    }
+                    joined = true;
+                    break;
+                }
+            }
+            if !joined {
+                let alone = vec![item.clone()];
+                let is_perturbed = self.is_perturbed(&alone, runs, observed)?;
+                groups.push((alone, is_perturbed));
+            }
+        }
+        Ok(groups)
+    }
+
+    /// Whether runs that collect these items are perturbed. Further runs without an observer lie
+    /// between them, and count from then on.
+    fn is_perturbed(
+        &mut self,
+        items: &[String],
+        runs: &mut Runs,
+        observed: usize,
+    ) -> Result<bool, AnalysisError> {
+        let more = self.runs(observed.div_ceil(2), observed, items)?;
+        runs.baselines.extend(more.baselines);
+        let these = Runs { baselines: runs.baselines.clone(), observed: more.observed };
+        Ok(self.judge(&these)?.judgement.any)
+    }
+}
+
+/// Runs of the pool of false alarms over those of one comparison: with fewer, the same runs would
+/// be held against each other again and again.
+const POOL: usize = 3;
+
+/// Whether run `at` of `all` is one of `observed`, which are spread evenly.
+fn is_observed(at: usize, observed: usize, all: usize) -> bool {
+    (at + 1) * observed / all.max(1) > at * observed / all.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observed_runs_lie_evenly_among_the_others() {
+        let at = |observed: usize, all: usize| {
+            (0..all).filter(|at| is_observed(*at, observed, all)).collect::<Vec<_>>()
+        };
+        assert_eq!(at(4, 16), [3, 7, 11, 15]);
+        assert_eq!(at(3, 10), [3, 6, 9]);
+        assert_eq!(at(0, 5), Vec::<usize>::new());
+        assert_eq!(at(5, 5), [0, 1, 2, 3, 4]);
+    }
+}

@@ -1,0 +1,325 @@
+//! `dcpi time`: whether one command is faster than another, really.
+
+mod function;
+mod host;
+mod one_run;
+mod picture;
+mod session;
+mod words;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use measure::humps::median;
+use measure::{kbest, layouts, warmup};
+use report::{Clock, RunRow, TimeReport, Timed, Times};
+use stats::Confidence;
+
+use super::record::{runnable, shell_word};
+use super::{Outcome, write};
+use crate::destination::Destination;
+use crate::options::{Output, parse_confidence, parse_effect, parse_timeout};
+use one_run::Runner;
+use query::error::AnalysisError;
+use session::{Measured, Plan};
+
+/// Most runs of a command: each takes some 100 bytes of memory, and its line in JSON.
+const RUNS_MAX: u64 = 100_000;
+/// Part of a run's wall-clock time that neither CPU time nor waiting for a CPU explains, up to
+/// which a command only computes.
+const UNEXPLAINED: f64 = 0.05;
+/// The same as a time, s: starting a process takes a part of a millisecond of another process's.
+const UNEXPLAINED_S: f64 = 0.000_5;
+
+/// `dcpi time`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES)]
+pub struct Time {
+    /// Runs of each command in each layout [default: 3, and more up to 15 within 2 seconds]
+    #[arg(
+        short = 'r',
+        long,
+        value_name = "RUNS",
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub runs: Option<u32>,
+    /// Layouts of the programs in memory
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 12,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub layouts: u32,
+    /// Command that links both programs in a new order for each layout, by the number in
+    /// $DCPI_LAYOUT
+    #[arg(long, value_name = "COMMAND")]
+    pub relink: Option<OsString>,
+    /// Change of the time that matters to you, in percent
+    #[arg(long, value_name = "P%", default_value = "2%", value_parser = parse_effect)]
+    pub effect: f64,
+    /// Time that decides [default: CPU time where the commands only compute, else wall-clock time]
+    #[arg(long, value_name = "CLOCK", value_enum)]
+    pub clock: Option<ClockChoice>,
+    /// Confidence of the intervals in percent
+    #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
+    pub confidence: Confidence,
+    /// Time of one call of PROCEDURE of the file IMAGE, too: its sampled time over its counted
+    /// calls
+    #[arg(long, value_names = ["IMAGE", "PROCEDURE"], num_args = 2)]
+    pub function: Vec<String>,
+    /// Draws all runs as dots by layout, as SVG
+    #[arg(short = 'o', long = "picture", value_name = "FILE.svg")]
+    pub picture: Option<PathBuf>,
+    /// File that each run reads as its standard input [default: nothing]
+    #[arg(long, value_name = "FILE")]
+    pub input: Option<PathBuf>,
+    /// Longest time of a run: a run that takes longer is ended, and what was measured is reported
+    #[arg(long, value_name = "T", value_parser = parse_timeout)]
+    pub timeout: Option<Duration>,
+    /// Measures runs that fail, too
+    #[arg(short = 'i', long)]
+    pub ignore_failure: bool,
+    /// Shows the output of the commands [default: it goes nowhere]
+    #[arg(long)]
+    pub show_output: bool,
+    /// Number that random orders are made of: the same one makes the same orders
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Format of the report.
+    #[command(flatten)]
+    pub output: Output,
+    /// Commands: 'A words' 'B words', or A words -- B words; or one alone
+    #[arg(value_name = "A [-- B]", trailing_var_arg = true, required = true)]
+    pub command: Vec<OsString>,
+}
+
+/// The time that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClockChoice {
+    /// CPU time of the command and its children.
+    Cpu,
+    /// Time from start to end.
+    Wall,
+}
+
+const NOTES: &str = "\
+Commands run without a shell: sh -c '...' is a command, too. Runs of both take turns in random \
+order. Before each pair of runs the environment gets another size, which moves the stack, and the \
+kernel draws other addresses; --relink also draws an order of the programs' parts, which moves \
+times by some percent and which no number of runs of one build can tell.
+
+The interval is of layouts: each layout gives one number. 'Not distinguishable' says how large the \
+difference may still be; 'too few layouts' says how many more would show a change of --effect in \
+four of five cases. To add layouts until the answer pleases makes it wrong more often than the \
+confidence says: choose their number first.
+
+The first runs are left out as warm-up where a test finds them slower than the later ones. A busy \
+sibling thread, load of other programs, steal time, throttling and fixed addresses are found and \
+said.
+
+Exit codes: 0 done, whatever the verdict; 2 if a command fails or cannot be run. After Ctrl-C or a \
+timeout, the runs so far are reported.";
+
+pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let commands = words::commands(&args.command)?;
+    // Programs that --relink makes are not there yet.
+    let there = commands.iter().filter_map(|words| words.first()).filter(|_| args.relink.is_none());
+    for program in there {
+        if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
+            let (program, why) = (shell_word(program.as_ref()), why.words());
+            return Err(AnalysisError::Refused(format!("{program}: {why}; see dcpi time --help")));
+        }
+    }
+    if u64::from(args.layouts) * u64::from(args.runs.unwrap_or(1)) > RUNS_MAX {
+        let message = format!("more than {RUNS_MAX} runs of a command; lower --layouts or -r");
+        return Err(AnalysisError::Usage { message, help: "dcpi time --help".to_owned() });
+    }
+    let relink = args.relink.as_ref().map(words::split).transpose()?;
+    let plan = Plan {
+        commands,
+        runs: args.runs,
+        layouts: args.layouts,
+        relink,
+        seed: args.seed.unwrap_or_else(|| fastrand::u64(..)),
+        ignores_failure: args.ignore_failure,
+    };
+    let runner = Runner::new(args.input.clone(), args.show_output, args.timeout)?;
+    let measured = session::measure(&plan, &runner)?;
+    if measured.rows.is_empty() {
+        let why = measured.ended.unwrap_or_else(|| "there was no run".to_owned());
+        return Err(AnalysisError::Refused(format!("nothing was measured: {why}; run it again")));
+    }
+    let mut report = evaluated(args, &plan, measured);
+    if let [image, procedure] = args.function.as_slice() {
+        let miss = miss(args.confidence);
+        for (timed, words) in report.commands.iter_mut().zip(&plan.commands) {
+            let first = plan.commands.first().unwrap_or(words);
+            let image = function::image_of(image.as_ref(), first, words);
+            timed.function = Some(function::time((&image, procedure), words, miss)?);
+        }
+    }
+    if let Some(path) = &args.picture {
+        let svg = picture::svg(&report, &report.verdict());
+        Destination::from_argument(path).write(out, |out| Ok(out.write_all(svg.as_bytes())?))?;
+    }
+    write(&report, &args.output, out)
+}
+
+/// The probability with which an interval misses the truth.
+fn miss(confidence: Confidence) -> f64 {
+    1.0 - confidence.percent() / 100.0
+}
+
+/// What the runs say.
+fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
+    let Measured { mut rows, host, ended } = measured;
+    let clock = clock(args.clock, &rows);
+    let warm_up = leave_out_warm_up(&mut rows, clock, plan.commands.len());
+    let miss = miss(args.confidence);
+    let compare = |of: fn(&RunRow) -> f64| {
+        let all = pairs(&rows, of);
+        layouts::compare(&all, miss, args.effect).filter(|_| plan.commands.len() > 1)
+    };
+    let (by_cpu, by_wall) = (compare(RunRow::cpu_s), compare(|row| row.wall_s));
+    let (comparison, other) = if clock.is_cpu() { (by_cpu, by_wall) } else { (by_wall, by_cpu) };
+    let commands: Vec<Timed> = plan
+        .commands
+        .iter()
+        .enumerate()
+        .map(|(index, words)| {
+            let of_command = || rows.iter().filter(move |row| row.command == index);
+            let (delayed, wall) = of_command()
+                .fold((0.0, 0.0), |sum, row| (sum.0 + row.delayed_s, sum.1 + row.wall_s));
+            Timed {
+                command: session::shown(words),
+                cpu: times(&rows, index, RunRow::cpu_s, miss),
+                wall: times(&rows, index, |row| row.wall_s, miss),
+                delayed: delayed / f64::max(wall, f64::MIN_POSITIVE),
+                warm_up: warm_up.get(index).copied().unwrap_or_default(),
+                failed: of_command().filter(|row| row.code != Some(0)).count(),
+                function: None,
+            }
+        })
+        .collect();
+    let delayed = commands.iter().map(|timed| timed.delayed).fold(0.0, f64::max);
+    let mut notes: Vec<String> =
+        ended.map(|why| format!("not all layouts: {why}")).into_iter().collect();
+    notes.extend(of_commands(&commands));
+    notes.extend(host.notes(delayed));
+    TimeReport {
+        layouts: rows.last().map_or(0, |row| row.layout + 1),
+        drawn: drawn(plan).to_owned(),
+        clock,
+        comparison,
+        other,
+        effect: args.effect,
+        confidence: args.confidence,
+        commands,
+        runs: rows,
+        notes,
+        problems: Vec::new(),
+    }
+}
+
+/// What differs between layouts.
+fn drawn(plan: &Plan) -> &'static str {
+    match plan.relink {
+        Some(_) => "link order by --relink; the environment's size and addresses in each run",
+        None => {
+            "the environment's size and addresses in each run; the order of code is that of one \
+             build (--relink draws others)"
+        }
+    }
+}
+
+/// What is to be said of commands.
+fn of_commands(commands: &[Timed]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (timed, letter) in commands.iter().zip(["A", "B"]) {
+        if timed.warm_up > 0 {
+            let runs = report::counted(timed.warm_up as u64, "run");
+            notes.push(format!("{letter}: the first {runs} left out: warm-up, by test"));
+        }
+        if timed.failed > 0 {
+            notes.push(format!("{letter}: {} failed", report::counted(timed.failed as u64, "run")));
+        }
+    }
+    notes
+}
+
+/// The time that decides. A command that only computes, in one thread, needs its CPU time; what its
+/// wall-clock time has above that is the machine's load.
+fn clock(asked: Option<ClockChoice>, rows: &[RunRow]) -> Clock {
+    match asked {
+        Some(ClockChoice::Cpu) => return Clock::CpuAsked,
+        Some(ClockChoice::Wall) => return Clock::WallAsked,
+        None => {}
+    }
+    let computes = |command: usize| {
+        let of_command = rows.iter().filter(|row| row.command == command);
+        let rest: Vec<f64> = of_command
+            .map(|row| {
+                let rest = (row.wall_s - row.cpu_s() - row.delayed_s).abs();
+                (rest - UNEXPLAINED_S).max(0.0) / row.wall_s.max(f64::MIN_POSITIVE)
+            })
+            .collect();
+        median(&rest).is_none_or(|rest| rest <= UNEXPLAINED)
+    };
+    if [0, 1].into_iter().all(computes) { Clock::CpuOnly } else { Clock::Waits }
+}
+
+/// Marks warm-up, and returns how many runs of each command are.
+fn leave_out_warm_up(rows: &mut [RunRow], clock: Clock, commands: usize) -> Vec<usize> {
+    (0..commands)
+        .map(|command| {
+            let time = |row: &RunRow| if clock.is_cpu() { row.cpu_s() } else { row.wall_s };
+            let times: Vec<f64> =
+                rows.iter().filter(|row| row.command == command).map(time).collect();
+            let count = warmup::runs(&times);
+            let own = rows.iter_mut().filter(|row| row.command == command);
+            own.take(count).for_each(|row| row.is_warm_up = true);
+            count
+        })
+        .collect()
+}
+
+/// The pairs of each layout in which no run is warm-up; none of one command alone.
+fn pairs(rows: &[RunRow], of: fn(&RunRow) -> f64) -> Vec<layouts::Layout> {
+    let mut all: Vec<layouts::Layout> = Vec::new();
+    let at = |row: &RunRow| (row.layout, row.pair);
+    for both in rows.chunk_by(|a, b| at(a) == at(b)) {
+        let time =
+            |command| both.iter().find(|row| row.command == command && !row.is_warm_up).map(of);
+        let Some((layout, pair)) = both.first().map(|row| row.layout).zip(time(0).zip(time(1)))
+        else {
+            continue;
+        };
+        all.resize(all.len().max(layout + 1), Vec::new());
+        if let Some(pairs) = all.get_mut(layout) {
+            pairs.push(pair);
+        }
+    }
+    all
+}
+
+/// The times of a command.
+fn times(rows: &[RunRow], command: usize, of: fn(&RunRow) -> f64, miss: f64) -> Times {
+    let own: Vec<&RunRow> =
+        rows.iter().filter(|row| row.command == command && !row.is_warm_up).collect();
+    let all: Vec<f64> = own.iter().map(|row| of(row)).collect();
+    let by_layout: Vec<Vec<f64>> = own
+        .chunk_by(|a, b| a.layout == b.layout)
+        .map(|runs| runs.iter().map(|row| of(row)).collect())
+        .collect();
+    Times {
+        layouts: layouts::mean(&by_layout, miss).unwrap_or_default(),
+        mean: all.iter().sum::<f64>() / all.len().max(1) as f64,
+        median: median(&all).unwrap_or_default(),
+        fastest: all.iter().copied().reduce(f64::min).unwrap_or_default(),
+        kbest: kbest::LECTURE.of(all.iter().copied()),
+    }
+}

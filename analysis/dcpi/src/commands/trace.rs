@@ -1,0 +1,439 @@
+//! `dcpi trace`: events of a command's threads in time; traces of other tools, and for them.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Seek as _, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use report::{TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use trace::formats::{self, Format};
+use trace::summary::Summary;
+use trace::{Event, Facts, Name, Sampled, Thread};
+use traced::TraceError;
+use traced::capture::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Target};
+use traced::sites::{self, Whose};
+
+use super::passing::pass_on;
+use super::record::{exit_code, runnable, shell_word};
+use super::{Outcome, write};
+use crate::destination::Destination;
+use crate::options::{Output, parse_time};
+use crate::signals;
+use query::error::AnalysisError;
+
+/// Longest time of `--duration`.
+const DURATION_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+/// `dcpi trace`.
+#[derive(Debug, Args)]
+#[command(after_help = NOTES, override_usage = "dcpi trace [--at IMAGE:PROC]... [--syscalls] \
+    [--sched] -o FILE -- COMMAND\n       dcpi trace FILE [--to FORMAT] [-o OUT]")]
+pub struct Trace {
+    /// Trace to read: of dcpi trace, or Chrome's JSON, Perfetto's packets, text of perf script,
+    /// uftrace's dump
+    #[arg(value_name = "FILE", conflicts_with_all = ["at", "syscalls", "sched", "pid", "command"])]
+    pub file: Option<PathBuf>,
+    /// Place to probe: IMAGE:PROCEDURE, where PROCEDURE may have * and ?, or IMAGE:FILE:LINE; IMAGE
+    /// is a path, a name such as libc.so.6, or empty for the program itself; may be repeated
+    #[arg(long, value_name = "IMAGE:PLACE")]
+    pub at: Vec<String>,
+    /// Probe entries of procedures alone, not returns
+    #[arg(long)]
+    pub entries: bool,
+    /// Trace system calls
+    #[arg(long)]
+    pub syscalls: bool,
+    /// Trace switches of threads, and who wakes whom
+    #[arg(long)]
+    pub sched: bool,
+    /// Keep the first K of each P calls, counted for each name and thread
+    #[arg(long, value_name = "K/P", value_parser = sampled)]
+    pub sample: Option<Sampled>,
+    /// Print events to standard error as they come
+    #[arg(long)]
+    pub follow: bool,
+    /// Trace a process that runs already, until it ends
+    #[arg(short = 'p', long, value_name = "PID", conflicts_with = "command")]
+    pub pid: Option<u32>,
+    /// End tracing after this time; the command goes on
+    #[arg(short = 'd', long, value_name = "T", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Memory for each CPU's events that wait to be read, such as 16MiB; what finds no room is lost
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = ring_bytes)]
+    pub ring: usize,
+    /// File to write the trace to; for FILE also - for standard output
+    #[arg(short = 'o', long = "output", value_name = "OUT")]
+    pub out: Option<PathBuf>,
+    /// Format of the trace [default: by the ending of the file's name, see below]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub to: Option<To>,
+    /// Format of the report.
+    #[command(flatten)]
+    pub output: Output,
+    /// Command to run and trace, with its children
+    #[arg(value_name = "COMMAND", last = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Formats of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum To {
+    /// That of dcpi trace, compact
+    Trace,
+    /// Perfetto's packets, for ui.perfetto.dev
+    Perfetto,
+    /// Chrome's JSON
+    Chrome,
+    /// Lines for people
+    Text,
+    /// An object for each event, all fields
+    Json,
+    /// Threads in time, drawn
+    Svg,
+    /// The drawing with a table, as a page
+    Html,
+}
+
+const NOTES: &str = "\
+Endings of OUT: .perfetto, .pftrace and .perfetto-trace are Perfetto's, .json is Chrome's, .jsonl \
+has an object for each event, .txt is text, .svg and .html are drawings of the threads; every \
+other ending is the format of dcpi trace, which every other one can be made from later.
+
+Probes are the kernel's uprobes: they need root, work in any program, and cost 1 us an event, or \
+10 us where the kernel must step over the first instruction, which is part of all times. Each call \
+of a procedure of less than some us is told too long: probe few places, or larger procedures. \
+Events that find no room are lost, and counted by name. Without FILE and -o, --follow alone shows \
+events.
+
+Exit codes: that of COMMAND, or 128 + N if signal N ended it; 126 and 127 if COMMAND cannot be \
+run; 1 if FILE is not whole; 2 if dcpi trace could not do its work.";
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_time(text, Duration::from_millis(1), DURATION_MAX)
+}
+
+fn sampled(text: &str) -> Result<Sampled, String> {
+    let parts = text.split_once('/').and_then(|(keep, of)| {
+        Some(Sampled { keep: keep.trim().parse().ok()?, of: of.trim().parse().ok()? })
+    });
+    parts.filter(|sampled| (1..=sampled.of).contains(&sampled.keep)).ok_or_else(|| {
+        "must be two numbers such as 10/1000: the first 10 of each 1000 calls".to_owned()
+    })
+}
+
+fn ring_bytes(text: &str) -> Result<usize, String> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("k", 10), ("M", 20), ("G", 30), ("", 0)];
+    let number = units.iter().find_map(|(unit, shift)| {
+        text.strip_suffix(unit)?.trim().parse::<usize>().ok()?.checked_mul(1 << shift)
+    });
+    let (least, most) = RING_BYTES_RANGE;
+    number.filter(|bytes| (least..=most).contains(bytes)).ok_or_else(|| {
+        format!(
+            "must be a size from {} to {}, such as {}",
+            report::bytes(least as u64),
+            report::bytes(most as u64),
+            report::bytes(RING_BYTES as u64)
+        )
+    })
+}
+
+/// The format that a file's name asks for.
+fn by_name(path: &Path) -> To {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    match ending.as_deref().unwrap_or_default() {
+        "perfetto" | "pftrace" | "perfetto-trace" => To::Perfetto,
+        "json" => To::Chrome,
+        "jsonl" | "ndjson" => To::Json,
+        "txt" | "text" => To::Text,
+        "svg" => To::Svg,
+        "html" | "htm" => To::Html,
+        _ => To::Trace,
+    }
+}
+
+fn usage(message: &str) -> AnalysisError {
+    AnalysisError::Usage { message: message.to_owned(), help: "dcpi trace --help".to_owned() }
+}
+
+pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    match &args.file {
+        Some(file) => read_file(args, file, out),
+        None => capture_events(args),
+    }
+}
+
+/// `dcpi trace FILE`: a report, or the trace in another format.
+fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let opened = File::open(file);
+    let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
+    let opened = opened.map_err(|error| refused(error.to_string()))?;
+    let bytes = opened.metadata().map(|metadata| metadata.len()).ok();
+    let trace =
+        formats::read(BufReader::new(opened)).map_err(|error| refused(error.to_string()))?;
+    let cut: Vec<String> =
+        trace.cut.iter().map(|cut| format!("{}: {cut}", file.display())).collect();
+    if args.out.is_none() && args.to.is_none() {
+        let mut report = report_of_trace(&trace);
+        report.file = Some(file.display().to_string());
+        // Bytes an event are those of our own format alone.
+        let is_own = trace.facts.source == "dcpi trace";
+        report.bytes = bytes.filter(|_| is_own);
+        report.bytes_an_event =
+            report.bytes.map(|bytes| bytes as f64 / report.events.max(1) as f64);
+        let outcome = write(&report, &args.output, out)?;
+        return Ok(Outcome { sound: cut.is_empty(), ..outcome });
+    }
+    let path = args.out.clone().unwrap_or_else(|| PathBuf::from("-"));
+    let to = args.to.unwrap_or_else(|| by_name(&path));
+    Destination::from_argument(&path).write(out, |out| Ok(write_as(&trace, to, out)?))?;
+    Ok(Outcome { sound: cut.is_empty(), aside: cut, code: None })
+}
+
+fn write_as(trace: &trace::Trace, to: To, out: &mut dyn Write) -> io::Result<()> {
+    let format = match to {
+        To::Trace => Format::Own,
+        To::Perfetto => Format::Perfetto,
+        To::Chrome => Format::Chrome,
+        To::Text => Format::Text,
+        To::Json => Format::Json,
+        To::Svg => return out.write_all(trace::gantt::svg(trace).as_bytes()),
+        To::Html => return out.write_all(trace::gantt::html(trace).as_bytes()),
+    };
+    formats::write(trace, format, out)
+}
+
+/// Where the events go while they are captured.
+struct Sink {
+    file: BufWriter<Box<dyn Write>>,
+    /// A second handle of the file, where it is to be made another format of.
+    again: Option<File>,
+}
+
+impl Sink {
+    fn open(args: &Trace) -> Result<(Self, Option<To>), AnalysisError> {
+        let Some(path) = &args.out else {
+            if !args.follow {
+                return Err(usage("-o names no file for the trace, and --follow is not there"));
+            }
+            return Ok((Self { file: BufWriter::new(Box::new(io::sink())), again: None }, None));
+        };
+        if path == Path::new("-") {
+            return Err(usage("standard output is the command's; name a file with -o"));
+        }
+        let to = args.to.unwrap_or_else(|| by_name(path));
+        if to == To::Trace {
+            // Not beside it and renamed: what a killed tracer leaves is readable.
+            let file = File::create(path)
+                .map_err(|source| AnalysisError::OutputFile { path: path.clone(), source })?;
+            return Ok((Self { file: BufWriter::new(Box::new(file)), again: None }, Some(to)));
+        }
+        // What cannot be written is known before the command runs.
+        Destination::File(path.clone()).write(&mut io::sink(), |_| Ok(()))?;
+        let file = tempfile::tempfile()?;
+        let again = file.try_clone()?;
+        Ok((Self { file: BufWriter::new(Box::new(file)), again: Some(again) }, Some(to)))
+    }
+}
+
+fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
+    let target = match (args.pid, args.command.is_empty()) {
+        (Some(pid), _) => Target::Process(pid),
+        (None, false) => Target::Command(args.command.clone()),
+        (None, true) => {
+            return Err(usage("no command follows --, and no FILE or --pid is there; name one"));
+        }
+    };
+    if args.at.is_empty() && !args.syscalls && !args.sched {
+        return Err(usage("nothing to trace: name places with --at, or --syscalls, or --sched"));
+    }
+    let mut whose = Whose::Process(args.pid.unwrap_or_default());
+    if let Target::Command(words) = &target
+        && let Some(program) = words.first()
+    {
+        if let Err(why) = runnable(program, std::env::var_os("PATH").as_deref()) {
+            let program = shell_word(program.as_ref());
+            writeln!(io::stderr(), "dcpi: {program}: {}; nothing was traced", why.words())?;
+            return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
+        }
+        whose = Whose::Command(program);
+    }
+    let found = sites::find(&args.at, whose, args.entries).map_err(refused)?;
+    let options = Options {
+        sites: found.sites,
+        syscalls: args.syscalls,
+        sched: args.sched,
+        sampled: args.sample,
+        ring_bytes: args.ring,
+        duration: args.duration,
+        notes: found.notes,
+    };
+    let (sink, to) = Sink::open(args)?;
+    let stopped = stop_flag(&target)?;
+    let mut follow = |event: &Event, name: &Name, thread: &Thread| {
+        let mut line = Vec::new();
+        formats::write_text_line(event, name, thread, &mut line)?;
+        io::stderr().write_all(&line)
+    };
+    let follower: Option<capture::Follower<'_>> = args.follow.then_some(&mut follow);
+    let stop = || stopped.load(Ordering::Relaxed);
+    let captured = capture::run(&options, &target, sink.file, follower, &stop).map_err(refused)?;
+    if let (Some(mut file), Some(to), Some(path)) = (sink.again, to, &args.out) {
+        file.rewind()?;
+        let trace = formats::read(BufReader::new(file));
+        let trace = trace.map_err(|error| AnalysisError::Refused(error.to_string()))?;
+        Destination::File(path.clone())
+            .write(&mut io::sink(), |out| Ok(write_as(&trace, to, out)?))?;
+    }
+    let report = report_of_capture(args, &options, &captured, to);
+    let mut out = io::stderr();
+    writeln!(out)?;
+    let outcome = write(&report, &args.output, &mut out)?;
+    Ok(Outcome { code: captured.status.map(exit_code), ..outcome })
+}
+
+fn refused(error: TraceError) -> AnalysisError {
+    AnalysisError::Refused(match error {
+        TraceError::Output(error) => format!("cannot write the trace: {error}"),
+        TraceError::Refused(why) => why,
+    })
+}
+
+/// A flag that a signal sets. A command gets the signals itself, and its end ends the trace.
+fn stop_flag(target: &Target) -> Result<Arc<AtomicBool>, AnalysisError> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    if let Target::Command(_) = target {
+        pass_on()?;
+        return Ok(stopped);
+    }
+    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP])?;
+    let flag = Arc::clone(&stopped);
+    std::thread::Builder::new().name("stop".into()).spawn(move || {
+        if heard.recv().is_ok() {
+            flag.store(true, Ordering::Relaxed);
+        }
+    })?;
+    Ok(stopped)
+}
+
+fn report_of_trace(trace: &trace::Trace) -> TraceReport {
+    let mut summary = Summary::default();
+    for event in &trace.events {
+        summary.take(event, event.time_ns);
+    }
+    let mut report = report_of(&trace.facts, &summary, &trace.names, &trace.threads);
+    report.cut.clone_from(&trace.cut);
+    report
+}
+
+fn report_of_capture(
+    args: &Trace,
+    options: &Options,
+    captured: &Captured,
+    to: Option<To>,
+) -> TraceReport {
+    let Captured { facts, summary, names, threads, written, .. } = captured;
+    let mut report = report_of(facts, summary, names, threads);
+    report.file = args.out.as_ref().map(|path| path.display().to_string());
+    if to == Some(To::Trace) {
+        report.bytes = Some(written.bytes);
+        report.bytes_an_event = Some(written.bytes_an_event());
+    }
+    let reached: HashSet<&str> = report.rows.iter().map(|row| row.name.as_str()).collect();
+    let never = options.sites.iter().map(|site| site.name.text.as_str());
+    let never: Vec<String> =
+        never.filter(|name| !reached.contains(name)).map(str::to_owned).collect();
+    report.never = never;
+    report
+}
+
+fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread]) -> TraceReport {
+    let words: Vec<String> = facts.command.iter().map(|word| shell_word(Path::new(word))).collect();
+    let row = |row: &trace::summary::Row| {
+        let name = names.get(row.name.0 as usize);
+        let has_times = row.ended > 0;
+        TraceRow {
+            name: name.map(|name| name.text.clone()).unwrap_or_default(),
+            kind: row.kind.word(),
+            image: name.map(|name| name.image.clone()).filter(|image| !image.is_empty()),
+            count: row.count,
+            ended: row.ended,
+            total_ns: has_times.then_some(row.total_ns),
+            mean_ns: has_times.then(|| row.mean_ns()),
+            min_ns: has_times.then_some(row.min_ns),
+            max_ns: has_times.then_some(row.max_ns),
+        }
+    };
+    let thread = |off: &trace::summary::OffCpu| {
+        let thread = threads.get(off.thread.0 as usize)?;
+        Some(TraceThread {
+            pid: thread.pid,
+            tid: thread.tid,
+            command: thread.command.clone(),
+            switches: off.switches,
+            blocked_ns: off.blocked_ns,
+            preempted_ns: off.preempted_ns,
+        })
+    };
+    let lost = |lost: &trace::Lost| TraceLost {
+        name: lost.name.clone(),
+        reason: lost.reason.clone(),
+        events: lost.events,
+    };
+    TraceReport {
+        command: words.join(" "),
+        host: facts.host.clone(),
+        clock: facts.clock.clone(),
+        seconds: summary.span_ns() as f64 / 1e9,
+        events: summary.events(),
+        threads: threads.len() as u64,
+        processes: threads.iter().map(|thread| thread.pid).collect::<HashSet<u32>>().len() as u64,
+        sampled: facts.sampled.map(|Sampled { keep, of }| TraceSampled { keep, of }),
+        rows: summary.rows().iter().map(row).collect(),
+        off_cpu: summary.off_cpu().iter().filter_map(thread).collect(),
+        lost: facts.lost.iter().map(lost).collect(),
+        unmatched: summary.unmatched(),
+        notes: facts.notes.clone(),
+        ..TraceReport::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_name_tells_its_format() {
+        for (name, expected) in [
+            ("a.perfetto-trace", To::Perfetto),
+            ("a.JSON", To::Chrome),
+            ("a.jsonl", To::Json),
+            ("a.b/x.txt", To::Text),
+            ("x.svg", To::Svg),
+            ("x.html", To::Html),
+            ("x.trace", To::Trace),
+            ("x", To::Trace),
+        ] {
+            assert_eq!(by_name(Path::new(name)), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn choices_and_sizes_are_understood() {
+        assert_eq!(sampled("10/1000"), Ok(Sampled { keep: 10, of: 1000 }));
+        for bad in ["", "0/5", "6/5", "1/0", "a/b", "5", "-1/5"] {
+            assert!(sampled(bad).is_err(), "{bad}");
+        }
+        assert_eq!(ring_bytes("4MiB"), Ok(4 << 20));
+        assert_eq!(ring_bytes("8k"), Ok(8 << 10));
+        for bad in ["", "1", "2GiB", "x", "99999999999999999999k"] {
+            let error = ring_bytes(bad).unwrap_err();
+            assert!(error.contains("from 4.0 KiB to 1.0 GiB"), "{bad}: {error}");
+        }
+    }
+}

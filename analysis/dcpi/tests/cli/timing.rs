@@ -1,0 +1,129 @@
+//! `dcpi time`: whether a command is faster than another.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::runs::dcpi;
+
+fn report(words: &[&str]) -> Value {
+    let output = dcpi().args(["time", "--format", "json"]).args(words).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), errors.as_ref()), (Some(0), ""), "{words:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(words: &[&str]) -> String {
+    let output = dcpi().arg("time").args(words).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{errors}");
+    assert!(errors.lines().count() == 1 && errors.contains("; "), "{errors}");
+    errors
+}
+
+/// Sleeping 20 ms longer is no difference that noise makes, and none of CPU time.
+#[test]
+fn a_longer_sleep_is_slower_by_the_wall_clock() {
+    let told = report(&["--layouts", "3", "-r", "3", "sleep 0.02", "sleep 0.06"]);
+    assert_eq!((&told["verdict"], &told["by"]), (&"slower".into(), &"wall".into()), "{told:#}");
+    let change = ["low", "value", "high"].map(|end| told["change"][end].as_f64().unwrap());
+    assert!(change[0] <= change[1] && change[1] <= change[2] && change[1] > 0.2, "{change:?}");
+    assert_eq!(told["runs"].as_array().unwrap().len(), 18);
+    assert_eq!((&told["a"]["command"], &told["layouts"]), (&"sleep 0.02".into(), &3.into()));
+}
+
+/// Each pair has one run of each command, in both orders, with one size of the environment.
+#[test]
+fn runs_take_turns_in_random_order() {
+    let told = report(&["--layouts", "4", "-r", "6", "--seed", "7", "true", "--", "true"]);
+    let runs = told["runs"].as_array().unwrap();
+    let pairs: Vec<&[Value]> = runs.chunks(2).collect();
+    let (mut firsts, mut paddings) = (Vec::new(), Vec::new());
+    for pair in &pairs {
+        let [a, b] = pair else { panic!("half a pair: {pair:?}") };
+        assert!(a["command"] != b["command"] && a["padding"] == b["padding"], "{a} {b}");
+        assert_eq!((&a["layout"], &a["pair"]), (&b["layout"], &b["pair"]));
+        firsts.push(a["command"].as_str().unwrap());
+        paddings.push(a["padding"].as_u64().unwrap());
+    }
+    assert!(firsts.contains(&"A") && firsts.contains(&"B"), "{firsts:?}");
+    paddings.dedup();
+    assert_eq!(paddings.len(), 24, "drawn anew for each pair");
+}
+
+/// The program that `--relink` makes is the one that runs, and each layout has its own number.
+#[test]
+fn each_layout_is_linked_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let relink = format!(
+        "sh -c 'echo $DCPI_LAYOUT >>{seeds}; printf \"#!/bin/sh\\nexit 0\\n\" >{a}; chmod +x {a}'",
+        seeds = at("seeds"),
+        a = at("a")
+    );
+    std::fs::copy("/bin/true", at("a")).unwrap();
+    let told = report(&["--layouts", "3", "-r", "1", "--relink", &relink, &at("a")]);
+    assert!(told["verdict"].is_null() && told["a"]["cpu_s"]["value"].as_f64() > Some(0.0));
+    let seeds = std::fs::read_to_string(at("seeds")).unwrap();
+    let mut seeds: Vec<u32> = seeds.lines().map(|line| line.parse().unwrap()).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), 3);
+    assert!(std::fs::read(at("a")).unwrap().starts_with(b"#!"), "it was made anew");
+}
+
+#[test]
+fn what_cannot_be_timed_is_told_in_one_line() {
+    assert!(refused(&["false"]).contains("false failed: exit code 1; --show-output shows why"));
+    assert!(refused(&["no-such-command"]).contains("no-such-command: no such command"));
+    assert!(refused(&["a x", "b y", "c z"]).contains("more than two quoted commands"));
+    assert!(refused(&["--layouts", "9999", "-r", "99", "true"]).contains("more than 100000 runs"));
+    assert!(refused(&["--effect", "0", "true"]).contains("must be a percentage from 0.01"));
+    assert!(refused(&["--relink", "false", "true"]).contains("--relink false: exit code 1"));
+    assert!(refused(&["--input", "/no/such", "cat"]).contains("cannot read the input of cat"));
+    assert!(
+        refused(&["--timeout", "20ms", "sleep 1000"]).contains("took longer than --timeout allows")
+    );
+    let told = report(&["-i", "--layouts", "2", "-r", "1", "false"]);
+    assert_eq!(told["a"]["failed"], 2);
+}
+
+/// A run that reads its input gets all of it each time.
+#[test]
+fn each_run_has_the_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let (text, counts) = (folder.path().join("text"), folder.path().join("counts"));
+    std::fs::write(&text, "line\n".repeat(1000)).unwrap();
+    let script = format!("sh -c 'wc -l >>{}'", counts.display());
+    report(&["--layouts", "2", "-r", "2", "--input", text.to_str().unwrap(), &script]);
+    assert_eq!(std::fs::read_to_string(&counts).unwrap(), "1000\n".repeat(4));
+}
+
+#[test]
+fn the_picture_has_a_dot_for_each_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("runs.svg");
+    let words = ["--layouts", "2", "-r", "3", "-o", path.to_str().unwrap(), "true", "--", "true"];
+    report(&words);
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(svg.matches("<circle").count(), 12);
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert!(!Path::new(&folder.path().join(".runs.svg.partial")).exists());
+}
+
+/// The first interrupt ends the run that goes on, and what was measured is reported.
+#[test]
+fn after_an_interrupt_the_runs_so_far_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let marks = folder.path().join("marks");
+    // The third run waits for the signal, which it asks for itself.
+    let script = format!(
+        "echo x >>{0}; test $(wc -l <{0}) -lt 5 || {{ kill -INT $PPID; sleep 1000; }}",
+        marks.display()
+    );
+    let words = ["--layouts", "9", "-r", "2", "sh", "-c", &script];
+    let told = report(&words);
+    assert_eq!(told["runs"].as_array().unwrap().len(), 4, "{told:#}");
+    let notes = told["notes"].to_string();
+    assert!(notes.contains("not all layouts: a signal ended the runs"), "{notes}");
+}

@@ -1,0 +1,534 @@
+//! `dcpi perturb` as plain data, as text, JSON and CSV.
+
+use std::io::{self, Write};
+
+use measure::models::Range;
+use serde::Serialize;
+
+use super::csv::record;
+use super::quantity::{counted, percent, plain};
+use super::table::{Cell, Colour, Table};
+use super::text::{head, line, note};
+use super::{Report, Style};
+use query::problem::Problem;
+
+/// `dcpi perturb`.
+#[derive(Debug, Default)]
+pub struct PerturbReport {
+    /// The command, as a shell takes it.
+    pub command: String,
+    /// What observed it.
+    pub observer: String,
+    /// Runs without the observer.
+    pub baselines: u32,
+    /// Runs with it.
+    pub runs: u32,
+    /// Records of a run.
+    pub records: usize,
+    /// CPU time of a record, ns.
+    pub interval_ns: u64,
+    /// CPU time of a run without the observer, s.
+    pub cpu_s: f64,
+    /// CPU time with the observer over that without.
+    pub slowdown_cpu: Range,
+    /// Time from start to end with the observer over that without.
+    pub slowdown_wall: Range,
+    /// Whether the observer changed how metrics move together.
+    pub perturbed: bool,
+    /// Comparisons that were made.
+    pub comparisons: usize,
+    /// Probability of finding a perturbation where there is none.
+    pub level: f64,
+    /// The metrics.
+    pub metrics: Vec<MetricRow>,
+    /// What to collect together, where that was asked for and the observer perturbs.
+    pub groups: Vec<Group>,
+    /// Comparisons of the command with itself, where these were asked for: then there is nothing
+    /// else.
+    pub false_alarms: Option<FalseAlarms>,
+    /// What a reader should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A metric.
+#[derive(Debug)]
+pub struct MetricRow {
+    /// Name of the procedure, image (in brackets) or event.
+    pub name: String,
+    /// Whether it is a part of the time; otherwise occurrences of an event.
+    pub is_time: bool,
+    /// How much of it there is.
+    pub moved: Moved,
+    /// The correlation with another metric that changed most.
+    pub inner: Option<Relation>,
+    /// Correlations with other metrics that changed.
+    pub inner_changed: usize,
+    /// The correlation with itself in runs without the observer.
+    pub outer: Option<Relation>,
+    /// Whether the metric is not to be believed.
+    pub perturbed: bool,
+    /// Whether nothing could be compared, since the metric does not vary within a run.
+    pub unknown: bool,
+}
+
+/// The amount of a metric: part of the time, or occurrences of the event in a run.
+#[derive(Debug, Default, Serialize)]
+pub struct Moved {
+    /// Without the observer.
+    pub baseline: f64,
+    /// With it.
+    pub observed: f64,
+    /// The difference.
+    #[serde(serialize_with = "interval")]
+    pub change: Range,
+    /// Whether the change is beyond chance, and of a size to mind.
+    pub moved: bool,
+}
+
+/// A correlation.
+#[derive(Debug, Serialize)]
+pub struct Relation {
+    /// The other metric; absent: itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with: Option<String>,
+    /// Without the observer, mean of runs.
+    pub baseline: f64,
+    /// Standard deviation between runs without the observer.
+    pub spread: f64,
+    /// With the observer.
+    pub observed: f64,
+    /// Distance of the two, in standard deviations of a run.
+    pub deviations: f64,
+    /// Probability of such a distance by chance, corrected for the number of comparisons.
+    pub chance: f64,
+    /// Whether it changed.
+    pub changed: bool,
+}
+
+/// Items that an observer may collect together.
+#[derive(Debug, Serialize)]
+pub struct Group {
+    /// The items.
+    pub items: Vec<String>,
+    /// Whether even these perturb.
+    pub perturbed: bool,
+}
+
+/// Comparisons of a command with itself.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FalseAlarms {
+    /// Comparisons.
+    pub trials: u32,
+    /// Comparisons that found a perturbation.
+    pub flagged: u32,
+    /// Runs that they are drawn from.
+    pub pool: u32,
+}
+
+#[derive(Serialize)]
+struct Interval {
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+fn interval<S: serde::Serializer>(range: &Range, serializer: S) -> Result<S::Ok, S::Error> {
+    of_range(*range).serialize(serializer)
+}
+
+fn of_range(Range { low, value, high }: Range) -> Interval {
+    Interval { value, low, high }
+}
+
+/// Names of metrics in a sentence at most.
+const NAMED: usize = 6;
+
+impl PerturbReport {
+    /// The verdict, in words.
+    fn verdict(&self) -> String {
+        if let Some(FalseAlarms { trials, flagged, pool }) = self.false_alarms {
+            return format!(
+                "{flagged} of {trials} comparisons of the command with itself found a \
+                 perturbation, drawn from {pool} runs; {} % were to be expected",
+                plain(self.level * 100.0)
+            );
+        }
+        let named = |believed: bool| {
+            let of = self.metrics.iter().filter(|of| of.perturbed != believed && !of.unknown);
+            of.map(|metric| metric.name.as_str()).collect::<Vec<_>>()
+        };
+        let (believed, others) = (named(true), named(false));
+        if !self.perturbed {
+            return format!(
+                "not perturbed: {} moves as it does without {}",
+                match believed.len() {
+                    1 => "the one metric".to_owned(),
+                    n => format!("each of {n} metrics"),
+                },
+                self.observer
+            );
+        }
+        let rest = match believed.as_slice() {
+            [] => "no metric is to be believed".to_owned(),
+            some => format!("believe {}", list(some)),
+        };
+        format!(
+            "perturbed: {} changes how {} of {} metrics move; do not believe {}; {rest}",
+            self.observer,
+            others.len(),
+            self.metrics.len(),
+            list(&others)
+        )
+    }
+
+    fn slower(&self) -> String {
+        let times = |of: Range| format!("{:.3} times ({:.3}–{:.3})", of.value, of.low, of.high);
+        format!(
+            "{} the CPU time, {} the time from start to end",
+            times(self.slowdown_cpu),
+            times(self.slowdown_wall)
+        )
+    }
+
+    fn moves(&self) -> Option<String> {
+        let moved = self.metrics.iter().filter(|metric| metric.moved.moved && metric.is_time);
+        let mut moved: Vec<&MetricRow> = moved.collect();
+        let by = |row: &MetricRow| -row.moved.change.value.abs();
+        moved.sort_by(|a, b| by(a).total_cmp(&by(b)));
+        let words: Vec<String> = moved
+            .iter()
+            .take(NAMED)
+            .map(|row| {
+                let [from, to] = [row.moved.baseline, row.moved.observed].map(percent);
+                format!("{} from {from} to {to} %", row.name)
+            })
+            .collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::default();
+        table.words("metric");
+        table.number("without", "amount");
+        table.number("with", "amount");
+        table.number("without", "inner");
+        table.number("±", "inner");
+        table.number("with", "inner");
+        table.number("without", "outer");
+        table.number("±", "outer");
+        table.number("with", "outer");
+        table.words("believe");
+        table.words("inner: beside");
+        for metric in &self.metrics {
+            let amount = |of: f64| match metric.is_time {
+                true => format!("{} %", percent(of)),
+                false => plain(of.round()),
+            };
+            let mut cells = vec![
+                metric.name.clone(),
+                amount(metric.moved.baseline),
+                amount(metric.moved.observed),
+            ];
+            for relation in [&metric.inner, &metric.outer] {
+                match relation {
+                    Some(of) => cells.extend(
+                        [of.baseline, of.spread, of.observed].map(|value| format!("{value:.2}")),
+                    ),
+                    None => cells.extend(["-", "-", "-"].map(str::to_owned)),
+                }
+            }
+            let believe = match (metric.perturbed, metric.unknown) {
+                (true, _) => "no",
+                (_, true) => "?",
+                _ => "yes",
+            };
+            cells.push(believe.to_owned());
+            let beside = metric.inner.as_ref().and_then(|of| of.with.clone());
+            cells.push(beside.unwrap_or_default());
+            let colour = metric.perturbed.then_some(Colour::Hot);
+            table.coloured(cells.into_iter().map(Cell::from).collect(), colour);
+        }
+        table
+    }
+}
+
+/// `a, b and 3 more`.
+fn list(names: &[&str]) -> String {
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        Some(more) if more > 0 => format!("{shown} and {more} more"),
+        _ => shown,
+    }
+}
+
+impl Report for PerturbReport {
+    const NAME: &'static str = "perturb";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        line(style, out, 0, &super::escape(&self.verdict()))?;
+        writeln!(out)?;
+        head(style, out, "command", &self.command)?;
+        if self.false_alarms.is_some() {
+            return self.notes.iter().try_for_each(|text| note(style, out, text));
+        }
+        head(style, out, "observer", &self.observer)?;
+        let runs = format!(
+            "{} without it and {} with it in turns; {} of {:.1} ms of CPU time in each",
+            self.baselines,
+            self.runs,
+            counted(self.records as u64, "record"),
+            self.cpu_s * 1e3 / self.records.max(1) as f64,
+        );
+        head(style, out, "runs", &runs)?;
+        head(style, out, "slowdown", &self.slower())?;
+        if let Some(moves) = self.moves() {
+            head(style, out, "time moved", &moves)?;
+        }
+        writeln!(out)?;
+        self.table().write(style, out)?;
+        writeln!(out)?;
+        let what = format!(
+            "inner: rank correlation with the metric in the last column, whose change is the \
+             largest; outer: with itself in runs without the observer; ±: standard deviation \
+             between such runs; {} comparisons",
+            self.comparisons
+        );
+        note(style, out, &what)?;
+        if !self.groups.is_empty() {
+            writeln!(out)?;
+            let runs = counted(self.groups.len() as u64, "run");
+            note(style, out, &format!("collect in {runs} what perturbs together:"))?;
+            for group in &self.groups {
+                let still = if group.perturbed { " (perturbs even alone)" } else { "" };
+                note(style, out, &format!("  {}{still}", group.items.join(", ")))?;
+            }
+        }
+        self.notes.iter().try_for_each(|text| note(style, out, text))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        Json {
+            command: &self.command,
+            observer: &self.observer,
+            baselines: self.baselines,
+            runs: self.runs,
+            records: self.records,
+            interval_ns: self.interval_ns,
+            cpu_s: self.cpu_s,
+            slowdown: Slowdown {
+                cpu: of_range(self.slowdown_cpu),
+                wall: of_range(self.slowdown_wall),
+            },
+            perturbed: self.perturbed,
+            comparisons: self.comparisons,
+            level: self.level,
+            metrics: self.metrics.iter().map(Metric::of).collect(),
+            groups: &self.groups,
+            false_alarms: self.false_alarms,
+            verdict: self.verdict(),
+            notes: &self.notes,
+        }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let titles = [
+            "metric",
+            "baseline",
+            "observed",
+            "moved",
+            "inner_with",
+            "inner_baseline",
+            "inner_spread",
+            "inner_observed",
+            "inner_chance",
+            "outer_baseline",
+            "outer_spread",
+            "outer_observed",
+            "outer_chance",
+            "perturbed",
+        ];
+        record(out, &titles.map(str::to_owned))?;
+        for metric in &self.metrics {
+            let mut cells = vec![
+                metric.name.clone(),
+                metric.moved.baseline.to_string(),
+                metric.moved.observed.to_string(),
+                metric.moved.moved.to_string(),
+                metric.inner.as_ref().and_then(|of| of.with.clone()).unwrap_or_default(),
+            ];
+            for relation in [&metric.inner, &metric.outer] {
+                let of = relation.as_ref();
+                let values = of.map(|of| [of.baseline, of.spread, of.observed, of.chance]);
+                match values {
+                    Some(values) => cells.extend(values.map(|value| value.to_string())),
+                    None => cells.extend([""; 4].map(str::to_owned)),
+                }
+            }
+            cells.push(metric.perturbed.to_string());
+            record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &[]
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    command: &'a str,
+    observer: &'a str,
+    baselines: u32,
+    runs: u32,
+    records: usize,
+    interval_ns: u64,
+    cpu_s: f64,
+    slowdown: Slowdown,
+    perturbed: bool,
+    comparisons: usize,
+    level: f64,
+    metrics: Vec<Metric<'a>>,
+    groups: &'a [Group],
+    false_alarms: Option<FalseAlarms>,
+    verdict: String,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Slowdown {
+    cpu: Interval,
+    wall: Interval,
+}
+
+#[derive(Serialize)]
+struct Metric<'a> {
+    name: &'a str,
+    unit: &'static str,
+    amount: &'a Moved,
+    inner: &'a Option<Relation>,
+    inner_changed: usize,
+    outer: &'a Option<Relation>,
+    perturbed: bool,
+    unknown: bool,
+}
+
+impl<'a> Metric<'a> {
+    fn of(row: &'a MetricRow) -> Self {
+        Self {
+            name: &row.name,
+            unit: if row.is_time { "share" } else { "count" },
+            amount: &row.moved,
+            inner: &row.inner,
+            inner_changed: row.inner_changed,
+            outer: &row.outer,
+            perturbed: row.perturbed,
+            unknown: row.unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relation(with: Option<&str>, observed: f64, chance: f64) -> Relation {
+        Relation {
+            with: with.map(str::to_owned),
+            baseline: 0.77,
+            spread: 0.05,
+            observed,
+            deviations: (observed - 0.77) / 0.05,
+            chance,
+            changed: chance <= 0.01,
+        }
+    }
+
+    fn metric(name: &str, perturbed: bool) -> MetricRow {
+        let (observed, chance) = if perturbed { (0.49, 1e-6) } else { (0.76, 1.0) };
+        MetricRow {
+            name: name.to_owned(),
+            is_time: name != "page-faults",
+            moved: Moved {
+                baseline: 0.021,
+                observed: 0.169,
+                change: Range { low: 0.14, value: 0.148, high: 0.15 },
+                moved: perturbed,
+            },
+            inner: Some(relation(Some("auxsort"), observed, chance)),
+            inner_changed: usize::from(perturbed),
+            outer: (name != "page-faults").then(|| relation(None, observed, chance)),
+            perturbed,
+            unknown: false,
+        }
+    }
+
+    fn report(perturbed: bool) -> PerturbReport {
+        PerturbReport {
+            command: "lua sort.lua".to_owned(),
+            observer: "uftrace record".to_owned(),
+            baselines: 14,
+            runs: 4,
+            records: 57,
+            interval_ns: 10_000_000,
+            cpu_s: 0.6,
+            slowdown_cpu: Range { low: 4.6, value: 4.7, high: 4.8 },
+            slowdown_wall: Range::exact(5.0),
+            perturbed,
+            comparisons: 5,
+            level: 0.01,
+            metrics: vec![metric("index2value", perturbed), metric("page-faults", false)],
+            ..PerturbReport::default()
+        }
+    }
+
+    fn text(report: &PerturbReport) -> String {
+        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        let mut out = Vec::new();
+        report.text(&style, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_verdict_comes_first_and_says_what_to_believe() {
+        let said = text(&report(true));
+        let first = said.lines().next().unwrap();
+        assert_eq!(
+            first,
+            "perturbed: uftrace record changes how 1 of 2 metrics move; do not believe \
+             index2value; believe page-faults"
+        );
+        assert!(said.contains("time moved  index2value from 2.10 to 16.90 %"), "{said}");
+        assert!(said.contains("4.700 times (4.600–4.800) the CPU time"), "{said}");
+        let said = text(&report(false));
+        assert!(
+            said.starts_with("not perturbed: each of 2 metrics moves as it does without uftrace"),
+            "{said}"
+        );
+        assert!(!said.contains("time moved"));
+    }
+
+    #[test]
+    fn groups_and_false_alarms_are_told() {
+        let group = |item: &str, perturbed| Group { items: vec![item.to_owned()], perturbed };
+        let groups = vec![group("a", false), group("b", true)];
+        let said = text(&PerturbReport { groups, ..report(true) });
+        assert!(said.contains("  b (perturbs even alone)"), "{said}");
+        let false_alarms = Some(FalseAlarms { trials: 100, flagged: 2, pool: 54 });
+        let said = text(&PerturbReport { false_alarms, ..report(false) });
+        assert!(said.starts_with("2 of 100 comparisons of the command with itself"), "{said}");
+        assert!(said.contains("1 % were to be expected"), "{said}");
+    }
+
+    #[test]
+    fn csv_has_as_many_cells_in_each_line() {
+        let mut out = Vec::new();
+        report(true).csv(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().all(|line| line.matches(',').count() == 13), "{text}");
+        let json = serde_json::to_value(report(true).json()).unwrap();
+        assert_eq!(json["metrics"][0]["inner"]["with"], "auxsort");
+        assert_eq!(json["slowdown"]["cpu"]["value"], 4.7);
+        assert!(json["metrics"][1]["outer"].is_null());
+    }
+}

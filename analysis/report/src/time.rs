@@ -1,0 +1,574 @@
+//! `dcpi time` as plain data, as text, JSON and CSV.
+
+use std::io::{self, Write};
+
+use measure::bernoulli::Interval;
+use measure::kbest::Best;
+use measure::layouts::{Comparison, Verdict};
+use serde::Serialize;
+use stats::Confidence;
+
+use super::csv::record;
+use super::quantity::{counted, plain};
+use super::table::{Cell, Table};
+use super::text::{head, note};
+use super::{Report, Style};
+use query::problem::Problem;
+
+/// Most notes of a report: each has one cause.
+const NOTES_MAX: usize = 12;
+
+/// `dcpi time`.
+#[derive(Debug)]
+pub struct TimeReport {
+    /// The commands: A, and B where there are two.
+    pub commands: Vec<Timed>,
+    /// Layouts with runs.
+    pub layouts: usize,
+    /// What differs between layouts, in words.
+    pub drawn: String,
+    /// Which time decides, and why.
+    pub clock: Clock,
+    /// B against A by the time that decides, where there are two.
+    pub comparison: Option<Comparison>,
+    /// The same by the other time.
+    pub other: Option<Comparison>,
+    /// The change that matters, as a part of the time.
+    pub effect: f64,
+    /// The confidence of all intervals.
+    pub confidence: Confidence,
+    /// Every run, in the order of their starts.
+    pub runs: Vec<RunRow>,
+    /// What was seen of the machine, and other remarks, a sentence each.
+    pub notes: Vec<String>,
+    /// Problems: none so far, the trait asks for them.
+    pub problems: Vec<Problem>,
+}
+
+/// Which time decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// CPU time, because it was asked for.
+    CpuAsked,
+    /// Wall-clock time, because it was asked for.
+    WallAsked,
+    /// CPU time, because the commands do nothing but compute.
+    CpuOnly,
+    /// Wall-clock time, because a command waits for something, or computes in several threads.
+    Waits,
+}
+
+impl Clock {
+    /// Whether CPU time decides.
+    #[must_use]
+    pub const fn is_cpu(self) -> bool {
+        matches!(self, Self::CpuAsked | Self::CpuOnly)
+    }
+
+    const fn name(is_cpu: bool) -> &'static str {
+        if is_cpu { "CPU time" } else { "wall-clock time" }
+    }
+
+    const fn why(self) -> &'static str {
+        match self {
+            Self::CpuAsked | Self::WallAsked => "as asked",
+            Self::CpuOnly => {
+                "since all commands do is compute in one thread: waiting for a CPU is not theirs"
+            }
+            Self::Waits => "since a command waits for more than a CPU, or has several threads",
+        }
+    }
+}
+
+/// A command, timed.
+#[derive(Debug)]
+pub struct Timed {
+    /// The command, as a shell takes it.
+    pub command: String,
+    /// Its CPU time.
+    pub cpu: Times,
+    /// Its wall-clock time.
+    pub wall: Times,
+    /// Part of the wall-clock time in which it was ready to run and no CPU was free: 0 to 1.
+    pub delayed: f64,
+    /// Runs at the begin that were warm-up.
+    pub warm_up: usize,
+    /// Runs whose exit code was not 0.
+    pub failed: usize,
+    /// One call of the procedure of `--function`.
+    pub function: Option<FunctionTime>,
+}
+
+/// What runs say of one kind of time, in s. Warm-up is left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Times {
+    /// The mean of the layouts' medians, with its interval.
+    pub layouts: Interval,
+    /// The mean of all runs, as the lecture has it.
+    pub mean: f64,
+    /// The median of all runs.
+    pub median: f64,
+    /// The fastest run.
+    pub fastest: f64,
+    /// K-best of the runs in their order.
+    pub kbest: Option<Best>,
+}
+
+/// Time of one call of a procedure.
+#[derive(Clone, Debug)]
+pub struct FunctionTime {
+    /// The procedure.
+    pub procedure: String,
+    /// Time of a call, ns, without what it calls.
+    pub ns: Interval,
+    /// Calls in a run.
+    pub calls: f64,
+    /// Samples in the procedure.
+    pub samples: u64,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct RunRow {
+    /// Number of the layout, from 0.
+    pub layout: usize,
+    /// Number of the pair in its layout, from 0.
+    pub pair: usize,
+    /// The command: 0 for A, 1 for B.
+    pub command: usize,
+    /// Wall-clock time, s.
+    pub wall_s: f64,
+    /// CPU time in user code, s.
+    pub user_s: f64,
+    /// CPU time in the kernel, s.
+    pub system_s: f64,
+    /// Time in which its first thread was ready to run and no CPU was free, s.
+    pub delayed_s: f64,
+    /// Bytes by which the environment was enlarged.
+    pub padding: usize,
+    /// Whether it is warm-up.
+    pub is_warm_up: bool,
+    /// Exit code; None where a signal ended it.
+    pub code: Option<i32>,
+}
+
+impl RunRow {
+    /// CPU time, s.
+    #[must_use]
+    pub fn cpu_s(&self) -> f64 {
+        self.user_s + self.system_s
+    }
+}
+
+/// Letter of a command.
+fn letter(index: usize) -> &'static str {
+    if index == 0 { "A" } else { "B" }
+}
+
+impl TimeReport {
+    /// The answer, in words.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let percent = plain(self.confidence.percent());
+        let Some(comparison) = &self.comparison else {
+            let Some(timed) = self.commands.first() else { return "nothing was measured".into() };
+            let times = if self.clock.is_cpu() { &timed.cpu } else { &timed.wall };
+            let name = Clock::name(self.clock.is_cpu());
+            return format!("A takes {} of {name}", with_interval(times.layouts, &percent));
+        };
+        says(comparison, &percent, self.effect)
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::default();
+        table.words("");
+        for title in ["mean of layouts", "low–high", "mean", "median", "fastest", "K-best"] {
+            table.number(title, "");
+        }
+        for (index, timed) in self.commands.iter().enumerate() {
+            for (name, times) in [("CPU", timed.cpu), ("wall", timed.wall)] {
+                let Times { layouts, mean, median, fastest, kbest } = times;
+                let mut cells = vec![format!("{} {name}", letter(index))];
+                cells.extend([amount(layouts.value), between(layouts)]);
+                cells.extend([mean, median, fastest].map(amount));
+                cells.push(kbest.map_or_else(String::new, |best| {
+                    let sure = if best.converged { "" } else { " ?" };
+                    format!("{}{sure}", amount(best.value))
+                }));
+                table.row(cells.into_iter().map(Cell::from).collect());
+            }
+        }
+        table
+    }
+
+    /// What the table's last columns are, and what else it does not say itself.
+    fn notes_of_table(&self) -> Vec<String> {
+        let of_all = self.commands.iter().flat_map(|timed| [timed.cpu.kbest, timed.wall.kbest]);
+        let disagree = of_all.flatten().any(|best| !best.converged);
+        let mut notes = vec![format!(
+            "low–high: of the mean of layouts, {} % confidence; K-best: the fastest of 20 runs at \
+             most of which 3 lie within 0.1 %{}",
+            plain(self.confidence.percent()),
+            if disagree { "; ?: no 3 do" } else { "" }
+        )];
+        for (index, timed) in self.commands.iter().enumerate() {
+            let Some(function) = &timed.function else { continue };
+            let Interval { value, low, high } = function.ns;
+            notes.push(format!(
+                "{}: a call of {} takes {value:.2} ns itself ({low:.2} to {high:.2}), by {} samples \
+                 over {:.0} calls a run",
+                letter(index),
+                function.procedure,
+                function.samples,
+                function.calls
+            ));
+        }
+        notes
+    }
+}
+
+/// A verdict in words.
+fn says(comparison: &Comparison, percent: &str, effect: f64) -> String {
+    let Interval { value, low, high } = comparison.change;
+    let by = |share: f64| format!("{:.1}", share.abs() * 100.0);
+    let signed = |share: f64| format!("{:.1}", share * 100.0 + 0.0);
+    match comparison.verdict {
+        Verdict::Faster => {
+            let (value, low, high) = (by(value), by(high), by(low));
+            format!("B is {value} % faster than A ({percent} %: {low} to {high} %)")
+        }
+        Verdict::Slower => {
+            let (value, low, high) = (by(value), by(low), by(high));
+            format!("B is {value} % slower than A ({percent} %: {low} to {high} %)")
+        }
+        Verdict::NotDistinguishable => {
+            let (low, high) = (signed(low), signed(high));
+            format!(
+                "A and B are not distinguishable: B takes {low} to {high} % more time ({percent} %)"
+            )
+        }
+        Verdict::TooFewLayouts { more } => {
+            let seen = match low.is_finite() && high.is_finite() {
+                true => format!(
+                    "; so far B takes {} to {} % more time ({percent} %)",
+                    signed(low),
+                    signed(high)
+                ),
+                false => String::new(),
+            };
+            let more = counted(u64::from(more), "more layout");
+            format!(
+                "too few layouts: {more} would show {} % in four of five cases{seen}",
+                plain(effect * 100.0)
+            )
+        }
+    }
+}
+
+/// A share in percent, to the digit that says something.
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        of if !of.is_finite() => "?".to_owned(),
+        of if of < 0.1 => format!("{of:.2} %"),
+        of => format!("{of:.1} %"),
+    }
+}
+
+/// A unit in which a time has one to four digits before the point: its factor, name, and digits
+/// after the point.
+fn unit(seconds: f64) -> (f64, &'static str, usize) {
+    let (factor, name) = match seconds.abs() {
+        of if of >= 1.0 => (1.0, "s"),
+        of if of >= 1e-3 => (1e3, "ms"),
+        _ => (1e6, "µs"),
+    };
+    (factor, name, if seconds.abs() * factor >= 100.0 { 1 } else { 3 })
+}
+
+/// A time with its unit.
+fn amount(seconds: f64) -> String {
+    let (factor, unit, digits) = unit(seconds);
+    if !seconds.is_finite() {
+        return "?".to_owned();
+    }
+    format!("{:.digits$} {unit}", seconds * factor)
+}
+
+fn between(Interval { value, low, high }: Interval) -> String {
+    let (factor, unit, digits) = unit(value);
+    if !high.is_finite() {
+        return "?".to_owned();
+    }
+    format!("{:.digits$}–{:.digits$} {unit}", low * factor, high * factor)
+}
+
+fn with_interval(of: Interval, percent: &str) -> String {
+    match of.high.is_finite() {
+        true => {
+            format!("{} ({percent} %: {} to {})", amount(of.value), amount(of.low), amount(of.high))
+        }
+        false => format!("{} (of one layout, which has no interval)", amount(of.value)),
+    }
+}
+
+impl Report for TimeReport {
+    const NAME: &'static str = "time";
+
+    fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
+        note(style, out, &self.verdict())?;
+        writeln!(out)?;
+        for (index, timed) in self.commands.iter().enumerate() {
+            head(style, out, letter(index), &super::escape(&timed.command))?;
+        }
+        let (runs, layouts) = (self.runs.len() as u64, self.layouts as u64);
+        let drawn = &self.drawn;
+        let (runs, layouts) = (counted(runs, "run"), counted(layouts, "layout"));
+        head(style, out, "runs", &format!("{runs} in {layouts}: {drawn}"))?;
+        let by = Clock::name(self.clock.is_cpu());
+        head(style, out, "by", &format!("{by}, {}", self.clock.why()))?;
+        if let Some(other) = &self.other {
+            let name = Clock::name(!self.clock.is_cpu());
+            let percent = plain(self.confidence.percent());
+            let says = says(other, &percent, self.effect);
+            head(style, out, "", &format!("by {name}: {says}"))?;
+        }
+        if let Some(of) = &self.comparison {
+            let within = match of.runs_sd.is_finite() {
+                true => format!(", of two runs in a layout {}", percent(of.runs_sd)),
+                false => String::new(),
+            };
+            let how = of.estimator.words();
+            let between = percent(of.layouts_sd);
+            let says = format!(
+                "the difference has a standard deviation of {between} between layouts{within}; \
+                 a layout's is that of the {how}"
+            );
+            head(style, out, "spread", &says)?;
+        }
+        writeln!(out)?;
+        self.table().write(style, out)?;
+        writeln!(out)?;
+        self.notes_of_table().iter().try_for_each(|line| note(style, out, line))?;
+        self.notes.iter().take(NOTES_MAX).try_for_each(|line| note(style, out, line))
+    }
+
+    fn json(&self) -> impl Serialize + '_ {
+        let mut commands = self.commands.iter().map(entry);
+        Json {
+            verdict: self.comparison.as_ref().map(|of| word(of.verdict)),
+            says: self.verdict(),
+            more_layouts: self.comparison.as_ref().and_then(|of| more(of.verdict)),
+            change: self.comparison.as_ref().map(|of| Range::of(of.change)),
+            by: if self.clock.is_cpu() { "cpu" } else { "wall" },
+            other: self
+                .other
+                .as_ref()
+                .map(|of| Other { verdict: word(of.verdict), change: Range::of(of.change) }),
+            estimator: self.comparison.as_ref().map(|of| of.estimator.words()),
+            layouts_sd: self.comparison.as_ref().and_then(|of| finite(of.layouts_sd)),
+            runs_sd: self.comparison.as_ref().and_then(|of| finite(of.runs_sd)),
+            layouts: self.layouts,
+            drawn: &self.drawn,
+            effect: self.effect,
+            confidence: self.confidence.percent(),
+            a: commands.next(),
+            b: commands.next(),
+            runs: self.runs.iter().map(run).collect(),
+            notes: &self.notes,
+        }
+    }
+
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        let titles = [
+            "layout",
+            "pair",
+            "command",
+            "wall_s",
+            "user_s",
+            "system_s",
+            "delayed_s",
+            "padding",
+            "warm_up",
+            "code",
+        ];
+        record(out, &titles.map(str::to_owned))?;
+        for row in &self.runs {
+            let cells = [
+                row.layout.to_string(),
+                row.pair.to_string(),
+                letter(row.command).to_owned(),
+                row.wall_s.to_string(),
+                row.user_s.to_string(),
+                row.system_s.to_string(),
+                row.delayed_s.to_string(),
+                row.padding.to_string(),
+                row.is_warm_up.to_string(),
+                row.code.map(|code| code.to_string()).unwrap_or_default(),
+            ];
+            record(out, &cells)?;
+        }
+        Ok(())
+    }
+
+    fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+const fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Faster => "faster",
+        Verdict::Slower => "slower",
+        Verdict::NotDistinguishable => "not distinguishable",
+        Verdict::TooFewLayouts { .. } => "too few layouts",
+    }
+}
+
+const fn more(verdict: Verdict) -> Option<u32> {
+    match verdict {
+        Verdict::TooFewLayouts { more } => Some(more),
+        _ => None,
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    verdict: Option<&'static str>,
+    says: String,
+    more_layouts: Option<u32>,
+    change: Option<Range>,
+    by: &'static str,
+    other: Option<Other>,
+    estimator: Option<&'static str>,
+    layouts_sd: Option<f64>,
+    runs_sd: Option<f64>,
+    layouts: usize,
+    drawn: &'a str,
+    effect: f64,
+    confidence: f64,
+    a: Option<Side<'a>>,
+    b: Option<Side<'a>>,
+    runs: Vec<Run>,
+    notes: &'a [String],
+}
+
+#[derive(Serialize)]
+struct Other {
+    verdict: &'static str,
+    change: Range,
+}
+
+/// An interval; an end that is not finite is null.
+#[derive(Serialize)]
+struct Range {
+    value: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+impl Range {
+    fn of(Interval { value, low, high }: Interval) -> Self {
+        let [value, low, high] = [value, low, high].map(finite);
+        Self { value, low, high }
+    }
+}
+
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+#[derive(Serialize)]
+struct Side<'a> {
+    command: &'a str,
+    cpu_s: Kind,
+    wall_s: Kind,
+    delayed: f64,
+    warm_up: usize,
+    failed: usize,
+    function: Option<Function<'a>>,
+}
+
+#[derive(Serialize)]
+struct Kind {
+    #[serde(flatten)]
+    layouts: Range,
+    mean: f64,
+    median: f64,
+    fastest: f64,
+    kbest: Option<KBest>,
+}
+
+#[derive(Serialize)]
+struct KBest {
+    value: f64,
+    converged: bool,
+    measurements: usize,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    procedure: &'a str,
+    ns: Range,
+    calls: f64,
+    samples: u64,
+}
+
+fn kind(times: &Times) -> Kind {
+    Kind {
+        layouts: Range::of(times.layouts),
+        mean: times.mean,
+        median: times.median,
+        fastest: times.fastest,
+        kbest: times.kbest.map(|best| KBest {
+            value: best.value,
+            converged: best.converged,
+            measurements: best.measurements,
+        }),
+    }
+}
+
+fn entry(timed: &Timed) -> Side<'_> {
+    Side {
+        command: &timed.command,
+        cpu_s: kind(&timed.cpu),
+        wall_s: kind(&timed.wall),
+        delayed: timed.delayed,
+        warm_up: timed.warm_up,
+        failed: timed.failed,
+        function: timed.function.as_ref().map(|of| Function {
+            procedure: &of.procedure,
+            ns: Range::of(of.ns),
+            calls: of.calls,
+            samples: of.samples,
+        }),
+    }
+}
+
+#[derive(Serialize)]
+struct Run {
+    layout: usize,
+    pair: usize,
+    command: &'static str,
+    wall_s: f64,
+    user_s: f64,
+    system_s: f64,
+    delayed_s: f64,
+    padding: usize,
+    warm_up: bool,
+    code: Option<i32>,
+}
+
+fn run(row: &RunRow) -> Run {
+    Run {
+        layout: row.layout,
+        pair: row.pair,
+        command: letter(row.command),
+        wall_s: row.wall_s,
+        user_s: row.user_s,
+        system_s: row.system_s,
+        delayed_s: row.delayed_s,
+        padding: row.padding,
+        warm_up: row.is_warm_up,
+        code: row.code,
+    }
+}

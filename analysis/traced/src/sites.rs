@@ -1,0 +1,426 @@
+//! From `--at` to places in files: procedures by name or pattern, source lines.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use image::{Binary, DebugInfo, ImageOffset, default_debug_roots, demangle, without_suffix};
+use trace::{Name, NameKind};
+
+use crate::TraceError;
+use crate::images::Candidates;
+
+/// Places of one command, at most: each is a perf event for each CPU, two with returns.
+pub const SITES_MAX: usize = 256;
+/// Procedures that one pattern may match; the image's reader tells no more.
+const MATCHES_MAX: usize = 100;
+/// e_machine of x86-64 (elf.h).
+const X86_64: u16 = 62;
+/// First bytes of instructions that x86's uprobes refuse: prefixes of the segments ES, CS, SS and
+/// DS, LOCK, and the breakpoint itself (is_prefix_bad, arch/x86/kernel/uprobes.c, Linux 6.18).
+const REFUSED: [u8; 6] = [0x26, 0x2e, 0x36, 0x3e, 0xf0, 0xcc];
+/// Procedures whose return must not be probed, and why: the kernel replaces the return address on
+/// the stack by its own. `setjmp` keeps that address for later; the others have no return address
+/// where a called procedure has it, or return twice.
+const WITHOUT_RETURN: [&str; 22] = [
+    "_start",
+    "_dl_start_user",
+    "__restore_rt",
+    "setjmp",
+    "_setjmp",
+    "__sigsetjmp",
+    "sigsetjmp",
+    "getcontext",
+    "setcontext",
+    "swapcontext",
+    "makecontext",
+    "__start_context",
+    "longjmp",
+    "_longjmp",
+    "siglongjmp",
+    "__longjmp_chk",
+    "vfork",
+    "__vfork",
+    "clone",
+    "__clone",
+    "clone3",
+    "__clone3",
+];
+
+/// A place to probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The file.
+    pub path: PathBuf,
+    /// Offset of the instruction in the file, in bytes.
+    pub offset: u64,
+    /// The name of its events.
+    pub name: Name,
+    /// Whether returns are probed too: of procedures.
+    pub has_return: bool,
+}
+
+/// Whose files IMAGE is looked for in.
+#[derive(Clone, Copy, Debug)]
+pub enum Whose<'a> {
+    /// Those of a command's program.
+    Command(&'a OsStr),
+    /// Those that a process has mapped.
+    Process(u32),
+}
+
+/// Places, and what is to be said of them, one sentence each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Each place once.
+    pub sites: Vec<Site>,
+    /// Sentences.
+    pub notes: Vec<String>,
+}
+
+/// Finds the places of `--at` arguments: `IMAGE:PROCEDURE`, where PROCEDURE may have `*` and `?`,
+/// and `IMAGE:FILE:LINE`. IMAGE is empty for the program itself. With `entries_only`, returns are
+/// not probed.
+///
+/// # Errors
+/// [`TraceError::Refused`] for the first argument that leads to no place.
+pub fn find(asked: &[String], whose: Whose<'_>, entries_only: bool) -> Result<Found, TraceError> {
+    let mut found = Found::default();
+    if asked.is_empty() {
+        return Ok(found);
+    }
+    let candidates = match whose {
+        Whose::Command(program) => Candidates::of_command(program),
+        Whose::Process(pid) => Candidates::of_process(pid),
+    };
+    let mut known = HashSet::new();
+    for text in asked {
+        let at = At::parse(text)?;
+        let path = match at.image {
+            "" => candidates.files.first().cloned().ok_or_else(|| {
+                TraceError::Refused(format!("--at {text}: no program is there; name an image"))
+            })?,
+            image => candidates.find(image)?,
+        };
+        // Probes are of files, not of names of files: one name for all links.
+        let path = path.canonicalize().unwrap_or(path);
+        let mut image = ProbedImage::open(text, &path)?;
+        let sites = match at.place {
+            Place::Procedure(pattern) => image.procedures(pattern, entries_only, &mut found)?,
+            Place::Line(file, line) => image.lines(file, line)?,
+        };
+        let new = sites.into_iter().filter(|site| known.insert((site.path.clone(), site.offset)));
+        found.sites.extend(new);
+        if found.sites.len() > SITES_MAX {
+            return Err(TraceError::Refused(format!(
+                "--at names more than {SITES_MAX} places; name fewer, or narrower patterns"
+            )));
+        }
+    }
+    if candidates.throws() && found.sites.iter().any(|site| site.has_return) {
+        found.notes.push(
+            "the program may throw exceptions of C++: one that passes through a procedure whose \
+             return is probed ends the program; --entries avoids it"
+                .to_owned(),
+        );
+    }
+    Ok(found)
+}
+
+/// An argument of `--at`.
+#[derive(Debug, PartialEq, Eq)]
+struct At<'a> {
+    image: &'a str,
+    place: Place<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Place<'a> {
+    Procedure(&'a str),
+    Line(&'a str, u32),
+}
+
+impl<'a> At<'a> {
+    fn parse(text: &'a str) -> Result<Self, TraceError> {
+        let malformed = || {
+            TraceError::Refused(format!(
+                "--at {text} is neither IMAGE:PROCEDURE nor IMAGE:FILE:LINE; write it such as \
+                 'libc.so.6:malloc' or 'lua:lapi.c:120'"
+            ))
+        };
+        let (image, rest) = text.split_once(':').ok_or_else(malformed)?;
+        let line = rest.rsplit_once(':').and_then(|(file, line)| {
+            let line = line.parse().ok().filter(|line| *line > 0)?;
+            // A::1 would be a name of C++, if there were such.
+            (!file.is_empty() && !file.ends_with(':')).then_some(Place::Line(file, line))
+        });
+        match line {
+            Some(place) => Ok(Self { image, place }),
+            None if rest.is_empty() => Err(malformed()),
+            None => Ok(Self { image, place: Place::Procedure(rest) }),
+        }
+    }
+}
+
+/// An image that is to be probed.
+struct ProbedImage<'a> {
+    asked: &'a str,
+    path: &'a Path,
+    binary: Binary,
+    roots: Vec<PathBuf>,
+}
+
+impl<'a> ProbedImage<'a> {
+    fn open(asked: &'a str, path: &'a Path) -> Result<Self, TraceError> {
+        let binary = Binary::open(path, None).map_err(|error| {
+            TraceError::Refused(format!("--at {asked}: cannot read {}: {error}", path.display()))
+        })?;
+        Ok(Self { asked, path, binary, roots: default_debug_roots() })
+    }
+
+    fn refused(&self, why: &str) -> TraceError {
+        TraceError::Refused(format!("--at {}: {why}", self.asked))
+    }
+
+    fn procedures(
+        &mut self,
+        pattern: &str,
+        entries_only: bool,
+        found: &mut Found,
+    ) -> Result<Vec<Site>, TraceError> {
+        let is_exact = !pattern.contains(['*', '?']);
+        let is_go = self.binary.has_section(".gopclntab").unwrap_or(false)
+            || self.binary.has_section(".data.rel.ro.gopclntab").unwrap_or(false);
+        if is_go && !entries_only {
+            return Err(self.refused(
+                "it is a program of Go, whose runtime moves stacks and ends a program whose return \
+                 addresses are replaced; add --entries to probe entries alone",
+            ));
+        }
+        let symbols = self.binary.symbols(&self.roots, |_, raw| is_match(pattern, raw));
+        let mut symbols = symbols.map_err(|error| self.refused(&error.to_string()))?;
+        if symbols.len() >= MATCHES_MAX {
+            let why = format!("{MATCHES_MAX} procedures or more match; name a narrower pattern");
+            return Err(self.refused(&why));
+        }
+        // Of several names of one place, the one that was asked for, else the shortest.
+        symbols.sort_by_key(|(offset, raw)| (*offset, raw != pattern, raw.len()));
+        symbols.dedup_by_key(|(offset, _)| *offset);
+        let mut sites = Vec::new();
+        for (offset, raw) in symbols {
+            let short = without_suffix(&raw);
+            let name = demangle(&raw).into_owned();
+            if let Some(why) = self.unprobeable(offset) {
+                if is_exact {
+                    return Err(self.refused(&why));
+                }
+                found.notes.push(format!("{name} is not probed: {why}"));
+                continue;
+            }
+            let returns_oddly =
+                WITHOUT_RETURN.contains(&short) || short.starts_with("_dl_runtime_resolve");
+            if returns_oddly && !entries_only {
+                found.notes.push(format!(
+                    "of {name} only entries are probed: its return cannot be without breaking the \
+                     program"
+                ));
+            }
+            sites.push(self.site(
+                offset,
+                NameKind::Procedure,
+                name,
+                !entries_only && !returns_oddly,
+            ));
+        }
+        if sites.is_empty() && found.notes.is_empty() {
+            return Err(self.refused(&format!(
+                "{} has no procedure of that name; 'dcpi list {0}' is of those with samples, 'nm -D' \
+                 and 'nm' list symbols, and stripped programs have few",
+                self.path.display()
+            )));
+        }
+        Ok(sites)
+    }
+
+    fn site(&self, offset: ImageOffset, kind: NameKind, text: String, has_return: bool) -> Site {
+        let mut name = Name::new(kind, text);
+        name.image = self.path.display().to_string();
+        name.offset = Some(offset.0);
+        Site { path: self.path.to_owned(), offset: offset.0, name, has_return }
+    }
+
+    /// Why the instruction cannot be probed, if it cannot.
+    fn unprobeable(&self, offset: ImageOffset) -> Option<String> {
+        if self.binary.machine() != X86_64 {
+            return None;
+        }
+        let bytes = self.binary.code(offset, 1).ok()?;
+        let first = bytes.first()?;
+        REFUSED.contains(first).then(|| {
+            format!(
+                "the kernel probes no instruction that begins with the byte {first:#04x}; probe a \
+                 procedure that it is called from"
+            )
+        })
+    }
+
+    /// The begin of a line's code, once for each procedure that has some of it.
+    fn lines(&mut self, file: &str, line: u32) -> Result<Vec<Site>, TraceError> {
+        let mut findings = Vec::new();
+        let Some(info) = DebugInfo::of(&self.binary, &self.roots, &mut findings) else {
+            return Err(self.refused(&format!(
+                "{} has no debug information, so its lines are not known; install it, or name a \
+                 procedure",
+                self.path.display()
+            )));
+        };
+        let lines = info.lines().map_err(|error| self.refused(&error.to_string()))?;
+        let is_file = |path: &str| Path::new(path).ends_with(file);
+        let addresses = lines.addresses(is_file, line);
+        let offsets: Vec<ImageOffset> = addresses
+            .iter()
+            .filter_map(|address| self.binary.layout().vaddr_to_file_offset(*address))
+            .collect();
+        let procedures = self.binary.procedures_at(&self.roots, &offsets);
+        let procedures = procedures.map(|(procedures, _)| procedures).unwrap_or_default();
+        let (mut sites, mut seen) = (Vec::new(), HashSet::new());
+        let mut offsets = offsets;
+        offsets.sort();
+        for offset in offsets {
+            let procedure = procedures.find(offset);
+            let is_new = seen.insert(procedure.map(|procedure| procedure.start));
+            if !is_new || self.unprobeable(offset).is_some() {
+                continue;
+            }
+            let mut site = self.site(offset, NameKind::Line, format!("{file}:{line}"), false);
+            (site.name.file, site.name.line) = (file.to_owned(), line);
+            sites.push(site);
+        }
+        match sites.is_empty() {
+            false => Ok(sites),
+            true => Err(self.refused(&format!(
+                "no code of {} is of line {line} of {file}; name a line with a statement",
+                self.path.display()
+            ))),
+        }
+    }
+}
+
+/// Whether a symbol is meant by a pattern: by its name as it is, demangled, or demangled without
+/// the parameters; clones that compilers make (`foo.isra.0`) belong to `foo`. Parts that are split
+/// off (`foo.cold`) are jumped to, so they have no return.
+fn is_match(pattern: &str, raw: &str) -> bool {
+    if raw.contains(".cold") || raw.is_empty() {
+        return false;
+    }
+    let short = without_suffix(raw);
+    if is_glob(pattern, raw) || is_glob(pattern, short) {
+        return true;
+    }
+    let demangled = demangle(short);
+    if demangled == short {
+        return false;
+    }
+    let bare = demangled.split('(').next().unwrap_or_default();
+    is_glob(pattern, &demangled) || is_glob(pattern, bare)
+}
+
+/// Whether a text matches a pattern of `*` (any text) and `?` (any character).
+fn is_glob(pattern: &str, text: &str) -> bool {
+    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    let (mut at, mut in_text) = (0, 0);
+    // Where to go on if the last `*` takes one more byte.
+    let mut star: Option<(usize, usize)> = None;
+    while in_text < text.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at + 1, in_text));
+                at += 1;
+            }
+            Some(byte) if *byte == b'?' || Some(byte) == text.get(in_text) => {
+                (at, in_text) = (at + 1, in_text + 1);
+            }
+            _ => {
+                let Some((behind, begin)) = star else { return false };
+                star = Some((behind, begin + 1));
+                (at, in_text) = (behind, begin + 1);
+            }
+        }
+    }
+    pattern.get(at..).unwrap_or_default().iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_name_procedures_and_lines() {
+        let of = |text| At::parse(text).unwrap();
+        let procedure = |image, name| At { image, place: Place::Procedure(name) };
+        assert_eq!(of("libc.so.6:malloc"), procedure("libc.so.6", "malloc"));
+        assert_eq!(of(":main"), procedure("", "main"));
+        assert_eq!(of("/bin/a:ns::f"), procedure("/bin/a", "ns::f"));
+        assert_eq!(of("a:lua*"), procedure("a", "lua*"));
+        let line = At { image: "lua", place: Place::Line("src/lapi.c", 12) };
+        assert_eq!(of("lua:src/lapi.c:12"), line);
+        assert_eq!(of("a:f:0"), procedure("a", "f:0"));
+        for bad in ["malloc", "a:", ""] {
+            let error = At::parse(bad).unwrap_err().to_string();
+            assert!(error.contains("IMAGE:PROCEDURE") && !error.contains('\n'), "{error}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_as_shells_do() {
+        for (pattern, text, expected) in [
+            ("lua*", "luaV_execute", true),
+            ("lua?_*", "luaV_execute", true),
+            ("*exec*", "luaV_execute", true),
+            ("lua", "luaV_execute", false),
+            ("*", "", true),
+            ("a*b*c", "aXbXbXc", true),
+            ("a*b*c", "aXbXbX", false),
+            ("", "a", false),
+        ] {
+            assert_eq!(is_glob(pattern, text), expected, "{pattern} {text}");
+        }
+        assert!(is_match("foo", "foo.isra.0") && !is_match("foo", "foo.cold"));
+        assert!(is_match("ns::f", "_ZN2ns1fEi") && is_match("ns::f(int)", "_ZN2ns1fEi"));
+        assert!(!is_match("f", "_ZN2ns1fEi"));
+    }
+
+    #[test]
+    fn places_of_the_c_library_are_found() {
+        let own = std::env::current_exe().unwrap();
+        let find = |asked: &[&str], entries_only| {
+            let asked: Vec<String> = asked.iter().map(|text| (*text).to_owned()).collect();
+            super::find(&asked, Whose::Command(own.as_os_str()), entries_only)
+        };
+        let found = find(&["libc:getppid", "libc.so.6:getppid", "libc:_setjmp"], false).unwrap();
+        assert_eq!(found.sites.len(), 2, "{found:?}");
+        assert!(found.sites[0].has_return && !found.sites[1].has_return);
+        assert_eq!(found.sites[0].name.text, "getppid");
+        assert_eq!(found.notes.len(), 1);
+        let entries = find(&["libc:getppid"], true).unwrap();
+        assert!(!entries.sites[0].has_return);
+        let error = find(&["libc:no_such_procedure"], false).unwrap_err().to_string();
+        assert!(error.contains("has no procedure") && !error.contains('\n'), "{error}");
+        let error = find(&["libc:*"], false).unwrap_err().to_string();
+        assert!(error.contains("100 procedures or more"), "{error}");
+    }
+
+    /// This test's own lines: the program of tests has debug information.
+    #[test]
+    fn lines_are_found_where_there_is_debug_information() {
+        let own = std::env::current_exe().unwrap();
+        let line = line!() + 1;
+        let text = format!(":sites.rs:{line}");
+        let found = find(&[text], Whose::Command(own.as_os_str()), false).unwrap();
+        let site = &found.sites[0];
+        assert_eq!((site.name.kind, site.name.line), (NameKind::Line, line));
+        assert!(!site.has_return);
+        let error = find(&[":sites.rs:1".into()], Whose::Command(own.as_os_str()), false);
+        assert!(error.unwrap_err().to_string().contains("line 1 of sites.rs"));
+    }
+}

@@ -1,0 +1,703 @@
+//! Times of a trace without what tracing cost: the models of `measure::models` on the events of a
+//! trace, whoever captured it.
+//!
+//! Events cost what [`Facts::costs`](crate::Facts::costs) says. Locks, barriers, advances, the
+//! begin of threads, and waits that another thread of the trace ended (`wake`) are those of the
+//! event-based model; all else is time-based.
+
+use std::collections::HashMap;
+
+use measure::models::alpha::{Alpha, Sum};
+use measure::models::waits::{self, Discipline, Kind, Object, Stuck};
+use measure::models::{Range, relative_error, timed};
+
+use crate::event::{Corrected, Cost, Event, EventKind, Name, NameId, ThreadId, Trace};
+
+/// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
+pub const EVENTS_MAX: usize = 1 << 24;
+/// Standard deviations to each side in a cost's interval.
+const DEVIATIONS: f64 = 1.96;
+/// Events before a thread's begin in which its creator's event is looked for.
+const FORK_EVENTS: usize = 64;
+
+/// Why a trace cannot be corrected.
+#[derive(Debug, thiserror::Error)]
+pub enum CorrectError {
+    /// Nothing says what events cost.
+    #[error(
+        "the trace does not say what its events cost; name a trace of the calibration program by \
+         the same tool with --calibration"
+    )]
+    NoCosts,
+    /// The trace has no event.
+    #[error("the trace has no event; see what was lost with dcpi trace --to text")]
+    NoEvents,
+    /// Too many events.
+    #[error("the trace has {0} events, and at most {EVENTS_MAX} can be corrected; trace less")]
+    TooMany(usize),
+    /// Events are missing.
+    #[error("the trace cannot be corrected: {0}")]
+    Stuck(#[from] Stuck),
+}
+
+/// A measured time and the same without tracing, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Times {
+    /// As measured.
+    pub measured: f64,
+    /// Without what tracing cost.
+    pub corrected: Range,
+}
+
+/// The calls of one name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The name.
+    pub name: NameId,
+    /// The kind of the event that begins it.
+    pub kind: EventKind,
+    /// Calls whose end is in the trace.
+    pub calls: u64,
+    /// Their time, with what they called; of recursive calls only the outermost.
+    pub inclusive: Times,
+}
+
+/// What the correction found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Correction {
+    /// From the first event to the last one.
+    pub elapsed: Times,
+    /// Time of all threads on CPUs, where the trace has switches.
+    pub on_cpu: Option<Times>,
+    /// Events that have a cost, and what they cost together, ns.
+    pub events: u64,
+    /// Their cost, ns.
+    pub cost_ns: f64,
+    /// Calls by name, the longest first.
+    pub rows: Vec<Row>,
+    /// Measured over corrected time: of CPUs where it is known, else elapsed.
+    pub slowdown: f64,
+    /// Standard deviation of an event's cost between places, over its mean, of all events.
+    pub relative_spread: f64,
+    /// Kinds of events whose costs nothing says; they are left in.
+    pub unknown: Vec<EventKind>,
+}
+
+impl Correction {
+    /// Error of the corrected total by the rule of `measure::models`, as a standard deviation and
+    /// part of the total.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        relative_error(self.relative_spread, self.slowdown)
+    }
+
+    /// The total that counts: on CPUs where that is known, else elapsed.
+    #[must_use]
+    pub fn total(&self) -> Times {
+        self.on_cpu.unwrap_or(self.elapsed)
+    }
+}
+
+/// Fills [`Trace::corrected`], and says what the trace adds up to.
+///
+/// # Errors
+/// [`CorrectError`].
+pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
+    if trace.events.is_empty() {
+        return Err(CorrectError::NoEvents);
+    }
+    if trace.events.len() > EVENTS_MAX {
+        return Err(CorrectError::TooMany(trace.events.len()));
+    }
+    let costs = Costs::of(trace);
+    if costs.alphas.is_empty() {
+        return Err(CorrectError::NoCosts);
+    }
+    trace.sort();
+    let mut graph = Graph::of(trace, &costs);
+    graph.find_forks(trace);
+    graph.find_wakes(trace);
+    let modelled = waits::modelled(&graph.threads, &graph.objects, &costs.alphas)?;
+    let begin = trace.events.first().map_or(0, |event| event.time_ns);
+    let absolute = |ns: f64| begin.saturating_add(ns.max(0.0).round() as u64);
+    trace.corrected = graph
+        .places
+        .iter()
+        .map(|(thread, at)| {
+            let range = modelled.times.get(*thread).and_then(|times| times.get(*at));
+            let Range { low, value, high } = range.copied().unwrap_or_default();
+            Corrected { low_ns: absolute(low), value_ns: absolute(value), high_ns: absolute(high) }
+        })
+        .collect();
+    let last = trace.events.last().map_or(begin, |event| event.time_ns);
+    let elapsed = Times { measured: (last - begin) as f64, corrected: modelled.total() };
+    let calls = Calls::of(trace, &costs);
+    let on_cpu = on_cpu(trace, &calls.all);
+    let total = on_cpu.unwrap_or(elapsed);
+    let unknown = costs.unknown.clone();
+    Ok(Correction {
+        elapsed,
+        on_cpu,
+        events: calls.costly,
+        cost_ns: calls.all.mean,
+        rows: calls.rows(),
+        slowdown: total.measured / total.corrected.value.max(1.0),
+        relative_spread: costs.relative_spread(trace),
+        unknown,
+    })
+}
+
+/// What events cost.
+struct Costs {
+    alphas: Vec<Alpha>,
+    /// For each event kind and name the number of its alpha.
+    numbers: HashMap<(EventKind, NameId), usize>,
+    unknown: Vec<EventKind>,
+}
+
+/// Kinds that are recorded without the program's doing, or as part of another event.
+fn is_free(kind: EventKind) -> bool {
+    matches!(kind, EventKind::ThreadStart | EventKind::ThreadEnd | EventKind::Wake)
+}
+
+impl Costs {
+    fn of(trace: &Trace) -> Self {
+        let costs = &trace.facts.costs;
+        let alphas = costs.iter().map(alpha).collect();
+        let mut with_return: HashMap<NameId, bool> = HashMap::new();
+        for event in &trace.events {
+            *with_return.entry(event.name).or_default() |= event.kind == EventKind::Exit;
+        }
+        let mut numbers = HashMap::new();
+        let mut unknown = Vec::new();
+        for event in &trace.events {
+            let key = (event.kind, event.name);
+            if numbers.contains_key(&key) || is_free(event.kind) {
+                continue;
+            }
+            let has_return = with_return.get(&event.name).copied().unwrap_or_default();
+            let found =
+                costs.iter().position(|cost| fits(cost, event, trace.name(event), has_return));
+            match found {
+                Some(number) => {
+                    numbers.insert(key, number);
+                }
+                None if !unknown.contains(&event.kind) => unknown.push(event.kind),
+                None => {}
+            }
+        }
+        Self { alphas, numbers, unknown }
+    }
+
+    fn number(&self, event: &Event) -> usize {
+        // One beyond the costs: no cost.
+        self.numbers.get(&(event.kind, event.name)).copied().unwrap_or(self.alphas.len())
+    }
+
+    fn alpha(&self, event: &Event) -> Option<&Alpha> {
+        self.alphas.get(self.number(event))
+    }
+
+    /// Spread over mean, each kind with its part of the whole cost.
+    fn relative_spread(&self, trace: &Trace) -> f64 {
+        let (mut spread, mut mean) = (0.0, 0.0);
+        for alpha in trace.events.iter().filter_map(|event| self.alpha(event)) {
+            spread += alpha.between;
+            mean += alpha.mean;
+        }
+        if mean > 0.0 { spread / mean } else { 0.0 }
+    }
+}
+
+/// Whether an event costs that.
+fn fits(cost: &Cost, event: &Event, name: Option<&Name>, has_return: bool) -> bool {
+    let agrees = |asked: Option<bool>, is: Option<bool>| asked.is_none() || asked == is;
+    cost.kind == event.kind
+        && agrees(cost.with_return, Some(has_return))
+        && agrees(cost.stepped, name.and_then(|name| name.stepped))
+}
+
+/// The cost as the models take it. Its interval is for a place that was not measured.
+fn alpha(cost: &Cost) -> Alpha {
+    let between = (cost.alpha_ns.high - cost.alpha_ns.low).max(0.0) / (2.0 * DEVIATIONS);
+    Alpha {
+        mean: cost.alpha_ns.value.max(0.0),
+        between,
+        within: cost.spread_ns.unwrap_or_default().max(0.0),
+        places: u32::MAX,
+    }
+}
+
+/// An alpha as a fact of a trace.
+#[must_use]
+pub fn cost(kind: EventKind, alpha: &Alpha, how: &str) -> Cost {
+    let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
+    let alpha_ns = crate::Interval {
+        low: (alpha.mean - reach).max(0.0),
+        value: alpha.mean,
+        high: alpha.mean + reach,
+    };
+    let spread_ns = (alpha.within > 0.0).then_some(alpha.within);
+    Cost { kind, alpha_ns, spread_ns, how: how.to_owned(), stepped: None, with_return: None }
+}
+
+/// Events by thread, and what they wait for.
+struct Graph {
+    threads: Vec<Vec<waits::Event>>,
+    objects: Vec<Object>,
+    /// Of each event of the trace: thread and number in it.
+    places: Vec<(usize, usize)>,
+    rows: HashMap<ThreadId, usize>,
+    /// Pools of locks, barriers and advances, by discipline; each other wait has its own.
+    pools: [Option<usize>; 3],
+}
+
+impl Graph {
+    fn of(trace: &Trace, costs: &Costs) -> Self {
+        let begin = trace.events.first().map_or(0, |event| event.time_ns);
+        let mut graph = Self {
+            threads: Vec::new(),
+            objects: Vec::new(),
+            places: Vec::with_capacity(trace.events.len()),
+            rows: HashMap::new(),
+            pools: [None; 3],
+        };
+        let mut at_barrier: HashMap<u64, std::collections::HashSet<ThreadId>> = HashMap::new();
+        for event in trace.events.iter().filter(|event| event.kind == EventKind::BarrierArrive) {
+            at_barrier.entry(event.argument).or_default().insert(event.thread);
+        }
+        let mut locks: HashMap<u64, usize> = HashMap::new();
+        let mut barriers: HashMap<u64, usize> = HashMap::new();
+        let mut steps: HashMap<(u64, u64), usize> = HashMap::new();
+        let mut counted: HashMap<(u64, bool, ThreadId), u64> = HashMap::new();
+        for event in &trace.events {
+            let key = event.argument;
+            let kind = match event.kind {
+                EventKind::LockRequest | EventKind::LockAcquire | EventKind::LockRelease => {
+                    let object = *locks
+                        .entry(key)
+                        .or_insert_with(|| graph.object(Discipline::Lock, Some(0)));
+                    match event.kind {
+                        EventKind::LockRequest => Kind::Arrive(object),
+                        EventKind::LockAcquire => Kind::Depart(object),
+                        _ => Kind::Release(object),
+                    }
+                }
+                EventKind::BarrierArrive | EventKind::BarrierLeave => {
+                    let count = at_barrier.get(&key).map_or(1, |threads| threads.len());
+                    let object = *barriers
+                        .entry(key)
+                        .or_insert_with(|| graph.object(Discipline::Barrier(count), Some(1)));
+                    match event.kind {
+                        EventKind::BarrierArrive => Kind::Arrive(object),
+                        _ => Kind::Depart(object),
+                    }
+                }
+                EventKind::Advance | EventKind::AwaitBegin | EventKind::AwaitEnd => {
+                    let step = step(trace, event, &mut counted);
+                    let object = *steps
+                        .entry((key, step))
+                        .or_insert_with(|| graph.object(Discipline::Advance, Some(2)));
+                    match event.kind {
+                        EventKind::Advance => Kind::Release(object),
+                        EventKind::AwaitBegin => Kind::Arrive(object),
+                        _ => Kind::Depart(object),
+                    }
+                }
+                _ => Kind::Plain,
+            };
+            let time = event.time_ns.saturating_sub(begin) as f64;
+            graph.add(event.thread, waits::Event { time, cost: costs.number(event), kind });
+        }
+        graph
+    }
+
+    fn add(&mut self, thread: ThreadId, event: waits::Event) {
+        let row = *self.rows.entry(thread).or_insert_with(|| {
+            self.threads.push(Vec::new());
+            self.threads.len() - 1
+        });
+        if let Some(events) = self.threads.get_mut(row) {
+            self.places.push((row, events.len()));
+            events.push(event);
+        }
+    }
+
+    /// A new object, in a pool of its discipline or of its own.
+    fn object(&mut self, discipline: Discipline, shared: Option<usize>) -> usize {
+        let number = self.objects.len();
+        let pool = match shared.and_then(|at| self.pools.get_mut(at)) {
+            Some(pool) => *pool.get_or_insert(number),
+            None => number,
+        };
+        self.objects.push(Object { discipline, pool });
+        number
+    }
+
+    fn event(&mut self, (thread, at): (usize, usize)) -> Option<&mut waits::Event> {
+        self.threads.get_mut(thread)?.get_mut(at)
+    }
+
+    /// Has two plain events, the second of which waited for the first, say so.
+    fn link(&mut self, release: (usize, usize), depart: (usize, usize)) -> bool {
+        let is_plain =
+            |event: Option<&mut waits::Event>| event.is_some_and(|event| event.kind == Kind::Plain);
+        if release == depart || !is_plain(self.event(release)) || !is_plain(self.event(depart)) {
+            return false;
+        }
+        let object = self.object(Discipline::Advance, None);
+        for (place, kind) in [(release, Kind::Release(object)), (depart, Kind::Depart(object))] {
+            if let Some(event) = self.event(place) {
+                event.kind = kind;
+            }
+        }
+        true
+    }
+
+    /// The begin of a thread follows its creator's last event.
+    fn find_forks(&mut self, trace: &Trace) {
+        for (number, event) in trace.events.iter().enumerate() {
+            let Some(&depart) = self.places.get(number) else { continue };
+            if depart.1 != 0 || event.kind != EventKind::ThreadStart {
+                continue;
+            }
+            let before = trace.events.iter().enumerate().take(number).rev().take(FORK_EVENTS);
+            let mut of_creator = before.filter(|(_, other)| {
+                let thread = trace.thread(other);
+                thread.is_some_and(|thread| u64::from(thread.tid) == event.argument)
+            });
+            let linked = of_creator.find_map(|(at, _)| {
+                let release = *self.places.get(at)?;
+                self.link(release, depart).then_some(())
+            });
+            if linked.is_none()
+                && let Some(event) = self.event(depart)
+            {
+                event.kind = Kind::Plain;
+            }
+        }
+    }
+
+    /// A blocked thread goes on after the last wake by another thread of its process: an interrupt
+    /// wakes in the name of whatever thread it interrupted.
+    fn find_wakes(&mut self, trace: &Trace) {
+        let mut blocked: HashMap<u32, Option<usize>> = HashMap::new();
+        for (number, event) in trace.events.iter().enumerate() {
+            let Some(thread) = trace.thread(event) else { continue };
+            match event.kind {
+                EventKind::SwitchOut if event.argument == 0 => {
+                    blocked.insert(thread.tid, None);
+                }
+                EventKind::Wake => {
+                    let woken = u32::try_from(event.argument).unwrap_or_default();
+                    if woken != thread.tid
+                        && let Some(wake) = blocked.get_mut(&woken)
+                    {
+                        *wake = Some(number);
+                    }
+                }
+                EventKind::SwitchIn => {
+                    let wake = blocked.remove(&thread.tid).flatten();
+                    let waker = wake.and_then(|at| trace.thread(trace.events.get(at)?));
+                    let is_own = waker.is_some_and(|waker| waker.pid == thread.pid);
+                    let places = wake.and_then(|at| self.places.get(at)).copied();
+                    let here = self.places.get(number).copied();
+                    if let (true, Some(release), Some(depart)) = (is_own, places, here) {
+                        self.link(release, depart);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The step of an advance or await: the name's number, or how many there were before.
+fn step(trace: &Trace, event: &Event, counted: &mut HashMap<(u64, bool, ThreadId), u64>) -> u64 {
+    if let Some(step) = trace.name(event).and_then(|name| name.number) {
+        return step;
+    }
+    let is_advance = event.kind == EventKind::Advance;
+    // Advances of a counter are counted over all threads, awaits within each.
+    let thread = if is_advance { ThreadId(0) } else { event.thread };
+    let count = counted.entry((event.argument, is_advance, thread)).or_default();
+    let step = *count;
+    // An await has two events, which are of the same step.
+    *count += u64::from(event.kind != EventKind::AwaitBegin);
+    step
+}
+
+/// Time on CPUs, measured, and without the cost of all events. None without switches.
+fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
+    let mut running: HashMap<ThreadId, u64> = HashMap::new();
+    let (mut measured, mut switches) = (0_u64, false);
+    for event in &trace.events {
+        match event.kind {
+            EventKind::ThreadEnd | EventKind::SwitchOut => {
+                switches |= event.kind == EventKind::SwitchOut;
+                if let Some(since) = running.remove(&event.thread) {
+                    measured = measured.saturating_add(event.time_ns.saturating_sub(since));
+                }
+            }
+            // A thread begins on its creator's word, and runs from its first switch on.
+            EventKind::ThreadStart => {}
+            _ => {
+                running.entry(event.thread).or_insert(event.time_ns);
+            }
+        }
+    }
+    let last = trace.events.last().map_or(0, |event| event.time_ns);
+    let rest = running.values().fold(0_u64, |sum, since| sum.saturating_add(last - since));
+    let measured = measured.saturating_add(rest) as f64;
+    switches.then(|| Times { measured, corrected: timed::total(measured, all) })
+}
+
+/// Sums over calls.
+#[derive(Default)]
+struct Calls {
+    /// Cost of all events.
+    all: Sum,
+    costly: u64,
+    rows: HashMap<(NameId, EventKind), (u64, f64, f64, Sum)>,
+}
+
+/// A call that has not ended.
+struct Open {
+    name: NameId,
+    kind: EventKind,
+    measured: u64,
+    corrected: u64,
+    /// Cost of the thread's events before it.
+    before: Sum,
+    is_inner: bool,
+}
+
+impl Calls {
+    fn of(trace: &Trace, costs: &Costs) -> Self {
+        let mut calls = Self::default();
+        let mut threads: HashMap<ThreadId, (Sum, Vec<Open>)> = HashMap::new();
+        for (event, corrected) in trace.events.iter().zip(&trace.corrected) {
+            let (sum, stack) = threads.entry(event.thread).or_default();
+            if let Some(opener) = event.kind.closes() {
+                // Calls inside that lost their end are passed over.
+                let is_it = |open: &Open| open.kind == opener && open.name == event.name;
+                if let Some(at) = stack.iter().rposition(is_it) {
+                    let open = stack.drain(at..).next();
+                    if let Some(open) = open.filter(|open| !open.is_inner) {
+                        calls.end(&open, event, corrected, sum);
+                    }
+                }
+            }
+            if event.kind.opens() && stack.len() < DEPTH_MAX {
+                let same = |open: &Open| open.kind == event.kind && open.name == event.name;
+                let is_inner = stack.iter().any(same);
+                stack.push(Open {
+                    name: event.name,
+                    kind: event.kind,
+                    measured: event.time_ns,
+                    corrected: corrected.value_ns,
+                    before: *sum,
+                    is_inner,
+                });
+            }
+            if let Some(alpha) = costs.alpha(event) {
+                sum.add(alpha, 1.0);
+                calls.all.add(alpha, 1.0);
+                calls.costly += 1;
+            }
+        }
+        calls
+    }
+
+    fn end(&mut self, open: &Open, event: &Event, corrected: &Corrected, sum: &Sum) {
+        let row = self.rows.entry((open.name, open.kind)).or_default();
+        row.0 += 1;
+        row.1 += event.time_ns.saturating_sub(open.measured) as f64;
+        row.2 += corrected.value_ns.saturating_sub(open.corrected) as f64;
+        row.3.add_sum(&sum.since(&open.before));
+    }
+
+    fn rows(self) -> Vec<Row> {
+        let row = |((name, kind), (calls, measured, value, costs)): ((NameId, EventKind), _)| {
+            let costs: Sum = costs;
+            let reach = costs.reach();
+            let bounded = |time: f64| f64::clamp(time, 0.0, f64::max(measured, value));
+            let corrected =
+                Range { low: bounded(value - reach), value, high: bounded(value + reach) };
+            Row { name, kind, calls, inclusive: Times { measured, corrected } }
+        };
+        let mut rows: Vec<Row> = self.rows.into_iter().map(row).collect();
+        rows.sort_by(|a, b| {
+            let by = |row: &Row| row.inclusive.corrected.value;
+            by(b).total_cmp(&by(a)).then(a.name.cmp(&b.name))
+        });
+        rows
+    }
+}
+
+/// Calls of a thread that are open at once, at most; deeper ones have no row.
+const DEPTH_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Interval, NameKind, Thread};
+
+    fn constant(kind: EventKind, value: f64) -> Cost {
+        let alpha_ns = Interval { low: value, value, high: value };
+        Cost {
+            kind,
+            alpha_ns,
+            spread_ns: None,
+            how: "in vitro".to_owned(),
+            stepped: None,
+            with_return: None,
+        }
+    }
+
+    fn event(time_ns: u64, thread: u32, kind: EventKind, name: u32, argument: u64) -> Event {
+        let (thread, name) = (ThreadId(thread), NameId(name));
+        Event { time_ns, argument, thread, name, cpu: None, kind }
+    }
+
+    fn trace(costs: Vec<Cost>, events: Vec<Event>) -> Trace {
+        let mut trace = Trace { events, ..Trace::default() };
+        trace.facts.costs = costs;
+        trace.names = ["f", "g"].map(|name| Name::new(NameKind::Procedure, name)).to_vec();
+        let thread = |tid| Thread { pid: 10, tid, command: String::new() };
+        trace.threads = vec![thread(10), thread(11)];
+        trace
+    }
+
+    use EventKind::{Enter, Exit, LockAcquire, LockRelease, LockRequest, SwitchIn, SwitchOut};
+
+    #[test]
+    fn a_parents_time_is_without_its_childrens_events() {
+        // f has work of 100 and calls g twice, of 20 each; entering costs 30 and returning 50.
+        let events = vec![
+            event(1000, 0, Enter, 0, 0),
+            event(1000 + 30 + 50, 0, Enter, 1, 0),
+            event(1080 + 30 + 20, 0, Exit, 1, 0),
+            event(1130 + 50, 0, Enter, 1, 0),
+            event(1180 + 30 + 20, 0, Exit, 1, 0),
+            event(1230 + 50 + 50, 0, Exit, 0, 0),
+        ];
+        let mut trace = trace(vec![constant(Enter, 30.0), constant(Exit, 50.0)], events);
+        let of = correct(&mut trace).unwrap();
+        let times: Vec<u64> = trace.corrected.iter().map(|at| at.value_ns).collect();
+        assert_eq!(times, [1000, 1050, 1070, 1070, 1090, 1140]);
+        assert_eq!((of.elapsed.measured, of.elapsed.corrected.value), (330.0, 140.0));
+        let rows: Vec<(u32, u64, f64, f64)> = of
+            .rows
+            .iter()
+            .map(|row| {
+                (row.name.0, row.calls, row.inclusive.measured, row.inclusive.corrected.value)
+            })
+            .collect();
+        assert_eq!(rows, [(0, 1, 330.0, 140.0), (1, 2, 100.0, 40.0)]);
+        assert!((of.slowdown - 330.0 / 140.0).abs() < 1e-9);
+        assert_eq!((of.events, of.cost_ns, of.error()), (6, 240.0, 0.0));
+        assert!(of.on_cpu.is_none() && of.unknown.is_empty());
+    }
+
+    #[test]
+    fn costs_are_those_of_the_probed_instruction_and_of_what_is_probed() {
+        let mut costs = vec![constant(Enter, 10.0), constant(Enter, 100.0), constant(Enter, 1.0)];
+        costs[0].stepped = Some(false);
+        costs[1].stepped = Some(true);
+        costs[1].with_return = Some(false);
+        let events = vec![
+            event(0, 0, Enter, 0, 0),
+            event(1000, 0, Enter, 1, 0),
+            event(2000, 0, Enter, 2, 0),
+            event(3000, 0, Exit, 2, 0),
+        ];
+        let mut trace = trace(costs, events);
+        trace.names.push(Name::new(NameKind::Procedure, "h"));
+        trace.names[0].stepped = Some(false);
+        trace.names[1].stepped = Some(true);
+        trace.names[2].stepped = Some(true);
+        let of = correct(&mut trace).unwrap();
+        assert_eq!(of.cost_ns, 10.0 + 100.0 + 1.0);
+        assert_eq!(of.unknown, [Exit]);
+    }
+
+    #[test]
+    fn a_lock_that_was_waited_for_is_handed_over_earlier() {
+        // Thread 0 holds the lock with two events of 500 in it; thread 1 waits for it.
+        let events = vec![
+            event(0, 0, LockRequest, 0, 7),
+            event(510, 0, LockAcquire, 0, 7),
+            event(600, 1, LockRequest, 0, 7),
+            event(1110, 0, Enter, 0, 0),
+            event(1710, 0, LockRelease, 0, 7),
+            event(2230, 1, LockAcquire, 0, 7),
+        ];
+        let kinds = [LockRequest, LockAcquire, LockRelease, Enter];
+        let costs = kinds.map(|kind| constant(kind, 500.0)).to_vec();
+        let mut trace = trace(costs, events);
+        correct(&mut trace).unwrap();
+        let times: Vec<u64> = trace.corrected.iter().map(|at| at.value_ns).collect();
+        // Without events: taken at 10, 100 of work, 100 more, handed over in 20; thread 1 arrives
+        // at 600, long after that, and takes it in 10.
+        assert_eq!(times, [0, 10, 600, 110, 210, 610]);
+    }
+
+    #[test]
+    fn a_woken_thread_goes_on_with_its_waker_and_time_off_the_cpu_is_no_work() {
+        let events = vec![
+            event(0, 0, Enter, 0, 0),
+            event(100, 1, SwitchOut, 0, 0),
+            event(2000, 0, Enter, 0, 0),
+            event(4000, 0, EventKind::Wake, 0, 11),
+            event(4100, 1, SwitchIn, 0, 0),
+            event(4600, 1, SwitchOut, 0, 0),
+            event(5000, 0, SwitchOut, 0, 1),
+        ];
+        let mut trace = trace(vec![constant(Enter, 1000.0)], events);
+        let of = correct(&mut trace).unwrap();
+        let times: Vec<u64> = trace.corrected.iter().map(|at| at.value_ns).collect();
+        assert_eq!(times, [0, 100, 1000, 2000, 2100, 2600, 3000]);
+        let on_cpu = of.on_cpu.unwrap();
+        assert_eq!((on_cpu.measured, on_cpu.corrected.value), (5500.0, 3500.0));
+        assert_eq!(of.unknown, [SwitchOut, SwitchIn]);
+    }
+
+    #[test]
+    fn a_thread_begins_after_its_creator() {
+        let events = vec![
+            event(0, 0, Enter, 0, 0),
+            event(1500, 0, Enter, 0, 0),
+            event(1600, 1, EventKind::ThreadStart, 0, 10),
+            event(3600, 1, Enter, 0, 0),
+        ];
+        let mut trace = trace(vec![constant(Enter, 1000.0)], events);
+        correct(&mut trace).unwrap();
+        let times: Vec<u64> = trace.corrected.iter().map(|at| at.value_ns).collect();
+        // The creator's second event is at 500; the thread begins as long after it as measured, but
+        // not earlier than at once.
+        assert_eq!(times, [0, 500, 500, 2500]);
+    }
+
+    #[test]
+    fn what_cannot_be_corrected_is_said() {
+        let none = correct(&mut trace(vec![constant(Enter, 1.0)], Vec::new()));
+        assert!(matches!(none, Err(CorrectError::NoEvents)));
+        let events = vec![event(0, 0, Enter, 0, 0)];
+        let said = correct(&mut trace(Vec::new(), events)).unwrap_err().to_string();
+        assert!(said.contains("--calibration"), "{said}");
+        let events = vec![event(0, 0, EventKind::AwaitEnd, 0, 3)];
+        let said = correct(&mut trace(vec![constant(Enter, 1.0)], events)).unwrap_err().to_string();
+        assert!(said.contains("waits for a release that is not there"), "{said}");
+    }
+
+    #[test]
+    fn a_cost_is_an_alpha_and_back() {
+        let of = Alpha { mean: 1000.0, between: 50.0, within: 30.0, places: 6 };
+        let back = alpha(&cost(Enter, &of, "in vitro"));
+        assert_eq!((back.mean, back.within), (1000.0, 30.0));
+        let wide = Alpha { within: 0.0, ..of }.times(10).reach();
+        let same = Alpha { within: 0.0, ..back }.times(10).reach();
+        assert!((wide / same - 1.0).abs() < 1e-3, "{wide} {same}");
+    }
+}
