@@ -273,6 +273,14 @@ fn clean(db: &Db, format: &str) -> Vec<u8> {
 }
 
 /// What is told of a command.
+/// `dcpi machine`, as quick as it can be.
+fn machine(format: &str) -> Vec<u8> {
+    let mut command = dcpi();
+    let output = command.args(["machine", "--seconds", "1", "--format", format]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
 fn count(db: &Db, format: &str) -> Vec<u8> {
     let to = db.root().with_file_name(format!("count-{format}"));
     let mut command = dcpi();
@@ -464,6 +472,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
     printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
     printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
+    printed.take("machine", &machine("json"), &machine("csv"), &sections);
     printed.take("time", &time("json"), &time("csv"), &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
