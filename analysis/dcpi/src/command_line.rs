@@ -69,6 +69,9 @@ pub enum Command {
     Trace(commands::Trace),
     /// Whether a command is faster than another, over layouts of their code; in random order
     Time(commands::Time),
+    /// Work that is known, for dcpi trace to measure what events cost
+    #[command(hide = true)]
+    CalibrationWork(commands::CalibrationWork),
     /// What observing a command does to it: slowdown, and which metrics are still to be believed
     Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
@@ -205,6 +208,7 @@ impl Command {
             Self::Count(args) => commands::count::run(args),
             Self::Trace(args) => commands::trace::run(args, out),
             Self::Time(args) => commands::time::run(args, out),
+            Self::CalibrationWork(args) => commands::calibrate::work(args, out),
             Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Machine(args) => commands::machine::run(args, out),

@@ -350,6 +350,42 @@ fn traced(db: &Db, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
+/// What is told of an observer. Runs of it need root, so this is the report alone.
+fn perturbed() -> (Vec<u8>, Vec<u8>) {
+    use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Report as _};
+    let relation = |with: Option<&str>| Relation {
+        with: with.map(str::to_owned),
+        baseline: 0.8,
+        spread: 0.1,
+        observed: 0.4,
+        deviations: -4.0,
+        chance: 0.001,
+        changed: true,
+    };
+    let metric = MetricRow {
+        name: "f".into(),
+        is_time: true,
+        moved: Moved::default(),
+        inner: Some(relation(Some("g"))),
+        inner_changed: 1,
+        outer: Some(relation(None)),
+        perturbed: true,
+        unknown: false,
+    };
+    let report = PerturbReport {
+        metrics: vec![metric],
+        groups: vec![Group { items: vec!["f".into()], perturbed: true }],
+        false_alarms: Some(FalseAlarms { trials: 100, flagged: 1, pool: 54 }),
+        notes: vec!["a remark".into()],
+        ..PerturbReport::default()
+    };
+    let mut json = serde_json::to_value(report.json()).unwrap();
+    json["schema"] = serde_json::json!({ "name": "dcpi.perturb", "version": 1 });
+    let mut csv = Vec::new();
+    report.csv(&mut csv).unwrap();
+    (json.to_string().into_bytes(), csv)
+}
+
 /// The fields of events, as those of one object.
 fn trace_events(db: &Db, known: &BTreeSet<&String>) -> BTreeSet<String> {
     let text = String::from_utf8(traced(db, &["--to", "json"])).unwrap();
@@ -471,6 +507,12 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     printed.take("trace", &json, &csv, &sections);
     let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
     printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
+    let corrected =
+        ["json", "csv"].map(|format| traced(&copies, &["--correct", "--format", format]));
+    let [json, csv] = corrected;
+    printed.take("correction", &json, &csv, &sections);
+    let (json, csv) = perturbed();
+    printed.take("perturb", &json, &csv, &sections);
     printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
     printed.take("machine", &machine("json"), &machine("csv"), &sections);
     printed.take("time", &time("json"), &time("csv"), &sections);
