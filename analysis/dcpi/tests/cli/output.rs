@@ -494,8 +494,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     );
     let variable = odd();
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
-    let pair = pair();
-    run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
+    run(&pair(), &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
     let damaged = one(typical());
     std::fs::write(damaged.root().join("stranger"), "?").unwrap();
     run(&damaged, &["check"]);
