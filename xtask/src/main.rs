@@ -88,6 +88,7 @@ cargo xtask TASK
                    events in the 24 Livermore loops: time stamps, models of 1992, block ids, times
                    of blocks by samples, two threads [--only one|times|threads] [--rounds N]
                    [--runs N]
+  bench machine    how well measurements of dcpi machine agree [--runs N] [--load N]
   bench time       how right dcpi time and dcpi-bench are, beside the lecture, hyperfine, criterion
                    [--only lecture|functions|same|effect|peers] [--pairs N] [--effects N]
                    [--load N] [--quick]

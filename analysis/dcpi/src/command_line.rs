@@ -414,7 +414,7 @@ mod tests {
         for (line, said) in [
             (
                 "dcpi",
-                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, topcounts, stats, diff, timeline, images, epochs",
+                "no subcommand is given: one of prof, callers, callees, tree, flame, list, calc, whatcg, topstalls, flow, truth, ideal, count, trace, time, perturb, lost, machine, topcounts, stats, diff, timeline, images, epochs",
             ),
             ("dcpi prod", "unrecognized subcommand 'prod' (did you mean prof?); see dcpi help"),
             (

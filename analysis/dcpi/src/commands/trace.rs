@@ -397,6 +397,14 @@ fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread
             preempted_ns: off.preempted_ns,
         })
     };
+    let mut notes = facts.notes.clone();
+    if facts.source == "dcpi trace" && names.iter().any(|name| name.offset.is_some()) {
+        notes.push(
+            "times are as measured: the cost of probes is part of them, 1 to 10 us an event by the \
+             first instruction of the procedure"
+                .to_owned(),
+        );
+    }
     let lost = |lost: &trace::Lost| TraceLost {
         name: lost.name.clone(),
         reason: lost.reason.clone(),
@@ -415,7 +423,7 @@ fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread
         off_cpu: summary.off_cpu().iter().filter_map(thread).collect(),
         lost: facts.lost.iter().map(lost).collect(),
         unmatched: summary.unmatched(),
-        notes: facts.notes.clone(),
+        notes,
         ..TraceReport::default()
     }
 }
