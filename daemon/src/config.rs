@@ -128,8 +128,8 @@ impl Config {
             control_group: flags.control_group.or(file.control_group),
             clients_may: flags.clients_may.or(file.clients_may),
             loader_socket: flags.loader_socket.or(file.loader_socket),
-            events: if flags.events.is_empty() { file.events } else { flags.events },
-            mux: if flags.mux.is_empty() { file.mux } else { flags.mux },
+            events: either(flags.events, file.events),
+            mux: either(flags.mux, file.mux),
             drain_interval: flags.drain_interval.or(file.drain_interval),
             merge_interval: flags.merge_interval.or(file.merge_interval),
             epoch_length: flags.epoch_length.or(file.epoch_length),
@@ -148,28 +148,12 @@ impl Config {
             inspector: flags.inspector.or(file.inspector),
             table_entries: flags.table_entries.or(file.table_entries),
             spill_entries: flags.spill_entries.or(file.spill_entries),
-            per_process: if flags.per_process.is_empty() {
-                file.per_process
-            } else {
-                flags.per_process
-            },
+            per_process: either(flags.per_process, file.per_process),
             by_unit: flags.by_unit || file.by_unit,
             kernel_by_process: flags.kernel_by_process || file.kernel_by_process,
-            exclude_image: if flags.exclude_image.is_empty() {
-                file.exclude_image
-            } else {
-                flags.exclude_image
-            },
-            exclude_cgroup: if flags.exclude_cgroup.is_empty() {
-                file.exclude_cgroup
-            } else {
-                flags.exclude_cgroup
-            },
-            exclude_pid: if flags.exclude_pid.is_empty() {
-                file.exclude_pid
-            } else {
-                flags.exclude_pid
-            },
+            exclude_image: either(flags.exclude_image, file.exclude_image),
+            exclude_cgroup: either(flags.exclude_cgroup, file.exclude_cgroup),
+            exclude_pid: either(flags.exclude_pid, file.exclude_pid),
         };
         Self::check(merged).map_err(|error| match Self::check(given) {
             // A mistake on the command line is reported as it was typed.
@@ -247,6 +231,11 @@ impl Config {
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }
+}
+
+/// The list of the flags, or that of the file where no flag gives one.
+fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
+    if flags.is_empty() { file } else { flags }
 }
 
 /// The error of a key's value in the configuration file, with the file, the line where it can be

@@ -198,8 +198,8 @@ pub fn read(region: &Region, stride: usize, rounds: u64) {
 }
 
 /// A branch a round, on a bit that no processor can predict: the highest of a linear congruential
-/// generator (Knuth, MMIX). With `predictable`, the same instructions with a branch that always goes
-/// the same way.
+/// generator (Knuth, MMIX). With `predictable`, the same instructions with a branch that always
+/// goes the same way.
 pub fn branches(predictable: bool, rounds: u64) {
     let rounds = rounds.max(1);
     let mask = if predictable { 0_u64 } else { 1 << 63 };

@@ -13,8 +13,8 @@ pub struct Level {
     /// Cycles of a load on the plateau, the median.
     pub cycles: f64,
     /// Cycles of a load beyond the level: on the next plateau, or at four times the size (twice,
-    /// where that is all) at which loads take half as long again, whichever is less: where others use a shared cache there may be no
-    /// next plateau. None where the curve ends before.
+    /// where that is all) at which loads take half as long again, whichever is less: where others
+    /// use a shared cache there may be no next plateau. None where the curve ends before.
     pub next: Option<f64>,
     /// The index of the last size that is surely within the level, and of the first that is surely
     /// beyond it. None where the curve ends before the level does.
@@ -28,11 +28,12 @@ const SEGMENT_COST: f64 = 0.25;
 const SIZES_PER_DOUBLING: usize = 8;
 /// Fewest sizes of a plateau. Fewer are part of a rise.
 const PLATEAU_SIZES_MIN: usize = 6;
-/// Fewest sizes between the begins of two levels: each level of a cache or TLB is at least four times
-/// as large as the one before. A level that ends gradually has flat stretches on the way to the next.
+/// Fewest sizes between the begins of two levels: each level of a cache or TLB is at least four
+/// times as large as the one before. A level that ends gradually has flat stretches on the way to
+/// the next.
 const LEVEL_SIZES_MIN: usize = 2 * SIZES_PER_DOUBLING;
-/// Largest slope of a plateau, in logarithms from size to size: 1.5 a doubling, as that of a shared
-/// cache under load has. Where a level ends gradually the curve rises by more, 1.9 a doubling.
+/// Largest slope of a plateau, in logarithms from size to size: a factor of 1.5 a doubling, as that
+/// of a shared cache under load has. Where a level ends gradually the factor is 1.9.
 const PLATEAU_SLOPE_MAX: f64 = 0.4 / SIZES_PER_DOUBLING as f64;
 /// Smallest factor between two levels. A smaller one takes a plateau's slope for a level.
 const LEVELS_FACTOR_MIN: f64 = 1.5;

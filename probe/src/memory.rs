@@ -78,8 +78,8 @@ pub fn page_latencies(region: &mut Region, pages: &[usize], seed: u64) -> Vec<f6
 
 /// Distances of [`line_latencies`], bytes.
 pub const LINE_DISTANCES: [usize; 6] = [8, 16, 32, 64, 128, 256];
-/// Blocks of [`line_latencies`]: more lines than a second-level cache has, so that a load of another
-/// line takes many times as long as one of the same line.
+/// Blocks of [`line_latencies`]: more lines than a second-level cache has, so that a load of
+/// another line takes many times as long as one of the same line.
 const LINE_BLOCKS: usize = 1 << 16;
 /// Steps of a piece.
 const LINE_STEPS: usize = 4096;

@@ -172,8 +172,9 @@ impl Machine {
         Some(this)
     }
 
-    /// Takes latencies and bounds of this very processor, as `dcpi machine` measured them, instead of
-    /// the generic ones. Bounds are the highest that were seen, also while other CPUs used memory.
+    /// Takes latencies and bounds of this very processor, as `dcpi machine` measured them, instead
+    /// of the generic ones. Bounds are the highest that were seen, also while other CPUs used
+    /// memory.
     pub fn learn(&mut self, measured: &MeasuredMachine) {
         if let Some(cycles) = measured.load_cycles() {
             self.load_latency = cycles;

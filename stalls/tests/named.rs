@@ -42,6 +42,23 @@ fn explained_as(
     (observed, remaining_rounds): (&[(u64, u64, u64)], &[RemainingRounds]),
     measured: Option<f64>,
 ) -> (Vec<Vec<Vaddr>>, Explained) {
+    explained_on(
+        &Machine::named("znver3").unwrap(),
+        code,
+        count,
+        (observed, remaining_rounds),
+        measured,
+    )
+}
+
+/// The same on another machine.
+fn explained_on(
+    machine: &Machine,
+    code: &[u8],
+    count: impl Fn(u64) -> u64,
+    (observed, remaining_rounds): (&[(u64, u64, u64)], &[RemainingRounds]),
+    measured: Option<f64>,
+) -> (Vec<Vec<Vaddr>>, Explained) {
     let branch = |&(from, to, first)| Branch { from: Vaddr(from), to: Vaddr(to), first, later: 0 };
     let branches: Vec<Branch> = observed.iter().map(branch).collect();
     let parts = [Part { begin: Vaddr(0), bytes: code }];
@@ -74,7 +91,7 @@ fn explained_as(
         measured: measured
             .and_then(|scale| Scale::measured(scale, ScaleBasis::RetiredInstructions)),
     };
-    let explanations = explain(&Machine::named("znver3").unwrap(), &profiled);
+    let explanations = explain(machine, &profiled);
     (addresses, explanations)
 }
 
@@ -240,4 +257,34 @@ fn a_branch_that_seldom_changes_direction_is_hardly_mispredicted() {
     let seldom = [(BRANCH, WAYS[0], 7992), (BRANCH, WAYS[1], 8), (16, 2, 8000), (16, 18, 8)];
     let seldom = most(&spent(EITHER, 2..18, &seldom, &[]), Cause::Mispredict);
     assert!(seldom < 0.2, "{seldom}");
+}
+
+/// Of 700 cycles of a load, a page walk could have taken all on a machine of which nothing is
+/// known, so that no cycle was surely the cache's. Where the machine is measured, most of them are.
+#[test]
+fn on_a_measured_machine_a_pointer_chase_waits_for_the_cache() {
+    const CYCLES: f64 = 700.0;
+    let measured = model::MeasuredMachine::of_file(include_bytes!("zen4.json").as_slice()).unwrap();
+    let generic = Machine::named("znver4").unwrap();
+    let mut known = generic.clone();
+    known.learn(&measured);
+    let range = |machine: &Machine| {
+        let observed = ([(6, 0, 10_000), (6, 8, 10)].as_slice(), [].as_slice());
+        let count = |at: u64| if at == 0 { 70_000 } else { 0 };
+        let of = |scale: f64| explained_on(machine, CHASE, count, observed, Some(scale)).1;
+        // At one sample a cycle, cycles are samples per execution of the estimate's scale.
+        let per_execution = of(1.0).blocks[0][0].cycles;
+        let told = of(per_execution / CYCLES);
+        let load = &told.blocks[0][0];
+        assert!((load.cycles - CYCLES).abs() < 1.0, "{load:?}");
+        let of_cache = load.culprits.iter().find(|one| one.cause == Cause::DataCache).unwrap();
+        let (low, high) = told.sums.of_data;
+        assert!(low > 0.95 * told.sums.samples && high >= low, "{:?}", told.sums);
+        (of_cache.low, of_cache.high)
+    };
+    let (low, high) = range(&generic);
+    assert!(low == 0.0 && high > 600.0, "{low} to {high}");
+    let (low, high) = range(&known);
+    let walk = measured.page_walk_cycles.unwrap().value;
+    assert!((low - (CYCLES - walk)).abs() < 15.0 && high > 690.0, "{low} to {high}, walk {walk}");
 }

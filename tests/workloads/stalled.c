@@ -1,5 +1,5 @@
-/* Procedures that are each stalled by one thing: stalled NAME SECONDS. Prints how many rounds it
- * did. */
+/* Procedures that are each stalled by one thing: stalled NAME SECONDS [ROUNDS]. With ROUNDS it does
+ * so many, however long they take. Prints how many rounds it did, and how long one took. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -26,6 +26,13 @@ __attribute__((noinline)) static void chase(void **from) {
     void **at = from;
     for (long i = 0; i < MANY; i++) at = (void **)*at;
     sink += (uint64_t)at;
+}
+
+/* The same in large pages, which the TLB has entries for. */
+__attribute__((noinline)) static void chase_large(void **from) {
+    void **at = from;
+    for (long i = 0; i < MANY; i++) at = (void **)*at;
+    sink += (uint64_t)at + 1;
 }
 
 /* A load of what was stored just before, but wider: it cannot be forwarded. */
@@ -127,9 +134,16 @@ int main(int argc, char **argv) {
     if (argc < 3) return 2;
     const char *name = argv[1];
     char *bytes = memory(BYTES), *more = 0;
+    int large = !strcmp(name, "chase_large");
+    /* At a boundary of large pages: the mapping is made again, with room to move. */
+    if (large) {
+        bytes = memory(BYTES + (2u << 20));
+        bytes += -(uint64_t)bytes % (2u << 20);
+    }
+    madvise(bytes, BYTES, large ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     memset(bytes, 1, BYTES);
     pthread_t thread = 0;
-    if (!strcmp(name, "chase")) {
+    if (!strcmp(name, "chase") || large) {
         /* One cycle through all lines (Sattolo). */
         size_t lines = BYTES / 64;
         uint32_t *order = memory(lines * 4);
@@ -146,9 +160,11 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(name, "copy")) more = memory(BYTES), memset(more, 2, BYTES);
     if (!strcmp(name, "locks")) pthread_create(&thread, 0, other, 0);
-    long rounds = 0;
-    for (double end = now() + atof(argv[2]); now() < end; rounds++) {
+    long rounds = 0, most = argc > 3 ? atol(argv[3]) : 0;
+    double begin = now(), end = begin + atof(argv[2]);
+    for (; most ? rounds < most : now() < end; rounds++) {
         if (!strcmp(name, "chase")) chase((void **)bytes);
+        else if (large) chase_large((void **)bytes);
         else if (!strcmp(name, "alias")) alias(bytes);
         else if (!strcmp(name, "unpredictable")) unpredictable(rounds);
         else if (!strcmp(name, "divider")) divider(rounds);
@@ -160,8 +176,9 @@ int main(int argc, char **argv) {
         else if (!strcmp(name, "copy")) copy((uint64_t *)more, (uint64_t *)bytes, BYTES / 8);
         else return 2;
     }
+    double took = now() - begin;
     over = 1;
     if (thread) pthread_join(thread, 0);
-    printf("{\"rounds\": %ld}\n", rounds);
+    printf("{\"rounds\": %ld, \"round_s\": %.9f}\n", rounds, took / rounds);
     return 0;
 }

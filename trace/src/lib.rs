@@ -14,6 +14,7 @@ pub mod formats;
 pub mod gantt;
 pub mod pairs;
 pub mod reader;
+pub mod sequence;
 pub mod summary;
 pub mod writer;
 

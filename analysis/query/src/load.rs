@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use code::skid::Skid;
 use image::{ImageId, ImageKind, ImageOffset, KeptFile};
-use model::{Cpuid, IDEAL, IdealMachine, MeasuredMachine, MeasuredSkid, Profile};
+use model::{Cpuid, IDEAL, IdealMachine, MeasuredSkid, Profile};
 use profiledb::{Database, DbError, Epoch, EpochId, EpochMeta, ImageRecord, Scope, Symbol};
 
 use crate::error::AnalysisError;
@@ -198,27 +198,6 @@ impl Samples {
         let mut all = self.epochs.iter().map(|epoch| epoch.meta().facts.get());
         let first = all.next()??;
         all.all(|cpuid| cpuid.as_ref() == Some(&first)).then_some(first)
-    }
-
-    /// The sampled processor as `dcpi machine` measured it: bounds that hold for all measurements.
-    /// None where the epochs are of several kinds of processors, or where a host has no
-    /// measurement: memory differs between hosts of one kind.
-    #[must_use]
-    pub fn measured(&self) -> Option<MeasuredMachine> {
-        let cpuid = self.cpuid()?;
-        let mut of_hosts: BTreeMap<&str, Option<MeasuredMachine>> = BTreeMap::new();
-        for epoch in &self.epochs {
-            let of_host = of_hosts.entry(epoch.meta().host.as_str()).or_default();
-            let measured: Option<MeasuredMachine> = epoch.meta().facts.get();
-            if let Some(measured) = measured.filter(|measured| measured.cpuid == cpuid) {
-                *of_host = Some(match of_host.take() {
-                    Some(known) => known.with(&measured),
-                    None => measured,
-                });
-            }
-        }
-        let mut all = of_hosts.into_values();
-        all.next()?.and_then(|first| all.try_fold(first, |sum, next| Some(sum.with(&next?))))
     }
 
     /// The code that dcpid kept of an image's file, on any of the hosts with samples of it.

@@ -509,3 +509,58 @@ struct MountainEntry {
     stride: usize,
     bytes_per_ns: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> MachineReport {
+        let text = include_bytes!("../../../stalls/tests/zen4.json").as_slice();
+        MachineReport {
+            measured: MeasuredMachine::of_file(text).unwrap(),
+            seconds: 7.0,
+            rounds: 3,
+            latencies: Vec::new(),
+            page_latencies: Vec::new(),
+            strides: vec![8],
+            mountain: vec![(8192, vec![58.0])],
+        }
+    }
+
+    #[test]
+    fn the_verdict_names_what_differs_first() {
+        let mut report = report();
+        let [agree, shared, memory] = report.verdict().try_into().unwrap();
+        assert_eq!(
+            agree,
+            "L1, L2, line, TLB 1, TLB 2: as large as the processor and the kernel say"
+        );
+        assert!(shared.starts_with("L3: one program gets ") && shared.contains(" of 32.0 MiB"));
+        assert_eq!(memory, "a load from memory takes 560 cycles, 152 ns");
+        report.measured.caches[0].stated_bytes = Some(48 << 10);
+        let verdict = report.verdict();
+        assert_eq!(verdict[0], "L1: measured otherwise than the processor and the kernel say");
+        report.measured.tlbs.clear();
+        report.measured.caches.clear();
+        assert_eq!(report.verdict().len(), 1, "nothing is said of what was not found");
+    }
+
+    #[test]
+    fn a_size_is_the_stated_one_within_the_range() {
+        assert_eq!(size(Some(29), Some(35), Some(32)), Some(32));
+        assert_eq!(size(Some(20), Some(45), Some(48)), Some(30));
+        assert_eq!(size(None, None, Some(48)), None);
+        assert_eq!(Agreement::of(1, (Some(29), Some(35)), None), Agreement::Unknown);
+        assert_eq!(Agreement::of(3, (Some(29), Some(35)), Some(99)), Agreement::Shared);
+    }
+
+    #[test]
+    fn csv_has_a_row_for_each_size_and_quantity() {
+        let mut out = Vec::new();
+        report().csv(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("\nL1,bytes,") && text.contains(",32768\n"), "{text}");
+        assert!(text.contains("\nmemory load,cycles,543.427,560.043,778.211,\n"), "{text}");
+        assert!(text.lines().all(|line| line.split(',').count() >= 6), "{text}");
+    }
+}

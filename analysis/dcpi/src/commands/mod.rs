@@ -10,6 +10,7 @@ use query::error::AnalysisError;
 use query::problem::Problem;
 use report::Report;
 
+mod blocks;
 mod by_thread;
 pub(crate) mod calc;
 pub(crate) mod calibrate;

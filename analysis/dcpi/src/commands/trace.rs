@@ -19,6 +19,7 @@ use traced::TraceError;
 use traced::capture::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Target};
 use traced::sites::{self, Whose};
 
+use super::blocks::{self, BlocksArgs};
 use super::calibrate::{self, Traced};
 use super::correct;
 use super::passing::pass_on;
@@ -91,6 +92,9 @@ pub struct Trace {
     /// Format of the trace [default: by the ending of the file's name, see below]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub to: Option<To>,
+    /// The order of basic blocks.
+    #[command(flatten)]
+    pub blocks: BlocksArgs,
     /// Format of the report.
     #[command(flatten)]
     pub output: Output,
@@ -180,11 +184,24 @@ fn usage(message: &str) -> AnalysisError {
 }
 
 pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    if let Some(kind) = args.blocks.cflags {
+        return blocks::print_cflags(kind, out);
+    }
     if args.calibration_program {
         out.write_all(trace::calibration::PROGRAM.as_bytes())?;
         return Ok(Outcome::default());
     }
     match &args.file {
+        file if args.blocks.blocks => {
+            let asked = blocks::Asked {
+                blocks: &args.blocks,
+                file: file.as_deref(),
+                out: args.out.as_deref(),
+                output: &args.output,
+                command: &args.command,
+            };
+            blocks::run(&asked, out)
+        }
         Some(file) => read_file(args, file, out),
         None => capture_events(args),
     }
@@ -421,6 +438,14 @@ fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread
             preempted_ns: off.preempted_ns,
         })
     };
+    let mut notes = facts.notes.clone();
+    if facts.source == "dcpi trace" && names.iter().any(|name| name.offset.is_some()) {
+        notes.push(
+            "times are as measured: the cost of probes is part of them, 1 to 10 us an event by the \
+             first instruction of the procedure"
+                .to_owned(),
+        );
+    }
     let lost = |lost: &trace::Lost| TraceLost {
         name: lost.name.clone(),
         reason: lost.reason.clone(),
@@ -439,7 +464,7 @@ fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread
         off_cpu: summary.off_cpu().iter().filter_map(thread).collect(),
         lost: facts.lost.iter().map(lost).collect(),
         unmatched: summary.unmatched(),
-        notes: facts.notes.clone(),
+        notes,
         ..TraceReport::default()
     }
 }

@@ -27,7 +27,7 @@ const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.s
 /// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
 /// ran the command itself, and these programs have no code whose ways are unknown; notes are of
 /// what the machine lacks.
-const NOT_HERE: [(&str, &str); 22] = [
+const NOT_HERE: [(&str, &str); 26] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
     ("count", "notes[]"),
@@ -45,6 +45,10 @@ const NOT_HERE: [(&str, &str); 22] = [
     ("time", "b.function.calls"),
     ("time", "b.function.samples"),
     ("time", "notes[]"),
+    ("trace-blocks", "samples"), // of programs that are sampled, which needs root
+    ("trace-blocks", "rows[].time.value"),
+    ("trace-blocks", "rows[].time.low"),
+    ("trace-blocks", "rows[].time.high"),
     ("truth", "cycles.least"),
     ("truth", "cycles.most"),
     ("truth", "cycles.right"),
@@ -183,6 +187,25 @@ impl Printed {
         self.take(words.split(' ').next().unwrap(), &json, &csv, sections);
     }
 
+    /// What commands print that measure, not read: of times, machines, traces, observers.
+    fn measurements(&mut self, db: &Db, sections: &BTreeMap<&str, Section>) {
+        let [json, csv] = ["json", "csv"].map(|format| traced(db, &["--format", format]));
+        self.take("trace", &json, &csv, sections);
+        let [json, csv] = ["json", "csv"].map(|format| blocks(db, format));
+        self.take("trace-blocks", &json, &csv, sections);
+        let known = sections["trace-events"].json.iter().chain(sections[COMMON].json).collect();
+        self.json.insert("trace-events".to_owned(), trace_events(db, &known));
+        let corrected =
+            ["json", "csv"].map(|format| traced(db, &["--correct", "--format", format]));
+        let [json, csv] = corrected;
+        self.take("correction", &json, &csv, sections);
+        let (json, csv) = perturbed();
+        self.take("perturb", &json, &csv, sections);
+        self.take("count", &count(db, "json"), &count(db, "csv"), sections);
+        self.take("machine", &machine("json"), &machine("csv"), sections);
+        self.take("time", &time("json"), &time("csv"), sections);
+    }
+
     /// What is on the page and was not printed, and the other way round.
     fn differences(&self, sections: &BTreeMap<&str, Section>) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -273,6 +296,14 @@ fn clean(db: &Db, format: &str) -> Vec<u8> {
 }
 
 /// What is told of a command.
+/// `dcpi machine`, as quick as it can be.
+fn machine(format: &str) -> Vec<u8> {
+    let mut command = dcpi();
+    let output = command.args(["machine", "--seconds", "1", "--format", format]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
 fn count(db: &Db, format: &str) -> Vec<u8> {
     let to = db.root().with_file_name(format!("count-{format}"));
     let mut command = dcpi();
@@ -376,6 +407,31 @@ fn perturbed() -> (Vec<u8>, Vec<u8>) {
     let mut csv = Vec::new();
     report.csv(&mut csv).unwrap();
     (json.to_string().into_bytes(), csv)
+}
+
+/// What is told of a trace of basic blocks that lost some.
+fn blocks(db: &Db, format: &str) -> Vec<u8> {
+    use trace::sequence::{Block, Program, Stream, Writer};
+    let path = db.root().with_file_name("blocks.trace");
+    let lost = trace::Lost { name: "block".into(), reason: "ring_full".into(), events: 9 };
+    let facts = trace::Facts { lost: vec![lost], ..trace::Facts::default() };
+    let mut writer = Writer::new(std::fs::File::create(&path).unwrap(), &facts).unwrap();
+    let block = Block {
+        offset: 0x1000,
+        procedure: "f".into(),
+        file: "f.c".into(),
+        line: 3,
+        ..Block::default()
+    };
+    let program = Program { path: "/usr/bin/f".into(), blocks: vec![block] };
+    writer.program(&program).unwrap();
+    let stream = writer.stream(&Stream { pid: 7, tid: 8, ..Stream::default() }).unwrap();
+    writer.events(stream.unwrap(), &[0, 0]).unwrap();
+    writer.finish(&facts).unwrap();
+    let words = ["trace", "--blocks", "--format", format];
+    let output = dcpi().args(words).arg(path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
 }
 
 /// The fields of events, as those of one object.
@@ -486,8 +542,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     );
     let variable = odd();
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
-    let pair = pair();
-    run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
+    run(&pair(), &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
     let damaged = one(typical());
     std::fs::write(damaged.root().join("stranger"), "?").unwrap();
     run(&damaged, &["check"]);
@@ -495,18 +550,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["cat", "prof"]);
     run(&crate::stacks::db(), &CALLS);
     run(&copies_counted(), &["lost", "lost --by block"]);
-    let [json, csv] = ["json", "csv"].map(|format| traced(&copies, &["--format", format]));
-    printed.take("trace", &json, &csv, &sections);
-    let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
-    printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
-    let corrected =
-        ["json", "csv"].map(|format| traced(&copies, &["--correct", "--format", format]));
-    let [json, csv] = corrected;
-    printed.take("correction", &json, &csv, &sections);
-    let (json, csv) = perturbed();
-    printed.take("perturb", &json, &csv, &sections);
-    printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
-    printed.take("time", &time("json"), &time("csv"), &sections);
+    printed.measurements(&copies, &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 

@@ -1,6 +1,8 @@
-//! Evidence of how often the sampled code was executed.
+//! Evidence of how often the sampled code was executed, and of the processor that did.
 
-use model::{IDEAL, OpensOn, SampledRuns};
+use std::collections::BTreeMap;
+
+use model::{IDEAL, MeasuredMachine, OpensOn, SampledRuns};
 
 use super::Samples;
 use crate::scope::ScopeChoice;
@@ -72,6 +74,27 @@ impl Samples {
             _ => return None,
         };
         (cycles > 0.0).then_some(cycles)
+    }
+
+    /// The sampled processor as `dcpi machine` measured it: bounds that hold for all measurements.
+    /// None where the epochs are of several kinds of processors, or where a host has no
+    /// measurement: memory differs between hosts of one kind.
+    #[must_use]
+    pub fn measured(&self) -> Option<MeasuredMachine> {
+        let cpuid = self.cpuid()?;
+        let mut of_hosts: BTreeMap<&str, Option<MeasuredMachine>> = BTreeMap::new();
+        for epoch in &self.epochs {
+            let of_host = of_hosts.entry(epoch.meta().host.as_str()).or_default();
+            let measured: Option<MeasuredMachine> = epoch.meta().facts.get();
+            if let Some(measured) = measured.filter(|measured| measured.cpuid == cpuid) {
+                *of_host = Some(match of_host.take() {
+                    Some(known) => known.with(&measured),
+                    None => measured,
+                });
+            }
+        }
+        let mut all = of_hosts.into_values();
+        all.next()?.and_then(|first| all.try_fold(first, |sum, next| Some(sum.with(&next?))))
     }
 
     /// Samples of the event `instructions`, if the event with index `time` counts cycles.

@@ -1,6 +1,7 @@
 //! Procedures that are stalled by one thing each, from samples of real time to `dcpi calc` and
 //! `dcpi whatcg`: what stalls them is among what they are told to have been stalled by, and nothing
-//! can have taken more. Needs root.
+//! can have taken more. With the machine measured and executions counted, ranges of what waits for
+//! memory are narrow. Needs root.
 
 use serde_json::Value;
 use std::process::Command;
@@ -10,8 +11,9 @@ use tests::workload::{Running, Workload};
 use tests::{require_root, succeed};
 
 /// Procedures of `stalled.c`, and the letters of what stalls them, any of which may come first.
-const STALLED: [(&str, &str); 9] = [
+const STALLED: [(&str, &str); 10] = [
     ("chase", "d"),
+    ("chase_large", "d"),
     ("alias", "f"),
     ("unpredictable", "p"),
     ("divider", "v"),
@@ -30,7 +32,10 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
     let workload = Workload::build(place.path(), "stalled", &["-pthread"]);
     let program = workload.program();
     let mut command = place.dcpid();
-    command.args(["--event", "cpu-clock@2000", "--edges", "1000"]);
+    let machine = place.path().join("machine");
+    let told = succeed(Command::new(tests::binary("dcpi")).args(["machine", "-o"]).arg(&machine));
+    assert!(told.contains("a load from memory takes"), "{told}");
+    command.args(["--event", "cpu-clock@2000", "--edges", "1000", "--machine"]).arg(&machine);
     let daemon = place.start_as(command);
     for name in STALLED.iter().map(|(name, _)| *name).chain(["copy"]) {
         let truth = Running::start(Command::new(program).args([name, "1"])).wait();
@@ -45,6 +50,7 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
     };
     for (name, letters) in STALLED {
         let told = asked("calc", &[name]);
+        assert!(told["latencies_measured"].is_string(), "the epoch has the machine: {told:#}");
         let causes = told["causes"].as_array().unwrap();
         let high = |cause: &Value| cause["high"].as_f64().unwrap();
         let most = causes.iter().map(high).fold(0.0, f64::max);
@@ -95,4 +101,58 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
     assert!(all["procedures"].as_u64().unwrap() >= 9, "{all:#}");
     let stalls = asked("topstalls", &["-n", "5"]);
     assert_eq!(stalls["rows"].as_array().unwrap().len(), 5, "{stalls:#}");
+}
+
+/// Loops that wait for memory alone, rounds of a million executions that take about a second, and
+/// the letter of the cause; of `pages`, cache and TLB together.
+const MEMORY_BOUND: [(&str, &str, &str); 4] =
+    [("chase", "3", "d"), ("chase_large", "4", "d"), ("pages", "20", "dD"), ("stores", "15", "w")];
+
+/// Without measured latencies, whatever a loop waited for might have taken nothing or all: a page
+/// walk could take 2400 cycles, so that of 570 cycles of a load none was surely the cache's.
+#[test]
+#[ignore = "needs root"]
+fn on_a_measured_machine_loops_that_wait_for_memory_are_told_right() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "stalled", &["-pthread"]);
+    let program = workload.program().to_str().unwrap();
+    let machine = place.path().join("machine");
+    let machine = machine.to_str().unwrap();
+    let dcpi_of = |arguments: &[&str]| succeed(Command::new(tests::binary("dcpi")).args(arguments));
+    let measured = dcpi_of(&["machine", "--format", "json", "-o", machine]);
+    let measured: Value = serde_json::from_str(&measured).unwrap();
+    for (name, rounds, letters) in MEMORY_BOUND {
+        let db = place.path().join(name);
+        let db_name = db.to_str().unwrap();
+        dcpi_of(&["ideal", "--sampled", "-o", db_name, "--", program, name, "0", rounds]);
+        let told = |latencies: &str| -> Value {
+            let asked = ["--format", "json", "--latencies", latencies, program, name];
+            serde_json::from_str(&succeed(&mut dcpi(&db, "calc", &asked))).unwrap()
+        };
+        let (told, generic) = (told(machine), told("generic"));
+        assert!(told["latencies_measured"].is_string(), "{name}: {told:#}");
+        assert!(generic["latencies_measured"].is_null(), "{name}");
+        let number = |of: &Value| of.as_f64().unwrap();
+        let causes = told["causes"].as_array().unwrap();
+        let range = if letters == "dD" {
+            &told["of_data"]
+        } else {
+            causes.iter().find(|cause| cause["letter"] == letters).unwrap()
+        };
+        let (low, high) = (number(&range["low"]), number(&range["high"]));
+        assert!(low > 0.0 && high <= 2.0 * low, "{name}: {low} to {high}: {told:#}");
+        // The only load of a round of these takes all the time but the best case, and the walk
+        // that large pages do not have.
+        let block = told["blocks"].as_array().unwrap().iter();
+        let cycles = block.map(|block| block["cpi"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
+        if name.starts_with("chase") {
+            assert!(cycles * 3.0 > 100.0, "{name}: {cycles} cycles an instruction: {told:#}");
+            let walk =
+                if name == "chase" { number(&measured["page_walk_cycles"]["low"]) } else { 0.0 };
+            let truth = 1.0 - (walk + 10.0) / (cycles * 3.0);
+            assert!((low..=high + 0.05).contains(&truth), "{name}: {truth} in {low} to {high}");
+        }
+        println!("{name}: {letters} {low:.3} to {high:.3}, {:.0} cycles a round", cycles * 3.0);
+    }
 }

@@ -30,6 +30,14 @@ pub struct MachineArgs {
     /// --latencies
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,
+    /// Measure for about so long: more rounds make ranges surer; one round takes up to a second
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 7,
+        value_parser = clap::value_parser!(u64).range(1..=600)
+    )]
+    pub seconds: u64,
     /// Draw the memory mountain and the curves of latency: an SVG, or a directory for one of each
     #[arg(long, value_name = "FILE.svg|DIR")]
     pub picture: Option<PathBuf>,
@@ -39,9 +47,10 @@ pub struct MachineArgs {
 }
 
 const NOTES: &str = "\
-It takes less than 10 seconds, up to 1 GiB of memory, and at the end the memory throughput of all \
-CPUs for half a second: measure in a quiet minute. Other load makes ranges wider, not wrong: of \
-each time the fastest of many short pieces counts, spread over the whole measurement.
+It takes less than 10 seconds (--seconds), up to 1 GiB of memory, and at the end the memory \
+throughput of all CPUs for half a second: measure in a quiet minute. Other load makes ranges \
+wider, not wrong: of each time the fastest of many short pieces counts, spread over the whole \
+measurement.
 
 Sizes are found by loads that each wait for the one before, in random order, over more and more \
 memory: where they become slower a cache or TLB has ended. The last level is shared with other \
@@ -53,17 +62,15 @@ after a change of the processor, the memory, or the host of a virtual machine.
 
 Exit codes: 0 done; 2 could not.";
 
-/// Time after which no round ends but the first.
-const TIME: Duration = Duration::from_millis(7000);
-/// Most rounds.
-const ROUNDS: usize = 8;
+/// Most rounds a second. On an idle machine a round takes 0.7 s.
+const ROUNDS_PER_S: u64 = 2;
 
 pub(crate) fn run(args: &MachineArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let report = match &args.file {
-        None => measure()?,
+        None => measure(args.seconds)?,
         // A file that cannot be written is known before the measurement.
         Some(file) => Destination::File(file.clone()).write(&mut io::sink(), |out| {
-            let report = measure()?;
+            let report = measure(args.seconds)?;
             out.write_all(report.measured.to_file().as_bytes())?;
             Ok(report)
         })?,
@@ -83,11 +90,11 @@ pub(crate) fn run(args: &MachineArgs, out: &mut dyn Write) -> Result<Outcome, An
     Ok(outcome)
 }
 
-/// Measures this machine.
+/// Measures this machine for about so long.
 ///
 /// # Errors
 /// [`AnalysisError::Refused`] without enough memory, or where /proc does not tell the processor.
-fn measure() -> Result<MachineReport, AnalysisError> {
+fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
     let refused = |why: &str| AnalysisError::Refused(why.to_owned());
     let cpuinfo = of_proc("/proc/cpuinfo");
     let cpuid = Cpuid::of_cpuinfo(&cpuinfo)
@@ -95,7 +102,11 @@ fn measure() -> Result<MachineReport, AnalysisError> {
     let names = ["model name", "CPU part"];
     let name = names.iter().find_map(|key| Cpuid::fact_of_cpuinfo(&cpuinfo, key));
     let available = available_bytes(&of_proc("/proc/meminfo")).unwrap_or(1 << 30);
-    let limits = Limits { time: TIME, rounds: ROUNDS, memory_bytes: available / 2 };
+    let limits = Limits {
+        time: Duration::from_secs(seconds),
+        rounds: usize::try_from(seconds * ROUNDS_PER_S).unwrap_or(usize::MAX),
+        memory_bytes: available / 2,
+    };
     let stage = progress::stage("measuring", PARTS);
     let done = AtomicU64::new(0);
     let told = |part: f64| {
