@@ -20,7 +20,7 @@ pub fn page(programs: impl IntoIterator<Item = Command>) -> String {
         program.build();
         let name = program.get_name().to_owned();
         section(&mut page, &name, "##", &program);
-        for subcommand in program.get_subcommands() {
+        for subcommand in program.get_subcommands().filter(|of| !of.is_hide_set()) {
             let name = format!("{name} {}", subcommand.get_name());
             section(&mut page, &name, "###", subcommand);
         }

@@ -70,7 +70,8 @@ fn write(directory: &Path) -> io::Result<()> {
 fn pages(mut program: Command, section: &str) -> io::Result<Vec<(String, Vec<u8>)>> {
     program = program.disable_help_subcommand(true);
     program.build();
-    let subcommands = program.get_subcommands().map(|subcommand| {
+    let shown = program.get_subcommands().filter(|of| !of.is_hide_set());
+    let subcommands = shown.map(|subcommand| {
         let name = format!("{}-{}", program.get_name(), subcommand.get_name());
         // A page is found by what one types with dashes between.
         let usage = format!("{} {}", program.get_name(), subcommand.get_name());
@@ -213,7 +214,7 @@ mod tests {
                 let name = command.get_name().to_owned();
                 clap_complete::generate(shell, &mut command, name, &mut script);
                 let script = String::from_utf8(script).unwrap();
-                for subcommand in program.get_subcommands() {
+                for subcommand in program.get_subcommands().filter(|of| !of.is_hide_set()) {
                     assert!(
                         script.contains(subcommand.get_name()),
                         "{shell}: {}",

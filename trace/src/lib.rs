@@ -6,6 +6,7 @@
 //! draws threads in time.
 #![forbid(unsafe_code)]
 
+pub mod calibration;
 mod codec;
 pub mod correct;
 pub mod event;

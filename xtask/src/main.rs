@@ -92,6 +92,10 @@ cargo xtask TASK
   bench time       how right dcpi time and dcpi-bench are, beside the lecture, hyperfine, criterion
                    [--only lecture|functions|same|effect|peers] [--pairs N] [--effects N]
                    [--load N] [--quick]
+  bench perturb observers  what dcpi perturb says of observers of Lua, and of Lua against itself
+                   [--only OBSERVER] [--trials N]
+  bench perturb uprobes  traces of five programs, their times corrected, beside uftrace, LTTng and
+                   perf [--rounds N] [--only PROGRAM]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say

@@ -69,6 +69,9 @@ pub enum Command {
     Trace(commands::Trace),
     /// Whether a command is faster than another, over layouts of their code; in random order
     Time(commands::Time),
+    /// Work that is known, for dcpi trace to measure what events cost
+    #[command(hide = true)]
+    CalibrationWork(commands::CalibrationWork),
     /// What observing a command does to it: slowdown, and which metrics are still to be believed
     Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
@@ -180,7 +183,9 @@ fn after_help() -> String {
 
 /// Names of the subcommands, for the classic names of the program.
 fn names() -> Vec<String> {
-    Arguments::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+    let command = Arguments::command();
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| command.get_name().to_owned()).collect()
 }
 
 impl Command {
@@ -205,6 +210,7 @@ impl Command {
             Self::Count(args) => commands::count::run(args),
             Self::Trace(args) => commands::trace::run(args, out),
             Self::Time(args) => commands::time::run(args, out),
+            Self::CalibrationWork(args) => commands::calibrate::work(args, out),
             Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Machine(args) => commands::machine::run(args, out),

@@ -6,7 +6,8 @@
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
 //! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
 //! faster programs become with profiles: `bench faster`; how well measurements of a machine agree:
-//! `bench machine`; how right `dcpi time` is: `bench time`; and whether anything leaks: `bench
+//! `bench machine`; how right `dcpi time` is: `bench time`; what observing
+//! does to programs: `bench perturb`; and whether anything leaks: `bench
 //! soak`.
 
 mod beside;
@@ -25,6 +26,9 @@ mod measured;
 mod overhead;
 mod perturb;
 mod perturb_loops;
+mod perturb_observers;
+mod perturb_peers;
+mod perturb_uprobes;
 mod profilers;
 mod programs;
 mod reading;

@@ -1,12 +1,16 @@
 //! `bench perturb`: what observing does to programs, one table for each subcommand.
 
-use super::perturb_loops;
+use super::{perturb_loops, perturb_observers, perturb_uprobes};
 use crate::Outcome;
 use anyhow::bail;
 
 type Table = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const TABLES: [(&str, Table); 1] = [("loops", perturb_loops::run)];
+const TABLES: [(&str, Table); 3] = [
+    ("loops", perturb_loops::run),
+    ("observers", perturb_observers::run),
+    ("uprobes", perturb_uprobes::run),
+];
 
 /// Prints the table that is asked for.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {

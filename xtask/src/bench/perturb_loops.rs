@@ -29,7 +29,7 @@ const INSIDE_MIN: f64 = 0.95;
 const LAYOUTS: usize = 4;
 /// Executions of a loop in one run of the harness, which takes the fastest tenth.
 const EXECUTIONS: &str = "60";
-/// Runs whose samples are taken for the truth: more than in a trial, so that their own chance hardly
+/// Runs whose samples are taken for the truth: more than in a trial, so that their chance hardly
 /// counts.
 const TRUTH_RUNS: u64 = 60;
 /// Times that intervals are held against the truth.

@@ -20,6 +20,8 @@ use traced::capture::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Tar
 use traced::sites::{self, Whose};
 
 use super::blocks::{self, BlocksArgs};
+use super::calibrate::{self, Traced};
+use super::correct;
 use super::passing::pass_on;
 use super::record::{exit_code, runnable, shell_word};
 use super::{Outcome, write};
@@ -68,6 +70,22 @@ pub struct Trace {
     /// Memory for each CPU's events that wait to be read, such as 16MiB; what finds no room is lost
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = ring_bytes)]
     pub ring: usize,
+    /// Take off what tracing cost from the times of FILE
+    #[arg(long, requires = "file")]
+    pub correct: bool,
+    /// With --correct: trace of the calibration program by the tool that wrote FILE; here: costs of
+    /// probes are measured now [default: costs that FILE has]
+    #[arg(long, value_name = "TRACE|here", requires = "correct")]
+    pub calibration: Option<PathBuf>,
+    /// With --correct: image whose procedures the probes of FILE are on, for perf's traces
+    #[arg(long, value_name = "IMAGE", requires = "correct")]
+    pub probed: Option<PathBuf>,
+    /// Write the source of the calibration program, in C, to be built as the program is
+    #[arg(long, exclusive = true)]
+    pub calibration_program: bool,
+    /// Do not measure what events cost; the trace cannot be corrected then
+    #[arg(long)]
+    pub no_costs: bool,
     /// File to write the trace to; for FILE also - for standard output
     #[arg(short = 'o', long = "output", value_name = "OUT")]
     pub out: Option<PathBuf>,
@@ -169,6 +187,10 @@ pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, Analysis
     if let Some(kind) = args.blocks.cflags {
         return blocks::print_cflags(kind, out);
     }
+    if args.calibration_program {
+        out.write_all(trace::calibration::PROGRAM.as_bytes())?;
+        return Ok(Outcome::default());
+    }
     match &args.file {
         file if args.blocks.blocks => {
             let asked = blocks::Asked {
@@ -187,14 +209,18 @@ pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, Analysis
 
 /// `dcpi trace FILE`: a report, or the trace in another format.
 fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let opened = File::open(file);
-    let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
-    let opened = opened.map_err(|error| refused(error.to_string()))?;
-    let bytes = opened.metadata().map(|metadata| metadata.len()).ok();
-    let trace =
-        formats::read(BufReader::new(opened)).map_err(|error| refused(error.to_string()))?;
+    let bytes = file.metadata().map(|metadata| metadata.len()).ok();
+    let mut trace = correct::read(file)?;
     let cut: Vec<String> =
         trace.cut.iter().map(|cut| format!("{}: {cut}", file.display())).collect();
+    if args.correct {
+        let (calibration, probed) = (args.calibration.as_deref(), args.probed.as_deref());
+        let report = correct::corrected(file, &mut trace, calibration, probed)?;
+        if args.out.is_none() && args.to.is_none() {
+            let outcome = write(&report, &args.output, out)?;
+            return Ok(Outcome { sound: cut.is_empty(), ..outcome });
+        }
+    }
     if args.out.is_none() && args.to.is_none() {
         let mut report = report_of_trace(&trace);
         report.file = Some(file.display().to_string());
@@ -281,6 +307,20 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         whose = Whose::Command(program);
     }
     let found = sites::find(&args.at, whose, args.entries).map_err(refused)?;
+    let traced = Traced {
+        calls: found.sites.iter().any(|site| site.has_return),
+        entries: found.sites.iter().any(|site| !site.has_return),
+        syscalls: args.syscalls,
+        sched: args.sched,
+    };
+    let costs = match args.no_costs {
+        true => Vec::new(),
+        // What an event costs is wanted later, if at all: a trace without it is a trace.
+        false => calibrate::costs(traced).unwrap_or_else(|error| {
+            calibrate::say(&error);
+            Vec::new()
+        }),
+    };
     let options = Options {
         sites: found.sites,
         syscalls: args.syscalls,
@@ -289,6 +329,7 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         ring_bytes: args.ring,
         duration: args.duration,
         notes: found.notes,
+        costs,
     };
     let (sink, to) = Sink::open(args)?;
     let stopped = stop_flag(&target)?;

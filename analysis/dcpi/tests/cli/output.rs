@@ -187,6 +187,25 @@ impl Printed {
         self.take(words.split(' ').next().unwrap(), &json, &csv, sections);
     }
 
+    /// What commands print that measure, not read: of times, machines, traces, observers.
+    fn measurements(&mut self, db: &Db, sections: &BTreeMap<&str, Section>) {
+        let [json, csv] = ["json", "csv"].map(|format| traced(db, &["--format", format]));
+        self.take("trace", &json, &csv, sections);
+        let [json, csv] = ["json", "csv"].map(|format| blocks(db, format));
+        self.take("trace-blocks", &json, &csv, sections);
+        let known = sections["trace-events"].json.iter().chain(sections[COMMON].json).collect();
+        self.json.insert("trace-events".to_owned(), trace_events(db, &known));
+        let corrected =
+            ["json", "csv"].map(|format| traced(db, &["--correct", "--format", format]));
+        let [json, csv] = corrected;
+        self.take("correction", &json, &csv, sections);
+        let (json, csv) = perturbed();
+        self.take("perturb", &json, &csv, sections);
+        self.take("count", &count(db, "json"), &count(db, "csv"), sections);
+        self.take("machine", &machine("json"), &machine("csv"), sections);
+        self.take("time", &time("json"), &time("csv"), sections);
+    }
+
     /// What is on the page and was not printed, and the other way round.
     fn differences(&self, sections: &BTreeMap<&str, Section>) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -354,6 +373,42 @@ fn traced(db: &Db, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
+/// What is told of an observer. Runs of it need root, so this is the report alone.
+fn perturbed() -> (Vec<u8>, Vec<u8>) {
+    use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Report as _};
+    let relation = |with: Option<&str>| Relation {
+        with: with.map(str::to_owned),
+        baseline: 0.8,
+        spread: 0.1,
+        observed: 0.4,
+        deviations: -4.0,
+        chance: 0.001,
+        changed: true,
+    };
+    let metric = MetricRow {
+        name: "f".into(),
+        is_time: true,
+        moved: Moved::default(),
+        inner: Some(relation(Some("g"))),
+        inner_changed: 1,
+        outer: Some(relation(None)),
+        perturbed: true,
+        unknown: false,
+    };
+    let report = PerturbReport {
+        metrics: vec![metric],
+        groups: vec![Group { items: vec!["f".into()], perturbed: true }],
+        false_alarms: Some(FalseAlarms { trials: 100, flagged: 1, pool: 54 }),
+        notes: vec!["a remark".into()],
+        ..PerturbReport::default()
+    };
+    let mut json = serde_json::to_value(report.json()).unwrap();
+    json["schema"] = serde_json::json!({ "name": "dcpi.perturb", "version": 1 });
+    let mut csv = Vec::new();
+    report.csv(&mut csv).unwrap();
+    (json.to_string().into_bytes(), csv)
+}
+
 /// What is told of a trace of basic blocks that lost some.
 fn blocks(db: &Db, format: &str) -> Vec<u8> {
     use trace::sequence::{Block, Program, Stream, Writer};
@@ -487,8 +542,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     );
     let variable = odd();
     run(&variable, &["stats all --each", "stats all --each -i", &format!("diff {}", SETS[1])]);
-    let pair = pair();
-    run(&pair, &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
+    run(&pair(), &[&format!("diff {}", SETS[0]), "stats -1 latest"]);
     let damaged = one(typical());
     std::fs::write(damaged.root().join("stranger"), "?").unwrap();
     run(&damaged, &["check"]);
@@ -496,15 +550,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["cat", "prof"]);
     run(&crate::stacks::db(), &CALLS);
     run(&copies_counted(), &["lost", "lost --by block"]);
-    let [json, csv] = ["json", "csv"].map(|format| traced(&copies, &["--format", format]));
-    printed.take("trace", &json, &csv, &sections);
-    let [json, csv] = ["json", "csv"].map(|format| blocks(&copies, format));
-    printed.take("trace-blocks", &json, &csv, &sections);
-    let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
-    printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
-    printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
-    printed.take("machine", &machine("json"), &machine("csv"), &sections);
-    printed.take("time", &time("json"), &time("csv"), &sections);
+    printed.measurements(&copies, &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 
