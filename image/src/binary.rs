@@ -165,6 +165,23 @@ impl Binary {
         symbols(self.content.source()?, self.path(), debug_roots, is_wanted)
     }
 
+    /// The bytes of the section of that name; None where the file has none, or more than `limit`
+    /// bytes.
+    ///
+    /// # Errors
+    /// [`ImageError::Malformed`], [`ImageError::TooLarge`], [`ImageError::Io`].
+    pub fn section(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, ImageError> {
+        let elf = self.elf()?;
+        let sections = elf.sections()?;
+        let Some(section) = sections.iter().find(|section| &*section.name == name) else {
+            return Ok(None);
+        };
+        if !self.is_whole() || !section.has_bytes() {
+            return Ok(None);
+        }
+        Ok(Some(elf.section_bytes("section", section, limit)?.into_owned()))
+    }
+
     /// The constant memory, as [`Constants::of_file`] finds it.
     ///
     /// # Errors

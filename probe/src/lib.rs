@@ -5,9 +5,10 @@
 //! kernels (assembly) + Region (memory) -> pieces of some 0.1 ms, spread over seconds -> Machine
 //! ```
 //!
-//! The only rooms with unsafe code are [`counter`], [`kernels`] and [`region`]. Everything is for
-//! x86-64 and for arm64.
+//! The only rooms with unsafe code are [`counter`], [`kernels`] and [`region`]; [`calibrate`] has
+//! procedures in assembly. Everything is for x86-64 and for arm64.
 
+pub mod calibrate;
 pub mod clock;
 pub mod counter;
 pub mod events;

@@ -38,14 +38,39 @@ pub(crate) enum ChunkKind {
     Events = 4,
     /// The end: the number of events as JSON.
     End = 5,
+    /// A program with events compiled in, as JSON, numbered on.
+    Program = 6,
+    /// Blocks of a program as JSON: its number, and a list.
+    ProgramBlocks = 7,
+    /// A stream of blocks as JSON, numbered on.
+    Stream = 8,
+    /// Blocks of one stream in their order.
+    Sequence = 9,
 }
 
 impl ChunkKind {
     /// The kind of a number; None for kinds of later releases.
     pub(crate) fn of_number(number: u8) -> Option<Self> {
-        [Self::Facts, Self::Names, Self::Threads, Self::Events, Self::End]
-            .into_iter()
-            .find(|kind| *kind as u8 == number)
+        [
+            Self::Facts,
+            Self::Names,
+            Self::Threads,
+            Self::Events,
+            Self::End,
+            Self::Program,
+            Self::ProgramBlocks,
+            Self::Stream,
+            Self::Sequence,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
+    }
+}
+
+impl ChunkKind {
+    /// Whether the chunk is one of `sequence.rs`.
+    pub(crate) fn is_of_sequences(self) -> bool {
+        self as u8 >= Self::Program as u8
     }
 }
 
@@ -116,12 +141,12 @@ pub(crate) fn varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// The difference of two numbers, wrapped around, small differences as small numbers.
-fn zigzag(from: u64, to: u64) -> u64 {
+pub(crate) fn zigzag(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from).cast_signed();
     ((difference << 1) ^ (difference >> 63)).cast_unsigned()
 }
 
-fn unzigzag(from: u64, code: u64) -> u64 {
+pub(crate) fn unzigzag(from: u64, code: u64) -> u64 {
     from.wrapping_add((code >> 1) ^ (code & 1).wrapping_neg())
 }
 

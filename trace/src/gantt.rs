@@ -136,7 +136,10 @@ fn headline(trace: &Trace, chart: &Chart) -> String {
         false => "corrected for the time that tracing took",
     };
     let time = chart.span_ns as f64 / unit_ns;
-    format!("{events} events of {threads} threads in {time:.3} {unit}; times are {corrected}")
+    let plural = if threads == 1 { "" } else { "s" };
+    format!(
+        "{events} events of {threads} thread{plural} in {time:.3} {unit}; times are {corrected}"
+    )
 }
 
 /// ns of the unit that a stretch of time is told in, and its name.

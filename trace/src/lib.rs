@@ -6,6 +6,7 @@
 //! draws threads in time.
 #![forbid(unsafe_code)]
 
+pub mod calibration;
 mod codec;
 pub mod correct;
 pub mod event;
@@ -13,6 +14,7 @@ pub mod formats;
 pub mod gantt;
 pub mod pairs;
 pub mod reader;
+pub mod sequence;
 pub mod summary;
 pub mod writer;
 

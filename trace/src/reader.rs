@@ -47,14 +47,7 @@ pub fn is_trace(begin: &[u8]) -> bool {
 pub fn read(mut input: impl Read) -> Result<Trace, ReadError> {
     let mut header = Vec::new();
     input.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut header)?;
-    if !is_trace(&header) {
-        return Err(ReadError::NotATrace);
-    }
-    match header.get(MAGIC.len()..).and_then(|rest| rest.first_chunk()) {
-        Some(version) if u16::from_le_bytes(*version) == VERSION => {}
-        Some(version) => return Err(ReadError::Newer(u16::from_le_bytes(*version))),
-        None => return Err(ReadError::NotATrace),
-    }
+    check_header(&header)?;
     let mut reader = Reader::default();
     let cut = loop {
         match reader.chunk(&mut input) {
@@ -72,6 +65,18 @@ pub fn read(mut input: impl Read) -> Result<Trace, ReadError> {
     }
     trace.sort();
     Ok(trace)
+}
+
+/// Checks the first bytes of a file.
+pub(crate) fn check_header(header: &[u8]) -> Result<(), ReadError> {
+    if !is_trace(header) {
+        return Err(ReadError::NotATrace);
+    }
+    match header.get(MAGIC.len()..).and_then(|rest| rest.first_chunk()) {
+        Some(version) if u16::from_le_bytes(*version) == VERSION => Ok(()),
+        Some(version) => Err(ReadError::Newer(u16::from_le_bytes(*version))),
+        None => Err(ReadError::NotATrace),
+    }
 }
 
 /// What a chunk led to.
@@ -121,6 +126,9 @@ impl Reader {
         let Some(kind) = ChunkKind::of_number(kind) else {
             return Some(Step::On); // A later release's.
         };
+        if kind.is_of_sequences() {
+            return Some(Step::On);
+        }
         if kind != ChunkKind::Events {
             self.text_bytes = self.text_bytes.saturating_add(plain.len());
             if self.text_bytes > TEXTS_BYTES_MAX {
@@ -142,6 +150,10 @@ impl Reader {
                 }
             }
             ChunkKind::Events => return self.take_events(plain),
+            ChunkKind::Program
+            | ChunkKind::ProgramBlocks
+            | ChunkKind::Stream
+            | ChunkKind::Sequence => {}
             ChunkKind::End => {
                 let events: usize = std::str::from_utf8(plain).ok()?.parse().ok()?;
                 let is_whole = events == self.trace.events.len();

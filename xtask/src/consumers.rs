@@ -13,6 +13,9 @@ const PROFILER_CLI: &str = "@firefox-devtools/profiler-cli@0.10.0";
 /// OpenTelemetry's messages, from the Python package index.
 const OTLP_MESSAGES: &str = "opentelemetry-proto==1.45.2";
 
+/// Perfetto's messages, from the same.
+const PERFETTO_MESSAGES: &str = "perfetto==0.59.1";
+
 /// Installs them, the importer and the messages to target/consumers, and runs the tests.
 pub fn run() -> anyhow::Result<Outcome> {
     packages::ensure(
@@ -30,7 +33,9 @@ pub fn run() -> anyhow::Result<Outcome> {
         // Where that needs Debian's python3-venv, it says so itself.
         must(command("python3 -m venv").arg(place.join("python")))?;
     }
-    println!("installing: pip install {OTLP_MESSAGES}, to target/consumers/python");
+    println!(
+        "installing: pip install {OTLP_MESSAGES} {PERFETTO_MESSAGES}, to target/consumers/python"
+    );
     // Not what it links to: that would be another Python.
     let python =
         std::path::absolute(python).context("finding the python3 that has opentelemetry-proto")?;
@@ -42,6 +47,7 @@ pub fn run() -> anyhow::Result<Outcome> {
         "--quiet",
         "--disable-pip-version-check",
         OTLP_MESSAGES,
+        PERFETTO_MESSAGES,
     ]))?;
     must(&mut command("cargo build --workspace --bins"))?;
     let mut tests = command(

@@ -5,6 +5,7 @@
 
 mod bench;
 mod blockcount;
+mod blocks;
 mod ci;
 mod consumers;
 mod container;
@@ -51,6 +52,7 @@ cargo xtask TASK
   hook             build and check the loader hook, target/hook/libdcpi_loader_hook.so
   blockcount       build and check the program that counts blocks,
                    target/blockcount/dcpi-blockcount
+  blocks           build what compilers need to put events into programs, target/blocks
   man              man pages, shell completions and the page of commands: target/man,
                    target/completions, target/commands.md
   machines         make the tables of processors (stalls/machines) anew, from LLVM's models
@@ -82,10 +84,18 @@ cargo xtask TASK
   bench why        explanations of every procedure that is installed [--quick] [PATH...]
   bench faster     how much faster programs become with profiles [--rounds N] [--seconds N]
                    [--again]
+  bench perturb loops
+                   events in the 24 Livermore loops: time stamps, models of 1992, block ids, times
+                   of blocks by samples, two threads [--only one|times|threads] [--rounds N]
+                   [--runs N]
   bench machine    how well measurements of dcpi machine agree [--runs N] [--load N]
   bench time       how right dcpi time and dcpi-bench are, beside the lecture, hyperfine, criterion
                    [--only lecture|functions|same|effect|peers] [--pairs N] [--effects N]
                    [--load N] [--quick]
+  bench perturb observers  what dcpi perturb says of observers of Lua, and of Lua against itself
+                   [--only OBSERVER] [--trials N]
+  bench perturb uprobes  traces of five programs, their times corrected, beside uftrace, LTTng and
+                   perf [--rounds N] [--only PROGRAM]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say
@@ -118,6 +128,7 @@ fn main() -> ExitCode {
         ["ebpf", "--check"] => ebpf::check(),
         ["hook"] => hook::run(),
         ["blockcount"] => blockcount::run(),
+        ["blocks"] => blocks::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["man"] => man::run(),
         ["package", rest @ ..] => package::run(rest),

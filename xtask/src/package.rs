@@ -4,7 +4,7 @@
 use crate::Outcome;
 use crate::packages;
 use crate::process::{command, must, output};
-use crate::{blockcount, hook};
+use crate::{blockcount, blocks, hook};
 use anyhow::{Context as _, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,8 +17,13 @@ const CLASSIC: [&str; 6] =
     ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
 
 /// From, to, mode. Documents lie as in the repository, so that links between them lead somewhere.
-const FILES: [(&str, &str, u32); 17] = [
+const FILES: [(&str, &str, u32); 22] = [
     (blockcount::PROGRAM, "usr/lib/dcpi/dcpi-blockcount", 0o755),
+    ("target/blocks/as", "usr/lib/dcpi/blocks/as", 0o755),
+    ("target/blocks/dcpi.specs", "usr/lib/dcpi/blocks/dcpi.specs", 0o644),
+    ("target/blocks/libdcpi_tracer.a", "usr/lib/dcpi/blocks/libdcpi_tracer.a", 0o644),
+    ("target/blocks/plain/as", "usr/lib/dcpi/blocks/plain/as", 0o755),
+    ("target/blocks/plain/dcpi.specs", "usr/lib/dcpi/blocks/plain/dcpi.specs", 0o644),
     (hook::HOOK, "usr/lib/dcpi/libdcpi_loader_hook.so", 0o644),
     ("systemd/dcpid.service", "lib/systemd/system/dcpid.service", 0o644),
     ("systemd/dcpid-inspector.service", "lib/systemd/system/dcpid-inspector.service", 0o644),
@@ -79,6 +84,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     println!("step 2 of 3: building the loader hook");
     hook::build()?;
     blockcount::build()?;
+    blocks::build()?;
     println!("step 3 of 3: building man pages and completions, and packing");
     let package = assemble(profile)?;
     print!("{}", next_steps(&package));

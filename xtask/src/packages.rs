@@ -186,6 +186,19 @@ pub const TIMERS: [Need; 2] = [
     need("awk", "mawk", "draws link orders"),
 ];
 
+/// LTTng's tracing of functions, to be preloaded.
+pub const CYG_PROFILE: &str = "/usr/lib/x86_64-linux-gnu/liblttng-ust-cyg-profile.so";
+
+/// Other tracers, to be compared with.
+pub const TRACERS: [Need; 6] = [
+    need("/usr/include/zlib.h", "zlib1g-dev", "a program to trace"),
+    need("uftrace", "uftrace", "traces functions"),
+    need("perf", "linux-perf", "traces probes"),
+    need("lttng", "lttng-tools", "traces functions"),
+    need(CYG_PROFILE, "liblttng-ust-dev", "traces functions"),
+    need("babeltrace2", "babeltrace2", "reads what LTTng traced"),
+];
+
 /// To count branches.
 pub const CALLGRIND: [Need; 4] = [
     need("valgrind", "valgrind", "counts how often branches are taken"),

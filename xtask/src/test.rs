@@ -3,7 +3,7 @@
 
 use crate::Outcome;
 use crate::process::{command, is_root, must, output, succeeds};
-use crate::{blockcount, container, hook, package, packages};
+use crate::{blockcount, blocks, container, hook, package, packages};
 use anyhow::bail;
 
 /// Tests that boot a container with the package in it.
@@ -54,6 +54,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     must(&mut command("cargo build --workspace --bins --tests"))?;
     hook::build()?;
     blockcount::build()?;
+    blocks::build()?;
     if choice.privileged && (SERVICE.contains(filter) || filter.contains(SERVICE)) {
         packages::ensure(&packages::PACKAGERS)?;
         container::ensure()?;

@@ -65,10 +65,13 @@ pub enum Command {
     Ideal(commands::Ideal),
     /// Counts of events of a whole command: time, page faults, instructions and others
     Count(commands::Count),
-    /// Events of a command's threads in time: calls, system calls, switches
+    /// Events of a command's threads in time: calls, system calls, switches; order of blocks
     Trace(commands::Trace),
     /// Whether a command is faster than another, over layouts of their code; in random order
     Time(commands::Time),
+    /// Work that is known, for dcpi trace to measure what events cost
+    #[command(hide = true)]
+    CalibrationWork(commands::CalibrationWork),
     /// What observing a command does to it: slowdown, and which metrics are still to be believed
     Perturb(commands::Perturb),
     /// Time of a command beyond what its executions need: what waits and wrong guesses cost
@@ -116,7 +119,7 @@ const OUTPUT: &str = include_str!("../../../docs/src/output.md");
 
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 32] = [
+const WAY: [(&str, &str, &str); 33] = [
     ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
     ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
     ("time", "time A -- B", "whether one command is faster than another, and by how much"),
@@ -145,6 +148,11 @@ const WAY: [(&str, &str, &str); 32] = [
         "ideal",
         "ideal -o DB -- COMMAND",
         "how often: exact counts of every instruction of a command",
+    ),
+    (
+        "trace",
+        "trace --blocks -- COMMAND",
+        "in which order: basic blocks of a program with events compiled in",
     ),
     ("perturb", "perturb -- COMMAND", "what an observer does to a command, and what to believe"),
     ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
@@ -200,6 +208,7 @@ impl Command {
             Self::Count(args) => commands::count::run(args),
             Self::Trace(args) => commands::trace::run(args, out),
             Self::Time(args) => commands::time::run(args, out),
+            Self::CalibrationWork(args) => commands::calibrate::work(args, out),
             Self::Perturb(args) => commands::perturb::run(args, out),
             Self::Lost(args) => commands::lost::run(args, out),
             Self::Machine(args) => commands::machine::run(args, out),

@@ -16,6 +16,7 @@ use stats::tally::Tally;
 use stats::{Confidence, Occurrences, Share};
 
 mod calc;
+mod correction;
 mod costs;
 mod count;
 mod coverage;
@@ -53,6 +54,7 @@ mod truth;
 mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
+pub use correction::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow};
 pub use costs::Costs;
 pub use count::{CountReport, CountRow};
 pub use csv::record;

@@ -258,13 +258,7 @@ impl Report for TraceReport {
                 ),
             )?;
         }
-        self.notes.iter().try_for_each(|line| note(style, out, line))?;
-        note(
-            style,
-            out,
-            "times are as measured: the cost of probes is part of them, 1 to 10 us an event by the first \
-             instruction of the procedure",
-        )
+        self.notes.iter().try_for_each(|line| note(style, out, line))
     }
 
     fn json(&self) -> impl Serialize + '_ {

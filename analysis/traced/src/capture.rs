@@ -13,7 +13,7 @@ use syscalls::Sysno;
 use trace::event::Cpu;
 use trace::summary::Summary;
 use trace::{
-    Event, EventKind, Facts, Lost, Name, NameId, NameKind, Sampled, Thread, ThreadId, Writer,
+    Cost, Event, EventKind, Facts, Lost, Name, NameId, NameKind, Sampled, Thread, ThreadId, Writer,
     Written,
 };
 
@@ -57,6 +57,8 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// Sentences to keep with the trace.
     pub notes: Vec<String>,
+    /// What events cost, to keep with the trace.
+    pub costs: Vec<Cost>,
 }
 
 /// Whom to trace.
@@ -296,6 +298,7 @@ fn begin_facts(options: &Options, target: &Target) -> Facts {
         source: "dcpi trace".into(),
         sampled: options.sampled,
         notes: options.notes.clone(),
+        costs: options.costs.clone(),
         ..Facts::default()
     }
 }

@@ -2,8 +2,10 @@
 //! calls, scheduling.
 //!
 //! [`sites`] finds the places to probe, [`capture`] runs the command, or attaches to a process, and
-//! writes a [`trace`]. Unsafe code: one ioctl(2), in `rings.rs`.
+//! writes a [`trace`]. [`blocks`] reads what programs with events compiled in write. Unsafe code:
+//! one ioctl(2), in `rings.rs`.
 
+pub mod blocks;
 pub mod capture;
 mod images;
 mod ordering;

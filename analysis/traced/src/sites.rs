@@ -1,6 +1,6 @@
 //! From `--at` to places in files: procedures by name or pattern, source lines.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -246,7 +246,17 @@ impl<'a> ProbedImage<'a> {
         let mut name = Name::new(kind, text);
         name.image = self.path.display().to_string();
         name.offset = Some(offset.0);
+        name.stepped = self.binary.code(offset, 3).ok().map(|code| self.is_stepped(&code));
         Site { path: self.path.to_owned(), offset: offset.0, name, has_return }
+    }
+
+    fn is_stepped(&self, code: &[u8]) -> bool {
+        match self.binary.machine() {
+            X86_64 => !is_emulated(code),
+            // Of arm64's first instructions in procedures the kernel emulates hints (bti, paciasp),
+            // which have 0xd503 in their upper half (arch/arm64/kernel/probes/decode-insn.c).
+            _ => code.get(2) != Some(&0x03),
+        }
     }
 
     /// Why the instruction cannot be probed, if it cannot.
@@ -304,6 +314,35 @@ impl<'a> ProbedImage<'a> {
             ))),
         }
     }
+}
+
+/// The procedures of an image by name, each with whether the kernel executes its first instruction
+/// out of line ([`Name::stepped`]).
+///
+/// # Errors
+/// [`TraceError::Refused`] where the image cannot be read.
+pub fn stepped_procedures(path: &Path) -> Result<HashMap<String, bool>, TraceError> {
+    let text = path.display().to_string();
+    let image = ProbedImage::open(&text, path)?;
+    let procedures = image.binary.procedures(&image.roots);
+    let (procedures, _) = procedures.map_err(|error| image.refused(&error.to_string()))?;
+    let stepped = |procedure: &image::Procedure| {
+        let code = image.binary.code(procedure.start, 3).ok()?;
+        Some((procedure.raw_name().to_owned(), image.is_stepped(&code)))
+    };
+    Ok(procedures.iter().filter_map(stepped).collect())
+}
+
+/// Whether the kernel emulates an instruction of x86-64 rather than to execute it out of line:
+/// pushes of a register, calls, jumps, `nop` (push_setup_xol_ops and branch_setup_xol_ops in
+/// arch/x86/kernel/uprobes.c, Linux 6.18).
+fn is_emulated(code: &[u8]) -> bool {
+    matches!(
+        code,
+        [0x50..=0x57 | 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb, ..]
+            | [0x41, 0x50..=0x57, ..]
+            | [0x0f, 0x80..=0x8f, ..]
+    )
 }
 
 /// Whether a symbol is meant by a pattern: by its name as it is, demangled, or demangled without
@@ -369,6 +408,19 @@ mod tests {
             let error = At::parse(bad).unwrap_err().to_string();
             assert!(error.contains("IMAGE:PROCEDURE") && !error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn the_kernel_emulates_few_instructions() {
+        for code in [&[0x55][..], &[0x41, 0x57, 0x41], &[0xe9, 0, 0], &[0x0f, 0x84, 1], &[0x74, 2]]
+        {
+            assert!(is_emulated(code), "{code:x?}");
+        }
+        // endbr64, sub $8,%rsp, mov, nopl
+        for code in [[0xf3, 0x0f, 0x1e], [0x48, 0x83, 0xec], [0x48, 0x89, 0xf8], [0x0f, 0x1f, 0]] {
+            assert!(!is_emulated(&code), "{code:x?}");
+        }
+        assert!(!is_emulated(&[]));
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod loader;
 mod mappings;
 mod multiplexed;
 mod operation;
+mod perturbed;
 mod privileged;
 mod privileged_apart;
 mod python;

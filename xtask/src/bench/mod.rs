@@ -6,7 +6,8 @@
 //! estimates are: `bench truth`; what exact counts cost: `bench ideal`; control-flow graphs of
 //! everything that is installed: `bench cfg`; explanations of all of it: `bench why`; how much
 //! faster programs become with profiles: `bench faster`; how well measurements of a machine agree:
-//! `bench machine`; how right `dcpi time` is: `bench time`; and whether anything leaks: `bench
+//! `bench machine`; how right `dcpi time` is: `bench time`; what observing
+//! does to programs: `bench perturb`; and whether anything leaks: `bench
 //! soak`.
 
 mod beside;
@@ -23,6 +24,11 @@ mod loader;
 mod machine;
 mod measured;
 mod overhead;
+mod perturb;
+mod perturb_loops;
+mod perturb_observers;
+mod perturb_peers;
+mod perturb_uprobes;
 mod profilers;
 mod programs;
 mod reading;
@@ -53,7 +59,7 @@ const FOLDER: &str = "target/bench";
 
 type Benchmark = fn(&[&str]) -> anyhow::Result<Outcome>;
 
-const BENCHMARKS: [(&str, Benchmark); 17] = [
+const BENCHMARKS: [(&str, Benchmark); 18] = [
     ("overhead", overhead::run),
     ("images", images::run),
     ("stacks", stacks::run),
@@ -68,6 +74,7 @@ const BENCHMARKS: [(&str, Benchmark); 17] = [
     ("cfg", cfg::run),
     ("why", why::run),
     ("faster", faster::run),
+    ("perturb", perturb::run),
     ("machine", measured::run),
     ("time", time::run),
     ("soak", soak::run),

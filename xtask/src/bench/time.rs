@@ -192,10 +192,11 @@ impl Bench {
         let mut dcpi = Command::new(&self.dcpi);
         dcpi.args(["time", "--format", "json", "--seed", &seed.to_string()]);
         dcpi.args(["--layouts", &LAYOUTS.to_string(), "-r", &RUNS.to_string()]);
-        if links != Links::Never {
+        if matches!(links, Links::OneOrder | Links::OwnOrders) {
             dcpi.args(["--relink", &format!("sh -c '{relink}'")]);
         }
-        let commands = [self.work("a", sizes[0]), self.work("b", sizes[1])];
+        let second = if links == Links::SameFile { "a" } else { "b" };
+        let commands = [self.work("a", sizes[0]), self.work(second, sizes[1])];
         output(dcpi.args(commands))
     }
 
@@ -223,7 +224,7 @@ impl Bench {
         head();
         for busy in [0, load] {
             let _load = Load::start(busy)?;
-            for links in [Links::OwnOrders, Links::Never] {
+            for links in [Links::OwnOrders, Links::Never, Links::SameFile] {
                 // Builds of two orders, kept as they are, are two programs: one is faster.
                 self.link([1, 1])?;
                 row(&self.verdicts([SIZE, SIZE], pairs, links)?, links, busy);
@@ -279,11 +280,13 @@ enum Links {
     OneOrder,
     /// Both stay as they were.
     Never,
+    /// The same, and they are one file.
+    SameFile,
 }
 
 fn head() {
     println!(
-        "{:<26} {:<22} {:>6} {:>6} {:>8} {:>8} {:>6} {:>9} {:>9} {:>7}",
+        "{:<28} {:<22} {:>6} {:>6} {:>8} {:>8} {:>6} {:>9} {:>9} {:>7}",
         "links", "", "faster", "slower", "not dist", "too few", "of", "mean %", "sd %", "s each"
     );
 }
@@ -292,14 +295,15 @@ fn row(verdicts: &Verdicts, links: Links, busy: u64) {
     let links = match links {
         Links::OwnOrders => "anew, orders of their own",
         Links::OneOrder => "anew, in one order",
-        Links::Never => "never, one build",
+        Links::Never => "never, copies of one build",
+        Links::SameFile => "never, one file",
     };
     let n = verdicts.changes.len() as f64;
     let mean = verdicts.changes.iter().sum::<f64>() / n;
     let sd =
         (verdicts.changes.iter().map(|of| (of - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
     println!(
-        "{links:<26} {:<22} {:>6} {:>6} {:>8} {:>8} {:>6} {mean:>9.2} {sd:>9.2} {:>7.1}",
+        "{links:<28} {:<22} {:>6} {:>6} {:>8} {:>8} {:>6} {mean:>9.2} {sd:>9.2} {:>7.1}",
         loaded(busy),
         verdicts.faster,
         verdicts.slower,

@@ -13,6 +13,8 @@ name = "peer"
 version = "0.0.0"
 edition = "2021"
 [workspace]
+[lib]
+bench = false
 [dev-dependencies]
 criterion = { version = "=0.5.1", default-features = false, features = ["cargo_bench_support"] }
 [[bench]]

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 43] = [
+const ARROWS: [(&str, &[&str]); 45] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -24,6 +24,8 @@ const ARROWS: [(&str, &[&str]); 43] = [
     ("dcpi-bench", &["measure"]),
     ("protobuf", &[]),
     ("trace", &["draw", "measure", "protobuf"]),
+    ("tracer", &[]),
+    ("asm-events", &[]),
     ("wire", &[]),
     ("ebpf", &[]),
     ("loader-hook", &["abi"]),
@@ -34,7 +36,7 @@ const ARROWS: [(&str, &[&str]); 43] = [
     ("profiledb", &["image", "model"]),
     ("daemon", &["abi", "code", "ebpf", "image", "model", "profiledb", "unwind", "wire"]),
     ("analysis/counted", &["blockcount", "image", "unwind"]),
-    ("analysis/traced", &["image", "trace"]),
+    ("analysis/traced", &["image", "trace", "tracer"]),
     ("analysis/stats", &["image", "measure", "model"]),
     ("analysis/query", &["code", "image", "model", "profiledb", "stats"]),
     ("analysis/names", &["image", "model", "profiledb", "query", "stats"]),
@@ -103,6 +105,7 @@ const ARROWS: [(&str, &[&str]); 43] = [
             "stats",
             "trace",
             "traced",
+            "tracer",
             "wire",
         ],
     ),
@@ -136,11 +139,12 @@ const ARROWS: [(&str, &[&str]); 43] = [
         &["engine", "ingest", "judge", "profiledb", "review", "sim", "store", "tables", "weeks"],
     ),
     ("tests", &["wire"]),
-    ("xtask", &["wire"]),
+    ("xtask", &["measure", "wire"]),
 ];
 
 /// Crates with unsafe code.
-const UNSAFE: [&str; 5] = ["analysis/traced", "blockcount", "daemon", "loader-hook", "probe"];
+const UNSAFE: [&str; 6] =
+    ["analysis/traced", "blockcount", "daemon", "loader-hook", "probe", "tracer"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 /// Lines of the map of the code, at 100 columns.

@@ -10,12 +10,15 @@ use query::error::AnalysisError;
 use query::problem::Problem;
 use report::Report;
 
+mod blocks;
 mod by_thread;
 pub(crate) mod calc;
+pub(crate) mod calibrate;
 pub(crate) mod callers;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod clean;
+mod correct;
 mod costs;
 pub(crate) mod count;
 pub(crate) mod diff;
@@ -53,6 +56,7 @@ pub(crate) mod truth;
 pub(crate) mod whatcg;
 
 pub use calc::Calc;
+pub use calibrate::CalibrationWork;
 pub use callers::CallersArgs;
 pub use cat::Cat;
 pub use check::Check;

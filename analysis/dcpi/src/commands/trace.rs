@@ -19,6 +19,9 @@ use traced::TraceError;
 use traced::capture::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Target};
 use traced::sites::{self, Whose};
 
+use super::blocks::{self, BlocksArgs};
+use super::calibrate::{self, Traced};
+use super::correct;
 use super::passing::pass_on;
 use super::record::{exit_code, runnable, shell_word};
 use super::{Outcome, write};
@@ -67,12 +70,31 @@ pub struct Trace {
     /// Memory for each CPU's events that wait to be read, such as 16MiB; what finds no room is lost
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = ring_bytes)]
     pub ring: usize,
+    /// Take off what tracing cost from the times of FILE
+    #[arg(long, requires = "file")]
+    pub correct: bool,
+    /// With --correct: trace of the calibration program by the tool that wrote FILE; here: costs of
+    /// probes are measured now [default: costs that FILE has]
+    #[arg(long, value_name = "TRACE|here", requires = "correct")]
+    pub calibration: Option<PathBuf>,
+    /// With --correct: image whose procedures the probes of FILE are on, for perf's traces
+    #[arg(long, value_name = "IMAGE", requires = "correct")]
+    pub probed: Option<PathBuf>,
+    /// Write the source of the calibration program, in C, to be built as the program is
+    #[arg(long, exclusive = true)]
+    pub calibration_program: bool,
+    /// Do not measure what events cost; the trace cannot be corrected then
+    #[arg(long)]
+    pub no_costs: bool,
     /// File to write the trace to; for FILE also - for standard output
     #[arg(short = 'o', long = "output", value_name = "OUT")]
     pub out: Option<PathBuf>,
     /// Format of the trace [default: by the ending of the file's name, see below]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub to: Option<To>,
+    /// The order of basic blocks.
+    #[command(flatten)]
+    pub blocks: BlocksArgs,
     /// Format of the report.
     #[command(flatten)]
     pub output: Output,
@@ -162,7 +184,24 @@ fn usage(message: &str) -> AnalysisError {
 }
 
 pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    if let Some(kind) = args.blocks.cflags {
+        return blocks::print_cflags(kind, out);
+    }
+    if args.calibration_program {
+        out.write_all(trace::calibration::PROGRAM.as_bytes())?;
+        return Ok(Outcome::default());
+    }
     match &args.file {
+        file if args.blocks.blocks => {
+            let asked = blocks::Asked {
+                blocks: &args.blocks,
+                file: file.as_deref(),
+                out: args.out.as_deref(),
+                output: &args.output,
+                command: &args.command,
+            };
+            blocks::run(&asked, out)
+        }
         Some(file) => read_file(args, file, out),
         None => capture_events(args),
     }
@@ -170,14 +209,18 @@ pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, Analysis
 
 /// `dcpi trace FILE`: a report, or the trace in another format.
 fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let opened = File::open(file);
-    let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
-    let opened = opened.map_err(|error| refused(error.to_string()))?;
-    let bytes = opened.metadata().map(|metadata| metadata.len()).ok();
-    let trace =
-        formats::read(BufReader::new(opened)).map_err(|error| refused(error.to_string()))?;
+    let bytes = file.metadata().map(|metadata| metadata.len()).ok();
+    let mut trace = correct::read(file)?;
     let cut: Vec<String> =
         trace.cut.iter().map(|cut| format!("{}: {cut}", file.display())).collect();
+    if args.correct {
+        let (calibration, probed) = (args.calibration.as_deref(), args.probed.as_deref());
+        let report = correct::corrected(file, &mut trace, calibration, probed)?;
+        if args.out.is_none() && args.to.is_none() {
+            let outcome = write(&report, &args.output, out)?;
+            return Ok(Outcome { sound: cut.is_empty(), ..outcome });
+        }
+    }
     if args.out.is_none() && args.to.is_none() {
         let mut report = report_of_trace(&trace);
         report.file = Some(file.display().to_string());
@@ -264,6 +307,20 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         whose = Whose::Command(program);
     }
     let found = sites::find(&args.at, whose, args.entries).map_err(refused)?;
+    let traced = Traced {
+        calls: found.sites.iter().any(|site| site.has_return),
+        entries: found.sites.iter().any(|site| !site.has_return),
+        syscalls: args.syscalls,
+        sched: args.sched,
+    };
+    let costs = match args.no_costs {
+        true => Vec::new(),
+        // What an event costs is wanted later, if at all: a trace without it is a trace.
+        false => calibrate::costs(traced).unwrap_or_else(|error| {
+            calibrate::say(&error);
+            Vec::new()
+        }),
+    };
     let options = Options {
         sites: found.sites,
         syscalls: args.syscalls,
@@ -272,6 +329,7 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         ring_bytes: args.ring,
         duration: args.duration,
         notes: found.notes,
+        costs,
     };
     let (sink, to) = Sink::open(args)?;
     let stopped = stop_flag(&target)?;
@@ -380,6 +438,14 @@ fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread
             preempted_ns: off.preempted_ns,
         })
     };
+    let mut notes = facts.notes.clone();
+    if facts.source == "dcpi trace" && names.iter().any(|name| name.offset.is_some()) {
+        notes.push(
+            "times are as measured: the cost of probes is part of them, 1 to 10 us an event by the \
+             first instruction of the procedure"
+                .to_owned(),
+        );
+    }
     let lost = |lost: &trace::Lost| TraceLost {
         name: lost.name.clone(),
         reason: lost.reason.clone(),
@@ -398,7 +464,7 @@ fn report_of(facts: &Facts, summary: &Summary, names: &[Name], threads: &[Thread
         off_cpu: summary.off_cpu().iter().filter_map(thread).collect(),
         lost: facts.lost.iter().map(lost).collect(),
         unmatched: summary.unmatched(),
-        notes: facts.notes.clone(),
+        notes,
         ..TraceReport::default()
     }
 }

@@ -27,7 +27,7 @@ const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.s
 /// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
 /// ran the command itself, and these programs have no code whose ways are unknown; notes are of
 /// what the machine lacks.
-const NOT_HERE: [(&str, &str); 22] = [
+const NOT_HERE: [(&str, &str); 26] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
     ("count", "notes[]"),
@@ -45,6 +45,10 @@ const NOT_HERE: [(&str, &str); 22] = [
     ("time", "b.function.calls"),
     ("time", "b.function.samples"),
     ("time", "notes[]"),
+    ("trace-blocks", "samples"), // of programs that are sampled, which needs root
+    ("trace-blocks", "rows[].time.value"),
+    ("trace-blocks", "rows[].time.low"),
+    ("trace-blocks", "rows[].time.high"),
     ("truth", "cycles.least"),
     ("truth", "cycles.most"),
     ("truth", "cycles.right"),
@@ -181,6 +185,25 @@ impl Printed {
             output.stdout
         });
         self.take(words.split(' ').next().unwrap(), &json, &csv, sections);
+    }
+
+    /// What commands print that measure, not read: of times, machines, traces, observers.
+    fn measurements(&mut self, db: &Db, sections: &BTreeMap<&str, Section>) {
+        let [json, csv] = ["json", "csv"].map(|format| traced(db, &["--format", format]));
+        self.take("trace", &json, &csv, sections);
+        let [json, csv] = ["json", "csv"].map(|format| blocks(db, format));
+        self.take("trace-blocks", &json, &csv, sections);
+        let known = sections["trace-events"].json.iter().chain(sections[COMMON].json).collect();
+        self.json.insert("trace-events".to_owned(), trace_events(db, &known));
+        let corrected =
+            ["json", "csv"].map(|format| traced(db, &["--correct", "--format", format]));
+        let [json, csv] = corrected;
+        self.take("correction", &json, &csv, sections);
+        let (json, csv) = perturbed();
+        self.take("perturb", &json, &csv, sections);
+        self.take("count", &count(db, "json"), &count(db, "csv"), sections);
+        self.take("machine", &machine("json"), &machine("csv"), sections);
+        self.take("time", &time("json"), &time("csv"), sections);
     }
 
     /// What is on the page and was not printed, and the other way round.
@@ -350,6 +373,67 @@ fn traced(db: &Db, arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
+/// What is told of an observer. Runs of it need root, so this is the report alone.
+fn perturbed() -> (Vec<u8>, Vec<u8>) {
+    use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Report as _};
+    let relation = |with: Option<&str>| Relation {
+        with: with.map(str::to_owned),
+        baseline: 0.8,
+        spread: 0.1,
+        observed: 0.4,
+        deviations: -4.0,
+        chance: 0.001,
+        changed: true,
+    };
+    let metric = MetricRow {
+        name: "f".into(),
+        is_time: true,
+        moved: Moved::default(),
+        inner: Some(relation(Some("g"))),
+        inner_changed: 1,
+        outer: Some(relation(None)),
+        perturbed: true,
+        unknown: false,
+    };
+    let report = PerturbReport {
+        metrics: vec![metric],
+        groups: vec![Group { items: vec!["f".into()], perturbed: true }],
+        false_alarms: Some(FalseAlarms { trials: 100, flagged: 1, pool: 54 }),
+        notes: vec!["a remark".into()],
+        ..PerturbReport::default()
+    };
+    let mut json = serde_json::to_value(report.json()).unwrap();
+    json["schema"] = serde_json::json!({ "name": "dcpi.perturb", "version": 1 });
+    let mut csv = Vec::new();
+    report.csv(&mut csv).unwrap();
+    (json.to_string().into_bytes(), csv)
+}
+
+/// What is told of a trace of basic blocks that lost some.
+fn blocks(db: &Db, format: &str) -> Vec<u8> {
+    use trace::sequence::{Block, Program, Stream, Writer};
+    let path = db.root().with_file_name("blocks.trace");
+    let lost = trace::Lost { name: "block".into(), reason: "ring_full".into(), events: 9 };
+    let facts = trace::Facts { lost: vec![lost], ..trace::Facts::default() };
+    let mut writer = Writer::new(std::fs::File::create(&path).unwrap(), &facts).unwrap();
+    let block = Block {
+        offset: 0x1000,
+        procedure: "f".into(),
+        file: "f.c".into(),
+        line: 3,
+        ..Block::default()
+    };
+    let program = Program { path: "/usr/bin/f".into(), blocks: vec![block] };
+    writer.program(&program).unwrap();
+    let stream = writer.stream(&Stream { pid: 7, tid: 8, ..Stream::default() }).unwrap();
+    writer.events(stream.unwrap(), &[0, 0]).unwrap();
+    writer.finish(&facts).unwrap();
+    let words = ["trace", "--blocks", "--format", format];
+    let output = dcpi().args(words).arg(path).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
 /// The fields of events, as those of one object.
 fn trace_events(db: &Db, known: &BTreeSet<&String>) -> BTreeSet<String> {
     let text = String::from_utf8(traced(db, &["--to", "json"])).unwrap();
@@ -466,13 +550,7 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["cat", "prof"]);
     run(&crate::stacks::db(), &CALLS);
     run(&copies_counted(), &["lost", "lost --by block"]);
-    let [json, csv] = ["json", "csv"].map(|format| traced(&copies, &["--format", format]));
-    printed.take("trace", &json, &csv, &sections);
-    let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
-    printed.json.insert("trace-events".to_owned(), trace_events(&copies, &known));
-    printed.take("count", &count(&copies, "json"), &count(&copies, "csv"), &sections);
-    printed.take("machine", &machine("json"), &machine("csv"), &sections);
-    printed.take("time", &time("json"), &time("csv"), &sections);
+    printed.measurements(&copies, &sections);
     printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
     printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
 

@@ -322,6 +322,31 @@ fn opentelemetry_receiver() {
     assert!(push().contains("nothing new"));
 }
 
+/// A trace of `dcpi trace` as Perfetto's own messages, from the Python package index: every call is
+/// a slice, on the track of its thread (`workloads/perfetto_trace.py`).
+#[test]
+#[ignore = "needs root and the programs that cargo xtask consumers installs"]
+fn perfetto() {
+    require_root();
+    let directory = tempfile::tempdir().unwrap();
+    let workload =
+        tests::workload::Workload::build(directory.path(), "traced", &["-O1", "-g", "-pthread"]);
+    let python =
+        std::env::var_os("DCPI_OTLP_PYTHON").expect("cargo xtask consumers sets DCPI_OTLP_PYTHON");
+    let file = directory.path().join("out.perfetto");
+    let mut trace = Command::new(tests::binary("dcpi"));
+    trace.args(["trace", "--at", ":step", "--at", ":deep", "--syscalls", "--sched", "-o"]);
+    let output = run(trace.arg(&file).arg("--").arg(workload.program()).args(["3", "100", "2"]));
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/perfetto_trace.py");
+    let read: serde_json::Value =
+        serde_json::from_str(&succeed(Command::new(&python).arg(&reader).arg(&file))).unwrap();
+    assert_eq!(read["slices"]["step"], 302, "{read}");
+    assert_eq!(read["slices"]["deep"], 5, "{read}");
+    assert_eq!(read["threads"], 6, "{read}");
+    assert_eq!(read["instants"]["thread"], 11, "begins of five threads and ends of six: {read}");
+}
+
 /// The importer is the profiler's own, from npm: `$DCPI_PROFILER_CLI`.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]

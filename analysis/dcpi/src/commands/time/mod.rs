@@ -3,6 +3,7 @@
 mod function;
 mod host;
 mod one_run;
+mod pages;
 mod picture;
 mod session;
 mod words;
@@ -230,8 +231,8 @@ fn drawn(plan: &Plan) -> &'static str {
     match plan.relink {
         Some(_) => "link order by --relink; the environment's size and addresses in each run",
         None => {
-            "the environment's size and addresses in each run; the order of code is that of one \
-             build (--relink draws others)"
+            "the environment's size and addresses in each run, the files' places in memory; the \
+             order of code is that of one build (--relink draws others)"
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The runs: in random order, layout by layout, each pair with an environment of another size.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use report::RunRow;
 
 use super::host::Host;
 use super::one_run::{NotRun, PADDING_MAX, Runner, failure};
+use super::pages;
 use super::words::Words;
 use crate::commands::record::shell_word;
 use query::error::AnalysisError;
@@ -81,9 +84,14 @@ fn one_layout(
     random: &mut fastrand::Rng,
     measured: &mut Measured,
 ) -> Result<u32, End> {
-    if let Some(words) = &plan.relink {
+    match &plan.relink {
         // Numbers that shells and scripts compute with.
-        relink(words, random.u32(..1 << 31), runner)?;
+        Some(words) => relink(words, random.u32(..1 << 31), runner)?,
+        None => {
+            let programs: BTreeSet<&OsString> =
+                plan.commands.iter().filter_map(|words| words.first()).collect();
+            programs.into_iter().for_each(|program| pages::draw(program.as_ref(), random));
+        }
     }
     let begun = Instant::now();
     let mut pair = 0;

@@ -1,0 +1,155 @@
+//! `dcpi trace --correct`: a trace, ours or of another tool, without what tracing cost.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use query::error::AnalysisError;
+use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow};
+use trace::correct::{Correction, Times, correct};
+use trace::{Cost, EventKind, Trace, calibration, formats};
+use traced::sites::stepped_procedures;
+
+use super::calibrate::{Traced, costs};
+use super::record::shell_word;
+
+/// What `--calibration` takes for a measurement here and now.
+const HERE: &str = "here";
+
+/// Reads a trace of whatever format.
+///
+/// # Errors
+/// [`AnalysisError::Refused`].
+pub(super) fn read(file: &Path) -> Result<Trace, AnalysisError> {
+    let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
+    let opened = File::open(file).map_err(|error| refused(error.to_string()))?;
+    formats::read(BufReader::new(opened)).map_err(|error| refused(error.to_string()))
+}
+
+/// Corrects the trace of a file; costs are those of `calibration`, else its own. Of procedures of
+/// `probed` it is looked up how the kernel executes their first instruction.
+///
+/// # Errors
+/// [`AnalysisError::Refused`] where nothing says what events cost, or events are missing.
+pub(super) fn corrected(
+    file: &Path,
+    trace: &mut Trace,
+    calibration: Option<&Path>,
+    probed: Option<&Path>,
+) -> Result<CorrectionReport, AnalysisError> {
+    if let Some(image) = probed {
+        let stepped =
+            stepped_procedures(image).map_err(|error| AnalysisError::Refused(error.to_string()))?;
+        for name in &mut trace.names {
+            let procedure = probed_procedure(&name.text);
+            let known = stepped.get(procedure).copied();
+            name.stepped = name.stepped.or(known);
+        }
+    }
+    match calibration {
+        None => {}
+        Some(here) if here == Path::new(HERE) => trace.facts.costs = costs(kinds(trace))?,
+        Some(other) => {
+            let refused =
+                |why: String| AnalysisError::Refused(format!("{}: {why}", other.display()));
+            let other = read(other)?;
+            trace.facts.costs =
+                calibration::costs(&other).map_err(|error| refused(error.to_string()))?;
+        }
+    }
+    let correction = correct(trace)
+        .map_err(|error| AnalysisError::Refused(format!("{}: {error}", file.display())))?;
+    Ok(report(file, trace, &correction))
+}
+
+/// The procedure of a probe of perf: `probe_lua:luaH_get`, or `luaH_get__return` of its return.
+fn probed_procedure(name: &str) -> &str {
+    let name = name.rsplit_once(':').map_or(name, |(_, name)| name);
+    name.strip_suffix("__return").unwrap_or(name)
+}
+
+/// What kinds of events a trace has.
+fn kinds(trace: &Trace) -> Traced {
+    let has = |kind: EventKind| trace.events.iter().any(|event| event.kind == kind);
+    let returning: HashSet<_> = trace
+        .events
+        .iter()
+        .filter(|event| event.kind == EventKind::Exit)
+        .map(|event| event.name)
+        .collect();
+    let mut entered = trace.events.iter().filter(|event| event.kind == EventKind::Enter);
+    Traced {
+        calls: !returning.is_empty(),
+        entries: has(EventKind::Instant) || entered.any(|event| !returning.contains(&event.name)),
+        syscalls: has(EventKind::SyscallEnter),
+        sched: has(EventKind::SwitchOut),
+    }
+}
+
+fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionReport {
+    let words = trace.facts.command.iter().map(|word| shell_word(Path::new(word)));
+    let time = |of: Times| CorrectedTime { measured_ns: of.measured, corrected_ns: of.corrected };
+    let row = |row: &trace::correct::Row| CorrectionRow {
+        name: trace.names.get(row.name.0 as usize).map(|of| of.text.clone()).unwrap_or_default(),
+        kind: row.kind.word(),
+        calls: row.calls,
+        time: time(row.inclusive),
+    };
+    let mut notes = trace.facts.notes.clone();
+    if !correction.unknown.is_empty() {
+        let kinds: Vec<&str> = correction.unknown.iter().map(|kind| kind.word()).collect();
+        notes.push(format!(
+            "what these events cost is not known, and left in: {}",
+            kinds.join(", ")
+        ));
+    }
+    let lost: u64 = trace.facts.lost.iter().map(|lost| lost.events).sum();
+    if lost > 0 {
+        notes.push(format!(
+            "{lost} events were lost: their cost is left in; trace again with a larger --ring"
+        ));
+    }
+    CorrectionReport {
+        file: file.display().to_string(),
+        command: words.collect::<Vec<_>>().join(" "),
+        elapsed: time(correction.elapsed),
+        on_cpu: correction.on_cpu.map(time),
+        events: correction.events,
+        cost_ns: correction.cost_ns,
+        slowdown: correction.slowdown,
+        relative_spread: correction.relative_spread,
+        error: correction.error(),
+        costs: trace.facts.costs.iter().map(cost_row).collect(),
+        rows: correction.rows.iter().map(row).collect(),
+        notes,
+    }
+}
+
+fn cost_row(cost: &Cost) -> CostRow {
+    let mut of = cost.kind.word().to_owned();
+    of += match cost.stepped {
+        Some(true) => ", instruction executed out of line",
+        Some(false) => ", instruction emulated",
+        None => "",
+    };
+    of += match cost.with_return {
+        Some(true) => ", with returns",
+        Some(false) => ", without returns",
+        None => "",
+    };
+    let trace::Interval { low, value, high } = cost.alpha_ns;
+    CostRow { of, ns: measure::models::Range { low, value, high }, how: cost.how.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn perfs_probes_are_procedures() {
+        assert_eq!(probed_procedure("probe_lua:luaH_get"), "luaH_get");
+        assert_eq!(probed_procedure("probe_lua:luaH_get__return"), "luaH_get");
+        assert_eq!(probed_procedure("luaH_get"), "luaH_get");
+    }
+}

@@ -1,0 +1,191 @@
+//! One line of a compiler's assembly for x86-64, in AT&T syntax.
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// Nothing, or only a comment.
+    Blank,
+    /// The begin of what the programmer wrote as assembly: gcc and clang both say `#APP`.
+    InlineBegin,
+    /// The end of it.
+    InlineEnd,
+    /// `NAME:`
+    Label(&'a str),
+    /// `.NAME ARGUMENTS`
+    Directive(&'a str, &'a str),
+    /// An instruction.
+    Instruction(Instruction<'a>),
+}
+
+/// An instruction: its mnemonic without prefixes, and its operands as text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction<'a> {
+    /// The mnemonic, with its suffix of size.
+    pub mnemonic: &'a str,
+    /// All operands.
+    pub operands: &'a str,
+}
+
+/// Prefixes that compilers write before the mnemonic on the same line.
+const PREFIXES: [&str; 10] =
+    ["rep", "repz", "repe", "repnz", "repne", "lock", "notrack", "bnd", "data16", "rex64"];
+
+impl<'a> Line<'a> {
+    /// Reads a line. A label with an instruction on the same line is not what compilers write
+    /// outside inline assembly, so the rest of a label's line is taken for a comment.
+    #[must_use]
+    pub fn parse(line: &'a str) -> Self {
+        let text = line.trim();
+        match text.split_whitespace().next() {
+            None => return Self::Blank,
+            Some("#APP") => return Self::InlineBegin,
+            Some("#NO_APP") => return Self::InlineEnd,
+            Some(word) if word.starts_with('#') => return Self::Blank,
+            Some(word) => {
+                if let Some(label) = word.strip_suffix(':') {
+                    return Self::Label(label.trim_matches('"'));
+                }
+            }
+        }
+        let text = text.split_once('#').map_or(text, |(before, _)| before.trim_end());
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        if word.starts_with('.') {
+            return Self::Directive(word, rest.trim());
+        }
+        let (mut mnemonic, mut operands) = (word, rest.trim());
+        while PREFIXES.contains(&mnemonic) && !operands.is_empty() {
+            let (next, rest) = operands.split_once(char::is_whitespace).unwrap_or((operands, ""));
+            (mnemonic, operands) = (next, rest.trim());
+        }
+        Self::Instruction(Instruction { mnemonic, operands })
+    }
+}
+
+/// What an instruction does to the order of execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow<'a> {
+    /// Goes on with the next instruction.
+    Next,
+    /// Calls a procedure by name, or another one.
+    Call(Option<&'a str>),
+    /// Goes to a label or symbol, always.
+    Jump(&'a str),
+    /// Goes to a label or symbol, or on.
+    Branch(&'a str),
+    /// Goes where a register or memory says.
+    Indirect,
+    /// Returns.
+    Return,
+    /// Never goes on.
+    Stop,
+}
+
+impl<'a> Instruction<'a> {
+    /// What the instruction does to the order of execution.
+    #[must_use]
+    pub fn flow(&self) -> Flow<'a> {
+        let operand = self.operands.trim_end_matches("@PLT");
+        match self.mnemonic {
+            "call" | "callq" if operand.starts_with('*') => Flow::Call(None),
+            "call" | "callq" => Flow::Call(Some(operand)),
+            "jmp" | "jmpq" if operand.starts_with('*') => Flow::Indirect,
+            "jmp" | "jmpq" => Flow::Jump(operand),
+            "ret" | "retq" | "iretq" => Flow::Return,
+            "ud2" | "hlt" | "int3" => Flow::Stop,
+            mnemonic if mnemonic.starts_with('j') || mnemonic.starts_with("loop") => {
+                Flow::Branch(operand)
+            }
+            _ => Flow::Next,
+        }
+    }
+
+    /// What the instruction does to the flags.
+    #[must_use]
+    pub fn flags(&self) -> Flags {
+        let name = self.mnemonic;
+        let begins = |words: &[&str]| words.iter().any(|word| name.starts_with(word));
+        if begins(&["adc", "sbb", "rcl", "rcr", "lahf", "pushf", "set", "cmov", "fcmov", "cmc"]) {
+            return Flags::Reads;
+        }
+        match self.flow() {
+            Flow::Branch(_) => return Flags::Reads,
+            Flow::Call(_) | Flow::Return | Flow::Stop => return Flags::Kills,
+            Flow::Jump(_) | Flow::Indirect | Flow::Next => {}
+        }
+        // Each of these writes all six flags, or leaves those that it does not write undefined.
+        let integer = ["cmp", "test", "add", "sub", "and", "or", "xor", "neg", "imul", "mul"];
+        let sizes = ["", "b", "w", "l", "q"];
+        let is_integer = integer
+            .iter()
+            .any(|word| name.strip_prefix(word).is_some_and(|size| sizes.contains(&size)));
+        if is_integer || begins(&["ucomis", "comis", "vucomis", "vcomis"]) {
+            return Flags::Kills;
+        }
+        Flags::Keeps
+    }
+}
+
+/// What an instruction does to the flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flags {
+    /// Reads some of them.
+    Reads,
+    /// Overwrites all of them and reads none, or goes where the ABI says they are dead.
+    Kills,
+    /// Neither, as far as is known.
+    Keeps,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_what_compilers_mean_by_them() {
+        let instruction =
+            |mnemonic, operands| Line::Instruction(Instruction { mnemonic, operands });
+        for (text, expected) in [
+            ("", Line::Blank),
+            ("\t# a comment", Line::Blank),
+            ("#APP", Line::InlineBegin),
+            ("\t#NO_APP", Line::InlineEnd),
+            (".L3:", Line::Label(".L3")),
+            (".LBB0_1:                  # =>This Inner Loop", Line::Label(".LBB0_1")),
+            ("\t.type\tmain, @function", Line::Directive(".type", "main, @function")),
+            ("\tmovq\t%rsp, %rbp", instruction("movq", "%rsp, %rbp")),
+            ("\tret", instruction("ret", "")),
+            ("\tnotrack jmp\t*%rax", instruction("jmp", "*%rax")),
+            ("\trep stosq", instruction("stosq", "")),
+            ("\tlock cmpxchgl %edx, (%rdi)", instruction("cmpxchgl", "%edx, (%rdi)")),
+        ] {
+            assert_eq!(Line::parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn flow_and_flags_of_instructions() {
+        let read = |text| match Line::parse(text) {
+            Line::Instruction(instruction) => instruction,
+            other => panic!("{text}: {other:?}"),
+        };
+        for (text, flow, flags) in [
+            ("call puts@PLT", Flow::Call(Some("puts")), Flags::Kills),
+            ("call *8(%rax)", Flow::Call(None), Flags::Kills),
+            ("jmp .L3", Flow::Jump(".L3"), Flags::Keeps),
+            ("jne .L3", Flow::Branch(".L3"), Flags::Reads),
+            ("jmp *%rax", Flow::Indirect, Flags::Keeps),
+            ("ret", Flow::Return, Flags::Kills),
+            ("ud2", Flow::Stop, Flags::Kills),
+            ("cmpq $3, %rax", Flow::Next, Flags::Kills),
+            ("sete %al", Flow::Next, Flags::Reads),
+            ("sbbl %eax, %eax", Flow::Next, Flags::Reads),
+            ("incl %eax", Flow::Next, Flags::Keeps),
+            ("addsd %xmm0, %xmm1", Flow::Next, Flags::Keeps),
+            ("orps %xmm0, %xmm1", Flow::Next, Flags::Keeps),
+            ("movsd %xmm0, %xmm1", Flow::Next, Flags::Keeps),
+        ] {
+            assert_eq!(read(text).flow(), flow, "{text}");
+            assert_eq!(read(text).flags(), flags, "{text}");
+        }
+    }
+}

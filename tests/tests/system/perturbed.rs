@@ -1,0 +1,102 @@
+//! What observing does to programs: `dcpi perturb`, `dcpi trace --correct`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use tests::workload::Workload;
+use tests::{binary, refuse, require_root, run, succeed};
+
+struct Place {
+    directory: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        require_root();
+        let directory = tempfile::tempdir().unwrap();
+        let workload = Workload::build(directory.path(), "traced", &["-O1", "-g", "-pthread"]);
+        let program = workload.program().to_owned();
+        Self { directory, program }
+    }
+}
+
+fn dcpi(words: &[&str]) -> Command {
+    let mut command = Command::new(binary("dcpi"));
+    command.args(words);
+    command
+}
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&succeed(command)).unwrap()
+}
+
+/// Runs take turns, and the time of the observer's own process is not the program's: the shell here
+/// works longer than the program before it runs it.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_program_is_told_apart_from_its_observer() {
+    require_root();
+    let script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; exec \"$@\"";
+    let work = "s = 0\nfor i in range(3000000): s += i * i";
+    let report = json(&mut dcpi(&[
+        "perturb",
+        "--observer",
+        &format!("sh -c '{script}' sh"),
+        "--baselines=12",
+        "--runs=2",
+        "--interval=5ms",
+        "--format=json",
+        "--",
+        "python3",
+        "-c",
+        work,
+    ]));
+    assert_eq!((&report["baselines"], &report["runs"]), (&12.into(), &2.into()));
+    assert!(report["records"].as_u64().unwrap() >= 20, "{report}");
+    let metrics = report["metrics"].as_array().unwrap();
+    let of_python = |metric: &&Value| metric["unit"] == "share";
+    let share: f64 =
+        metrics.iter().filter(of_python).filter_map(|of| of["amount"]["observed"].as_f64()).sum();
+    assert!(share > 0.5, "the shell's loop would have most of the time: {report}");
+    assert!(metrics.iter().any(|metric| metric["name"] == "page-faults"), "{report}");
+}
+
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn what_cannot_be_compared_is_said_in_one_line() {
+    require_root();
+    let mut short =
+        dcpi(&["perturb", "--observer", "nice -n 0", "--runs=2", "--", "sleep", "0.01"]);
+    let said = refuse(&mut short);
+    assert!(said.contains("records of CPU time"), "{said}");
+    let mut other = dcpi(&["perturb", "--observer", "true", "--", "python3", "-c", "pass"]);
+    let said = refuse(&mut other);
+    assert!(said.contains("the observer never ran python3"), "{said}");
+}
+
+/// What an event costs is measured and kept with the trace. The corrected time is shorter by it,
+/// and lies in its interval.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_trace_says_what_its_events_cost() {
+    let place = Place::new();
+    let file = place.directory.path().join("a.trace");
+    let mut trace = dcpi(&["trace", "--sched", "--at", ":step", "-o"]);
+    let output = run(trace.arg(&file).arg("--").arg(&place.program).args(["2", "2000", "0"]));
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    let report = json(dcpi(&["trace", "--correct", "--format=json"]).arg(&file));
+    let costs = report["costs"].as_array().unwrap();
+    // Entries and returns, of both kinds of instructions, and two of switches.
+    assert_eq!(costs.len(), 6, "{report}");
+    assert!(costs.iter().all(|cost| cost["value_ns"].as_f64() >= Some(0.0)), "{report}");
+    let total = &report["on_cpu_ns"];
+    let number = |name: &str| total[name].as_f64().unwrap();
+    assert!(number("low") <= number("value") && number("value") <= number("high"), "{report}");
+    assert!(number("value") < number("measured"), "{report}");
+    let step = report["rows"].as_array().unwrap().iter().find(|row| row["name"] == "step");
+    assert!(step.unwrap()["calls"].as_u64() > Some(0), "{report}");
+    let text = succeed(dcpi(&["trace", "--correct", "--to=text"]).arg(&file));
+    assert!(text.contains("time_s low_s value_s high_s"), "{text}");
+}

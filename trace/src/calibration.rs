@@ -1,0 +1,176 @@
+//! What an event of a tool costs, from its trace of a program whose work is known: `CALIBRATION` in
+//! C, to be built and traced as the program of interest is.
+//!
+//! The program does the same work in two procedures, `dcpi_bare_N` and `dcpi_with_N`; the second
+//! one calls the empty `dcpi_leaf` at each step. Their difference is the cost of the leaf's events
+//! at that place, whatever the work itself takes.
+
+use std::collections::HashMap;
+
+use measure::models::alpha::Alpha;
+
+use crate::correct::cost;
+use crate::event::{Cost, EventKind, ThreadId, Trace};
+
+/// The program's source.
+pub const PROGRAM: &str = include_str!("calibration.c");
+/// Calls of the leaf that a place has to have: with fewer the time of the place is noise.
+const CALLS_MIN: u64 = 20;
+/// From a median absolute deviation to a normal distribution's standard deviation.
+const OF_MAD: f64 = 1.4826;
+
+/// Why a trace gives no costs.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the trace is not one of the calibration program with entries and returns; build and trace what \
+     dcpi trace --calibration-program writes"
+)]
+pub struct NotACalibration;
+
+/// A place of the program: a run of work without or with calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    begun: Option<u64>,
+    ns: f64,
+    runs: u32,
+    calls: u64,
+}
+
+/// Costs of entries and returns.
+///
+/// # Errors
+/// [`NotACalibration`].
+pub fn costs(trace: &Trace) -> Result<Vec<Cost>, NotACalibration> {
+    let mut stretches: HashMap<(bool, String), Stretch> = HashMap::new();
+    let (mut inside, mut entered): (Vec<f64>, HashMap<ThreadId, u64>) =
+        (Vec::new(), HashMap::new());
+    let mut current: Option<(bool, String)> = None;
+    for event in &trace.events {
+        let Some(name) = trace.name(event).map(|name| name.text.as_str()) else { continue };
+        let is_entry = event.kind == EventKind::Enter;
+        if !is_entry && event.kind != EventKind::Exit {
+            continue;
+        }
+        if name == "dcpi_leaf" {
+            if is_entry {
+                entered.insert(event.thread, event.time_ns);
+                let open = current.as_ref().and_then(|key| stretches.get_mut(key));
+                if let Some(stretch) = open {
+                    stretch.calls += 1;
+                }
+            } else if let Some(since) = entered.remove(&event.thread) {
+                inside.push(event.time_ns.saturating_sub(since) as f64);
+            }
+            continue;
+        }
+        let place = |prefix: &str| name.strip_prefix(prefix).map(str::to_owned);
+        let key = match (place("dcpi_bare_"), place("dcpi_with_")) {
+            (Some(place), _) => (false, place),
+            (_, Some(place)) => (true, place),
+            _ => continue,
+        };
+        let stretch = stretches.entry(key.clone()).or_default();
+        if is_entry {
+            stretch.begun = Some(event.time_ns);
+            current = Some(key);
+        } else if let Some(begun) = stretch.begun.take() {
+            stretch.ns += event.time_ns.saturating_sub(begun) as f64;
+            stretch.runs += 1;
+            current = None;
+        }
+    }
+    let mut means = Vec::new();
+    for ((has_calls, place), with) in &stretches {
+        let bare = stretches.get(&(false, place.clone())).filter(|bare| bare.runs > 0);
+        let (true, Some(bare)) = (*has_calls && with.calls >= CALLS_MIN, bare) else { continue };
+        let bare_ns = bare.ns / f64::from(bare.runs) * f64::from(with.runs);
+        means.push((with.ns - bare_ns) / with.calls as f64);
+    }
+    // Of one order whatever the map's: sums of floats depend on it.
+    means.sort_by(f64::total_cmp);
+    let (leaf, within) = median_and_spread(&mut inside).ok_or(NotACalibration)?;
+    paired(&means, leaf, within, "in vitro, by the calibration program").ok_or(NotACalibration)
+}
+
+/// Costs of an entry and a return, from the mean costs of both together at several places, the
+/// median of the part between entry and return, and the standard deviation of that, all in ns.
+#[must_use]
+pub fn paired(means: &[f64], inside: f64, within: f64, how: &str) -> Option<Vec<Cost>> {
+    let pair = Alpha::of_means(means, 0.0)?;
+    // An entry's cost lies between its time stamp and the return's, the rest behind the return's.
+    let part = (inside / pair.mean).clamp(0.0, 1.0);
+    let of = |part: f64| Alpha {
+        mean: pair.mean * part,
+        between: pair.between * part,
+        within,
+        places: pair.places,
+    };
+    let (enter, exit) = (of(part), of(1.0 - part));
+    Some(vec![cost(EventKind::Enter, &enter, how), cost(EventKind::Exit, &exit, how)])
+}
+
+/// The median, and a standard deviation that outliers (preemptions) do not touch.
+#[must_use]
+pub fn median_and_spread(values: &mut [f64]) -> Option<(f64, f64)> {
+    let median = |values: &mut [f64]| {
+        values.sort_by(f64::total_cmp);
+        values.get(values.len() / 2).copied()
+    };
+    let middle = median(values)?;
+    let mut distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    Some((middle, OF_MAD * median(&mut distances)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{Event, Name, NameId, NameKind};
+
+    /// Work of 40 and 90 a step, 30 steps; an entry costs 20 and a return 30 at the first place, 10
+    /// more together at the second.
+    fn traced() -> Trace {
+        let mut trace = Trace::default();
+        let names = ["dcpi_leaf", "dcpi_bare_0", "dcpi_with_0", "dcpi_bare_1", "dcpi_with_1"];
+        trace.names = names.map(|name| Name::new(NameKind::Procedure, name)).to_vec();
+        let mut time_ns = 1000;
+        let mut add = |name: u32, kind, then: u64| {
+            let event = Event { time_ns, name: NameId(name), kind, ..Event::default() };
+            trace.events.push(event);
+            time_ns += then;
+        };
+        use EventKind::{Enter, Exit};
+        for (place, work, more) in [(0, 40, 0), (1, 90, 10)] {
+            add(1 + 2 * place, Enter, 20 + 30 * work);
+            add(1 + 2 * place, Exit, 500);
+            add(2 + 2 * place, Enter, 20);
+            for _ in 0..30 {
+                add(0, Enter, 20);
+                add(0, Exit, 30 + more + work);
+            }
+            add(2 + 2 * place, Exit, 500);
+        }
+        trace
+    }
+
+    #[test]
+    fn the_work_is_taken_off() {
+        let costs = costs(&traced()).unwrap();
+        assert_eq!(costs[0].kind, EventKind::Enter);
+        let [enter, exit] = [0, 1].map(|at: usize| costs[at].alpha_ns);
+        // 50 and 60 a pair; 20 of it inside.
+        assert!((enter.value + exit.value - 55.0).abs() < 1e-9, "{costs:?}");
+        assert!((enter.value - 20.0).abs() < 1e-9, "{costs:?}");
+        assert!(enter.low < 20.0 && exit.high > 35.0, "places differ: {costs:?}");
+    }
+
+    #[test]
+    fn other_traces_are_refused() {
+        assert!(costs(&Trace::default()).is_err());
+        let mut trace = traced();
+        trace.events.retain(|event| event.kind == EventKind::Enter);
+        assert!(costs(&trace).is_err());
+        let mut trace = traced();
+        trace.events.retain(|event| event.name != NameId(1) && event.name != NameId(3));
+        assert!(costs(&trace).is_err(), "nothing without calls");
+    }
+}

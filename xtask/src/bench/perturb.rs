@@ -1,0 +1,27 @@
+//! `bench perturb`: what observing does to programs, one table for each subcommand.
+
+use super::{perturb_loops, perturb_observers, perturb_uprobes};
+use crate::Outcome;
+use anyhow::bail;
+
+type Table = fn(&[&str]) -> anyhow::Result<Outcome>;
+
+const TABLES: [(&str, Table); 3] = [
+    ("loops", perturb_loops::run),
+    ("observers", perturb_observers::run),
+    ("uprobes", perturb_uprobes::run),
+];
+
+/// Prints the table that is asked for.
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    let asked = arguments.split_first();
+    let known = asked.and_then(|(asked, rest)| {
+        let (_, table) = TABLES.iter().find(|(name, _)| name == asked)?;
+        Some((table, rest))
+    });
+    let Some((table, rest)) = known else {
+        let names = TABLES.map(|(name, _)| name).join(", ");
+        bail!("bench perturb takes one of {names}; `cargo xtask` lists their options");
+    };
+    table(rest)
+}

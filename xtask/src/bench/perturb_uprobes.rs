@@ -1,0 +1,365 @@
+//! `bench perturb uprobes`: traces of five programs by `dcpi trace`, their times corrected, beside
+//! perf, uftrace and LTTng on the same procedures: how much slower each makes the program, and what
+//! `dcpi trace --correct` makes of its trace.
+
+use super::faster::{Program, prepare_sources};
+use super::machine::{children_cpu_s, description};
+use super::perturb_peers::{Peer, Peers};
+use super::statistics::Spread;
+use super::{FOLDER, count, option, refuse_others, require_root};
+use crate::process::{command, must, output};
+use crate::{Outcome, packages};
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Asked: corrected totals within this of raw, as a part, where traced over raw is at most this.
+const WITHIN: f64 = 0.10;
+const SLOWDOWN_MOST: f64 = 3.0;
+/// Asked: of so many intervals, so many hold the raw time.
+const RIGHT: (usize, usize) = (95, 100);
+
+/// A program, and the procedures to trace.
+pub struct Subject {
+    pub name: &'static str,
+    /// Source files and flags.
+    sources: Vec<String>,
+    arguments: Vec<String>,
+    pub procedures: &'static [&'static str],
+}
+
+/// How a program is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// Plainly.
+    Plain,
+    /// With room for uftrace's calls.
+    Patchable,
+    /// With LTTng's calls in the traced procedures.
+    Calling,
+}
+
+impl Build {
+    fn flags(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Patchable => "-fpatchable-function-entry=5",
+            Self::Calling => "-finstrument-functions -no-pie",
+        }
+    }
+
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Patchable => "-patchable",
+            Self::Calling => "-calling",
+        }
+    }
+}
+
+/// What a run took, s.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    pub cpu: f64,
+    pub wall: f64,
+}
+
+/// The folder of our programs, built anew unless DCPI_BIN_DIR names one.
+pub fn programs() -> anyhow::Result<String> {
+    std::env::var("DCPI_BIN_DIR").or_else(|_| {
+        must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+        Ok("target/release".to_owned())
+    })
+}
+
+pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
+    refuse_others("perturb uprobes", arguments, &["--no-peers"], &["--rounds", "--only"])?;
+    require_root("perturb uprobes")?;
+    packages::ensure(packages::COMPILER.iter().chain(&packages::TRACERS))?;
+    let programs = programs()?;
+    let folder = format!("{FOLDER}/perturb");
+    fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
+    let rounds = count(arguments, "--rounds", 20)?;
+    let only = option(arguments, "--only")?;
+    prepare_sources()?;
+    let subjects = subjects(&folder)?;
+    let peers = match arguments.contains(&"--no-peers") {
+        true => None,
+        false => Some(Peers::prepare(&folder, &programs)?),
+    };
+    println!("{}\n\n{}", description(), Table::HEADER);
+    let mut table = Table::default();
+    for subject in subjects.iter().filter(|of| only.is_none_or(|only| of.name == only)) {
+        for build in [Build::Plain, Build::Patchable, Build::Calling] {
+            subject.build(&folder, build)?;
+        }
+        let rows = subject
+            .measure(&folder, &programs, rounds, peers.as_ref())
+            .with_context(|| format!("tracing {}", subject.name))?;
+        for row in rows {
+            println!("{}", row.shown());
+            table.rows.push(row);
+        }
+    }
+    let (text, reached) = table.summary();
+    println!("\n{text}");
+    Ok(if reached { Outcome::Clean } else { Outcome::Problems })
+}
+
+/// The programs, with their inputs in `folder`.
+fn subjects(folder: &str) -> anyhow::Result<Vec<Subject>> {
+    let at = |name: &str| format!("{folder}/{name}");
+    let sources = Program::Lua.sources()?;
+    let mut data = Vec::new();
+    for path in sources.iter().filter(|path| path.ends_with(".c")).take(12) {
+        data.extend(fs::read(path).with_context(|| format!("reading {path}"))?);
+    }
+    // Letters of which no two neighbours are equal: bzip2's first step has little to do there.
+    let (mut state, mut letter) = (1_u64, 0_u64);
+    for _ in 0..800_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        letter = (letter + 1 + (state >> 33) % 24) % 26;
+        data.push(b'a' + letter as u8);
+    }
+    fs::write(at("data"), &data)?;
+    let template = fs::read_to_string("tests/bench/faster/work.sql").context("reading work.sql")?;
+    fs::write(at("work.sql"), template.replace("@SEED@", "777").replace("@SIZE@", "3"))?;
+    let of = |name, sources: Vec<String>, arguments: &str, procedures| Subject {
+        name,
+        sources,
+        arguments: arguments.split_whitespace().map(str::to_owned).collect(),
+        procedures,
+    };
+    let own = |name: &str, library: &str| {
+        vec![format!("tests/bench/perturb/{name}.c"), library.to_owned()]
+    };
+    Ok(vec![
+        of("lua", sources, "tests/bench/faster/work.lua 7 1", &["luaL_tolstring", "lua_next"]),
+        of(
+            "bzip2",
+            Program::Bzip2.sources()?,
+            &format!("-kc {}", at("data")),
+            &["add_pair_to_block", "BZ2_bzCompress"],
+        ),
+        of("sqlite", Program::Sqlite.sources()?, &at("work.sql"), &["sqlite3BtreeInsert"]),
+        of("deflate", own("deflate", "-lz"), &at("data"), &["compress_block"]),
+        of("threads", own("threads", "-lpthread"), "", &["give", "take"]),
+    ])
+}
+
+impl Subject {
+    pub fn path(&self, folder: &str, build: Build) -> String {
+        format!("{folder}/{}{}", self.name, build.ending())
+    }
+
+    /// The program with its arguments.
+    pub fn words(&self, folder: &str, build: Build) -> Vec<String> {
+        [self.path(folder, build)].into_iter().chain(self.arguments.iter().cloned()).collect()
+    }
+
+    fn build(&self, folder: &str, build: Build) -> anyhow::Result<()> {
+        let path = self.path(folder, build);
+        let mut gcc = command(&format!("gcc -O2 -g -w -o {path} {}", build.flags()));
+        if build == Build::Calling {
+            // gcc takes what not to instrument, as parts of names: all procedures, also those that
+            // are inlined, which would have calls otherwise.
+            let all = format!("{path}-all");
+            must(command(&format!("gcc -O0 -w -o {all}")).args(&self.sources))?;
+            let names = output(&mut command(&format!("nm --defined-only {all}")))?;
+            let others = names.lines().filter_map(|line| line.split_whitespace().nth(2));
+            let wanted =
+                |name: &&str| self.procedures.iter().chain(&["main"]).any(|of| of.contains(name));
+            let others: Vec<&str> = others.filter(|name| !wanted(name)).collect();
+            gcc.arg(format!("-finstrument-functions-exclude-function-list={}", others.join(",")));
+        }
+        must(gcc.args(&self.sources))
+    }
+
+    /// Runs a command to its end, quietly.
+    pub fn run(words: &[String]) -> anyhow::Result<Took> {
+        let mut run = Command::new(words.first().context("no command")?);
+        run.args(words.get(1..).unwrap_or_default());
+        let (begun, before) = (Instant::now(), children_cpu_s());
+        let ended =
+            run.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        let took = Took { cpu: children_cpu_s() - before, wall: begun.elapsed().as_secs_f64() };
+        ensure!(ended.success(), "{} failed: {ended}", words.join(" "));
+        Ok(took)
+    }
+
+    fn measure(
+        &self,
+        folder: &str,
+        programs: &str,
+        rounds: u64,
+        peers: Option<&Peers>,
+    ) -> anyhow::Result<Vec<Row>> {
+        let raw_words = self.words(folder, Build::Plain);
+        Self::run(&raw_words)?; // brings files into memory
+        let (mut raw, mut ours) = (Vec::new(), Vec::new());
+        let mut others: Vec<(Peer, Vec<Corrected>)> = Vec::new();
+        others.extend(peers.iter().flat_map(|_| Peer::ALL.map(|peer| (peer, Vec::new()))));
+        for _ in 0..rounds {
+            raw.push(Self::run(&raw_words)?);
+            ours.push(self.traced(folder, programs)?);
+            // The peers are slower to run, and nothing is asked of them.
+            if let Some(peers) = peers.filter(|_| raw.len() <= PEER_ROUNDS) {
+                for (peer, of) in &mut others {
+                    match peers.traced(*peer, self, folder) {
+                        Ok(corrected) => of.extend(corrected),
+                        // What another tool cannot do is a figure, too.
+                        Err(why) => println!("{}: {}: {}", self.name, peer.name(), first(&why)),
+                    }
+                }
+            }
+        }
+        let median = |of: fn(&Took) -> f64| {
+            Spread::of(raw.iter().map(of)).map(|spread| spread.median).context("no runs")
+        };
+        let (cpu, wall) = (median(|took| took.cpu)?, median(|took| took.wall)?);
+        let mut rows = vec![Row::of(self.name, "dcpi trace", cpu, &ours)];
+        rows.extend(others.iter().map(|(peer, of)| Row::of(self.name, peer.name(), wall, of)));
+        Ok(rows)
+    }
+
+    /// A run traced by ours: its time on CPUs.
+    fn traced(&self, folder: &str, programs: &str) -> anyhow::Result<Corrected> {
+        let file = format!("{folder}/{}.trace", self.name);
+        let mut trace = command(&format!("{programs}/dcpi trace --sched --ring 16MiB -o {file}"));
+        for procedure in self.procedures {
+            trace.arg("--at").arg(format!(":{procedure}"));
+        }
+        let ran = trace.arg("--").args(self.words(folder, Build::Plain)).output()?;
+        ensure!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let json = correct(programs, &[&file])?;
+        Corrected::of(json.pointer("/on_cpu_ns").context("no time on CPUs")?)
+            .context("no time on CPUs")
+    }
+}
+
+/// The first line of an error.
+fn first(why: &anyhow::Error) -> String {
+    format!("{why:#}").lines().next().unwrap_or_default().to_owned()
+}
+
+/// Rounds in which other tools trace, too.
+const PEER_ROUNDS: usize = 5;
+
+/// What `dcpi trace --correct` says with these arguments.
+pub fn correct(programs: &str, arguments: &[&str]) -> anyhow::Result<Value> {
+    let mut dcpi = command(&format!("{programs}/dcpi trace --correct --format json"));
+    let text = output(dcpi.args(arguments))?;
+    serde_json::from_str(&text).context("reading the corrected trace")
+}
+
+/// A traced time and the same corrected, s.
+#[derive(Clone, Copy, Debug)]
+pub struct Corrected {
+    pub measured: f64,
+    /// None where the trace cannot be read by ours.
+    pub range: Option<[f64; 3]>,
+}
+
+impl Corrected {
+    /// Of a time in a report.
+    pub fn of(json: &Value) -> Option<Self> {
+        let number = |name: &str| Some(json.get(name)?.as_f64()? / 1e9);
+        let range = [number("low")?, number("value")?, number("high")?];
+        Some(Self { measured: number("measured")?, range: Some(range) })
+    }
+}
+
+/// A tool on a program.
+struct Row {
+    program: &'static str,
+    tool: &'static str,
+    raw_s: f64,
+    slowdown: f64,
+    /// Corrected over raw, the median of rounds.
+    corrected: Option<f64>,
+    right: (usize, usize),
+}
+
+impl Row {
+    fn of(program: &'static str, tool: &'static str, raw_s: f64, runs: &[Corrected]) -> Self {
+        let median = |values: Vec<f64>| Spread::of(values).map(|spread| spread.median / raw_s);
+        let ranges: Vec<[f64; 3]> = runs.iter().filter_map(|run| run.range).collect();
+        let right = ranges.iter().filter(|[low, _, high]| (*low..=*high).contains(&raw_s)).count();
+        Self {
+            program,
+            tool,
+            raw_s,
+            slowdown: median(runs.iter().map(|run| run.measured).collect()).unwrap_or(f64::NAN),
+            corrected: median(ranges.iter().map(|[_, value, _]| *value).collect()),
+            right: (right, ranges.len()),
+        }
+    }
+
+    fn shown(&self) -> String {
+        let corrected = self.corrected.map_or_else(|| "-".to_owned(), |of| format!("{of:.3}"));
+        let right = format!("{} of {}", self.right.0, self.right.1);
+        let Self { program, tool, raw_s, slowdown, .. } = self;
+        format!("{program:<9} {tool:<12} {raw_s:>7.3} {slowdown:>11.3} {corrected:>14} {right:>15}")
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    rows: Vec<Row>,
+}
+
+impl Table {
+    const HEADER: &str =
+        "program   tool           raw s  traced/raw  corrected/raw  interval right";
+
+    fn summary(&self) -> (String, bool) {
+        let ours: Vec<&Row> = self.rows.iter().filter(|row| row.tool == "dcpi trace").collect();
+        let off = |row: &&&Row| row.corrected.is_none_or(|of| (of - 1.0).abs() > WITHIN);
+        let counted = ours.iter().filter(|row| row.slowdown <= SLOWDOWN_MOST);
+        let wrong: Vec<&str> = counted.clone().filter(off).map(|row| row.program).collect();
+        let right: usize = ours.iter().map(|row| row.right.0).sum();
+        let all: usize = ours.iter().map(|row| row.right.1).sum();
+        let is_right = right * RIGHT.1 >= RIGHT.0 * all;
+        let reached = wrong.is_empty() && is_right && counted.count() > 0;
+        let mut text = format!(
+            "dcpi trace is of CPU time, the others of the time from begin to end of main.\n\
+             intervals right: {right} of {all}; more than {} % off: {}\n",
+            WITHIN * 100.0,
+            if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") }
+        );
+        let told = if reached { "reached" } else { "not reached" };
+        let _ = write!(
+            text,
+            "asked: within {} % up to traced/raw {SLOWDOWN_MOST}, and {} of {} intervals right: {told}",
+            WITHIN * 100.0,
+            RIGHT.0,
+            RIGHT.1
+        );
+        (text, reached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(measured: f64, value: f64, reach: f64) -> Row {
+        let range = Some([value - reach, value, value + reach]);
+        Row::of("lua", "dcpi trace", 1.0, &[Corrected { measured, range }])
+    }
+
+    #[test]
+    fn what_is_asked_is_held_against_rows() {
+        let summary = |rows: Vec<Row>| Table { rows }.summary();
+        let (text, reached) = summary(vec![row(2.0, 1.05, 0.1), row(5.0, 1.4, 0.5)]);
+        assert!(reached && text.contains("right: 2 of 2"), "{text}");
+        assert!(!summary(vec![row(2.0, 1.2, 0.3)]).1, "20 % off");
+        assert!(!summary(vec![row(2.0, 1.05, 0.01)]).1, "the interval is wrong");
+        assert!(!summary(vec![row(5.0, 1.0, 0.1)]).1, "nothing was within the slowdown");
+        let none = Row::of("lua", "perf trace", 2.0, &[Corrected { measured: 3.0, range: None }]);
+        assert!(none.shown().contains("1.500              -"), "{}", none.shown());
+    }
+}
