@@ -21,6 +21,20 @@ pub struct Events {
     pub page_fault_ns: f64,
 }
 
+impl Events {
+    /// The times with the events' names.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, f64); 5] {
+        [
+            ("clock_gettime", self.clock_gettime_ns),
+            ("thread_time", self.thread_time_ns),
+            ("system_call", self.system_call_ns),
+            ("fence_pair", self.fence_pair_ns),
+            ("page_fault", self.page_fault_ns),
+        ]
+    }
+}
+
 /// Events of a piece.
 const TIMES: usize = 200;
 /// Pages of a piece of page faults.

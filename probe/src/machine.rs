@@ -376,15 +376,11 @@ impl Results {
             let loaded = median(&loaded_walks).unwrap_or(value);
             Stable { low, value, high: value.max(loaded) }
         });
-        let events: [(&str, fn(&Events) -> f64); 5] = [
-            ("clock_gettime", |events| events.clock_gettime_ns),
-            ("thread_time", |events| events.thread_time_ns),
-            ("system_call", |events| events.system_call_ns),
-            ("fence_pair", |events| events.fence_pair_ns),
-            ("page_fault", |events| events.page_fault_ns),
-        ];
-        let event = |(name, of): (&'static str, fn(&Events) -> f64)| {
-            Some((name, self.stable(|round| of(&round.events))?))
+        let names = Events::default().named().map(|(name, _)| name);
+        let event = |(number, name): (usize, &'static str)| {
+            let ns =
+                |round: &Round| round.events.named().get(number).map_or(f64::NAN, |(_, ns)| *ns);
+            Some((name, self.stable(ns)?))
         };
         let mountain = |(at, size): (usize, &usize)| {
             let best = |stride: usize| {
@@ -404,7 +400,7 @@ impl Results {
             )? / counter_ghz,
             read_ns: self.stable(|round| round.clock.read_ns)?,
             fenced_read_ns: self.stable(|round| round.clock.fenced_read_ns)?,
-            events: events.into_iter().filter_map(event).collect(),
+            events: names.into_iter().enumerate().filter_map(event).collect(),
             caches: self.caches(&latencies, memory_cycles),
             line_bytes: line,
             tlbs,
@@ -490,13 +486,7 @@ impl Results {
             })
         };
         let ended: Vec<&Level> = found.iter().filter(|level| level.end.is_some()).collect();
-        let tlbs = ended
-            .iter()
-            .take(TLB_LEVELS_MAX)
-            .map(|level| *level)
-            .enumerate()
-            .filter_map(tlb)
-            .collect();
+        let tlbs = ended.iter().take(TLB_LEVELS_MAX).copied().enumerate().filter_map(tlb).collect();
         let last = ended.len().min(TLB_LEVELS_MAX).checked_sub(1).and_then(|last| found.get(last));
         (tlbs, last.and_then(|last| Some(last.next? - hit)))
     }
