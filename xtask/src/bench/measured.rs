@@ -41,6 +41,11 @@ struct Found {
     shared: Vec<String>,
 }
 
+/// The value at a path of an object; null where there is none.
+fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
+    value.pointer(path).unwrap_or(&Value::Null)
+}
+
 impl Found {
     fn add(&mut self, report: &Value) {
         let spreads = [
@@ -54,37 +59,38 @@ impl Found {
         let mut number = |name: String, value: &Value| {
             self.numbers.entry(name).or_default().extend(value.as_f64());
         };
-        number("seconds".to_owned(), &report["seconds"]);
-        number("rounds".to_owned(), &report["rounds"]);
+        number("seconds".to_owned(), at(report, "/seconds"));
+        number("rounds".to_owned(), at(report, "/rounds"));
         for name in spreads {
-            number(name.to_owned(), &report[name]["value"]);
-            number(format!("{name}, high"), &report[name]["high"]);
+            number(name.to_owned(), at(report, &format!("/{name}/value")));
+            number(format!("{name}, high"), at(report, &format!("/{name}/high")));
         }
-        number("cold_page_walk_cycles".to_owned(), &report["cold_page_walk_cycles"]);
-        number("clock step_ns".to_owned(), &report["clock"]["step_ns"]);
-        number("clock read_ns".to_owned(), &report["clock"]["read_ns"]["value"]);
-        for event in report["events"].as_array().into_iter().flatten() {
-            let name = event["name"].as_str().unwrap_or_default();
-            number(format!("{name} ns"), &event["ns"]["value"]);
+        number("cold_page_walk_cycles".to_owned(), at(report, "/cold_page_walk_cycles"));
+        number("clock step_ns".to_owned(), at(report, "/clock/step_ns"));
+        number("clock read_ns".to_owned(), at(report, "/clock/read_ns/value"));
+        for event in at(report, "/events").as_array().into_iter().flatten() {
+            let name = at(event, "/name").as_str().unwrap_or_default();
+            number(format!("{name} ns"), at(event, "/ns/value"));
         }
         for (list, prefix, cycles) in
             [("caches", "L", "latency_cycles"), ("tlbs", "TLB ", "cycles")]
         {
-            for level in report[list].as_array().into_iter().flatten() {
-                let name = format!("{prefix}{}", level["level"]);
-                number(format!("{name} cycles"), &level[cycles]["value"]);
+            for level in at(report, &format!("/{list}")).as_array().into_iter().flatten() {
+                let name = format!("{prefix}{}", at(level, "/level"));
+                number(format!("{name} cycles"), at(level, &format!("/{cycles}/value")));
                 let size = if list == "caches" { "bytes" } else { "entries" };
-                if let Some(agrees) = level["agrees"].as_bool() {
+                if let Some(agrees) = at(level, "/agrees").as_bool() {
                     let sum = self.agreed.entry(name).or_default();
                     *sum = (sum.0 + usize::from(agrees), sum.1 + 1);
                 } else {
-                    let [low, high] = ["low", "high"].map(|end| &level[format!("{size}_{end}")]);
+                    let [low, high] =
+                        ["low", "high"].map(|end| at(level, &format!("/{size}_{end}")));
                     self.shared.push(format!("{name} {low} to {high} {size}"));
                 }
             }
         }
-        let first = &report["caches"][0];
-        let line = first["line"].as_u64().zip(first["stated_line"].as_u64());
+        let first = at(report, "/caches/0");
+        let line = at(first, "/line").as_u64().zip(at(first, "/stated_line").as_u64());
         if let Some((line, stated)) = line {
             let sum = self.agreed.entry("line".to_owned()).or_default();
             *sum = (sum.0 + usize::from(line == stated), sum.1 + 1);
