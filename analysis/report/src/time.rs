@@ -231,7 +231,8 @@ impl TimeReport {
 fn says(comparison: &Comparison, percent: &str, effect: f64) -> String {
     let Interval { value, low, high } = comparison.change;
     let by = |share: f64| format!("{:.1}", share.abs() * 100.0);
-    let signed = |share: f64| format!("{:.1}", share * 100.0 + 0.0);
+    // Both verdicts that use it are of intervals that hold 0.
+    let held = || format!("B is between {} % faster and {} % slower", by(low), by(high));
     match comparison.verdict {
         Verdict::Faster => {
             let (value, low, high) = (by(value), by(high), by(low));
@@ -242,18 +243,11 @@ fn says(comparison: &Comparison, percent: &str, effect: f64) -> String {
             format!("B is {value} % slower than A ({percent} %: {low} to {high} %)")
         }
         Verdict::NotDistinguishable => {
-            let (low, high) = (signed(low), signed(high));
-            format!(
-                "A and B are not distinguishable: B takes {low} to {high} % more time ({percent} %)"
-            )
+            format!("A and B are not distinguishable: {} ({percent} %)", held())
         }
         Verdict::TooFewLayouts { more } => {
             let seen = match low.is_finite() && high.is_finite() {
-                true => format!(
-                    "; so far B takes {} to {} % more time ({percent} %)",
-                    signed(low),
-                    signed(high)
-                ),
+                true => format!("; so far {} ({percent} %)", held()),
                 false => String::new(),
             };
             let more = counted(u64::from(more), "more layout");

@@ -2,7 +2,9 @@
 //! sides of `--`.
 
 use std::ffi::OsString;
+use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 
 use query::error::AnalysisError;
 
@@ -13,7 +15,8 @@ pub(super) type Words = Vec<OsString>;
 ///
 /// - `A words -- B words` are two;
 /// - `'A words' 'B words'`, both with a space, are two;
-/// - other words are one.
+/// - other words are one, but for two words of which the second is a program by its path as well:
+///   they may be meant as one command or as two.
 ///
 /// A side that is one word is split as a shell splits it: quotes and backslashes, nothing else.
 ///
@@ -33,10 +36,24 @@ pub(super) fn commands(typed: &[OsString]) -> Result<Vec<Words>, AnalysisError> 
     {
         return Err(usage("more than two quoted commands; options go before them"));
     }
+    if let [[a, b]] = sides.as_slice()
+        && commands.len() == 1
+        && is_program(b)
+    {
+        let (a, b) = (a.to_string_lossy(), b.to_string_lossy());
+        let message = format!("two programs: type {a} -- {b} for two commands, '{a} {b}' for one");
+        return Err(usage(&message));
+    }
     if commands.iter().any(Vec::is_empty) {
         return Err(usage("a command is empty; give A, or A -- B"));
     }
     Ok(commands)
+}
+
+/// Whether a word is the path of an executable file.
+fn is_program(word: &OsString) -> bool {
+    let is_executable = |file: Metadata| file.is_file() && file.permissions().mode() & 0o111 != 0;
+    word.as_bytes().contains(&b'/') && std::fs::metadata(word).is_ok_and(is_executable)
 }
 
 fn side(words: &[OsString]) -> Result<Words, AnalysisError> {
@@ -94,6 +111,7 @@ mod tests {
             (vec!["a", "--"], "a command is empty"),
             (vec!["  "], "a command is empty"),
             (vec!["a 'x"], "a quote is not closed"),
+            (vec!["a", "/bin/sh"], "type a -- /bin/sh for two commands, 'a /bin/sh' for one"),
         ] {
             let error = of(&typed).unwrap_err();
             assert!(error.contains(said) && !error.contains('\n'), "{typed:?}: {error}");
