@@ -118,8 +118,8 @@ fn of_place(place: usize, memory: &[u64]) -> [f64; 3] {
 }
 
 /// Nothing, a chain of multiplications, loads from the cache, loads from memory, branches that no
-/// predictor knows, divisions; walks through 256 KiB and 2 MiB, which push the kernel's own code and
-/// data out of the caches, as large programs do: an event costs most there.
+/// predictor knows, divisions; walks through 256 KiB and 2 MiB, which push the kernel's own code
+/// and data out of the caches, as large programs do: an event costs most there.
 fn step(place: usize, mut x: u64, memory: &[u64]) -> u64 {
     let next = |x: u64| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let load = |at: u64| memory.get(at as usize % WORDS).copied().unwrap_or_default();

@@ -193,7 +193,7 @@ impl Printed {
         self.take("trace", &json, &csv, sections);
         let [json, csv] = ["json", "csv"].map(|format| blocks(db, format));
         self.take("trace-blocks", &json, &csv, sections);
-        let known = sections["trace-events"].json.iter().chain(sections[COMMON].json).collect();
+        let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
         self.json.insert("trace-events".to_owned(), trace_events(db, &known));
         let corrected =
             ["json", "csv"].map(|format| traced(db, &["--correct", "--format", format]));
