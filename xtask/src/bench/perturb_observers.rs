@@ -1,5 +1,5 @@
 //! `bench perturb observers`: what `dcpi perturb` says of observers of Lua: function tracing must
-//! be flagged, block counts must not, and of 100 comparisons of Lua with itself at most 5 may be.
+//! be flagged, block ids must not, and of 100 comparisons of Lua with itself at most 5 may be.
 //! Beside it the inner and outer correlations that changed most, as in Mytkowicz et al., figures 4
 //! and 7.
 
@@ -7,7 +7,7 @@ use super::faster::{Program, prepare_sources};
 use super::machine::description;
 use super::{FOLDER, count, option, refuse_others, require_root};
 use crate::process::{command, must, output};
-use crate::{Outcome, packages};
+use crate::{Outcome, blocks, packages};
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use std::fs;
@@ -57,20 +57,23 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     }
     let told = if reached { "reached" } else { "not reached" };
     println!(
-        "asked: tracing of functions flagged, block counts not, at most {FALSE_MOST} of {TRIALS} of \
+        "asked: tracing of functions flagged, block ids and counts not, at most {FALSE_MOST} of {TRIALS} of \
          itself: {told}"
     );
     Ok(if reached { Outcome::Clean } else { Outcome::Problems })
 }
 
 /// Builds of Lua: one whose functions begin with room for uftrace's call, which is also the one
-/// without observers; one that traces its functions; one that counts its blocks.
+/// without observers; one that traces its functions; one that counts its blocks, and one that writes their numbers.
 fn build(folder: &str) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {folder}"))?;
+    blocks::build()?;
+    let ids = format!("-B {0}/ -L {0} -specs={0}/dcpi.specs", blocks::FOLDER);
     for (name, flags) in [
         ("lua", "-fpatchable-function-entry=5"),
         ("lua-functions", "-finstrument-functions tests/bench/perturb/entries.c"),
         ("lua-blocks", "-fprofile-arcs"),
+        ("lua-ids", &ids),
     ] {
         let path = format!("{folder}/{name}");
         let mut gcc = command(&format!("gcc -O2 -g -w -o {path} {flags}"));
@@ -87,6 +90,7 @@ fn observers(folder: &str, programs: &str) -> anyhow::Result<Vec<Observer>> {
         asked,
     };
     let lua = |name: &str| format!("{folder}/{name} {SCRIPT} 3");
+    let ids = format!("{programs}/dcpi trace --blocks -o {folder}/ids.trace");
     let events = "--event=cpu-clock,page-faults,context-switches,cpu-migrations,minor-faults";
     Ok(vec![
         of("functions, compiled in", &["--observed", &lua("lua-functions")], 3, Some(true)),
@@ -96,6 +100,7 @@ fn observers(folder: &str, programs: &str) -> anyhow::Result<Vec<Observer>> {
             1,
             Some(true),
         ),
+        of("block ids", &["--observed", &format!("{ids} -- {}", lua("lua-ids"))], 3, Some(false)),
         of("block counts", &["--observed", &lua("lua-blocks")], 3, Some(false)),
         of(
             "dcpi record",

@@ -32,7 +32,8 @@ pub struct Perturb {
     /// Command that observes, put before COMMAND, such as 'uftrace record' [default: dcpi record]
     #[arg(long, value_name = "CMD")]
     pub observer: Option<OsString>,
-    /// Command to run instead of COMMAND: a build with the observer in it
+    /// Command to run instead of COMMAND: a build with the observer in it, perhaps behind a command
+    /// that reads its events, and --
     #[arg(long, value_name = "CMD", conflicts_with = "observer")]
     pub observed: Option<OsString>,
     /// Number of runs without the observer

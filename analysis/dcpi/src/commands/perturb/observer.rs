@@ -80,7 +80,10 @@ impl Observer {
     /// Name of the program whose time is measured.
     pub(super) fn program(&self, command: &[OsString]) -> OsString {
         let words = match self {
-            Self::Instead(words) => words,
+            // What an observer runs stands behind `--`.
+            Self::Instead(words) => {
+                words.split(|word| word == "--").next_back().unwrap_or_default()
+            }
             _ => command,
         };
         let first = words.first().map(Path::new).and_then(Path::file_name);
@@ -135,6 +138,8 @@ mod tests {
         let instead = Observer::Instead(vec!["/tmp/lua-traced".into()]);
         assert_eq!(instead.program(&["lua".into()]), "lua-traced");
         assert_eq!(instead.words(&[]), "/tmp/lua-traced");
+        let traced = split(&"dcpi trace --blocks -o x -- /tmp/lua-ids 1".into()).unwrap();
+        assert_eq!(Observer::Instead(traced).program(&["lua".into()]), "lua-ids");
         assert!(split(&"a 'b".into()).is_err());
         assert!(split(&"".into()).is_err());
     }
