@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use query::error::AnalysisError;
@@ -40,6 +41,55 @@ impl Destination {
             Self::Stdout => write(stdout),
             Self::File(path) => to_file(path, write),
         }
+    }
+}
+
+/// A file that is written while a command runs, so that it can be read if its writer is killed.
+/// What was in it stays until the first byte is written.
+#[derive(Debug)]
+pub struct Overwritten {
+    file: File,
+    is_emptied: bool,
+}
+
+impl Overwritten {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// [`AnalysisError::OutputFile`], also for what is no plain file (opening a pipe would wait for
+    /// a reader) and for programs: the program that is to be observed stands near on the command
+    /// line, and a slip would destroy it.
+    pub fn open(path: &Path) -> Result<Self, AnalysisError> {
+        let failed = |source| AnalysisError::OutputFile { path: path.to_path_buf(), source };
+        let refused = |what: &str| failed(io::Error::other(what.to_owned()));
+        if let Ok(there) = fs::metadata(path) {
+            let is_null = path == Path::new("/dev/null");
+            if !there.is_file() && !is_null {
+                return Err(refused("it is no plain file"));
+            }
+            if there.is_file() && there.permissions().mode() & 0o111 != 0 {
+                return Err(refused("it is a program"));
+            }
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        Ok(Self { file: file.map_err(failed)?, is_emptied: false })
+    }
+}
+
+impl Write for Overwritten {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_emptied {
+            // A device has no length to set.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            self.is_emptied = true;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -116,6 +166,22 @@ mod tests {
         });
         assert!(stdout.is_empty());
         written.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_was_there_stays_until_something_is_written_and_programs_are_spared() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old.trace");
+        fs::write(&path, "what was there").unwrap();
+        let mut file = Overwritten::open(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "what was there");
+        file.write_all(b"new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = Overwritten::open(&path).unwrap_err().to_string();
+        assert!(error.contains("it is a program"), "{error}");
+        assert!(Overwritten::open(folder.path()).is_err());
+        Overwritten::open(Path::new("/dev/null")).unwrap().write_all(b"x").unwrap();
     }
 
     #[test]

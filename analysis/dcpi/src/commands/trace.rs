@@ -25,7 +25,7 @@ use super::correct;
 use super::passing::pass_on;
 use super::record::{exit_code, runnable, shell_word};
 use super::{Outcome, write};
-use crate::destination::Destination;
+use crate::destination::{Destination, Overwritten};
 use crate::options::{Output, parse_time};
 use crate::signals;
 use query::error::AnalysisError;
@@ -272,12 +272,11 @@ impl Sink {
         let to = args.to.unwrap_or_else(|| by_name(path));
         if to == To::Trace {
             // Not beside it and renamed: what a killed tracer leaves is readable.
-            let file = File::create(path)
-                .map_err(|source| AnalysisError::OutputFile { path: path.clone(), source })?;
+            let file = Overwritten::open(path)?;
             return Ok((Self { file: BufWriter::new(Box::new(file)), again: None }, Some(to)));
         }
         // What cannot be written is known before the command runs.
-        Destination::File(path.clone()).write(&mut io::sink(), |_| Ok(()))?;
+        Overwritten::open(path)?;
         let file = tempfile::tempfile()?;
         let again = file.try_clone()?;
         Ok((Self { file: BufWriter::new(Box::new(file)), again: Some(again) }, Some(to)))

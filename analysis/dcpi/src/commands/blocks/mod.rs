@@ -20,6 +20,7 @@ use traced::blocks::{Area, Capture, Captured, executions};
 use super::Outcome;
 use super::passing::pass_on;
 use super::record::{exit_code, runnable, shell_word};
+use crate::destination::Overwritten;
 use crate::options::{self, Output};
 use table::{Row, Table};
 
@@ -161,10 +162,10 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
         ..Facts::default()
     };
     let named = |error: io::Error| refused(format!("{}: {error}", shell_word(file)));
-    let output = BufWriter::new(File::create(file).map_err(named)?);
-    let writer = Writer::new(output, &facts).map_err(named)?;
     let area = Area::new(args.blocks.wait)
         .map_err(|error| refused(format!("no memory to share with the command: {error}")))?;
+    let output = BufWriter::new(Overwritten::open(file)?);
+    let writer = Writer::new(output, &facts).map_err(named)?;
     let mut capture = Capture::new(area, writer);
     pass_on()?;
     let mut command = Command::new(program);
