@@ -64,7 +64,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 }
 
 /// Builds of Lua: one whose functions begin with room for uftrace's call, which is also the one
-/// without observers; one that traces its functions; one that counts its blocks; and one that writes
+/// without observers; one that traces its functions; one that counts its blocks; one that writes
 /// their numbers.
 fn build(folder: &str) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {folder}"))?;
