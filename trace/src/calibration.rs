@@ -27,12 +27,12 @@ const OF_MAD: f64 = 1.4826;
 )]
 pub struct NotACalibration;
 
-/// A place of the program: a run of work without or with calls.
-#[derive(Clone, Copy, Debug, Default)]
+/// A place of the program: runs of work without or with calls.
+#[derive(Clone, Debug, Default)]
 struct Stretch {
     begun: Option<u64>,
-    ns: f64,
-    runs: u32,
+    /// ns of each run.
+    rounds: Vec<f64>,
     calls: u64,
 }
 
@@ -74,29 +74,31 @@ pub fn costs(trace: &Trace) -> Result<Vec<Cost>, NotACalibration> {
             stretch.begun = Some(event.time_ns);
             current = Some(key);
         } else if let Some(begun) = stretch.begun.take() {
-            stretch.ns += event.time_ns.saturating_sub(begun) as f64;
-            stretch.runs += 1;
+            stretch.rounds.push(event.time_ns.saturating_sub(begun) as f64);
             current = None;
         }
     }
-    let mut means = Vec::new();
+    let mut places = Vec::new();
     for ((has_calls, place), with) in &stretches {
-        let bare = stretches.get(&(false, place.clone())).filter(|bare| bare.runs > 0);
+        let bare = stretches.get(&(false, place.clone()));
         let (true, Some(bare)) = (*has_calls && with.calls >= CALLS_MIN, bare) else { continue };
-        let bare_ns = bare.ns / f64::from(bare.runs) * f64::from(with.runs);
-        means.push((with.ns - bare_ns) / with.calls as f64);
+        // Runs without and with calls follow each other: what slows the machine slows both.
+        let calls = with.calls as f64 / with.rounds.len().max(1) as f64;
+        let each = with.rounds.iter().zip(&bare.rounds).map(|(with, bare)| (with - bare) / calls);
+        places.extend(of_rounds(&mut each.collect::<Vec<f64>>()));
     }
     // Of one order whatever the map's: sums of floats depend on it.
-    means.sort_by(f64::total_cmp);
+    places.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (leaf, within) = median_and_spread(&mut inside).ok_or(NotACalibration)?;
-    paired(&means, leaf, within, "in vitro, by the calibration program").ok_or(NotACalibration)
+    paired(&places, leaf, within, "in vitro, by the calibration program").ok_or(NotACalibration)
 }
 
-/// Costs of an entry and a return, from the mean costs of both together at several places, the
-/// median of the part between entry and return, and the standard deviation of that, all in ns.
+/// Costs of an entry and a return, from the costs of both together at several places, each a
+/// median and its standard error, the median of the part between entry and return, and the standard
+/// deviation of that, all in ns.
 #[must_use]
-pub fn paired(means: &[f64], inside: f64, within: f64, how: &str) -> Option<Vec<Cost>> {
-    let pair = Alpha::of_means(means, 0.0)?;
+pub fn paired(places: &[(f64, f64)], inside: f64, within: f64, how: &str) -> Option<Vec<Cost>> {
+    let pair = Alpha::of_measured(places, 0.0)?;
     // An entry's cost lies between its time stamp and the return's, the rest behind the return's.
     let part = (inside / pair.mean).clamp(0.0, 1.0);
     let of = |part: f64| Alpha {
@@ -107,6 +109,15 @@ pub fn paired(means: &[f64], inside: f64, within: f64, how: &str) -> Option<Vec<
     };
     let (enter, exit) = (of(part), of(1.0 - part));
     Some(vec![cost(EventKind::Enter, &enter, how), cost(EventKind::Exit, &exit, how)])
+}
+
+/// A cost at a place from that of several rounds: the median and its standard error, which is never
+/// below the clock's nanosecond.
+#[must_use]
+pub fn of_rounds(rounds: &mut [f64]) -> Option<(f64, f64)> {
+    let (median, spread) = median_and_spread(rounds)?;
+    // The median of a normal distribution errs 1.25 times as much as the mean.
+    Some((median, (1.25 * spread / (rounds.len() as f64).sqrt()).max(1.0)))
 }
 
 /// The median, and a standard deviation that outliers (preemptions) do not touch.
@@ -139,7 +150,7 @@ mod tests {
             time_ns += then;
         };
         use EventKind::{Enter, Exit};
-        for (place, work, more) in [(0, 40, 0), (1, 90, 10)] {
+        for (place, work, more) in [(0, 40, 0), (1, 90, 10)].repeat(3) {
             add(1 + 2 * place, Enter, 20 + 30 * work);
             add(1 + 2 * place, Exit, 500);
             add(2 + 2 * place, Enter, 20);

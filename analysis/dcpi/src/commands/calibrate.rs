@@ -13,7 +13,7 @@ use measure::models::alpha::Alpha;
 use query::error::AnalysisError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use trace::calibration::{median_and_spread, paired};
+use trace::calibration::{median_and_spread, of_rounds, paired};
 use trace::correct::cost;
 use trace::{Cost, EventKind, Name, NameKind};
 use traced::TraceError;
@@ -25,12 +25,12 @@ use super::Outcome;
 /// The subcommand, for nobody but this program.
 pub(crate) const NAME: &str = "calibration-work";
 /// The medium, over all rounds, of so many steps is a figure.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 9;
 const STEPS: u32 = 100;
 /// System calls, and switches of each of two threads, of a figure.
 const CALLS: u32 = 3000;
 /// Kinds of work between the events.
-const PLACES: usize = 8;
+const PLACES: usize = 7;
 /// Words of the memory that is walked through: 32 MiB, more than caches hold.
 const WORDS: usize = 1 << 22;
 /// How the costs were measured.
@@ -49,8 +49,8 @@ pub(crate) fn work(args: &CalibrationWork, out: &mut dyn Write) -> Result<Outcom
             let memory: Vec<u64> =
                 (0..WORDS as u64).map(|at| at.wrapping_mul(0x9e37_79b1)).collect();
             for place in 0..PLACES {
-                let [bare, emulated, stepped] = of_place(place, &memory);
-                writeln!(out, "{bare} {emulated} {stepped}")?;
+                let [(emulated, error), (stepped, its_error)] = of_place(place, &memory);
+                writeln!(out, "{emulated} {error} {stepped} {its_error}")?;
             }
         }
         "syscalls" => {
@@ -90,8 +90,8 @@ fn rounds(mut once: impl FnMut() -> f64) -> f64 {
     median_and_spread(&mut all).map_or(0.0, |(median, _)| median)
 }
 
-/// ns of a step of work alone, and with a call of either procedure.
-fn of_place(place: usize, memory: &[u64]) -> [f64; 3] {
+/// What a call of either procedure adds to a step of work: ns, each with its standard error.
+fn of_place(place: usize, memory: &[u64]) -> [(f64, f64); 2] {
     let mut x = 1_u64;
     let mut steps = |call: Option<extern "C" fn()>| {
         let begun = cpu_ns();
@@ -103,23 +103,21 @@ fn of_place(place: usize, memory: &[u64]) -> [f64; 3] {
         }
         (cpu_ns() - begun) / f64::from(STEPS)
     };
-    let mut all = [const { Vec::new() }; 3];
+    let mut added = [const { Vec::new() }; 2];
+    let procedures: [extern "C" fn(); 2] = [probe::calibrate::emulated, probe::calibrate::stepped];
     for _ in 0..ROUNDS {
-        let calls = [
-            None,
-            Some(probe::calibrate::emulated as extern "C" fn()),
-            Some(probe::calibrate::stepped as _),
-        ];
-        for (values, call) in all.iter_mut().zip(calls) {
-            values.push(steps(call));
+        // Without and with follow each other: what slows the machine slows both.
+        for (values, procedure) in added.iter_mut().zip(procedures) {
+            let bare = steps(None);
+            values.push(steps(Some(procedure)) - bare);
         }
     }
-    all.map(|mut values| median_and_spread(&mut values).map_or(0.0, |(median, _)| median))
+    added.map(|mut values| of_rounds(&mut values).unwrap_or_default())
 }
 
 /// Nothing, a chain of multiplications, loads from the cache, loads from memory, branches that no
-/// predictor knows, divisions; walks through 256 KiB and 2 MiB, which push the kernel's own code
-/// and data out of the caches, as large programs do: an event costs most there.
+/// predictor knows, divisions; a walk through 512 KiB, which pushes the kernel's own code and
+/// data out of the near caches, as large programs do: an event costs most there.
 fn step(place: usize, mut x: u64, memory: &[u64]) -> u64 {
     let next = |x: u64| x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
     let load = |at: u64| memory.get(at as usize % WORDS).copied().unwrap_or_default();
@@ -140,8 +138,7 @@ fn step(place: usize, mut x: u64, memory: &[u64]) -> u64 {
             }
         }),
         5 => (0..20).for_each(|at| x = (u64::MAX / (x % 1000 + 3)).wrapping_add(at)),
-        6 => (0..1 << 12).for_each(|line| x = x.wrapping_add(load(line * 8))),
-        _ => (0..1 << 15).for_each(|line| x = x.wrapping_add(load(line * 8))),
+        _ => (0..1 << 13).for_each(|line| x = x.wrapping_add(load(line * 8))),
     }
     x
 }
@@ -247,15 +244,17 @@ fn of_probes(with_return: bool) -> Result<Vec<Cost>, AnalysisError> {
         printed.lines().map(|line| numbers(line, "probes")).collect::<Result<_, _>>()?;
     let mut costs = Vec::new();
     for (column, name) in names.iter().enumerate() {
-        let means: Vec<f64> =
-            lines.iter().filter_map(|line| Some(line.get(column + 1)? - line.first()?)).collect();
+        let places: Vec<(f64, f64)> = lines
+            .iter()
+            .filter_map(|line| Some((*line.get(2 * column)?, *line.get(2 * column + 1)?)))
+            .collect();
         let mut gaps = gaps(&trace, name, with_return);
         let Some((inside, within)) = median_and_spread(&mut gaps) else {
             return Err(refused("trace itself"));
         };
         let of = match with_return {
-            true => paired(&means, inside, within, HOW).unwrap_or_default(),
-            false => Alpha::of_means(&means, within)
+            true => paired(&places, inside, within, HOW).unwrap_or_default(),
+            false => Alpha::of_measured(&places, within)
                 .map(|alpha| {
                     [EventKind::Enter, EventKind::Instant]
                         .map(|kind| cost(kind, &alpha, HOW))
@@ -373,7 +372,7 @@ mod tests {
         }
         let memory = vec![7; WORDS];
         for place in 0..PLACES {
-            assert!(of_place(place, &memory).iter().all(|ns| *ns > 0.0));
+            assert!(of_place(place, &memory).iter().all(|(_, error)| *error > 0.0));
         }
         assert!(work(&CalibrationWork { what: "x".to_owned() }, &mut Vec::new()).is_err());
     }
