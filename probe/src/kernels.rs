@@ -7,7 +7,7 @@ use crate::region::Region;
 
 /// Additions of a round of [`adds`], each of the result of the one before.
 pub const LINKS: u64 = 64;
-/// Loads of a round of [`chase`].
+/// Loads of a round of `chase`.
 pub const STEPS: u64 = 8;
 /// Loads of a round of [`read`].
 pub const READS: u64 = 4;
