@@ -578,6 +578,15 @@ mod tests {
         assert!(!between.contains("addw"), "{between}");
     }
 
+    /// Of arithmetic on vectors hundreds of instructions leave the flags alone.
+    #[test]
+    fn flags_are_dead_where_the_next_to_touch_them_is_far() {
+        let far = "\t.loc 1 2 3\n\taddsd\t%xmm0, %xmm1\n".repeat(1000);
+        let body =
+            format!("\tcmpl\t$1, %edi\n\tje\t.L2\n.L3:\n{far}\taddl\t$1, %eax\n.L2:\n\tret\n");
+        assert!(!rewritten(&body).text.contains("pushfq"));
+    }
+
     #[test]
     fn what_uses_the_register_is_left_as_it_is() {
         let out = rewritten("\tmovq\t%rdi, %r11\n\tret\n");

@@ -298,6 +298,26 @@ pub fn difference(without: &[f64], with: &[f64]) -> Option<Range> {
     Some(Range { low: value - reach, value, high: value + reach })
 }
 
+/// Probability that the means of two groups differ as they do, or more, where whatever made `with`
+/// does nothing: both then have the spread of `without`. By Student's t; the two-sided probability,
+/// 0 to 1, and 1 with fewer than two values of `without` or none of `with`.
+///
+/// Welch's test would take the spread of `with` from its values, which are few: of four values, a
+/// spread that is too small by chance is common.
+#[must_use]
+pub fn difference_chance(without: &[f64], with: &[f64]) -> f64 {
+    let (Some(a), Some(b), Some(variance)) = (mean(without), mean(with), variance(without)) else {
+        return 1.0;
+    };
+    let (n, m) = (without.len() as f64, with.len() as f64);
+    let error = (variance * (1.0 / n + 1.0 / m)).sqrt();
+    match error > 0.0 {
+        true => tails::student((b - a) / error, n - 1.0),
+        // All values were the same: any other one is something new.
+        false => f64::from(u8::from(a == b)),
+    }
+}
+
 fn fisher(correlation: f64) -> f64 {
     correlation.clamp(-CORRELATION_MAX, CORRELATION_MAX).atanh()
 }

@@ -34,7 +34,9 @@ pub struct PerturbReport {
     /// Time from start to end with the observer over that without.
     pub slowdown_wall: Range,
     /// Whether the observer changed how metrics move together.
-    pub perturbed: bool,
+    pub relations_changed: bool,
+    /// Whether it moved a share of the time.
+    pub shares_changed: bool,
     /// Comparisons that were made.
     pub comparisons: usize,
     /// Probability of finding a perturbation where there is none.
@@ -65,14 +67,14 @@ pub struct MetricRow {
     pub inner_changed: usize,
     /// The correlation with itself in runs without the observer.
     pub outer: Option<Relation>,
-    /// Whether the metric is not to be believed.
+    /// Whether it moves otherwise with the observer, and is not to be believed at all.
     pub perturbed: bool,
     /// Whether nothing could be compared, since the metric does not vary within a run.
     pub unknown: bool,
 }
 
 /// The amount of a metric: part of the time, or occurrences of the event in a run.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Moved {
     /// Without the observer.
     pub baseline: f64,
@@ -140,6 +142,8 @@ fn of_range(Range { low, value, high }: Range) -> Interval {
     Interval { value, low, high }
 }
 
+/// Slowdown from which on the verdict begins with it.
+const SLOWER_MIN: f64 = 1.1;
 /// Names of metrics in a sentence at most.
 const NAMED: usize = 6;
 
@@ -153,32 +157,55 @@ impl PerturbReport {
                 plain(self.level * 100.0)
             );
         }
-        let named = |believed: bool| {
-            let of = self.metrics.iter().filter(|of| of.perturbed != believed && !of.unknown);
+        let named = |is: fn(&MetricRow) -> bool| {
+            let of = self.metrics.iter().filter(|of| is(of));
             of.map(|metric| metric.name.as_str()).collect::<Vec<_>>()
         };
-        let (believed, others) = (named(true), named(false));
-        if !self.perturbed {
-            return format!(
-                "not perturbed: {} moves as it does without {}",
-                match believed.len() {
-                    1 => "the one metric".to_owned(),
-                    n => format!("each of {n} metrics"),
-                },
-                self.observer
-            );
+        let slower = format!(
+            "with {} the command takes {:.2} times its CPU time",
+            self.observer, self.slowdown_cpu.value
+        );
+        let all = self.metrics.len();
+        let moved = self.moves(1).unwrap_or_default();
+        match (self.relations_changed, self.shares_changed) {
+            (false, false) => {
+                let of = match named(|of| !of.unknown).len() {
+                    1 => "the one metric keeps its share and moves".to_owned(),
+                    n => format!("each of {n} metrics keeps its share and moves"),
+                };
+                format!("{}: {slower}, and {of} as it does without", self.calm())
+            }
+            (false, true) => format!(
+                "perturbed: {slower}, and {} of {all} metrics have another share of it: {moved}; \
+                 how metrics move did not change",
+                named(|of| of.is_time && of.moved.moved).len()
+            ),
+            (true, _) => {
+                let others = named(|of| of.perturbed);
+                let rest = match named(|of| !of.perturbed && !of.unknown && !of.moved.moved) {
+                    none if none.is_empty() => "no metric is to be believed".to_owned(),
+                    some => format!("believe {}", list(&some)),
+                };
+                let moved = match self.shares_changed {
+                    true => format!("; {moved}"),
+                    false => String::new(),
+                };
+                format!(
+                    "perturbed: {slower}, and {} of {all} metrics move otherwise: do not believe \
+                     {}; {rest}{moved}",
+                    others.len(),
+                    list(&others)
+                )
+            }
         }
-        let rest = match believed.as_slice() {
-            [] => "no metric is to be believed".to_owned(),
-            some => format!("believe {}", list(some)),
-        };
-        format!(
-            "perturbed: {} changes how {} of {} metrics move; do not believe {}; {rest}",
-            self.observer,
-            others.len(),
-            self.metrics.len(),
-            list(&others)
-        )
+    }
+
+    /// The verdict on a command whose shares and relations are what they are without an observer.
+    fn calm(&self) -> &'static str {
+        match self.slowdown_cpu.low > SLOWER_MIN {
+            true => "slower, and otherwise not perturbed",
+            false => "not perturbed",
+        }
     }
 
     fn slower(&self) -> String {
@@ -190,14 +217,15 @@ impl PerturbReport {
         )
     }
 
-    fn moves(&self) -> Option<String> {
+    /// The shares that moved most, in words: `names` of them.
+    fn moves(&self, names: usize) -> Option<String> {
         let moved = self.metrics.iter().filter(|metric| metric.moved.moved && metric.is_time);
         let mut moved: Vec<&MetricRow> = moved.collect();
         let by = |row: &MetricRow| -row.moved.change.value.abs();
         moved.sort_by(|a, b| by(a).total_cmp(&by(b)));
         let words: Vec<String> = moved
             .iter()
-            .take(NAMED)
+            .take(names)
             .map(|row| {
                 let [from, to] = [row.moved.baseline, row.moved.observed].map(percent);
                 format!("{} from {from} to {to} %", row.name)
@@ -237,9 +265,10 @@ impl PerturbReport {
                     None => cells.extend(["-", "-", "-"].map(str::to_owned)),
                 }
             }
-            let believe = match (metric.perturbed, metric.unknown) {
-                (true, _) => "no",
-                (_, true) => "?",
+            let believe = match (metric.perturbed, metric.moved.moved, metric.unknown) {
+                (true, ..) => "no",
+                (_, true, _) => "not its amount",
+                (.., true) => "?",
                 _ => "yes",
             };
             cells.push(believe.to_owned());
@@ -281,7 +310,7 @@ impl Report for PerturbReport {
         );
         head(style, out, "runs", &runs)?;
         head(style, out, "slowdown", &self.slower())?;
-        if let Some(moves) = self.moves() {
+        if let Some(moves) = self.moves(NAMED) {
             head(style, out, "time moved", &moves)?;
         }
         writeln!(out)?;
@@ -290,7 +319,7 @@ impl Report for PerturbReport {
         let what = format!(
             "inner: rank correlation with the metric in the last column, whose change is the \
              largest; outer: with itself in runs without the observer; ±: standard deviation \
-             between such runs; {} comparisons",
+             between such runs; {} comparisons; believe ?: the metric does not vary within a run",
             self.comparisons
         );
         note(style, out, &what)?;
@@ -319,7 +348,9 @@ impl Report for PerturbReport {
                 cpu: of_range(self.slowdown_cpu),
                 wall: of_range(self.slowdown_wall),
             },
-            perturbed: self.perturbed,
+            perturbed: self.relations_changed || self.shares_changed,
+            relations_changed: self.relations_changed,
+            shares_changed: self.shares_changed,
             comparisons: self.comparisons,
             level: self.level,
             metrics: self.metrics.iter().map(Metric::of).collect(),
@@ -386,6 +417,8 @@ struct Json<'a> {
     cpu_s: f64,
     slowdown: Slowdown,
     perturbed: bool,
+    relations_changed: bool,
+    shares_changed: bool,
     comparisons: usize,
     level: f64,
     metrics: Vec<Metric<'a>>,
@@ -474,7 +507,8 @@ mod tests {
             cpu_s: 0.6,
             slowdown_cpu: Range { low: 4.6, value: 4.7, high: 4.8 },
             slowdown_wall: Range::exact(5.0),
-            perturbed,
+            relations_changed: perturbed,
+            shares_changed: perturbed,
             comparisons: 5,
             level: 0.01,
             metrics: vec![metric("index2value", perturbed), metric("page-faults", false)],
@@ -495,17 +529,44 @@ mod tests {
         let first = said.lines().next().unwrap();
         assert_eq!(
             first,
-            "perturbed: uftrace record changes how 1 of 2 metrics move; do not believe \
-             index2value; believe page-faults"
+            "perturbed: with uftrace record the command takes 4.70 times its CPU time, and 1 of 2 \
+             metrics move otherwise: do not believe index2value; believe page-faults; index2value \
+             from 2.10 to 16.90 %"
         );
         assert!(said.contains("time moved  index2value from 2.10 to 16.90 %"), "{said}");
         assert!(said.contains("4.700 times (4.600–4.800) the CPU time"), "{said}");
-        let said = text(&report(false));
+        let calm = report(false);
+        let said = text(&calm);
         assert!(
-            said.starts_with("not perturbed: each of 2 metrics moves as it does without uftrace"),
+            said.starts_with(
+                "slower, and otherwise not perturbed: with uftrace record the command takes 4.70 \
+                 times its CPU time, and each of 2 metrics keeps its share and moves as it does"
+            ),
             "{said}"
         );
         assert!(!said.contains("time moved"));
+        let said = text(&PerturbReport { slowdown_cpu: Range::exact(1.01), ..calm });
+        assert!(said.starts_with("not perturbed: with uftrace record the"), "{said}");
+    }
+
+    /// As with an observer that probes one procedure that is called at all times.
+    #[test]
+    fn shares_that_changed_are_a_perturbation() {
+        let mut of = report(false);
+        of.shares_changed = true;
+        of.metrics[0].moved.moved = true;
+        let said = text(&of);
+        assert!(
+            said.starts_with(
+                "perturbed: with uftrace record the command takes 4.70 times its CPU time, and 1 \
+                 of 2 metrics have another share of it: index2value from 2.10 to 16.90 %; how"
+            ),
+            "{said}"
+        );
+        assert!(said.contains("not its amount"), "{said}");
+        let json = serde_json::to_value(of.json()).unwrap();
+        assert_eq!(json["perturbed"], true);
+        assert_eq!(json["relations_changed"], false);
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! - [`tails`]: the distributions behind them
 #![forbid(unsafe_code)]
 
+use measure::Interval;
+
 use crate::tally::Tally;
 
 pub use measure::tails;
@@ -155,6 +157,45 @@ pub fn estimated(p: f64, variance: f64, n: f64, confidence: Confidence) -> Share
     wilson_between(p * n.max(1.0), n.max(1.0), confidence.z())
 }
 
+/// By how much shares vary more between groups of samples than samples by chance do: Pearson's
+/// statistic over its degrees of freedom, of all parts together (P. McCullagh and J. A. Nelder,
+/// "Generalized Linear Models", 2nd edition, 1989, section 4.5). `groups` has, for each group, its
+/// parts and its whole; all have the same parts. At least 1, which is also what fewer than two
+/// groups say.
+#[must_use]
+pub fn overdispersion(groups: &[(&[Tally], Tally)]) -> f64 {
+    let as_sure = |whole: Tally| whole.occurrences.powi(2) / whole.squares;
+    let known: Vec<(&[Tally], Tally, f64)> = groups
+        .iter()
+        .map(|(parts, whole)| (*parts, *whole, as_sure(*whole)))
+        .filter(|(.., n)| n.is_finite() && *n > 0.0)
+        .collect();
+    let whole: f64 = known.iter().map(|(_, whole, _)| whole.occurrences).sum();
+    let parts = known.iter().map(|(parts, ..)| parts.len()).min().unwrap_or_default();
+    let (mut statistic, mut freedom) = (0.0, 0.0);
+    for part in 0..parts {
+        let of = |parts: &[Tally]| parts.get(part).map_or(0.0, |tally| tally.occurrences);
+        let share = known.iter().map(|(parts, ..)| of(parts)).sum::<f64>() / whole;
+        let variance = share * (1.0 - share);
+        // Of fewer samples the statistic is not distributed as its degrees of freedom say.
+        let are_enough = known.iter().all(|(.., n)| n * share >= DISPERSED_MIN);
+        if variance <= 0.0 || !are_enough {
+            continue;
+        }
+        let of_group = |(parts, whole, n): &(&[Tally], Tally, f64)| {
+            n * (of(parts) / whole.occurrences - share).powi(2) / variance
+        };
+        statistic += known.iter().map(of_group).sum::<f64>();
+        freedom += known.len() as f64 - 1.0;
+    }
+    if freedom > 0.0 { (statistic / freedom).max(1.0) } else { 1.0 }
+}
+
+/// Samples that a part of a group has at least, where it counts for [`overdispersion`]: the usual
+/// rule for Pearson's statistic (W. G. Cochran, "Some Methods for Strengthening the Common Chi-square
+/// Tests", Biometrics 10, 1954).
+const DISPERSED_MIN: f64 = 5.0;
+
 /// Samples and one more of the largest weight that `whole` has.
 fn with_one_more(tally: Tally, whole: Tally) -> Tally {
     tally + Tally::of(1, whole.heaviest)
@@ -177,16 +218,8 @@ fn weighted(part: Tally, whole: Tally, confidence: Confidence) -> Share {
 /// The same for numbers of samples that need not be whole, and any distance `z` from the mean; `n >
 /// 0`.
 fn wilson_between(k: f64, n: f64, z: f64) -> Share {
-    let value = (k / n).clamp(0.0, 1.0);
-    let z2_n = z * z / n;
-    let middle = (value + z2_n / 2.0) / (1.0 + z2_n);
-    let reach = z / (1.0 + z2_n) * (value * (1.0 - value) / n + z2_n / (4.0 * n)).sqrt();
-    // The ends meet 0 and 1 exactly in theory, and pass the value by rounding only.
-    Share {
-        value,
-        low: (middle - reach).clamp(0.0, value),
-        high: (middle + reach).clamp(value, 1.0),
-    }
+    let Interval { value, low, high } = measure::bernoulli::wilson(k, n, z);
+    Share { value, low, high }
 }
 
 /// Between which means `n` samples, taken for a Poisson variable, lie: the score interval.
@@ -386,6 +419,29 @@ mod tests {
     }
 
     /// Of a copied database with such values the reports of call stacks panicked.
+    /// Two groups of 100 samples with 40 and 60 in a part: Pearson's statistic is 2 x 100 x 0.1^2 /
+    /// (0.5 x 0.5) for the part, and as much for the other.
+    #[test]
+    fn groups_that_differ_are_dispersed() {
+        let group = |in_it: u64| [Tally::of(in_it, 2.0), Tally::of(100 - in_it, 2.0)];
+        let whole = Tally::of(100, 2.0);
+        let (few, many, same) = (group(40), group(60), group(50));
+        let far = overdispersion(&[(&few, whole), (&many, whole)]);
+        assert!((far - 8.0).abs() < 1e-9, "{far}");
+        assert!((overdispersion(&[(&same, whole), (&same, whole)]) - 1.0).abs() < 1e-9);
+        assert!((overdispersion(&[(&few, whole)]) - 1.0).abs() < 1e-9);
+        let (rare, never) = (group(1), group(0));
+        let unsaid = overdispersion(&[(&rare[..1], whole), (&never[..1], whole)]);
+        assert!((unsaid - 1.0).abs() < 1e-9, "too few samples: {unsaid}");
+        // A share that is four times as unsure has an interval of about twice the width.
+        let width = |times: f64| {
+            let part = Tally::of(400, 2.0).dispersed(times);
+            let of = share(part, Tally::of(1000, 2.0).dispersed(times), Confidence::default());
+            of.high - of.low
+        };
+        assert!((width(4.0) / width(1.0) - 2.0).abs() < 0.05, "{} {}", width(4.0), width(1.0));
+    }
+
     #[test]
     fn counts_without_variance_have_no_interval() {
         let exact =

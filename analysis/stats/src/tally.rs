@@ -46,6 +46,13 @@ impl Tally {
         if self.occurrences > 0.0 { self.squares / self.occurrences } else { 0.0 }
     }
 
+    /// The same, less sure: as if its samples had come `times` at once. For shares that vary more
+    /// than samples by chance do ([`overdispersion`](crate::overdispersion)).
+    #[must_use]
+    pub fn dispersed(self, times: f64) -> Self {
+        Self { squares: self.squares * times, ..self }
+    }
+
     /// What is left without `part`, of which it has all.
     #[must_use]
     pub fn without(self, part: Self) -> Self {

@@ -1,8 +1,12 @@
 //! What observing does to programs: `dcpi perturb`, `dcpi trace --correct`.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tests::workload::Workload;
 use tests::{binary, refuse, require_root, run, succeed};
@@ -71,9 +75,38 @@ fn what_cannot_be_compared_is_said_in_one_line() {
         dcpi(&["perturb", "--observer", "nice -n 0", "--runs=2", "--", "sleep", "0.01"]);
     let said = refuse(&mut short);
     assert!(said.contains("records of CPU time"), "{said}");
-    let mut other = dcpi(&["perturb", "--observer", "true", "--", "python3", "-c", "pass"]);
-    let said = refuse(&mut other);
+    let mut other = dcpi(&["perturb", "--observer", "true", "--interval=1ms", "--"]);
+    let said = refuse(other.args(["python3", "-c", "for i in range(3000000): pass"]));
     assert!(said.contains("the observer never ran python3"), "{said}");
+}
+
+/// Of runs that a signal ended the next would go on for minutes.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_signal_ends_all_runs() {
+    require_root();
+    let directory = tempfile::tempdir().unwrap();
+    let begun = directory.path().join("begun");
+    let script = format!("echo >> {}; exec sleep 1000", begun.display());
+    for (words, said) in [
+        (["perturb", "--runs=2"].as_slice(), "signal 15 ended the runs; nothing is judged"),
+        (["count", "-r", "5", "-e", "task-clock"].as_slice(), "signal 15 ended the runs: 1 of 5"),
+    ] {
+        let _ = std::fs::remove_file(&begun);
+        let mut command = dcpi(words);
+        command.args(["--", "sh", "-c", &script]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !begun.exists() && Instant::now() < patience {
+            sleep(Duration::from_millis(10));
+        }
+        kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(143), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(said), "{text}");
+        assert_eq!(std::fs::read_to_string(&begun).unwrap(), "\n", "one run");
+    }
 }
 
 /// What an event costs is measured and kept with the trace. The corrected time is shorter by it,

@@ -172,7 +172,7 @@ impl Row {
             metrics.iter().filter(|of| !is(of, "perturbed") && !is(of, "unknown")).count();
         Ok(Self {
             name: observer.name,
-            perturbed: at(&json, "/perturbed").as_bool().context("no verdict")?,
+            perturbed: at(&json, "/relations_changed").as_bool().context("no verdict")?,
             slowdown: at(&json, "/slowdown/cpu/value").as_f64().context("no slowdown")?,
             believed: (believed, metrics.len()),
             moved: moved.unwrap_or_default(),

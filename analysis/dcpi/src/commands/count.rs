@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 
 use clap::Args;
 use counted::Counts;
-use counted::totals::{Total, Totals, TotalsError};
+use counted::totals::{Total, Totals, TotalsError, TotalsRun};
 use events::Unit;
 use stats::tails;
 use stats::{Confidence, Occurrences};
@@ -102,19 +102,26 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     let (totals, by_ideal, mut notes) = chosen(&asked)?;
     let mut input = Input::keep_for(args.runs + u32::from(!by_ideal.is_empty()))?;
     let refused = |error: TotalsError| AnalysisError::Refused(error.to_string());
-    pass_on()?;
-    let (mut ends, mut seconds): (Vec<ExitStatus>, Vec<f64>) = (Vec::new(), Vec::new());
-    let mut values: Vec<Vec<Option<Total>>> = vec![Vec::new(); totals.events().len()];
+    let stopped = pass_on()?;
+    let mut counted = Counted::new(totals.events().len());
     let before = children_cpu_s();
-    for run in 0..args.runs {
-        let streams = input.streams(run == 0)?;
+    while counted.runs() < args.runs && stopped.signal().is_none() {
+        let streams = input.streams(counted.runs() == 0)?;
         let run = totals.run((program, arguments), streams).map_err(refused)?;
-        ends.push(run.status);
-        seconds.push(run.took.as_secs_f64());
-        values.iter_mut().zip(run.totals).for_each(|(all, total)| all.push(total));
+        // A run that a signal cut is no measurement, unless it is the only one.
+        if stopped.signal().is_none() || counted.runs() == 0 {
+            counted.take(run);
+        }
     }
-    let runs = f64::from(args.runs);
-    let cpu_s = before.zip(children_cpu_s());
+    let done = counted.runs();
+    let cut = stopped.signal().filter(|_| done < args.runs);
+    if let Some(signal) = cut {
+        let all = args.runs;
+        notes.push(format!("signal {signal} ended the runs: {done} of {all} were counted"));
+    }
+    let Counted { ends, seconds, values, after } = counted;
+    let runs = seconds.len().max(1) as f64;
+    let cpu_s = before.zip(after);
     let cpu_s =
         cpu_s.map(|((user, system), after)| ((after.0 - user) / runs, (after.1 - system) / runs));
     let mut rows: Vec<CountRow> = totals
@@ -125,7 +132,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
             row(&event.name, unit, values, args.confidence)
         })
         .collect();
-    if !by_ideal.is_empty() {
+    if !by_ideal.is_empty() && cut.is_none() {
         let streams = input.streams(false)?;
         let run = engine(None, false)?.run(&args.command, streams);
         let run = run.map_err(|error| AnalysisError::Refused(error.to_string()))?;
@@ -139,7 +146,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     let report = CountReport {
         command: words.join(" "),
-        runs: args.runs,
+        runs: done,
         seconds: mean(&seconds, 0.0, args.confidence),
         cpu_s,
         confidence: args.confidence,
@@ -151,7 +158,36 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     }
     let outcome = write(&report, &args.output, &mut out)?;
     out.flush()?;
-    Ok(Outcome { code: ends.first().map(|status| exit_code(*status)), ..outcome })
+    let code = cut.and(stopped.code());
+    Ok(Outcome { code: code.or(ends.first().map(|status| exit_code(*status))), ..outcome })
+}
+
+/// What was counted, in a place for each run.
+struct Counted {
+    ends: Vec<ExitStatus>,
+    seconds: Vec<f64>,
+    /// `[event][run]`.
+    values: Vec<Vec<Option<Total>>>,
+    /// CPU time of all children so far, user and system, s.
+    after: Option<(f64, f64)>,
+}
+
+impl Counted {
+    fn new(events: usize) -> Self {
+        let values = vec![Vec::new(); events];
+        Self { ends: Vec::new(), seconds: Vec::new(), values, after: None }
+    }
+
+    fn runs(&self) -> u32 {
+        u32::try_from(self.ends.len()).unwrap_or(u32::MAX)
+    }
+
+    fn take(&mut self, run: TotalsRun) {
+        self.ends.push(run.status);
+        self.seconds.push(run.took.as_secs_f64());
+        self.values.iter_mut().zip(run.totals).for_each(|(all, total)| all.push(total));
+        self.after = children_cpu_s();
+    }
 }
 
 /// The events that were asked for, each by itself and once.

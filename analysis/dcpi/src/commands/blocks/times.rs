@@ -24,10 +24,39 @@ pub(super) struct Plain {
     places: Vec<(u64, u64, usize)>,
 }
 
+/// Groups of runs at most, each with a database and a dcpid of its own: shares vary from run to run
+/// more than samples do by chance, and a few groups say by how much.
+const GROUPS_MAX: u32 = 8;
+
 /// Samples of a program.
 pub(super) struct SampledBlocks {
+    groups: Vec<Group>,
+}
+
+/// Samples of some runs.
+struct Group {
     by_block: Vec<Tally>,
     whole: Tally,
+}
+
+impl SampledBlocks {
+    fn whole(&self) -> Tally {
+        self.groups.iter().map(|group| group.whole).sum()
+    }
+
+    /// Samples of each block.
+    fn by_block(&self) -> Vec<Tally> {
+        let blocks = self.groups.first().map_or(0, |group| group.by_block.len());
+        let of =
+            |block| self.groups.iter().filter_map(move |group| group.by_block.get(block).copied());
+        (0..blocks).map(|block| of(block).sum()).collect()
+    }
+
+    /// By how much shares vary more from group to group than samples do by chance.
+    fn overdispersion(&self) -> f64 {
+        let groups = self.groups.iter().map(|group| (group.by_block.as_slice(), group.whole));
+        stats::overdispersion(&groups.collect::<Vec<_>>())
+    }
 }
 
 impl Plain {
@@ -60,21 +89,37 @@ impl Plain {
     /// # Errors
     /// As `dcpi record`.
     pub(super) fn sample(&self, args: &Asked<'_>) -> Result<SampledBlocks, AnalysisError> {
+        let mut command: Vec<OsString> = args.command.to_vec();
+        if let Some(program) = command.first_mut() {
+            program.clone_from(&self.path.clone().into_os_string());
+        }
+        let mut input = Input::keep()?;
+        let runs = args.blocks.runs.max(1);
+        let groups = runs.min(GROUPS_MAX);
+        let group = |number| {
+            // Runs that do not divide evenly are those of the first groups.
+            let runs = runs / groups + u32::from(number < runs % groups);
+            self.sample_group(&command, runs, &mut input)
+        };
+        Ok(SampledBlocks { groups: (0..groups).map(group).collect::<Result<_, _>>()? })
+    }
+
+    fn sample_group(
+        &self,
+        command: &[OsString],
+        runs: u32,
+        input: &mut Input,
+    ) -> Result<Group, AnalysisError> {
         let directory =
             tempfile::Builder::new().prefix("dcpi-blocks-").tempdir().map_err(|error| {
                 refused(format!("no directory for temporary files: {error}; name one in $TMPDIR"))
             })?;
         let db = directory.path().join("db");
-        let mut command: Vec<OsString> = args.command.to_vec();
-        if let Some(program) = command.first_mut() {
-            program.clone_from(&self.path.clone().into_os_string());
-        }
         let label = label(self.path.as_os_str());
-        let mut input = Input::keep()?;
-        repeated((&label, &command), &db, args.blocks.runs, |_| input.streams(false))?;
+        repeated((&label, command), &db, runs, |_| input.streams(false))?;
         let samples = Question { db, ..Question::default() }.samples()?;
         let (time, _) = samples.time()?;
-        let mut sampled = SampledBlocks {
+        let mut sampled = Group {
             by_block: vec![Tally::default(); self.program.blocks.len()],
             whole: Tally::default(),
         };
@@ -109,14 +154,19 @@ impl Plain {
         let with_events = programs.iter().map(|(program, _)| program);
         let same: Vec<Vec<Option<usize>>> =
             with_events.map(|program| corresponding(program, &self.program)).collect();
+        let dispersion = sampled.overdispersion();
+        let (by_block, whole) = (sampled.by_block(), sampled.whole());
+        let sure = |part: Tally| {
+            share(part.dispersed(dispersion), whole.dispersed(dispersion), Confidence::default())
+        };
         let mut without = 0_u64;
         for row in &mut table.rows {
             let index = same.get(row.program_index).and_then(|it| *it.get(row.index)?);
-            let part = index.and_then(|index| sampled.by_block.get(index));
-            row.time = part.map(|part| share(*part, sampled.whole, Confidence::default()));
+            let part = index.and_then(|index| by_block.get(index));
+            row.time = part.map(|part| sure(*part));
             without += u64::from(row.time.is_none());
         }
-        table.samples = Some(sampled.whole.samples);
+        table.samples = Some(whole.samples);
         if without > 0 {
             table.notes.push(format!(
                 "{} of other code than {} has no time: compile both alike",

@@ -1,6 +1,7 @@
 //! `dcpi perturb`: what an observer does to a command: how much slower it becomes, and whether its
 //! metrics still move together as they do without one.
 
+mod amounts;
 mod columns;
 mod observer;
 mod session;
@@ -11,8 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use counted::series::Plan;
-use measure::perturbation::{BASELINES_MIN, Comparison, difference, holm, ratio};
-use measure::{models::Range, tails};
+use measure::perturbation::{BASELINES_MIN, Comparison, ratio};
 use query::error::AnalysisError;
 use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation};
 
@@ -21,7 +21,7 @@ use super::passing::pass_on;
 use super::record::{runnable, shell_word};
 use super::{Outcome, write};
 use crate::options::{Output, parse_time};
-use columns::{Columns, Names, Run};
+use columns::{Names, Run};
 use observer::{Observer, split};
 use session::{Judged, Runs, Session};
 
@@ -108,13 +108,14 @@ inner: the rank correlation of two metrics within a run; outer: of a metric with
 without the observer, aligned by time warping. A change counts where it is beyond the spread of \
 runs without the observer, corrected for the number of comparisons.
 
+The shares of time and the number of events are compared, too: a share that moves by 2 % of all \
+time or more is named.
+
 A word of CMD with {} in it is given once for each item of --collect: --observer 'dcpi trace \
 --at={} -o /dev/null --'.
 
-Exit codes: 0 whatever the verdict; 2 if dcpi perturb could not do its work.";
-
-/// Change of a share of time that is worth a word: smaller ones are in the table only.
-const MOVED_MIN: f64 = 0.02;
+Exit codes: 0 whatever the verdict; 126 and 127 if COMMAND or CMD cannot be run; 128 + N if \
+signal N ended the runs; 2 if dcpi perturb could not do its work.";
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
     parse_time(text, Duration::from_millis(1), Duration::from_secs(60))
@@ -149,7 +150,7 @@ pub(crate) fn run(args: &Perturb, out: &mut dyn Write) -> Result<Outcome, Analys
     let per_record = args.interval.as_nanos() / u128::from(period_ns);
     let plan = Plan::new(period_ns, &args.events)
         .map_err(|error| AnalysisError::Refused(error.to_string()))?;
-    pass_on()?;
+    let stopped = pass_on()?;
     let mut session = Session {
         plan,
         command: &args.command,
@@ -158,16 +159,28 @@ pub(crate) fn run(args: &Perturb, out: &mut dyn Write) -> Result<Outcome, Analys
         input: Input::keep()?,
         ended: None,
         per_record: usize::try_from(per_record).unwrap_or(usize::MAX).max(1),
-        level: args.level,
+        // Half for how metrics move, half for their shares.
+        level: args.level / 2.0,
         notes: Vec::new(),
+        stopped: stopped.clone(),
     };
+    match (report(args, &mut session), stopped.code()) {
+        (Ok(report), _) => write(&report, &args.output, out),
+        (Err(error), code @ Some(_)) => {
+            Ok(Outcome { code, aside: vec![error.to_string()], ..Outcome::default() })
+        }
+        (Err(error), None) => Err(error),
+    }
+}
+
+fn report(args: &Perturb, session: &mut Session<'_>) -> Result<PerturbReport, AnalysisError> {
     // The first run brings files into memory, and is no baseline.
-    session.baseline()?;
-    let report = match args.false_alarms {
-        Some(trials) => false_alarms(args, &mut session, trials)?,
-        None => compare(args, &mut session)?,
-    };
-    write(&report, &args.output, out)
+    let first = session.baseline()?;
+    session.long_enough(first.ticks(), first.cpu_s)?;
+    match args.false_alarms {
+        Some(trials) => false_alarms(args, session, trials),
+        None => compare(args, session),
+    }
 }
 
 fn sizes(args: &Perturb) -> (usize, usize) {
@@ -196,7 +209,12 @@ fn compare(args: &Perturb, session: &mut Session<'_>) -> Result<PerturbReport, A
         }
         false => Vec::new(),
     };
-    let metrics = rows(&judged, &runs, args.level);
+    if args.split && !judged.judgement.any && judged.shares_moved {
+        let note = "nothing is split: how metrics move did not change, and shares are not \
+                    what --split goes by";
+        session.notes.push(note.to_owned());
+    }
+    let metrics = rows(&judged, session.level);
     let of = |all: &[Run], value: fn(&Run) -> f64| all.iter().map(value).collect::<Vec<f64>>();
     let times =
         |value: fn(&Run) -> f64| ratio(&of(&runs.baselines, value), &of(&runs.observed, value));
@@ -209,7 +227,8 @@ fn compare(args: &Perturb, session: &mut Session<'_>) -> Result<PerturbReport, A
         cpu_s,
         slowdown_cpu: cpu.unwrap_or_default(),
         slowdown_wall: wall.unwrap_or_default(),
-        perturbed: judged.judgement.any,
+        relations_changed: judged.judgement.any,
+        shares_changed: judged.shares_moved,
         comparisons: judged.judgement.inner.len() + judged.judgement.outer.len(),
         metrics,
         groups: groups.into_iter().map(|(items, perturbed)| Group { items, perturbed }).collect(),
@@ -233,8 +252,8 @@ fn head(args: &Perturb, session: &Session<'_>, items: &[String]) -> PerturbRepor
 }
 
 /// The rows of metrics: their amounts, and the relations that changed most.
-fn rows(judged: &Judged, runs: &Runs, level: f64) -> Vec<MetricRow> {
-    let Judged { columns, judgement } = judged;
+fn rows(judged: &Judged, level: f64) -> Vec<MetricRow> {
+    let Judged { columns, judgement, moved, .. } = judged;
     let relation = |with: Option<usize>, of: &Comparison| Relation {
         with: with.and_then(|with| columns.names.get(with).cloned()),
         baseline: of.baseline,
@@ -244,8 +263,7 @@ fn rows(judged: &Judged, runs: &Runs, level: f64) -> Vec<MetricRow> {
         chance: of.chance,
         changed: of.chance <= level,
     };
-    let moves = moved(columns, runs, level);
-    let of_metric = |(at, (name, moved)): (usize, (&String, Moved))| {
+    let of_metric = |(at, (name, moved)): (usize, (&String, &Moved))| {
         let mut inner: Vec<_> = judgement
             .inner
             .iter()
@@ -258,7 +276,7 @@ fn rows(judged: &Judged, runs: &Runs, level: f64) -> Vec<MetricRow> {
         MetricRow {
             name: name.clone(),
             is_time: columns.is_time(at),
-            moved,
+            moved: *moved,
             inner: inner.first().map(|(with, of)| relation(Some(*with), of)),
             inner_changed: inner.iter().filter(|(_, of)| of.chance <= level).count(),
             outer: outer.map(|(_, of)| relation(None, of)),
@@ -266,36 +284,7 @@ fn rows(judged: &Judged, runs: &Runs, level: f64) -> Vec<MetricRow> {
             unknown: judgement.unknown.get(at).copied().unwrap_or_default(),
         }
     };
-    columns.names.iter().zip(moves).enumerate().map(of_metric).collect()
-}
-
-/// How the amount of each metric changed: parts of the time, occurrences of events.
-fn moved(columns: &Columns, runs: &Runs, level: f64) -> Vec<Moved> {
-    let amounts = |all: &[Run], at: usize| {
-        all.iter().map(|run| columns.amount(run, at)).collect::<Vec<f64>>()
-    };
-    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len().max(1) as f64;
-    let all: Vec<(f64, f64, Range)> = (0..columns.names.len())
-        .map(|at| {
-            let (without, with) = (amounts(&runs.baselines, at), amounts(&runs.observed, at));
-            let change = difference(&without, &with).unwrap_or_default();
-            (mean(&without), mean(&with), change)
-        })
-        .collect();
-    // From the interval back to the probability: its reach is 1.96 standard errors or more.
-    let chance = |change: &Range| {
-        let reach = (change.high - change.low) / 2.0;
-        match reach > 0.0 {
-            true => tails::normal(change.value / reach * 1.96),
-            false => f64::from(u8::from(change.value == 0.0)),
-        }
-    };
-    let chances = holm(&all.iter().map(|(.., change)| chance(change)).collect::<Vec<_>>());
-    let of = |(at, ((baseline, observed, change), chance)): (usize, ((f64, f64, Range), f64))| {
-        let is_large = !columns.is_time(at) || change.value.abs() >= MOVED_MIN;
-        Moved { baseline, observed, change, moved: chance <= level && is_large }
-    };
-    all.into_iter().zip(chances).enumerate().map(of).collect()
+    columns.names.iter().zip(moved).enumerate().map(of_metric).collect()
 }
 
 #[cfg(test)]

@@ -7,10 +7,13 @@ use counted::series::{Plan, SeriesError};
 use measure::perturbation::{Correlations, Judgement, judge};
 use query::error::AnalysisError;
 use query::progress::stage;
+use report::Moved;
 
+use super::amounts::Amounts;
 use super::columns::{Columns, Names, RECORDS_MIN, Run};
 use super::observer::Observer;
 use crate::commands::input::Input;
+use crate::commands::passing::Stopped;
 
 /// Everything that runs share.
 pub(super) struct Session<'a> {
@@ -27,6 +30,8 @@ pub(super) struct Session<'a> {
     pub(super) level: f64,
     /// What readers should know, each once.
     pub(super) notes: Vec<String>,
+    /// The signal that asks to stop.
+    pub(super) stopped: Stopped,
 }
 
 /// Runs of one comparison.
@@ -39,7 +44,12 @@ pub(super) struct Runs {
 /// A comparison and its judgement.
 pub(super) struct Judged {
     pub(super) columns: Columns,
+    /// How metrics move.
     pub(super) judgement: Judgement,
+    /// How much there is of each.
+    pub(super) moved: Vec<Moved>,
+    /// Whether a share of time has moved.
+    pub(super) shares_moved: bool,
 }
 
 impl Session<'_> {
@@ -87,9 +97,11 @@ impl Session<'_> {
         program: &OsStr,
         observed: bool,
     ) -> Result<Run, AnalysisError> {
+        self.go_on()?;
         let streams = self.input.streams(false)?;
         let refused = |error: SeriesError| AnalysisError::Refused(error.to_string());
         let captured = self.plan.run(words, program, streams).map_err(refused)?;
+        self.go_on()?;
         let name = program.to_string_lossy();
         if !captured.executed {
             let (runner, hint) = match observed {
@@ -118,27 +130,44 @@ impl Session<'_> {
         Ok(self.names.run(&captured, self.plan.period_ns(), &programs))
     }
 
+    /// Whether no signal has asked to stop. A run that one has cut is no run.
+    fn go_on(&self) -> Result<(), AnalysisError> {
+        self.stopped.signal().map_or(Ok(()), |signal| {
+            let why = format!("signal {signal} ended the runs; nothing is judged");
+            Err(AnalysisError::Refused(why))
+        })
+    }
+
     fn note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
+    /// Whether a run with so many ticks has enough records.
+    ///
+    /// # Errors
+    /// [`AnalysisError::Refused`] where it is too short.
+    pub(super) fn long_enough(&self, ticks: usize, cpu_s: f64) -> Result<(), AnalysisError> {
+        let records = ticks / self.per_record;
+        if records >= RECORDS_MIN {
+            return Ok(());
+        }
+        Err(AnalysisError::Refused(format!(
+            "a run has {records} records of CPU time, and {RECORDS_MIN} are needed: it takes \
+             {cpu_s:.2} s; give the command more work, or a shorter --interval"
+        )))
+    }
+
     /// The columns that runs without an observer have.
     ///
     /// # Errors
-    /// [`AnalysisError::Refused`] where runs are too short for records.
+    /// As [`Session::long_enough`].
     pub(super) fn columns(&self, baselines: &[Run]) -> Result<Columns, AnalysisError> {
         let events: Vec<String> = self.plan.events().map(str::to_owned).collect();
         let columns = Columns::choose(baselines, &self.names, &events, self.per_record);
-        if columns.records < RECORDS_MIN {
-            let cpu_s = baselines.iter().map(|run| run.cpu_s).fold(0.0, f64::max);
-            return Err(AnalysisError::Refused(format!(
-                "a run has {} records of CPU time, and {RECORDS_MIN} are needed: it takes {cpu_s:.2} \
-                 s; give the command more work, or a shorter --interval",
-                columns.records
-            )));
-        }
+        let cpu_s = baselines.iter().map(|run| run.cpu_s).fold(0.0, f64::max);
+        self.long_enough(columns.records * self.per_record, cpu_s)?;
         Ok(columns)
     }
 
@@ -154,7 +183,10 @@ impl Session<'_> {
         let observed: Vec<usize> = (runs.baselines.len()..series.len()).collect();
         let correlations = Correlations::of(&series, &baselines);
         let judgement = judge(&correlations, &baselines, &observed, self.level);
-        Ok(Judged { columns, judgement })
+        let amounts = Amounts::of(&columns, runs.baselines.iter().chain(&runs.observed));
+        let moved = amounts.moved(&baselines, &observed, self.level);
+        let shares_moved = amounts.shares_moved(&moved);
+        Ok(Judged { columns, judgement, moved, shares_moved })
     }
 
     /// How many of so many comparisons of runs without an observer find a perturbation: each takes
@@ -174,13 +206,16 @@ impl Session<'_> {
         let series: Vec<_> = runs.iter().map(|run| columns.series(run)).collect();
         let mut numbers: Vec<usize> = (0..pool).collect();
         let correlations = Correlations::of(&series, &numbers);
+        let amounts = Amounts::of(&columns, runs.iter());
         let mut random = fastrand::Rng::new();
         let mut flagged = 0;
         for _ in 0..trials {
             random.shuffle(&mut numbers);
             let (of, rest) = numbers.split_at(observed);
             let against = rest.get(..baselines).unwrap_or(rest);
-            flagged += usize::from(judge(&correlations, against, of, self.level).any);
+            let moved = amounts.moved(against, of, self.level);
+            let any = judge(&correlations, against, of, self.level).any;
+            flagged += usize::from(any || amounts.shares_moved(&moved));
         }
         Ok((flagged, pool))
     }
@@ -231,6 +266,8 @@ impl Session<'_> {
         let more = self.runs(observed.div_ceil(2), observed, items)?;
         runs.baselines.extend(more.baselines);
         let these = Runs { baselines: runs.baselines.clone(), observed: more.observed };
+        // Probes always take a share of the time of what they are on: a split by shares would end
+        // with each item alone.
         Ok(self.judge(&these)?.judgement.any)
     }
 }
