@@ -10,6 +10,11 @@ use serde_json::Value;
 pub trait Fact: Serialize + DeserializeOwned {
     /// The name in epochs. It never changes.
     const NAME: &'static str;
+
+    /// Whether its values can be: epochs may be a stranger's.
+    fn is_sound(&self) -> bool {
+        true
+    }
 }
 
 /// The facts of an epoch. Facts that a later program wrote are kept unchanged.
@@ -18,10 +23,10 @@ pub trait Fact: Serialize + DeserializeOwned {
 pub struct Facts(BTreeMap<String, Value>);
 
 impl Facts {
-    /// A fact; None when it was not stated, or has another type.
+    /// A fact; None when it was not stated, has another type, or values that cannot be.
     #[must_use]
     pub fn get<Known: Fact>(&self) -> Option<Known> {
-        Known::deserialize(self.0.get(Known::NAME)?).ok()
+        Known::deserialize(self.0.get(Known::NAME)?).ok().filter(Known::is_sound)
     }
 
     /// States a fact, which replaces an earlier one of the same name.

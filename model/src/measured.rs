@@ -2,16 +2,15 @@
 //! the facts of epochs.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{Cpuid, Fact};
 
-/// A measured quantity, with how far it moved over the rounds of the measurement. One that is read
-/// is in order, and neither negative nor beyond 10^9.
+/// A measured quantity, with how far it moved over the rounds of the measurement. In a measurement
+/// that is in order ([`MeasuredMachine::check`]), so are these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "UncheckedSpread")]
 pub struct Spread {
     /// The lowest.
     pub low: f64,
@@ -19,22 +18,6 @@ pub struct Spread {
     pub value: f64,
     /// The highest; of loads from memory the 99th percentile.
     pub high: f64,
-}
-
-#[derive(Deserialize)]
-struct UncheckedSpread {
-    low: f64,
-    value: f64,
-    high: f64,
-}
-
-impl TryFrom<UncheckedSpread> for Spread {
-    type Error = String;
-
-    fn try_from(UncheckedSpread { low, value, high }: UncheckedSpread) -> Result<Self, String> {
-        let ordered = 0.0 <= low && low <= value && value <= high && high <= NUMBER_MAX;
-        if ordered { Ok(Self { low, value, high }) } else { Err(format!("{low}, {value}, {high}")) }
-    }
 }
 
 /// A level of the data cache.
@@ -77,10 +60,8 @@ pub struct MeasuredTlb {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredClock {
     /// Ticks of the counter per ns.
-    #[serde(deserialize_with = "number")]
     pub ticks_per_ns: f64,
     /// The step by which the counter moves, ns.
-    #[serde(deserialize_with = "number")]
     pub step_ns: f64,
     /// Time of a read, ns.
     pub read_ns: Spread,
@@ -88,27 +69,22 @@ pub struct MeasuredClock {
     pub fenced_read_ns: Spread,
 }
 
-/// A processor, measured. One that is read has few values, all of them numbers that can be.
+/// A processor, measured. One of a file, or of facts, is in order ([`MeasuredMachine::check`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredMachine {
     /// The processor. Measurements of one are of no use for another.
-    #[serde(deserialize_with = "processor")]
     pub cpuid: Cpuid,
     /// The processor's name, as /proc/cpuinfo has it.
-    #[serde(deserialize_with = "name")]
     pub cpu_model: String,
     /// Time of the measurement, in seconds since 1970 UTC.
-    #[serde(deserialize_with = "moment")]
     pub unix_s: u64,
     /// Cycles of the core per ns.
     pub core_ghz: Spread,
     /// Whether large pages were there; without them latencies have page walks in them.
     pub large_pages: bool,
     /// Caches of data, the first level first.
-    #[serde(deserialize_with = "levels")]
     pub caches: Vec<MeasuredCache>,
     /// Data TLBs, the first level first.
-    #[serde(deserialize_with = "levels")]
     pub tlbs: Vec<MeasuredTlb>,
     /// Cycles of a load from memory; of pieces of 512 loads the 5th percentile, the median and the
     /// 99th percentile.
@@ -121,7 +97,6 @@ pub struct MeasuredMachine {
     /// beyond the last TLB, high also loaded.
     pub page_walk_cycles: Option<Spread>,
     /// Cycles of a page walk whose tables are in no cache.
-    #[serde(deserialize_with = "number_or_none")]
     pub cold_page_walk_cycles: Option<f64>,
     /// Cycles of a mispredicted branch.
     pub mispredict_cycles: Spread,
@@ -132,68 +107,141 @@ pub struct MeasuredMachine {
     /// The clock.
     pub clock: MeasuredClock,
     /// Times of other events in ns, by name.
-    #[serde(deserialize_with = "events")]
     pub events: BTreeMap<String, Spread>,
 }
 
-/// Most of any number in the file: cycles, or ns. A second has some billion of each.
-const NUMBER_MAX: f64 = 1e9;
+/// Cycles of one thing: a load on an emulated processor may take thousands, and no processor a
+/// million. Measured numbers are told to a thousandth.
+const CYCLES: RangeInclusive<f64> = 0.001..=1e6;
+/// Cycles of what is a difference of two measurements, which may be nothing.
+const MORE_CYCLES: RangeInclusive<f64> = 0.0..=1e6;
+/// Times of events in ns: a page fault may wait for a hypervisor, and for no second.
+const NS: RangeInclusive<f64> = 0.001..=1e9;
+/// Clocks of cores, GHz.
+const GHZ: RangeInclusive<f64> = 0.001..=100.0;
+/// Bytes of a cache, or of a working set.
+const BYTES: RangeInclusive<u64> = 1..=1 << 40;
+/// Bytes of a line.
+const LINE_BYTES: RangeInclusive<u64> = 1..=1 << 16;
+/// Entries of a TLB.
+const ENTRIES: RangeInclusive<u64> = 1..=1 << 32;
 /// Most levels of caches or TLBs.
 const LEVELS_MAX: usize = 8;
 /// Most events, and most bytes of a name.
 const EVENTS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 200;
-/// The first day of 2020 and of 2200: the time of a measurement is between them, so that its date
-/// can be told.
-const UNIX_S: std::ops::Range<u64> = 1_577_836_800..7_258_118_400;
+/// The first day of 2020 and the last of 2199: the time of a measurement is between them, so that
+/// its date can be told.
+const UNIX_S: RangeInclusive<u64> = 1_577_836_800..=7_258_118_399;
 
-/// A number of a file, or of a fact.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let number = f64::deserialize(from)?;
-    let valid = (0.0..=NUMBER_MAX).contains(&number);
-    if valid { Ok(number) } else { Err(D::Error::custom(format!("a number is {number}"))) }
+/// A number as a message has it: of a stranger's 10^300, not all digits.
+fn shown(number: f64) -> String {
+    if number.abs() < 1e9 { format!("{number}") } else { format!("{number:e}") }
 }
 
-fn number_or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    #[derive(Deserialize)]
-    struct Number(#[serde(deserialize_with = "number")] f64);
-    Ok(Option::<Number>::deserialize(from)?.map(|Number(number)| number))
+/// Whether a number can be; `name` says of what.
+fn within(name: &str, number: f64, valid: &RangeInclusive<f64>, unit: &str) -> Result<(), String> {
+    if valid.contains(&number) {
+        return Ok(());
+    }
+    let [is, low, high] = [number, *valid.start(), *valid.end()].map(shown);
+    Err(format!("{name} is {is}, not {low} to {high} {unit}"))
 }
 
-fn levels<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-    let levels = Vec::deserialize(from)?;
-    let few = levels.len() <= LEVELS_MAX;
-    if few { Ok(levels) } else { Err(D::Error::custom("too many levels")) }
+/// The same of whole numbers.
+fn whole(name: &str, number: u64, valid: &RangeInclusive<u64>, unit: &str) -> Result<(), String> {
+    if valid.contains(&number) {
+        return Ok(());
+    }
+    Err(format!("{name} is {number}, not {} to {} {unit}", valid.start(), valid.end()))
 }
 
-fn events<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Spread>, D::Error> {
-    let events: BTreeMap<String, Spread> = BTreeMap::deserialize(from)?;
-    let few = events.len() <= EVENTS_MAX && events.keys().all(|name| is_short(name));
-    if few { Ok(events) } else { Err(D::Error::custom("too many events")) }
+fn spread(name: &str, of: Spread, valid: &RangeInclusive<f64>, unit: &str) -> Result<(), String> {
+    let Spread { low, value, high } = of;
+    within(&format!("{name}.low"), low, valid, unit)?;
+    within(&format!("{name}.value"), value, valid, unit)?;
+    within(&format!("{name}.high"), high, valid, unit)?;
+    for (lower, higher, names) in [(low, value, ["low", "value"]), (value, high, ["value", "high"])]
+    {
+        if lower > higher {
+            let [first, second] = names;
+            let [lower, higher] = [lower, higher].map(shown);
+            return Err(format!("{name}.{first} is {lower}, above {name}.{second}, {higher}"));
+        }
+    }
+    Ok(())
 }
 
-fn is_short(name: &str) -> bool {
-    name.len() <= NAME_BYTES_MAX
+/// Whether an end of a level can be: both sides or none, in order.
+fn end(
+    name: &str,
+    (low, high): (Option<u64>, Option<u64>),
+    valid: &RangeInclusive<u64>,
+    unit: &str,
+) -> Result<(), String> {
+    match (low, high) {
+        (None, None) => Ok(()),
+        (Some(low), Some(high)) => {
+            whole(&format!("{name}_low"), low, valid, unit)?;
+            whole(&format!("{name}_high"), high, valid, unit)?;
+            let is_ordered = low <= high;
+            let why = || format!("{name}_low is {low}, above {name}_high, {high}");
+            if is_ordered { Ok(()) } else { Err(why()) }
+        }
+        _ => Err(format!("{name}_low and {name}_high are not both there, or both null")),
+    }
 }
 
-fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let name = String::deserialize(from)?;
-    if is_short(&name) { Ok(name) } else { Err(D::Error::custom("a name is too long")) }
+/// Whether levels count up from 1, and are few.
+fn levels(name: &str, levels: impl ExactSizeIterator<Item = u32>) -> Result<(), String> {
+    if levels.len() > LEVELS_MAX {
+        return Err(format!("{name} has more than {LEVELS_MAX} levels"));
+    }
+    for (level, number) in levels.zip(1..) {
+        if level != number {
+            return Err(format!("{name}[{}].level is {level}, not {number}", number - 1));
+        }
+    }
+    Ok(())
 }
 
-fn processor<'de, D: Deserializer<'de>>(from: D) -> Result<Cpuid, D::Error> {
-    let cpuid = Cpuid::deserialize(from)?;
-    if is_short(&cpuid.vendor) { Ok(cpuid) } else { Err(D::Error::custom("a name is too long")) }
+fn short(name: &str, text: &str) -> Result<(), String> {
+    let is_short = text.len() <= NAME_BYTES_MAX;
+    let why = || format!("{name} has more than {NAME_BYTES_MAX} bytes");
+    if is_short { Ok(()) } else { Err(why()) }
 }
 
-fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let unix_s = u64::deserialize(from)?;
-    let valid = UNIX_S.contains(&unix_s);
-    if valid { Ok(unix_s) } else { Err(D::Error::custom(format!("unix_s is {unix_s}"))) }
+impl MeasuredCache {
+    fn check(&self, name: &str) -> Result<(), String> {
+        end(&format!("{name}.bytes"), (self.bytes_low, self.bytes_high), &BYTES, "bytes")?;
+        for (of, number, valid) in [
+            ("stated_bytes", self.stated_bytes, &BYTES),
+            ("line", self.line, &LINE_BYTES),
+            ("stated_line", self.stated_line, &LINE_BYTES),
+        ] {
+            let check = |number| whole(&format!("{name}.{of}"), number, valid, "bytes");
+            number.map_or(Ok(()), check)?;
+        }
+        spread(&format!("{name}.latency_cycles"), self.latency_cycles, &CYCLES, "cycles")
+    }
+}
+
+impl MeasuredTlb {
+    fn check(&self, name: &str) -> Result<(), String> {
+        let entries = (self.entries_low, self.entries_high);
+        end(&format!("{name}.entries"), entries, &ENTRIES, "entries")?;
+        let check = |number| whole(&format!("{name}.stated_entries"), number, &ENTRIES, "entries");
+        self.stated_entries.map_or(Ok(()), check)?;
+        spread(&format!("{name}.cycles"), self.cycles, &MORE_CYCLES, "cycles")
+    }
 }
 
 impl Fact for MeasuredMachine {
     const NAME: &'static str = "measured";
+
+    fn is_sound(&self) -> bool {
+        self.check().is_ok()
+    }
 }
 
 /// Name and version of a file's fields.
@@ -240,20 +288,69 @@ impl MeasuredMachine {
         struct Head {
             schema: Schema,
         }
-        let Ok(Head { schema }) = serde_json::from_slice(text) else {
-            return Err("it is no file of dcpi machine -o".to_owned());
-        };
+        let head = serde_json::from_slice(text).map_err(|error| {
+            // One of ours that was edited or cut still has its schema at the begin.
+            let is_ours = text.windows(SCHEMA.len()).any(|part| part == SCHEMA.as_bytes());
+            match is_ours {
+                true => damage(text, &error),
+                false => "it is no file of dcpi machine -o".to_owned(),
+            }
+        });
+        let Head { schema } = head?;
         if schema.name != SCHEMA || schema.version != VERSION {
             let Schema { name, version } = schema;
             let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
             return Err(format!("it is {name} version {version}, not {SCHEMA} version {VERSION}"));
         }
-        serde_json::from_slice(text).map_err(|error| {
-            // The message may repeat a part of the file.
-            let message = error.to_string();
-            let message: String = message.chars().filter(|c| !c.is_control()).take(120).collect();
-            format!("damaged: {message}")
-        })
+        let machine: Self = serde_json::from_slice(text).map_err(|error| damage(text, &error))?;
+        machine.check().map_err(|why| format!("damaged: {why}"))?;
+        Ok(machine)
+    }
+
+    /// Whether each quantity is one that a processor can have: no measurement gives others, but a
+    /// file may.
+    ///
+    /// # Errors
+    /// The first quantity that is none, by its name in the file, and why.
+    pub fn check(&self) -> Result<(), String> {
+        short("cpuid.vendor", &self.cpuid.vendor)?;
+        short("cpu_model", &self.cpu_model)?;
+        whole("unix_s", self.unix_s, &UNIX_S, "s")?;
+        spread("core_ghz", self.core_ghz, &GHZ, "GHz")?;
+        levels("caches", self.caches.iter().map(|cache| cache.level))?;
+        for (number, cache) in self.caches.iter().enumerate() {
+            cache.check(&format!("caches[{number}]"))?;
+        }
+        levels("tlbs", self.tlbs.iter().map(|tlb| tlb.level))?;
+        for (number, tlb) in self.tlbs.iter().enumerate() {
+            tlb.check(&format!("tlbs[{number}]"))?;
+        }
+        whole("memory_bytes", self.memory_bytes, &BYTES, "bytes")?;
+        for (name, of, valid) in [
+            ("memory_cycles", Some(self.memory_cycles), &CYCLES),
+            ("loaded_memory_cycles", self.loaded_memory_cycles, &CYCLES),
+            ("page_walk_cycles", self.page_walk_cycles, &MORE_CYCLES),
+            ("mispredict_cycles", Some(self.mispredict_cycles), &MORE_CYCLES),
+            ("forward_cycles", Some(self.forward_cycles), &CYCLES),
+            ("forward_failing_cycles", Some(self.forward_failing_cycles), &CYCLES),
+        ] {
+            of.map_or(Ok(()), |of| spread(name, of, valid, "cycles"))?;
+        }
+        let cold = |cycles| within("cold_page_walk_cycles", cycles, &MORE_CYCLES, "cycles");
+        self.cold_page_walk_cycles.map_or(Ok(()), cold)?;
+        within("clock.ticks_per_ns", self.clock.ticks_per_ns, &GHZ, "per ns")?;
+        within("clock.step_ns", self.clock.step_ns, &NS, "ns")?;
+        spread("clock.read_ns", self.clock.read_ns, &NS, "ns")?;
+        spread("clock.fenced_read_ns", self.clock.fenced_read_ns, &NS, "ns")?;
+        if self.events.len() > EVENTS_MAX {
+            return Err(format!("events are more than {EVENTS_MAX}"));
+        }
+        for (name, of) in &self.events {
+            short("a name of events", name)?;
+            let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+            spread(&format!("events.{name}"), *of, &NS, "ns")?;
+        }
+        Ok(())
     }
 
     /// This measurement and another one of the same processor: of each bound the wider one. The
@@ -294,6 +391,65 @@ impl MeasuredMachine {
     pub fn memory_cycles_max(&self) -> f64 {
         self.memory_cycles.high.max(self.loaded_memory_cycles.map_or(0.0, |loaded| loaded.high))
     }
+}
+
+/// Why a text cannot be read, with the field where. Both may repeat a part of the text.
+fn damage(text: &[u8], error: &serde_json::Error) -> String {
+    let (at, why) = (field_at(text, error.line(), error.column()), error.to_string());
+    let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
+    let at = if at.is_empty() { at } else { format!("{at}: ") };
+    let plain = |text: &str, most: usize| -> String {
+        text.chars().filter(|c| !c.is_control()).take(most).collect()
+    };
+    format!("damaged: {}{}", plain(&at, 60), plain(why, 100))
+}
+
+/// The field of a JSON text that has the byte before this place, counted from 1, as
+/// `caches[0].line`. Empty outside of every field.
+fn field_at(text: &[u8], line: usize, column: usize) -> String {
+    /// An object with the key before the place, or a list with the number of its element.
+    enum Around {
+        Object(String),
+        List(usize),
+    }
+    let before: usize =
+        text.split(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(|of| of.len() + 1).sum();
+    let place = before.saturating_add(column).min(text.len());
+    let (mut around, mut string, mut is_key) = (Vec::<Around>::new(), None::<Vec<u8>>, false);
+    let mut bytes = text.get(..place).unwrap_or_default().iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (&mut string, byte) {
+            (Some(_), b'\\') => _ = bytes.next(),
+            (Some(text), b'"') => {
+                if let (true, Some(Around::Object(key))) = (is_key, around.last_mut()) {
+                    *key = String::from_utf8_lossy(text).into_owned();
+                }
+                string = None;
+            }
+            (Some(text), byte) => text.push(byte),
+            (None, b'"') => string = Some(Vec::new()),
+            (None, b'{') => around.push(Around::Object(String::new())),
+            (None, b'[') => around.push(Around::List(0)),
+            (None, b'}' | b']') => _ = around.pop(),
+            (None, b',') => {
+                if let Some(Around::List(number)) = around.last_mut() {
+                    *number += 1;
+                }
+            }
+            _ => {}
+        }
+        is_key = match byte {
+            b'{' | b',' if string.is_none() => true,
+            b':' if string.is_none() => false,
+            _ => is_key,
+        };
+    }
+    let name = |at: &Around| match at {
+        Around::Object(key) => format!(".{key}"),
+        Around::List(number) => format!("[{number}]"),
+    };
+    let names: String = around.iter().map(name).collect();
+    names.trim_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -354,7 +510,10 @@ mod tests {
         facts.state(&machine);
         let json = serde_json::to_string(&facts).unwrap();
         let facts: Facts = serde_json::from_str(&json).unwrap();
-        assert_eq!(facts.get(), Some(machine));
+        assert_eq!(facts.get(), Some(machine.clone()));
+        let mut facts = Facts::default();
+        facts.state(&MeasuredMachine { memory_cycles: Spread::default(), ..machine });
+        assert_eq!(facts.get::<MeasuredMachine>(), None, "a stranger's database may have it");
     }
 
     #[test]
@@ -370,16 +529,31 @@ mod tests {
         assert_eq!(refused(&" ".repeat(40_000)), "it has more than 32 KiB");
         let other = file.replace(r#""version": 1"#, r#""version": 2"#);
         assert_eq!(refused(&other), "it is dcpi.measured version 2, not dcpi.measured version 1");
-        for (from, to) in [
-            (r#""value": 560.0"#, r#""value": -560.0"#),
-            (r#""value": 560.0"#, r#""value": 1e300"#),
-            (r#""low": 540.0"#, r#""low": 999.0"#),
-            (r#""value": 560.0"#, r#""value": null"#),
-            (r#""unix_s": 1795000000"#, r#""unix_s": 0"#),
-            (r#""cpu_model": "AMD EPYC""#, r#""cpu_model": 7"#),
+        for (from, to, said) in [
+            ("560.0", "-560.0", "memory_cycles.value is -560, not 0.001 to 1000000 cycles"),
+            ("560.0", "1e300", "memory_cycles.value is 1e300, not 0.001 to 1000000 cycles"),
+            ("560.0", "1e999", "memory_cycles.value: number out of range"),
+            ("560.0", "0", "memory_cycles.value is 0, not 0.001 to 1000000 cycles"),
+            ("560.0", "Infinity", "memory_cycles.value: expected value"),
+            ("560.0", "null", "memory_cycles.value: invalid type: null, expected f64"),
+            ("540.0", "999.0", "memory_cycles.low is 999, above memory_cycles.value, 560"),
+            ("560.0", "801", "memory_cycles.value is 801, above memory_cycles.high, 800"),
+            ("35734", "100", "caches[0].bytes_low is 32768, above caches[0].bytes_high, 100"),
+            ("35734", "null", "caches[0].bytes_low and caches[0].bytes_high are not both there"),
+            ("\"line\": 64", "\"line\": 0", "caches[0].line is 0, not 1 to 65536 bytes"),
+            ("\"level\": 1", "\"level\": 2", "caches[0].level is 2, not 1"),
+            ("\"entries_low\": 70", "\"entries_low\": 0", "tlbs[0].entries_low is 0, not 1 to"),
+            ("\"low\": 3.7", "\"low\": 0", "core_ghz.low is 0, not 0.001 to 100 GHz"),
+            ("1900.0", "1e9", "cold_page_walk_cycles is 1e9, not 0 to 1000000 cycles"),
+            ("2.596", "0", "clock.ticks_per_ns is 0, not 0.001 to 100 per ns"),
+            ("\"high\": 1400.0", "\"high\": 3", "events.page_fault.value is 1400, above"),
+            ("268435456", "0", "memory_bytes is 0, not 1 to 1099511627776 bytes"),
+            ("1795000000", "0", "unix_s is 0, not 1577836800 to 7258118399 s"),
+            ("\"AMD EPYC\"", "7", "cpu_model: invalid type: integer `7`, expected a string"),
         ] {
             assert!(file.contains(from), "{from}");
-            assert!(refused(&file.replacen(from, to, 1)).starts_with("damaged: "), "{to}");
+            let why = refused(&file.replacen(from, to, 1));
+            assert!(why.starts_with(&format!("damaged: {said}")), "{why}, not {said}");
         }
         // Cut anywhere, and with any byte changed: never a panic.
         for at in 0..file.len() {
