@@ -86,12 +86,13 @@ pub struct Machine {
     pub forward_failing_cycles: Stable,
     /// Whether large pages were there; without them latencies have page walks in them.
     pub large_pages: bool,
-    /// Cycles of a load by working set in bytes.
-    pub latencies: Vec<(usize, f64)>,
-    /// Cycles of a load by number of pages.
-    pub page_latencies: Vec<(usize, f64)>,
-    /// Bytes per ns that are read, by working set in bytes, for each of [`STRIDES`].
-    pub mountain: Vec<(usize, Vec<f64>)>,
+    /// Cycles of a load by working set in bytes. None where other threads had the CPU in each
+    /// piece.
+    pub latencies: Vec<(usize, Option<f64>)>,
+    /// Cycles of a load by number of pages, likewise.
+    pub page_latencies: Vec<(usize, Option<f64>)>,
+    /// Bytes per ns that are read, by working set in bytes, for each of [`STRIDES`], likewise.
+    pub mountain: Vec<(usize, Vec<Option<f64>>)>,
 }
 
 /// Limits of a measurement.
@@ -386,7 +387,7 @@ impl Results {
             let best = |stride: usize| {
                 let of =
                     |round: &Round| round.mountain.get(at).and_then(|row| row.get(stride)).copied();
-                rounds.iter().filter_map(of).fold(0.0, f64::max)
+                rounds.iter().filter_map(of).filter(|rate| *rate > 0.0).reduce(f64::max)
             };
             (*size, (0..STRIDES.len()).map(best).collect())
         };
@@ -416,8 +417,8 @@ impl Results {
             forward_failing_cycles: self
                 .in_cycles(|round| round.instructions.forward_failing_ns)?,
             large_pages: self.large_pages,
-            latencies,
-            page_latencies,
+            latencies: measured(&latencies),
+            page_latencies: measured(&page_latencies),
             mountain: sizes.mountain.iter().enumerate().map(mountain).collect(),
         })
     }
@@ -429,7 +430,8 @@ impl Results {
 
     fn caches(&self, latencies: &[(usize, f64)], memory: Stable) -> Vec<Cache> {
         let sizes = &self.sizes.working_sets;
-        let cycles: Vec<f64> = latencies.iter().map(|(_, cycles)| *cycles).collect();
+        let known = measured(latencies);
+        let cycles: Vec<f64> = filled(latencies).into_iter().map(|(_, cycles)| cycles).collect();
         let fine = Self::fine(sizes, memory::FINE_BYTES_MAX);
         let found = levels(&cycles, fine, Some(memory.low), CACHE_LEVELS_MAX);
         let cache = |(number, level): (usize, &Level)| {
@@ -440,7 +442,7 @@ impl Results {
             let size = |at: usize| sizes.get(at).map_or(0, |bytes| *bytes as u64);
             Some(Cache {
                 level: u32::try_from(number).ok()? + 1,
-                bytes: level.end.map(|(low, high)| (size(low), size(high))),
+                bytes: seen_end(&known, level.end).map(|(low, high)| (size(low), size(high))),
                 latency_cycles: self.in_cycles(of_round)?,
             })
         };
@@ -449,6 +451,8 @@ impl Results {
 
     /// The TLBs, and cycles of a walk of the smallest working set beyond them.
     fn tlbs(&self, pages: &[(usize, f64)], latencies: &[(usize, f64)]) -> (Vec<Tlb>, Option<f64>) {
+        let known = measured(pages);
+        let (pages, latencies) = (&filled(pages), &filled(latencies));
         let Some((_, hit)) = latencies.first().copied() else { return (Vec::new(), None) };
         let beyond = |pages: &[(usize, f64)], latencies: &[(usize, f64)]| {
             beyond_caches(pages, latencies, LINE_BYTES)
@@ -481,7 +485,8 @@ impl Results {
             let entries = |at: usize| self.sizes.pages.get(at).map_or(0, |pages| *pages as u64);
             Some(Tlb {
                 level: u32::try_from(number).ok()? + 1,
-                entries: level.end.map(|(low, high)| (entries(low), entries(high))),
+                entries: seen_end(&known, level.end)
+                    .map(|(low, high)| (entries(low), entries(high))),
                 cycles: extra(level)?,
             })
         };
@@ -499,6 +504,9 @@ impl Results {
             self.rounds.iter().filter_map(of).fold(f64::INFINITY, f64::min)
         };
         let cycles: Vec<f64> = (0..LINE_DISTANCES.len()).map(least).collect();
+        if cycles.iter().any(|cycles| !cycles.is_finite()) {
+            return None;
+        }
         let low = cycles.iter().copied().fold(f64::INFINITY, f64::min);
         let high = cycles.iter().copied().fold(0.0, f64::max);
         // Two loads of one line take little more than one; of two lines, up to twice as much. No
@@ -508,6 +516,30 @@ impl Results {
         let at = cycles.len().checked_sub(beyond.max(1)).filter(|_| beyond > 0)?;
         LINE_DISTANCES.get(at).map(|distance| *distance as u64)
     }
+}
+
+/// A curve without the values of sizes at which other threads had the CPU in each piece.
+fn measured(curve: &[(usize, f64)]) -> Vec<(usize, Option<f64>)> {
+    curve.iter().map(|(size, cycles)| (*size, Some(*cycles).filter(|of| of.is_finite()))).collect()
+}
+
+/// A curve that has between measured sizes the lower one's value, so that levels can be looked for.
+/// Empty where nothing was measured.
+fn filled(curve: &[(usize, f64)]) -> Vec<(usize, f64)> {
+    let finite = |(_, cycles): &&(usize, f64)| cycles.is_finite();
+    let Some((_, mut last)) = curve.iter().find(finite).copied() else { return Vec::new() };
+    let fill = |(size, cycles): &(usize, f64)| {
+        last = if cycles.is_finite() { *cycles } else { last };
+        (*size, last)
+    };
+    curve.iter().map(fill).collect()
+}
+
+/// The end of a level, moved outwards to sizes that were measured. None where there is none.
+fn seen_end(curve: &[(usize, Option<f64>)], end: Option<(usize, usize)>) -> Option<(usize, usize)> {
+    let (low, high) = end?;
+    let is_seen = |at: &usize| curve.get(*at).is_some_and(|(_, cycles)| cycles.is_some());
+    Some(((0..=low).rev().find(is_seen)?, (high..curve.len()).find(is_seen)?))
 }
 
 /// Cycles of all loads from memory with large pages, and of page walks: batch by batch, what small
@@ -523,4 +555,26 @@ fn in_memory<'a>(batches: impl Iterator<Item = (&'a Batches, f64)>) -> (Vec<f64>
         }
     }
     (large, walks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was not measured, since other programs had the CPU, was 0 or infinite: a level ended
+    /// there.
+    #[test]
+    fn what_was_not_measured_is_no_value_and_no_end() {
+        let unseen = f64::INFINITY;
+        let curve = [(1, unseen), (2, 4.0), (3, unseen), (4, 5.0), (5, unseen)];
+        let known = measured(&curve);
+        assert_eq!(known.iter().filter_map(|(_, of)| *of).collect::<Vec<_>>(), [4.0, 5.0]);
+        let all: Vec<f64> = filled(&curve).into_iter().map(|(_, cycles)| cycles).collect();
+        assert_eq!(all, [4.0, 4.0, 4.0, 5.0, 5.0]);
+        assert_eq!(filled(&[(1, unseen)]), []);
+        assert_eq!(seen_end(&known, Some((2, 3))), Some((1, 3)));
+        assert_eq!(seen_end(&known, Some((2, 4))), None);
+        assert_eq!(seen_end(&known, Some((0, 3))), None);
+        assert_eq!(seen_end(&known, None), None);
+    }
 }

@@ -22,7 +22,7 @@ pub fn working_sets(region: &Region) -> Vec<usize> {
 }
 
 /// Bytes per ns (GB/s) of words that are read, by working set and stride: rows are working sets,
-/// columns [`STRIDES`].
+/// columns [`STRIDES`]. 0 where another thread took the CPU in each piece.
 #[must_use]
 pub fn throughputs(region: &Region, working_sets: &[usize]) -> Vec<Vec<f64>> {
     let at = |bytes: usize, stride: usize| {

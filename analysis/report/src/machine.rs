@@ -1,5 +1,7 @@
 //! `dcpi machine` as plain data, as text, JSON and CSV.
 
+mod json;
+
 use std::io::{self, Write};
 
 use model::{MeasuredCache, MeasuredMachine, MeasuredTlb, Spread};
@@ -7,7 +9,7 @@ use query::problem::Problem;
 use serde::Serialize;
 
 use super::csv::record;
-use super::quantity::{bytes, thousands};
+use super::quantity::{bytes, counted, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
 use super::{Report, Style};
@@ -21,14 +23,61 @@ pub struct MachineReport {
     pub seconds: f64,
     /// Rounds over this time.
     pub rounds: usize,
-    /// Cycles of a load by working set in bytes.
-    pub latencies: Vec<(usize, f64)>,
-    /// Cycles of a load by number of pages, one load in each.
-    pub page_latencies: Vec<(usize, f64)>,
+    /// Levels and bytes of data caches by sysfs, also of those that were not found.
+    pub stated_caches: Vec<(u32, u64)>,
+    /// Entries of data TLBs by CPUID, the first level first, likewise.
+    pub stated_tlbs: Vec<u64>,
+    /// Cycles of a load by working set in bytes. None: not measured, since other programs had the
+    /// CPU.
+    pub latencies: Vec<(usize, Option<f64>)>,
+    /// Cycles of a load by number of pages, one load in each, likewise.
+    pub page_latencies: Vec<(usize, Option<f64>)>,
     /// Strides of the columns of `mountain`, bytes.
     pub strides: Vec<usize>,
-    /// Bytes per ns that are read, by working set in bytes, for each stride.
-    pub mountain: Vec<(usize, Vec<f64>)>,
+    /// Bytes per ns that are read, by working set in bytes, for each stride, likewise.
+    pub mountain: Vec<(usize, Vec<Option<f64>>)>,
+}
+
+/// A quantity as reports tell it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Told {
+    value: f64,
+    /// None of what was measured once: nobody knows how far it moves.
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+impl Told {
+    fn once(value: f64) -> Self {
+        Self { value, low: None, high: None }
+    }
+
+    fn times(self, factor: f64) -> Self {
+        let times = |number: f64| number * factor;
+        Self { value: times(self.value), low: self.low.map(times), high: self.high.map(times) }
+    }
+
+    fn range(self) -> String {
+        match (self.low, self.high) {
+            (Some(low), Some(high)) => format!("{}–{}", digits(low), digits(high)),
+            _ => "measured once".to_owned(),
+        }
+    }
+}
+
+impl From<Spread> for Told {
+    fn from(Spread { low, value, high }: Spread) -> Self {
+        Self { value, low: Some(low), high: Some(high) }
+    }
+}
+
+/// A level that the kernel or the processor states, and that was not found.
+struct Missing {
+    name: String,
+    unit: &'static str,
+    stated: u64,
+    /// What it was not told apart from.
+    from: &'static str,
 }
 
 /// From this level on a cache is shared with other CPUs: what one program gets of it varies.
@@ -119,6 +168,16 @@ impl MachineReport {
                 ));
             }
         }
+        for (name, from) in self.without_end() {
+            lines.push(format!("{name}: where it ends was not found: not told apart from {from}"));
+        }
+        for Missing { name, unit, stated, from } in self.missing() {
+            let (who, stated) = match unit {
+                "bytes" => ("kernel", bytes(stated)),
+                _ => ("processor", format!("{} {unit}", thousands(stated))),
+            };
+            lines.push(format!("{name}: not told apart from {from}: the {who} states {stated}"));
+        }
         let ns = self.ns(self.measured.memory_cycles.value);
         let cycles = self.measured.memory_cycles.value.round() as u64;
         lines.push(format!("a load from memory takes {} cycles, {ns:.0} ns", thousands(cycles)));
@@ -129,44 +188,90 @@ impl MachineReport {
         cycles / self.measured.core_ghz.value.max(f64::MIN_POSITIVE)
     }
 
+    /// Levels that are stated, and were not found: those above as many as were, since levels are
+    /// numbered as they are found.
+    fn missing(&self) -> Vec<Missing> {
+        let MeasuredMachine { caches, tlbs, .. } = &self.measured;
+        let found = caches.iter().map(|cache| cache.level).max().unwrap_or(0);
+        let caches = self.stated_caches.iter().filter(|(level, _)| *level > found);
+        let caches = caches.map(|(of, stated)| Missing {
+            name: level(*of),
+            unit: "bytes",
+            stated: *stated,
+            from: "memory",
+        });
+        let tlbs = (1..).zip(&self.stated_tlbs).skip(tlbs.len()).map(|(of, stated)| Missing {
+            name: tlb_level(of),
+            unit: "entries",
+            stated: *stated,
+            from: "page walks",
+        });
+        caches.chain(tlbs).collect()
+    }
+
+    /// Levels that were found without an end, and what follows them.
+    fn without_end(&self) -> Vec<(String, &'static str)> {
+        let MeasuredMachine { caches, tlbs, .. } = &self.measured;
+        let caches = caches.iter().filter(|of| of.bytes_low.is_none());
+        let tlbs = tlbs.iter().filter(|of| of.entries_low.is_none());
+        let caches = caches.map(|of| (level(of.level), "memory"));
+        caches.chain(tlbs.map(|of| (tlb_level(of.level), "page walks"))).collect()
+    }
+
+    /// A quantity whose range is that of the rounds.
+    fn of_rounds(&self, of: Spread) -> Told {
+        if self.rounds > 1 { of.into() } else { Told::once(of.value) }
+    }
+
     /// The quantities in cycles: name and value.
-    fn cycles(&self) -> Vec<(String, Spread)> {
+    fn cycles(&self) -> Vec<(String, Told)> {
         let measured = &self.measured;
-        let same = |value: f64| Spread { low: value, value, high: value };
         let caches = measured.caches.iter();
-        let caches = caches.map(|of| (format!("{} load", level(of.level)), of.latency_cycles));
+        let caches = caches
+            .map(|of| (format!("{} load", level(of.level)), self.of_rounds(of.latency_cycles)));
         let loaded = measured.loaded_memory_cycles.into_iter();
         let tlbs = measured.tlbs.iter().skip(1);
-        let memory = [("memory load".to_owned(), measured.memory_cycles)];
+        let memory = [("memory load".to_owned(), measured.memory_cycles.into())];
+        let walks = [
+            ("page walk, more", measured.page_walk_cycles.map(Told::from)),
+            ("page walk without caches, more", measured.cold_page_walk_cycles.map(Told::once)),
+        ];
         caches
             .chain(memory)
-            .chain(loaded.map(|of| ("memory load, other CPUs reading".to_owned(), of)))
-            .chain(tlbs.map(|of| (format!("{} hit, more", tlb_level(of.level)), of.cycles)))
-            .chain(measured.page_walk_cycles.map(|of| ("page walk, more".to_owned(), of)))
+            .chain(loaded.map(|of| ("memory load, other CPUs reading".to_owned(), of.into())))
+            .chain(tlbs.map(|of| {
+                (format!("{} hit, more", tlb_level(of.level)), self.of_rounds(of.cycles))
+            }))
+            .chain(walks.into_iter().filter_map(|(name, of)| Some((name.to_owned(), of?))))
             .chain(
-                measured
-                    .cold_page_walk_cycles
-                    .map(|of| ("page walk without caches, more".to_owned(), same(of))),
+                [
+                    ("mispredicted branch", measured.mispredict_cycles),
+                    ("store to load", measured.forward_cycles),
+                    ("stores to wider load", measured.forward_failing_cycles),
+                ]
+                .map(|(name, of)| (name.to_owned(), self.of_rounds(of))),
             )
-            .chain([
-                ("mispredicted branch".to_owned(), measured.mispredict_cycles),
-                ("store to load".to_owned(), measured.forward_cycles),
-                ("stores to wider load".to_owned(), measured.forward_failing_cycles),
-            ])
             .collect()
     }
 
     /// The quantities in ns.
-    fn times(&self) -> Vec<(String, Spread)> {
+    fn times(&self) -> Vec<(String, Told)> {
         let MeasuredMachine { clock, events, .. } = &self.measured;
-        let events = events.iter().map(|(name, of)| (name.replace('_', " "), *of));
+        let events = events.iter().map(|(name, of)| (name.replace('_', " "), self.of_rounds(*of)));
         [
-            ("counter read".to_owned(), clock.read_ns),
-            ("counter read, fenced".to_owned(), clock.fenced_read_ns),
+            ("counter read".to_owned(), self.of_rounds(clock.read_ns)),
+            ("counter read, fenced".to_owned(), self.of_rounds(clock.fenced_read_ns)),
         ]
         .into_iter()
         .chain(events)
         .collect()
+    }
+
+    /// Places of the curves and the mountain that were not measured.
+    fn unseen(&self) -> u64 {
+        let curves = self.latencies.iter().chain(&self.page_latencies).map(|(_, cycles)| cycles);
+        let all = curves.chain(self.mountain.iter().flat_map(|(_, rates)| rates));
+        all.filter(|of| of.is_none()).count() as u64
     }
 
     fn sizes_table(&self) -> Table {
@@ -215,6 +320,13 @@ impl MachineReport {
             let name = format!("{}, entries", tlb_level(of.level));
             row(name, range, of.stated_entries, Agreement::of_tlb(of), entries, "CPUID");
         }
+        for Missing { name, unit, stated, .. } in self.missing() {
+            let (name, unit, by): (_, fn(u64) -> String, _) = match unit {
+                "bytes" => (name, bytes, "sysfs"),
+                _ => (format!("{name}, entries"), entries, "CPUID"),
+            };
+            row(name, (None, None), Some(stated), Agreement::Unknown, unit, by);
+        }
         table
     }
 
@@ -224,20 +336,14 @@ impl MachineReport {
         table.number("cycles", "");
         table.number("low–high", "");
         table.number("ns", "");
-        let range = |of: Spread| format!("{}–{}", digits(of.low), digits(of.high));
         for (name, of) in self.cycles() {
-            let cells = [name, digits(of.value), range(of), digits(self.ns(of.value))];
+            let cells = [name, digits(of.value), of.range(), digits(self.ns(of.value))];
             table.row(cells.map(Cell::from).into_iter().collect());
         }
         let per_ns = self.measured.core_ghz.value;
         for (name, of) in self.times() {
-            let in_cycles = |ns: f64| ns * per_ns;
-            let spread = Spread {
-                low: in_cycles(of.low),
-                value: in_cycles(of.value),
-                high: in_cycles(of.high),
-            };
-            let cells = [name, digits(spread.value), range(spread), digits(of.value)];
+            let cycles = of.times(per_ns);
+            let cells = [name, digits(cycles.value), cycles.range(), digits(of.value)];
             table.row(cells.map(Cell::from).into_iter().collect());
         }
         table
@@ -270,7 +376,13 @@ impl Report for MachineReport {
         }
         let who = format!("{cpu_model}, family {} model {}", cpuid.family, cpuid.model);
         head(style, out, "processor", &format!("{who}, {:.2} GHz", core_ghz.value))?;
-        head(style, out, "measured", &format!("{} rounds in {:.1} s", self.rounds, self.seconds))?;
+        let rounds = counted(self.rounds as u64, "round");
+        let unsure = match self.rounds {
+            1 => ": how far quantities move is not known; raise --seconds",
+            _ => "",
+        };
+        let measured = format!("{rounds} in {:.1} s{unsure}", self.seconds);
+        head(style, out, "measured", &measured)?;
         let step = format!(
             "{:.3} ticks per ns, in steps of {:.1} ns: shorter times are not told apart",
             clock.ticks_per_ns, clock.step_ns
@@ -285,8 +397,21 @@ impl Report for MachineReport {
             style,
             out,
             "low–high: over the rounds; of loads from memory the 5th and the 99th percentile of \
-             pieces of 512 loads. more: beyond the load itself",
+             pieces of 512 loads; of page walks from the fewest pages beyond the TLBs to many pages \
+             while other CPUs read. more: beyond the load itself",
         )?;
+        let unseen = self.unseen();
+        if unseen > 0 {
+            let places = counted(unseen, "place");
+            note(
+                style,
+                out,
+                &format!(
+                    "{places} of the curves and the mountain not measured: other programs had the \
+                     CPU each time; null in JSON, a gap in the picture"
+                ),
+            )?;
+        }
         if !self.measured.large_pages {
             note(
                 style,
@@ -299,55 +424,7 @@ impl Report for MachineReport {
     }
 
     fn json(&self) -> impl Serialize + '_ {
-        let MeasuredMachine { caches, tlbs, clock, events, .. } = &self.measured;
-        Json {
-            cpu_model: &self.measured.cpu_model,
-            unix_s: self.measured.unix_s,
-            seconds: self.seconds,
-            rounds: self.rounds,
-            core_ghz: self.measured.core_ghz,
-            large_pages: self.measured.large_pages,
-            caches: caches.iter().map(CacheEntry::of).collect(),
-            tlbs: tlbs.iter().map(TlbEntry::of).collect(),
-            memory_bytes: self.measured.memory_bytes,
-            memory_cycles: self.measured.memory_cycles,
-            loaded_memory_cycles: self.measured.loaded_memory_cycles,
-            page_walk_cycles: self.measured.page_walk_cycles,
-            cold_page_walk_cycles: self.measured.cold_page_walk_cycles,
-            mispredict_cycles: self.measured.mispredict_cycles,
-            forward_cycles: self.measured.forward_cycles,
-            forward_failing_cycles: self.measured.forward_failing_cycles,
-            clock: ClockEntry {
-                ticks_per_ns: clock.ticks_per_ns,
-                step_ns: clock.step_ns,
-                read_ns: clock.read_ns,
-                fenced_read_ns: clock.fenced_read_ns,
-            },
-            events: events.iter().map(|(name, of)| EventEntry { name, ns: *of }).collect(),
-            latencies: self
-                .latencies
-                .iter()
-                .map(|(bytes, cycles)| (*bytes, *cycles))
-                .map(|(bytes, cycles)| LatencyEntry { bytes, cycles })
-                .collect(),
-            page_latencies: self
-                .page_latencies
-                .iter()
-                .map(|(pages, cycles)| PageEntry { pages: *pages, cycles: *cycles })
-                .collect(),
-            mountain: self
-                .mountain
-                .iter()
-                .flat_map(|(bytes, row)| {
-                    let cell = |(stride, rate): (&usize, &f64)| MountainEntry {
-                        bytes: *bytes,
-                        stride: *stride,
-                        bytes_per_ns: *rate,
-                    };
-                    self.strides.iter().zip(row).map(cell).collect::<Vec<_>>()
-                })
-                .collect(),
-        }
+        json::of(self)
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -374,11 +451,14 @@ impl Report for MachineReport {
             let (low, high) = (of.entries_low, of.entries_high);
             size_row(tlb_level(of.level), "entries", low, high, of.stated_entries)?;
         }
+        for Missing { name, unit, stated, .. } in self.missing() {
+            size_row(name, unit, None, None, Some(stated))?;
+        }
         let cycles = self.cycles().into_iter().map(|(name, of)| (name, "cycles", of));
         let times = self.times().into_iter().map(|(name, of)| (name, "ns", of));
-        for (name, unit, Spread { low, value, high }) in cycles.chain(times) {
-            let numbers = [low, value, high].map(|number| format!("{number:.3}"));
-            let [low, value, high] = numbers;
+        for (name, unit, Told { low, value, high }) in cycles.chain(times) {
+            let number = |of: Option<f64>| of.map(|of| format!("{of:.3}")).unwrap_or_default();
+            let [low, value, high] = [low, Some(value), high].map(number);
             record(out, &[name, unit.to_owned(), low, value, high, String::new()])?;
         }
         Ok(())
@@ -387,127 +467,6 @@ impl Report for MachineReport {
     fn problems(&self) -> &[Problem] {
         &[]
     }
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    cpu_model: &'a str,
-    unix_s: u64,
-    seconds: f64,
-    rounds: usize,
-    core_ghz: Spread,
-    large_pages: bool,
-    caches: Vec<CacheEntry>,
-    tlbs: Vec<TlbEntry>,
-    memory_bytes: u64,
-    memory_cycles: Spread,
-    loaded_memory_cycles: Option<Spread>,
-    page_walk_cycles: Option<Spread>,
-    cold_page_walk_cycles: Option<f64>,
-    mispredict_cycles: Spread,
-    forward_cycles: Spread,
-    forward_failing_cycles: Spread,
-    clock: ClockEntry,
-    events: Vec<EventEntry<'a>>,
-    latencies: Vec<LatencyEntry>,
-    page_latencies: Vec<PageEntry>,
-    mountain: Vec<MountainEntry>,
-}
-
-#[derive(Serialize)]
-struct CacheEntry {
-    level: u32,
-    bytes: Option<u64>,
-    bytes_low: Option<u64>,
-    bytes_high: Option<u64>,
-    stated_bytes: Option<u64>,
-    agrees: Option<bool>,
-    line: Option<u64>,
-    stated_line: Option<u64>,
-    latency_cycles: Spread,
-}
-
-impl CacheEntry {
-    fn of(of: &MeasuredCache) -> Self {
-        Self {
-            level: of.level,
-            bytes: size(of.bytes_low, of.bytes_high, of.stated_bytes),
-            bytes_low: of.bytes_low,
-            bytes_high: of.bytes_high,
-            stated_bytes: of.stated_bytes,
-            agrees: agrees(Agreement::of_cache(of)),
-            line: of.line,
-            stated_line: of.stated_line,
-            latency_cycles: of.latency_cycles,
-        }
-    }
-}
-
-/// Whether a size is the stated one; none where that cannot be said.
-fn agrees(of: Agreement) -> Option<bool> {
-    match of {
-        Agreement::Agrees => Some(true),
-        Agreement::Differs => Some(false),
-        Agreement::Unknown | Agreement::Shared => None,
-    }
-}
-
-#[derive(Serialize)]
-struct TlbEntry {
-    level: u32,
-    entries: Option<u64>,
-    entries_low: Option<u64>,
-    entries_high: Option<u64>,
-    stated_entries: Option<u64>,
-    agrees: Option<bool>,
-    cycles: Spread,
-}
-
-impl TlbEntry {
-    fn of(of: &MeasuredTlb) -> Self {
-        Self {
-            level: of.level,
-            entries: size(of.entries_low, of.entries_high, of.stated_entries),
-            entries_low: of.entries_low,
-            entries_high: of.entries_high,
-            stated_entries: of.stated_entries,
-            agrees: agrees(Agreement::of_tlb(of)),
-            cycles: of.cycles,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ClockEntry {
-    ticks_per_ns: f64,
-    step_ns: f64,
-    read_ns: Spread,
-    fenced_read_ns: Spread,
-}
-
-#[derive(Serialize)]
-struct EventEntry<'a> {
-    name: &'a str,
-    ns: Spread,
-}
-
-#[derive(Serialize)]
-struct LatencyEntry {
-    bytes: usize,
-    cycles: f64,
-}
-
-#[derive(Serialize)]
-struct PageEntry {
-    pages: usize,
-    cycles: f64,
-}
-
-#[derive(Serialize)]
-struct MountainEntry {
-    bytes: usize,
-    stride: usize,
-    bytes_per_ns: f64,
 }
 
 #[cfg(test)]
@@ -520,11 +479,68 @@ mod tests {
             measured: MeasuredMachine::of_file(text).unwrap(),
             seconds: 7.0,
             rounds: 3,
+            stated_caches: vec![(1, 32 << 10), (2, 1 << 20), (3, 32 << 20)],
+            stated_tlbs: vec![72, 3072],
             latencies: Vec::new(),
             page_latencies: Vec::new(),
             strides: vec![8],
-            mountain: vec![(8192, vec![58.0])],
+            mountain: vec![(8192, vec![Some(58.0)])],
         }
+    }
+
+    fn text(report: &MachineReport) -> String {
+        let mut out = Vec::new();
+        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        report.text(&style, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Under load one round was measured, and its ranges had no width: as if nothing ever moved.
+    #[test]
+    fn what_was_measured_once_has_no_range() {
+        let mut once = report();
+        once.rounds = 1;
+        let shown = text(&once);
+        assert!(shown.contains("1 round in ") && shown.contains("measured once"), "{shown}");
+        let json = serde_json::to_value(once.json()).unwrap();
+        for of in ["/core_ghz", "/caches/0/latency_cycles", "/clock/read_ns", "/events/0/ns"] {
+            let of = json.pointer(of).unwrap();
+            assert!(of["low"].is_null() && of["high"].is_null() && of["value"].is_f64(), "{of}");
+        }
+        assert!(json["memory_cycles"]["low"].is_f64(), "pieces have a range: {json}");
+        let several = serde_json::to_value(report().json()).unwrap();
+        assert!(several["core_ghz"]["low"].is_f64(), "{several}");
+    }
+
+    /// Under load L3 was not found, and no word said so.
+    #[test]
+    fn what_was_not_found_or_not_measured_is_said() {
+        let mut report = report();
+        let json = serde_json::to_value(report.json()).unwrap();
+        assert_eq!(json["not_found"], serde_json::json!([]));
+        report.measured.caches.truncate(2);
+        report.measured.caches[1].bytes_low = None;
+        report.measured.caches[1].bytes_high = None;
+        report.measured.tlbs.truncate(1);
+        report.mountain.push((16384, vec![None]));
+        let shown = text(&report);
+        for said in [
+            "L2: where it ends was not found: not told apart from memory",
+            "L3: not told apart from memory: the kernel states 32.0 MiB",
+            "TLB 2: not told apart from page walks: the processor states 3,072 entries",
+            "1 place of the curves and the mountain not measured",
+        ] {
+            assert!(shown.contains(said), "{said}: {shown}");
+        }
+        let json = serde_json::to_value(report.json()).unwrap();
+        let names: Vec<&serde_json::Value> =
+            json["not_found"].as_array().unwrap().iter().map(|of| &of["name"]).collect();
+        assert_eq!(names, ["L3", "TLB 2"]);
+        assert!(json["mountain"][1]["bytes_per_ns"].is_null(), "{json}");
+        let mut csv = Vec::new();
+        report.csv(&mut csv).unwrap();
+        let csv = String::from_utf8(csv).unwrap();
+        assert!(csv.contains("\nL3,bytes,,,,33554432\n"), "{csv}");
     }
 
     #[test]
@@ -542,7 +558,8 @@ mod tests {
         assert_eq!(verdict[0], "L1: measured otherwise than the processor and the kernel say");
         report.measured.tlbs.clear();
         report.measured.caches.clear();
-        assert_eq!(report.verdict().len(), 1, "nothing is said of what was not found");
+        (report.stated_caches, report.stated_tlbs) = (Vec::new(), Vec::new());
+        assert_eq!(report.verdict().len(), 1, "nothing is said of what nobody states");
     }
 
     #[test]
