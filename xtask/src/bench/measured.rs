@@ -1,35 +1,13 @@
 //! `bench machine`: how well measurements of `dcpi machine` agree with each other, with sysfs and
 //! CPUID, and what reads of the clock cost between pieces of work (`probe/examples/contexts.rs`).
 
+use super::load::Load;
 use super::machine::description;
 use super::{count, refuse_others};
 use crate::Outcome;
 use crate::process::{command, must, output};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::process::{Child, Command};
-
-/// Busy processes, which end with this.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn new(processes: u64) -> anyhow::Result<Self> {
-        let mut load = Self(Vec::new());
-        for _ in 0..processes {
-            load.0.push(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
-        }
-        Ok(load)
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill(); // it has ended already
-            let _ = child.wait();
-        }
-    }
-}
 
 /// What the runs found: numbers by name, in the order of the report's fields.
 #[derive(Default)]
@@ -39,6 +17,8 @@ struct Found {
     agreed: BTreeMap<String, (usize, usize)>,
     /// Ranges of the size of the last level.
     shared: Vec<String>,
+    /// Levels that are stated and were not found, with how often.
+    missing: BTreeMap<String, usize>,
 }
 
 /// The value at a path of an object; null where there is none.
@@ -89,6 +69,10 @@ impl Found {
                 }
             }
         }
+        for level in at(report, "/not_found").as_array().into_iter().flatten() {
+            let name = at(level, "/name").as_str().unwrap_or_default();
+            *self.missing.entry(name.to_owned()).or_default() += 1;
+        }
         let first = at(report, "/caches/0");
         let line = at(first, "/line").as_u64().zip(at(first, "/stated_line").as_u64());
         if let Some((line, stated)) = line {
@@ -103,6 +87,7 @@ impl Found {
             println!("{name:32} {agree} of {all}");
         }
         self.shared.iter().for_each(|range| println!("one program gets: {range}"));
+        self.missing.iter().for_each(|(name, runs)| println!("{name:32} not found in {runs}"));
         println!("\n{:32} {:>10} {:>10} {:>10}", "over the runs", "least", "median", "most");
         for (name, values) in self.numbers.iter().filter(|(_, values)| !values.is_empty()) {
             let mut sorted = values.clone();
@@ -121,7 +106,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     must(&mut command("cargo build --quiet --release -p dcpi --bin dcpi"))?;
     must(&mut command("cargo build --quiet --release -p probe --example contexts"))?;
     println!("{}; {runs} runs beside {busy} busy processes", description());
-    let load = Load::new(busy)?;
+    let load = Load::start(busy)?;
     let mut found = Found::default();
     for _ in 0..runs {
         let report = output(&mut command("target/release/dcpi machine --format json"))?;

@@ -20,6 +20,7 @@ mod grid;
 mod ideal;
 mod images;
 mod json;
+mod load;
 mod loader;
 mod machine;
 mod measured;

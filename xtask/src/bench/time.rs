@@ -8,6 +8,7 @@
 
 use super::faster::{self, Program};
 use super::json::number_at;
+use super::load::Load;
 use super::machine::description;
 use super::time_peers::{criterion, hyperfine};
 use super::{FOLDER, count, option, refuse_others};
@@ -16,7 +17,7 @@ use crate::{Outcome, packages};
 use anyhow::{Context as _, ensure};
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 /// What `--only` takes.
@@ -80,30 +81,6 @@ fn example(name: &str, options: &str) -> Command {
 /// The load in words.
 fn loaded(busy: u64) -> String {
     if busy == 0 { "no load of ours".to_owned() } else { format!("beside {busy} busy loops") }
-}
-
-/// Processes that take all CPU time they can get, until this is dropped.
-struct Load(Vec<Child>);
-
-impl Load {
-    fn start(count: u64) -> anyhow::Result<Self> {
-        let mut load = Self(Vec::new());
-        for _ in 0..count {
-            let mut busy = Command::new("sh");
-            let child = busy.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-            load.0.push(child.context("starting a busy loop")?);
-        }
-        Ok(load)
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill(); // it may have been killed already
-            let _ = child.wait();
-        }
-    }
 }
 
 /// Two builds of Lua, and dcpi.
