@@ -1,6 +1,7 @@
 //! From times of pieces to the time of a call.
 
-use measure::bernoulli::{self, Interval};
+use measure::Interval;
+use measure::bernoulli;
 use measure::humps::{median, peak, quantile};
 
 /// The result is of pieces that are slower than a twentieth of all by a tenth at most. Of long

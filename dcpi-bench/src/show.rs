@@ -69,7 +69,7 @@ pub(crate) fn line(name: &str, measured: &Measured, json: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use measure::bernoulli::Interval;
+    use measure::Interval;
 
     #[test]
     fn lines_say_times_with_units() {

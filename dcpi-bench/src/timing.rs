@@ -11,7 +11,7 @@ use measure::humps::peak;
 
 use crate::arguments::Settings;
 use crate::estimate::{Measured, Way, of_batches, of_steps, undisturbed};
-use measure::bernoulli::Interval;
+use measure::Interval;
 
 /// Time of a loop, at least, ns. Shorter ones are blurred by the clock's reads, longer ones hold
 /// more interrupts and neighbours' bursts.

@@ -6,32 +6,7 @@
 //! Inference", JASA 22, 1927). The lecture's own (Wald's) is discredited, as the lecture says: of
 //! no move at all it knows that the time is 0.
 
-use crate::tails;
-
-/// A value with its interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Interval {
-    /// The most likely value.
-    pub value: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Interval {
-    /// Value and ends multiplied by a factor of 0 or more.
-    #[must_use]
-    pub fn times(self, factor: f64) -> Self {
-        Self { value: self.value * factor, low: self.low * factor, high: self.high * factor }
-    }
-
-    /// Value and ends less a number.
-    #[must_use]
-    pub fn less(self, number: f64) -> Self {
-        Self { value: self.value - number, low: self.low - number, high: self.high - number }
-    }
-}
+use crate::{Interval, tails};
 
 /// The `z` that a standard normal variable passes, on either side, with this probability: 1.96 for
 /// 0.05.
@@ -40,19 +15,24 @@ pub fn z(p: f64) -> f64 {
     tails::student_quantile(p, f64::INFINITY)
 }
 
-/// The share of which `m` of `n` are a sample, with its interval, which misses with probability
-/// `p`. Of no sample: anything from 0 to 1.
+/// The share of which `k` of `n` are a sample, with its interval, whose ends lie `z` standard
+/// deviations away ([`z`]). Neither need be whole, as of weighted samples; `k` counts as 0 to `n`.
+/// Of no sample: anything from 0 to 1.
 #[must_use]
-pub fn wilson(m: u64, n: u64, p: f64) -> Interval {
-    if n == 0 {
+pub fn wilson(k: f64, n: f64, z: f64) -> Interval {
+    if n <= 0.0 {
         return Interval { value: 0.0, low: 0.0, high: 1.0 };
     }
-    let (m, n, z) = (m.min(n) as f64, n as f64, z(p));
-    let share = m / n;
-    let (z2, whole) = (z * z, n + z * z);
-    let middle = (m + z2 / 2.0) / whole;
-    let reach = z / whole * (n * share * (1.0 - share) + z2 / 4.0).sqrt();
-    Interval { value: share, low: (middle - reach).max(0.0), high: (middle + reach).min(1.0) }
+    let value = (k / n).clamp(0.0, 1.0);
+    let z2_n = z * z / n;
+    let middle = (value + z2_n / 2.0) / (1.0 + z2_n);
+    let reach = z / (1.0 + z2_n) * (value * (1.0 - value) / n + z2_n / (4.0 * n)).sqrt();
+    // The ends meet 0 and 1 exactly in theory, and pass the value by rounding only.
+    Interval {
+        value,
+        low: (middle - reach).clamp(0.0, value),
+        high: (middle + reach).clamp(value, 1.0),
+    }
 }
 
 /// The time of a piece of work from how many steps a clock moved during each of its executions.
@@ -67,9 +47,9 @@ pub fn time(steps: &[u64], step: f64, p: f64) -> Option<Interval> {
     let (least, most) = (*steps.iter().min()?, *steps.iter().max()?);
     let n = steps.len() as f64;
     if most - least <= 1 {
-        let above = steps.iter().filter(|moved| **moved > least).count() as u64;
+        let above = steps.iter().filter(|moved| **moved > least).count();
         // Where none is above, all may have been in the step before, nearly.
-        let share = wilson(above, steps.len() as u64, p);
+        let share = wilson(above as f64, n, z(p));
         return Some(share.less(-(least as f64)).times(step));
     }
     let mean = steps.iter().map(|moved| *moved as f64).sum::<f64>() / n;
@@ -89,22 +69,22 @@ mod tests {
     /// The lecture's examples (slides 49, 59 and 61), with Wilson's interval.
     #[test]
     fn the_lectures_examples() {
-        let of = wilson(467, 8764, 0.05);
+        let of = wilson(467.0, 8764.0, z(0.05));
         near(of.value, 0.053_286);
         assert!((of.low - 0.0488).abs() < 1e-4 && (of.high - 0.0582).abs() < 1e-4, "{of:?}");
-        let of = wilson(36_128, 250_000, 0.1);
+        let of = wilson(36_128.0, 250_000.0, z(0.1));
         assert!((of.low - 0.1434).abs() < 1e-4 && (of.high - 0.1457).abs() < 1e-4, "{of:?}");
         // Wald: 0.39 to 2.61 %. Wilson's is not symmetric.
-        let of = wilson(12, 800, 0.01);
+        let of = wilson(12.0, 800.0, z(0.01));
         assert!((of.low - 0.0072).abs() < 1e-4 && (of.high - 0.0307).abs() < 1e-4, "{of:?}");
     }
 
     #[test]
     fn no_move_is_not_no_time() {
-        let none = wilson(0, 100, 0.05);
+        let none = wilson(0.0, 100.0, z(0.05));
         assert!(none.low == 0.0 && (0.03..0.04).contains(&none.high), "{none:?}");
-        assert_eq!(wilson(5, 0, 0.05), Interval { value: 0.0, low: 0.0, high: 1.0 });
-        near(wilson(9, 3, 0.05).high, 1.0);
+        assert_eq!(wilson(5.0, 0.0, z(0.05)), Interval { value: 0.0, low: 0.0, high: 1.0 });
+        near(wilson(9.0, 3.0, z(0.05)).high, 1.0);
     }
 
     #[test]
@@ -129,7 +109,7 @@ mod tests {
                 tails::binomial_from(m as f64, n as f64, truth),
                 tails::binomial_from(m as f64 + 1.0, n as f64, truth),
             );
-            let of = wilson(m, n, 0.05);
+            let of = wilson(m as f64, n as f64, z(0.05));
             if (of.low..=of.high).contains(&truth) {
                 held += from - above;
             }

@@ -12,7 +12,7 @@
 //! as far. That alone makes the test hold its level (Efron, "Student's t-Test under Symmetry
 //! Conditions", JASA 64, 1969), however noise is distributed.
 
-use crate::bernoulli::Interval;
+use crate::Interval;
 use crate::humps::{median, quantile};
 use crate::tails;
 

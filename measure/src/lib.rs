@@ -19,6 +19,7 @@ pub mod bernoulli;
 pub mod breaks;
 pub mod doubling;
 pub mod humps;
+mod interval;
 pub mod kbest;
 pub mod layouts;
 pub mod models;
@@ -27,3 +28,5 @@ pub mod rank;
 pub mod tails;
 pub mod warmup;
 pub mod warp;
+
+pub use interval::Interval;

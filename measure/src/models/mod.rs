@@ -13,49 +13,7 @@ pub mod alpha;
 pub mod timed;
 pub mod waits;
 
-/// An estimate with the interval that holds the truth in 95 of 100 cases.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Range {
-    /// Lower end, in the unit of `value`.
-    pub low: f64,
-    /// The estimate.
-    pub value: f64,
-    /// Upper end, in the unit of `value`.
-    pub high: f64,
-}
-
-impl Range {
-    /// A value that is known exactly.
-    #[must_use]
-    pub fn exact(value: f64) -> Self {
-        Self { low: value, value, high: value }
-    }
-
-    /// Whether a value lies in the interval.
-    #[must_use]
-    pub fn holds(&self, truth: f64) -> bool {
-        (self.low..=self.high).contains(&truth)
-    }
-
-    /// The upper end over the lower one: 1 where the value is exact, infinite where the lower end
-    /// is 0.
-    #[must_use]
-    pub fn width(&self) -> f64 {
-        if self.high <= self.low {
-            1.0
-        } else if self.low <= 0.0 {
-            f64::INFINITY
-        } else {
-            self.high / self.low
-        }
-    }
-
-    /// Whether the interval is narrow enough to decide something on it: see [`WIDTH_MAX`].
-    #[must_use]
-    pub fn is_narrow(&self) -> bool {
-        self.width() <= WIDTH_MAX
-    }
-}
+pub use crate::Interval as Range;
 
 /// Upper over lower end of an interval, above which a corrected time does not hold. 1.3 is about
 /// 15 % to each side, the accuracy that the paper reached for most of its loops (section VI).
