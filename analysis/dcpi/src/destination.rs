@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use query::error::AnalysisError;
 
 /// Links to links that are followed, as many as the kernel does (path_resolution(7)).
@@ -25,6 +26,18 @@ impl Destination {
     #[must_use]
     pub fn from_argument(path: &Path) -> Self {
         if path == Path::new("-") { Self::Stdout } else { Self::File(path.to_path_buf()) }
+    }
+
+    /// Whether a file can be made there, asked before the work whose result it is for. Nothing is
+    /// left behind, and what was there stays.
+    ///
+    /// # Errors
+    /// [`AnalysisError::OutputFile`].
+    pub fn check(&self) -> Result<(), AnalysisError> {
+        let Self::File(asked) = self else { return Ok(()) };
+        let failed = |source| AnalysisError::OutputFile { path: asked.clone(), source };
+        let (partial, _) = partial(&place(asked)?).map_err(failed)?;
+        fs::remove_file(partial).map_err(failed)
     }
 
     /// Writes by `write`, to `stdout` or to a file. A file that was there is replaced in one step
@@ -98,13 +111,7 @@ fn to_file<T>(
     write: impl FnOnce(&mut dyn Write) -> Result<T, AnalysisError>,
 ) -> Result<T, AnalysisError> {
     let failed = |source| AnalysisError::OutputFile { path: asked.to_path_buf(), source };
-    if let Ok(metadata) = fs::metadata(asked)
-        && !metadata.is_file()
-    {
-        let what = if metadata.is_dir() { "it is a directory" } else { "it is no plain file" };
-        return Err(failed(io::Error::other(what)));
-    }
-    let path = through_links(asked).map_err(failed)?;
+    let path = place(asked)?;
     let (partial, file) = partial(&path).map_err(failed)?;
     let mut out = BufWriter::new(file);
     let written = write(&mut out).map_err(|error| match error {
@@ -125,6 +132,45 @@ fn to_file<T>(
         let _ = fs::remove_file(&partial);
     }
     kept
+}
+
+/// Where a file is written that was asked for by this path.
+fn place(asked: &Path) -> Result<PathBuf, AnalysisError> {
+    let failed = |source| AnalysisError::OutputFile { path: asked.to_path_buf(), source };
+    if let Ok(metadata) = fs::metadata(asked)
+        && !metadata.is_file()
+    {
+        let what = if metadata.is_dir() { "it is a directory" } else { "it is no plain file" };
+        return Err(failed(io::Error::other(what)));
+    }
+    through_links(asked).map_err(failed)
+}
+
+/// Endings of pictures that are not made here.
+const OTHER_PICTURES: [&str; 11] =
+    ["png", "jpg", "jpeg", "gif", "webp", "avif", "bmp", "tif", "tiff", "pdf", "eps"];
+
+/// The path of a picture, which is SVG whatever its name says: one that says otherwise is refused.
+pub(crate) fn svg_path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|name| {
+        let path = PathBuf::from(name);
+        match not_svg(&path) {
+            Some(why) => Err(why),
+            None => Ok(path),
+        }
+    })
+}
+
+/// Why a picture cannot have this name, with the next step.
+pub(crate) fn not_svg(path: &Path) -> Option<String> {
+    let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+    let is_other = OTHER_PICTURES.contains(&ending.as_str());
+    is_other.then(|| {
+        format!(
+            "pictures are SVG: name a file that ends in .svg, and make a .{ending} of it by a \
+             browser or rsvg-convert"
+        )
+    })
 }
 
 /// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is
@@ -232,6 +278,35 @@ mod tests {
         ] {
             let error = write(&path, "", false).unwrap_err();
             assert!(error.contains(said) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    /// The measurement was over before anybody looked whether its file can be written.
+    #[test]
+    fn where_no_file_can_be_is_known_before_the_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x");
+        let check = |path: &Path| Destination::from_argument(path).check();
+        check(&path).unwrap();
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is left behind");
+        fs::write(&path, "what was there").unwrap();
+        check(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "what was there");
+        check(Path::new("-")).unwrap();
+        for path in [directory.path(), &directory.path().join("no/such"), "/dev/full".as_ref()] {
+            assert!(check(path).is_err(), "{}", path.display());
+        }
+    }
+
+    /// A file with the name x.png was an SVG, which no viewer showed.
+    #[test]
+    fn other_pictures_are_refused_by_their_names() {
+        for name in ["x.png", "x.y.PDF", "jpg.jpg"] {
+            let why = not_svg(Path::new(name)).unwrap();
+            assert!(why.contains("ends in .svg") && !why.contains('\n'), "{why}");
+        }
+        for name in ["x.svg", "x", "-", "png", "directory.d", ".png"] {
+            assert_eq!(not_svg(Path::new(name)), None, "{name}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use measure::bernoulli::Interval;
+use measure::Interval;
 use measure::kbest::Best;
 use measure::layouts::{Comparison, Verdict};
 use serde::Serialize;
@@ -121,6 +121,8 @@ pub struct FunctionTime {
     pub procedure: String,
     /// Time of a call, ns, without what it calls.
     pub ns: Interval,
+    /// The procedure's share of the CPU time of a run, 0 to 1.
+    pub share: f64,
     /// Calls in a run.
     pub calls: f64,
     /// Samples in the procedure.
@@ -191,9 +193,9 @@ impl TimeReport {
                 let mut cells = vec![format!("{} {name}", letter(index))];
                 cells.extend([amount(layouts.value), between(layouts)]);
                 cells.extend([mean, median, fastest].map(amount));
-                cells.push(kbest.map_or_else(String::new, |best| {
-                    let sure = if best.converged { "" } else { " ?" };
-                    format!("{}{sure}", amount(best.value))
+                cells.push(kbest.map_or_else(String::new, |best| match best.converged {
+                    true => amount(best.value),
+                    false => "no 3 agree".to_owned(),
                 }));
                 table.row(cells.into_iter().map(Cell::from).collect());
             }
@@ -205,22 +207,24 @@ impl TimeReport {
     fn notes_of_table(&self) -> Vec<String> {
         let of_all = self.commands.iter().flat_map(|timed| [timed.cpu.kbest, timed.wall.kbest]);
         let disagree = of_all.flatten().any(|best| !best.converged);
+        let none = "; no 3 agree: of the first runs no 3 of the fastest do, so K-best has no \
+                    answer, and the fastest run may be a disturbed one";
         let mut notes = vec![format!(
             "low–high: of the mean of layouts, {} % confidence; K-best: the fastest of 20 runs at \
              most of which 3 lie within 0.1 %{}",
             plain(self.confidence.percent()),
-            if disagree { "; ?: no 3 do" } else { "" }
+            if disagree { none } else { "" }
         )];
         for (index, timed) in self.commands.iter().enumerate() {
             let Some(function) = &timed.function else { continue };
-            let Interval { value, low, high } = function.ns;
             notes.push(format!(
-                "{}: a call of {} takes {value:.2} ns itself ({low:.2} to {high:.2}), by {} samples \
-                 over {:.0} calls a run",
+                "{}: a call of {} takes {} itself: {} of the CPU time of a run, by {}, over {}",
                 letter(index),
                 function.procedure,
-                function.samples,
-                function.calls
+                ns_within(function.ns),
+                percent(function.share),
+                counted(function.samples, "sample"),
+                counted(function.calls.round() as u64, "call"),
             ));
         }
         notes
@@ -262,7 +266,6 @@ fn says(comparison: &Comparison, percent: &str, effect: f64) -> String {
 /// A share in percent, to the digit that says something.
 fn percent(share: f64) -> String {
     match share * 100.0 {
-        of if !of.is_finite() => "?".to_owned(),
         of if of < 0.1 => format!("{of:.2} %"),
         of => format!("{of:.1} %"),
     }
@@ -282,16 +285,37 @@ fn unit(seconds: f64) -> (f64, &'static str, usize) {
 /// A time with its unit.
 fn amount(seconds: f64) -> String {
     let (factor, unit, digits) = unit(seconds);
-    if !seconds.is_finite() {
-        return "?".to_owned();
-    }
     format!("{:.digits$} {unit}", seconds * factor)
+}
+
+/// ns with their interval, to the digit in which the interval's half lies.
+fn ns_within(Interval { value, low, high }: Interval) -> String {
+    if !high.is_finite() {
+        return format!("about {} ns (of one layout, which has no interval)", digits_of(value, 2));
+    }
+    let reach = ((high - low) / 2.0).max(value * 1e-6).max(1e-6);
+    let place = reach.log10().floor();
+    // Beyond the point; before it, zeros stand for digits that say nothing.
+    let digits = (-place).clamp(0.0, 6.0) as usize;
+    let step = 10_f64.powf(place.max(0.0));
+    let [value, low, high] = [value, low, high].map(|number| {
+        format!("{:.digits$}", if place > 0.0 { (number / step).round() * step } else { number })
+    });
+    format!("{value} ns ({low} to {high})")
+}
+
+/// A number with so many digits that say something.
+fn digits_of(number: f64, digits: usize) -> String {
+    let place = number.max(f64::MIN_POSITIVE).log10().floor() - (digits as f64 - 1.0);
+    let step = 10_f64.powf(place);
+    let after = (-place).clamp(0.0, 6.0) as usize;
+    format!("{:.after$}", (number / step).round() * step)
 }
 
 fn between(Interval { value, low, high }: Interval) -> String {
     let (factor, unit, digits) = unit(value);
     if !high.is_finite() {
-        return "?".to_owned();
+        return "needs 2 layouts".to_owned();
     }
     format!("{:.digits$}–{:.digits$} {unit}", low * factor, high * factor)
 }
@@ -332,11 +356,14 @@ impl Report for TimeReport {
                 false => String::new(),
             };
             let how = of.estimator.words();
-            let between = percent(of.layouts_sd);
-            let says = format!(
-                "the difference has a standard deviation of {between} between layouts{within}; \
-                 a layout's is that of the {how}"
-            );
+            let between = match of.layouts_sd.is_finite() {
+                true => format!(
+                    "the difference has a standard deviation of {} between layouts",
+                    percent(of.layouts_sd)
+                ),
+                false => "one layout tells nothing of others".to_owned(),
+            };
+            let says = format!("{between}{within}; a layout's is that of the {how}");
             head(style, out, "spread", &says)?;
         }
         writeln!(out)?;
@@ -364,7 +391,8 @@ impl Report for TimeReport {
             layouts: self.layouts,
             drawn: &self.drawn,
             effect: self.effect,
-            confidence: self.confidence.percent(),
+            // As all else here, a share.
+            confidence: self.confidence.percent() / 100.0,
             a: commands.next(),
             b: commands.next(),
             runs: self.runs.iter().map(run).collect(),
@@ -503,6 +531,7 @@ struct KBest {
 struct Function<'a> {
     procedure: &'a str,
     ns: Range,
+    share: f64,
     calls: f64,
     samples: u64,
 }
@@ -532,6 +561,7 @@ fn entry(timed: &Timed) -> Side<'_> {
         function: timed.function.as_ref().map(|of| Function {
             procedure: &of.procedure,
             ns: Range::of(of.ns),
+            share: of.share,
             calls: of.calls,
             samples: of.samples,
         }),
@@ -564,5 +594,63 @@ fn run(row: &RunRow) -> Run {
         padding: row.padding,
         warm_up: row.is_warm_up,
         code: row.code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn within(value: f64, reach: f64) -> String {
+        ns_within(Interval { value, low: value - reach, high: value + reach })
+    }
+
+    /// A time that was 6 % wrong was told to a hundredth of a nanosecond.
+    #[test]
+    fn a_time_has_the_digits_that_its_interval_allows() {
+        assert_eq!(within(12.3456, 0.34), "12.3 ns (12.0 to 12.7)");
+        assert_eq!(within(12.3456, 3.4), "12 ns (9 to 16)");
+        assert_eq!(within(1234.56, 34.0), "1230 ns (1200 to 1270)");
+        assert_eq!(within(1.23456, 0.0034), "1.235 ns (1.231 to 1.238)");
+        let unknown = Interval { value: 1234.5, low: 0.0, high: f64::INFINITY };
+        assert_eq!(ns_within(unknown), "about 1200 ns (of one layout, which has no interval)");
+        assert_eq!(within(5.0, 0.0), "5.000000 ns (5.000000 to 5.000000)");
+    }
+
+    #[test]
+    fn k_best_without_an_answer_says_so_in_words() {
+        let best = |converged| Some(Best { value: 0.5, converged, measurements: 20 });
+        let times = |converged| Times { kbest: best(converged), ..Times::default() };
+        let report = |converged| TimeReport {
+            commands: vec![Timed {
+                command: "a".into(),
+                cpu: times(converged),
+                wall: times(converged),
+                delayed: 0.0,
+                warm_up: 0,
+                failed: 0,
+                function: None,
+            }],
+            layouts: 2,
+            drawn: "nothing".into(),
+            clock: Clock::CpuOnly,
+            comparison: None,
+            other: None,
+            effect: 0.02,
+            confidence: Confidence::from_percent(95.0).unwrap(),
+            runs: Vec::new(),
+            notes: Vec::new(),
+            problems: Vec::new(),
+        };
+        let text = |report: TimeReport| {
+            let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+            let mut out = Vec::new();
+            report.text(&style, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let none = text(report(false));
+        assert!(none.contains("no 3 agree") && !none.contains('?'), "{none}");
+        let some = text(report(true));
+        assert!(some.contains("500.0 ms") && !some.contains("agree"), "{some}");
     }
 }

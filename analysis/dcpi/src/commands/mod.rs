@@ -143,6 +143,29 @@ fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
     }
 }
 
+/// Writes a report, and then by `keep` the files that have the rest of the same work: neither is
+/// lost where the other cannot be written.
+///
+/// # Errors
+/// The first one of both.
+fn write_and_keep(
+    report: &impl Report,
+    output: &Output,
+    out: &mut dyn Write,
+    keep: impl FnOnce(&mut dyn Write) -> Result<(), AnalysisError>,
+) -> Result<Outcome, AnalysisError> {
+    let mut flushed = || {
+        let outcome = write(report, output, out)?;
+        out.flush()?;
+        Ok::<_, AnalysisError>(outcome)
+    };
+    let written = flushed();
+    let kept = keep(out);
+    let outcome = written?;
+    kept?;
+    Ok(outcome)
+}
+
 fn write(
     report: &impl Report,
     output: &Output,

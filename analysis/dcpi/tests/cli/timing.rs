@@ -80,12 +80,62 @@ fn what_cannot_be_timed_is_told_in_one_line() {
     assert!(refused(&["--layouts", "9999", "-r", "99", "true"]).contains("more than 100000 runs"));
     assert!(refused(&["--effect", "0", "true"]).contains("must be a percentage from 0.01"));
     assert!(refused(&["--relink", "false", "true"]).contains("--relink false: exit code 1"));
-    assert!(refused(&["--input", "/no/such", "cat"]).contains("cannot read the input of cat"));
+    assert!(
+        refused(&["--input", "/no/such", "cat"]).contains("for '--input <FILE>': No such file")
+    );
     assert!(
         refused(&["--timeout", "20ms", "sleep 1000"]).contains("took longer than --timeout allows")
     );
     let told = report(&["-i", "--layouts", "2", "-r", "1", "false"]);
     assert_eq!(told["a"]["failed"], 2);
+    for words in [["-o", "x.png", "true"], ["--picture", "x.PDF", "true"]] {
+        assert!(refused(&words).contains("pictures are SVG: name a file that ends in .svg"));
+    }
+    // What was measured would be lost: nothing is.
+    for words in [["-o", "/dev/full", "true"], ["-o", "/no/such/x.svg", "true"]] {
+        assert!(refused(&words).starts_with("dcpi: cannot write "));
+    }
+    let none = refused(&["--function", "/bin/true", "no_such", "true"]);
+    assert!(none.contains("--function: "), "{none}");
+}
+
+/// The command of `--relink` never ended, and `--timeout` waited with it.
+#[test]
+fn a_link_that_takes_too_long_is_ended() {
+    let said = refused(&["--timeout", "50ms", "--relink", "sh -c 'sleep 1000; true'", "true"]);
+    assert!(said.contains("--relink") && said.contains("longer than --timeout allows"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let relinks = folder.path().join("relinks");
+    let script =
+        format!("sh -c 'echo x >>{0}; test $(wc -l <{0}) -lt 3 || sleep 1000'", relinks.display());
+    let told = report(&["--timeout", "500ms", "-r", "1", "--relink", &script, "true"]);
+    assert_eq!(told["layouts"], 2, "what was measured before is reported: {told:#}");
+    assert!(told["notes"].to_string().contains("longer than --timeout allows"), "{told:#}");
+}
+
+/// The disk was full when the picture was written, and so nobody learned what the runs had told.
+#[test]
+fn a_report_is_there_also_where_no_picture_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let pictures = folder.path().join("pictures");
+    std::fs::create_dir(&pictures).unwrap();
+    // The command itself takes the place away.
+    let script = format!("rm -rf {}", pictures.display());
+    let picture = pictures.join("x.svg");
+    let words = ["--layouts", "2", "-r", "1", "-o", picture.to_str().unwrap(), &script];
+    let output = dcpi().arg("time").args(words).output().unwrap();
+    let (out, errors) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(out.starts_with("A takes "), "{out}");
+    assert!(errors.starts_with("dcpi: cannot write ") && errors.lines().count() == 1, "{errors}");
+}
+
+/// Shares and percents stood beside each other.
+#[test]
+fn effect_and_confidence_are_shares() {
+    let told = report(&["--layouts", "2", "-r", "1", "--effect", "3%", "true"]);
+    assert_eq!((told["effect"].as_f64(), told["confidence"].as_f64()), (Some(0.03), Some(0.95)));
 }
 
 /// A run that reads its input gets all of it each time.
@@ -108,6 +158,7 @@ fn the_picture_has_a_dot_for_each_run() {
     let svg = std::fs::read_to_string(&path).unwrap();
     assert_eq!(svg.matches("<circle").count(), 12);
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert!(svg.contains(">A: true<") && svg.contains(">B: true<"), "{svg}");
     assert!(!Path::new(&folder.path().join(".runs.svg.partial")).exists());
 }
 

@@ -2,7 +2,7 @@
 
 mod picture;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use probe::pieces::Stable;
 use probe::stated::{self, StatedCache};
 
 use super::ideal::database::{now_unix_s, of_proc};
-use super::{Outcome, write};
-use crate::destination::Destination;
-use crate::options::Output;
+use super::{Outcome, write_and_keep};
+use crate::destination::{Destination, svg_path};
+use crate::options::{Format, Output};
 use query::error::AnalysisError;
 use query::progress;
 use report::MachineReport;
@@ -27,7 +27,7 @@ use report::MachineReport;
 #[command(after_help = NOTES)]
 pub struct MachineArgs {
     /// Write what was measured to this file, for dcpid (/var/lib/dcpi/machine) and for dcpi calc
-    /// --latencies
+    /// --latencies; - writes it on standard output instead of a report
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Measure for about so long: more rounds make ranges surer; one round takes up to a second
@@ -39,7 +39,7 @@ pub struct MachineArgs {
     )]
     pub seconds: u64,
     /// Draw the memory mountain and the curves of latency: an SVG, or a directory for one of each
-    #[arg(long, value_name = "FILE.svg|DIR")]
+    #[arg(long, value_name = "FILE.svg|DIR", value_parser = svg_path())]
     pub picture: Option<PathBuf>,
     /// Format of the report.
     #[command(flatten)]
@@ -66,20 +66,31 @@ Exit codes: 0 done; 2 could not.";
 const ROUNDS_PER_S: u64 = 2;
 
 pub(crate) fn run(args: &MachineArgs, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    let report = match &args.file {
-        None => measure(args.seconds)?,
-        // A file that cannot be written is known before the measurement.
-        Some(file) => Destination::File(file.clone()).write(&mut io::sink(), |out| {
-            let report = measure(args.seconds)?;
-            out.write_all(report.measured.to_file().as_bytes())?;
-            Ok(report)
-        })?,
+    let file = args.file.as_deref().map(Destination::from_argument);
+    // Files that cannot be written are known before the measurement.
+    file.as_ref().map_or(Ok(()), Destination::check)?;
+    args.picture.as_deref().map_or(Ok(()), picture::check)?;
+    kept(&measure(args.seconds)?, args, file.as_ref(), out)
+}
+
+/// Writes the report and the files of a measurement.
+fn kept(
+    report: &MachineReport,
+    args: &MachineArgs,
+    file: Option<&Destination>,
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
+    let keep = |out: &mut dyn Write| {
+        let drawn = args.picture.as_deref().map_or(Ok(()), |path| picture::write(report, path));
+        file.map_or(Ok(()), |file| for_dcpid(&report.measured, file, out))?;
+        drawn
     };
-    if let Some(path) = &args.picture {
-        picture::write(&report, path)?;
+    if file == Some(&Destination::Stdout) {
+        keep(out)?;
+        return Ok(Outcome::default());
     }
-    let outcome = write(&report, &args.output, out)?;
-    if let (Some(file), crate::options::Format::Text) = (&args.file, args.output.format) {
+    let outcome = write_and_keep(report, &args.output, out, keep)?;
+    if let (Some(file), Format::Text) = (&args.file, args.output.format) {
         let name = report::escape(&file.display().to_string()).into_owned();
         let next = match file == Path::new(MeasuredMachine::FILE) {
             true => "dcpid keeps it with its samples after: systemctl reload dcpid".to_owned(),
@@ -88,6 +99,21 @@ pub(crate) fn run(args: &MachineArgs, out: &mut dyn Write) -> Result<Outcome, An
         writeln!(out, "{name}: {next}")?;
     }
     Ok(outcome)
+}
+
+/// Writes the file for dcpid. Nobody would read one with a quantity that no processor has.
+fn for_dcpid(
+    measured: &MeasuredMachine,
+    file: &Destination,
+    out: &mut dyn Write,
+) -> Result<(), AnalysisError> {
+    measured.check().map_err(|why| {
+        AnalysisError::Refused(format!(
+            "no file is written, since {why}; measure again when the machine is quieter"
+        ))
+    })?;
+    let text = measured.to_file();
+    file.write(out, |out| Ok(out.write_all(text.as_bytes())?))
 }
 
 /// Measures this machine for about so long.
@@ -122,6 +148,8 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
         measured: measured(&machine, about, &stated),
         seconds: machine.seconds,
         rounds: machine.rounds,
+        stated_caches: stated.0.iter().map(|cache| (cache.level, cache.bytes)).collect(),
+        stated_tlbs: stated.1.clone(),
         latencies: machine.latencies,
         page_latencies: machine.page_latencies,
         strides: STRIDES.to_vec(),
@@ -210,15 +238,41 @@ pub(super) mod tests {
             measured: MeasuredMachine::of_file(text.as_bytes()).unwrap(),
             seconds: 6.5,
             rounds: 8,
-            latencies: vec![(4096, 4.0), (65536, 14.0)],
-            page_latencies: vec![(8, 4.0), (128, 11.0)],
+            stated_caches: vec![(1, 32 << 10), (2, 1 << 20), (3, 32 << 20)],
+            stated_tlbs: vec![72, 3072],
+            latencies: vec![(4096, Some(4.0)), (65536, Some(14.0))],
+            page_latencies: vec![(8, Some(4.0)), (128, Some(11.0))],
             strides: vec![8, 64],
             mountain: vec![
-                (8192, vec![58.0, 58.0]),
-                (65536, vec![58.0, 15.0]),
-                (1 << 26, vec![35.0, 4.0]),
+                (8192, vec![Some(58.0), Some(58.0)]),
+                (65536, vec![Some(58.0), Some(15.0)]),
+                (1 << 26, vec![Some(35.0), Some(4.0)]),
             ],
         }
+    }
+
+    /// A measurement of ten seconds was lost with the disk that its file should have been on.
+    #[test]
+    fn a_report_is_there_also_where_no_file_can_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let written = |words: &[&str]| {
+            let args: MachineArgs = crate::options::typed(words).unwrap();
+            let file = args.file.as_deref().map(Destination::from_argument);
+            let mut out = Vec::new();
+            let done = kept(&report(), &args, file.as_ref(), &mut out);
+            (done.map_err(|error| error.to_string()), String::from_utf8(out).unwrap())
+        };
+        let (file, none) = (folder.path().join("machine"), folder.path().join("none/x"));
+        let (file, none) = (file.to_str().unwrap(), none.to_str().unwrap());
+        for words in [["-o", none, "--picture", file], ["-o", file, "--picture", none]] {
+            let (done, out) = written(&words);
+            assert!(done.unwrap_err().starts_with(&format!("cannot write {none}")), "{words:?}");
+            assert!(out.starts_with("found ") && !out.contains("--latencies"), "{out}");
+            assert!(std::fs::read_to_string(file).unwrap().len() > 1000, "the other one is there");
+            std::fs::remove_file(file).unwrap();
+        }
+        let (done, out) = written(&["-o", "-"]);
+        assert!(done.is_ok() && MeasuredMachine::of_file(out.as_bytes()).is_ok(), "{out}");
     }
 
     #[test]

@@ -43,6 +43,17 @@ pub(super) fn write(report: &MachineReport, path: &Path) -> Result<(), AnalysisE
     Ok(())
 }
 
+/// Whether drawings can be written there, asked before the measurement.
+///
+/// # Errors
+/// [`AnalysisError::OutputFile`].
+pub(super) fn check(path: &Path) -> Result<(), AnalysisError> {
+    if !path.is_dir() {
+        return Destination::File(path.to_path_buf()).check();
+    }
+    PARTS.iter().try_for_each(|(file, ..)| Destination::File(path.join(file)).check())
+}
+
 fn draw(report: &MachineReport, drawing: &mut Drawing, (title, part): (&str, Part), top: f64) {
     drawing.text((WIDTH / 2.0, top + 1.5 * LINE), Anchor::Middle, title);
     part(report, drawing, [70.0, top + 2.5 * LINE, WIDTH - 20.0, top + HEIGHT - 50.0]);
@@ -57,7 +68,8 @@ fn save(drawing: Drawing, path: PathBuf) -> Result<(), AnalysisError> {
 /// reading is fastest, are behind, so that nothing is hidden.
 fn mountain(report: &MachineReport, drawing: &mut Drawing, [left, top, right, bottom]: [f64; 4]) {
     let (rows, columns) = (report.mountain.len(), report.strides.len());
-    let most = report.mountain.iter().flat_map(|(_, row)| row).copied().fold(1e-9, f64::max);
+    let rates = report.mountain.iter().flat_map(|(_, row)| row);
+    let most = rates.copied().flatten().fold(1e-9, f64::max);
     // Pixels of the highest place.
     let (height, depth) = ((bottom - top) * 0.45, (bottom - top) * 0.5);
     let share = |at: f64, count: usize| at / (count.max(2) - 1) as f64;
@@ -68,16 +80,21 @@ fn mountain(report: &MachineReport, drawing: &mut Drawing, [left, top, right, bo
         (x, top + height + (row + column) * depth / 2.0 - rate / most * height)
     };
     let rate = |row: usize, column: usize| {
-        report.mountain.get(row).and_then(|(_, rates)| rates.get(column)).copied().unwrap_or(0.0)
+        report.mountain.get(row).and_then(|(_, rates)| rates.get(column)).copied().flatten()
     };
     for row in 0..rows.saturating_sub(1) {
         for column in 0..columns.saturating_sub(1) {
             let corners = [(0, 0), (1, 0), (1, 1), (0, 1)].map(|(r, c)| (row + r, column + c));
-            let points = corners.map(|(r, c)| place(r as f64, c as f64, rate(r, c)));
-            let mean = corners.iter().map(|(r, c)| rate(*r, *c)).sum::<f64>() / 4.0;
+            // Where one was not measured there is a gap: at the height of 0 it would be a pit.
+            let Some(heights) = all(corners.map(|(r, c)| rate(r, c))) else { continue };
+            let mut points = [(0.0, 0.0); 4];
+            for ((point, (r, c)), height) in points.iter_mut().zip(corners).zip(heights) {
+                *point = place(r as f64, c as f64, height);
+            }
+            let mean = heights.iter().sum::<f64>() / 4.0;
             let bytes = report.mountain.get(row).map_or(0, |(bytes, _)| *bytes as u64);
             let stride = report.strides.get(column).copied().unwrap_or(0);
-            let here = rate(row, column);
+            let [here, ..] = heights;
             let tip = format!("{}, stride {stride}: {here:.1} GB/s", report::bytes(bytes));
             drawing.polygon(&points, Paint::Amount(mean / most), &tip);
             drawing.line(&[points[0], points[1]], Paint::Faint);
@@ -104,26 +121,35 @@ fn mountain(report: &MachineReport, drawing: &mut Drawing, [left, top, right, bo
     }
 }
 
-/// Lines through the measured latencies, and the latency of each level.
+/// All of four numbers, or none.
+fn all(numbers: [Option<f64>; 4]) -> Option<[f64; 4]> {
+    let [a, b, c, d] = numbers;
+    Some([a?, b?, c?, d?])
+}
+
+/// Lines through the measured latencies, with gaps where there is none.
 fn curve(
     drawing: &mut Drawing,
     area: [f64; 4],
     (label, unit): (&str, fn(u64) -> String),
-    values: &[(usize, f64)],
+    values: &[(usize, Option<f64>)],
 ) {
-    let values: Vec<(f64, f64)> = values.iter().map(|(size, at)| (*size as f64, *at)).collect();
     let (Some(first), Some(last)) = (values.first(), values.last()) else { return };
-    let cycles: Vec<f64> = values.iter().map(|(_, cycles)| *cycles).collect();
+    let cycles: Vec<f64> = values.iter().filter_map(|(_, cycles)| *cycles).collect();
     let plot = Plot {
         area,
-        x: Axis::new(label, Scale::Log2, first.0, last.0),
+        x: Axis::new(label, Scale::Log2, first.0 as f64, last.0 as f64),
         y: Axis::over("cycles", Scale::Log10, &cycles, false),
     };
     plot.frame(drawing);
-    plot.line(drawing, &values, Paint::Series(0));
-    for (size, cycles) in &values {
-        let tip = format!("{}: {cycles:.1} cycles", unit(*size as u64));
-        plot.dot(drawing, (*size, *cycles), 2.0, Paint::Series(0), &tip);
+    for stretch in values.split(|(_, cycles)| cycles.is_none()) {
+        let known = stretch.iter().filter_map(|(size, cycles)| Some((*size as f64, (*cycles)?)));
+        let known: Vec<(f64, f64)> = known.collect();
+        plot.line(drawing, &known, Paint::Series(0));
+        for (size, cycles) in known {
+            let tip = format!("{}: {cycles:.1} cycles", unit(size as u64));
+            plot.dot(drawing, (size, cycles), 2.0, Paint::Series(0), &tip);
+        }
     }
 }
 
@@ -139,6 +165,23 @@ fn pages(report: &MachineReport, drawing: &mut Drawing, area: [f64; 4]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What was not measured was a pit in the mountain, as deep as if nothing could be read there.
+    #[test]
+    fn what_was_not_measured_is_a_gap() {
+        let mut report = super::super::tests::report();
+        report.mountain[2].1[0] = None;
+        report.latencies[1].1 = None;
+        let folder = tempfile::tempdir().unwrap();
+        let one = folder.path().join("all.svg");
+        check(&one).unwrap();
+        write(&report, &one).unwrap();
+        let all = std::fs::read_to_string(&one).unwrap();
+        assert_eq!(all.matches("<polygon").count(), 1);
+        assert_eq!(all.matches("<circle").count(), 3);
+        assert!(!all.contains("NaN"), "{all}");
+        assert!(check(&folder.path().join("none/x.svg")).is_err());
+    }
 
     #[test]
     fn every_place_of_the_mountain_is_drawn_with_its_rate() {

@@ -20,9 +20,10 @@ use report::{Clock, RunRow, TimeReport, Timed, Times};
 use stats::Confidence;
 
 use super::record::{runnable, shell_word};
-use super::{Outcome, write};
-use crate::destination::Destination;
+use super::{Outcome, write_and_keep};
+use crate::destination::{Destination, svg_path};
 use crate::options::{Output, parse_confidence, parse_effect, parse_timeout};
+use crate::plain_file;
 use one_run::Runner;
 use query::error::AnalysisError;
 use session::{Measured, Plan};
@@ -68,17 +69,19 @@ pub struct Time {
     /// Confidence of the intervals in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Time of one call of PROCEDURE of the file IMAGE, too: its sampled time over its counted
-    /// calls
+    /// Time of one call of PROCEDURE of the file IMAGE, too: its sampled share of the CPU time over
+    /// its counted calls
     #[arg(long, value_names = ["IMAGE", "PROCEDURE"], num_args = 2)]
     pub function: Vec<String>,
-    /// Draws all runs as dots by layout, as SVG
-    #[arg(short = 'o', long = "picture", value_name = "FILE.svg")]
+    /// Draws all runs as dots by layout, as SVG; - writes it on standard output instead of a
+    /// report
+    #[arg(short = 'o', long = "picture", value_name = "FILE.svg", value_parser = svg_path())]
     pub picture: Option<PathBuf>,
     /// File that each run reads as its standard input [default: nothing]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = plain_file::argument())]
     pub input: Option<PathBuf>,
-    /// Longest time of a run: a run that takes longer is ended, and what was measured is reported
+    /// Longest time of a run, and of --relink: what takes longer is ended, and what was measured is
+    /// reported
     #[arg(long, value_name = "T", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
     /// Measures runs that fail, too
@@ -140,6 +143,12 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         return Err(AnalysisError::Usage { message, help: "dcpi time --help".to_owned() });
     }
     let relink = args.relink.as_ref().map(words::split).transpose()?;
+    // What cannot be done is known before the runs.
+    let picture = args.picture.as_deref().map(Destination::from_argument);
+    picture.as_ref().map_or(Ok(()), Destination::check)?;
+    if let ([image, procedure], None) = (args.function.as_slice(), &relink) {
+        function::check((image, procedure), &commands)?;
+    }
     let plan = Plan {
         commands,
         runs: args.runs,
@@ -155,19 +164,44 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         return Err(AnalysisError::Refused(format!("nothing was measured: {why}; run it again")));
     }
     let mut report = evaluated(args, &plan, measured);
-    if let [image, procedure] = args.function.as_slice() {
-        let miss = miss(args.confidence);
-        for (timed, words) in report.commands.iter_mut().zip(&plan.commands) {
-            let first = plan.commands.first().unwrap_or(words);
-            let image = function::image_of(image.as_ref(), first, words);
-            timed.function = Some(function::time((&image, procedure), words, miss)?);
-        }
+    let functions = functions(args, &plan, &mut report);
+    kept(&report, &args.output, (picture.as_ref(), functions), out)
+}
+
+/// Times the procedure of `--function` in each command.
+///
+/// # Errors
+/// As [`function::time`], for the first command where it cannot be.
+fn functions(args: &Time, plan: &Plan, report: &mut TimeReport) -> Result<(), AnalysisError> {
+    let [image, procedure] = args.function.as_slice() else { return Ok(()) };
+    let miss = miss(args.confidence);
+    for (timed, words) in report.commands.iter_mut().zip(&plan.commands) {
+        let first = plan.commands.first().unwrap_or(words);
+        let image = function::image_of(image.as_ref(), first, words);
+        let cpu = timed.cpu.layouts;
+        timed.function = Some(function::time((&image, procedure), words, cpu, miss)?);
     }
-    if let Some(path) = &args.picture {
-        let svg = picture::svg(&report, &report.verdict());
-        Destination::from_argument(path).write(out, |out| Ok(out.write_all(svg.as_bytes())?))?;
+    Ok(())
+}
+
+/// Writes the report and the picture of runs, also where something else `failed` after them.
+fn kept(
+    report: &TimeReport,
+    output: &Output,
+    (picture, failed): (Option<&Destination>, Result<(), AnalysisError>),
+    out: &mut dyn Write,
+) -> Result<Outcome, AnalysisError> {
+    let draw = |out: &mut dyn Write| {
+        let Some(picture) = picture else { return Ok(()) };
+        let svg = picture::svg(report, &report.verdict());
+        picture.write(out, |out| Ok(out.write_all(svg.as_bytes())?))
+    };
+    if picture == Some(&Destination::Stdout) {
+        draw(out)?;
+        failed?;
+        return Ok(Outcome::default());
     }
-    write(&report, &args.output, out)
+    write_and_keep(report, output, out, |out| draw(out).and(failed))
 }
 
 /// The probability with which an interval misses the truth.

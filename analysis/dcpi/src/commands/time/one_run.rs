@@ -132,6 +132,26 @@ impl Runner {
         })
     }
 
+    /// Runs what is to be done between runs to its end, in no longer time than a run may take.
+    /// `refused` says what an error of the system is about.
+    pub(super) fn between_runs(
+        &self,
+        command: &mut Command,
+        refused: impl Fn(io::Error) -> AnalysisError,
+    ) -> Result<ExitStatus, NotRun> {
+        let refused = |error| NotRun::Refused(refused(error));
+        let begun = Instant::now();
+        let mut child = command.process_group(0).spawn().map_err(refused)?;
+        let (_, timed_out) = self.wait(&child, begun);
+        let status = child.wait().map_err(refused)?;
+        self.stop.group.store(0, Ordering::SeqCst);
+        match timed_out {
+            _ if self.is_stopped() => Err(NotRun::Stopped),
+            true => Err(NotRun::TimedOut),
+            false => Ok(status),
+        }
+    }
+
     fn stdin(&self) -> io::Result<Stdio> {
         self.input
             .as_ref()

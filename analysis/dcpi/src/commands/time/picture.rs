@@ -64,7 +64,9 @@ pub(super) fn svg(report: &TimeReport, verdict: &str) -> String {
         }
     }
     let commands = report.commands.iter().map(|timed| timed.command.as_str());
-    let names: Vec<String> = commands.map(|of| of.chars().take(NAME_MAX).collect()).collect();
+    let named = |(letter, of): (&str, &str)| format!("{letter}: {of}");
+    let names = ["A", "B"].into_iter().zip(commands).map(named);
+    let names: Vec<String> = names.map(|of| of.chars().take(NAME_MAX).collect()).collect();
     let names: Vec<(Paint, &str)> =
         (0..).zip(&names).map(|(index, name)| (Paint::Series(index), name.as_str())).collect();
     drawing.legend((84.0, 2.0 * LINE), &names);

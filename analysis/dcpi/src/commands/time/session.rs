@@ -123,17 +123,7 @@ fn one_run(plan: &Plan, runner: &Runner, command: usize, padding: usize) -> Resu
     let Some(words) = plan.commands.get(command) else {
         return Err(End::Early("there is no command".to_owned()));
     };
-    let ran = match runner.run(words, padding) {
-        Ok(ran) => ran,
-        Err(NotRun::Stopped) => return Err(End::Early("a signal ended the runs".to_owned())),
-        Err(NotRun::TimedOut) => {
-            return Err(End::Early(format!(
-                "{} took longer than --timeout allows, and was ended",
-                shown(words)
-            )));
-        }
-        Err(NotRun::Refused(error)) => return Err(End::Refused(error)),
-    };
+    let ran = runner.run(words, padding).map_err(|why| end(words, why))?;
     if let Some(how) = failure(ran.status).filter(|_| !plan.ignores_failure) {
         return Err(End::Refused(AnalysisError::Refused(format!(
             "{} failed: {how}; --show-output shows why, --ignore-failure measures nevertheless",
@@ -164,16 +154,31 @@ fn relink(words: &Words, seed: u32, runner: &Runner) -> Result<(), End> {
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let refused = |why: &dyn std::fmt::Display| {
-        End::Refused(AnalysisError::Refused(format!(
+        AnalysisError::Refused(format!(
             "--relink {}: {why}; it must make both programs anew by the number in ${LAYOUT}",
             shown(words)
-        )))
+        ))
     };
-    let status = command.status().map_err(|error| refused(&error))?;
-    if runner.is_stopped() {
-        return Err(End::Early("a signal ended the runs".to_owned()));
+    let status = runner.between_runs(&mut command, |error| refused(&error));
+    let status = status.map_err(|why| match why {
+        NotRun::TimedOut => {
+            End::Early(format!("--relink {}: it took longer than --timeout allows", shown(words)))
+        }
+        why => end(words, why),
+    })?;
+    failure(status).map_or(Ok(()), |how| Err(End::Refused(refused(&how))))
+}
+
+/// What follows from a command that has no run.
+fn end(words: &Words, why: NotRun) -> End {
+    match why {
+        NotRun::Stopped => End::Early("a signal ended the runs".to_owned()),
+        NotRun::TimedOut => {
+            let words = shown(words);
+            End::Early(format!("{words} took longer than --timeout allows, and was ended"))
+        }
+        NotRun::Refused(error) => End::Refused(error),
     }
-    failure(status).map_or(Ok(()), |how| Err(refused(&how)))
 }
 
 /// A command as a shell takes it.
