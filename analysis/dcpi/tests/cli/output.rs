@@ -27,21 +27,26 @@ const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.s
 /// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
 /// ran the command itself, and these programs have no code whose ways are unknown; notes are of
 /// what the machine lacks.
-const NOT_HERE: [(&str, &str); 26] = [
+const NOT_HERE: [(&str, &str); 31] = [
     ("calc", "findings[].address"),
     ("calc", "findings[].kind"),
     ("count", "notes[]"),
+    ("machine", "not_found[].name"), // all are found where nobody disturbs
+    ("machine", "not_found[].unit"),
+    ("machine", "not_found[].stated"),
     ("trace", "never[]"), // of a capture, which needs root
     ("time", "a.function.procedure"),
     ("time", "a.function.ns.value"),
     ("time", "a.function.ns.low"),
     ("time", "a.function.ns.high"),
+    ("time", "a.function.share"),
     ("time", "a.function.calls"),
     ("time", "a.function.samples"),
     ("time", "b.function.procedure"),
     ("time", "b.function.ns.value"),
     ("time", "b.function.ns.low"),
     ("time", "b.function.ns.high"),
+    ("time", "b.function.share"),
     ("time", "b.function.calls"),
     ("time", "b.function.samples"),
     ("time", "notes[]"),
