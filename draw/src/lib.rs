@@ -56,6 +56,11 @@ pub enum Paint {
     Amount(f64),
 }
 
+/// Whether white, not black, is the text that reads better on a series of a light page: of the two
+/// the one with the greater contrast, which is 4.9 or more (WCAG 2.2 asks for 4.5). All colours of
+/// dark pages are light.
+const WHITE_ON_SERIES: [bool; 6] = [true, false, false, true, true, true];
+
 impl Paint {
     /// Attributes of a shape that is filled, or of a line.
     fn attributes(self, filled: bool) -> String {
@@ -156,6 +161,20 @@ impl Drawing {
         self.turned_text((x, y), anchor, text, 0.0);
     }
 
+    /// A line of text on a shape of this paint, black or white, whichever reads better there.
+    pub fn text_on(&mut self, (x, y): (f64, f64), text: &str, paint: Paint) {
+        if let Paint::Series(index) = paint
+            && [x, y].iter().all(|number| number.is_finite())
+        {
+            let (index, text) = (index % SERIES.len(), escaped(text));
+            self.add(format_args!(
+                "<text class=\"o{index}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
+            ));
+        } else {
+            self.text((x, y), Anchor::Start, text);
+        }
+    }
+
     /// The same, turned about the place by degrees, clockwise.
     pub fn turned_text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str, degrees: f64) {
         if ![x, y, degrees].iter().all(|number| number.is_finite()) {
@@ -193,8 +212,15 @@ impl Drawing {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" font-family=\"sans-serif\" font-size=\"12\">\n<title>{title}</title>\n<desc>{description}</desc>\n<style>\n"
         );
         style(&mut out, ("#ffffff", "#222222", "#dddddd"), |colours| colours.0);
+        for (index, white) in WHITE_ON_SERIES.iter().enumerate() {
+            let colour = if *white { "#ffffff" } else { "#000000" };
+            let _ = writeln!(out, ".o{index}{{fill:{colour}}}");
+        }
         out.push_str("@media (prefers-color-scheme: dark) {\n");
         style(&mut out, ("#181818", "#dddddd", "#444444"), |colours| colours.1);
+        (0..SERIES.len()).for_each(|index| {
+            let _ = writeln!(out, ".o{index}{{fill:#000000}}");
+        });
         out.push_str("}\n</style>\n<rect class=\"page\" width=\"100%\" height=\"100%\"/>\n");
         out.push_str(&body);
         if is_cut {
@@ -336,6 +362,33 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// WCAG 2.2's relative luminance of a colour.
+    fn luminance(colour: &str) -> f64 {
+        let part = |at: usize| {
+            let part = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
+            if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5)
+    }
+
+    /// Text on bars was that of the page: grey on blue in dark mode.
+    #[test]
+    fn text_on_a_shape_can_be_read_in_light_and_dark() {
+        let on_black = |colour: &str| (luminance(colour) + 0.05) / 0.05;
+        let on_white = |colour: &str| 1.05 / (luminance(colour) + 0.05);
+        for ((light, dark), white) in SERIES.into_iter().zip(WHITE_ON_SERIES) {
+            let contrast = if white { on_white(light) } else { on_black(light) };
+            assert!(contrast >= 4.9, "{light}: {contrast}");
+            assert!(on_black(dark) >= 4.9, "{dark}");
+        }
+        let mut drawing = Drawing::new(10.0, 10.0, "", "");
+        drawing.text_on((1.0, 2.0), "<f>", Paint::Series(7));
+        drawing.text_on((f64::NAN, 2.0), "nowhere", Paint::Series(7));
+        let svg = drawing.finish();
+        assert!(svg.contains("<text class=\"o1\" x=\"1.0\" y=\"2.0\">&lt;f&gt;"), "{svg}");
+        assert!(svg.contains(".o1{fill:#000000}") && !svg.contains("nowhere"), "{svg}");
+    }
 
     #[test]
     fn texts_cannot_become_markup() {

@@ -22,6 +22,8 @@ pub(crate) const PLAIN_BYTES_MAX: usize = 16 << 20;
 /// Events of a block. More are packed a little tighter, but more of them wait in memory for each
 /// thread, and are lost where the tracer is killed.
 pub(crate) const BLOCK_EVENTS: usize = 4096;
+/// Events of a block that is read, at most: what readers unpack beside what they keep.
+const BLOCK_EVENTS_MAX: usize = 1 << 16;
 /// Level of deflate: 1 takes half the time of 6 for 5 % more bytes, on traces of calls.
 const LEVEL: u32 = 1;
 
@@ -254,7 +256,7 @@ pub(crate) fn decode_events(plain: &[u8]) -> Option<(ThreadId, Vec<Event>, Vec<C
         _ => return None,
     };
     // Each event takes bytes of its own in the columns of codes, times and arguments.
-    if count > plain.len() / 3 {
+    if count > plain.len() / 3 || count > BLOCK_EVENTS_MAX {
         return None;
     }
     let codes = usize::try_from(numbers.next()?).ok().filter(|codes| *codes <= count)?;

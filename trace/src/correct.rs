@@ -5,6 +5,8 @@
 //! begin of threads, and waits that another thread of the trace ended (`wake`) are those of the
 //! event-based model; all else is time-based.
 
+mod calls;
+
 use std::collections::HashMap;
 
 use measure::models::alpha::{Alpha, Sum};
@@ -12,9 +14,10 @@ use measure::models::waits::{self, Discipline, Kind, Object, Stuck};
 use measure::models::{Range, relative_error, timed};
 
 use crate::event::{Corrected, Cost, Event, EventKind, Name, NameId, ThreadId, Trace};
+use calls::Calls;
 
 /// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
-pub const EVENTS_MAX: usize = 1 << 24;
+pub const EVENTS_MAX: usize = 1 << 23;
 /// Standard deviations to each side in a cost's interval.
 const DEVIATIONS: f64 = 1.96;
 /// Events before a thread's begin in which its creator's event is looked for.
@@ -58,17 +61,22 @@ pub struct Row {
     pub kind: EventKind,
     /// Calls whose end is in the trace.
     pub calls: u64,
-    /// Their time, with what they called; of recursive calls only the outermost.
+    /// Their time, with what they called; of recursive calls only the outermost. CPU time where
+    /// the trace has switches, as [`Correction::on_cpu`], else with all waits. Summed over threads.
     pub inclusive: Times,
+    /// Events in them whose cost nothing says: it is left in.
+    pub unknown: u64,
 }
 
 /// What the correction found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Correction {
-    /// From the first event to the last one.
+    /// From the first event to the last one. Its interval includes what lost events may have cost.
     pub elapsed: Times,
-    /// Time of all threads on CPUs, where the trace has switches.
+    /// Time on CPUs, summed over all threads, where the trace has switches; else as `elapsed`.
     pub on_cpu: Option<Times>,
+    /// Threads that have events.
+    pub threads: usize,
     /// Events that have a cost, and what they cost together, ns.
     pub events: u64,
     /// Their cost, ns.
@@ -81,6 +89,8 @@ pub struct Correction {
     pub relative_spread: f64,
     /// Kinds of events whose costs nothing says; they are left in.
     pub unknown: Vec<EventKind>,
+    /// Whether calls were left out of the trace, whose events cost time as well.
+    pub is_sampled: bool,
 }
 
 impl Correction {
@@ -132,15 +142,23 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
     let last = trace.events.last().map_or(begin, |event| event.time_ns);
     let elapsed = Times { measured: (last - begin) as f64, corrected: modelled.total() };
     let calls = Calls::of(trace, &costs);
-    let on_cpu = on_cpu(trace, &calls.all);
+    let lost_ns = calls.cost_of(trace.facts.lost.iter().map(|lost| lost.events as f64).sum());
+    let with_lost = |times: Times| {
+        let low = (times.corrected.low - lost_ns).max(0.0);
+        Times { corrected: Range { low, ..times.corrected }, ..times }
+    };
+    let elapsed = with_lost(elapsed);
+    let on_cpu = on_cpu(trace, &calls.all).map(with_lost);
     let total = on_cpu.unwrap_or(elapsed);
     let unknown = costs.unknown.clone();
     Ok(Correction {
         elapsed,
         on_cpu,
+        threads: graph.threads.len(),
+        is_sampled: trace.facts.sampled.is_some(),
         events: calls.costly,
         cost_ns: calls.all.mean,
-        rows: calls.rows(),
+        rows: calls.rows(on_cpu.is_some()),
         slowdown: total.measured / total.corrected.value.max(1.0),
         relative_spread: costs.relative_spread(trace),
         unknown,
@@ -196,6 +214,11 @@ impl Costs {
 
     fn alpha(&self, event: &Event) -> Option<&Alpha> {
         self.alphas.get(self.number(event))
+    }
+
+    /// Whether an event cost something, and nothing says what.
+    fn is_unknown(&self, event: &Event) -> bool {
+        !is_free(event.kind) && self.alpha(event).is_none()
     }
 
     /// Spread over mean, each kind with its part of the whole cost.
@@ -452,92 +475,6 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     switches.then(|| Times { measured, corrected: timed::total(measured, all) })
 }
 
-/// Sums over calls.
-#[derive(Default)]
-struct Calls {
-    /// Cost of all events.
-    all: Sum,
-    costly: u64,
-    rows: HashMap<(NameId, EventKind), (u64, f64, f64, Sum)>,
-}
-
-/// A call that has not ended.
-struct Open {
-    name: NameId,
-    kind: EventKind,
-    measured: u64,
-    corrected: u64,
-    /// Cost of the thread's events before it.
-    before: Sum,
-    is_inner: bool,
-}
-
-impl Calls {
-    fn of(trace: &Trace, costs: &Costs) -> Self {
-        let mut calls = Self::default();
-        let mut threads: HashMap<ThreadId, (Sum, Vec<Open>)> = HashMap::new();
-        for (event, corrected) in trace.events.iter().zip(&trace.corrected) {
-            let (sum, stack) = threads.entry(event.thread).or_default();
-            if let Some(opener) = event.kind.closes() {
-                // Calls inside that lost their end are passed over.
-                let is_it = |open: &Open| open.kind == opener && open.name == event.name;
-                if let Some(at) = stack.iter().rposition(is_it) {
-                    let open = stack.drain(at..).next();
-                    if let Some(open) = open.filter(|open| !open.is_inner) {
-                        calls.end(&open, event, corrected, sum);
-                    }
-                }
-            }
-            if event.kind.opens() && stack.len() < DEPTH_MAX {
-                let same = |open: &Open| open.kind == event.kind && open.name == event.name;
-                let is_inner = stack.iter().any(same);
-                stack.push(Open {
-                    name: event.name,
-                    kind: event.kind,
-                    measured: event.time_ns,
-                    corrected: corrected.value_ns,
-                    before: *sum,
-                    is_inner,
-                });
-            }
-            if let Some(alpha) = costs.alpha(event) {
-                sum.add(alpha, 1.0);
-                calls.all.add(alpha, 1.0);
-                calls.costly += 1;
-            }
-        }
-        calls
-    }
-
-    fn end(&mut self, open: &Open, event: &Event, corrected: &Corrected, sum: &Sum) {
-        let row = self.rows.entry((open.name, open.kind)).or_default();
-        row.0 += 1;
-        row.1 += event.time_ns.saturating_sub(open.measured) as f64;
-        row.2 += corrected.value_ns.saturating_sub(open.corrected) as f64;
-        row.3.add_sum(&sum.since(&open.before));
-    }
-
-    fn rows(self) -> Vec<Row> {
-        let row = |((name, kind), (calls, measured, value, costs)): ((NameId, EventKind), _)| {
-            let costs: Sum = costs;
-            let reach = costs.reach();
-            let bounded = |time: f64| f64::clamp(time, 0.0, f64::max(measured, value));
-            let corrected =
-                Range { low: bounded(value - reach), value, high: bounded(value + reach) };
-            Row { name, kind, calls, inclusive: Times { measured, corrected } }
-        };
-        let mut rows: Vec<Row> = self.rows.into_iter().map(row).collect();
-        rows.sort_by(|a, b| {
-            let by = |row: &Row| row.inclusive.corrected.value;
-            by(b).total_cmp(&by(a)).then(a.name.cmp(&b.name))
-        });
-        rows
-    }
-}
-
-/// Calls of a thread that are open at once, at most; deeper ones have no row.
-const DEPTH_MAX: usize = 4096;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -661,6 +598,42 @@ mod tests {
         let on_cpu = of.on_cpu.unwrap();
         assert_eq!((on_cpu.measured, on_cpu.corrected.value), (5500.0, 3500.0));
         assert_eq!(of.unknown, [SwitchOut, SwitchIn]);
+    }
+
+    /// Procedures had wall time beside a total of CPU time, and events without a known cost held.
+    #[test]
+    fn rows_are_cpu_time_as_the_total_and_unknown_costs_are_counted() {
+        let events = vec![
+            event(0, 0, Enter, 0, 0),
+            event(1000, 0, SwitchOut, 0, 0),
+            event(9000, 0, SwitchIn, 0, 0),
+            event(10_000, 0, Enter, 1, 0),
+            event(11_000, 0, Exit, 1, 0),
+            event(12_000, 0, Exit, 0, 0),
+        ];
+        let mut costs: Vec<Cost> =
+            [Enter, Exit, SwitchOut].map(|kind| constant(kind, 100.0)).to_vec();
+        let mut whole = trace(costs.clone(), events.clone());
+        whole.facts.lost =
+            vec![crate::Lost { name: "f".into(), reason: "ring_full".into(), events: 2 }];
+        let of = correct(&mut whole).unwrap();
+        let on_cpu = of.on_cpu.unwrap();
+        assert_eq!((on_cpu.measured, on_cpu.corrected.value), (4000.0, 3500.0));
+        assert_eq!((on_cpu.corrected.low, of.threads), (3300.0, 1), "lost events cost, too");
+        let rows: Vec<(u32, f64, f64, u64)> = of
+            .rows
+            .iter()
+            .map(|row| {
+                let Times { measured, corrected } = row.inclusive;
+                (row.name.0, measured, corrected.value, row.unknown)
+            })
+            .collect();
+        // Of f: its entry, the switch, entry and return of g. A switch back has no cost here.
+        assert_eq!(rows, [(0, 4000.0, 3600.0, 1), (1, 1000.0, 900.0, 0)]);
+        costs.retain(|cost| cost.kind != Exit);
+        let of = correct(&mut trace(costs, events)).unwrap();
+        assert!(of.rows.iter().all(|row| row.unknown > 0), "{of:?}");
+        assert_eq!(of.unknown, [SwitchIn, Exit]);
     }
 
     #[test]

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Events of a trace in memory, at most: 2 GiB of [`Event`]s.
-pub const EVENTS_MAX: usize = 1 << 26;
+/// Bytes of [`Event`]s of a trace in memory with their [`Corrected`] times, at most: 33 million
+/// events, or 19 million corrected ones. Packed, they may be a thousand times smaller.
+pub const EVENTS_BYTES_MAX: usize = 1 << 30;
+/// Bytes of names, threads and facts of a trace in memory, at most.
+pub const TEXTS_BYTES_MAX: usize = 256 << 20;
 /// Names of a trace, at most.
 pub const NAMES_MAX: usize = 1 << 20;
 /// Threads of a trace, at most: as many as Linux has thread numbers (PID_MAX_LIMIT, 4 Mi) would
@@ -87,7 +90,7 @@ pub enum EventKind {
     /// A place was passed, such as a source line. `argument`: the tool's own.
     #[default]
     Instant = 3,
-    /// A system call began. `argument`: its first argument.
+    /// A system call began. `argument`: its first argument; an `int` is sign extended.
     SyscallEnter = 4,
     /// A system call ended. `argument`: its result, an `i64` as bits; errors are -errno.
     SyscallExit = 5,
@@ -183,6 +186,12 @@ impl EventKind {
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// Whether the argument is an `i64` as bits.
+    #[must_use]
+    pub fn has_signed_argument(self) -> bool {
+        matches!(self, Self::SyscallEnter | Self::SyscallExit)
     }
 
     /// Whether the event begins a stretch of time which an event of [`Self::closes`] ends.
@@ -405,14 +414,34 @@ impl Trace {
         if self.events.is_sorted_by_key(|event| event.time_ns) {
             return;
         }
-        if self.corrected.is_empty() {
-            self.events.sort_by_key(|event| event.time_ns);
-            return;
+        // In place, by numbers of 4 bytes: a second list of events may be a gigabyte.
+        let time = |at: &u32| self.events.get(*at as usize).map(|event| event.time_ns);
+        let mut order: Vec<u32> = (0..).take(self.events.len()).collect();
+        order.sort_by_key(time);
+        let has_corrected = self.corrected.len() == self.events.len();
+        for first in 0..order.len() {
+            let mut at = first;
+            while let Some(place) = order.get_mut(at) {
+                let from = std::mem::replace(place, at as u32) as usize;
+                if from == at || from == first {
+                    break;
+                }
+                self.events.swap(at, from);
+                if has_corrected {
+                    self.corrected.swap(at, from);
+                }
+                at = from;
+            }
         }
-        let mut both: Vec<(Event, Corrected)> =
-            self.events.drain(..).zip(self.corrected.drain(..)).collect();
-        both.sort_by_key(|(event, _)| event.time_ns);
-        (self.events, self.corrected) = both.into_iter().unzip();
+    }
+
+    /// Whether so many more events fit into [`EVENTS_BYTES_MAX`] beside those that are there;
+    /// `corrected` of them have corrected times.
+    #[must_use]
+    pub fn has_room(&self, events: usize, corrected: usize) -> bool {
+        let events = self.events.len().saturating_add(events).saturating_mul(size_of::<Event>());
+        let corrected = self.corrected.len().saturating_add(corrected);
+        events.saturating_add(corrected.saturating_mul(size_of::<Corrected>())) <= EVENTS_BYTES_MAX
     }
 }
 
@@ -434,8 +463,32 @@ mod tests {
     }
 
     #[test]
+    fn events_are_sorted_in_place_with_their_corrected_times() {
+        let times = [5_u64, 1, 4, 4, 0, 9, 1, 3, 7, 2, 2];
+        let numbered = times.iter().zip(0..);
+        let event = |(time, number): (&u64, u64)| Event {
+            time_ns: *time,
+            argument: number,
+            ..Event::default()
+        };
+        let mut trace =
+            Trace { events: numbered.map(event).collect::<Vec<Event>>(), ..Trace::default() };
+        let mut expected = trace.events.clone();
+        expected.sort_by_key(|event| event.time_ns);
+        let corrected =
+            |event: &Event| Corrected { value_ns: event.argument, ..Corrected::default() };
+        trace.corrected = trace.events.iter().map(corrected).collect();
+        trace.sort();
+        assert_eq!(trace.events, expected);
+        assert_eq!(trace.corrected, expected.iter().map(corrected).collect::<Vec<Corrected>>());
+    }
+
+    #[test]
     fn an_event_takes_32_bytes() {
         assert_eq!(size_of::<Event>(), 32);
+        let trace = Trace::default();
+        assert!(trace.has_room(1 << 25, 0) && !trace.has_room((1 << 25) + 1, 0));
+        assert!(!trace.has_room(1 << 25, 1) && !trace.has_room(usize::MAX, usize::MAX));
         assert_eq!(Cpu::new(0).unwrap().number(), 0);
         assert_eq!(Cpu::new(65534).unwrap().number(), 65534);
         assert_eq!(Cpu::new(65535), None);

@@ -20,9 +20,11 @@ const PLOT_WIDTH: f64 = 1200.0;
 const LABEL_WIDTH: f64 = 190.0;
 /// Threads that are drawn, at most: those with the most events.
 pub const THREADS_MAX: usize = 256;
-/// Shapes of the calls, at most; columns become wider until they suffice. Browsers scroll so many
-/// smoothly.
-const SHAPES_MAX: usize = 60_000;
+/// Shapes of calls and of what threads do, at most; columns become wider until they suffice.
+/// Browsers scroll so many smoothly, and they take 6 MB.
+const SHAPES_MAX: usize = 30_000;
+/// Pixels of a name in a tooltip.
+const TIP_WIDTH: f64 = 600.0;
 /// Names with a colour of their own: those with the most time.
 const COLOURED_MAX: usize = 5;
 /// The colour of all other names.
@@ -210,19 +212,21 @@ fn draw_row(
         let (left, right) = (x(slice.begin_ns), x(slice.end_ns));
         let name = name_of(slice.name);
         let missing = if slice.is_cut { ", its end is missing" } else { "" };
-        let tip = format!("{name}: {}{missing}", told(slice.end_ns - slice.begin_ns));
+        let length = told(slice.end_ns - slice.begin_ns);
+        let tip = format!("{}: {length}{missing}", cut(name, TIP_WIDTH));
         let y = lane_top(slice.lane);
         drawing.bar([left, y, right - left, row.lane_height - 1.0], paint(slice.name), &tip);
         if right - left > 5.0 * CHARACTER_WIDTH && row.lane_height > 12.0 {
             let text = cut(name, right - left - 4.0);
-            drawing.text((left + 3.0, y + 11.0), Anchor::Start, &text);
+            drawing.text_on((left + 3.0, y + 11.0), &text, paint(slice.name));
         }
     }
     for merged in row.merged() {
         let Column { calls, ns, name } = merged.sum;
         let (left, width) = (merged.first as f64, (merged.last + 1 - merged.first) as f64);
         let left = LABEL_WIDTH + left * chart.column_px;
-        let tip = format!("{calls} short calls, {} in all, most of {}", told(ns), name_of(name));
+        let most = cut(name_of(name), TIP_WIDTH);
+        let tip = format!("{calls} short calls, {} in all, most of {most}", told(ns));
         // Lower than a call, so that it is seen as none.
         let y = lane_top(merged.lane) + row.lane_height * 0.3;
         let box_ = [left, y, width * chart.column_px, row.lane_height * 0.7 - 1.0];
@@ -242,7 +246,7 @@ fn draw_row(
 
 /// Lines from threads that wake others to those.
 fn draw_wakes(drawing: &mut Drawing, chart: &Chart, top: f64) {
-    if chart.wakes.len() > WAKES_MAX {
+    if chart.wakes_all > WAKES_MAX {
         return;
     }
     let middles: Vec<f64> = (chart.rows.iter())
@@ -281,15 +285,16 @@ fn notes(trace: &Trace, chart: &Chart) -> Vec<String> {
     }
     if chart.flattened > 0 {
         notes.push(format!(
-            "{} calls are deeper than their rows have lanes; they are drawn over the lowest lane.",
+            "{} calls are deeper than their rows have lanes; they are drawn over the lowest lane, \
+             and of those at one place the innermost.",
             chart.flattened
         ));
     }
     if chart.left_out > 0 {
         notes.push(format!("{} threads with the fewest events are left out.", chart.left_out));
     }
-    if chart.wakes.len() > WAKES_MAX {
-        notes.push(format!("{} wakes are not drawn: they would hide the rest.", chart.wakes.len()));
+    if chart.wakes_all > WAKES_MAX {
+        notes.push(format!("{} wakes are not drawn: they would hide the rest.", chart.wakes_all));
     }
     let lost: u64 = trace.facts.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.events));
     if lost > 0 {
@@ -338,11 +343,28 @@ mod tests {
     #[test]
     fn a_large_trace_is_a_small_drawing_that_says_what_it_merged() {
         let drawing = svg(&trace(200, 2000));
-        assert!(drawing.len() < 12 << 20, "{} bytes", drawing.len());
+        assert!(drawing.len() < 6 << 20, "{} bytes", drawing.len());
         assert!(drawing.contains("400000 calls narrower than"));
         assert!(drawing.contains("short calls"));
         assert!(!drawing.contains("too much to draw"));
         assert_eq!(drawing.matches("&lt;worker ").count(), 200);
+    }
+
+    /// Calls that were all as wide as the drawing lay over each other in the lowest lane: 11 MB.
+    #[test]
+    fn calls_that_lie_over_each_other_are_one_bar() {
+        let mut trace = trace(1, 0);
+        trace.events.clear();
+        for (kind, time) in [(EventKind::Enter, 0), (EventKind::Exit, 100_000_000)] {
+            for call in 0..30_000 {
+                let time_ns = time + call * 10;
+                trace.events.push(Event { time_ns, kind, ..Event::default() });
+            }
+        }
+        let drawing = svg(&trace);
+        assert!(drawing.len() < 20_000, "{} bytes", drawing.len());
+        assert!((12..50).contains(&drawing.matches("main: ").count()));
+        assert!(drawing.contains("29988 calls are deeper than their rows have lanes"));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::event::{Event, EventKind, NameId, ThreadId};
 
 /// Calls of a thread that are open at once, at most: deeper ones are counted, not kept.
 const DEPTH_MAX: usize = 1 << 16;
+/// Calls of all threads that are open at once, at most: 88 bytes each.
+const OPEN_MAX: usize = 1 << 22;
 
 /// A stretch of a thread's time: a call, a system call, a wait at a lock or barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct Slice {
 #[derive(Debug, Default)]
 pub struct Pairs {
     threads: HashMap<ThreadId, Open>,
+    /// Open slices of all threads.
+    open: usize,
     taken: usize,
     unmatched: u64,
 }
@@ -47,8 +51,8 @@ pub struct Pairs {
 #[derive(Debug, Default)]
 struct Open {
     slices: Vec<Slice>,
-    /// Open slices by name.
-    by_name: HashMap<NameId, u32>,
+    /// Open slices by kind and name.
+    by_name: HashMap<(EventKind, NameId), u32>,
     /// Slices beyond [`DEPTH_MAX`] that are open.
     too_deep: u64,
 }
@@ -60,8 +64,13 @@ impl Pairs {
         let at = At { time_ns, index: Some(self.taken) };
         self.taken += 1;
         if event.kind.opens() {
-            return self.threads.entry(event.thread).or_default().begin(event, at);
+            let has_room = self.open < OPEN_MAX;
+            let open = self.threads.entry(event.thread).or_default();
+            let has_begun = open.begin(event, at, has_room);
+            self.open += usize::from(has_begun);
+            return has_begun;
         }
+        let before = ended.len();
         if let Some(opener) = event.kind.closes() {
             let open = self.threads.entry(event.thread).or_default();
             self.unmatched += u64::from(!open.end(opener, event.name, at, ended));
@@ -70,6 +79,7 @@ impl Pairs {
         {
             open.end_all(at, ended);
         }
+        self.open = self.open.saturating_sub(ended.len() - before);
         false
     }
 
@@ -96,12 +106,13 @@ struct At {
 }
 
 impl Open {
-    fn begin(&mut self, event: &Event, at: At) -> bool {
-        if self.slices.len() >= DEPTH_MAX {
+    fn begin(&mut self, event: &Event, at: At, has_room: bool) -> bool {
+        // Below a call that found no room nothing finds any: returns are told apart by order.
+        if !has_room || self.too_deep > 0 || self.slices.len() >= DEPTH_MAX {
             self.too_deep += 1;
             return false;
         }
-        let of_name = self.by_name.entry(event.name).or_default();
+        let of_name = self.by_name.entry((event.kind, event.name)).or_default();
         *of_name += 1;
         self.slices.push(Slice {
             thread: event.thread,
@@ -124,7 +135,8 @@ impl Open {
             self.too_deep -= 1;
             return true;
         }
-        if !self.by_name.contains_key(&name) {
+        // What is looked for below is there: a trace cannot have each return look at all calls.
+        if !self.by_name.contains_key(&(opener, name)) {
             return false;
         }
         let is_own = |slice: &Slice| slice.kind == opener && slice.name == name;
@@ -144,10 +156,11 @@ impl Open {
 
     fn pop(&mut self, at: At, is_cut: bool, ended: &mut Vec<Slice>) {
         let Some(slice) = self.slices.pop() else { return };
-        if let Some(of_name) = self.by_name.get_mut(&slice.name) {
+        let key = (slice.kind, slice.name);
+        if let Some(of_name) = self.by_name.get_mut(&key) {
             *of_name -= 1;
             if *of_name == 0 {
-                self.by_name.remove(&slice.name);
+                self.by_name.remove(&key);
             }
         }
         // A corrected time may lie before that of the event around it.

@@ -5,10 +5,7 @@ use std::io::{self, Read};
 use crate::codec::{
     self, CHUNK_HEADER_BYTES, ChunkHeader, ChunkKind, HEADER_BYTES, MAGIC, VERSION,
 };
-use crate::event::{EVENTS_MAX, NAMES_MAX, Name, THREADS_MAX, Thread, Trace};
-
-/// Bytes of names, threads and facts, unpacked, at most.
-const TEXTS_BYTES_MAX: usize = 256 << 20;
+use crate::event::{NAMES_MAX, Name, TEXTS_BYTES_MAX, THREADS_MAX, Thread, Trace};
 
 /// Why a trace cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -180,8 +177,10 @@ impl Reader {
         if !is_known {
             return None;
         }
-        if self.trace.events.len() + events.len() > EVENTS_MAX {
-            return Some(cut("it has more than 67,108,864 events; it is read up to there"));
+        if !self.trace.has_room(events.len(), corrected.len()) {
+            let most = "its events take more than 1 GiB of memory; it is read up to there, so \
+                        trace less: fewer places, --sample, or --duration";
+            return Some(cut(most));
         }
         self.trace.events.extend(events);
         self.trace.corrected.extend(corrected);

@@ -17,6 +17,11 @@ use crate::reader::{ReadError, check_header};
 
 /// Blocks of all programs of a trace, at most.
 pub const BLOCKS_MAX: usize = 1 << 22;
+/// Bytes of blocks, programs and streams of a trace in memory, with their texts, at most.
+pub const BLOCKS_BYTES_MAX: usize = 1 << 30;
+/// Blocks of a chain, at most: of a longer one the last so many count as executed. Compilers end a
+/// chain at each label and call.
+pub const CHAIN_MAX: u32 = 1 << 12;
 /// Streams of a trace, at most.
 pub const STREAMS_MAX: usize = 1 << 16;
 /// Blocks a chunk: names of 20,000 take some megabytes.
@@ -26,6 +31,11 @@ const EVENTS_A_CHUNK: usize = 1 << 20;
 /// Bits of the number of contexts that a stream's next events are predicted in. 64 KiB a stream
 /// stay in a cache; four times as many save 2 % of bzip2's bytes.
 const CONTEXT_BITS: u32 = 14;
+/// The same of the streams behind the first [`STREAMS_OF_MANY_CONTEXTS`], so that all streams
+/// together take 496 MiB at most: a program with thousands of threads has short ones.
+const FEW_CONTEXT_BITS: u32 = 10;
+/// Streams with many contexts.
+const STREAMS_OF_MANY_CONTEXTS: usize = 1 << 12;
 
 /// A basic block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,20 +88,22 @@ struct Predictor {
     before: [u32; 3],
 }
 
-impl Default for Predictor {
-    fn default() -> Self {
-        Self { next: vec![0; 1 << CONTEXT_BITS], before: [0; 3] }
-    }
-}
-
 impl Predictor {
+    /// That of a stream, which has so many before it.
+    fn of_stream(before: usize) -> Self {
+        let is_early = before < STREAMS_OF_MANY_CONTEXTS;
+        let bits = if is_early { CONTEXT_BITS } else { FEW_CONTEXT_BITS };
+        Self { next: vec![0; 1 << bits], before: [0; 3] }
+    }
+
     /// The predicted event, and its place, which learns what came.
     fn place(&mut self) -> Option<&mut u32> {
         let [a, b, c] = self.before;
         let mixed = a.wrapping_mul(0x9e37_79b1)
             ^ b.wrapping_mul(0x85eb_ca6b).rotate_left(11)
             ^ c.wrapping_mul(0xc2b2_ae35).rotate_left(22);
-        let index = mixed.wrapping_mul(0x27d4_eb2f) >> (32 - CONTEXT_BITS);
+        let bits = self.next.len().trailing_zeros();
+        let index = mixed.wrapping_mul(0x27d4_eb2f).checked_shr(32 - bits)?;
         self.next.get_mut(index as usize)
     }
 
@@ -208,7 +220,7 @@ impl<W: Write> Writer<W> {
             return Ok(None);
         }
         self.chunk(ChunkKind::Stream, &serde_json::to_vec(stream)?)?;
-        self.streams.push(Predictor::default());
+        self.streams.push(Predictor::of_stream(self.streams.len()));
         Ok(u32::try_from(self.streams.len() - 1).ok())
     }
 
@@ -293,26 +305,50 @@ pub fn read(
         let Some(plain) = header.unpack(&stored) else {
             break Some("it is damaged, and read up to the damage");
         };
-        match ChunkKind::of_number(header.kind) {
-            Some(ChunkKind::End) => break None,
-            Some(kind) if state.take(&mut sequences, kind, &plain, &mut visit).is_none() => {
-                break Some("a chunk of it says what cannot be; it is read up to there");
-            }
-            _ => {}
+        let Some(kind) = ChunkKind::of_number(header.kind) else { continue };
+        if kind == ChunkKind::End {
+            break None;
+        }
+        if state.take(&mut sequences, kind, &plain, &mut visit).is_none() {
+            break Some(match state.is_full {
+                true => FULL,
+                false => "a chunk of it says what cannot be; it is read up to there",
+            });
         }
     }
     .map(str::to_owned);
     Ok(sequences)
 }
 
+/// Why a trace is cut that is larger than any program makes one.
+const FULL: &str = "its programs and streams take more than 1 GiB of memory, or are more than \
+                    4,194,304 blocks or 65,536 streams; it is read up to there";
+
 #[derive(Default)]
 struct State {
     predictors: Vec<Predictor>,
     blocks: usize,
     events: Vec<u32>,
+    /// Bytes of what is kept of programs, blocks and streams.
+    bytes: usize,
+    is_full: bool,
+}
+
+/// Bytes that a block takes in memory. Each text has a piece of its own, with the allocator's
+/// words.
+fn bytes_of(block: &Block) -> usize {
+    let text = |text: &str| if text.is_empty() { 0 } else { text.len() + 2 * size_of::<usize>() };
+    size_of::<Block>() + text(&block.procedure) + text(&block.file)
 }
 
 impl State {
+    /// None where there is no room for so many more bytes.
+    fn keep(&mut self, bytes: usize) -> Option<()> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.is_full |= self.bytes > BLOCKS_BYTES_MAX;
+        (!self.is_full).then_some(())
+    }
+
     fn take(
         &mut self,
         sequences: &mut Sequences,
@@ -322,18 +358,23 @@ impl State {
     ) -> Option<()> {
         match kind {
             ChunkKind::Facts => sequences.facts = serde_json::from_slice(plain).ok()?,
-            ChunkKind::Program if sequences.programs.len() < STREAMS_MAX => {
-                sequences.programs.push(serde_json::from_slice(plain).ok()?);
+            ChunkKind::Program => {
+                let program: Program = serde_json::from_slice(plain).ok()?;
+                self.keep(size_of::<Program>() + program.path.len())?;
+                sequences.programs.push(program);
             }
             ChunkKind::ProgramBlocks => {
                 let (number, blocks): (usize, Vec<Block>) = serde_json::from_slice(plain).ok()?;
                 self.blocks = self.blocks.checked_add(blocks.len())?;
-                let program = sequences.programs.get_mut(number)?;
-                (self.blocks <= BLOCKS_MAX).then(|| program.blocks.extend(blocks))?;
+                self.is_full |= self.blocks > BLOCKS_MAX;
+                self.keep(blocks.iter().map(bytes_of).sum())?;
+                sequences.programs.get_mut(number)?.blocks.extend(blocks);
             }
-            ChunkKind::Stream if sequences.streams.len() < STREAMS_MAX => {
+            ChunkKind::Stream => {
+                self.is_full |= sequences.streams.len() >= STREAMS_MAX;
+                self.keep(size_of::<Stream>())?;
                 sequences.streams.push(serde_json::from_slice(plain).ok()?);
-                self.predictors.push(Predictor::default());
+                self.predictors.push(Predictor::of_stream(self.predictors.len()));
             }
             ChunkKind::Sequence => {
                 let mut numbers = Numbers::new(plain);
@@ -357,8 +398,9 @@ impl Program {
     /// The blocks that an event stands for, in the order of their execution.
     #[must_use]
     pub fn chain(&self, event: u32) -> std::ops::RangeInclusive<u32> {
+        let least = event.saturating_sub(CHAIN_MAX - 1);
         let mut first = event;
-        while first > 0 && self.blocks.get(first as usize).is_some_and(|block| block.chained) {
+        while first > least && self.blocks.get(first as usize).is_some_and(|block| block.chained) {
             first -= 1;
         }
         first..=event
@@ -413,6 +455,49 @@ mod tests {
         assert!(written(&inner).1.bytes < 20_000);
     }
 
+    /// A file of 5 MB made 5 GB of streams, and names of blocks had no end.
+    #[test]
+    fn programs_and_streams_have_a_total() {
+        let mut state = State::default();
+        let mut sequences = Sequences::default();
+        let mut take = |kind, plain: &str, state: &mut State| {
+            state.take(&mut sequences, kind, plain.as_bytes(), &mut |_, _, _| {})
+        };
+        let stream = serde_json::to_string(&Stream::default()).unwrap();
+        for _ in 0..STREAMS_MAX {
+            take(ChunkKind::Stream, &stream, &mut state).unwrap();
+        }
+        let all: usize = state.predictors.iter().map(|of| of.next.len() * 4).sum();
+        assert_eq!(all, 496 << 20);
+        assert_eq!(take(ChunkKind::Stream, &stream, &mut state), None);
+        assert!(state.is_full);
+        let mut state = State { bytes: BLOCKS_BYTES_MAX - 1000, ..State::default() };
+        let program = |path: &str| format!("{{\"path\":\"{path}\"}}");
+        take(ChunkKind::Program, &program("/a"), &mut state).unwrap();
+        assert_eq!(take(ChunkKind::Program, &program(&"x".repeat(1000)), &mut state), None);
+        let mut state = State { bytes: BLOCKS_BYTES_MAX - 1000, ..State::default() };
+        let block = Block { procedure: "x".repeat(1000), ..Block::default() };
+        let blocks = serde_json::to_string(&(0, [block])).unwrap();
+        assert_eq!(take(ChunkKind::ProgramBlocks, &blocks, &mut state), None);
+        assert!(state.is_full);
+    }
+
+    #[test]
+    fn streams_beyond_the_first_thousands_come_back_too() {
+        let events: Vec<u32> = (0..5000).map(|n| (n * n) % 97).collect();
+        let mut both = [0, STREAMS_OF_MANY_CONTEXTS].map(Predictor::of_stream);
+        let [many, few] = both.each_mut().map(|predictor| {
+            let mut out = Vec::new();
+            encode(predictor, &events, &mut out);
+            out
+        });
+        for (before, bytes) in [(0, many), (STREAMS_OF_MANY_CONTEXTS, few)] {
+            let (mut predictor, mut back) = (Predictor::of_stream(before), Vec::new());
+            decode(&mut predictor, &mut Numbers::new(&bytes), events.len(), &mut back).unwrap();
+            assert_eq!(back, events);
+        }
+    }
+
     #[test]
     fn an_event_stands_for_its_chain() {
         let chained = [false, true, true, false];
@@ -421,6 +506,10 @@ mod tests {
         assert_eq!(program.chain(2), 0..=2);
         assert_eq!(program.chain(0), 0..=0);
         assert_eq!(program.chain(3), 3..=3);
+        // A hostile file: each event of one endless chain was millions of lines.
+        let block = Block { chained: true, ..Block::default() };
+        let program = Program { blocks: vec![block; 10_000], ..Program::default() };
+        assert_eq!(program.chain(9999), 9999 - (CHAIN_MAX - 1)..=9999);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collect::{Collector, Seen};
 use super::{category, of_category};
-use crate::event::{Corrected, EventKind, NameKind, Trace};
+use crate::event::{Corrected, Event, EventKind, NameId, NameKind, ThreadId, Trace};
 use crate::pairs::{Pairs, Slice};
 use crate::reader::ReadError;
 
@@ -336,14 +336,18 @@ struct Taken<'a> {
 }
 
 /// A complete event: its end comes later.
+#[derive(Clone, Copy)]
 struct Complete {
-    who: (u32, u32),
+    thread: ThreadId,
     begin_ns: u64,
     end_ns: u64,
     kind: EventKind,
     argument: u64,
-    name: (NameKind, String),
+    name: NameId,
 }
+
+/// Bytes that a complete event takes until its begin and end are events, sorting included.
+const COMPLETE_BYTES: usize = 2 * size_of::<Complete>();
 
 /// A list of events, or the object that has one.
 impl<'de> DeserializeSeed<'de> for Taken<'_> {
@@ -419,18 +423,13 @@ fn take(event: Read<'_>, collector: &mut Collector, complete: &mut Vec<Complete>
         "i" | "I" | "R" => told.unwrap_or(EventKind::Instant),
         "X" => {
             let end_ns = time_ns.checked_add(ns(Number(event.dur.0.or(Some(0.0))))?)?;
-            if complete.len() >= crate::event::EVENTS_MAX / 2 {
-                return None;
+            let found = collector.name_and_thread((kind_of_name, &event.name), who);
+            if let Some((name, thread)) = found
+                && collector.takes_event(2 * size_of::<Event>() + COMPLETE_BYTES)
+            {
+                let (begin_ns, kind) = (time_ns, opener);
+                complete.push(Complete { thread, begin_ns, end_ns, kind, argument, name });
             }
-            let name = (kind_of_name, event.name.into_owned());
-            complete.push(Complete {
-                who,
-                begin_ns: time_ns,
-                end_ns,
-                kind: opener,
-                argument,
-                name,
-            });
             return Some(());
         }
         _ => return None,
@@ -448,28 +447,26 @@ fn closer(opener: EventKind) -> EventKind {
 
 /// Begins and ends of complete events, nested as they are: of two that begin at one time the longer
 /// is the outer one.
-fn nest(mut complete: Vec<Complete>, collector: &mut Collector) {
-    complete.sort_by_key(|of| (of.who, of.begin_ns, std::cmp::Reverse(of.end_ns)));
+fn nest(mut complete: Vec<Complete>, events: &mut Vec<Event>) {
+    complete.sort_by_key(|of| (of.thread, of.begin_ns, std::cmp::Reverse(of.end_ns)));
     let mut open: Vec<Complete> = Vec::new();
-    let end = |of: &Complete, collector: &mut Collector| {
-        let (kind, name) = (closer(of.kind), (of.name.0, of.name.1.as_str()));
+    let end = |of: &Complete, events: &mut Vec<Event>| {
         let argument = if of.kind == EventKind::Enter { 0 } else { of.argument };
-        let (time_ns, who) = (of.end_ns, of.who);
-        collector.event(&Seen { time_ns, who, cpu: None, kind, argument, name });
+        let (time_ns, thread, name, kind) = (of.end_ns, of.thread, of.name, closer(of.kind));
+        events.push(Event { time_ns, argument, thread, name, cpu: None, kind });
     };
     for of in complete {
-        while let Some(last) = open.pop_if(|last| last.who != of.who || last.end_ns <= of.begin_ns)
-        {
-            end(&last, collector);
+        let is_over = |last: &mut Complete| last.thread != of.thread || last.end_ns <= of.begin_ns;
+        while let Some(last) = open.pop_if(is_over) {
+            end(&last, events);
         }
-        let (kind, name) = (of.kind, (of.name.0, of.name.1.as_str()));
+        let Complete { thread, begin_ns: time_ns, kind, name, .. } = of;
         let argument = if kind == EventKind::SyscallEnter { 0 } else { of.argument };
-        let (time_ns, who) = (of.begin_ns, of.who);
-        collector.event(&Seen { time_ns, who, cpu: None, kind, argument, name });
+        events.push(Event { time_ns, argument, thread, name, cpu: None, kind });
         open.push(of);
     }
     while let Some(last) = open.pop() {
-        end(&last, collector);
+        end(&last, events);
     }
 }
 
@@ -480,7 +477,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
     let taken = Taken { collector: &mut collector, complete: &mut complete };
     // The format allows a list without its end: the program was killed.
     let cut = taken.deserialize(&mut json).err();
-    nest(complete, &mut collector);
+    nest(complete, &mut collector.trace.events);
     collector.trace.facts.clock = "that of the trace's source".into();
     let mut trace = collector.finish("Chrome's JSON", "a trace in Chrome's JSON")?;
     if let Some(error) = cut {

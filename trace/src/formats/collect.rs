@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::event::{
-    Corrected, Cpu, EVENTS_MAX, Event, EventKind, NAMES_MAX, Name, NameId, NameKind, THREADS_MAX,
-    Thread, ThreadId, Trace,
+    Corrected, Cpu, EVENTS_BYTES_MAX, Event, EventKind, NAMES_MAX, Name, NameId, NameKind,
+    TEXTS_BYTES_MAX, THREADS_MAX, Thread, ThreadId, Trace,
 };
 use crate::reader::ReadError;
 
@@ -21,6 +21,10 @@ pub(super) struct Collector {
     pub(super) skipped: u64,
     /// Events beyond the limits of a trace.
     beyond: u64,
+    /// Bytes of texts that are kept.
+    text_bytes: usize,
+    /// Bytes that events take, those included that a format keeps until their time comes.
+    event_bytes: usize,
 }
 
 /// What an event is of, and where it was.
@@ -35,14 +39,56 @@ pub(super) struct Seen<'a> {
     pub(super) name: (NameKind, &'a str),
 }
 
+/// The begin of a text, as much as is kept of a name.
+pub(super) fn text_of(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes))
+}
+
 impl Collector {
+    /// Whether there is room for a text that is kept `copies` times, within `others` bytes of what
+    /// is kept with it. Room that is given is taken.
+    pub(super) fn takes_text(&mut self, text: &str, copies: usize, others: usize) -> bool {
+        let all = text.len().saturating_mul(copies).saturating_add(others);
+        let bytes = self.text_bytes.saturating_add(all);
+        let fits = bytes <= TEXTS_BYTES_MAX;
+        if fits {
+            self.text_bytes = bytes;
+        }
+        fits
+    }
+
+    /// Whether there is room for an event that takes so many bytes; room that is given is taken.
+    /// The event is counted where there is none.
+    pub(super) fn takes_event(&mut self, bytes: usize) -> bool {
+        let all = self.event_bytes.saturating_add(bytes);
+        let fits = all <= EVENTS_BYTES_MAX;
+        match fits {
+            true => self.event_bytes = all,
+            false => self.beyond += 1,
+        }
+        fits
+    }
+
+    /// Whether there is room for another event.
+    pub(super) fn has_room(&self) -> bool {
+        self.event_bytes.saturating_add(size_of::<Event>()) <= EVENTS_BYTES_MAX
+    }
+
+    /// Adds a note, if there is room.
+    pub(super) fn note(&mut self, note: String) {
+        if self.takes_text(&note, 1, size_of::<String>()) {
+            self.trace.facts.notes.push(note);
+        }
+    }
+
     pub(super) fn name(&mut self, kind: NameKind, text: &str) -> Option<NameId> {
         let text = text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default();
         // The key is only made where the name is new.
         if let Some(known) = self.names.get(&(kind, text.to_owned())) {
             return Some(*known);
         }
-        if self.names.len() >= NAMES_MAX {
+        let others = size_of::<Name>() + 2 * size_of::<(NameKind, String, NameId)>();
+        if self.names.len() >= NAMES_MAX || !self.takes_text(text, 2, others) {
             return None;
         }
         let id = NameId(u32::try_from(self.names.len()).ok()?);
@@ -67,11 +113,16 @@ impl Collector {
     /// Tells the command of a thread; the first one that is told stays.
     pub(super) fn set_command(&mut self, who: (u32, u32), command: &str) {
         let Some(id) = self.thread(who) else { return };
-        if let Some(thread) = self.trace.threads.get_mut(id.0 as usize)
-            && thread.command.is_empty()
+        let command =
+            command.get(..command.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default();
+        let is_known = |thread: &Thread| command.is_empty() || !thread.command.is_empty();
+        if self.trace.threads.get(id.0 as usize).is_none_or(is_known)
+            || !self.takes_text(command, 1, 0)
         {
-            let end = command.floor_char_boundary(TEXT_BYTES_MAX);
-            command.get(..end).unwrap_or_default().clone_into(&mut thread.command);
+            return;
+        }
+        if let Some(thread) = self.trace.threads.get_mut(id.0 as usize) {
+            command.clone_into(&mut thread.command);
         }
     }
 
@@ -82,11 +133,11 @@ impl Collector {
 
     /// Adds an event, with its corrected time if it has one.
     pub(super) fn corrected_event(&mut self, seen: &Seen<'_>, corrected: Option<Corrected>) {
-        let named = self.name(seen.name.0, seen.name.1).zip(self.thread(seen.who));
-        let Some((name, thread)) = named.filter(|_| self.trace.events.len() < EVENTS_MAX) else {
-            self.beyond += 1;
+        let Some((name, thread)) = self.name_and_thread(seen.name, seen.who) else { return };
+        let corrected_bytes = corrected.map_or(0, |_| size_of::<Corrected>());
+        if !self.takes_event(size_of::<Event>() + corrected_bytes) {
             return;
-        };
+        }
         self.trace.events.push(Event {
             time_ns: seen.time_ns,
             argument: seen.argument,
@@ -96,6 +147,18 @@ impl Collector {
             kind: seen.kind,
         });
         self.trace.corrected.extend(corrected);
+    }
+
+    /// Numbers of an event's name and thread; None, and the event is counted, where there is no
+    /// room for them.
+    pub(super) fn name_and_thread(
+        &mut self,
+        (kind, text): (NameKind, &str),
+        who: (u32, u32),
+    ) -> Option<(NameId, ThreadId)> {
+        let found = self.name(kind, text).zip(self.thread(who));
+        self.beyond += u64::from(found.is_none());
+        found
     }
 
     /// The trace, with what was left out said. `what` is the format's name.
@@ -111,7 +174,11 @@ impl Collector {
             facts.notes.push(format!("{} entries of {what} were passed over", self.skipped));
         }
         if self.beyond > 0 {
-            let cut = format!("{} events beyond the limits of a trace are left out", self.beyond);
+            let cut = format!(
+                "{} events are left out: more than 1 GiB of events or 256 MiB of names is not \
+                 read",
+                self.beyond
+            );
             self.trace.cut = Some(cut);
         }
         let times = self.trace.events.iter().map(|event| event.time_ns);
@@ -125,5 +192,37 @@ impl Collector {
             self.trace.corrected.clear();
         }
         Ok(self.trace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 4 KiB of name for each event of a few bytes were kept without end.
+    #[test]
+    fn texts_and_events_have_a_total() {
+        let mut collector = Collector::default();
+        assert!(collector.takes_text("abcd", 2, TEXTS_BYTES_MAX - 8));
+        assert!(!collector.takes_text("a", 1, 0) && collector.takes_text("", 1, 0));
+        assert!(!collector.takes_text("", usize::MAX, usize::MAX));
+        let seen = Seen {
+            time_ns: 1,
+            who: (1, 1),
+            cpu: None,
+            kind: EventKind::Instant,
+            argument: 0,
+            name: (NameKind::Other, "new"),
+        };
+        collector.event(&seen);
+        collector.note("no room".to_owned());
+        assert!(collector.trace.events.is_empty() && collector.trace.facts.notes.is_empty());
+        let mut collector = Collector::default();
+        assert!(collector.takes_event(EVENTS_BYTES_MAX - size_of::<Event>()));
+        collector.event(&seen);
+        collector.event(&seen);
+        let trace = collector.finish("a test", "a test").unwrap();
+        assert_eq!(trace.events.len(), 1);
+        assert!(trace.cut.unwrap().starts_with("1 events are left out: more than 1 GiB"));
     }
 }

@@ -66,9 +66,9 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
             tid: thread.tid,
             command: &thread.command,
             kind: event.kind,
-            argument: match event.kind {
-                EventKind::SyscallExit => event.argument.cast_signed().into(),
-                _ => event.argument.into(),
+            argument: match event.kind.has_signed_argument() {
+                true => event.argument.cast_signed().into(),
+                false => event.argument.into(),
             },
             name: &name.text,
             name_kind: name.kind,

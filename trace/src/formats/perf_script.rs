@@ -31,9 +31,16 @@ struct Line<'a> {
 pub(super) fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
     let mut collector = Collector::default();
     collector.trace.facts.clock = "that of perf record".into();
-    let returning: HashSet<String> = super::lines(bytes)
-        .filter_map(|line| Some(parse(&line)?.event.strip_suffix(RETURN)?.to_owned()))
-        .collect();
+    let mut returning: HashSet<String> = HashSet::new();
+    for line in super::lines(bytes) {
+        let probe = parse(&line).and_then(|line| line.event.strip_suffix(RETURN));
+        if let Some(probe) = probe
+            && !returning.contains(probe)
+            && collector.takes_text(probe, 1, 2 * size_of::<String>())
+        {
+            returning.insert(probe.to_owned());
+        }
+    }
     for line in super::lines(bytes) {
         // Comments, and the frames of call stacks: an address, indented.
         let is_frame = line.starts_with(['\t', '#'])

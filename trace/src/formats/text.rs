@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::collect::{Collector, Seen};
 use super::seconds_to_ns;
-use crate::event::{Corrected, Event, EventKind, Name, NameKind, Thread, Trace};
+use crate::event::{Corrected, Event, EventKind, Lost, Name, NameKind, Thread, Trace};
 use crate::reader::ReadError;
 
 const FIRST_LINE: &str = "# dcpi trace, text 1";
@@ -62,9 +62,9 @@ pub(super) fn write_line(
         false => escape(&thread.command, true),
     };
     write!(out, " {who:<15} {command:<15} {:<13} ", event.kind.word())?;
-    match event.kind {
-        EventKind::SyscallExit => write!(out, "{}", event.argument.cast_signed())?,
-        _ => write!(out, "{}", event.argument)?,
+    match event.kind.has_signed_argument() {
+        true => write!(out, "{}", event.argument.cast_signed())?,
+        false => write!(out, "{}", event.argument)?,
     }
     writeln!(out, " {}", escape(&name.text, false))
 }
@@ -121,8 +121,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
                 Some(("command", command)) => facts.command = vec![unescape(command)],
                 Some(("host", host)) => facts.host = unescape(host),
                 Some(("clock", clock)) => facts.clock = unescape(clock),
-                Some(("note", note)) => facts.notes.push(unescape(note)),
-                Some(("lost", lost)) => facts.lost.extend(read_lost(lost)),
+                Some(("note", note)) => collector.note(unescape(note)),
+                Some(("lost", lost)) if collector.takes_text(lost, 1, size_of::<Lost>()) => {
+                    collector.trace.facts.lost.extend(read_lost(lost));
+                }
                 Some(("fields", fields)) => has_corrected = fields.contains("value_s"),
                 _ => {}
             }
@@ -139,11 +141,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace, ReadError> {
 }
 
 /// `3 events of NAME (REASON)`.
-fn read_lost(text: &str) -> Option<crate::Lost> {
+fn read_lost(text: &str) -> Option<Lost> {
     let (events, rest) = text.split_once(" events of ")?;
     let (name, reason) = rest.rsplit_once(" (")?;
     let reason = unescape(reason.strip_suffix(')')?);
-    Some(crate::Lost { name: unescape(name), reason, events: events.parse().ok()? })
+    Some(Lost { name: unescape(name), reason, events: events.parse().ok()? })
 }
 
 fn read_line(line: &str, has_corrected: bool, collector: &mut Collector) -> Option<()> {

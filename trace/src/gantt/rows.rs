@@ -1,8 +1,8 @@
 //! What a drawing has in each thread's row, in columns of pixels.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{THREADS_MAX, time};
+use super::{SHAPES_MAX, THREADS_MAX, WAKES_MAX, time};
 use crate::event::{EventKind, NameId, ThreadId, Trace};
 use crate::pairs::{Pairs, Slice};
 
@@ -15,7 +15,9 @@ pub(super) struct Chart {
     pub(super) column_px: f64,
     columns: usize,
     pub(super) rows: Vec<Row>,
+    /// The first wakes, and the number of all.
     pub(super) wakes: Vec<Wake>,
+    pub(super) wakes_all: usize,
     pub(super) has_states: bool,
     /// Calls narrower than a column, and their time.
     pub(super) merged_calls: u64,
@@ -24,6 +26,8 @@ pub(super) struct Chart {
     pub(super) flattened: u64,
     /// Threads without a row.
     pub(super) left_out: usize,
+    /// Calls with a bar of their own.
+    bars: usize,
 }
 
 /// A thread waking another.
@@ -43,6 +47,8 @@ pub(super) struct Row {
     lanes: usize,
     /// Calls that are wide enough, outer ones first.
     pub(super) slices: Vec<Bar>,
+    /// First and last columns of calls that are drawn over the lowest lane.
+    spans: HashSet<(usize, usize)>,
     /// Calls that are not, by lane and column.
     columns: BTreeMap<(usize, usize), Column>,
     /// ns of each column in which the thread waited, and in which it had no CPU; empty where
@@ -109,12 +115,14 @@ impl Chart {
             _ => 1,
         };
         let lane_height = if numbers.len() > 48 { 9.0 } else { 15.0 };
+        let has_states = trace.events.iter().any(|event| event.kind == EventKind::SwitchOut);
         let mut rows: Vec<Row> = Vec::new();
         let mut lanes_all = 0;
         for thread in &numbers {
             let depth = depths.get(thread).copied().unwrap_or(1) as usize;
             let lanes = depth.clamp(1, lanes_max);
-            lanes_all += lanes;
+            // What the thread does is a lane of its own.
+            lanes_all += lanes + usize::from(has_states);
             let height = lanes as f64 * lane_height + 8.0;
             let label = trace.threads.get(thread.0 as usize).map(|of| {
                 let name = if of.command.is_empty() { "thread" } else { of.command.as_str() };
@@ -133,11 +141,13 @@ impl Chart {
             columns,
             rows,
             wakes: Vec::new(),
-            has_states: false,
+            wakes_all: 0,
+            has_states,
             merged_calls: 0,
             merged_ns: 0,
             flattened: 0,
             left_out,
+            bars: 0,
         };
         chart.fill(trace, &numbers);
         chart
@@ -162,7 +172,6 @@ impl Chart {
         let by_tid: HashMap<u64, usize> = (row_of.iter())
             .filter_map(|(id, row)| Some((trace.threads.get(id.0 as usize)?.tid.into(), *row)))
             .collect();
-        self.has_states = trace.events.iter().any(|event| event.kind == EventKind::SwitchOut);
         let column_ns = self.column_ns();
         for row in &mut self.rows {
             (row.column_ns, row.has_states) = (column_ns, self.has_states);
@@ -186,7 +195,10 @@ impl Chart {
                 EventKind::Wake => {
                     let to = by_tid.get(&event.argument).copied();
                     let wake = to.map(|to| Wake { time_ns: now, from: row, to });
-                    self.wakes.extend(wake.filter(|wake| wake.from != wake.to));
+                    if let Some(wake) = wake.filter(|wake| wake.from != wake.to) {
+                        self.wakes_all += 1;
+                        self.wakes.extend(Some(wake).filter(|_| self.wakes_all <= WAKES_MAX));
+                    }
                 }
                 _ => {}
             }
@@ -209,12 +221,21 @@ impl Chart {
 
     fn add(&mut self, slice: &Slice, row_of: &HashMap<ThreadId, usize>) {
         let (column, column_ns) = (self.column(slice.begin_ns), self.column_ns());
+        let end_column = self.column(slice.end_ns);
         let row = row_of.get(&slice.thread).and_then(|row| self.rows.get_mut(*row));
         let Some(row) = row else { return };
         let lane = (slice.depth as usize).min(row.lanes - 1);
-        self.flattened += u64::from(slice.depth as usize >= row.lanes);
+        if slice.depth as usize >= row.lanes {
+            self.flattened += 1;
+            // Of calls that lie over each other, the innermost, which comes first, is seen.
+            if end_column > column && !row.spans.insert((column, end_column)) {
+                return;
+            }
+        }
         let ns = slice.end_ns - slice.begin_ns;
-        if ns >= column_ns {
+        // Corrected times of calls may overlap: then there may be more than there are columns.
+        if ns >= column_ns && self.bars < SHAPES_MAX {
+            self.bars += 1;
             let Slice { begin_ns, end_ns, name, is_cut, depth, .. } = *slice;
             row.slices.push(Bar { begin_ns, end_ns, lane, name, is_cut, depth });
             return;

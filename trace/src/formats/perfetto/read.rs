@@ -7,13 +7,15 @@ use std::collections::HashMap;
 use protobuf::{Fields, Value};
 
 use super::{INSTANT, SLICE_BEGIN, SLICE_END, field};
-use crate::event::{EventKind, NameKind, Trace};
-use crate::formats::collect::{Collector, Seen};
+use crate::event::{EventKind, NameId, NameKind, Trace};
+use crate::formats::collect::{Collector, Seen, text_of};
 use crate::formats::of_category;
 use crate::reader::ReadError;
 
-/// Interned texts of a sequence, at most; later ones stay without a name.
+/// Interned texts of all sequences, at most; later ones stay without a name.
 const INTERNED_MAX: usize = 1 << 20;
+/// Bytes of them.
+const INTERNED_BYTES_MAX: usize = 64 << 20;
 /// Sequences and tracks, at most.
 const SEQUENCES_MAX: usize = 1 << 16;
 const TRACKS_MAX: usize = 1 << 20;
@@ -51,6 +53,34 @@ struct Reader {
     collector: Collector,
     sequences: HashMap<u64, Sequence>,
     tracks: HashMap<u64, Track>,
+    interned: Interned,
+}
+
+/// Room that the interned texts of all sequences take.
+#[derive(Default)]
+struct Interned {
+    texts: usize,
+    bytes: usize,
+}
+
+impl Interned {
+    fn takes(&mut self, text: &str) -> bool {
+        let fits = self.texts < INTERNED_MAX && self.bytes + text.len() <= INTERNED_BYTES_MAX;
+        if fits {
+            self.texts += 1;
+            self.bytes += text.len();
+        }
+        fits
+    }
+
+    fn forgets(&mut self, texts: &mut HashMap<u64, String>) {
+        texts.drain().for_each(|(_, text)| self.gives_back(&text));
+    }
+
+    fn gives_back(&mut self, text: &str) {
+        self.texts = self.texts.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(text.len());
+    }
 }
 
 /// What packets of one sequence have in common.
@@ -79,7 +109,7 @@ struct Track {
     parent: Option<u64>,
     /// Our own track of a thread's time off the CPU.
     is_off_cpu: bool,
-    open: Vec<(EventKind, NameKind, String)>,
+    open: Vec<(EventKind, NameId)>,
 }
 
 /// The fields of a TrackEvent that are used.
@@ -117,9 +147,9 @@ impl Reader {
                 (field::PACKET_TIMESTAMP, value) => time = value.number()?,
                 (field::PACKET_TIMESTAMP_CLOCK, value) => clock = value.number(),
                 (field::PACKET_SEQUENCE_FLAGS, value) if value.number()? & 1 != 0 => {
-                    sequence.names.clear();
-                    sequence.categories.clear();
-                    sequence.annotations.clear();
+                    self.interned.forgets(&mut sequence.names);
+                    self.interned.forgets(&mut sequence.categories);
+                    self.interned.forgets(&mut sequence.annotations);
                 }
                 (field::PACKET_DEFAULTS, Value::Bytes(bytes)) => {
                     sequence.defaults(bytes);
@@ -130,7 +160,7 @@ impl Reader {
                     is_used = true;
                 }
                 (field::PACKET_INTERNED, Value::Bytes(bytes)) => {
-                    sequence.intern(bytes);
+                    sequence.intern(bytes, &mut self.interned);
                     is_used = true;
                 }
                 (field::PACKET_TRACK_DESCRIPTOR, Value::Bytes(bytes)) => {
@@ -160,10 +190,10 @@ impl Reader {
         let off_cpu = off_cpu.and_then(|track| self.tracks.get(&track.parent?)?.who);
         let who = off_cpu.unwrap_or_else(|| thread_of(uuid, &self.tracks));
         let track = self.tracks.entry(uuid).or_default();
-        let name = event.name.map(String::from_utf8_lossy);
+        let name = event.name.map(text_of);
         let interned = || sequence.names.get(&event.name_iid?).map(|name| name.as_str().into());
         let name = name.or_else(interned).unwrap_or_default();
-        let category = event.category.map(String::from_utf8_lossy);
+        let category = event.category.map(text_of);
         let interned =
             || sequence.categories.get(&event.category_iid?).map(|name| name.as_str().into());
         let category = of_category(&category.or_else(interned).unwrap_or_default());
@@ -185,16 +215,22 @@ impl Reader {
                     _ if of == NameKind::Syscall => EventKind::SyscallEnter,
                     _ => EventKind::Enter,
                 };
-                if track.open.len() < DEPTH_MAX {
-                    track.open.push((opener, of, name.clone().into_owned()));
+                // An event that finds no room opens nothing: what is open is never more.
+                let id = self.collector.name(of, &name).filter(|_| self.collector.has_room());
+                if let Some(id) = id.filter(|_| track.open.len() < DEPTH_MAX) {
+                    track.open.push((opener, id));
                 }
-                add(opener, (of, &name));
+                let name = (of, name.as_ref());
+                self.collector.event(&Seen { time_ns, who, cpu, kind: opener, argument, name });
             }
             SLICE_END => {
-                let (opener, of, name) = track.open.pop()?;
+                let (opener, id) = track.open.pop()?;
                 let closes = |kind: &EventKind| kind.closes() == Some(opener);
-                let closer = EventKind::ALL.into_iter().find(closes).unwrap_or(EventKind::Exit);
-                add(closer, (of, &name));
+                let kind = EventKind::ALL.into_iter().find(closes).unwrap_or(EventKind::Exit);
+                let name = self.collector.trace.names.get(id.0 as usize)?;
+                let (of, text) = (name.kind, name.text.clone());
+                let name = (of, text.as_str());
+                self.collector.event(&Seen { time_ns, who, cpu, kind, argument, name });
             }
             INSTANT => add(event.told_kind.unwrap_or(EventKind::Instant), (category, &name)),
             _ => return None, // counters
@@ -272,7 +308,7 @@ fn describe(
     }
     let who = who.unwrap_or_else(|| thread_of(uuid, tracks));
     if let Some(name) = name.filter(|name| !name.is_empty()) {
-        collector.set_command(who, &String::from_utf8_lossy(name));
+        collector.set_command(who, &text_of(name));
     }
     Some(())
 }
@@ -312,7 +348,7 @@ impl Sequence {
         }
     }
 
-    fn intern(&mut self, bytes: &[u8]) {
+    fn intern(&mut self, bytes: &[u8], interned: &mut Interned) {
         for (number, value) in Fields::of(bytes) {
             let map = match number {
                 field::INTERNED_CATEGORY => &mut self.categories,
@@ -325,12 +361,14 @@ impl Sequence {
             for (number, value) in Fields::of(bytes) {
                 match (number, value) {
                     (field::IID, value) => iid = value.number().unwrap_or_default(),
-                    (field::IID_NAME, Value::Bytes(text)) => name = String::from_utf8_lossy(text),
+                    (field::IID_NAME, Value::Bytes(text)) => name = text_of(text),
                     _ => {}
                 }
             }
-            if map.len() < INTERNED_MAX {
-                map.insert(iid, name.into_owned());
+            if interned.takes(&name)
+                && let Some(before) = map.insert(iid, name.into_owned())
+            {
+                interned.gives_back(&before);
             }
         }
     }
