@@ -18,6 +18,7 @@ pub mod command_line;
 pub mod commands;
 pub mod destination;
 pub mod options;
+pub mod plain_file;
 pub mod signals;
 pub mod suggestion;
 pub mod terminal;

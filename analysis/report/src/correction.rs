@@ -9,10 +9,11 @@ use super::csv::record;
 use super::quantity::{counted, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, line, note};
+use super::trace::ShownRows;
 use super::{Report, Style};
 use query::problem::Problem;
 
-/// Rows of a text, at most; JSON and CSV have all.
+/// Rows of a text, unless others are asked for; JSON and CSV have all.
 const ROWS_MAX: usize = 40;
 
 /// `dcpi trace --correct`.
@@ -24,8 +25,10 @@ pub struct CorrectionReport {
     pub command: String,
     /// From the first event to the last one.
     pub elapsed: CorrectedTime,
-    /// Time of all threads on CPUs; None where the trace has no switches.
+    /// Time on CPUs, summed over threads; None where the trace has no switches.
     pub on_cpu: Option<CorrectedTime>,
+    /// Threads with events.
+    pub threads: u64,
     /// Events whose cost was taken off.
     pub events: u64,
     /// That cost, ns.
@@ -40,6 +43,8 @@ pub struct CorrectionReport {
     pub costs: Vec<CostRow>,
     /// Calls by name.
     pub rows: Vec<CorrectionRow>,
+    /// How many of them are shown.
+    pub shown: ShownRows,
     /// What a reader should know, a sentence each.
     pub notes: Vec<String>,
 }
@@ -51,6 +56,17 @@ pub struct CorrectedTime {
     pub measured_ns: f64,
     /// Without the events, with its interval (95 %).
     pub corrected_ns: Range,
+    /// What else but known events is in it; None where that is nothing.
+    pub unbounded: Option<Unbounded>,
+}
+
+/// Why a corrected time has no bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unbounded {
+    /// Events are in it whose cost nothing says.
+    CostUnknown,
+    /// Calls were left out of the trace, and cost time as well.
+    CallsLeftOut,
 }
 
 /// The calls of a name.
@@ -62,7 +78,7 @@ pub struct CorrectionRow {
     pub kind: &'static str,
     /// Calls.
     pub calls: u64,
-    /// Their time, with all that they called.
+    /// Their time, with all that they called: CPU time where the total is.
     pub time: CorrectedTime,
 }
 
@@ -78,66 +94,103 @@ pub struct CostRow {
 }
 
 impl CorrectedTime {
-    /// Whether the interval is narrow enough to decide something on it.
+    /// Whether all events are accounted for, and the interval is narrow enough to decide something
+    /// on it.
     fn holds(&self) -> bool {
-        self.corrected_ns.is_narrow()
+        self.why().is_none()
+    }
+
+    /// Why it does not hold, in a word.
+    fn why(&self) -> Option<&'static str> {
+        match self.unbounded {
+            Some(Unbounded::CostUnknown) => Some("cost unknown"),
+            Some(Unbounded::CallsLeftOut) => Some("calls left out"),
+            None if self.corrected_ns.is_narrow() => None,
+            None => Some("too wide"),
+        }
+    }
+
+    /// Its ends: what does not hold has none.
+    fn ends(&self) -> String {
+        let Range { low, high, .. } = self.corrected_ns;
+        match self.holds() {
+            true => format!("{}–{}", time(low), time(high)),
+            false => "no bound".to_owned(),
+        }
     }
 }
 
 impl CorrectionReport {
-    fn total(&self) -> (&'static str, CorrectedTime) {
+    fn total(&self) -> (String, CorrectedTime) {
         match self.on_cpu {
-            Some(time) => ("time on CPUs", time),
-            None => ("time", self.elapsed),
+            Some(time) if self.threads > 1 => {
+                (format!("time on CPUs, summed over {} threads,", self.threads), time)
+            }
+            Some(time) => ("time on CPUs".to_owned(), time),
+            None => ("time".to_owned(), self.elapsed),
         }
     }
 
     fn verdict(&self) -> String {
         let (what, total) = self.total();
-        let Range { low, value, high } = total.corrected_ns;
         let times = format!(
-            "{what} without tracing {} ({}–{}), as traced {}",
-            time(value),
-            time(low),
-            time(high),
+            "{what} without tracing {} ({}), as traced {}",
+            time(total.corrected_ns.value),
+            total.ends(),
             time(total.measured_ns)
         );
-        match total.holds() {
-            true => format!("{times}: the correction holds"),
-            false => format!(
-                "{times}: the correction does not hold, high/low is {}, above {WIDTH_MAX}; trace \
-                 fewer events",
+        let no = format!("{times}: the correction does not hold");
+        match total.unbounded {
+            Some(Unbounded::CostUnknown) => {
+                format!("{no}, the cost of some events is not known; name it with --calibration")
+            }
+            Some(Unbounded::CallsLeftOut) => format!(
+                "{no}, calls that --sample left out of the trace cost time as well; trace without \
+                 --sample"
+            ),
+            None if total.holds() => format!("{times}: the correction holds"),
+            None => format!(
+                "{no}, high/low is {}, above {WIDTH_MAX}; trace fewer events",
                 ratio(total.corrected_ns.width())
             ),
         }
     }
 
-    fn table(&self) -> Table {
+    /// What rows are sums of.
+    fn of_rows(&self) -> String {
+        let time = if self.on_cpu.is_some() { "CPU time" } else { "time, waits included" };
+        match self.threads {
+            0 | 1 => format!("{time}, with all that was called"),
+            threads => format!("{time}, with all that was called, summed over {threads} threads"),
+        }
+    }
+
+    fn table(&self, shown: usize) -> Table {
         let mut table = Table::default();
+        let group = if self.on_cpu.is_some() { "CPU time" } else { "time" };
         for (title, group) in [
             ("calls", ""),
-            ("traced", "time"),
-            ("corrected", "time"),
-            ("low–high", "time"),
+            ("traced", group),
+            ("corrected", group),
+            ("low–high", group),
             ("a call", ""),
         ] {
             table.number(title, group);
         }
         table.words("holds");
         table.procedures("name");
-        for row in self.rows.iter().take(ROWS_MAX) {
-            let Range { low, value, high } = row.time.corrected_ns;
-            let holds = row.time.holds();
+        for row in self.rows.iter().take(shown) {
+            let value = row.time.corrected_ns.value;
             let cells = vec![
                 thousands(row.calls),
                 time(row.time.measured_ns),
                 time(value),
-                format!("{}–{}", time(low), time(high)),
+                row.time.ends(),
                 time(value / row.calls.max(1) as f64),
-                if holds { "yes" } else { "no" }.to_owned(),
+                row.time.why().map_or_else(|| "yes".to_owned(), |why| format!("no, {why}")),
                 row.name.clone(),
             ];
-            let colour = (!holds).then_some(Colour::Faint);
+            let colour = (!row.time.holds()).then_some(Colour::Faint);
             table.coloured(cells.into_iter().map(Cell::from).collect(), colour);
         }
         table
@@ -179,19 +232,25 @@ impl Report for CorrectionReport {
             "± {} % by the rule, (spread of an event's cost / its cost) x (traced / raw - 1)",
             plain((self.error * 1000.0).round() / 10.0)
         );
-        head(style, out, "error", &error)?;
+        // The rule knows nothing of what else is in the time.
+        if self.total().1.unbounded.is_none() {
+            head(style, out, "error", &error)?;
+        }
         for cost in &self.costs {
             let Range { low, value, high } = cost.ns;
             let says = format!("{value:.0} ns ({low:.0}–{high:.0}), {}: {}", cost.how, cost.of);
             head(style, out, "cost", &says)?;
         }
+        let (shown, more) = self.shown.in_text(self.rows.len(), ROWS_MAX, "name");
         if !self.rows.is_empty() {
+            head(style, out, "rows", &self.of_rows())?;
             writeln!(out)?;
-            self.table().write(style, out)?;
+            self.table(shown).write(style, out)?;
         }
-        if !self.notes.is_empty() {
+        if !self.notes.is_empty() || more.is_some() {
             writeln!(out)?;
         }
+        more.iter().try_for_each(|more| note(style, out, more))?;
         self.notes.iter().try_for_each(|text| note(style, out, text))
     }
 
@@ -202,7 +261,9 @@ impl Report for CorrectionReport {
             verdict: self.verdict(),
             elapsed_ns: Time::of(self.elapsed),
             on_cpu_ns: self.on_cpu.map(Time::of),
+            threads: self.threads,
             holds: self.total().1.holds(),
+            why_not: self.total().1.why(),
             events: self.events,
             cost_ns: self.cost_ns,
             slowdown: self.slowdown,
@@ -228,6 +289,7 @@ impl Report for CorrectionReport {
                     calls: row.calls,
                     time_ns: Time::of(row.time),
                     holds: row.time.holds(),
+                    why_not: row.time.why(),
                 })
                 .collect(),
             notes: &self.notes,
@@ -235,14 +297,17 @@ impl Report for CorrectionReport {
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = ["name", "kind", "calls", "measured", "value", "low", "high", "holds"];
+        let titles =
+            ["name", "kind", "calls", "measured", "value", "low", "high", "holds", "why_not"];
         record(out, &titles.map(str::to_owned))?;
         for row in &self.rows {
-            let Range { low, value, high } = row.time.corrected_ns;
-            let numbers = [row.time.measured_ns, value, low, high].map(|ns| ns.to_string());
+            let Time { measured, value, low, high } = Time::of(row.time);
+            let numbers = [Some(measured), Some(value), low, high];
+            let text = |ns: Option<f64>| ns.map_or_else(String::new, |ns| ns.to_string());
             let mut cells = vec![row.name.clone(), row.kind.to_owned(), row.calls.to_string()];
-            cells.extend(numbers);
+            cells.extend(numbers.map(text));
             cells.push(row.time.holds().to_string());
+            cells.push(row.time.why().unwrap_or_default().to_owned());
             record(out, &cells)?;
         }
         Ok(())
@@ -260,7 +325,9 @@ struct Json<'a> {
     verdict: String,
     elapsed_ns: Time,
     on_cpu_ns: Option<Time>,
+    threads: u64,
     holds: bool,
+    why_not: Option<&'static str>,
     events: u64,
     cost_ns: f64,
     slowdown: f64,
@@ -275,14 +342,15 @@ struct Json<'a> {
 struct Time {
     measured: f64,
     value: f64,
-    low: f64,
-    high: f64,
+    low: Option<f64>,
+    high: Option<f64>,
 }
 
 impl Time {
-    fn of(CorrectedTime { measured_ns, corrected_ns }: CorrectedTime) -> Self {
-        let Range { low, value, high } = corrected_ns;
-        Self { measured: measured_ns, value, low, high }
+    fn of(time: CorrectedTime) -> Self {
+        let Range { low, value, high } = time.corrected_ns;
+        let bound = |ns: f64| Some(ns).filter(|_| time.unbounded.is_none());
+        Self { measured: time.measured_ns, value, low: bound(low), high: bound(high) }
     }
 }
 
@@ -302,6 +370,7 @@ struct Row<'a> {
     calls: u64,
     time_ns: Time,
     holds: bool,
+    why_not: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -310,12 +379,16 @@ mod tests {
 
     fn report(low: f64) -> CorrectionReport {
         let corrected_ns = Range { low, value: 4e8, high: 4.2e8 };
-        let elapsed = CorrectedTime { measured_ns: 1.2e9, corrected_ns };
+        let elapsed = CorrectedTime { measured_ns: 1.2e9, corrected_ns, unbounded: None };
         let row = CorrectionRow {
             name: "luaH_get".to_owned(),
             kind: "enter",
             calls: 70_000,
-            time: CorrectedTime { measured_ns: 2e8, corrected_ns: Range::exact(3.5e6) },
+            time: CorrectedTime {
+                measured_ns: 2e8,
+                corrected_ns: Range::exact(3.5e6),
+                unbounded: None,
+            },
         };
         let costs = vec![CostRow {
             of: "enter".to_owned(),
@@ -356,6 +429,19 @@ mod tests {
         assert!(said.contains("70,000  200 ms    3.50 ms"), "{said}");
         let said = text(&report(3e8));
         assert!(said.contains("does not hold, high/low is 1.40, above 1.3; trace fewer"), "{said}");
+        assert!(said.starts_with("time without tracing 400 ms (no bound), as traced"), "{said}");
+        let mut unknown = report(3.8e8);
+        unknown.elapsed.unbounded = Some(Unbounded::CostUnknown);
+        unknown.rows[0].time.unbounded = Some(Unbounded::CostUnknown);
+        let said = text(&unknown);
+        assert!(!said.contains("by the rule"), "{said}");
+        assert!(said.contains("(no bound), as traced 1.20 s: the correction does not"), "{said}");
+        assert!(said.contains("no bound   50 ns  no, cost unknown"), "{said}");
+        let mut summed = report(3.8e8);
+        (summed.on_cpu, summed.threads) = (Some(summed.elapsed), 3);
+        let said = text(&summed);
+        assert!(said.starts_with("time on CPUs, summed over 3 threads, without tracing"), "{said}");
+        assert!(said.contains("CPU time, with all that was called, summed over 3"), "{said}");
         let said = text(&report(0.0));
         assert!(said.contains("high/low is infinite"), "{said}");
     }
@@ -369,6 +455,15 @@ mod tests {
         let mut out = Vec::new();
         report(3.8e8).csv(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.ends_with("luaH_get,enter,70000,200000000,3500000,3500000,3500000,true\n"));
+        assert!(text.ends_with("luaH_get,enter,70000,200000000,3500000,3500000,3500000,true,\n"));
+        let mut unknown = report(3.8e8);
+        unknown.rows[0].time.unbounded = Some(Unbounded::CostUnknown);
+        let json = serde_json::to_value(unknown.json()).unwrap();
+        assert_eq!(json["rows"][0]["time_ns"]["low"], serde_json::Value::Null);
+        assert_eq!(json["rows"][0]["why_not"], "cost unknown");
+        let mut out = Vec::new();
+        unknown.csv(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with("200000000,3500000,,,false,cost unknown\n"), "{text}");
     }
 }

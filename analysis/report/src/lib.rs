@@ -54,7 +54,7 @@ mod truth;
 mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
-pub use correction::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow};
+pub use correction::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, Unbounded};
 pub use costs::Costs;
 pub use count::{CountReport, CountRow};
 pub use csv::record;
@@ -78,7 +78,7 @@ pub use timeline::{TimelineReport, TimelineRow};
 pub use top::{TopReport, TopRow};
 pub use topcounts::{InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
-pub use trace::{TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
+pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
 pub use tree::{TreeReport, TreeRow};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;

@@ -11,7 +11,7 @@ use super::text::{head, note};
 use super::{Report, Style};
 use query::problem::Problem;
 
-/// Rows of a text, at most; JSON and CSV have all.
+/// Rows of a text, unless others are asked for; JSON and CSV have all.
 const ROWS_MAX: usize = 40;
 /// Threads of a text, at most.
 const THREADS_MAX: usize = 20;
@@ -43,6 +43,9 @@ pub struct TraceReport {
     pub sampled: Option<TraceSampled>,
     /// Calls and other events by name.
     pub rows: Vec<TraceRow>,
+    /// How many of them are shown.
+    #[serde(skip)]
+    pub shown: ShownRows,
     /// Time off the CPU by thread; empty where switches were not traced.
     pub off_cpu: Vec<TraceThread>,
     /// Events that happened and are not there.
@@ -55,6 +58,43 @@ pub struct TraceReport {
     pub cut: Option<String>,
     /// Remarks, a sentence each.
     pub notes: Vec<String>,
+}
+
+/// How many rows are shown: by default all in JSON and CSV, and the first in text.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ShownRows {
+    /// Whether text has all that are there.
+    all_in_text: bool,
+    /// Rows that were left out.
+    left: usize,
+}
+
+impl ShownRows {
+    /// Keeps as many rows as are asked for, 0: all.
+    #[must_use]
+    pub fn of<T>(rows: &mut Vec<T>, asked: Option<usize>) -> Self {
+        let all = rows.len();
+        if let Some(most) = asked.filter(|most| *most > 0) {
+            rows.truncate(most);
+        }
+        Self { all_in_text: asked.is_some(), left: all - rows.len() }
+    }
+
+    /// Rows that a text shows of so many, and the sentence about those that it does not.
+    pub(super) fn in_text(
+        self,
+        rows: usize,
+        default: usize,
+        what: &str,
+    ) -> (usize, Option<String>) {
+        let shown = if self.all_in_text { rows } else { rows.min(default) };
+        let left = rows - shown + self.left;
+        let more = (left > 0).then(|| {
+            let verb = if left == 1 { "is" } else { "are" };
+            format!("{} more {verb} not shown: -n 0 shows all", counted(left as u64, what))
+        });
+        (shown, more)
+    }
 }
 
 /// A choice of calls.
@@ -141,14 +181,14 @@ impl TraceReport {
         format!("{what}, none lost")
     }
 
-    fn table(&self) -> Table {
+    fn table(&self, shown: usize) -> Table {
         let mut table = Table::default();
         for title in ["count", "total ms", "mean us", "shortest us", "longest us"] {
             table.number(title, "");
         }
         table.words("event");
         table.procedures("name");
-        for row in self.rows.iter().take(ROWS_MAX) {
+        for row in self.rows.iter().take(shown) {
             let us = |ns: Option<f64>| ns.map_or_else(String::new, |ns| format!("{:.3}", ns / 1e3));
             let of = |ns: Option<u64>| ns.map(|ns| ns as f64);
             let cells = vec![
@@ -222,21 +262,17 @@ impl Report for TraceReport {
                 &format!("{keep} of each {of} calls of a name and thread"),
             )?;
         }
+        let (shown, more) = self.shown.in_text(self.rows.len(), ROWS_MAX, "name");
         if !self.rows.is_empty() {
             writeln!(out)?;
-            self.table().write(style, out)?;
+            self.table(shown).write(style, out)?;
         }
         if !self.off_cpu.is_empty() {
             writeln!(out)?;
             self.threads_table().write(style, out)?;
         }
         writeln!(out)?;
-        let left = self.rows.len().saturating_sub(ROWS_MAX);
-        if left > 0 {
-            let what =
-                format!("{} more are in --format json and csv", counted(left as u64, "name"));
-            note(style, out, &what)?;
-        }
+        more.iter().try_for_each(|more| note(style, out, more))?;
         for lost in &self.lost {
             let TraceLost { name, reason, events } = lost;
             let why = match reason.as_str() {
@@ -289,5 +325,47 @@ impl Report for TraceReport {
 
     fn problems(&self) -> &[Problem] {
         &[]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `dcpi trace FILE -n 5` showed 40 rows.
+    #[test]
+    fn as_many_rows_are_shown_as_are_asked_for() {
+        let text = |asked: Option<usize>| {
+            let row = |number: usize| TraceRow {
+                name: format!("f{number}"),
+                kind: "instant",
+                image: None,
+                count: 1,
+                ended: 0,
+                total_ns: None,
+                mean_ns: None,
+                min_ns: None,
+                max_ns: None,
+            };
+            let mut rows = (0..50).map(row).collect();
+            let shown = ShownRows::of(&mut rows, asked);
+            let report = TraceReport { rows, shown, ..TraceReport::default() };
+            let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+            let (mut text, mut csv) = (Vec::new(), Vec::new());
+            report.text(&style, &mut text).unwrap();
+            report.csv(&mut csv).unwrap();
+            let text = String::from_utf8(text).unwrap();
+            (text.matches("instant").count(), csv.split(|byte| *byte == b'\n').count() - 2, text)
+        };
+        let (rows, csv, said) = text(Some(5));
+        assert_eq!((rows, csv), (5, 5));
+        assert!(said.contains("45 names more are not shown: -n 0 shows all"), "{said}");
+        let (rows, csv, said) = text(None);
+        assert_eq!((rows, csv), (40, 50));
+        assert!(said.contains("10 names more"), "{said}");
+        let (rows, csv, said) = text(Some(0));
+        assert_eq!((rows, csv), (50, 50));
+        assert!(!said.contains("more"), "{said}");
+        assert!(text(Some(49)).2.contains("1 name more is not shown"));
     }
 }

@@ -9,7 +9,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
-use syscalls::Sysno;
 use trace::event::Cpu;
 use trace::summary::Summary;
 use trace::{
@@ -18,6 +17,7 @@ use trace::{
 };
 
 use crate::TraceError;
+use crate::names::Names;
 use crate::ordering::Waiting;
 use crate::probes::Probes;
 use crate::records::{Record, RecordKind};
@@ -90,8 +90,8 @@ pub struct Captured {
 /// Who sees events as they come, in the order of time.
 pub type Follower<'a> = &'a mut dyn FnMut(&Event, &Name, &Thread) -> io::Result<()>;
 
-/// Traces until the command or process ends, the time is over, or `stop` says so. A command that
-/// still runs then is waited for.
+/// Traces until the command or process ends, the time is over, or `stop` says so, which is told
+/// whether tracing has begun. A command that still runs then is waited for.
 ///
 /// # Errors
 /// [`TraceError`]. A command that was started has ended then, too.
@@ -100,7 +100,7 @@ pub fn run<W: Write>(
     target: &Target,
     out: W,
     follower: Option<Follower<'_>>,
-    stop: &dyn Fn() -> bool,
+    stop: &dyn Fn(bool) -> bool,
 ) -> Result<Captured, TraceError> {
     let tracefs = tracefs(options)?;
     // Dropped after the rings: a probe that is in use cannot be removed.
@@ -108,12 +108,15 @@ pub fn run<W: Write>(
         (Some(tracefs), false) => Some(Probes::new(tracefs)?),
         _ => None,
     };
-    let (sources, meanings) = sources(options, tracefs.as_ref(), probes.as_mut())?;
+    let (sources, meanings) = sources(options, tracefs.as_ref(), probes.as_mut(), stop)?;
     let watched = match target {
         Target::Command(_) => Watched::Children,
         Target::Process(pid) => Watched::Threads(threads_of(*pid)?),
     };
     let mut rings = Rings::open(&watched, &sources, options.sched, options.ring_bytes)?;
+    if stop(false) {
+        return Err(TraceError::Stopped);
+    }
     let mut facts = begin_facts(options, target);
     if !options.sites.is_empty() && !rings.keeps_processes_apart() {
         facts.notes.push(
@@ -138,6 +141,7 @@ pub fn run<W: Write>(
     };
     let mut capture = Capture {
         writer,
+        tracefs: tracefs.as_ref(),
         follower,
         sampled: options.sampled,
         meanings,
@@ -185,6 +189,7 @@ fn sources(
     options: &Options,
     tracefs: Option<&Tracefs>,
     probes: Option<&mut Probes<'_>>,
+    stop: &dyn Fn(bool) -> bool,
 ) -> Result<(Vec<Source>, Vec<Meaning>), TraceError> {
     let (mut sources, mut meanings) = (Vec::new(), Vec::new());
     if let Some(probes) = probes {
@@ -194,6 +199,9 @@ fn sources(
                 _ => EventKind::Instant,
             };
             let mut define = |is_return: bool, kind: EventKind| {
+                if stop(false) {
+                    return Err(TraceError::Stopped);
+                }
                 let id = probes.define(&site.path, site.offset, is_return)?;
                 sources.push(Source { id, has_record: false });
                 meanings.push(Meaning::Site(kind, site.name.clone()));
@@ -313,7 +321,7 @@ fn process_command(pid: u32) -> Vec<String> {
 struct Until<'a> {
     process: &'a Target,
     duration: Option<Duration>,
-    stop: &'a dyn Fn() -> bool,
+    stop: &'a dyn Fn(bool) -> bool,
 }
 
 impl Until<'_> {
@@ -325,44 +333,15 @@ impl Until<'_> {
             (None, Target::Command(_)) => true,
         };
         let time_is_over = self.duration.is_some_and(|duration| begun.elapsed() >= duration);
-        has_ended || time_is_over || (self.stop)()
-    }
-}
-
-/// Names by number, as the writer numbers them.
-#[derive(Debug, Default)]
-struct Names {
-    list: Vec<Name>,
-    syscalls: std::collections::HashMap<u64, NameId>,
-}
-
-impl Names {
-    fn number<W: Write>(&mut self, name: &Name, writer: &mut Writer<W>) -> NameId {
-        let number = writer.name(name);
-        if number.0 as usize == self.list.len() {
-            self.list.push(name.clone());
-        }
-        number
-    }
-
-    fn syscall<W: Write>(&mut self, number: u64, writer: &mut Writer<W>) -> NameId {
-        if let Some(known) = self.syscalls.get(&number) {
-            return *known;
-        }
-        let known = usize::try_from(number).ok().and_then(Sysno::new);
-        let text = known.map_or_else(|| format!("syscall {number}"), |name| name.name().to_owned());
-        let mut name = Name::new(NameKind::Syscall, text);
-        name.number = Some(number);
-        let id = self.number(&name, writer);
-        self.syscalls.insert(number, id);
-        id
+        has_ended || time_is_over || (self.stop)(true)
     }
 }
 
 /// A trace that is being captured.
-struct Capture<'a, W: Write> {
+struct Capture<'f, 't, W: Write> {
     writer: Writer<W>,
-    follower: Option<Follower<'a>>,
+    tracefs: Option<&'t Tracefs>,
+    follower: Option<Follower<'f>>,
     sampled: Option<Sampled>,
     meanings: Vec<Meaning>,
     /// The name of each source that is a site.
@@ -378,7 +357,7 @@ struct Capture<'a, W: Write> {
     threads_lost: u64,
 }
 
-impl<W: Write> Capture<'_, W> {
+impl<W: Write> Capture<'_, '_, W> {
     fn follow_rings(
         &mut self,
         rings: &mut Rings,
@@ -488,8 +467,13 @@ impl<W: Write> Capture<'_, W> {
                 let Some(number) = field("id").filter(|number| !is_of_uprobes(*number)) else {
                     return Ok(());
                 };
-                let name = self.names.syscall(number, &mut self.writer);
-                self.event(kind, name, argument.unwrap_or_default(), who, at)
+                let (name, is_int) = self.names.syscall(number, self.tracefs, &mut self.writer);
+                let argument = argument.unwrap_or_default();
+                let argument = match is_enter && is_int {
+                    true => i64::from(argument as i32).cast_unsigned(),
+                    false => argument,
+                };
+                self.event(kind, name, argument, who, at)
             }
             _ => {
                 let Some(woken) = field("pid") else { return Ok(()) };

@@ -8,6 +8,7 @@
 pub mod blocks;
 pub mod capture;
 mod images;
+mod names;
 mod ordering;
 mod probes;
 mod records;
@@ -27,6 +28,9 @@ pub enum TraceError {
     /// The trace cannot be written.
     #[error("{0}")]
     Output(#[source] io::Error),
+    /// It was asked to stop before the command began; nothing was run.
+    #[error("a signal came before the command began; nothing was run")]
+    Stopped,
 }
 
 impl TraceError {

@@ -149,13 +149,19 @@ impl<'a> At<'a> {
             ))
         };
         let (image, rest) = text.split_once(':').ok_or_else(malformed)?;
-        let line = rest.rsplit_once(':').and_then(|(file, line)| {
-            let line = line.parse().ok().filter(|line| *line > 0)?;
-            // A::1 would be a name of C++, if there were such.
-            (!file.is_empty() && !file.ends_with(':')).then_some(Place::Line(file, line))
+        // A::1 would be a name of C++, if there were such.
+        let line = rest.rsplit_once(':').filter(|(file, line)| {
+            let is_number = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_digit());
+            is_number && !file.is_empty() && !file.ends_with(':')
         });
         match line {
-            Some(place) => Ok(Self { image, place }),
+            Some((file, line)) => match line.parse() {
+                Ok(line) if line > 0 => Ok(Self { image, place: Place::Line(file, line) }),
+                _ => Err(TraceError::Refused(format!(
+                    "--at {text}: no file has a line {line}; lines count from 1, and those with \
+                     code are in the debug information"
+                ))),
+            },
             None if rest.is_empty() => Err(malformed()),
             None => Ok(Self { image, place: Place::Procedure(rest) }),
         }
@@ -403,7 +409,11 @@ mod tests {
         assert_eq!(of("a:lua*"), procedure("a", "lua*"));
         let line = At { image: "lua", place: Place::Line("src/lapi.c", 12) };
         assert_eq!(of("lua:src/lapi.c:12"), line);
-        assert_eq!(of("a:f:0"), procedure("a", "f:0"));
+        assert_eq!(of("a:f:x0"), procedure("a", "f:x0"));
+        for none in [":prog.c:0", "a:f.c:4294967296"] {
+            let error = At::parse(none).unwrap_err().to_string();
+            assert!(error.contains("lines count from 1") && !error.contains('\n'), "{error}");
+        }
         for bad in ["malloc", "a:", ""] {
             let error = At::parse(bad).unwrap_err().to_string();
             assert!(error.contains("IMAGE:PROCEDURE") && !error.contains('\n'), "{error}");

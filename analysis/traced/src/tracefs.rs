@@ -34,6 +34,8 @@ pub(crate) struct Tracepoint {
 /// A field of a tracepoint's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Field {
+    /// Its type in C.
+    of_type: String,
     name: String,
     offset: usize,
     size: usize,
@@ -84,8 +86,8 @@ fn parse(text: &str) -> Option<Tracepoint> {
 fn parse_field(line: &str) -> Option<Field> {
     let line = line.trim().strip_prefix("field:")?;
     let mut parts = line.split(';').map(str::trim);
-    let name = parts.next()?.split_whitespace().next_back()?;
-    let name = name.split('[').next()?.to_owned();
+    let (of_type, name) = parts.next()?.rsplit_once(char::is_whitespace)?;
+    let (of_type, name) = (of_type.trim().to_owned(), name.split('[').next()?.to_owned());
     let (mut offset, mut size) = (None, None);
     for part in parts {
         match part.split_once(':') {
@@ -94,10 +96,21 @@ fn parse_field(line: &str) -> Option<Field> {
             _ => {}
         }
     }
-    Some(Field { name, offset: offset?, size: size? })
+    Some(Field { of_type, name, offset: offset?, size: size? })
 }
 
 impl Tracepoint {
+    /// Whether the first argument of the system call, whose entry this is, is an `int` or a
+    /// descriptor: of the register's 64 bits those above the 32 mean nothing.
+    pub(crate) fn has_int_first(&self) -> bool {
+        let mut fields = self.fields.iter().skip_while(|field| field.name != "__syscall_nr");
+        fields.nth(1).is_some_and(|field| {
+            let of_type = field.of_type.trim_start_matches("const ");
+            ["int", "pid_t", "clockid_t"].contains(&of_type)
+                || (of_type == "unsigned int" && field.name.contains("fd"))
+        })
+    }
+
     /// A whole number of a record, sign extended; of an array its first element.
     pub(crate) fn number(&self, field: &str, raw: &[u8]) -> Option<u64> {
         let field = self.fields.iter().find(|known| known.name == field)?;
@@ -135,5 +148,25 @@ mod tests {
         assert_eq!(tracepoint.number("no", &raw), None);
         assert_eq!(tracepoint.number("args", &raw[..20]), None, "cut");
         assert_eq!(parse("name: x\n"), None);
+    }
+
+    /// AT_FDCWD, -100, was told as 4294967196.
+    #[test]
+    fn first_arguments_that_are_ints_are_known() {
+        let has_int = |argument: &str| {
+            let text = format!(
+                "ID: 1\n\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+                 \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n\
+                 \tfield:{argument};\toffset:16;\tsize:8;\tsigned:0;\n\
+                 \tfield:int last;\toffset:24;\tsize:8;\tsigned:0;\n"
+            );
+            parse(&text).unwrap().has_int_first()
+        };
+        for int in ["int dfd", "unsigned int fd", "pid_t pid", "const clockid_t which_clock"] {
+            assert!(has_int(int), "{int}");
+        }
+        for other in ["const char * filename", "unsigned long addr", "unsigned int flags"] {
+            assert!(!has_int(other), "{other}");
+        }
     }
 }

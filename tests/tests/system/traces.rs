@@ -112,6 +112,9 @@ fn system_calls_and_switches_are_told() {
     let write =
         events.iter().find(|event| event["kind"] == "syscall_exit" && event["name"] == "write");
     assert_eq!(write.unwrap()["argument"], 13, "bytes of the line that the program prints");
+    let opened = |event: &&Value| event["kind"] == "syscall_enter" && event["name"] == "openat";
+    let at = events.iter().find(opened).map(|event| &event["argument"]);
+    assert_eq!(at, Some(&Value::from(-100)), "AT_FDCWD, an int");
     let names: std::collections::BTreeSet<&str> =
         events.iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert!(names.iter().all(|name| !name.contains("uprobe") && !name.contains("uretprobe")));
@@ -242,6 +245,56 @@ fn a_killed_tracer_leaves_a_readable_trace() {
     assert!(!left.contains(&format!("dcpi_{killed}/")), "{left}");
 }
 
+/// A signal while the costs of events were measured left definitions of probes and a temporary
+/// file, and the exit code was the signal's own.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_signal_before_the_command_leaves_nothing_and_runs_nothing() {
+    let place = Place::new();
+    let (temporary, witness) = (place.path("tmp"), place.path("ran"));
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = Command::new(binary("dcpi"));
+    command.args(["trace", "--at", "libc.so.6:malloc", "-o"]).arg(place.path("t"));
+    command.arg("--").arg("touch").arg(&witness);
+    command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::piped());
+    let tracer = command.spawn().unwrap();
+    let begun = Instant::now();
+    let files = || std::fs::read_dir(&temporary).unwrap().count();
+    while files() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no cost was measured");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let pid = nix::unistd::Pid::from_raw(tracer.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let output = tracer.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(143), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("nothing was run or traced") && said.lines().count() == 1, "{said}");
+    assert!(!witness.exists() && !place.path("t").exists() && files() == 0);
+    let left = std::fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap_or_default();
+    assert!(!left.contains(&format!("dcpi_{pid}/")), "{left}");
+}
+
+/// A trace that could not be written in its format, on a full disk, was lost with the run.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn what_was_captured_is_kept_where_its_format_cannot_be_written() {
+    let place = Place::new();
+    let (temporary, gone) = (place.path("tmp"), place.path("gone"));
+    std::fs::create_dir(&temporary).unwrap();
+    std::fs::create_dir(&gone).unwrap();
+    let mut command = Command::new(binary("dcpi"));
+    command.args(["trace", "--syscalls", "--no-costs", "-o"]).arg(gone.join("t.json"));
+    command.args(["--", "rm", "-r"]).arg(&gone).env("TMPDIR", &temporary);
+    let output = run(&mut command);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("none lost") && said.contains("the trace is kept in"), "{said}");
+    let kept = std::fs::read_dir(&temporary).unwrap().next().unwrap().unwrap().path();
+    assert!(said.contains(kept.to_str().unwrap()), "{said}");
+    assert!(count(&events(&kept), "syscall_exit", "unlinkat") > 0);
+}
+
 /// What cannot be traced is said in one line, before the command runs.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
@@ -252,6 +305,7 @@ fn refusals_come_before_the_command() {
         (&["--at", ":no_such_procedure"][..], "has no procedure of that name"),
         (&["--at", "no_such_library:f"], "no file no_such_library among"),
         (&["--at", ":traced.c:1"], "has no debug information"),
+        (&["--at", ":traced.c:0"], "lines count from 1"),
         (&["--at", "step"], "is neither IMAGE:PROCEDURE"),
         (&[], "nothing to trace"),
     ] {

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,6 +21,7 @@ use traced::capture::{self, Options, RING_BYTES, Target};
 use traced::sites::Site;
 
 use super::Outcome;
+use super::passing::Stopped;
 
 /// The subcommand, for nobody but this program.
 pub(crate) const NAME: &str = "calibration-work";
@@ -184,20 +185,22 @@ pub(crate) struct Traced {
     pub(crate) sched: bool,
 }
 
-/// Costs of the events that are going to be traced, measured now: some 0.3 s for each kind.
+/// Costs of the events that are going to be traced, measured now: some 0.3 s for each kind. A
+/// signal ends it.
 ///
 /// # Errors
-/// [`AnalysisError::Refused`] where this program cannot run itself, or nothing can be traced.
-pub(crate) fn costs(traced: Traced) -> Result<Vec<Cost>, AnalysisError> {
+/// [`AnalysisError::Refused`] where this program cannot run itself, or nothing can be traced, or a
+/// signal came.
+pub(super) fn costs(traced: Traced, stopped: &Stopped) -> Result<Vec<Cost>, AnalysisError> {
     let mut costs = Vec::new();
     for with_return in [true, false] {
         if if with_return { traced.calls } else { traced.entries } {
-            costs.extend(of_probes(with_return)?);
+            costs.extend(of_probes(with_return, stopped)?);
         }
     }
     let more = |what: &str, options: Options, kinds: [EventKind; 2]| {
         let alone = numbers(&output(what)?, what)?;
-        let (_, with) = captured(options, what)?;
+        let (_, with) = captured(options, what, stopped)?;
         let with = numbers(&with, what)?;
         let each = alone.first().zip(with.first()).map(|(alone, with)| (with - alone) / 2.0);
         let alpha = Alpha::of_means(&[each.unwrap_or_default().max(0.0)], 0.0);
@@ -229,7 +232,7 @@ fn options(sites: Vec<Site>) -> Options {
 }
 
 /// Costs of probes, of both kinds of instructions.
-fn of_probes(with_return: bool) -> Result<Vec<Cost>, AnalysisError> {
+fn of_probes(with_return: bool, stopped: &Stopped) -> Result<Vec<Cost>, AnalysisError> {
     let names = ["emulated", "stepped"];
     let own = std::env::current_exe()?;
     let sites = probe::calibrate::addresses().into_iter().zip(names).map(|(address, text)| {
@@ -239,7 +242,7 @@ fn of_probes(with_return: bool) -> Result<Vec<Cost>, AnalysisError> {
         Ok(Site { path: own.clone(), offset, name, has_return: with_return })
     });
     let sites = sites.collect::<Result<Vec<Site>, AnalysisError>>()?;
-    let (trace, printed) = captured(options(sites), "probes")?;
+    let (trace, printed) = captured(options(sites), "probes", stopped)?;
     let lines: Vec<Vec<f64>> =
         printed.lines().map(|line| numbers(line, "probes")).collect::<Result<_, _>>()?;
     let mut costs = Vec::new();
@@ -301,7 +304,11 @@ fn file_offset(address: usize) -> Option<u64> {
 }
 
 /// This program with its work traced: the trace, and what the work said.
-fn captured(options: Options, what: &str) -> Result<(trace::Trace, String), AnalysisError> {
+fn captured(
+    options: Options,
+    what: &str,
+    stopped: &Stopped,
+) -> Result<(trace::Trace, String), AnalysisError> {
     let said = tempfile::NamedTempFile::new()?;
     // The work's words go to a file: standard output is the command's that is traced later.
     let words: [OsString; 6] = [
@@ -314,11 +321,9 @@ fn captured(options: Options, what: &str) -> Result<(trace::Trace, String), Anal
     ];
     let target = Target::Command(words.into_iter().chain([said.path().into()]).collect());
     let mut bytes = Vec::new();
-    let captured = capture::run(&options, &target, &mut bytes, None, &|| false);
-    captured.map_err(|error| match error {
-        TraceError::Refused(why) => AnalysisError::Refused(why),
-        TraceError::Output(why) => AnalysisError::Refused(why.to_string()),
-    })?;
+    let stop = |_| stopped.signal().is_some();
+    let captured = capture::run(&options, &target, &mut bytes, None, &stop);
+    captured.map_err(|error: TraceError| AnalysisError::Refused(error.to_string()))?;
     let trace = trace::reader::read(bytes.as_slice());
     let trace = trace.map_err(|error| AnalysisError::Refused(error.to_string()))?;
     Ok((trace, fs::read_to_string(said.path())?))
@@ -342,12 +347,6 @@ fn numbers(line: &str, what: &str) -> Result<Vec<f64>, AnalysisError> {
 fn refused(what: &str) -> AnalysisError {
     let next = "trace with --no-costs, and correct nothing";
     AnalysisError::Refused(format!("dcpi trace cannot {what}; {next}"))
-}
-
-/// Says why a trace has no costs.
-pub(crate) fn say(error: &AnalysisError) {
-    let line = format!("dcpi: the trace will not say what its events cost: {error}");
-    let _ = writeln!(io::stderr(), "{line}"); // nowhere left to say it
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! `dcpi trace --correct`: a trace, ours or of another tool, without what tracing cost.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
 use query::error::AnalysisError;
-use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow};
+use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, ShownRows, Unbounded};
 use trace::correct::{Correction, Times, correct};
 use trace::{Cost, EventKind, Trace, calibration, formats};
 use traced::sites::stepped_procedures;
 
 use super::calibrate::{Traced, costs};
+use super::passing::pass_on;
 use super::record::shell_word;
+use crate::plain_file;
 
 /// What `--calibration` takes for a measurement here and now.
 const HERE: &str = "here";
@@ -23,7 +24,7 @@ const HERE: &str = "here";
 /// [`AnalysisError::Refused`].
 pub(super) fn read(file: &Path) -> Result<Trace, AnalysisError> {
     let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
-    let opened = File::open(file).map_err(|error| refused(error.to_string()))?;
+    let opened = plain_file::open(file).map_err(|error| refused(error.to_string()))?;
     formats::read(BufReader::new(opened)).map_err(|error| refused(error.to_string()))
 }
 
@@ -49,7 +50,16 @@ pub(super) fn corrected(
     }
     match calibration {
         None => {}
-        Some(here) if here == Path::new(HERE) => trace.facts.costs = costs(kinds(trace))?,
+        Some(here) if here == Path::new(HERE) => {
+            // A signal ends this process only when its probes are removed.
+            let stopped = pass_on()?;
+            let measured = costs(kinds(trace), &stopped);
+            if let Some(signal) = stopped.signal() {
+                let why = format!("signal {signal} ended the calibration; nothing was corrected");
+                return Err(AnalysisError::Refused(why));
+            }
+            trace.facts.costs = measured?;
+        }
         Some(other) => {
             let refused =
                 |why: String| AnalysisError::Refused(format!("{}: {why}", other.display()));
@@ -89,12 +99,20 @@ fn kinds(trace: &Trace) -> Traced {
 
 fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionReport {
     let words = trace.facts.command.iter().map(|word| shell_word(Path::new(word)));
-    let time = |of: Times| CorrectedTime { measured_ns: of.measured, corrected_ns: of.corrected };
+    let time = |of: Times, is_known: bool| CorrectedTime {
+        measured_ns: of.measured,
+        corrected_ns: of.corrected,
+        unbounded: match is_known {
+            false => Some(Unbounded::CostUnknown),
+            true => correction.is_sampled.then_some(Unbounded::CallsLeftOut),
+        },
+    };
+    let all_known = correction.unknown.is_empty();
     let row = |row: &trace::correct::Row| CorrectionRow {
         name: trace.names.get(row.name.0 as usize).map(|of| of.text.clone()).unwrap_or_default(),
         kind: row.kind.word(),
         calls: row.calls,
-        time: time(row.inclusive),
+        time: time(row.inclusive, row.unknown == 0),
     };
     let mut notes = trace.facts.notes.clone();
     if !correction.unknown.is_empty() {
@@ -107,14 +125,16 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
     let lost: u64 = trace.facts.lost.iter().map(|lost| lost.events).sum();
     if lost > 0 {
         notes.push(format!(
-            "{lost} events were lost: their cost is left in; trace again with a larger --ring"
+            "{lost} events were lost: their cost is left in, and makes the interval of the total \
+             wider; trace again with a larger --ring"
         ));
     }
     CorrectionReport {
         file: file.display().to_string(),
         command: words.collect::<Vec<_>>().join(" "),
-        elapsed: time(correction.elapsed),
-        on_cpu: correction.on_cpu.map(time),
+        elapsed: time(correction.elapsed, all_known),
+        on_cpu: correction.on_cpu.map(|of| time(of, all_known)),
+        threads: correction.threads as u64,
         events: correction.events,
         cost_ns: correction.cost_ns,
         slowdown: correction.slowdown,
@@ -122,6 +142,7 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
         error: correction.error(),
         costs: trace.facts.costs.iter().map(cost_row).collect(),
         rows: correction.rows.iter().map(row).collect(),
+        shown: ShownRows::default(),
         notes,
     }
 }

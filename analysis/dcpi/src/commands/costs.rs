@@ -1,7 +1,6 @@
 //! Executions, cycles and stalls of instructions: the common part of the commands that show them.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use stalls::Machine;
 
 use super::calc;
 use super::loops::loops;
+use crate::plain_file;
 use explain::graphs::{NOT_ESTIMATED, Surveyed};
 use names::procedures::{Known, Places};
 use query::error::AnalysisError;
@@ -152,7 +152,7 @@ fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
 fn read_machine(path: &Path) -> Result<MeasuredMachine, AnalysisError> {
     let read = || {
         let mut text = Vec::new();
-        let file = File::open(path).map_err(|error| error.to_string())?;
+        let file = plain_file::open(path).map_err(|error| error.to_string())?;
         // One byte more than a file may have.
         let limit = MeasuredMachine::FILE_BYTES_MAX.saturating_add(1);
         file.take(limit).read_to_end(&mut text).map_err(|error| error.to_string())?;

@@ -2,16 +2,14 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Seek as _, Write};
+use std::fs;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use report::{TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use report::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
+use tempfile::NamedTempFile;
 use trace::formats::{self, Format};
 use trace::summary::Summary;
 use trace::{Event, Facts, Name, Sampled, Thread};
@@ -22,12 +20,11 @@ use traced::sites::{self, Whose};
 use super::blocks::{self, BlocksArgs};
 use super::calibrate::{self, Traced};
 use super::correct;
-use super::passing::pass_on;
+use super::passing::{Stopped, pass_on};
 use super::record::{exit_code, runnable, shell_word};
 use super::{Outcome, write};
-use crate::destination::{Destination, Overwritten};
+use crate::destination::{Destination, Overwritten, not_svg};
 use crate::options::{Output, parse_time};
-use crate::signals;
 use query::error::AnalysisError;
 
 /// Longest time of `--duration`.
@@ -187,6 +184,9 @@ pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, Analysis
     if let Some(kind) = args.blocks.cflags {
         return blocks::print_cflags(kind, out);
     }
+    if let Some(why) = args.out.as_deref().and_then(not_svg) {
+        return Err(usage(&why));
+    }
     if args.calibration_program {
         out.write_all(trace::calibration::PROGRAM.as_bytes())?;
         return Ok(Outcome::default());
@@ -215,7 +215,8 @@ fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, 
         trace.cut.iter().map(|cut| format!("{}: {cut}", file.display())).collect();
     if args.correct {
         let (calibration, probed) = (args.calibration.as_deref(), args.probed.as_deref());
-        let report = correct::corrected(file, &mut trace, calibration, probed)?;
+        let mut report = correct::corrected(file, &mut trace, calibration, probed)?;
+        report.shown = ShownRows::of(&mut report.rows, args.blocks.rows);
         if args.out.is_none() && args.to.is_none() {
             let outcome = write(&report, &args.output, out)?;
             return Ok(Outcome { sound: cut.is_empty(), ..outcome });
@@ -223,6 +224,7 @@ fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, 
     }
     if args.out.is_none() && args.to.is_none() {
         let mut report = report_of_trace(&trace);
+        report.shown = ShownRows::of(&mut report.rows, args.blocks.rows);
         report.file = Some(file.display().to_string());
         // Bytes an event are those of our own format alone.
         let is_own = trace.facts.source == "dcpi trace";
@@ -254,33 +256,51 @@ fn write_as(trace: &trace::Trace, to: To, out: &mut dyn Write) -> io::Result<()>
 /// Where the events go while they are captured.
 struct Sink {
     file: BufWriter<Box<dyn Write>>,
-    /// A second handle of the file, where it is to be made another format of.
-    again: Option<File>,
+    /// The file, where it is to be made another format of.
+    raw: Option<NamedTempFile>,
+    /// The format that is asked for; None where the trace is only followed.
+    to: Option<To>,
+    /// The file that is asked for, where it was not there before.
+    created: Option<PathBuf>,
 }
 
 impl Sink {
-    fn open(args: &Trace) -> Result<(Self, Option<To>), AnalysisError> {
+    fn open(args: &Trace) -> Result<Self, AnalysisError> {
         let Some(path) = &args.out else {
             if !args.follow {
                 return Err(usage("-o names no file for the trace, and --follow is not there"));
             }
-            return Ok((Self { file: BufWriter::new(Box::new(io::sink())), again: None }, None));
+            let file = BufWriter::new(Box::new(io::sink()) as Box<dyn Write>);
+            return Ok(Self { file, raw: None, to: None, created: None });
         };
         if path == Path::new("-") {
             return Err(usage("standard output is the command's; name a file with -o"));
         }
         let to = args.to.unwrap_or_else(|| by_name(path));
-        if to == To::Trace {
-            // Not beside it and renamed: what a killed tracer leaves is readable.
-            let file = Overwritten::open(path)?;
-            return Ok((Self { file: BufWriter::new(Box::new(file)), again: None }, Some(to)));
-        }
+        let created = (!path.exists()).then(|| path.clone());
         // What cannot be written is known before the command runs.
-        Overwritten::open(path)?;
-        let file = tempfile::tempfile()?;
-        let again = file.try_clone()?;
-        Ok((Self { file: BufWriter::new(Box::new(file)), again: Some(again) }, Some(to)))
+        let asked = Overwritten::open(path)?;
+        let (file, raw): (Box<dyn Write>, _) = match to {
+            // Not beside it and renamed: what a killed tracer leaves is readable.
+            To::Trace => (Box::new(asked), None),
+            _ => {
+                let raw = temporary().map_err(|error| {
+                    let directory = shell_word(&std::env::temp_dir());
+                    AnalysisError::Refused(format!(
+                        "cannot keep the trace in {directory} until its end: {error}; name \
+                         another directory with TMPDIR, or a file that ends in .trace with -o"
+                    ))
+                })?;
+                (Box::new(raw.reopen()?), Some(raw))
+            }
+        };
+        Ok(Self { file: BufWriter::new(file), raw, to: Some(to), created })
     }
+}
+
+/// A file for a trace until its end.
+fn temporary() -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix("dcpi-").suffix(".trace").tempfile()
 }
 
 fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
@@ -305,21 +325,27 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         }
         whose = Whose::Command(program);
     }
-    let found = sites::find(&args.at, whose, args.entries).map_err(refused)?;
+    let mut found = sites::find(&args.at, whose, args.entries).map_err(refused)?;
     let traced = Traced {
         calls: found.sites.iter().any(|site| site.has_return),
         entries: found.sites.iter().any(|site| !site.has_return),
         syscalls: args.syscalls,
         sched: args.sched,
     };
+    // From here on a signal leaves nothing behind: no file, no definition of a probe.
+    let stopped = pass_on()?;
     let costs = match args.no_costs {
         true => Vec::new(),
         // What an event costs is wanted later, if at all: a trace without it is a trace.
-        false => calibrate::costs(traced).unwrap_or_else(|error| {
-            calibrate::say(&error);
+        // Why it has none is a note of it: where nothing can be traced at all, that is told below.
+        false => calibrate::costs(traced, &stopped).unwrap_or_else(|error| {
+            found.notes.push(format!("what events cost is not known, and not taken off: {error}"));
             Vec::new()
         }),
     };
+    if let Some(signal) = stopped.signal() {
+        return Ok(nothing_was_run(signal, &stopped));
+    }
     let options = Options {
         sites: found.sites,
         syscalls: args.syscalls,
@@ -330,52 +356,86 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         notes: found.notes,
         costs,
     };
-    let (sink, to) = Sink::open(args)?;
-    let stopped = stop_flag(&target)?;
+    traced_to_file(args, &options, &target, &stopped)
+}
+
+/// Runs and traces, writes the trace in the format that is asked for, and reports.
+fn traced_to_file(
+    args: &Trace,
+    options: &Options,
+    target: &Target,
+    stopped: &Stopped,
+) -> Result<Outcome, AnalysisError> {
+    let sink = Sink::open(args)?;
     let mut follow = |event: &Event, name: &Name, thread: &Thread| {
         let mut line = Vec::new();
         formats::write_text_line(event, name, thread, &mut line)?;
         io::stderr().write_all(&line)
     };
     let follower: Option<capture::Follower<'_>> = args.follow.then_some(&mut follow);
-    let stop = || stopped.load(Ordering::Relaxed);
-    let captured = capture::run(&options, &target, sink.file, follower, &stop).map_err(refused)?;
-    if let (Some(mut file), Some(to), Some(path)) = (sink.again, to, &args.out) {
-        file.rewind()?;
-        let trace = formats::read(BufReader::new(file));
-        let trace = trace.map_err(|error| AnalysisError::Refused(error.to_string()))?;
-        Destination::File(path.clone())
-            .write(&mut io::sink(), |out| Ok(write_as(&trace, to, out)?))?;
-    }
-    let report = report_of_capture(args, &options, &captured, to);
+    // A command gets the signals itself, and its end ends the trace.
+    let is_command = matches!(target, Target::Command(_));
+    let stop = |has_begun: bool| stopped.signal().is_some() && !(has_begun && is_command);
+    let Sink { file, raw, to, created } = sink;
+    let captured = match capture::run(options, target, file, follower, &stop) {
+        Ok(captured) => captured,
+        Err(error) => {
+            // An empty file is nothing that anybody asked for.
+            let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|of| of.len() == 0);
+            if let Some(path) = created.filter(is_empty) {
+                let _ = fs::remove_file(path); // the error is what is told
+            }
+            return match (error, stopped.signal()) {
+                (TraceError::Stopped, Some(signal)) => Ok(nothing_was_run(signal, stopped)),
+                (error, _) => Err(refused(error)),
+            };
+        }
+    };
+    let written = match (raw, to, &args.out) {
+        (Some(raw), Some(to), Some(path)) => converted(raw, to, path),
+        _ => Ok(()),
+    };
+    let report = report_of_capture(args, options, &captured, to);
     let mut out = io::stderr();
     writeln!(out)?;
     let outcome = write(&report, &args.output, &mut out)?;
+    written?;
     Ok(Outcome { code: captured.status.map(exit_code), ..outcome })
+}
+
+/// Writes a captured trace in another format. What was captured is kept if that fails: the run
+/// cannot be had again.
+fn converted(raw: NamedTempFile, to: To, path: &Path) -> Result<(), AnalysisError> {
+    let write = || {
+        let trace = correct::read(raw.path())?;
+        Destination::File(path.to_path_buf())
+            .write(&mut io::sink(), |out| Ok(write_as(&trace, to, out)?))
+    };
+    write().map_err(|error| match raw.keep() {
+        Ok((_, kept)) => {
+            let (name, kept) = (shell_word(path), shell_word(&kept));
+            let why = match error {
+                AnalysisError::OutputFile { source, .. } => source.to_string(),
+                error => error.to_string(),
+            };
+            AnalysisError::Refused(format!(
+                "cannot write {name}: {why}; the trace is kept in {kept}: dcpi trace {kept} -o OUT"
+            ))
+        }
+        Err(_) => error,
+    })
+}
+
+fn nothing_was_run(signal: i32, stopped: &Stopped) -> Outcome {
+    let said = format!("signal {signal} came before tracing began; nothing was run or traced");
+    Outcome { code: stopped.code(), aside: vec![said], ..Outcome::default() }
 }
 
 fn refused(error: TraceError) -> AnalysisError {
     AnalysisError::Refused(match error {
         TraceError::Output(error) => format!("cannot write the trace: {error}"),
-        TraceError::Refused(why) => why,
+        error => error.to_string(),
     })
-}
-
-/// A flag that a signal sets. A command gets the signals itself, and its end ends the trace.
-fn stop_flag(target: &Target) -> Result<Arc<AtomicBool>, AnalysisError> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    if let Target::Command(_) = target {
-        pass_on()?;
-        return Ok(stopped);
-    }
-    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP])?;
-    let flag = Arc::clone(&stopped);
-    std::thread::Builder::new().name("stop".into()).spawn(move || {
-        if heard.recv().is_ok() {
-            flag.store(true, Ordering::Relaxed);
-        }
-    })?;
-    Ok(stopped)
 }
 
 fn report_of_trace(trace: &trace::Trace) -> TraceReport {
@@ -406,6 +466,7 @@ fn report_of_capture(
     let never: Vec<String> =
         never.filter(|name| !reached.contains(name)).map(str::to_owned).collect();
     report.never = never;
+    report.shown = ShownRows::of(&mut report.rows, args.blocks.rows);
     report
 }
 

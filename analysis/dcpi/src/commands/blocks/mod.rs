@@ -5,7 +5,6 @@ mod table;
 mod times;
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -22,10 +21,13 @@ use super::passing::pass_on;
 use super::record::{exit_code, runnable, shell_word};
 use crate::destination::Overwritten;
 use crate::options::{self, Output};
+use crate::plain_file;
 use table::{Row, Table};
 
 /// What the assembler wrapper's folder is called beside programs as installed and as built.
 const FOLDERS: [&str; 3] = ["../lib/dcpi/blocks", "../blocks", "blocks"];
+/// What compilers are given where there are no options.
+const NO_FLAGS: &str = "--dcpi-trace-cflags-failed";
 /// How long the reader sleeps when no chunk is full. A thread fills one in 8 us at most, and has
 /// 15.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -62,7 +64,7 @@ pub struct BlocksArgs {
     /// The blocks of a trace in their order, thread by thread, instead of their executions
     #[arg(long, requires = "blocks")]
     pub order: bool,
-    /// Rows of the report, 0 for all [default: 30 in text]
+    /// Rows of the report, 0 for all [default in text: 40, with --blocks 30]
     #[arg(
         short = 'n',
         value_name = "N",
@@ -76,6 +78,7 @@ pub struct BlocksArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cflags {
     /// gcc, with events.
+    #[value(alias = "gcc")]
     Events,
     /// gcc, the same code with a list of its blocks, and without events.
     Plain,
@@ -107,8 +110,11 @@ fn refused(why: impl std::fmt::Display) -> AnalysisError {
 /// # Errors
 /// [`AnalysisError::Refused`] where the wrapper is not installed.
 pub(super) fn print_cflags(kind: Cflags, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    writeln!(out, "{}", cflags(kind)?)?;
-    Ok(Outcome { sound: true, ..Outcome::default() })
+    let flags = cflags(kind);
+    // Within `gcc $(dcpi trace --cflags)` nobody asks for the exit code: an option that no compiler
+    // has makes the compilation fail, too, where none would make a program without events.
+    writeln!(out, "{}", flags.as_deref().unwrap_or(NO_FLAGS))?;
+    flags.map(|_| Outcome::default())
 }
 
 /// `dcpi trace --blocks`: of a command, or of a trace.
@@ -131,7 +137,8 @@ fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     let mut folders = FOLDERS.iter().map(|folder| beside.join(folder));
     let folder = folders.find(|folder| folder.join("as").is_file()).ok_or_else(|| {
         refused(
-            "the assembler wrapper is not installed beside dcpi; in a checkout: cargo xtask blocks",
+            "the assembler wrapper is not beside dcpi: the package dcpi has it in \
+             /usr/lib/dcpi/blocks, and in a checkout cargo xtask blocks makes target/blocks",
         )
     })?;
     let folder = folder.canonicalize().unwrap_or(folder);
@@ -139,7 +146,12 @@ fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     Ok(match kind {
         Cflags::Events => format!("-B {word}/ -specs={word}/dcpi.specs"),
         Cflags::Plain => format!("-B {word}/plain/ -specs={word}/plain/dcpi.specs"),
-        Cflags::Clang => format!("-fno-integrated-as -B {word}/ -L{word} -ldcpi_tracer"),
+        // clang has no specs, and options come before the objects: what the objects will need of
+        // the library is named.
+        Cflags::Clang => format!(
+            "-Qunused-arguments -fno-integrated-as -B {word}/ -L{word} -Wl,-u,dcpi_trace_position \
+             -Wl,-u,dcpi_trace_origin -Wl,-u,dcpi_trace_full -ldcpi_tracer"
+        ),
     })
 }
 
@@ -162,14 +174,19 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
         ..Facts::default()
     };
     let named = |error: io::Error| refused(format!("{}: {error}", shell_word(file)));
+    // Before there is a file that a signal would leave behind.
+    let stopped = pass_on()?;
     let area = Area::new(args.blocks.wait)
         .map_err(|error| refused(format!("no memory to share with the command: {error}")))?;
     let output = BufWriter::new(Overwritten::open(file)?);
     let writer = Writer::new(output, &facts).map_err(named)?;
     let mut capture = Capture::new(area, writer);
-    pass_on()?;
     let mut command = Command::new(program);
     command.args(arguments).env(tracer::area::VARIABLE, capture.path());
+    if let (Some(signal), code) = (stopped.signal(), stopped.code()) {
+        say(err, &format!("dcpi: signal {signal} came before the command began"))?;
+        return Ok(Outcome { code, ..Outcome::default() });
+    }
     let mut child = command.spawn().map_err(|error| {
         refused(format!("{} does not start: {error}", shell_word(Path::new(program))))
     })?;
@@ -239,20 +256,29 @@ fn told(
         written.bytes as f64 / executed.max(1) as f64,
     );
     say(err, &line)?;
-    let missing = captured.lost.saturating_add(captured.unknown);
-    let next = match (captured.lost, captured.unknown) {
-        (0, 0) => "nothing was lost",
-        (0, _) => "events of addresses that are in no list of blocks",
-        _ => "the tracer was too slow for the command; --wait lets the command wait",
-    };
-    say(err, &format!("lost: {} ({next})", report::thousands(missing)))?;
+    say(err, &lost(captured.events, captured.lost, captured.unknown))?;
     captured.problems.iter().try_for_each(|it| say(err, &format!("note: {it}")))
+}
+
+/// What of the events is missing, and the next step.
+fn lost(events: u64, lost: u64, unknown: u64) -> String {
+    let missing = lost.saturating_add(unknown);
+    let share = 100.0 * missing as f64 / (missing.saturating_add(events)).max(1) as f64;
+    let why = match (lost, unknown) {
+        (0, 0) => return "lost: 0 (nothing was lost)".to_owned(),
+        (0, _) => "they are of addresses that are in no list of blocks",
+        _ => {
+            "the tracer was too slow, so executions are too few; run it again with --wait, which \
+             loses nothing and takes longer"
+        }
+    };
+    format!("lost: {} events, {share:.1} % of all: {why}", report::thousands(missing))
 }
 
 /// Reports a trace that was written before.
 fn read(args: &Asked<'_>, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let named = |error: &dyn std::fmt::Display| refused(format!("{}: {error}", shell_word(file)));
-    let input = BufReader::new(File::open(file).map_err(|error| named(&error))?);
+    let input = BufReader::new(plain_file::open(file).map_err(|error| named(&error))?);
     let mut counts: Vec<Vec<u64>> = Vec::new();
     let mut failed = Ok(());
     let all = sequence::read(input, |known, stream, events| {

@@ -14,7 +14,7 @@ const ROWS: usize = 30;
 /// Executions of the blocks of a command's programs.
 pub(super) struct Table {
     pub(super) rows: Vec<Row>,
-    /// At most so many rows, 0: all.
+    /// At most so many rows, 0: all; None: all but in text.
     pub(super) rows_max: Option<usize>,
     /// Samples that shares of time are of; None where nothing was sampled.
     pub(super) samples: Option<u64>,
@@ -100,6 +100,13 @@ impl Table {
         Self { rows, rows_max: None, samples: None, notes: Vec::new() }
     }
 
+    /// The rows that are asked for, else so many, 0: all.
+    fn shown(&self, default: usize) -> &[Row] {
+        let most = self.rows_max.unwrap_or(default);
+        let shown = if most == 0 { self.rows.len() } else { most.min(self.rows.len()) };
+        self.rows.get(..shown).unwrap_or_default()
+    }
+
     /// Orders rows by their time.
     pub(super) fn sort_by_time(&mut self) {
         let time = |row: &Row| row.time.map_or(-1.0, |share| share.value);
@@ -119,9 +126,8 @@ impl Report for Table {
     const NAME: &'static str = "trace-blocks";
 
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let most = self.rows_max.unwrap_or(ROWS);
-        let shown = if most == 0 { self.rows.len() } else { most.min(self.rows.len()) };
-        let rows = self.rows.get(..shown).unwrap_or_default();
+        let rows = self.shown(ROWS);
+        let shown = rows.len();
         let width = rows.iter().map(|row| row.name().chars().count()).max().unwrap_or(0).min(40);
         match self.samples {
             Some(samples) => writeln!(
@@ -158,7 +164,7 @@ impl Report for Table {
     }
 
     fn json(&self) -> impl Serialize + '_ {
-        Json { samples: self.samples, rows: &self.rows, notes: &self.notes }
+        Json { samples: self.samples, rows: self.shown(0), notes: &self.notes }
     }
 
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -175,7 +181,7 @@ impl Report for Table {
             "time_high",
         ];
         report::record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
+        for row in self.shown(0) {
             let time =
                 |of: fn(Share) -> f64| row.time.map_or(String::new(), |it| of(it).to_string());
             let cells = [
