@@ -397,8 +397,8 @@ impl Report for MachineReport {
             style,
             out,
             "low–high: over the rounds; of loads from memory the 5th and the 99th percentile of \
-             pieces of 512 loads; of page walks from the fewest pages beyond the TLBs to many pages \
-             while other CPUs read. more: beyond the load itself",
+             pieces of 512 loads; of page walks from the fewest pages beyond the TLBs to many \
+             pages while other CPUs read. more: beyond the load itself",
         )?;
         let unseen = self.unseen();
         if unseen > 0 {

@@ -30,8 +30,8 @@ pub struct MachineArgs {
     /// --latencies; - writes it on standard output instead of a report
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Begin no round that would end after so many seconds, but the first, which is always measured:
-    /// even with 1 all takes some 3 seconds. More rounds make ranges surer
+    /// Begin no round that would end after so many seconds, but the first, which is always
+    /// measured: even with 1 all takes some 3 seconds. More rounds make ranges surer
     #[arg(
         long,
         value_name = "SECONDS",
