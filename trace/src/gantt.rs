@@ -268,7 +268,7 @@ fn notes(trace: &Trace, chart: &Chart) -> Vec<String> {
     let mut notes = Vec::new();
     if chart.has_states {
         notes.push(
-            "The line below each thread: black where the thread runs, grey where it waits, red \
+            "The line below each thread: dark (on a dark page light) where the thread runs, grey where it waits, red \
              where it could run and has no CPU."
                 .to_owned(),
         );

@@ -392,7 +392,7 @@ impl Report for TimeReport {
             drawn: &self.drawn,
             effect: self.effect,
             // As all else here, a share.
-            confidence: self.confidence.percent() / 100.0,
+            confidence: self.confidence.percent(),
             a: commands.next(),
             b: commands.next(),
             runs: self.runs.iter().map(run).collect(),

@@ -192,8 +192,8 @@ pub fn overdispersion(groups: &[(&[Tally], Tally)]) -> f64 {
 }
 
 /// Samples that a part of a group has at least, where it counts for [`overdispersion`]: the usual
-/// rule for Pearson's statistic (W. G. Cochran, "Some Methods for Strengthening the Common Chi-square
-/// Tests", Biometrics 10, 1954).
+/// rule for Pearson's statistic (W. G. Cochran, "Some Methods for Strengthening the Common
+/// Chi-square Tests", Biometrics 10, 1954).
 const DISPERSED_MIN: f64 = 5.0;
 
 /// Samples and one more of the largest weight that `whole` has.

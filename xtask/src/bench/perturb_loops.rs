@@ -358,8 +358,7 @@ fn rounds_of(text: &str) -> anyhow::Result<(Alpha, Vec<Round>)> {
 /// Times of blocks from samples of the program without events: whether intervals of few runs hold
 /// the share of many other runs.
 fn times(folder: &str, runs: u64) -> anyhow::Result<bool> {
-    println!("building what samples");
-    must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+    let programs = super::perturb_uprobes::programs()?;
     blockcount::build()?;
     for (name, under, libraries) in
         [("events", "", "-Ltarget/blocks -ldcpi_tracer"), ("plain", "plain/", "")]
@@ -371,7 +370,7 @@ fn times(folder: &str, runs: u64) -> anyhow::Result<bool> {
         must(&mut command(&format!("gcc -O2 {object} {rest} -o {folder}/{name}-traced")))?;
     }
     let shares = |runs: u64| -> anyhow::Result<Vec<(String, [f64; 3])>> {
-        let mut dcpi = Command::new("target/release/dcpi");
+        let mut dcpi = Command::new(format!("{programs}/dcpi"));
         dcpi.args(["trace", "--blocks", "--format", "json", "-n", "0", "--runs"]);
         dcpi.arg(runs.to_string()).arg("--plain").arg(format!("{folder}/plain-traced"));
         dcpi.arg("-o").arg(format!("{folder}/trace")).arg("--");

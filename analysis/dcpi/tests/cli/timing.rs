@@ -131,11 +131,11 @@ fn a_report_is_there_also_where_no_picture_can_be() {
     assert!(errors.starts_with("dcpi: cannot write ") && errors.lines().count() == 1, "{errors}");
 }
 
-/// Shares and percents stood beside each other.
+/// The confidence is in percent, as in all other reports.
 #[test]
-fn effect_and_confidence_are_shares() {
+fn an_effect_is_a_share_and_confidence_percent() {
     let told = report(&["--layouts", "2", "-r", "1", "--effect", "3%", "true"]);
-    assert_eq!((told["effect"].as_f64(), told["confidence"].as_f64()), (Some(0.03), Some(0.95)));
+    assert_eq!((told["effect"].as_f64(), told["confidence"].as_f64()), (Some(0.03), Some(95.0)));
 }
 
 /// A run that reads its input gets all of it each time.
