@@ -20,6 +20,9 @@ use calls::Calls;
 pub const EVENTS_MAX: usize = 1 << 23;
 /// Standard deviations to each side in a cost's interval.
 const DEVIATIONS: f64 = 1.96;
+/// What an event may cost at most whose cost nothing says, ns: a uprobe on an instruction that the
+/// kernel executes out of line took 16 us on a virtual machine, and nothing else as much.
+const UNKNOWN_MOST: f64 = 20_000.0;
 /// Events before a thread's begin in which its creator's event is looked for.
 const FORK_EVENTS: usize = 64;
 
@@ -64,7 +67,8 @@ pub struct Row {
     /// Their time, with what they called; of recursive calls only the outermost. CPU time where
     /// the trace has switches, as [`Correction::on_cpu`], else with all waits. Summed over threads.
     pub inclusive: Times,
-    /// Events in them whose cost nothing says: it is left in.
+    /// Events in them whose cost nothing says: it is left in, and the interval holds what it may
+    /// be.
     pub unknown: u64,
 }
 
@@ -87,8 +91,11 @@ pub struct Correction {
     pub slowdown: f64,
     /// Standard deviation of an event's cost between places, over its mean, of all events.
     pub relative_spread: f64,
-    /// Kinds of events whose costs nothing says; they are left in.
+    /// Kinds of events whose costs nothing says; they are left in, and the intervals hold what they
+    /// may be.
     pub unknown: Vec<EventKind>,
+    /// How many events that is.
+    pub unknown_events: u64,
     /// Whether calls were left out of the trace, whose events cost time as well.
     pub is_sampled: bool,
 }
@@ -143,12 +150,10 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
     let elapsed = Times { measured: (last - begin) as f64, corrected: modelled.total() };
     let calls = Calls::of(trace, &costs);
     let lost_ns = calls.cost_of(trace.facts.lost.iter().map(|lost| lost.events as f64).sum());
-    let with_lost = |times: Times| {
-        let low = (times.corrected.low - lost_ns).max(0.0);
-        Times { corrected: Range { low, ..times.corrected }, ..times }
-    };
-    let elapsed = with_lost(elapsed);
-    let on_cpu = on_cpu(trace, &calls.all).map(with_lost);
+    let unknown_events = trace.events.iter().filter(|event| costs.is_unknown(event)).count() as u64;
+    let with_rest = |times: Times| times.with_unknown(unknown_events).lower(lost_ns);
+    let elapsed = with_rest(elapsed);
+    let on_cpu = on_cpu(trace, &calls.all).map(with_rest);
     let total = on_cpu.unwrap_or(elapsed);
     let unknown = costs.unknown.clone();
     Ok(Correction {
@@ -162,7 +167,20 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
         slowdown: total.measured / total.corrected.value.max(1.0),
         relative_spread: costs.relative_spread(trace),
         unknown,
+        unknown_events,
     })
+}
+
+impl Times {
+    /// The same where so many events of unknown cost may be in it.
+    fn with_unknown(self, events: u64) -> Self {
+        self.lower(events as f64 * UNKNOWN_MOST)
+    }
+
+    fn lower(self, ns: f64) -> Self {
+        let low = (self.corrected.low - ns).max(0.0);
+        Self { corrected: Range { low, ..self.corrected }, ..self }
+    }
 }
 
 /// What events cost.
@@ -453,11 +471,15 @@ fn step(trace: &Trace, event: &Event, counted: &mut HashMap<(u64, bool, ThreadId
 /// Time on CPUs, measured, and without the cost of all events. None without switches.
 fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     let mut running: HashMap<ThreadId, u64> = HashMap::new();
-    let (mut measured, mut switches) = (0_u64, false);
+    // A command on a machine with nothing else to do may run without a switch: that they were
+    // looked for is enough.
+    let is_switch = |kind| matches!(kind, EventKind::SwitchOut | EventKind::SwitchIn);
+    let mut switches = trace.facts.costs.iter().any(|cost| is_switch(cost.kind));
+    let mut measured = 0_u64;
     for event in &trace.events {
+        switches |= is_switch(event.kind);
         match event.kind {
             EventKind::ThreadEnd | EventKind::SwitchOut => {
-                switches |= event.kind == EventKind::SwitchOut;
                 if let Some(since) = running.remove(&event.thread) {
                     measured = measured.saturating_add(event.time_ns.saturating_sub(since));
                 }
@@ -580,6 +602,16 @@ mod tests {
         assert_eq!(times, [0, 10, 600, 110, 210, 610]);
     }
 
+    /// A command on a machine with nothing else to do ran without a switch, and then the total was
+    /// not of CPU time.
+    #[test]
+    fn without_a_switch_all_time_is_on_a_cpu() {
+        let costs = [Enter, SwitchOut].map(|kind| constant(kind, 100.0)).to_vec();
+        let mut trace = trace(costs, vec![event(0, 0, Enter, 0, 0), event(1000, 0, Enter, 0, 0)]);
+        let on_cpu = correct(&mut trace).unwrap().on_cpu.unwrap();
+        assert_eq!(on_cpu.measured, 1000.0);
+    }
+
     #[test]
     fn a_woken_thread_goes_on_with_its_waker_and_time_off_the_cpu_is_no_work() {
         let events = vec![
@@ -619,7 +651,8 @@ mod tests {
         let of = correct(&mut whole).unwrap();
         let on_cpu = of.on_cpu.unwrap();
         assert_eq!((on_cpu.measured, on_cpu.corrected.value), (4000.0, 3500.0));
-        assert_eq!((on_cpu.corrected.low, of.threads), (3300.0, 1), "lost events cost, too");
+        // The switch back may have cost 20 us.
+        assert_eq!((on_cpu.corrected.low, of.threads, of.unknown_events), (0.0, 1, 1));
         let rows: Vec<(u32, f64, f64, u64)> = of
             .rows
             .iter()
@@ -630,7 +663,12 @@ mod tests {
             .collect();
         // Of f: its entry, the switch, entry and return of g. A switch back has no cost here.
         assert_eq!(rows, [(0, 4000.0, 3600.0, 1), (1, 1000.0, 900.0, 0)]);
-        costs.retain(|cost| cost.kind != Exit);
+        costs.push(constant(SwitchIn, 100.0));
+        whole.facts.costs = costs.clone();
+        let on_cpu = correct(&mut whole).unwrap().on_cpu.unwrap();
+        let Range { low, value, .. } = on_cpu.corrected;
+        assert_eq!((low, value), (3200.0, 3400.0), "lost events cost, too");
+        costs.retain(|cost| ![Exit, SwitchIn].contains(&cost.kind));
         let of = correct(&mut trace(costs, events)).unwrap();
         assert!(of.rows.iter().all(|row| row.unknown > 0), "{of:?}");
         assert_eq!(of.unknown, [SwitchIn, Exit]);

@@ -157,41 +157,63 @@ pub fn estimated(p: f64, variance: f64, n: f64, confidence: Confidence) -> Share
     wilson_between(p * n.max(1.0), n.max(1.0), confidence.z())
 }
 
-/// By how much shares vary more between groups of samples than samples by chance do: Pearson's
-/// statistic over its degrees of freedom, of all parts together (P. McCullagh and J. A. Nelder,
-/// "Generalized Linear Models", 2nd edition, 1989, section 4.5). `groups` has, for each group, its
-/// parts and its whole; all have the same parts. At least 1, which is also what fewer than two
-/// groups say.
+/// By how much the share of each part is less sure than its samples say, since it varies from group
+/// to group more than samples do by chance: the factor on the variance, at least 1, by which
+/// [`Tally::dispersed`] makes an interval hold it. `groups` has, for each group, its parts and its
+/// whole; all have the same parts, and there is a factor for each.
+///
+/// Of one part that is Pearson's statistic over its degrees of freedom (P. McCullagh and J. A.
+/// Nelder, "Generalized Linear Models", 2nd edition, 1989, section 4.5). Groups are few, so it is
+/// drawn to that of all parts together, and the factor has Student's t instead of the normal
+/// distribution (G. K. Smyth, "Linear Models and Empirical Bayes Methods", Statistical Applications
+/// in Genetics and Molecular Biology 3, 2004, section 3). Of fewer than two groups nothing is known:
+/// all factors are 1.
 #[must_use]
-pub fn overdispersion(groups: &[(&[Tally], Tally)]) -> f64 {
+pub fn dispersions(groups: &[(&[Tally], Tally)], confidence: Confidence) -> Vec<f64> {
     let as_sure = |whole: Tally| whole.occurrences.powi(2) / whole.squares;
+    let parts = groups.iter().map(|(parts, _)| parts.len()).min().unwrap_or_default();
     let known: Vec<(&[Tally], Tally, f64)> = groups
         .iter()
         .map(|(parts, whole)| (*parts, *whole, as_sure(*whole)))
         .filter(|(.., n)| n.is_finite() && *n > 0.0)
         .collect();
+    let freedom = known.len() as f64 - 1.0;
+    if freedom < 1.0 {
+        return vec![1.0; parts];
+    }
     let whole: f64 = known.iter().map(|(_, whole, _)| whole.occurrences).sum();
-    let parts = known.iter().map(|(parts, ..)| parts.len()).min().unwrap_or_default();
-    let (mut statistic, mut freedom) = (0.0, 0.0);
-    for part in 0..parts {
+    let statistic = |part: usize| {
         let of = |parts: &[Tally]| parts.get(part).map_or(0.0, |tally| tally.occurrences);
         let share = known.iter().map(|(parts, ..)| of(parts)).sum::<f64>() / whole;
         let variance = share * (1.0 - share);
         // Of fewer samples the statistic is not distributed as its degrees of freedom say.
         let are_enough = known.iter().all(|(.., n)| n * share >= DISPERSED_MIN);
-        if variance <= 0.0 || !are_enough {
-            continue;
-        }
         let of_group = |(parts, whole, n): &(&[Tally], Tally, f64)| {
             n * (of(parts) / whole.occurrences - share).powi(2) / variance
         };
-        statistic += known.iter().map(of_group).sum::<f64>();
-        freedom += known.len() as f64 - 1.0;
-    }
-    if freedom > 0.0 { (statistic / freedom).max(1.0) } else { 1.0 }
+        (variance > 0.0 && are_enough).then(|| known.iter().map(of_group).sum::<f64>() / freedom)
+    };
+    let own: Vec<Option<f64>> = (0..parts).map(statistic).collect();
+    let all: Vec<f64> = own.iter().flatten().copied().collect();
+    let usual = (all.iter().sum::<f64>() / all.len().max(1) as f64).max(1.0);
+    let few = |freedom: f64| {
+        let miss = 1.0 - confidence.percent() / 100.0;
+        (tails::student_quantile(miss, freedom) / confidence.z()).powi(2)
+    };
+    let factor = |own: &Option<f64>| match own {
+        Some(own) => {
+            let drawn = (own * freedom + usual * PRIOR_FREEDOM) / (freedom + PRIOR_FREEDOM);
+            drawn.max(1.0) * few(freedom + PRIOR_FREEDOM)
+        }
+        // Many parts know the usual factor well.
+        None => usual,
+    };
+    own.iter().map(factor).collect()
 }
 
-/// Samples that a part of a group has at least, where it counts for [`overdispersion`]: the usual
+/// Degrees of freedom of what all parts say of the dispersion of one.
+const PRIOR_FREEDOM: f64 = 4.0;
+/// Samples that a part of a group has at least, where it counts for [`dispersions`]: the usual
 /// rule for Pearson's statistic (W. G. Cochran, "Some Methods for Strengthening the Common
 /// Chi-square Tests", Biometrics 10, 1954).
 const DISPERSED_MIN: f64 = 5.0;
@@ -420,19 +442,23 @@ mod tests {
 
     /// Of a copied database with such values the reports of call stacks panicked.
     /// Two groups of 100 samples with 40 and 60 in a part: Pearson's statistic is 2 x 100 x 0.1^2 /
-    /// (0.5 x 0.5) for the part, and as much for the other.
+    /// (0.5 x 0.5) = 8 for the part, and as much for the other.
     #[test]
     fn groups_that_differ_are_dispersed() {
         let group = |in_it: u64| [Tally::of(in_it, 2.0), Tally::of(100 - in_it, 2.0)];
         let whole = Tally::of(100, 2.0);
         let (few, many, same) = (group(40), group(60), group(50));
-        let far = overdispersion(&[(&few, whole), (&many, whole)]);
-        assert!((far - 8.0).abs() < 1e-9, "{far}");
-        assert!((overdispersion(&[(&same, whole), (&same, whole)]) - 1.0).abs() < 1e-9);
-        assert!((overdispersion(&[(&few, whole)]) - 1.0).abs() < 1e-9);
+        let of = |groups: &[(&[Tally], Tally)]| dispersions(groups, at(95.0));
+        // t of 5 degrees of freedom is 2.5706.
+        let for_few = (2.5706_f64 / 1.9600).powi(2);
+        let far = of(&[(&few, whole), (&many, whole)]);
+        assert!(far.len() == 2 && (far[0] - 8.0 * for_few).abs() < 0.01, "{far:?}");
+        let near = of(&[(&same, whole), (&same, whole)]);
+        assert!((near[1] - for_few).abs() < 0.01, "{near:?}");
+        assert_eq!(of(&[(&few, whole)]), [1.0, 1.0]);
         let (rare, never) = (group(1), group(0));
-        let unsaid = overdispersion(&[(&rare[..1], whole), (&never[..1], whole)]);
-        assert!((unsaid - 1.0).abs() < 1e-9, "too few samples: {unsaid}");
+        let unsaid = of(&[(&rare[..1], whole), (&never[..1], whole)]);
+        assert_eq!(unsaid, [1.0], "too few samples");
         // A share that is four times as unsure has an interval of about twice the width.
         let width = |times: f64| {
             let part = Tally::of(400, 2.0).dispersed(times);

@@ -47,7 +47,7 @@ impl Tally {
     }
 
     /// The same, less sure: as if its samples had come `times` at once. For shares that vary more
-    /// than samples by chance do ([`overdispersion`](crate::overdispersion)).
+    /// than samples by chance do ([`dispersions`](crate::dispersions)).
     #[must_use]
     pub fn dispersed(self, times: f64) -> Self {
         Self { squares: self.squares * times, ..self }

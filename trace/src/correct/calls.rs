@@ -145,6 +145,7 @@ impl Calls {
     pub(super) fn rows(self, on_cpu: bool) -> Vec<Row> {
         let row = |((name, kind), of): ((NameId, EventKind), Calling)| {
             let inclusive = if on_cpu { of.on_cpu() } else { of.with_waits() };
+            let inclusive = inclusive.with_unknown(of.unknown);
             Row { name, kind, calls: of.calls, inclusive, unknown: of.unknown }
         };
         let mut rows: Vec<Row> = self.rows.into_iter().map(row).collect();

@@ -216,12 +216,12 @@ impl Subject {
                 }
             }
         }
-        let median = |of: fn(&Took) -> f64| {
-            Spread::of(raw.iter().map(of)).map(|spread| spread.median).context("no runs")
-        };
-        let (cpu, wall) = (median(|took| took.cpu)?, median(|took| took.wall)?);
-        let mut rows = vec![Row::of(self.name, "dcpi trace", cpu, &ours)];
-        rows.extend(others.iter().map(|(peer, of)| Row::of(self.name, peer.name(), wall, of)));
+        let all = |of: fn(&Took) -> f64| raw.iter().map(of).collect::<Vec<f64>>();
+        let (cpu, wall) = (all(|took| took.cpu), all(|took| took.wall));
+        let mut rows = vec![Row::of(self.name, "dcpi trace", &cpu, &ours)?];
+        for (peer, of) in &others {
+            rows.push(Row::of(self.name, peer.name(), &wall, of)?);
+        }
         Ok(rows)
     }
 
@@ -278,31 +278,55 @@ struct Row {
     tool: &'static str,
     raw_s: f64,
     slowdown: f64,
+    /// Raw runs: the slowest tenth over the fastest tenth.
+    raw_spread: f64,
     /// Corrected over raw, the median of rounds.
     corrected: Option<f64>,
+    /// Intervals that hold a time of raw runs, from the fastest to the slowest tenth: a run's own
+    /// time is known to that only.
     right: (usize, usize),
 }
 
 impl Row {
-    fn of(program: &'static str, tool: &'static str, raw_s: f64, runs: &[Corrected]) -> Self {
+    fn of(
+        program: &'static str,
+        tool: &'static str,
+        raw: &[f64],
+        runs: &[Corrected],
+    ) -> anyhow::Result<Self> {
+        let raw_s = Spread::of(raw.iter().copied()).context("no runs")?.median;
+        let mut sorted = raw.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let tenth = sorted.len() / 10;
+        let fastest = sorted.get(tenth).copied().unwrap_or(raw_s);
+        let slowest = sorted.iter().rev().nth(tenth).copied().unwrap_or(raw_s);
         let median = |values: Vec<f64>| Spread::of(values).map(|spread| spread.median / raw_s);
         let ranges: Vec<[f64; 3]> = runs.iter().filter_map(|run| run.range).collect();
-        let right = ranges.iter().filter(|[low, _, high]| (*low..=*high).contains(&raw_s)).count();
-        Self {
+        let holds = |[low, _, high]: &&[f64; 3]| *low <= slowest && *high >= fastest;
+        let right = ranges.iter().filter(holds).count();
+        Ok(Self {
             program,
             tool,
             raw_s,
+            raw_spread: slowest / fastest,
             slowdown: median(runs.iter().map(|run| run.measured).collect()).unwrap_or(f64::NAN),
             corrected: median(ranges.iter().map(|[_, value, _]| *value).collect()),
             right: (right, ranges.len()),
-        }
+        })
     }
 
     fn shown(&self) -> String {
         let corrected = self.corrected.map_or_else(|| "-".to_owned(), |of| format!("{of:.3}"));
         let right = format!("{} of {}", self.right.0, self.right.1);
-        let Self { program, tool, raw_s, slowdown, .. } = self;
-        format!("{program:<9} {tool:<12} {raw_s:>7.3} {slowdown:>11.3} {corrected:>14} {right:>15}")
+        let slowdown = match self.slowdown.is_finite() {
+            true => format!("{:.3}", self.slowdown),
+            false => "-".to_owned(),
+        };
+        let Self { program, tool, raw_s, raw_spread, .. } = self;
+        format!(
+            "{program:<9} {tool:<12} {raw_s:>7.3} {raw_spread:>7.2} {slowdown:>11} {corrected:>14} \
+             {right:>15}"
+        )
     }
 }
 
@@ -313,7 +337,7 @@ struct Table {
 
 impl Table {
     const HEADER: &str =
-        "program   tool           raw s  traced/raw  corrected/raw  interval right";
+        "program   tool           raw s  spread  traced/raw  corrected/raw  interval right";
 
     fn summary(&self) -> (String, bool) {
         let ours: Vec<&Row> = self.rows.iter().filter(|row| row.tool == "dcpi trace").collect();
@@ -348,7 +372,7 @@ mod tests {
 
     fn row(measured: f64, value: f64, reach: f64) -> Row {
         let range = Some([value - reach, value, value + reach]);
-        Row::of("lua", "dcpi trace", 1.0, &[Corrected { measured, range }])
+        Row::of("lua", "dcpi trace", &[1.0], &[Corrected { measured, range }]).unwrap()
     }
 
     #[test]
@@ -359,7 +383,8 @@ mod tests {
         assert!(!summary(vec![row(2.0, 1.2, 0.3)]).1, "20 % off");
         assert!(!summary(vec![row(2.0, 1.05, 0.01)]).1, "the interval is wrong");
         assert!(!summary(vec![row(5.0, 1.0, 0.1)]).1, "nothing was within the slowdown");
-        let none = Row::of("lua", "perf trace", 2.0, &[Corrected { measured: 3.0, range: None }]);
+        let without = Corrected { measured: 3.0, range: None };
+        let none = Row::of("lua", "perf trace", &[2.0], &[without]).unwrap();
         assert!(none.shown().contains("1.500              -"), "{}", none.shown());
     }
 }

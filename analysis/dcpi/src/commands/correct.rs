@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::BufReader;
 use std::path::Path;
 
+use measure::models::WIDTH_MAX;
 use query::error::AnalysisError;
 use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, ShownRows, Unbounded};
 use trace::correct::{Correction, Times, correct};
@@ -99,20 +100,21 @@ fn kinds(trace: &Trace) -> Traced {
 
 fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionReport {
     let words = trace.facts.command.iter().map(|word| shell_word(Path::new(word)));
-    let time = |of: Times, is_known: bool| CorrectedTime {
+    let is_narrow = |of: &Times| of.corrected.high <= WIDTH_MAX * of.corrected.low;
+    let time = |of: Times, unknown: u64| CorrectedTime {
         measured_ns: of.measured,
         corrected_ns: of.corrected,
-        unbounded: match is_known {
-            false => Some(Unbounded::CostUnknown),
-            true => correction.is_sampled.then_some(Unbounded::CallsLeftOut),
+        unbounded: match unknown > 0 && !is_narrow(&of) {
+            true => Some(Unbounded::CostUnknown),
+            false => correction.is_sampled.then_some(Unbounded::CallsLeftOut),
         },
     };
-    let all_known = correction.unknown.is_empty();
+    let unknown = correction.unknown_events;
     let row = |row: &trace::correct::Row| CorrectionRow {
         name: trace.names.get(row.name.0 as usize).map(|of| of.text.clone()).unwrap_or_default(),
         kind: row.kind.word(),
         calls: row.calls,
-        time: time(row.inclusive, row.unknown == 0),
+        time: time(row.inclusive, row.unknown),
     };
     let mut notes = trace.facts.notes.clone();
     if !correction.unknown.is_empty() {
@@ -132,8 +134,8 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
     CorrectionReport {
         file: file.display().to_string(),
         command: words.collect::<Vec<_>>().join(" "),
-        elapsed: time(correction.elapsed, all_known),
-        on_cpu: correction.on_cpu.map(|of| time(of, all_known)),
+        elapsed: time(correction.elapsed, unknown),
+        on_cpu: correction.on_cpu.map(|of| time(of, unknown)),
         threads: correction.threads as u64,
         events: correction.events,
         cost_ns: correction.cost_ns,

@@ -52,10 +52,11 @@ impl SampledBlocks {
         (0..blocks).map(|block| of(block).sum()).collect()
     }
 
-    /// By how much shares vary more from group to group than samples do by chance.
-    fn overdispersion(&self) -> f64 {
+    /// By how much the share of each block varies more from group to group than samples do by
+    /// chance.
+    fn dispersions(&self) -> Vec<f64> {
         let groups = self.groups.iter().map(|group| (group.by_block.as_slice(), group.whole));
-        stats::overdispersion(&groups.collect::<Vec<_>>())
+        stats::dispersions(&groups.collect::<Vec<_>>(), Confidence::default())
     }
 }
 
@@ -154,10 +155,11 @@ impl Plain {
         let with_events = programs.iter().map(|(program, _)| program);
         let same: Vec<Vec<Option<usize>>> =
             with_events.map(|program| corresponding(program, &self.program)).collect();
-        let dispersion = sampled.overdispersion();
-        let (by_block, whole) = (sampled.by_block(), sampled.whole());
-        let sure = |part: Tally| {
-            share(part.dispersed(dispersion), whole.dispersed(dispersion), Confidence::default())
+        let whole = sampled.whole();
+        let by_block: Vec<(Tally, f64)> =
+            sampled.by_block().into_iter().zip(sampled.dispersions()).collect();
+        let sure = |(part, times): (Tally, f64)| {
+            share(part.dispersed(times), whole.dispersed(times), Confidence::default())
         };
         let mut without = 0_u64;
         for row in &mut table.rows {
