@@ -166,8 +166,8 @@ pub fn estimated(p: f64, variance: f64, n: f64, confidence: Confidence) -> Share
 /// Nelder, "Generalized Linear Models", 2nd edition, 1989, section 4.5). Groups are few, so it is
 /// drawn to that of all parts together, and the factor has Student's t instead of the normal
 /// distribution (G. K. Smyth, "Linear Models and Empirical Bayes Methods", Statistical Applications
-/// in Genetics and Molecular Biology 3, 2004, section 3). Of fewer than two groups nothing is known:
-/// all factors are 1.
+/// in Genetics and Molecular Biology 3, 2004, section 3). Of fewer than two groups nothing is
+/// known: all factors are 1.
 #[must_use]
 pub fn dispersions(groups: &[(&[Tally], Tally)], confidence: Confidence) -> Vec<f64> {
     let as_sure = |whole: Tally| whole.occurrences.powi(2) / whole.squares;

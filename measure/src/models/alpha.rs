@@ -60,8 +60,8 @@ impl Alpha {
     ///
     /// A program is none of these places, and may be as costly as the cheapest or the costliest of
     /// them, as those differ beyond what measuring errs: in three programs uprobes cost 1.01, 1.09
-    /// and 1.25 times the mean of loops, and 1.2 in the loop that walks through 512 KiB. So the cost
-    /// is the middle between those two, and its spread at least that of a uniform distribution
+    /// and 1.25 times the mean of loops, and 1.2 in the loop that walks through 512 KiB. So the
+    /// cost is the middle between those two, and its spread at least that of a uniform distribution
     /// between them. None without a place that has a positive error.
     #[must_use]
     pub fn of_measured(places: &[(f64, f64)], within: f64) -> Option<Self> {
