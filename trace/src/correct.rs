@@ -31,8 +31,8 @@ const FORK_EVENTS: usize = 64;
 pub enum CorrectError {
     /// Nothing says what events cost.
     #[error(
-        "the trace does not say what its events cost; name a trace of the calibration program by \
-         the same tool with --calibration"
+        "the trace does not say what its events cost: of dcpi trace's only its own format does; for \
+         another tool's, name its trace of the calibration program with --calibration"
     )]
     NoCosts,
     /// The trace has no event.
@@ -85,7 +85,7 @@ pub struct Correction {
     pub events: u64,
     /// Their cost, ns.
     pub cost_ns: f64,
-    /// Calls by name, the longest first.
+    /// Calls by name, the longest as traced first.
     pub rows: Vec<Row>,
     /// Measured over corrected time: of CPUs where it is known, else elapsed.
     pub slowdown: f64,
@@ -476,7 +476,15 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     let is_switch = |kind| matches!(kind, EventKind::SwitchOut | EventKind::SwitchIn);
     let mut switches = trace.facts.costs.iter().any(|cost| is_switch(cost.kind));
     let mut measured = 0_u64;
-    for event in &trace.events {
+    // perf tells of the threads of other programs that they got the CPU of the traced one, and not
+    // that they left it; and of the kernel's idle threads, which have the number 0.
+    let is_own = |event: &Event| !matches!(event.kind, EventKind::SwitchIn | EventKind::Wake);
+    let own: std::collections::HashSet<ThreadId> =
+        trace.events.iter().filter(|event| is_own(event)).map(|event| event.thread).collect();
+    let counts = |event: &&Event| {
+        own.contains(&event.thread) && trace.thread(event).is_none_or(|thread| thread.tid != 0)
+    };
+    for event in trace.events.iter().filter(counts) {
         switches |= is_switch(event.kind);
         match event.kind {
             EventKind::ThreadEnd | EventKind::SwitchOut => {

@@ -35,6 +35,9 @@ pub const FIRST_CHUNK: usize = 0x8000;
 pub const CHUNKS: usize = 15;
 /// Bytes of an event: a signed distance from `dcpi_trace_origin` back to the event's address.
 pub const EVENT_BYTES: usize = 4;
+/// In the place of an event: events of the thread were lost before. Places that are 0 before it are
+/// of a loop whose event is among them. No block is so far from the origin.
+pub const LOSS: i32 = i32::MIN;
 /// Signal handlers within signal handlers whose events are kept.
 pub const DEPTH_MAX: u32 = 7;
 /// Longest path of a program that is told, in bytes.

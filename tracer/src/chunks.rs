@@ -1,7 +1,7 @@
 //! Slots and chunks, as the threads of a program take and fill them.
 
 use crate::area::{
-    CHUNK_BYTES, CHUNK_FILL_BYTES, CHUNKS, DEPTH_MAX, EVENT_BYTES, FIRST_CHUNK, HEADER_BYTES,
+    CHUNK_BYTES, CHUNK_FILL_BYTES, CHUNKS, DEPTH_MAX, EVENT_BYTES, FIRST_CHUNK, HEADER_BYTES, LOSS,
     MAGIC, PATH_BYTES, SLOT_BYTES, SLOTS, State, chunk_offset, header, slot, slot_offset,
 };
 use crate::{entry, system};
@@ -72,10 +72,12 @@ pub extern "C" fn full(position: usize) -> usize {
                 next
             }
             None => {
-                let lost = (kept / EVENT_BYTES) as u64;
+                let was_marked = (begin as *const i32).read() == LOSS;
+                let lost = (kept / EVENT_BYTES) as u64 - u64::from(was_marked && kept > 0);
                 word(slot, slot::LOST).fetch_add(lost, Ordering::Relaxed);
                 system::clear(begin as *mut u8, bytes.next_multiple_of(8));
-                begin
+                (begin as *mut i32).write(LOSS);
+                begin + EVENT_BYTES
             }
         };
         (next as *mut u32).write(last);

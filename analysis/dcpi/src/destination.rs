@@ -1,7 +1,7 @@
 //! Where a command writes what it was asked for: standard output, or a file that is written as a
 //! whole or not at all.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -85,7 +85,15 @@ impl Overwritten {
             }
         }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        Ok(Self { file: file.map_err(failed)?, is_emptied: false })
+        let file = file.map_err(failed)?;
+        // Two that write one file would each damage what the other wrote. Not on /dev/null, which
+        // many write.
+        if file.metadata().is_ok_and(|there| there.is_file())
+            && matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+        {
+            return Err(refused("another command is writing it"));
+        }
+        Ok(Self { file, is_emptied: false })
     }
 }
 
@@ -223,6 +231,9 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "what was there");
         file.write_all(b"new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        let error = Overwritten::open(&path).unwrap_err().to_string();
+        assert!(error.contains("another command is writing it"), "{error}");
+        drop(file);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let error = Overwritten::open(&path).unwrap_err().to_string();
         assert!(error.contains("it is a program"), "{error}");

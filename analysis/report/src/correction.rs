@@ -127,19 +127,19 @@ impl CorrectionReport {
                 (format!("time on CPUs, summed over {} threads,", self.threads), time)
             }
             Some(time) => ("time on CPUs".to_owned(), time),
-            None => ("time".to_owned(), self.elapsed),
+            None => ("time from begin to end, waits included,".to_owned(), self.elapsed),
         }
     }
 
     fn verdict(&self) -> String {
         let (what, total) = self.total();
+        let traced = time(total.measured_ns);
         let times = format!(
-            "{what} without tracing {} ({}), as traced {}",
+            "{what} without tracing {} ({}), as traced {traced}",
             time(total.corrected_ns.value),
             total.ends(),
-            time(total.measured_ns)
         );
-        let no = format!("{times}: the correction does not hold");
+        let no = format!("{what} as traced {traced}: the correction does not hold");
         match total.unbounded {
             Some(Unbounded::CostUnknown) => {
                 format!("{no}, the cost of some events is not known; name it with --calibration")
@@ -154,6 +154,12 @@ impl CorrectionReport {
                 ratio(total.corrected_ns.width())
             ),
         }
+    }
+
+    /// Why corrected times are not to be relied on, for those who do not see the report.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        (!self.total().1.holds()).then(|| self.verdict())
     }
 
     /// What rows are sums of.
@@ -181,12 +187,13 @@ impl CorrectionReport {
         table.procedures("name");
         for row in self.rows.iter().take(shown) {
             let value = row.time.corrected_ns.value;
+            let held = |ns: f64| if row.time.holds() { time(ns) } else { "-".to_owned() };
             let cells = vec![
                 thousands(row.calls),
                 time(row.time.measured_ns),
-                time(value),
+                held(value),
                 row.time.ends(),
-                time(value / row.calls.max(1) as f64),
+                held(value / row.calls.max(1) as f64),
                 row.time.why().map_or_else(|| "yes".to_owned(), |why| format!("no, {why}")),
                 row.name.clone(),
             ];
@@ -221,19 +228,21 @@ impl Report for CorrectionReport {
         if !self.command.is_empty() {
             head(style, out, "command", &self.command)?;
         }
-        let events = format!(
-            "{}, which cost {} together: {} times the time without them",
+        let holds = self.total().1.holds();
+        let mut events = format!(
+            "{}, which cost {} together",
             counted(self.events, "event"),
-            time(self.cost_ns),
-            ratio(self.slowdown)
+            time(self.cost_ns)
         );
+        if holds {
+            events += &format!(": {} times the time without them", ratio(self.slowdown));
+        }
         head(style, out, "events", &events)?;
         let error = format!(
             "± {} % by the rule, (spread of an event's cost / its cost) x (traced / raw - 1)",
             plain((self.error * 1000.0).round() / 10.0)
         );
-        // The rule knows nothing of what else is in the time.
-        if self.total().1.unbounded.is_none() {
+        if holds {
             head(style, out, "error", &error)?;
         }
         for cost in &self.costs {
@@ -420,8 +429,8 @@ mod tests {
         let said = text(&report(3.8e8));
         assert!(
             said.starts_with(
-                "time without tracing 400 ms (380 ms–420 ms), as traced 1.20 s: the correction \
-                 holds\n"
+                "time from begin to end, waits included, without tracing 400 ms (380 ms–420 ms), \
+                 as traced 1.20 s: the correction holds\n"
             ),
             "{said}"
         );
@@ -429,14 +438,15 @@ mod tests {
         assert!(said.contains("70,000  200 ms    3.50 ms"), "{said}");
         let said = text(&report(3e8));
         assert!(said.contains("does not hold, high/low is 1.40, above 1.3; trace fewer"), "{said}");
-        assert!(said.starts_with("time without tracing 400 ms (no bound), as traced"), "{said}");
+        let start = "time from begin to end, waits included, as traced 1.20 s: the correction does";
+        assert!(said.starts_with(start), "{said}");
         let mut unknown = report(3.8e8);
         unknown.elapsed.unbounded = Some(Unbounded::CostUnknown);
         unknown.rows[0].time.unbounded = Some(Unbounded::CostUnknown);
         let said = text(&unknown);
         assert!(!said.contains("by the rule"), "{said}");
-        assert!(said.contains("(no bound), as traced 1.20 s: the correction does not"), "{said}");
-        assert!(said.contains("no bound   50 ns  no, cost unknown"), "{said}");
+        assert!(said.starts_with(start) && said.contains("name it with --calibration"), "{said}");
+        assert!(said.contains("no bound       -  no, cost unknown"), "{said}");
         let mut summed = report(3.8e8);
         (summed.on_cpu, summed.threads) = (Some(summed.elapsed), 3);
         let said = text(&summed);

@@ -170,10 +170,21 @@ impl PerturbReport {
         match (self.relations_changed, self.shares_changed) {
             (false, false) => {
                 let of = match named(|of| !of.unknown).len() {
-                    1 => "the one metric keeps its share and moves".to_owned(),
-                    n => format!("each of {n} metrics keeps its share and moves"),
+                    1 => "the one metric keeps its share of time and moves".to_owned(),
+                    n => format!("each of {n} metrics keeps its share of time and moves"),
                 };
-                format!("{}: {slower}, and {of} as it does without", self.calm())
+                let events: Vec<String> = self
+                    .metrics
+                    .iter()
+                    .filter(|of| of.moved.moved)
+                    .map(|of| {
+                        let [from, to] =
+                            [of.moved.baseline, of.moved.observed].map(|of| plain(of.round()));
+                        format!("; {} from {from} to {to} a run", of.name)
+                    })
+                    .collect();
+                let calm = self.calm();
+                format!("{calm}: {slower}, and {of} as it does without{}", events.concat())
             }
             (false, true) => format!(
                 "perturbed: {slower}, and {} of {all} metrics have another share of it: {moved}; \
@@ -188,7 +199,7 @@ impl PerturbReport {
                 };
                 let moved = match self.shares_changed {
                     true => format!("; {moved}"),
-                    false => String::new(),
+                    false => "; shares of time are kept".to_owned(),
                 };
                 format!(
                     "perturbed: {slower}, and {} of {all} metrics move otherwise: do not believe \
@@ -540,7 +551,7 @@ mod tests {
         assert!(
             said.starts_with(
                 "slower, and otherwise not perturbed: with uftrace record the command takes 4.70 \
-                 times its CPU time, and each of 2 metrics keeps its share and moves as it does"
+                 times its CPU time, and each of 2 metrics keeps its share of time and moves as it does"
             ),
             "{said}"
         );

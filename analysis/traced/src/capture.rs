@@ -125,13 +125,7 @@ pub fn run<W: Write>(
                 .to_owned(),
         );
     }
-    let mut writer = Writer::new(out, &facts).map_err(TraceError::Output)?;
-    let mut names = Names::default();
-    let names_of_sources = meanings.iter().map(|meaning| match meaning {
-        Meaning::Site(_, name) => names.number(name, &mut writer),
-        Meaning::Tracepoint(..) => NameId(0),
-    });
-    let names_of_sources = names_of_sources.collect();
+    // Before anything is written: a command that does not start costs no trace that was there.
     let mut child = match target {
         Target::Command(words) => Some(start(words)?),
         Target::Process(_) => {
@@ -139,6 +133,13 @@ pub fn run<W: Write>(
             None
         }
     };
+    let mut writer = Writer::new(out, &facts).map_err(TraceError::Output)?;
+    let mut names = Names::default();
+    let names_of_sources = meanings.iter().map(|meaning| match meaning {
+        Meaning::Site(_, name) => names.number(name, &mut writer),
+        Meaning::Tracepoint(..) => NameId(0),
+    });
+    let names_of_sources = names_of_sources.collect();
     let mut capture = Capture {
         writer,
         tracefs: tracefs.as_ref(),

@@ -320,6 +320,24 @@ fn refusals_come_before_the_command() {
     assert_eq!(output.status.code(), Some(127));
 }
 
+/// The header of a trace was written before the command began, over the trace that was there.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_command_that_does_not_start_costs_no_trace() {
+    let place = Place::new();
+    let (bad, kept) = (place.path("bad"), place.path("kept"));
+    std::fs::write(&bad, "ELF").unwrap();
+    std::fs::set_permissions(&bad, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::write(&kept, "what was there").unwrap();
+    for options in [&["--syscalls", "--no-costs"][..], &["--blocks"]] {
+        let mut command = Command::new(binary("dcpi"));
+        command.arg("trace").args(options).arg("-o").arg(&kept).arg("--").arg(&bad);
+        let said = refuse(&mut command);
+        assert!(said.contains("bad"), "{said}");
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), "what was there", "{options:?}");
+    }
+}
+
 /// Somebody who is not root is told so, in one line.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]

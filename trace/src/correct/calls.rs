@@ -150,7 +150,7 @@ impl Calls {
         };
         let mut rows: Vec<Row> = self.rows.into_iter().map(row).collect();
         rows.sort_by(|a, b| {
-            let by = |row: &Row| row.inclusive.corrected.value;
+            let by = |row: &Row| row.inclusive.measured;
             by(b).total_cmp(&by(a)).then(a.name.cmp(&b.name))
         });
         rows

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -211,16 +212,25 @@ pub(crate) fn run(args: &Trace, out: &mut dyn Write) -> Result<Outcome, Analysis
 fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let bytes = file.metadata().map(|metadata| metadata.len()).ok();
     let mut trace = correct::read(file)?;
-    let cut: Vec<String> =
+    if trace.events.is_empty() && trace.facts.source == blocks::SOURCE {
+        let file = shell_word(file);
+        return Err(AnalysisError::Refused(format!(
+            "{file} is a trace of basic blocks; see dcpi trace --blocks {file}"
+        )));
+    }
+    let mut aside: Vec<String> =
         trace.cut.iter().map(|cut| format!("{}: {cut}", file.display())).collect();
+    let sound = aside.is_empty();
     if args.correct {
         let (calibration, probed) = (args.calibration.as_deref(), args.probed.as_deref());
         let mut report = correct::corrected(file, &mut trace, calibration, probed)?;
         report.shown = ShownRows::of(&mut report.rows, args.blocks.rows);
         if args.out.is_none() && args.to.is_none() {
             let outcome = write(&report, &args.output, out)?;
-            return Ok(Outcome { sound: cut.is_empty(), ..outcome });
+            return Ok(Outcome { sound, ..outcome });
         }
+        // What is written has corrected times, and no place to say how good they are.
+        aside.extend(report.doubt());
     }
     if args.out.is_none() && args.to.is_none() {
         let mut report = report_of_trace(&trace);
@@ -232,12 +242,22 @@ fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, 
         report.bytes_an_event =
             report.bytes.map(|bytes| bytes as f64 / report.events.max(1) as f64);
         let outcome = write(&report, &args.output, out)?;
-        return Ok(Outcome { sound: cut.is_empty(), ..outcome });
+        return Ok(Outcome { sound, ..outcome });
     }
     let path = args.out.clone().unwrap_or_else(|| PathBuf::from("-"));
+    if is_same_file(&path, file) {
+        // Other formats keep less.
+        return Err(usage("-o names the trace itself; name another file"));
+    }
     let to = args.to.unwrap_or_else(|| by_name(&path));
     Destination::from_argument(&path).write(out, |out| Ok(write_as(&trace, to, out)?))?;
-    Ok(Outcome { sound: cut.is_empty(), aside: cut, code: None })
+    Ok(Outcome { sound, aside, code: None })
+}
+
+/// Whether two paths lead to one file.
+fn is_same_file(a: &Path, b: &Path) -> bool {
+    let of = |path: &Path| path.metadata().ok().map(|of| (of.dev(), of.ino()));
+    of(a).is_some_and(|a| Some(a) == of(b))
 }
 
 fn write_as(trace: &trace::Trace, to: To, out: &mut dyn Write) -> io::Result<()> {
@@ -433,7 +453,9 @@ fn nothing_was_run(signal: i32, stopped: &Stopped) -> Outcome {
 
 fn refused(error: TraceError) -> AnalysisError {
     AnalysisError::Refused(match error {
-        TraceError::Output(error) => format!("cannot write the trace: {error}"),
+        TraceError::Output(error) => {
+            format!("cannot write the trace: {error}; name a file elsewhere with -o")
+        }
         error => error.to_string(),
     })
 }

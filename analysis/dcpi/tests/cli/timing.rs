@@ -169,7 +169,7 @@ fn after_an_interrupt_the_runs_so_far_are_reported() {
     let marks = folder.path().join("marks");
     // The third run waits for the signal, which it asks for itself.
     let script = format!(
-        "echo x >>{0}; test $(wc -l <{0}) -lt 5 || {{ kill -INT $PPID; sleep 1000; }}",
+        "echo x >>{0}; test $(wc -l <{0}) -lt 5 || {{ kill -TERM $PPID; sleep 1000; }}",
         marks.display()
     );
     let words = ["--layouts", "9", "-r", "2", "sh", "-c", &script];

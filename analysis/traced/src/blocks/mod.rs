@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use trace::sequence::{Program, Stream, Writer};
+use tracer::area::LOSS;
 
 pub use area::Area;
 pub use program::{BlocksError, Located, blocks_of};
@@ -119,6 +120,11 @@ impl<W: Write> Capture<W> {
         for word in words.iter().map(|word| i32::from_le_bytes(*word)) {
             if word == 0 {
                 repeated += 1;
+                continue;
+            }
+            if word == LOSS {
+                // The event that would say of which loop is lost.
+                self.captured.lost += std::mem::take(&mut repeated);
                 continue;
             }
             let Some(index) = located.index(origin, word) else {

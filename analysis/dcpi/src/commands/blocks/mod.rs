@@ -155,6 +155,9 @@ fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     })
 }
 
+/// What traces of basic blocks say that they are from.
+pub(super) const SOURCE: &str = "dcpi trace --blocks";
+
 /// Runs a command and writes its trace.
 fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
     let Some((program, arguments)) = args.command.split_first() else {
@@ -169,7 +172,7 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
     let plain = args.blocks.plain.as_deref().map(times::Plain::open).transpose()?;
     let mut facts = Facts {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-        source: "dcpi trace --blocks".to_owned(),
+        source: SOURCE.to_owned(),
         notes: vec!["order and executions: events compiled in, without times".to_owned()],
         ..Facts::default()
     };
@@ -179,10 +182,8 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
     let area = Area::new(args.blocks.wait)
         .map_err(|error| refused(format!("no memory to share with the command: {error}")))?;
     let output = BufWriter::new(Overwritten::open(file)?);
-    let writer = Writer::new(output, &facts).map_err(named)?;
-    let mut capture = Capture::new(area, writer);
     let mut command = Command::new(program);
-    command.args(arguments).env(tracer::area::VARIABLE, capture.path());
+    command.args(arguments).env(tracer::area::VARIABLE, area.path());
     if let (Some(signal), code) = (stopped.signal(), stopped.code()) {
         say(err, &format!("dcpi: signal {signal} came before the command began"))?;
         return Ok(Outcome { code, ..Outcome::default() });
@@ -190,6 +191,9 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
     let mut child = command.spawn().map_err(|error| {
         refused(format!("{} does not start: {error}", shell_word(Path::new(program))))
     })?;
+    // Nothing is written before: a command that does not start costs no trace that was there.
+    let writer = Writer::new(output, &facts).map_err(named)?;
+    let mut capture = Capture::new(area, writer);
     let status = follow(&mut capture, &mut child).map_err(named)?;
     let (captured, writer) = capture.end();
     if captured.lost > 0 {
@@ -206,6 +210,7 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
         return Ok(Outcome { code: Some(2), ..Outcome::default() });
     }
     let mut table = Table::of(&captured.programs);
+    table.is_partial = captured.lost > 0 || captured.unknown > 0;
     if let Some(plain) = &plain {
         let sampled = plain.sample(args)?;
         plain.add(&sampled, &captured.programs, &mut table);
@@ -250,7 +255,10 @@ fn told(
     let threads = captured.streams.iter().filter(|stream| stream.handlers == 0).count();
     let line = format!(
         "{} executed by {}, in order: {} bytes, {:.3} a block",
-        report::counted(executed, "block"),
+        match captured.lost {
+            0 => report::counted(executed, "block"),
+            _ => format!("of what was not lost, {}", report::counted(executed, "block")),
+        },
         report::counted(threads as u64, "thread"),
         report::thousands(written.bytes),
         written.bytes as f64 / executed.max(1) as f64,

@@ -18,6 +18,8 @@ pub(super) struct Table {
     pub(super) rows_max: Option<usize>,
     /// Samples that shares of time are of; None where nothing was sampled.
     pub(super) samples: Option<u64>,
+    /// Whether events were lost, so that executions are too few.
+    pub(super) is_partial: bool,
     /// What a reader should know, one sentence each.
     pub(super) notes: Vec<String>,
 }
@@ -97,7 +99,7 @@ impl Table {
             }
         }
         rows.sort_by_key(|row| std::cmp::Reverse(row.executions));
-        Self { rows, rows_max: None, samples: None, notes: Vec::new() }
+        Self { rows, rows_max: None, samples: None, is_partial: false, notes: Vec::new() }
     }
 
     /// The rows that are asked for, else so many, 0: all.
@@ -132,8 +134,9 @@ impl Report for Table {
         match self.samples {
             Some(samples) => writeln!(
                 out,
-                "\nexecutions: exact, of the program with events\ntime: {} of the program without \
+                "\nexecutions: {}, of the program with events\ntime: {} of the program without \
                  events, 95 % intervals\n\n{:>15}  {:>24}  {:width$}  line",
+                if self.is_partial { "too few" } else { "exact" },
                 report::counted(samples, "sample"),
                 "executions",
                 "time",

@@ -87,7 +87,7 @@ pub struct Time {
     /// Measures runs that fail, too
     #[arg(short = 'i', long)]
     pub ignore_failure: bool,
-    /// Shows the output of the commands [default: it goes nowhere]
+    /// Shows the output of the commands, on standard error [default: it goes nowhere]
     #[arg(long)]
     pub show_output: bool,
     /// Number that random orders are made of: the same one makes the same orders

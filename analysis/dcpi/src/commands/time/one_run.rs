@@ -80,8 +80,11 @@ impl Runner {
         let told = Arc::clone(&stop);
         std::thread::Builder::new().name("stop".into()).spawn(move || {
             for signal in heard {
-                told.asked.store(true, Ordering::SeqCst);
-                let signal = Signal::from_named_raw(signal).unwrap_or(Signal::TERM);
+                let signal = match told.asked.swap(true, Ordering::SeqCst) {
+                    false => Signal::from_named_raw(signal).unwrap_or(Signal::TERM),
+                    // The command did not mind the first.
+                    true => Signal::KILL,
+                };
                 end_group(told.group.load(Ordering::SeqCst), signal);
             }
         })?;
@@ -106,9 +109,11 @@ impl Runner {
         let mut command = Command::new(program);
         command.args(arguments).env(PADDING, "x".repeat(padding)).process_group(0);
         command.stdin(self.stdin().map_err(|error| refused("cannot read the input of", &error))?);
-        if !self.shows_output {
-            command.stdout(Stdio::null()).stderr(Stdio::null());
-        }
+        match self.shows_output {
+            // Standard output is the report's.
+            true => command.stdout(io::stderr()),
+            false => command.stdout(Stdio::null()).stderr(Stdio::null()),
+        };
         let before = children_cpu_s().unwrap_or_default();
         let begun = Instant::now();
         let mut child = command.spawn().map_err(|error| refused("cannot start", &error))?;

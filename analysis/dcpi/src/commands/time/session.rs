@@ -125,8 +125,15 @@ fn one_run(plan: &Plan, runner: &Runner, command: usize, padding: usize) -> Resu
     };
     let ran = runner.run(words, padding).map_err(|why| end(words, why))?;
     if let Some(how) = failure(ran.status).filter(|_| !plan.ignores_failure) {
+        let is_shells = |word: &OsString| {
+            ["<", ">", ">>", "|", "&&", "||", ";"].iter().any(|shells| word == *shells)
+        };
+        let next = match words.iter().any(is_shells) {
+            true => "no shell reads it: give sh -c '...', or --input FILE",
+            false => "--show-output shows why, --ignore-failure measures nevertheless",
+        };
         return Err(End::Refused(AnalysisError::Refused(format!(
-            "{} failed: {how}; --show-output shows why, --ignore-failure measures nevertheless",
+            "{} failed: {how}; {next}",
             shown(words)
         ))));
     }

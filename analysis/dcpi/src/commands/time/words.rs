@@ -6,6 +6,7 @@ use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 
+use crate::commands::record::runnable;
 use query::error::AnalysisError;
 
 /// A program with its arguments.
@@ -44,10 +45,25 @@ pub(super) fn commands(typed: &[OsString]) -> Result<Vec<Words>, AnalysisError> 
         let message = format!("two programs: type {a} -- {b} for two commands, '{a} {b}' for one");
         return Err(usage(&message));
     }
+    // A shell takes the quotes off a command of one word: 'a' 'b x' is what it gives for a 'b x'.
+    if let [[a, b]] = sides.as_slice()
+        && !has_space(a)
+        && has_space(b)
+        && split(b)?.first().is_some_and(is_found)
+    {
+        let (a, b) = (a.to_string_lossy(), b.to_string_lossy());
+        let message = format!("two programs: type {a} -- '{b}' for two commands");
+        return Err(usage(&message));
+    }
     if commands.iter().any(Vec::is_empty) {
         return Err(usage("a command is empty; give A, or A -- B"));
     }
     Ok(commands)
+}
+
+/// Whether a word is a program, by its path or in $PATH.
+fn is_found(word: &OsString) -> bool {
+    runnable(word, std::env::var_os("PATH").as_deref()).is_ok()
 }
 
 /// Whether a word is the path of an executable file.
@@ -111,6 +127,7 @@ mod tests {
             (vec!["a", "--"], "a command is empty"),
             (vec!["  "], "a command is empty"),
             (vec!["a 'x"], "a quote is not closed"),
+            (vec!["a", "sh -c x"], "type a -- 'sh -c x' for two commands"),
             (vec!["a", "/bin/sh"], "type a -- /bin/sh for two commands, 'a /bin/sh' for one"),
         ] {
             let error = of(&typed).unwrap_err();
