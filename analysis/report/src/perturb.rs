@@ -551,7 +551,7 @@ mod tests {
         assert!(
             said.starts_with(
                 "slower, and otherwise not perturbed: with uftrace record the command takes 4.70 \
-                 times its CPU time, and each of 2 metrics keeps its share of time and moves as it does"
+                 times its CPU time, and each of 2 metrics keeps its share of time and moves"
             ),
             "{said}"
         );

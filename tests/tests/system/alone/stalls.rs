@@ -151,11 +151,17 @@ fn on_a_measured_machine_loops_that_wait_for_memory_are_told_right() {
         let (low_of_all, high_of_all) =
             if letters == "w" { (low, high) } else { (data_low, data_high) };
         assert!(high_of_all <= 2.0 * low_of_all, "{name}: {low_of_all} to {high_of_all}: {told:#}");
+        // The loops wait for nothing else: all of the time that is no execution is of that cause.
+        let (truth, error) = (number(&told["dynamic"]), number(&told["sampling_error"]));
+        assert!(
+            low_of_all <= truth + error && truth - error <= high_of_all,
+            "{name}: {truth} +- {error} is not in {low_of_all} to {high_of_all}: {told:#}"
+        );
         let blocks = told["blocks"].as_array().unwrap().iter();
         let cycles = blocks.map(|block| block["cpi"].as_f64().unwrap_or(0.0)).fold(0.0, f64::max);
         println!(
             "{name}: {letters} {low:.3} to {high:.3}, a factor of {:.2}; data {data_low:.3} to \
-             {data_high:.3}; {cycles:.0} cycles an instruction",
+             {data_high:.3}; the truth is {truth:.3}; {cycles:.0} cycles an instruction",
             high / low
         );
     }
