@@ -269,7 +269,10 @@ fn start(words: &[OsString]) -> Result<Child, TraceError> {
     command.args(arguments).stdin(Stdio::inherit());
     let started = command.spawn();
     started.map_err(|error| {
-        TraceError::new(&format!("cannot start {}", Path::new(program).display()), &error)
+        TraceError::Refused(format!(
+            "cannot start {}: {error}; run it alone to see why",
+            Path::new(program).display()
+        ))
     })
 }
 

@@ -189,7 +189,8 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
         return Ok(Outcome { code, ..Outcome::default() });
     }
     let mut child = command.spawn().map_err(|error| {
-        refused(format!("{} does not start: {error}", shell_word(Path::new(program))))
+        let program = shell_word(Path::new(program));
+        refused(format!("cannot start {program}: {error}; run it alone to see why"))
     })?;
     // Nothing is written before: a command that does not start costs no trace that was there.
     let writer = Writer::new(output, &facts).map_err(named)?;
