@@ -172,6 +172,16 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
 }
 
 impl Times {
+    /// Whether only events of unknown cost, so many, make the interval too wide.
+    #[must_use]
+    pub fn is_wide_by_unknown(&self, events: u64) -> bool {
+        let known = Range {
+            low: self.corrected.value.min(self.corrected.low + events as f64 * UNKNOWN_MOST),
+            ..self.corrected
+        };
+        known.is_narrow() && !self.corrected.is_narrow()
+    }
+
     /// The same where so many events of unknown cost may be in it.
     fn with_unknown(self, events: u64) -> Self {
         self.lower(events as f64 * UNKNOWN_MOST)
@@ -679,6 +689,8 @@ mod tests {
         costs.retain(|cost| ![Exit, SwitchIn].contains(&cost.kind));
         let of = correct(&mut trace(costs, events)).unwrap();
         assert!(of.rows.iter().all(|row| row.unknown > 0), "{of:?}");
+        let total = of.on_cpu.unwrap();
+        assert!(total.is_wide_by_unknown(of.unknown_events) && !total.is_wide_by_unknown(0));
         assert_eq!(of.unknown, [SwitchIn, Exit]);
     }
 

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::io::BufReader;
 use std::path::Path;
 
-use measure::models::WIDTH_MAX;
 use query::error::AnalysisError;
 use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, ShownRows, Unbounded};
 use trace::correct::{Correction, Times, correct};
@@ -100,11 +99,10 @@ fn kinds(trace: &Trace) -> Traced {
 
 fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionReport {
     let words = trace.facts.command.iter().map(|word| shell_word(Path::new(word)));
-    let is_narrow = |of: &Times| of.corrected.high <= WIDTH_MAX * of.corrected.low;
     let time = |of: Times, unknown: u64| CorrectedTime {
         measured_ns: of.measured,
         corrected_ns: of.corrected,
-        unbounded: match unknown > 0 && !is_narrow(&of) {
+        unbounded: match of.is_wide_by_unknown(unknown) {
             true => Some(Unbounded::CostUnknown),
             false => correction.is_sampled.then_some(Unbounded::CallsLeftOut),
         },
