@@ -342,7 +342,8 @@ struct Table {
 }
 
 impl Table {
-    const HEADER: &str = "program   tool           raw s  spread  traced/raw  corrected/raw  interval right  hold median";
+    const HEADER: &str = "program   tool           raw s  spread  traced/raw  \
+         corrected/raw  interval right  hold median";
 
     fn summary(&self) -> (String, bool) {
         let ours: Vec<&Row> = self.rows.iter().filter(|row| row.tool == "dcpi trace").collect();
