@@ -359,7 +359,8 @@ impl Table {
             "dcpi trace is of CPU time, the others of the time from begin to end of main.\n\
              An interval is right where it meets the raw runs from their fastest to their slowest \
              tenth.\n\
-             intervals right: {right} of {all}, with the median of raw runs in {median}; more than {} % off: {}\n",
+             intervals right: {right} of {all}, with the median of raw runs in {median}; \
+             more than {} % off: {}\n",
             WITHIN * 100.0,
             if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") }
         );
