@@ -74,7 +74,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads words such as `statements,fenced,twice`; None where a word is not known.
+    /// Reads the words of the variable `DCPI_EVENTS`, such as `statements,fenced,twice`: which
+    /// events are compiled in. None where a word is not known.
     #[must_use]
     pub fn read(words: &str) -> Option<Self> {
         let mut options = Self::default();
@@ -183,7 +184,8 @@ struct Output<'a> {
     /// A statement begins at the next instruction.
     statement: bool,
     is_stmt: bool,
-    /// The position is stored already for the next call.
+    /// Whether the code before has stored the position in the thread's memory already, where the
+    /// procedure that is called next looks for it.
     stored: bool,
 }
 

@@ -15,9 +15,9 @@ pub fn z(p: f64) -> f64 {
     tails::student_quantile(p, f64::INFINITY)
 }
 
-/// The share of which `k` of `n` are a sample, with its interval, whose ends lie `z` standard
-/// deviations away ([`z`]). Neither need be whole, as of weighted samples; `k` counts as 0 to `n`.
-/// Of no sample: anything from 0 to 1.
+/// A share, 0 to 1, estimated by `k` hits in `n` samples, with Wilson's interval: its ends lie `z`
+/// standard deviations ([`z`]) from the share. Weighted samples have numbers that are not whole;
+/// `k` is taken for 0 to `n`. Of no sample the share is anything from 0 to 1.
 #[must_use]
 pub fn wilson(k: f64, n: f64, z: f64) -> Interval {
     if n <= 0.0 {

@@ -99,7 +99,8 @@ pub fn costs(trace: &Trace) -> Result<Vec<Cost>, NotACalibration> {
 #[must_use]
 pub fn paired(places: &[(f64, f64)], inside: f64, within: f64, how: &str) -> Option<Vec<Cost>> {
     let pair = Alpha::of_measured(places, 0.0)?;
-    // An entry's cost lies between its time stamp and the return's, the rest behind the return's.
+    // The kernel takes an event's time stamp first. So the time from the stamp of an entry to that
+    // of its return, in an empty procedure, is the entry's cost; what is left is the return's.
     let part = (inside / pair.mean).clamp(0.0, 1.0);
     let of = |part: f64| Alpha {
         mean: pair.mean * part,

@@ -36,7 +36,8 @@ pub fn run() -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Builds the folder. There is none for other processors than x86-64.
+/// Builds `target/blocks`. On processors other than x86-64 it builds nothing: the assembler wrapper
+/// knows the instructions of x86-64 alone.
 pub fn build() -> anyhow::Result<()> {
     if !cfg!(target_arch = "x86_64") {
         return Ok(());

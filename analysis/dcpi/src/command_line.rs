@@ -69,7 +69,7 @@ pub enum Command {
     Trace(commands::Trace),
     /// Whether a command is faster than another, over layouts of their code; in random order
     Time(commands::Time),
-    /// Work that is known, for dcpi trace to measure what events cost
+    /// Does work of a known amount, so that dcpi trace can measure what its events cost
     #[command(hide = true)]
     CalibrationWork(commands::CalibrationWork),
     /// What observing a command does to it: slowdown, and which metrics are still to be believed

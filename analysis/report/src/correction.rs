@@ -94,8 +94,8 @@ pub struct CostRow {
 }
 
 impl CorrectedTime {
-    /// Whether all events are accounted for, and the interval is narrow enough to decide something
-    /// on it.
+    /// Whether the cost of every event in the time is known, and the interval of the corrected time
+    /// is narrow: its high end over its low end is at most [`WIDTH_MAX`].
     fn holds(&self) -> bool {
         self.why().is_none()
     }

@@ -39,7 +39,7 @@ impl Names {
         let mut name = Name::new(NameKind::Syscall, text);
         name.number = Some(number);
         let id = self.number(&name, writer);
-        // Some calls have another name in the kernel: fstat is newfstat.
+        // Some system calls have another name in tracefs than in the C library: fstat is newfstat.
         let entry = |new: &str| {
             tracefs?.tracepoint(&format!("syscalls/sys_enter_{new}{}", known?.name())).ok()
         };

@@ -1,6 +1,5 @@
 //! What observing does to programs: `dcpi perturb`, `dcpi trace --correct`.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -8,23 +7,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tests::workload::Workload;
 use tests::{binary, refuse, require_root, run, succeed};
 
-struct Place {
-    directory: tempfile::TempDir,
-    program: PathBuf,
-}
-
-impl Place {
-    fn new() -> Self {
-        require_root();
-        let directory = tempfile::tempdir().unwrap();
-        let workload = Workload::build(directory.path(), "traced", &["-O1", "-g", "-pthread"]);
-        let program = workload.program().to_owned();
-        Self { directory, program }
-    }
-}
+use crate::traces::Place;
 
 fn dcpi(words: &[&str]) -> Command {
     let mut command = Command::new(binary("dcpi"));

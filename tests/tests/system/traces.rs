@@ -9,13 +9,14 @@ use serde_json::Value;
 use tests::workload::Workload;
 use tests::{binary, refuse, require_root, run, succeed};
 
-struct Place {
-    directory: tempfile::TempDir,
-    program: PathBuf,
+/// A program to trace, in a directory of its own.
+pub(crate) struct Place {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) program: PathBuf,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         require_root();
         let directory = tempfile::tempdir().unwrap();
         // Without the table of .eh_frame and inlining, names are the source's.

@@ -71,7 +71,8 @@ impl Located {
     }
 }
 
-/// The blocks of a program. Those that the linker left out keep their index, with offset 0.
+/// The basic blocks of a program, in the order of its object files. Blocks that the linker left out
+/// of the program keep their index, and have the offset 0.
 ///
 /// # Errors
 /// [`BlocksError`].

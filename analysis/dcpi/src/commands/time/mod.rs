@@ -80,8 +80,8 @@ pub struct Time {
     /// File that each run reads as its standard input [default: nothing]
     #[arg(long, value_name = "FILE", value_parser = plain_file::argument())]
     pub input: Option<PathBuf>,
-    /// Longest time of a run, and of --relink: what takes longer is ended, and what was measured is
-    /// reported
+    /// Longest time of a run, and of --relink: a command that takes longer is killed, and the runs
+    /// before it are reported
     #[arg(long, value_name = "T", value_parser = parse_timeout)]
     pub timeout: Option<Duration>,
     /// Measures runs that fail, too
