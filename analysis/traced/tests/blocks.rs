@@ -52,9 +52,10 @@ impl Pair {
     fn traced(&self) -> (Captured, String, Vec<u8>) {
         let mut file = Vec::new();
         let writer = Writer::new(&mut file, &Facts::default()).unwrap();
-        let mut capture = Capture::new(Area::new(true).unwrap(), writer);
+        let area = Area::new(true).unwrap();
         let mut command = Command::new(self.path("events"));
-        command.env(tracer::area::VARIABLE, capture.path());
+        command.env(tracer::area::VARIABLE, area.path());
+        let mut capture = Capture::new(area, writer);
         let out = self.path("out");
         command.stdout(std::fs::File::create(&out).unwrap());
         let mut child = command.spawn().unwrap();

@@ -70,12 +70,6 @@ impl<W: Write> Capture<W> {
         }
     }
 
-    /// Path of the file that programs shall share.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        self.area.path()
-    }
-
     /// Takes the chunks that are full; with `all`, also those of threads that have ended. The
     /// number of chunks.
     ///
