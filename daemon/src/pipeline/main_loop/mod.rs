@@ -178,6 +178,9 @@ impl<Source: SampleSource> Pipeline<Source> {
                 if self.merges.failed_last_merges > 0 {
                     tokio::time::sleep(self.merges.last_merges_pause).await;
                 }
+                // Stacks that were walked during this merge wait for one more, and the timer of
+                // merges may be minutes away.
+                self.merges.due = true;
             }
             self.start_merge();
         }

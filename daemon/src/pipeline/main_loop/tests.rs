@@ -2,7 +2,6 @@ use super::*;
 use crate::instruments::sample_source::Batches;
 use crate::keep::database_thread::epoch_start;
 use crate::kernel::{Drained, MappedFileId, Record, RecordKind, TimedRecord};
-use crate::pipeline::pending::Pending;
 use crate::spaces::kernel_text::KernelText;
 use crate::spaces::mapped_files::Image;
 use abi::Entry;
@@ -58,10 +57,10 @@ fn run_at_cost<Client: Future<Output = ()>>(
     run_from(root, (batches, |_| ()), ns_per_sample, settings, client)
 }
 
-/// The same, beginning with what `wait` has put among what waits.
+/// The same, beginning with the pipeline as `prepare` leaves it.
 fn run_from<Client: Future<Output = ()>>(
     root: &Path,
-    (batches, wait): (usize, impl FnOnce(&mut Pending)),
+    (batches, prepare): (usize, impl FnOnce(&mut Pipeline<Batches>)),
     ns_per_sample: f64,
     settings: crate::args::Settings,
     client: impl FnOnce(mpsc::Sender<Asked>) -> Client,
@@ -72,7 +71,7 @@ fn run_from<Client: Future<Output = ()>>(
     let start = epoch_start(&machine, &events, Some("load test".into()));
     let epoch = writer.begin(start.clone(), false).unwrap().to_string();
     let recording = Batches::new((0..batches).map(|_| batch()).collect());
-    let mut collector = Collector::new(
+    let collector = Collector::new(
         recording,
         KernelText::new(&machine.kernel_release, machine.kernel_id, Default::default()),
         None,
@@ -80,7 +79,6 @@ fn run_from<Client: Future<Output = ()>>(
         Default::default(),
         Default::default(),
     );
-    wait(&mut collector.pending);
     let drain_interval = (ns_per_sample > 0.0).then(|| "10ms".to_owned());
     let (db, cost) = (Some(root.to_owned()), Cost { ns_per_sample, ..Cost::default() });
     let settings = crate::args::Settings { db, drain_interval, ..settings };
@@ -107,6 +105,7 @@ fn run_from<Client: Future<Output = ()>>(
         );
         pipeline.merges.last_merges_pause = Duration::from_millis(1);
         pipeline.rates.age_term(crate::pipeline::governor::TERM);
+        prepare(&mut pipeline);
         let client = async {
             client(asked_sender).await;
             stop_sender.send(()).await.unwrap();
@@ -280,7 +279,8 @@ fn a_label_is_in_force_when_the_answer_comes() {
 #[test]
 fn more_images_than_a_segment_takes_are_on_disk_when_the_answer_comes() {
     const IMAGES: u64 = 30_000;
-    let flood = |pending: &mut Pending| {
+    let flood = |pipeline: &mut Pipeline<Batches>| {
+        let pending = &mut pipeline.parts.collector.pending;
         for number in 1..=IMAGES {
             let image = Arc::new(Image {
                 id: image::ImageId::from_build_id(&number.to_le_bytes()).unwrap(),
@@ -323,6 +323,30 @@ fn a_quit_with_nothing_to_write_is_answered() {
         assert_eq!(ask(&asked, Request::Quit).await.error, None);
     })
     .unwrap();
+}
+
+/// A daemon that was told to end waited for its next merge, ten minutes, when call stacks came
+/// behind the last one.
+#[test]
+fn what_comes_while_the_last_merge_is_written_is_merged_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    let end_late = |pipeline: &mut Pipeline<Batches>| {
+        pipeline.parts.collector.drain();
+        let behind = pipeline.parts.collector.pending.take();
+        pipeline.parts.collector.drain();
+        pipeline.stop();
+        pipeline.start_merge();
+        pipeline.parts.collector.pending.absorb(behind);
+    };
+    run_from(&root, (2, end_late), 0.0, Default::default(), |_| async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        panic!("the daemon goes on");
+    })
+    .unwrap();
+    let database = Database::open(&root).unwrap();
+    let epoch = database.epochs("here").unwrap().pop().unwrap();
+    assert_eq!(on_disk(&root, &epoch.to_string()), 10);
 }
 
 /// Whoever removed the database, or an epoch of it, had every flush fail until dcpid was restarted,
