@@ -6,25 +6,26 @@
 //! event-based model; all else is time-based.
 
 mod calls;
+mod costs;
+mod graph;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use measure::models::alpha::{Alpha, Sum};
-use measure::models::waits::{self, Discipline, Kind, Object, Stuck};
+use measure::models::alpha::Sum;
+use measure::models::waits::{self, Stuck};
 use measure::models::{Range, relative_error, timed};
 
-use crate::event::{Corrected, Cost, Event, EventKind, Name, NameId, ThreadId, Trace};
+use crate::event::{Corrected, Event, EventKind, NameId, ThreadId, Trace};
 use calls::Calls;
+use costs::Costs;
+pub use costs::{IN_VITRO, cost};
+use graph::Graph;
 
 /// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
 pub const EVENTS_MAX: usize = 1 << 23;
-/// Standard deviations to each side in a cost's interval.
-const DEVIATIONS: f64 = 1.96;
 /// What an event may cost at most whose cost nothing says, ns: a uprobe on an instruction that the
 /// kernel executes out of line took 16 us on a virtual machine, and nothing else as much.
 const UNKNOWN_MOST: f64 = 20_000.0;
-/// Events before a thread's begin in which its creator's event is looked for.
-const FORK_EVENTS: usize = 64;
 
 /// Why a trace cannot be corrected.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,18 @@ pub struct Row {
     pub unknown: u64,
 }
 
+/// Costs in this program, from runs of it without events.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InSitu {
+    /// By which factor events cost more here than in vitro, with its interval (95 %).
+    pub factor: Range,
+    /// Runs without events.
+    pub runs: usize,
+    /// Whether events were taken to cost that: not where the interval of costs in vitro lies within
+    /// the factor's.
+    pub is_taken: bool,
+}
+
 /// What the correction found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Correction {
@@ -85,12 +98,18 @@ pub struct Correction {
     pub events: u64,
     /// Their cost, ns.
     pub cost_ns: f64,
+    /// What an event costs as it was taken off, with its interval (95 %), ns: for each cost of the
+    /// trace's facts.
+    pub costs: Vec<Range>,
     /// Calls by name, the longest as traced first.
     pub rows: Vec<Row>,
     /// Measured over corrected time: of CPUs where it is known, else elapsed.
     pub slowdown: f64,
     /// Standard deviation of an event's cost between places, over its mean, of all events.
     pub relative_spread: f64,
+    /// What runs without events say of the costs, where there were some and no other time than that
+    /// of known events is in the traced run.
+    pub in_situ: Option<InSitu>,
     /// Kinds of events whose costs nothing says; they are left in, and the intervals hold what they
     /// may be.
     pub unknown: Vec<EventKind>,
@@ -166,6 +185,8 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
         rows: calls.rows(on_cpu.is_some()),
         slowdown: total.measured / total.corrected.value.max(1.0),
         relative_spread: costs.relative_spread(trace),
+        costs: costs.taken(),
+        in_situ: costs.in_situ,
         unknown,
         unknown_events,
     })
@@ -193,291 +214,6 @@ impl Times {
     }
 }
 
-/// What events cost.
-struct Costs {
-    alphas: Vec<Alpha>,
-    /// For each event kind and name the number of its alpha.
-    numbers: HashMap<(EventKind, NameId), usize>,
-    unknown: Vec<EventKind>,
-}
-
-/// Kinds that are recorded without the program's doing, or as part of another event.
-fn is_free(kind: EventKind) -> bool {
-    matches!(kind, EventKind::ThreadStart | EventKind::ThreadEnd | EventKind::Wake)
-}
-
-impl Costs {
-    fn of(trace: &Trace) -> Self {
-        let costs = &trace.facts.costs;
-        let alphas = costs.iter().map(alpha).collect();
-        let mut with_return: HashMap<NameId, bool> = HashMap::new();
-        for event in &trace.events {
-            *with_return.entry(event.name).or_default() |= event.kind == EventKind::Exit;
-        }
-        let mut numbers = HashMap::new();
-        let mut unknown = Vec::new();
-        for event in &trace.events {
-            let key = (event.kind, event.name);
-            if numbers.contains_key(&key) || is_free(event.kind) {
-                continue;
-            }
-            let has_return = with_return.get(&event.name).copied().unwrap_or_default();
-            let found =
-                costs.iter().position(|cost| fits(cost, event, trace.name(event), has_return));
-            match found {
-                Some(number) => {
-                    numbers.insert(key, number);
-                }
-                None if !unknown.contains(&event.kind) => unknown.push(event.kind),
-                None => {}
-            }
-        }
-        Self { alphas, numbers, unknown }
-    }
-
-    fn number(&self, event: &Event) -> usize {
-        // One beyond the costs: no cost.
-        self.numbers.get(&(event.kind, event.name)).copied().unwrap_or(self.alphas.len())
-    }
-
-    fn alpha(&self, event: &Event) -> Option<&Alpha> {
-        self.alphas.get(self.number(event))
-    }
-
-    /// Whether an event cost something, and nothing says what.
-    fn is_unknown(&self, event: &Event) -> bool {
-        !is_free(event.kind) && self.alpha(event).is_none()
-    }
-
-    /// Spread over mean, each kind with its part of the whole cost.
-    fn relative_spread(&self, trace: &Trace) -> f64 {
-        let (mut spread, mut mean) = (0.0, 0.0);
-        for alpha in trace.events.iter().filter_map(|event| self.alpha(event)) {
-            spread += alpha.between;
-            mean += alpha.mean;
-        }
-        if mean > 0.0 { spread / mean } else { 0.0 }
-    }
-}
-
-/// Whether an event costs that.
-fn fits(cost: &Cost, event: &Event, name: Option<&Name>, has_return: bool) -> bool {
-    let agrees = |asked: Option<bool>, is: Option<bool>| asked.is_none() || asked == is;
-    cost.kind == event.kind
-        && agrees(cost.with_return, Some(has_return))
-        && agrees(cost.stepped, name.and_then(|name| name.stepped))
-}
-
-/// The cost as the models take it. Its interval is for a place that was not measured.
-fn alpha(cost: &Cost) -> Alpha {
-    let between = (cost.alpha_ns.high - cost.alpha_ns.low).max(0.0) / (2.0 * DEVIATIONS);
-    Alpha {
-        mean: cost.alpha_ns.value.max(0.0),
-        between,
-        within: cost.spread_ns.unwrap_or_default().max(0.0),
-        places: u32::MAX,
-    }
-}
-
-/// An alpha as a fact of a trace.
-#[must_use]
-pub fn cost(kind: EventKind, alpha: &Alpha, how: &str) -> Cost {
-    let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
-    let alpha_ns = crate::Interval {
-        low: (alpha.mean - reach).max(0.0),
-        value: alpha.mean,
-        high: alpha.mean + reach,
-    };
-    let spread_ns = (alpha.within > 0.0).then_some(alpha.within);
-    Cost { kind, alpha_ns, spread_ns, how: how.to_owned(), stepped: None, with_return: None }
-}
-
-/// Events by thread, and what they wait for.
-struct Graph {
-    threads: Vec<Vec<waits::Event>>,
-    objects: Vec<Object>,
-    /// Of each event of the trace: thread and number in it.
-    places: Vec<(usize, usize)>,
-    rows: HashMap<ThreadId, usize>,
-    /// Pools of locks, barriers and advances, by discipline; each other wait has its own.
-    pools: [Option<usize>; 3],
-}
-
-impl Graph {
-    fn of(trace: &Trace, costs: &Costs) -> Self {
-        let begin = trace.events.first().map_or(0, |event| event.time_ns);
-        let mut graph = Self {
-            threads: Vec::new(),
-            objects: Vec::new(),
-            places: Vec::with_capacity(trace.events.len()),
-            rows: HashMap::new(),
-            pools: [None; 3],
-        };
-        let mut at_barrier: HashMap<u64, std::collections::HashSet<ThreadId>> = HashMap::new();
-        for event in trace.events.iter().filter(|event| event.kind == EventKind::BarrierArrive) {
-            at_barrier.entry(event.argument).or_default().insert(event.thread);
-        }
-        let mut locks: HashMap<u64, usize> = HashMap::new();
-        let mut barriers: HashMap<u64, usize> = HashMap::new();
-        let mut steps: HashMap<(u64, u64), usize> = HashMap::new();
-        let mut counted: HashMap<(u64, bool, ThreadId), u64> = HashMap::new();
-        for event in &trace.events {
-            let key = event.argument;
-            let kind = match event.kind {
-                EventKind::LockRequest | EventKind::LockAcquire | EventKind::LockRelease => {
-                    let object = *locks
-                        .entry(key)
-                        .or_insert_with(|| graph.object(Discipline::Lock, Some(0)));
-                    match event.kind {
-                        EventKind::LockRequest => Kind::Arrive(object),
-                        EventKind::LockAcquire => Kind::Depart(object),
-                        _ => Kind::Release(object),
-                    }
-                }
-                EventKind::BarrierArrive | EventKind::BarrierLeave => {
-                    let count = at_barrier.get(&key).map_or(1, |threads| threads.len());
-                    let object = *barriers
-                        .entry(key)
-                        .or_insert_with(|| graph.object(Discipline::Barrier(count), Some(1)));
-                    match event.kind {
-                        EventKind::BarrierArrive => Kind::Arrive(object),
-                        _ => Kind::Depart(object),
-                    }
-                }
-                EventKind::Advance | EventKind::AwaitBegin | EventKind::AwaitEnd => {
-                    let step = step(trace, event, &mut counted);
-                    let object = *steps
-                        .entry((key, step))
-                        .or_insert_with(|| graph.object(Discipline::Advance, Some(2)));
-                    match event.kind {
-                        EventKind::Advance => Kind::Release(object),
-                        EventKind::AwaitBegin => Kind::Arrive(object),
-                        _ => Kind::Depart(object),
-                    }
-                }
-                _ => Kind::Plain,
-            };
-            let time = event.time_ns.saturating_sub(begin) as f64;
-            graph.add(event.thread, waits::Event { time, cost: costs.number(event), kind });
-        }
-        graph
-    }
-
-    fn add(&mut self, thread: ThreadId, event: waits::Event) {
-        let row = *self.rows.entry(thread).or_insert_with(|| {
-            self.threads.push(Vec::new());
-            self.threads.len() - 1
-        });
-        if let Some(events) = self.threads.get_mut(row) {
-            self.places.push((row, events.len()));
-            events.push(event);
-        }
-    }
-
-    /// A new object, in a pool of its discipline or of its own.
-    fn object(&mut self, discipline: Discipline, shared: Option<usize>) -> usize {
-        let number = self.objects.len();
-        let pool = match shared.and_then(|at| self.pools.get_mut(at)) {
-            Some(pool) => *pool.get_or_insert(number),
-            None => number,
-        };
-        self.objects.push(Object { discipline, pool });
-        number
-    }
-
-    fn event(&mut self, (thread, at): (usize, usize)) -> Option<&mut waits::Event> {
-        self.threads.get_mut(thread)?.get_mut(at)
-    }
-
-    /// Has two plain events, the second of which waited for the first, say so.
-    fn link(&mut self, release: (usize, usize), depart: (usize, usize)) -> bool {
-        let is_plain =
-            |event: Option<&mut waits::Event>| event.is_some_and(|event| event.kind == Kind::Plain);
-        if release == depart || !is_plain(self.event(release)) || !is_plain(self.event(depart)) {
-            return false;
-        }
-        let object = self.object(Discipline::Advance, None);
-        for (place, kind) in [(release, Kind::Release(object)), (depart, Kind::Depart(object))] {
-            if let Some(event) = self.event(place) {
-                event.kind = kind;
-            }
-        }
-        true
-    }
-
-    /// The begin of a thread follows its creator's last event.
-    fn find_forks(&mut self, trace: &Trace) {
-        for (number, event) in trace.events.iter().enumerate() {
-            let Some(&depart) = self.places.get(number) else { continue };
-            if depart.1 != 0 || event.kind != EventKind::ThreadStart {
-                continue;
-            }
-            let before = trace.events.iter().enumerate().take(number).rev().take(FORK_EVENTS);
-            let mut of_creator = before.filter(|(_, other)| {
-                let thread = trace.thread(other);
-                thread.is_some_and(|thread| u64::from(thread.tid) == event.argument)
-            });
-            let linked = of_creator.find_map(|(at, _)| {
-                let release = *self.places.get(at)?;
-                self.link(release, depart).then_some(())
-            });
-            if linked.is_none()
-                && let Some(event) = self.event(depart)
-            {
-                event.kind = Kind::Plain;
-            }
-        }
-    }
-
-    /// A blocked thread goes on after the last wake by another thread of its process: an interrupt
-    /// wakes in the name of whatever thread it interrupted.
-    fn find_wakes(&mut self, trace: &Trace) {
-        let mut blocked: HashMap<u32, Option<usize>> = HashMap::new();
-        for (number, event) in trace.events.iter().enumerate() {
-            let Some(thread) = trace.thread(event) else { continue };
-            match event.kind {
-                EventKind::SwitchOut if event.argument == 0 => {
-                    blocked.insert(thread.tid, None);
-                }
-                EventKind::Wake => {
-                    let woken = u32::try_from(event.argument).unwrap_or_default();
-                    if woken != thread.tid
-                        && let Some(wake) = blocked.get_mut(&woken)
-                    {
-                        *wake = Some(number);
-                    }
-                }
-                EventKind::SwitchIn => {
-                    let wake = blocked.remove(&thread.tid).flatten();
-                    let waker = wake.and_then(|at| trace.thread(trace.events.get(at)?));
-                    let is_own = waker.is_some_and(|waker| waker.pid == thread.pid);
-                    let places = wake.and_then(|at| self.places.get(at)).copied();
-                    let here = self.places.get(number).copied();
-                    if let (true, Some(release), Some(depart)) = (is_own, places, here) {
-                        self.link(release, depart);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-/// The step of an advance or await: the name's number, or how many there were before.
-fn step(trace: &Trace, event: &Event, counted: &mut HashMap<(u64, bool, ThreadId), u64>) -> u64 {
-    if let Some(step) = trace.name(event).and_then(|name| name.number) {
-        return step;
-    }
-    let is_advance = event.kind == EventKind::Advance;
-    // Advances of a counter are counted over all threads, awaits within each.
-    let thread = if is_advance { ThreadId(0) } else { event.thread };
-    let count = counted.entry((event.argument, is_advance, thread)).or_default();
-    let step = *count;
-    // An await has two events, which are of the same step.
-    *count += u64::from(event.kind != EventKind::AwaitBegin);
-    step
-}
-
 /// Time on CPUs, measured, and without the cost of all events. None without switches.
 fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     let mut running: HashMap<ThreadId, u64> = HashMap::new();
@@ -489,7 +225,7 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     // perf tells of the threads of other programs that they got the CPU of the traced one, and not
     // that they left it; and of the kernel's idle threads, which have the number 0.
     let is_own = |event: &Event| !matches!(event.kind, EventKind::SwitchIn | EventKind::Wake);
-    let own: std::collections::HashSet<ThreadId> =
+    let own: HashSet<ThreadId> =
         trace.events.iter().filter(|event| is_own(event)).map(|event| event.thread).collect();
     let counts = |event: &&Event| {
         own.contains(&event.thread) && trace.thread(event).is_none_or(|thread| thread.tid != 0)
@@ -517,8 +253,10 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
 
 #[cfg(test)]
 mod tests {
+    use super::costs::alpha;
     use super::*;
-    use crate::event::{Interval, NameKind, Thread};
+    use crate::event::{Cost, Interval, Name, NameKind, Thread, Untraced};
+    use measure::models::alpha::Alpha;
 
     fn constant(kind: EventKind, value: f64) -> Cost {
         let alpha_ns = Interval { low: value, value, high: value };
@@ -526,7 +264,7 @@ mod tests {
             kind,
             alpha_ns,
             spread_ns: None,
-            how: "in vitro".to_owned(),
+            how: "exact".to_owned(),
             stepped: None,
             with_return: None,
         }
@@ -692,6 +430,40 @@ mod tests {
         let total = of.on_cpu.unwrap();
         assert!(total.is_wide_by_unknown(of.unknown_events) && !total.is_wide_by_unknown(0));
         assert_eq!(of.unknown, [SwitchIn, Exit]);
+    }
+
+    /// A program whose events cost a quarter more than in vitro.
+    #[test]
+    fn runs_without_events_say_what_they_cost_in_this_program() {
+        let costs: Vec<Cost> = [Enter, Exit]
+            .map(|kind| Cost {
+                alpha_ns: Interval { low: 900.0, value: 1000.0, high: 1100.0 },
+                how: IN_VITRO.to_owned(),
+                ..constant(kind, 0.0)
+            })
+            .to_vec();
+        let calls = (0..100).flat_map(|call| {
+            [event(call * 5000, 0, Enter, 0, 0), event(call * 5000 + 2250, 0, Exit, 0, 0)]
+        });
+        let mut of = trace(costs, calls.collect());
+        // 200 events of 1250, on the way of 250,000 without them.
+        let untraced = |cpu_ns: [f64; 4]| Untraced { traced_cpu_ns: 5e5, cpu_ns: cpu_ns.to_vec() };
+        of.facts.untraced = Some(untraced([250e3, 249e3, 251e3, 250e3]));
+        let found = correct(&mut of).unwrap();
+        let in_situ = found.in_situ.unwrap();
+        assert!(in_situ.is_taken && in_situ.runs == 4, "{in_situ:?}");
+        assert!((in_situ.factor.value - 1.25).abs() < 1e-9, "{in_situ:?}");
+        let row = found.rows[0].inclusive;
+        assert_eq!((row.measured, row.corrected.value.round()), (225e3, 100e3));
+        assert!(row.corrected.is_narrow(), "{row:?}");
+
+        of.facts.untraced = Some(untraced([100e3, 400e3, 250e3, 250e3]));
+        let wide = correct(&mut of).unwrap();
+        assert!(!wide.in_situ.unwrap().is_taken, "{wide:?}");
+        assert_eq!(wide.rows[0].inclusive.corrected.value.round(), 115e3, "as in other programs");
+        assert_eq!(wide.costs[0].value, 1100.0);
+        of.facts.lost = vec![crate::Lost { name: "f".into(), reason: "x".into(), events: 2 }];
+        assert_eq!(correct(&mut of).unwrap().in_situ, None, "lost events cost, too");
     }
 
     #[test]

@@ -335,6 +335,9 @@ pub struct Facts {
     /// What an event costs, where that was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<Cost>,
+    /// Runs of the same command without events, where there were some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untraced: Option<Untraced>,
     /// How many events were kept, where not all were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
@@ -365,7 +368,7 @@ pub struct Cost {
     /// Standard deviation of single events' costs, in ns, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_ns: Option<f64>,
-    /// How it was measured: `in vitro` (a loop of nothing else) or `in situ`.
+    /// How it was measured: `in vitro` is in a loop of nothing else.
     pub how: String,
     /// Whether that is the cost of probes whose instruction the kernel executes out of line
     /// ([`Name::stepped`]); absent: of all.
@@ -374,6 +377,16 @@ pub struct Cost {
     /// Whether that is the cost where returns are traced too; absent: of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with_return: Option<bool>,
+}
+
+/// CPU times of a command with its children, as the kernel accounts them (getrusage(2)): of the run
+/// with events, and of runs without.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Untraced {
+    /// Of the traced run, in ns.
+    pub traced_cpu_ns: f64,
+    /// Of each run without events, in ns.
+    pub cpu_ns: Vec<f64>,
 }
 
 /// A value and the bounds of its interval.

@@ -20,7 +20,7 @@ pub mod writer;
 
 pub use event::{
     Corrected, Cost, Event, EventKind, Facts, Interval, Lost, Name, NameId, NameKind, Sampled,
-    Thread, ThreadId, Trace,
+    Thread, ThreadId, Trace, Untraced,
 };
 pub use reader::ReadError;
 pub use writer::{Writer, Written};

@@ -41,6 +41,8 @@ pub struct CorrectionReport {
     pub error: f64,
     /// What events cost.
     pub costs: Vec<CostRow>,
+    /// What runs without events say of those costs, where there were some.
+    pub in_situ: Option<InSituCosts>,
     /// Calls by name.
     pub rows: Vec<CorrectionRow>,
     /// How many of them are shown.
@@ -80,6 +82,17 @@ pub struct CorrectionRow {
     pub calls: u64,
     /// Their time, with all that they called: CPU time where the total is.
     pub time: CorrectedTime,
+}
+
+/// Costs in this program over those in vitro.
+#[derive(Clone, Copy, Debug)]
+pub struct InSituCosts {
+    /// Runs without events.
+    pub runs: u64,
+    /// By which factor events cost more in this program than in vitro.
+    pub factor: Range,
+    /// Whether the costs are those.
+    pub are_taken: bool,
 }
 
 /// The cost of a kind of event.
@@ -250,6 +263,16 @@ impl Report for CorrectionReport {
             let says = format!("{value:.0} ns ({low:.0}–{high:.0}), {}: {}", cost.how, cost.of);
             head(style, out, "cost", &says)?;
         }
+        if let Some(InSituCosts { runs, factor, are_taken }) = self.in_situ {
+            let times = format!(
+                "{} ({}–{}) times the costs in vitro, by {runs} runs without events",
+                ratio(factor.value),
+                ratio(factor.low.max(0.0)),
+                ratio(factor.high)
+            );
+            let rest = "; those of other programs are within that and more exact, and taken";
+            head(style, out, "in situ", &(times + if are_taken { "" } else { rest }))?;
+        }
         let (shown, more) = self.shown.in_text(self.rows.len(), ROWS_MAX, "name");
         if !self.rows.is_empty() {
             head(style, out, "rows", &self.of_rows())?;
@@ -289,6 +312,13 @@ impl Report for CorrectionReport {
                     how: &row.how,
                 })
                 .collect(),
+            in_situ: self.in_situ.map(|of| InSitu {
+                runs: of.runs,
+                value: of.factor.value,
+                low: of.factor.low,
+                high: of.factor.high,
+                taken: of.are_taken,
+            }),
             rows: self
                 .rows
                 .iter()
@@ -343,6 +373,7 @@ struct Json<'a> {
     relative_spread: f64,
     error: f64,
     costs: Vec<Cost<'a>>,
+    in_situ: Option<InSitu>,
     rows: Vec<Row<'a>>,
     notes: &'a [String],
 }
@@ -370,6 +401,15 @@ struct Cost<'a> {
     low_ns: f64,
     high_ns: f64,
     how: &'a str,
+}
+
+#[derive(Serialize)]
+struct InSitu {
+    runs: u64,
+    value: f64,
+    low: f64,
+    high: f64,
+    taken: bool,
 }
 
 #[derive(Serialize)]
@@ -454,6 +494,21 @@ mod tests {
         assert!(said.contains("CPU time, with all that was called, summed over 3"), "{said}");
         let said = text(&report(0.0));
         assert!(said.contains("high/low is infinite"), "{said}");
+    }
+
+    #[test]
+    fn runs_without_events_are_told_and_whether_costs_are_theirs() {
+        let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
+        let factor = Range { low: 1.05, value: 1.125, high: 1.2 };
+        let of = |are_taken: bool| {
+            let in_situ = Some(InSituCosts { runs: 6, factor, are_taken });
+            let mut out = Vec::new();
+            CorrectionReport { in_situ, ..report(3.8e8) }.text(&style, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let said = of(true);
+        assert!(said.contains("1.12 (1.05–1.20) times the costs in vitro, by 6 runs"), "{said}");
+        assert!(!said.contains("and taken") && of(false).contains("more exact, and taken"));
     }
 
     #[test]

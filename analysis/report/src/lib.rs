@@ -54,7 +54,9 @@ mod truth;
 mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
-pub use correction::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, Unbounded};
+pub use correction::{
+    CorrectedTime, CorrectionReport, CorrectionRow, CostRow, InSituCosts, Unbounded,
+};
 pub use costs::Costs;
 pub use count::{CountReport, CountRow};
 pub use csv::record;

@@ -25,6 +25,7 @@ use crate::rings::{Rings, Source, Watched};
 use crate::sites::Site;
 use crate::threads::Threads;
 use crate::tracefs::{Tracefs, Tracepoint};
+use crate::untraced::Runs;
 
 /// Bytes of a CPU's ring unless others are asked for: 100,000 calls, a tenth of a second of
 /// the most that uprobes allow (1 us each).
@@ -59,6 +60,8 @@ pub struct Options {
     pub notes: Vec<String>,
     /// What events cost, to keep with the trace.
     pub costs: Vec<Cost>,
+    /// Runs of a command without events, before and after that with them; 0: none.
+    pub untraced_runs: u32,
 }
 
 /// Whom to trace.
@@ -103,6 +106,12 @@ pub fn run<W: Write>(
     stop: &dyn Fn(bool) -> bool,
 ) -> Result<Captured, TraceError> {
     let tracefs = tracefs(options)?;
+    let mut untraced = match target {
+        Target::Command(words) if options.untraced_runs > 0 => {
+            Some(Runs::begin(words, options.untraced_runs, &|| stop(false))?)
+        }
+        _ => None,
+    };
     // Dropped after the rings: a probe that is in use cannot be removed.
     let mut probes = match (&tracefs, options.sites.is_empty()) {
         (Some(tracefs), false) => Some(Probes::new(tracefs)?),
@@ -161,6 +170,13 @@ pub fn run<W: Write>(
     // Whatever went wrong, the command goes on and ends by itself.
     let status = child.map(|mut child| child.wait()).transpose().map_err(TraceError::Output)?;
     traced?;
+    if let Some(mut runs) = untraced.take() {
+        runs.traced_has_ended();
+        match runs.end(status, &|| stop(false)) {
+            Ok(untraced) => facts.untraced = Some(untraced),
+            Err(why) => facts.notes.push(format!("costs are not known in situ: {why}")),
+        }
+    }
     capture.finish(facts, lost, status)
 }
 

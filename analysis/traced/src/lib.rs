@@ -16,6 +16,7 @@ mod rings;
 pub mod sites;
 mod threads;
 mod tracefs;
+mod untraced;
 
 use std::io;
 

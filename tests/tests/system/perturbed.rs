@@ -118,3 +118,38 @@ fn a_trace_says_what_its_events_cost() {
     let text = succeed(dcpi(&["trace", "--correct", "--to=text"]).arg(&file));
     assert!(text.contains("time_s low_s value_s high_s"), "{text}");
 }
+
+/// The command runs without events as well: its costs are known in situ, with how well. A program
+/// that ends otherwise then is told, and costs are those of other programs.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn runs_without_events_say_what_events_cost_in_the_program() {
+    let place = Place::new();
+    let file = place.directory.path().join("a.trace");
+    let traced = |at: &str, command: &[&str]| {
+        let mut trace = dcpi(&["trace", "--in-situ", "4", "--sched", "--at", at, "-o"]);
+        let _ = run(trace.arg(&file).arg("--").args(command));
+        json(dcpi(&["trace", "--correct", "--format=json"]).arg(&file))
+    };
+    let program = place.program.to_str().unwrap();
+    let report = traced(":step", &[program, "2", "2000", "0"]);
+    let of = &report["in_situ"];
+    let number = |name: &str| of[name].as_f64().unwrap();
+    assert_eq!(of["runs"], 4, "{report}");
+    assert!(number("low") < number("value") && number("value") < number("high"), "{report}");
+    // Each call is probed: the runs without events cannot be as long as the traced one.
+    assert!(number("value") > 0.0, "{report}");
+    let how = report["costs"][0]["how"].as_str().unwrap();
+    assert_eq!(how == "in situ", of["taken"] == true, "{report}");
+
+    // One run to bring files into memory, two, the traced one, and two more.
+    let count = place.directory.path().join("count");
+    let script = format!(
+        "n=$(cat {0} 2>/dev/null || echo 0); echo $((n + 1)) > {0}; {program} 1 1000 0; test $n -lt 4",
+        count.display()
+    );
+    let report = traced(&format!("{program}:step"), &["sh", "-c", &script]);
+    assert_eq!(report["in_situ"], serde_json::Value::Null, "{report}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("a run without events ended with exit status: 1"), "{notes}");
+}

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use measure::models::alpha::Sum;
 use measure::models::{Range, timed};
 
-use super::{Costs, Row, Times};
+use super::costs::Costs;
+use super::{Row, Times};
 use crate::event::{Corrected, Event, EventKind, NameId, ThreadId, Trace};
 
 /// Sums over calls.

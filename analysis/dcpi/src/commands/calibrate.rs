@@ -14,7 +14,7 @@ use query::error::AnalysisError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use trace::calibration::{median_and_spread, of_rounds, paired};
-use trace::correct::cost;
+use trace::correct::{IN_VITRO, cost};
 use trace::{Cost, EventKind, Name, NameKind};
 use traced::TraceError;
 use traced::capture::{self, Options, RING_BYTES, Target};
@@ -34,8 +34,6 @@ const CALLS: u32 = 3000;
 const PLACES: usize = 7;
 /// Words of the memory that is walked through: 32 MiB, more than caches hold.
 const WORDS: usize = 1 << 22;
-/// How the costs were measured.
-const HOW: &str = "in vitro";
 
 /// `dcpi calibration-work`: the work; prints what each step took.
 #[derive(Debug, Args)]
@@ -204,7 +202,7 @@ pub(super) fn costs(traced: Traced, stopped: &Stopped) -> Result<Vec<Cost>, Anal
         let with = numbers(&with, what)?;
         let each = alone.first().zip(with.first()).map(|(alone, with)| (with - alone) / 2.0);
         let alpha = Alpha::of_means(&[each.unwrap_or_default().max(0.0)], 0.0);
-        let of = |alpha: Alpha| kinds.map(|kind| cost(kind, &alpha, HOW)).to_vec();
+        let of = |alpha: Alpha| kinds.map(|kind| cost(kind, &alpha, IN_VITRO)).to_vec();
         Ok::<_, AnalysisError>(alpha.map(of).unwrap_or_default())
     };
     if traced.syscalls {
@@ -228,6 +226,7 @@ fn options(sites: Vec<Site>) -> Options {
         duration: None,
         notes: Vec::new(),
         costs: Vec::new(),
+        untraced_runs: 0,
     }
 }
 
@@ -256,11 +255,11 @@ fn of_probes(with_return: bool, stopped: &Stopped) -> Result<Vec<Cost>, Analysis
             return Err(refused("trace itself"));
         };
         let of = match with_return {
-            true => paired(&places, inside, within, HOW).unwrap_or_default(),
+            true => paired(&places, inside, within, IN_VITRO).unwrap_or_default(),
             false => Alpha::of_measured(&places, within)
                 .map(|alpha| {
                     [EventKind::Enter, EventKind::Instant]
-                        .map(|kind| cost(kind, &alpha, HOW))
+                        .map(|kind| cost(kind, &alpha, IN_VITRO))
                         .to_vec()
                 })
                 .unwrap_or_default(),

@@ -4,9 +4,11 @@ use std::collections::HashSet;
 use std::io::BufReader;
 use std::path::Path;
 
+use measure::models::Range;
+use measure::models::alpha::OF_PROGRAMS;
 use query::error::AnalysisError;
 use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, ShownRows, Unbounded};
-use trace::correct::{Correction, Times, correct};
+use trace::correct::{Correction, IN_VITRO, InSitu, Times, correct};
 use trace::{Cost, EventKind, Trace, calibration, formats};
 use traced::sites::stepped_procedures;
 
@@ -15,6 +17,8 @@ use super::passing::pass_on;
 use super::record::shell_word;
 use crate::plain_file;
 
+/// How costs were measured that are those in vitro by a factor, from runs without events.
+const IN_SITU: &str = "in situ";
 /// What `--calibration` takes for a measurement here and now.
 const HERE: &str = "here";
 
@@ -115,6 +119,13 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
         time: time(row.inclusive, row.unknown),
     };
     let mut notes = trace.facts.notes.clone();
+    if trace.facts.untraced.is_some() && correction.in_situ.is_none() {
+        notes.push(
+            "runs without events say nothing of the costs here: lost events, or such of unknown \
+             cost, are in the traced run"
+                .to_owned(),
+        );
+    }
     if !correction.unknown.is_empty() {
         let kinds: Vec<&str> = correction.unknown.iter().map(|kind| kind.word()).collect();
         notes.push(format!(
@@ -140,14 +151,25 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
         slowdown: correction.slowdown,
         relative_spread: correction.relative_spread,
         error: correction.error(),
-        costs: trace.facts.costs.iter().map(cost_row).collect(),
+        costs: trace
+            .facts
+            .costs
+            .iter()
+            .zip(&correction.costs)
+            .map(|(cost, taken)| cost_row(cost, *taken, correction.in_situ))
+            .collect(),
+        in_situ: correction.in_situ.map(|of| report::InSituCosts {
+            runs: of.runs as u64,
+            factor: of.factor,
+            are_taken: of.is_taken,
+        }),
         rows: correction.rows.iter().map(row).collect(),
         shown: ShownRows::default(),
         notes,
     }
 }
 
-fn cost_row(cost: &Cost) -> CostRow {
+fn cost_row(cost: &Cost, taken: Range, in_situ: Option<InSitu>) -> CostRow {
     let mut of = cost.kind.word().to_owned();
     of += match cost.stepped {
         Some(true) => ", instruction executed out of line",
@@ -159,8 +181,14 @@ fn cost_row(cost: &Cost) -> CostRow {
         Some(false) => ", without returns",
         None => "",
     };
-    let trace::Interval { low, value, high } = cost.alpha_ns;
-    CostRow { of, ns: measure::models::Range { low, value, high }, how: cost.how.clone() }
+    let how = match in_situ {
+        Some(InSitu { is_taken: true, .. }) => IN_SITU.to_owned(),
+        _ if cost.how.starts_with(IN_VITRO) => {
+            format!("{}, times {} as in programs", cost.how, OF_PROGRAMS.0)
+        }
+        _ => cost.how.clone(),
+    };
+    CostRow { of, ns: taken, how }
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufWriter, Write};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use measure::models::alpha::RAW_RUNS_LEAST;
 use report::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
 use tempfile::NamedTempFile;
 use trace::formats::{self, Format};
@@ -30,6 +32,8 @@ use query::error::AnalysisError;
 
 /// Longest time of `--duration`.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Runs without events: fewer do not tell how much runs differ.
+const UNTRACED_RUNS: RangeInclusive<u32> = RAW_RUNS_LEAST as u32..=1000;
 
 /// `dcpi trace`.
 #[derive(Debug, Args)]
@@ -84,6 +88,12 @@ pub struct Trace {
     /// Do not measure what events cost; the trace cannot be corrected then
     #[arg(long)]
     pub no_costs: bool,
+    /// Run COMMAND so many times without events as well, before and after, and take what an event
+    /// costs in it from the difference (in situ); those runs have no input, and their output is not
+    /// shown
+    #[arg(long, value_name = "RUNS", value_parser = untraced_runs,
+        conflicts_with_all = ["file", "pid", "duration", "sample", "no_costs"])]
+    pub in_situ: Option<u32>,
     /// File to write the trace to; for FILE also - for standard output
     #[arg(short = 'o', long = "output", value_name = "OUT")]
     pub out: Option<PathBuf>,
@@ -144,6 +154,14 @@ fn sampled(text: &str) -> Result<Sampled, String> {
     });
     parts.filter(|sampled| (1..=sampled.of).contains(&sampled.keep)).ok_or_else(|| {
         "must be two numbers such as 10/1000: the first 10 of each 1000 calls".to_owned()
+    })
+}
+
+fn untraced_runs(text: &str) -> Result<u32, String> {
+    let runs = text.parse().ok().filter(|runs| UNTRACED_RUNS.contains(runs));
+    runs.ok_or_else(|| {
+        let (least, most) = (UNTRACED_RUNS.start(), UNTRACED_RUNS.end());
+        format!("must be a number of runs from {least} to {most}, such as 6")
     })
 }
 
@@ -375,6 +393,7 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         duration: args.duration,
         notes: found.notes,
         costs,
+        untraced_runs: args.in_situ.unwrap_or_default(),
     };
     traced_to_file(args, &options, &target, &stopped)
 }

@@ -201,7 +201,7 @@ impl Printed {
         let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
         self.json.insert("trace-events".to_owned(), trace_events(db, &known));
         let corrected =
-            ["json", "csv"].map(|format| traced(db, &["--correct", "--format", format]));
+            ["json", "csv"].map(|format| told(db, &costed(), &["--correct", "--format", format]));
         let [json, csv] = corrected;
         self.take("correction", &json, &csv, sections);
         let (json, csv) = perturbed();
@@ -330,6 +330,7 @@ fn time(format: &str) -> Vec<u8> {
 fn whole_trace() -> trace::Trace {
     use trace::{
         Corrected, Cost, Event, EventKind, Interval, Lost, Name, NameKind, Sampled, Thread,
+        Untraced,
     };
     let mut name = Name::new(NameKind::Procedure, "f");
     name.image = "/bin/f".into();
@@ -350,6 +351,7 @@ fn whole_trace() -> trace::Trace {
         source: "dcpi trace".into(),
         lost: vec![Lost { name: "f".into(), reason: "ring_full".into(), events: 2 }],
         costs: vec![cost],
+        untraced: Some(Untraced { traced_cpu_ns: 9000.0, cpu_ns: vec![5000.0, 5100.0, 4900.0] }),
         sampled: Some(Sampled { keep: 1, of: 2 }),
         notes: vec!["a remark".into()],
         ..trace::Facts::default()
@@ -368,10 +370,29 @@ fn whole_trace() -> trace::Trace {
     trace::Trace { facts, names: vec![name], threads, events, corrected, cut: None }
 }
 
+/// The same with a cost of every event, and none lost, so that runs without events say something.
+fn costed() -> trace::Trace {
+    let mut trace = whole_trace();
+    trace.facts.lost.clear();
+    let kinds: Vec<trace::EventKind> = trace.events.iter().map(|event| event.kind).collect();
+    let of = |kind| trace::Cost {
+        kind,
+        stepped: None,
+        with_return: None,
+        ..trace.facts.costs[0].clone()
+    };
+    trace.facts.costs = kinds.into_iter().map(of).collect();
+    trace
+}
+
 /// What is told of a trace: its report in that format, or its events as an object a line.
 fn traced(db: &Db, arguments: &[&str]) -> Vec<u8> {
+    told(db, &whole_trace(), arguments)
+}
+
+fn told(db: &Db, of: &trace::Trace, arguments: &[&str]) -> Vec<u8> {
     let path = db.root().with_file_name("whole.trace");
-    let (_, bytes) = trace::writer::write(&whole_trace(), Vec::new()).unwrap();
+    let (_, bytes) = trace::writer::write(of, Vec::new()).unwrap();
     std::fs::write(&path, bytes).unwrap();
     let output = dcpi().arg("trace").arg(path).args(arguments).output().unwrap();
     assert!(output.status.success(), "{output:?}");

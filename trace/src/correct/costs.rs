@@ -1,0 +1,153 @@
+//! What the events of a trace cost: which of the trace's costs each has, in vitro or in situ.
+
+use std::collections::HashMap;
+
+use measure::models::Range;
+use measure::models::alpha::{Alpha, Sum, in_situ};
+
+use super::InSitu;
+use crate::event::{Cost, Event, EventKind, Name, NameId, Trace};
+
+/// How a cost was measured that is of loops of nothing else ([`Cost::how`]).
+pub const IN_VITRO: &str = "in vitro";
+/// Standard deviations to each side in a cost's interval.
+const DEVIATIONS: f64 = 1.96;
+
+/// What events cost.
+pub(super) struct Costs {
+    pub(super) alphas: Vec<Alpha>,
+    /// For each event kind and name the number of its alpha.
+    numbers: HashMap<(EventKind, NameId), usize>,
+    pub(super) unknown: Vec<EventKind>,
+    pub(super) in_situ: Option<InSitu>,
+}
+
+/// Kinds that are recorded without the program's doing, or as part of another event.
+fn is_free(kind: EventKind) -> bool {
+    matches!(kind, EventKind::ThreadStart | EventKind::ThreadEnd | EventKind::Wake)
+}
+
+impl Costs {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let costs = &trace.facts.costs;
+        let alphas = costs.iter().map(alpha).collect();
+        let mut with_return: HashMap<NameId, bool> = HashMap::new();
+        for event in &trace.events {
+            *with_return.entry(event.name).or_default() |= event.kind == EventKind::Exit;
+        }
+        let mut numbers = HashMap::new();
+        let mut unknown = Vec::new();
+        for event in &trace.events {
+            let key = (event.kind, event.name);
+            if numbers.contains_key(&key) || is_free(event.kind) {
+                continue;
+            }
+            let has_return = with_return.get(&event.name).copied().unwrap_or_default();
+            let found =
+                costs.iter().position(|cost| fits(cost, event, trace.name(event), has_return));
+            match found {
+                Some(number) => {
+                    numbers.insert(key, number);
+                }
+                None if !unknown.contains(&event.kind) => unknown.push(event.kind),
+                None => {}
+            }
+        }
+        let mut costs = Self { alphas, numbers, unknown, in_situ: None };
+        costs.in_situ = costs.look_in_situ(trace);
+        for (alpha, cost) in costs.alphas.iter_mut().zip(&trace.facts.costs) {
+            *alpha = match costs.in_situ.filter(|of| of.is_taken) {
+                Some(InSitu { factor, .. }) => alpha.in_program(factor),
+                None if cost.how.starts_with(IN_VITRO) => alpha.in_unknown_program(),
+                None => *alpha,
+            };
+        }
+        costs
+    }
+
+    /// What runs without events say of costs that are still those of the trace.
+    fn look_in_situ(&self, trace: &Trace) -> Option<InSitu> {
+        // What else cost time would be told as the cost of the known events.
+        let untraced = trace.facts.untraced.as_ref().filter(|_| trace.facts.lost.is_empty())?;
+        if !self.unknown.is_empty() {
+            return None;
+        }
+        let (mut known, mut expected) = (Sum::default(), Sum::default());
+        for alpha in trace.events.iter().filter_map(|event| self.alpha(event)) {
+            known.add(alpha, 1.0);
+            expected.add(&alpha.in_unknown_program(), 1.0);
+        }
+        let factor = in_situ(&untraced.cpu_ns, untraced.traced_cpu_ns, known.mean)?;
+        // Runs that do not contradict what is expected, and are less exact, say nothing new.
+        let (low, high) = (expected.mean - expected.reach(), expected.mean + expected.reach());
+        let says_nothing = factor.low * known.mean <= low && factor.high * known.mean >= high;
+        let is_taken = factor.value > 0.0 && !says_nothing;
+        Some(InSitu { factor, runs: untraced.cpu_ns.len(), is_taken })
+    }
+
+    /// What an event costs as it is taken off, with its interval (95 %), for each cost of the trace.
+    pub(super) fn taken(&self) -> Vec<Range> {
+        let range = |alpha: &Alpha| {
+            let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
+            let low = (alpha.mean - reach).max(0.0);
+            Range { low, value: alpha.mean, high: alpha.mean + reach }
+        };
+        self.alphas.iter().map(range).collect()
+    }
+
+    pub(super) fn number(&self, event: &Event) -> usize {
+        // One beyond the costs: no cost.
+        self.numbers.get(&(event.kind, event.name)).copied().unwrap_or(self.alphas.len())
+    }
+
+    pub(super) fn alpha(&self, event: &Event) -> Option<&Alpha> {
+        self.alphas.get(self.number(event))
+    }
+
+    /// Whether an event cost something, and nothing says what.
+    pub(super) fn is_unknown(&self, event: &Event) -> bool {
+        !is_free(event.kind) && self.alpha(event).is_none()
+    }
+
+    /// Spread over mean, each kind with its part of the whole cost.
+    pub(super) fn relative_spread(&self, trace: &Trace) -> f64 {
+        let (mut spread, mut mean) = (0.0, 0.0);
+        for alpha in trace.events.iter().filter_map(|event| self.alpha(event)) {
+            spread += alpha.between;
+            mean += alpha.mean;
+        }
+        if mean > 0.0 { spread / mean } else { 0.0 }
+    }
+}
+
+/// Whether an event costs that.
+fn fits(cost: &Cost, event: &Event, name: Option<&Name>, has_return: bool) -> bool {
+    let agrees = |asked: Option<bool>, is: Option<bool>| asked.is_none() || asked == is;
+    cost.kind == event.kind
+        && agrees(cost.with_return, Some(has_return))
+        && agrees(cost.stepped, name.and_then(|name| name.stepped))
+}
+
+/// The cost as the models take it. Its interval is for a place that was not measured.
+pub(super) fn alpha(cost: &Cost) -> Alpha {
+    let between = (cost.alpha_ns.high - cost.alpha_ns.low).max(0.0) / (2.0 * DEVIATIONS);
+    Alpha {
+        mean: cost.alpha_ns.value.max(0.0),
+        between,
+        within: cost.spread_ns.unwrap_or_default().max(0.0),
+        places: u32::MAX,
+    }
+}
+
+/// An alpha as a fact of a trace.
+#[must_use]
+pub fn cost(kind: EventKind, alpha: &Alpha, how: &str) -> Cost {
+    let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
+    let alpha_ns = crate::Interval {
+        low: (alpha.mean - reach).max(0.0),
+        value: alpha.mean,
+        high: alpha.mean + reach,
+    };
+    let spread_ns = (alpha.within > 0.0).then_some(alpha.within);
+    Cost { kind, alpha_ns, spread_ns, how: how.to_owned(), stepped: None, with_return: None }
+}
