@@ -460,8 +460,8 @@ mod tests {
         of.facts.untraced = Some(untraced([100e3, 400e3, 250e3, 250e3]));
         let wide = correct(&mut of).unwrap();
         assert!(!wide.in_situ.unwrap().is_taken, "{wide:?}");
-        assert_eq!(wide.rows[0].inclusive.corrected.value.round(), 115e3, "as in other programs");
-        assert_eq!(wide.costs[0].value, 1100.0);
+        assert_eq!(wide.rows[0].inclusive.corrected.value.round(), 120e3, "as in other programs");
+        assert_eq!(wide.costs[0].value, 1050.0);
         of.facts.lost = vec![crate::Lost { name: "f".into(), reason: "x".into(), events: 2 }];
         assert_eq!(correct(&mut of).unwrap().in_situ, None, "lost events cost, too");
     }

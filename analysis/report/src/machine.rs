@@ -23,6 +23,9 @@ pub struct MachineReport {
     pub seconds: f64,
     /// Rounds over this time.
     pub rounds: usize,
+    /// Part of the time of all CPUs that other programs and, on a virtual machine, other guests
+    /// had meanwhile, 0 to 1.
+    pub others_share: f64,
     /// Levels and bytes of data caches by sysfs, also of those that were not found.
     pub stated_caches: Vec<(u32, u64)>,
     /// Entries of data TLBs by CPUID, the first level first, likewise.
@@ -79,6 +82,10 @@ struct Missing {
     /// What it was not told apart from.
     from: &'static str,
 }
+
+/// Part of the CPUs' time that others had from which on it is told: what an idle system does by
+/// itself is less.
+const OTHERS_TOLD: f64 = 0.05;
 
 /// From this level on a cache is shared with other CPUs: what one program gets of it varies.
 const SHARED_LEVEL: u32 = 3;
@@ -383,6 +390,14 @@ impl Report for MachineReport {
         };
         let measured = format!("{rounds} in {:.1} s{unsure}", self.seconds);
         head(style, out, "measured", &measured)?;
+        if self.others_share >= OTHERS_TOLD {
+            let busy = format!(
+                "others had {:.0} % of the CPUs' time meanwhile: ranges are wider, and caches seem \
+                 smaller; measure again in a quiet minute",
+                100.0 * self.others_share
+            );
+            head(style, out, "", &busy)?;
+        }
         let step = format!(
             "{:.3} ticks per ns, in steps of {:.1} ns: shorter times are not told apart",
             clock.ticks_per_ns, clock.step_ns
@@ -479,6 +494,7 @@ mod tests {
             measured: MeasuredMachine::of_file(text).unwrap(),
             seconds: 7.0,
             rounds: 3,
+            others_share: 0.0,
             stated_caches: vec![(1, 32 << 10), (2, 1 << 20), (3, 32 << 20)],
             stated_tlbs: vec![72, 3072],
             latencies: Vec::new(),
@@ -493,6 +509,13 @@ mod tests {
         let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
         report.text(&style, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_busy_minute_is_told() {
+        assert!(!text(&report()).contains("others had"));
+        let busy = text(&MachineReport { others_share: 0.456, ..report() });
+        assert!(busy.contains("others had 46 % of the CPUs' time"), "{busy}");
     }
 
     /// Under load one round was measured, and its ranges had no width: as if nothing ever moved.

@@ -158,10 +158,11 @@ pub fn in_situ(raw: &[f64], traced: f64, known_cost: f64) -> Option<Interval> {
 
 /// What an event costs in a program over what it costs in loops that have nothing else to do: mean
 /// and standard deviation between programs. Measured in situ on a virtual machine (AMD EPYC, Linux
-/// 6.18, uprobes with returns, 12 or 16 runs without events): lua 1.14, bzip2 1.02, sqlite 1.08,
-/// deflate 1.2, two threads with a lock 1.15; perl 1.10, git 1.12, gcc 0.95. A smaller deviation has
-/// intervals miss, a larger one refuses corrections that hold.
-pub const OF_PROGRAMS: (f64, f64) = (1.1, 0.08);
+/// 6.18, uprobes with returns, 12 or 16 runs without events, two or three times each): lua 1.13,
+/// bzip2 0.99, sqlite 1.05, deflate 1.1, two threads with a lock 1.00; perl 1.08, gcc 0.98, git 0.9.
+/// One program's values differ by 0.1, since each has a calibration of its own in it, and so does
+/// each trace. A smaller deviation has intervals miss, a larger one refuses corrections that hold.
+pub const OF_PROGRAMS: (f64, f64) = (1.05, 0.08);
 
 /// Runs without events that tell how much runs differ by chance, at least.
 pub const RAW_RUNS_LEAST: usize = 3;
@@ -293,7 +294,7 @@ mod tests {
         let sum = Alpha { within: 0.0, ..here }.times(10);
         assert!((sum.reach() - 900.0 * reach).abs() < 1.0, "{} {reach}", sum.reach());
         let unknown = Alpha { between: 0.0, ..of }.in_unknown_program();
-        assert!((unknown.mean - 99.0).abs() < 1e-9 && (unknown.between - 7.92).abs() < 1e-9);
+        assert!((unknown.mean - 94.5).abs() < 1e-9 && (unknown.between - 7.56).abs() < 1e-9);
         let exact = Interval { low: 1.0, value: 1.0, high: 1.0 };
         assert!(of.in_program(exact).between > 2.0, "places within the program still differ");
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use measure::models::Range;
 use measure::models::alpha::{Alpha, Sum, in_situ};
 
-use super::InSitu;
+use super::{InSitu, on_cpu};
 use crate::event::{Cost, Event, EventKind, Name, NameId, Trace};
 
 /// How a cost was measured that is of loops of nothing else ([`Cost::how`]).
@@ -77,7 +77,11 @@ impl Costs {
             known.add(alpha, 1.0);
             expected.add(&alpha.in_unknown_program(), 1.0);
         }
-        let factor = in_situ(&untraced.cpu_ns, untraced.traced_cpu_ns, known.mean)?;
+        // The kernel's account has what it costs to begin tracing in it, some ms a process, which
+        // is neither in the trace nor the cost of an event.
+        let traced = on_cpu(trace, &Sum::default());
+        let traced_ns = traced.map_or(untraced.traced_cpu_ns, |times| times.measured);
+        let factor = in_situ(&untraced.cpu_ns, traced_ns, known.mean)?;
         // Runs that do not contradict what is expected, and are less exact, say nothing new.
         let (low, high) = (expected.mean - expected.reach(), expected.mean + expected.reach());
         let says_nothing = factor.low * known.mean <= low && factor.high * known.mean >= high;

@@ -13,6 +13,7 @@ pub(super) fn of(report: &MachineReport) -> Json<'_> {
         unix_s: report.measured.unix_s,
         seconds: report.seconds,
         rounds: report.rounds,
+        others_share: report.others_share,
         core_ghz: report.of_rounds(report.measured.core_ghz),
         large_pages: report.measured.large_pages,
         caches: caches
@@ -71,6 +72,7 @@ pub(super) struct Json<'a> {
     unix_s: u64,
     seconds: f64,
     rounds: usize,
+    others_share: f64,
     core_ghz: Told,
     large_pages: bool,
     caches: Vec<CacheEntry>,

@@ -140,15 +140,18 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
         let now = (part * PARTS as f64) as u64;
         stage.advance(now.saturating_sub(done.fetch_max(now, Ordering::Relaxed)));
     };
+    let before = Busy::read();
     let machine = probe::machine::measure(limits, &told)
         .ok_or_else(|| refused("there is not enough memory to measure: 1 GiB must be available"))?;
     drop(stage);
+    let others_share = Busy::read().others_since(before);
     let about = (cpuid, name.unwrap_or("unknown").chars().take(100).collect());
     let stated = (stated::caches(Path::new("/sys")), stated::tlbs());
     Ok(MachineReport {
         measured: measured(&machine, about, &stated),
         seconds: machine.seconds,
         rounds: machine.rounds,
+        others_share,
         stated_caches: stated.0.iter().map(|cache| (cache.level, cache.bytes)).collect(),
         stated_tlbs: stated.1.clone(),
         latencies: machine.latencies,
@@ -160,6 +163,41 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
 
 /// Parts of the progress line.
 const PARTS: u64 = 100;
+
+/// What the CPUs did since the machine started, s.
+#[derive(Clone, Copy, Debug, Default)]
+struct Busy {
+    /// All time of all CPUs, and that in which they had nothing to do.
+    all: f64,
+    idle: f64,
+    /// CPU time of this process.
+    own: f64,
+}
+
+impl Busy {
+    fn read() -> Self {
+        let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let own = own.tv_sec as f64 + own.tv_nsec as f64 * 1e-9;
+        Self { own, ..Self::of_stat(&of_proc("/proc/stat")) }
+    }
+
+    /// By the first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq,
+    /// steal, in ticks of 1/100 s (USER_HZ). Guests' time is in user's.
+    fn of_stat(stat: &str) -> Self {
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<f64> =
+            line.split_ascii_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
+        let idle: f64 = ticks.get(3..5).unwrap_or_default().iter().sum();
+        Self { all: ticks.iter().sum::<f64>() / 100.0, idle: idle / 100.0, own: 0.0 }
+    }
+
+    /// Part of all CPUs' time since then that others had.
+    fn others_since(self, before: Self) -> f64 {
+        let all = self.all - before.all;
+        let others = all - (self.idle - before.idle) - (self.own - before.own);
+        if all > 0.0 { (others / all).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
 
 /// Memory that programs can have, by the text of /proc/meminfo, bytes.
 fn available_bytes(meminfo: &str) -> Option<u64> {
@@ -239,6 +277,7 @@ pub(super) mod tests {
             measured: MeasuredMachine::of_file(text.as_bytes()).unwrap(),
             seconds: 6.5,
             rounds: 8,
+            others_share: 0.0,
             stated_caches: vec![(1, 32 << 10), (2, 1 << 20), (3, 32 << 20)],
             stated_tlbs: vec![72, 3072],
             latencies: vec![(4096, Some(4.0)), (65536, Some(14.0))],
@@ -274,6 +313,16 @@ pub(super) mod tests {
         }
         let (done, out) = written(&["-o", "-"]);
         assert!(done.is_ok() && MeasuredMachine::of_file(out.as_bytes()).is_ok(), "{out}");
+    }
+
+    #[test]
+    fn others_have_what_is_neither_idle_nor_ours() {
+        let before = Busy { own: 2.0, ..Busy::of_stat("cpu 100 0 100 700 100 0 0 0 0 0\n") };
+        let after = Busy { own: 5.0, ..Busy::of_stat("cpu 400 0 200 1100 200 0 0 100 9 0\n") };
+        // Of 10 s, 5 were idle and 3 ours.
+        assert!((after.others_since(before) - 0.2).abs() < 1e-9);
+        assert_eq!(before.others_since(before), 0.0);
+        assert_eq!(Busy::of_stat("").all, 0.0);
     }
 
     #[test]

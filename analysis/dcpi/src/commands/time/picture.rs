@@ -30,7 +30,7 @@ pub(super) fn svg(report: &TimeReport, verdict: &str) -> String {
     let mut drawing = Drawing::new(SIZE.0, SIZE.1, title, &about);
     let layouts = report.layouts.max(1) as f64;
     let plot = Plot {
-        area: [80.0, 4.0 * LINE, SIZE.0 - 20.0, SIZE.1 - 50.0],
+        area: [80.0, 5.0 * LINE, SIZE.0 - 20.0, SIZE.1 - 50.0],
         x: Axis::new("layout", Scale::Linear, 0.5, layouts + 0.5).whole(),
         y: Axis::over(&format!("{name} of a run (s)"), Scale::Linear, &shown, false),
     };
@@ -67,8 +67,11 @@ pub(super) fn svg(report: &TimeReport, verdict: &str) -> String {
     let named = |(letter, of): (&str, &str)| format!("{letter}: {of}");
     let names = ["A", "B"].into_iter().zip(commands).map(named);
     let names: Vec<String> = names.map(|of| of.chars().take(NAME_MAX).collect()).collect();
-    let names: Vec<(Paint, &str)> =
+    let mut names: Vec<(Paint, &str)> =
         (0..).zip(&names).map(|(index, name)| (Paint::Series(index), name.as_str())).collect();
+    if report.runs.iter().any(|run| run.is_warm_up) {
+        names.push((Paint::Faint, "warm-up, left out"));
+    }
     drawing.legend((84.0, 2.0 * LINE), &names);
     drawing.finish()
 }
