@@ -87,15 +87,15 @@ cargo xtask TASK
   bench perturb loops
                    events in the 24 Livermore loops: time stamps, models of 1992, block ids, times
                    of blocks by samples, two threads [--only one|times|threads] [--rounds N]
-                   [--runs N]
+                   [--runs N] [--load N]
   bench machine    how well measurements of dcpi machine agree [--runs N] [--load N]
   bench time       how right dcpi time and dcpi-bench are, beside the lecture, hyperfine, criterion
                    [--only lecture|functions|same|effect|peers] [--pairs N] [--effects N]
                    [--load N] [--quick]
   bench perturb observers  what dcpi perturb says of observers of Lua, and of Lua against itself
-                   [--only OBSERVER] [--trials N]
+                   [--only OBSERVER] [--trials N] [--load N]
   bench perturb uprobes  traces of five programs, their times corrected, beside uftrace, LTTng and
-                   perf [--rounds N] [--only PROGRAM]
+                   perf [--no-peers] [--rounds N] [--only PROGRAM] [--load N]
   bench soak       memory, ledger, database and descriptors under load for an hour [--minutes N]
 
 demo, test, fuzz, consumers, ebpf, bench and ci install what they need from the distribution and say

@@ -1,6 +1,7 @@
 //! `bench perturb`: what observing does to programs, one table for each subcommand.
 
-use super::{perturb_loops, perturb_observers, perturb_uprobes};
+use super::load::Load;
+use super::{count, perturb_loops, perturb_observers, perturb_uprobes};
 use crate::Outcome;
 use anyhow::bail;
 
@@ -23,5 +24,12 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         let names = TABLES.map(|(name, _)| name).join(", ");
         bail!("bench perturb takes one of {names}; `cargo xtask` lists their options");
     };
-    table(rest)
+    // What programs are built from is not measured: the load may be there from the begin on.
+    let Some(at) = rest.iter().position(|word| *word == LOAD) else { return table(rest) };
+    let _load = Load::start(count(rest, LOAD, 0)?)?;
+    let others = rest.iter().enumerate().filter(|(number, _)| !(at..at + 2).contains(number));
+    table(&others.map(|(_, word)| *word).collect::<Vec<_>>())
 }
+
+/// So many busy loops beside what is measured.
+const LOAD: &str = "--load";
