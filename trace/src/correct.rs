@@ -11,18 +11,23 @@ mod graph;
 
 use std::collections::{HashMap, HashSet};
 
-use measure::models::alpha::Sum;
+use measure::models::alpha::{Sum, one_more_run};
 use measure::models::waits::{self, Stuck};
 use measure::models::{Range, relative_error, timed};
 
-use crate::event::{Corrected, Event, EventKind, NameId, ThreadId, Trace};
+use crate::event::{Corrected, Cost, Event, EventKind, Facts, Interval, NameId, ThreadId, Trace};
 use calls::Calls;
 use costs::Costs;
-pub use costs::{IN_VITRO, cost};
+pub use costs::cost;
 use graph::Graph;
 
 /// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
 pub const EVENTS_MAX: usize = 1 << 23;
+/// What an event costs at most, ns, and a run takes, ns: a second, and 30 years.
+const COST_MOST: f64 = 1e9;
+const TIME_MOST: f64 = 1e18;
+/// Bytes of the words that say how a cost was measured, at most.
+const HOW_MOST: usize = 200;
 /// What an event may cost at most whose cost nothing says, ns: a uprobe on an instruction that the
 /// kernel executes out of line took 16 us on a virtual machine, and nothing else as much.
 const UNKNOWN_MOST: f64 = 20_000.0;
@@ -42,6 +47,9 @@ pub enum CorrectError {
     /// Too many events.
     #[error("the trace has {0} events, and at most {EVENTS_MAX} can be corrected; trace less")]
     TooMany(usize),
+    /// Costs, or times of runs without events, that nothing has.
+    #[error("the trace says of its costs what cannot be; trace again")]
+    BadCosts,
     /// Events are missing.
     #[error("the trace cannot be corrected: {0}")]
     Stuck(#[from] Stuck),
@@ -80,9 +88,20 @@ pub struct InSitu {
     pub factor: Range,
     /// Runs without events.
     pub runs: usize,
-    /// Whether events were taken to cost that: not where the interval of costs in vitro lies within
-    /// the factor's.
-    pub is_taken: bool,
+    /// What follows.
+    pub says: Says,
+}
+
+/// What follows from runs without events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Says {
+    /// Events were taken to cost what they say.
+    Taken,
+    /// The interval of costs as in other programs lies within theirs, and was taken.
+    LessExact,
+    /// They did other work than the traced run: events cannot cost that. Costs are as in other
+    /// programs.
+    Contradict,
 }
 
 /// What the correction found.
@@ -145,6 +164,9 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
     if trace.events.len() > EVENTS_MAX {
         return Err(CorrectError::TooMany(trace.events.len()));
     }
+    if !has_possible_costs(&trace.facts) {
+        return Err(CorrectError::BadCosts);
+    }
     let costs = Costs::of(trace);
     if costs.alphas.is_empty() {
         return Err(CorrectError::NoCosts);
@@ -172,7 +194,8 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
     let unknown_events = trace.events.iter().filter(|event| costs.is_unknown(event)).count() as u64;
     let with_rest = |times: Times| times.with_unknown(unknown_events).lower(lost_ns);
     let elapsed = with_rest(elapsed);
-    let on_cpu = on_cpu(trace, &calls.all).map(with_rest);
+    let of_runs = costs.in_situ.filter(|of| of.says == Says::Taken).and_then(|_| runs(trace));
+    let on_cpu = of_runs.or_else(|| on_cpu(trace, &calls.all).map(with_rest));
     let total = on_cpu.unwrap_or(elapsed);
     let unknown = costs.unknown.clone();
     Ok(Correction {
@@ -182,7 +205,7 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
         is_sampled: trace.facts.sampled.is_some(),
         events: calls.costly,
         cost_ns: calls.all.mean,
-        rows: calls.rows(on_cpu.is_some()),
+        rows: calls.rows(on_cpu),
         slowdown: total.measured / total.corrected.value.max(1.0),
         relative_spread: costs.relative_spread(trace),
         costs: costs.taken(),
@@ -208,10 +231,42 @@ impl Times {
         self.lower(events as f64 * UNKNOWN_MOST)
     }
 
+    /// The same as a part of a whole.
+    fn within(self, whole: Self) -> Self {
+        let Range { low, value, high } = self.corrected;
+        let most = whole.corrected;
+        let corrected = Range {
+            low: low.min(most.low),
+            value: value.min(most.value),
+            high: high.min(most.high),
+        };
+        Self { corrected, ..self }
+    }
+
     fn lower(self, ns: f64) -> Self {
         let low = (self.corrected.low - ns).max(0.0);
         Self { corrected: Range { low, ..self.corrected }, ..self }
     }
+}
+
+/// The CPU time of runs without events, beside that of the traced one.
+fn runs(trace: &Trace) -> Option<Times> {
+    let untraced = trace.facts.untraced.as_ref()?;
+    let corrected = one_more_run(&untraced.cpu_ns)?;
+    Some(Times { measured: untraced.traced_cpu_ns, corrected })
+}
+
+/// Whether costs and times are such as can have been measured: a stranger's trace says anything.
+fn has_possible_costs(facts: &Facts) -> bool {
+    let is_cost = |cost: &Cost| {
+        let Interval { low, value, high } = cost.alpha_ns;
+        let spread = cost.spread_ns.unwrap_or_default();
+        let ends = [0.0, low, value, high, COST_MOST];
+        ends.is_sorted() && (0.0..=COST_MOST).contains(&spread) && cost.how.len() <= HOW_MOST
+    };
+    let is_time = |ns: &f64| *ns > 0.0 && *ns <= TIME_MOST;
+    let times = facts.untraced.iter().flat_map(|of| of.cpu_ns.iter().chain([&of.traced_cpu_ns]));
+    facts.costs.iter().all(is_cost) && times.into_iter().all(is_time)
 }
 
 /// Time on CPUs, measured, and without the cost of all events. None without switches.
@@ -255,7 +310,7 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
 mod tests {
     use super::costs::alpha;
     use super::*;
-    use crate::event::{Cost, Interval, Name, NameKind, Thread, Untraced};
+    use crate::event::{Name, NameKind, Thread, Untraced};
     use measure::models::alpha::Alpha;
 
     fn constant(kind: EventKind, value: f64) -> Cost {
@@ -265,6 +320,7 @@ mod tests {
             alpha_ns,
             spread_ns: None,
             how: "exact".to_owned(),
+            in_vitro: false,
             stepped: None,
             with_return: None,
         }
@@ -417,8 +473,9 @@ mod tests {
                 (row.name.0, measured, corrected.value, row.unknown)
             })
             .collect();
-        // Of f: its entry, the switch, entry and return of g. A switch back has no cost here.
-        assert_eq!(rows, [(0, 4000.0, 3600.0, 1), (1, 1000.0, 900.0, 0)]);
+        // Of f: its entry, the switch, entry and return of g; a switch back has no cost here. Of
+        // the whole also f's return, behind the last time stamp: no part is longer.
+        assert_eq!(rows, [(0, 4000.0, 3500.0, 1), (1, 1000.0, 900.0, 0)]);
         costs.push(constant(SwitchIn, 100.0));
         whole.facts.costs = costs.clone();
         let on_cpu = correct(&mut whole).unwrap().on_cpu.unwrap();
@@ -437,33 +494,52 @@ mod tests {
     fn runs_without_events_say_what_they_cost_in_this_program() {
         let costs: Vec<Cost> = [Enter, Exit]
             .map(|kind| Cost {
-                alpha_ns: Interval { low: 900.0, value: 1000.0, high: 1100.0 },
-                how: IN_VITRO.to_owned(),
+                alpha_ns: Interval { low: 0.9e6, value: 1e6, high: 1.1e6 },
+                in_vitro: true,
                 ..constant(kind, 0.0)
             })
             .to_vec();
-        let calls = (0..100).flat_map(|call| {
-            [event(call * 5000, 0, Enter, 0, 0), event(call * 5000 + 2250, 0, Exit, 0, 0)]
-        });
+        let calls = (0..100)
+            .map(|call| call * 5_000_000)
+            .flat_map(|at| [event(at, 0, Enter, 0, 0), event(at + 2_250_000, 0, Exit, 0, 0)]);
         let mut of = trace(costs, calls.collect());
-        // 200 events of 1250, on the way of 250,000 without them.
-        let untraced = |cpu_ns: [f64; 4]| Untraced { traced_cpu_ns: 5e5, cpu_ns: cpu_ns.to_vec() };
-        of.facts.untraced = Some(untraced([250e3, 249e3, 251e3, 250e3]));
+        // 200 events of 1.25 ms in 500 ms, less half of what two threads take at most to begin.
+        let untraced = |cpu_ms: [f64; 4]| {
+            Some(Untraced { traced_cpu_ns: 5e8, cpu_ns: cpu_ms.map(|ms| ms * 1e6).to_vec() })
+        };
+        of.facts.untraced = untraced([250.0, 249.0, 251.0, 250.0]);
         let found = correct(&mut of).unwrap();
         let in_situ = found.in_situ.unwrap();
-        assert!(in_situ.is_taken && in_situ.runs == 4, "{in_situ:?}");
-        assert!((in_situ.factor.value - 1.25).abs() < 1e-9, "{in_situ:?}");
+        assert_eq!((in_situ.says, in_situ.runs), (Says::Taken, 4), "{in_situ:?}");
+        assert!((in_situ.factor.value - 1.245).abs() < 1e-9, "{in_situ:?}");
+        let total = found.on_cpu.unwrap();
+        assert_eq!((total.measured, total.corrected.value), (5e8, 2.5e8));
         let row = found.rows[0].inclusive;
-        assert_eq!((row.measured, row.corrected.value.round()), (225e3, 100e3));
+        assert_eq!((row.measured, row.corrected.value.round()), (225e6, 100.5e6));
         assert!(row.corrected.is_narrow(), "{row:?}");
 
-        of.facts.untraced = Some(untraced([100e3, 400e3, 250e3, 250e3]));
+        of.facts.untraced = untraced([100.0, 400.0, 250.0, 250.0]);
         let wide = correct(&mut of).unwrap();
-        assert!(!wide.in_situ.unwrap().is_taken, "{wide:?}");
-        assert_eq!(wide.rows[0].inclusive.corrected.value.round(), 120e3, "as in other programs");
-        assert_eq!(wide.costs[0].value, 1050.0);
+        assert_eq!(wide.in_situ.unwrap().says, Says::LessExact, "{wide:?}");
+        let row = wide.rows[0].inclusive;
+        assert_eq!(row.corrected.value.round(), 118e6, "as in other programs");
+        assert_eq!((wide.costs[0].value, wide.on_cpu), (1.07e6, None));
+        of.facts.untraced = untraced([5.0, 5.1, 4.9, 5.0]);
+        let wrong = correct(&mut of).unwrap();
+        assert_eq!(wrong.in_situ.unwrap().says, Says::Contradict, "2.5 times the cost");
+        assert_eq!(wrong.costs[0].value, 1.07e6);
         of.facts.lost = vec![crate::Lost { name: "f".into(), reason: "x".into(), events: 2 }];
         assert_eq!(correct(&mut of).unwrap().in_situ, None, "lost events cost, too");
+        for cpu_ns in [[0.0; 4], [-1.0; 4], [1e30; 4]] {
+            of.facts.untraced = untraced(cpu_ns);
+            assert!(matches!(correct(&mut of), Err(CorrectError::BadCosts)), "{cpu_ns:?}");
+        }
+        of.facts.untraced = None;
+        for (at, ns) in [(0, 1e300), (1, -1.0), (1, f64::NAN)] {
+            let mut bad = of.clone();
+            bad.facts.costs[at].alpha_ns.value = ns;
+            assert!(matches!(correct(&mut bad), Err(CorrectError::BadCosts)), "{ns}");
+        }
     }
 
     #[test]

@@ -368,8 +368,11 @@ pub struct Cost {
     /// Standard deviation of single events' costs, in ns, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_ns: Option<f64>,
-    /// How it was measured: `in vitro` is in a loop of nothing else.
+    /// How it was measured, for people.
     pub how: String,
+    /// Whether it is that in loops of nothing else, and not that in the traced program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_vitro: bool,
     /// Whether that is the cost of probes whose instruction the kernel executes out of line
     /// ([`Name::stepped`]); absent: of all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -379,8 +382,8 @@ pub struct Cost {
     pub with_return: Option<bool>,
 }
 
-/// CPU times of a command with its children, as the kernel accounts them (getrusage(2)): of the run
-/// with events, and of runs without.
+/// CPU times of a command with its children, from its first instruction on (perf's task-clock): of
+/// the run with events, and of runs without.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Untraced {
     /// Of the traced run, in ns.

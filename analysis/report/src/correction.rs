@@ -91,8 +91,20 @@ pub struct InSituCosts {
     pub runs: u64,
     /// By which factor events cost more in this program than in vitro.
     pub factor: Range,
-    /// Whether the costs are those.
-    pub are_taken: bool,
+    /// What follows.
+    pub says: InSituSays,
+}
+
+/// What follows from runs without events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InSituSays {
+    /// The costs are those.
+    Taken,
+    /// Costs as in other programs are within that and more exact, and taken.
+    LessExact,
+    /// No event costs that: the runs did other work. Costs are as in other programs.
+    Contradict,
 }
 
 /// The cost of a kind of event.
@@ -104,6 +116,28 @@ pub struct CostRow {
     pub ns: Range,
     /// How it was measured.
     pub how: String,
+}
+
+impl InSituCosts {
+    fn words(self) -> String {
+        let Self { runs, factor, says } = self;
+        let times = format!(
+            "{} ({}–{}) times the costs in vitro, by {runs} runs without events",
+            ratio(factor.value),
+            ratio(factor.low),
+            ratio(factor.high)
+        );
+        match says {
+            InSituSays::Taken => times,
+            InSituSays::LessExact => {
+                format!("{times}; costs as in other programs are more exact, and taken")
+            }
+            InSituSays::Contradict => format!(
+                "{times}, which cannot be: these did other work, and costs as in other programs \
+                 are taken; see that each run does the same"
+            ),
+        }
+    }
 }
 
 impl CorrectedTime {
@@ -118,6 +152,7 @@ impl CorrectedTime {
         match self.unbounded {
             Some(Unbounded::CostUnknown) => Some("cost unknown"),
             Some(Unbounded::CallsLeftOut) => Some("calls left out"),
+            None if self.corrected_ns.value <= 0.0 && self.measured_ns > 0.0 => Some("all is cost"),
             None if self.corrected_ns.is_narrow() => None,
             None => Some("too wide"),
         }
@@ -263,15 +298,8 @@ impl Report for CorrectionReport {
             let says = format!("{value:.0} ns ({low:.0}–{high:.0}), {}: {}", cost.how, cost.of);
             head(style, out, "cost", &says)?;
         }
-        if let Some(InSituCosts { runs, factor, are_taken }) = self.in_situ {
-            let times = format!(
-                "{} ({}–{}) times the costs in vitro, by {runs} runs without events",
-                ratio(factor.value),
-                ratio(factor.low.max(0.0)),
-                ratio(factor.high)
-            );
-            let rest = "; those of other programs are within that and more exact, and taken";
-            head(style, out, "in situ", &(times + if are_taken { "" } else { rest }))?;
+        if let Some(of) = self.in_situ {
+            head(style, out, "in situ", &of.words())?;
         }
         let (shown, more) = self.shown.in_text(self.rows.len(), ROWS_MAX, "name");
         if !self.rows.is_empty() {
@@ -317,7 +345,7 @@ impl Report for CorrectionReport {
                 value: of.factor.value,
                 low: of.factor.low,
                 high: of.factor.high,
-                taken: of.are_taken,
+                says: of.says,
             }),
             rows: self
                 .rows
@@ -409,7 +437,7 @@ struct InSitu {
     value: f64,
     low: f64,
     high: f64,
-    taken: bool,
+    says: InSituSays,
 }
 
 #[derive(Serialize)]
@@ -500,15 +528,17 @@ mod tests {
     fn runs_without_events_are_told_and_whether_costs_are_theirs() {
         let style = Style { columns: 100, full_names: false, wrap: false, colour: false };
         let factor = Range { low: 1.05, value: 1.125, high: 1.2 };
-        let of = |are_taken: bool| {
-            let in_situ = Some(InSituCosts { runs: 6, factor, are_taken });
+        let of = |says: InSituSays| {
+            let in_situ = Some(InSituCosts { runs: 6, factor, says });
             let mut out = Vec::new();
             CorrectionReport { in_situ, ..report(3.8e8) }.text(&style, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
-        let said = of(true);
+        let said = of(InSituSays::Taken);
         assert!(said.contains("1.12 (1.05–1.20) times the costs in vitro, by 6 runs"), "{said}");
-        assert!(!said.contains("and taken") && of(false).contains("more exact, and taken"));
+        assert!(!said.contains("other programs"), "{said}");
+        assert!(of(InSituSays::LessExact).contains("are more exact, and taken"));
+        assert!(of(InSituSays::Contradict).contains("which cannot be: these did other work"));
     }
 
     #[test]

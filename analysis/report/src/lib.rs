@@ -55,7 +55,7 @@ mod whatcg;
 
 pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
 pub use correction::{
-    CorrectedTime, CorrectionReport, CorrectionRow, CostRow, InSituCosts, Unbounded,
+    CorrectedTime, CorrectionReport, CorrectionRow, CostRow, InSituCosts, InSituSays, Unbounded,
 };
 pub use costs::Costs;
 pub use count::{CountReport, CountRow};

@@ -1,7 +1,7 @@
 //! Runs a command, or attaches to a process, and writes what its threads do as a trace.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -60,7 +60,8 @@ pub struct Options {
     pub notes: Vec<String>,
     /// What events cost, to keep with the trace.
     pub costs: Vec<Cost>,
-    /// Runs of a command without events, before and after that with them; 0: none.
+    /// Runs of a command without events, before and after that with them; 0: none. With some, no
+    /// run has an input.
     pub untraced_runs: u32,
 }
 
@@ -106,12 +107,6 @@ pub fn run<W: Write>(
     stop: &dyn Fn(bool) -> bool,
 ) -> Result<Captured, TraceError> {
     let tracefs = tracefs(options)?;
-    let mut untraced = match target {
-        Target::Command(words) if options.untraced_runs > 0 => {
-            Some(Runs::begin(words, options.untraced_runs, &|| stop(false))?)
-        }
-        _ => None,
-    };
     // Dropped after the rings: a probe that is in use cannot be removed.
     let mut probes = match (&tracefs, options.sites.is_empty()) {
         (Some(tracefs), false) => Some(Probes::new(tracefs)?),
@@ -122,7 +117,11 @@ pub fn run<W: Write>(
         Target::Command(_) => Watched::Children,
         Target::Process(pid) => Watched::Threads(threads_of(*pid)?),
     };
-    let mut rings = Rings::open(&watched, &sources, options.sched, options.ring_bytes)?;
+    let open = || Rings::open(&watched, &sources, options.sched, options.ring_bytes);
+    // What the kernel refuses is known before the command runs. Without rings probes act on nobody.
+    drop(open()?);
+    let untraced = Runs::begin(options.untraced_runs, target, &|| stop(false))?;
+    let mut rings = open()?;
     if stop(false) {
         return Err(TraceError::Stopped);
     }
@@ -136,7 +135,7 @@ pub fn run<W: Write>(
     }
     // Before anything is written: a command that does not start costs no trace that was there.
     let mut child = match target {
-        Target::Command(words) => Some(start(words)?),
+        Target::Command(words) => Some(start(words, untraced.is_none())?),
         Target::Process(_) => {
             rings.enable()?;
             None
@@ -170,12 +169,10 @@ pub fn run<W: Write>(
     // Whatever went wrong, the command goes on and ends by itself.
     let status = child.map(|mut child| child.wait()).transpose().map_err(TraceError::Output)?;
     traced?;
-    if let Some(mut runs) = untraced.take() {
-        runs.traced_has_ended();
-        match runs.end(status, &|| stop(false)) {
-            Ok(untraced) => facts.untraced = Some(untraced),
-            Err(why) => facts.notes.push(format!("costs are not known in situ: {why}")),
-        }
+    if let Some(runs) = untraced {
+        // A tracer that is killed from here on leaves a readable trace, too.
+        capture.writer.flush().map_err(TraceError::Output)?;
+        runs.end((status, capture.threads.living()), &|| stop(false), &mut facts);
     }
     capture.finish(facts, lost, status)
 }
@@ -277,19 +274,19 @@ fn threads_of(pid: u32) -> Result<Vec<u32>, TraceError> {
     Ok(tasks.collect::<BTreeSet<u32>>().into_iter().collect())
 }
 
-fn start(words: &[OsString]) -> Result<Child, TraceError> {
+fn start(words: &[OsString], has_input: bool) -> Result<Child, TraceError> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(TraceError::Refused("no command follows --; name one".into()));
     };
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::inherit());
-    let started = command.spawn();
-    started.map_err(|error| {
-        TraceError::Refused(format!(
-            "cannot start {}: {error}; run it alone to see why",
-            Path::new(program).display()
-        ))
-    })
+    command.args(arguments).stdin(if has_input { Stdio::inherit() } else { Stdio::null() });
+    command.spawn().map_err(|error| not_started(program, &error))
+}
+
+/// Why a program could not be run.
+pub(crate) fn not_started(program: &OsStr, error: &io::Error) -> TraceError {
+    let program = Path::new(program).display();
+    TraceError::Refused(format!("cannot start {program}: {error}; run it alone to see why"))
 }
 
 /// Whether a system call is the kernel's own: on x86-64, returns and entries that are probed call

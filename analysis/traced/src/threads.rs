@@ -48,6 +48,11 @@ impl Threads {
         self.by_tid.get(&tid).map(|living| living.id)
     }
 
+    /// Threads that live.
+    pub(crate) fn living(&self) -> usize {
+        self.by_tid.len()
+    }
+
     /// The thread has ended: the next one of its number is another.
     pub(crate) fn end(&mut self, tid: u32) {
         self.by_tid.remove(&tid);
@@ -120,8 +125,9 @@ mod tests {
             |threads: &mut Threads| threads.get((1, 7), Some("a"), &mut writer).unwrap().id;
         let first = id(&mut threads);
         assert_eq!(id(&mut threads), first);
+        assert_eq!(threads.living(), 1);
         threads.end(7);
-        assert_eq!(threads.known(7), None);
+        assert_eq!((threads.known(7), threads.living()), (None, 0));
         assert_ne!(id(&mut threads), first);
     }
 }

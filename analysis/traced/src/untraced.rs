@@ -1,13 +1,15 @@
 //! Runs of a command without events, for what its events cost in it.
 
 use std::ffi::OsString;
+use std::io::{self, Read};
 use std::process::{Command, ExitStatus, Stdio};
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
-use trace::Untraced;
+use perf_event::events::Software;
+use perf_event::{Builder, Counter};
+use trace::{Facts, Untraced};
 
 use crate::TraceError;
+use crate::capture::{Target, not_started};
 
 /// The runs of a command, with events and without.
 pub(crate) struct Runs<'a> {
@@ -16,77 +18,111 @@ pub(crate) struct Runs<'a> {
     /// CPU time of each run without events, in ns.
     cpu_ns: Vec<f64>,
     ended: Vec<ExitStatus>,
-    /// CPU time of children that ended before the traced run, in ns.
-    before_ns: f64,
-    traced_ns: f64,
+    /// That of the traced run.
+    traced: Clock,
 }
 
 impl<'a> Runs<'a> {
     /// Runs the command once, which brings its files into memory, and then the first half of so
-    /// many times.
+    /// many times. None where no run, or no command, is asked for.
     ///
     /// # Errors
-    /// [`TraceError::Refused`] where the command cannot be started.
+    /// [`TraceError::Refused`] where the command cannot be started, or its time not be counted.
     pub(crate) fn begin(
-        words: &'a [OsString],
         asked: u32,
+        target: &'a Target,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Self, TraceError> {
+    ) -> Result<Option<Self>, TraceError> {
+        let Target::Command(words) = target else { return Ok(None) };
+        if asked == 0 {
+            return Ok(None);
+        }
         let (cpu_ns, ended) = (Vec::new(), Vec::new());
-        let mut runs = Self { words, asked, cpu_ns, ended, before_ns: 0.0, traced_ns: 0.0 };
+        let mut runs = Self { words, asked, cpu_ns, ended, traced: Clock::of_children()? };
         runs.run(stop)?;
         (runs.cpu_ns, runs.ended) = (Vec::new(), Vec::new());
         while runs.cpu_ns.len() < (asked / 2) as usize && !stop() {
             runs.run(stop)?;
         }
-        runs.before_ns = children_cpu_ns();
-        Ok(runs)
+        runs.traced = Clock::of_children()?;
+        Ok(Some(runs))
     }
 
-    /// The traced run has ended and was waited for.
-    pub(crate) fn traced_has_ended(&mut self) {
-        self.traced_ns = children_cpu_ns() - self.before_ns;
-    }
-
-    /// Runs the command the remaining times: what changes the machine's speed as time goes by, does
-    /// so to both halves. The CPU times, or why they say nothing of the traced run.
+    /// The traced run has ended and was waited for; `outlived` are threads of it that go on. Runs
+    /// the command the remaining times: what changes the machine's speed as time goes by, does so
+    /// to both halves. What they say becomes a fact, or the reason why they say nothing a note.
     pub(crate) fn end(
         mut self,
+        (status, outlived): (Option<ExitStatus>, usize),
+        stop: &dyn Fn() -> bool,
+        facts: &mut Facts,
+    ) {
+        let traced_cpu_ns = self.traced.ns();
+        let told = match outlived {
+            0 => self.remaining(status, stop),
+            _ => Err(format!("{outlived} threads of the traced run outlived the command")),
+        };
+        match told {
+            Ok(()) => facts.untraced = Some(Untraced { traced_cpu_ns, cpu_ns: self.cpu_ns }),
+            Err(why) => facts.notes.push(format!("costs are not known in situ: {why}")),
+        }
+    }
+
+    fn remaining(
+        &mut self,
         traced: Option<ExitStatus>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Untraced, String> {
+    ) -> Result<(), String> {
         while self.cpu_ns.len() < self.asked as usize && !stop() {
             self.run(stop).map_err(|error| error.to_string())?;
         }
         if stop() {
-            return Err("a signal ended the runs without events".to_owned());
+            return Err("a signal ended the command".to_owned());
         }
-        if let Some(other) = self.ended.iter().find(|ended| Some(**ended) != traced) {
-            return Err(format!("a run without events ended with {other}, the traced one did not"));
+        match self.ended.iter().find(|ended| Some(**ended) != traced) {
+            Some(other) => {
+                Err(format!("a run without events ended with {other}, the traced one did not"))
+            }
+            None => Ok(()),
         }
-        Ok(Untraced { traced_cpu_ns: self.traced_ns, cpu_ns: self.cpu_ns })
     }
 
     fn run(&mut self, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
         let Some((program, arguments)) = self.words.split_first() else { return Ok(()) };
+        let mut clock = Clock::of_children()?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let before = children_cpu_ns();
-        let ended =
-            command.status().map_err(|error| TraceError::new("a run without events", &error))?;
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| not_started(program, &error))?;
+        // Not to /dev/null, where grep, for one, does less.
+        child.stdout.take().into_iter().for_each(drain);
+        child.stderr.take().into_iter().for_each(drain);
+        let ended = child.wait().map_err(|error| not_started(program, &error))?;
         if !stop() {
-            self.cpu_ns.push(children_cpu_ns() - before);
+            self.cpu_ns.push(clock.ns());
             self.ended.push(ended);
         }
         Ok(())
     }
 }
 
-/// CPU time that the kernel accounts to children that were waited for, and to those that they
-/// waited for (getrusage(2), `RUSAGE_CHILDREN`), in ns.
-fn children_cpu_ns() -> f64 {
-    let micros = |used: nix::sys::resource::Usage| {
-        used.user_time().num_microseconds() + used.system_time().num_microseconds()
-    };
-    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(0.0, |used| micros(used) as f64 * 1e3)
+/// Reads what a command writes, for nobody, until all that have the pipe have ended.
+fn drain(mut pipe: impl Read + Send + 'static) {
+    std::thread::spawn(move || io::copy(&mut pipe, &mut io::sink()));
+}
+
+/// CPU time of the programs that children of the calling thread execute, with their children: of
+/// traced runs and others alike.
+struct Clock(Counter);
+
+impl Clock {
+    fn of_children() -> Result<Self, TraceError> {
+        let mut builder = Builder::new(Software::TASK_CLOCK);
+        builder.observe_self().any_cpu().inherit(true).enable_on_exec(true).enabled(false);
+        let counter = builder.include_kernel().include_hv().build();
+        counter.map(Self).map_err(|error| TraceError::new("cannot count CPU time", &error))
+    }
+
+    fn ns(&mut self) -> f64 {
+        self.0.read().unwrap_or(0) as f64
+    }
 }

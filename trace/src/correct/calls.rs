@@ -142,10 +142,13 @@ impl Calls {
         row.unknown += thread.unknown - open.unknown;
     }
 
-    /// Rows of CPU time, or of all time.
-    pub(super) fn rows(self, on_cpu: bool) -> Vec<Row> {
+    /// Rows of CPU time where the whole is, which no part exceeds; else of all time.
+    pub(super) fn rows(self, on_cpu: Option<Times>) -> Vec<Row> {
         let row = |((name, kind), of): ((NameId, EventKind), Calling)| {
-            let inclusive = if on_cpu { of.on_cpu() } else { of.with_waits() };
+            let inclusive = match on_cpu {
+                Some(whole) => of.on_cpu().within(whole),
+                None => of.with_waits(),
+            };
             let inclusive = inclusive.with_unknown(of.unknown);
             Row { name, kind, calls: of.calls, inclusive, unknown: of.unknown }
         };

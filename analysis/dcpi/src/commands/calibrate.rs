@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use measure::models::alpha::Alpha;
@@ -14,7 +15,7 @@ use query::error::AnalysisError;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use trace::calibration::{median_and_spread, of_rounds, paired};
-use trace::correct::{IN_VITRO, cost};
+use trace::correct::cost;
 use trace::{Cost, EventKind, Name, NameKind};
 use traced::TraceError;
 use traced::capture::{self, Options, RING_BYTES, Target};
@@ -23,6 +24,8 @@ use traced::sites::Site;
 use super::Outcome;
 use super::passing::Stopped;
 
+/// How the costs are measured.
+const HOW: &str = "in vitro";
 /// The subcommand, for nobody but this program.
 pub(crate) const NAME: &str = "calibration-work";
 /// The medium, over all rounds, of so many steps is a figure.
@@ -30,6 +33,8 @@ const ROUNDS: usize = 9;
 const STEPS: u32 = 100;
 /// System calls, and switches of each of two threads, of a figure.
 const CALLS: u32 = 3000;
+/// Time for the switches of a figure: beside other busy threads each takes some ms.
+const SWITCHES_LAST: Duration = Duration::from_millis(50);
 /// Kinds of work between the events.
 const PLACES: usize = 7;
 /// Words of the memory that is walked through: 32 MiB, more than caches hold.
@@ -146,27 +151,34 @@ fn step(place: usize, mut x: u64, memory: &[u64]) -> u64 {
 fn of_switches() -> f64 {
     let (mut one, first) = (CpuSet::new(), rustix::thread::sched_getcpu());
     one.set(first);
-    let ready = AtomicBool::new(false);
+    let (ready, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         // Without affinity the threads run beside each other, and nothing is switched.
         let other = scope.spawn(|| {
             let _ = sched_setaffinity(None, &one);
             ready.store(true, Ordering::Release);
-            (0..CALLS).for_each(|_| std::thread::yield_now());
+            while !done.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
         });
         let before = rustix::thread::sched_getaffinity(None);
         let _ = sched_setaffinity(None, &one);
         while !ready.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        let begun = process_ns();
-        (0..CALLS).for_each(|_| std::thread::yield_now());
+        let (begun, since) = (process_ns(), Instant::now());
+        let mut calls = 0;
+        while calls < CALLS && since.elapsed() < SWITCHES_LAST {
+            std::thread::yield_now();
+            calls += 1;
+        }
+        done.store(true, Ordering::Release);
         let _ = other.join();
         let took = process_ns() - begun;
         if let Ok(before) = before {
             let _ = sched_setaffinity(None, &before);
         }
-        took / (2.0 * f64::from(CALLS))
+        took / (2.0 * f64::from(calls.max(1)))
     })
 }
 
@@ -202,7 +214,7 @@ pub(super) fn costs(traced: Traced, stopped: &Stopped) -> Result<Vec<Cost>, Anal
         let with = numbers(&with, what)?;
         let each = alone.first().zip(with.first()).map(|(alone, with)| (with - alone) / 2.0);
         let alpha = Alpha::of_means(&[each.unwrap_or_default().max(0.0)], 0.0);
-        let of = |alpha: Alpha| kinds.map(|kind| cost(kind, &alpha, IN_VITRO)).to_vec();
+        let of = |alpha: Alpha| kinds.map(|kind| cost(kind, &alpha, HOW)).to_vec();
         Ok::<_, AnalysisError>(alpha.map(of).unwrap_or_default())
     };
     if traced.syscalls {
@@ -255,11 +267,11 @@ fn of_probes(with_return: bool, stopped: &Stopped) -> Result<Vec<Cost>, Analysis
             return Err(refused("trace itself"));
         };
         let of = match with_return {
-            true => paired(&places, inside, within, IN_VITRO).unwrap_or_default(),
+            true => paired(&places, inside, within, HOW).unwrap_or_default(),
             false => Alpha::of_measured(&places, within)
                 .map(|alpha| {
                     [EventKind::Enter, EventKind::Instant]
-                        .map(|kind| cost(kind, &alpha, IN_VITRO))
+                        .map(|kind| cost(kind, &alpha, HOW))
                         .to_vec()
                 })
                 .unwrap_or_default(),

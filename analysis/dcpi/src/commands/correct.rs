@@ -8,7 +8,7 @@ use measure::models::Range;
 use measure::models::alpha::OF_PROGRAMS;
 use query::error::AnalysisError;
 use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, ShownRows, Unbounded};
-use trace::correct::{Correction, IN_VITRO, InSitu, Times, correct};
+use trace::correct::{Correction, InSitu, Says, Times, correct};
 use trace::{Cost, EventKind, Trace, calibration, formats};
 use traced::sites::stepped_procedures;
 
@@ -121,8 +121,8 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
     let mut notes = trace.facts.notes.clone();
     if trace.facts.untraced.is_some() && correction.in_situ.is_none() {
         notes.push(
-            "runs without events say nothing of the costs here: lost events, or such of unknown \
-             cost, are in the traced run"
+            "runs without events say nothing of the costs here: the traced run has no events that \
+             cost time, or lost some, or has some of unknown cost"
                 .to_owned(),
         );
     }
@@ -133,7 +133,7 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
             kinds.join(", ")
         ));
     }
-    let lost: u64 = trace.facts.lost.iter().map(|lost| lost.events).sum();
+    let lost = trace.facts.lost.iter().fold(0_u64, |sum, lost| sum.saturating_add(lost.events));
     if lost > 0 {
         notes.push(format!(
             "{lost} events were lost: their cost is left in, and makes the interval of the total \
@@ -161,7 +161,11 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
         in_situ: correction.in_situ.map(|of| report::InSituCosts {
             runs: of.runs as u64,
             factor: of.factor,
-            are_taken: of.is_taken,
+            says: match of.says {
+                Says::Taken => report::InSituSays::Taken,
+                Says::LessExact => report::InSituSays::LessExact,
+                Says::Contradict => report::InSituSays::Contradict,
+            },
         }),
         rows: correction.rows.iter().map(row).collect(),
         shown: ShownRows::default(),
@@ -182,8 +186,8 @@ fn cost_row(cost: &Cost, taken: Range, in_situ: Option<InSitu>) -> CostRow {
         None => "",
     };
     let how = match in_situ {
-        Some(InSitu { is_taken: true, .. }) => IN_SITU.to_owned(),
-        _ if cost.how.starts_with(IN_VITRO) => {
+        Some(InSitu { says: Says::Taken, .. }) => IN_SITU.to_owned(),
+        _ if cost.in_vitro => {
             format!("{}, times {} as in programs", cost.how, OF_PROGRAMS.0)
         }
         _ => cost.how.clone(),

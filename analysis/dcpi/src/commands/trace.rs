@@ -1,16 +1,16 @@
 //! `dcpi trace`: events of a command's threads in time; traces of other tools, and for them.
 
+mod in_situ;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use measure::models::alpha::RAW_RUNS_LEAST;
 use report::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
 use tempfile::NamedTempFile;
 use trace::formats::{self, Format};
@@ -32,9 +32,6 @@ use query::error::AnalysisError;
 
 /// Longest time of `--duration`.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// Runs without events: fewer do not tell how much runs differ.
-const UNTRACED_RUNS: RangeInclusive<u32> = RAW_RUNS_LEAST as u32..=1000;
-
 /// `dcpi trace`.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES, override_usage = "dcpi trace [--at IMAGE:PROC]... [--syscalls] \
@@ -88,10 +85,10 @@ pub struct Trace {
     /// Do not measure what events cost; the trace cannot be corrected then
     #[arg(long)]
     pub no_costs: bool,
-    /// Run COMMAND so many times without events as well, before and after, and take what an event
-    /// costs in it from the difference (in situ); those runs have no input, and their output is not
-    /// shown
-    #[arg(long, value_name = "RUNS", value_parser = untraced_runs,
+    /// Run COMMAND without events as well, once and then so many times, before and after, and take
+    /// what an event costs in it from the difference (in situ); no run has an input, and the output
+    /// of those is not shown
+    #[arg(long, value_name = "RUNS", value_parser = in_situ::runs, requires = "sched",
         conflicts_with_all = ["file", "pid", "duration", "sample", "no_costs"])]
     pub in_situ: Option<u32>,
     /// File to write the trace to; for FILE also - for standard output
@@ -154,14 +151,6 @@ fn sampled(text: &str) -> Result<Sampled, String> {
     });
     parts.filter(|sampled| (1..=sampled.of).contains(&sampled.keep)).ok_or_else(|| {
         "must be two numbers such as 10/1000: the first 10 of each 1000 calls".to_owned()
-    })
-}
-
-fn untraced_runs(text: &str) -> Result<u32, String> {
-    let runs = text.parse().ok().filter(|runs| UNTRACED_RUNS.contains(runs));
-    runs.ok_or_else(|| {
-        let (least, most) = (UNTRACED_RUNS.start(), UNTRACED_RUNS.end());
-        format!("must be a number of runs from {least} to {most}, such as 6")
     })
 }
 
@@ -352,6 +341,10 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
     if args.at.is_empty() && !args.syscalls && !args.sched {
         return Err(usage("nothing to trace: name places with --at, or --syscalls, or --sched"));
     }
+    if let Some(runs) = args.in_situ {
+        let to = args.out.as_deref().map(|path| args.to.unwrap_or_else(|| by_name(path)));
+        in_situ::announce(runs, to)?;
+    }
     let mut whose = Whose::Process(args.pid.unwrap_or_default());
     if let Target::Command(words) = &target
         && let Some(program) = words.first()
@@ -497,6 +490,10 @@ fn report_of_capture(
 ) -> TraceReport {
     let Captured { facts, summary, names, threads, written, .. } = captured;
     let mut report = report_of(facts, summary, names, threads);
+    if facts.untraced.is_some() {
+        let next = "dcpi trace --correct tells what events cost in this command".to_owned();
+        report.notes.push(next);
+    }
     report.file = args.out.as_ref().map(|path| path.display().to_string());
     if to == Some(To::Trace) {
         report.bytes = Some(written.bytes);

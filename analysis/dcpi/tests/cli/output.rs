@@ -341,6 +341,7 @@ fn whole_trace() -> trace::Trace {
         alpha_ns: interval,
         spread_ns: Some(50.0),
         how,
+        in_vitro: true,
         stepped: Some(true),
         with_return: Some(false),
     };

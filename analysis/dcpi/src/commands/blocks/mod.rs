@@ -39,7 +39,8 @@ const POLLS_A_LOOK: u32 = 500;
 pub struct BlocksArgs {
     /// The order of basic blocks, from events that were compiled into COMMAND with --cflags;
     /// without COMMAND, executions of blocks in a trace
-    #[arg(long, conflicts_with_all = ["at", "syscalls", "sched", "sample", "follow", "pid", "to"])]
+    #[arg(long, conflicts_with_all = ["at", "syscalls", "sched", "sample", "follow", "pid", "to",
+        "in_situ"])]
     pub blocks: bool,
     /// Print what to give the compiler and linker: for gcc with events, for gcc without events but
     /// with the same code (plain), for clang with events

@@ -1,0 +1,45 @@
+//! `dcpi trace --in-situ`: what is asked, and what is said before the command runs.
+
+use std::fs;
+use std::io::{self, Write};
+
+use measure::models::alpha::RAW_RUNS_LEAST;
+use query::error::AnalysisError;
+
+use super::{To, usage};
+
+/// Runs without events, at most.
+const RUNS_MOST: u32 = 1000;
+
+/// A number of runs; fewer than the least do not tell how much runs differ.
+pub(super) fn runs(text: &str) -> Result<u32, String> {
+    let runs = text.parse().ok().filter(|runs| (RAW_RUNS_LEAST as u32..=RUNS_MOST).contains(runs));
+    runs.ok_or_else(|| {
+        format!("must be a number of runs from {RAW_RUNS_LEAST} to {RUNS_MOST}, such as 6")
+    })
+}
+
+/// Says what is going to run.
+///
+/// # Errors
+/// [`AnalysisError::Usage`] where it would be for nothing.
+pub(super) fn announce(runs: u32, to: Option<To>) -> Result<(), AnalysisError> {
+    if to != Some(To::Trace) {
+        return Err(usage(
+            "--in-situ is for dcpi trace --correct, which reads dcpi trace's own format: name a \
+             file such as a.trace with -o",
+        ));
+    }
+    let input = fs::metadata("/proc/self/fd/0");
+    if input.is_ok_and(|input| input.is_file()) {
+        return Err(usage(
+            "--in-situ runs the command several times, and standard input is read once: give the \
+             command the file by name",
+        ));
+    }
+    // One run more is the first, whose time does not count.
+    let (before, after) = (runs / 2 + 1, runs - runs / 2);
+    let line = "the command runs without input or events";
+    writeln!(io::stderr(), "dcpi: {line}, {before} times before the traced run, {after} after it")?;
+    Ok(())
+}
