@@ -15,7 +15,7 @@ use crate::event::{Cost, Event, EventKind, Name, NameId, Trace};
 const BEGIN_MOST_NS: f64 = 1e6;
 /// Factors between costs in a program and in vitro that can be. Beyond them the runs without events
 /// did other work than the traced one.
-const POSSIBLE: (f64, f64) = (0.5, 2.0);
+const POSSIBLE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// Standard deviations to each side in a cost's interval.
 const DEVIATIONS: f64 = 1.96;
 
@@ -88,11 +88,10 @@ impl Costs {
         // Runs that do not contradict what is expected, and are less exact, say nothing new.
         let (low, high) = (expected.mean - expected.reach(), expected.mean + expected.reach());
         let is_wide = factor.low * known.mean <= low && factor.high * known.mean >= high;
-        let (least, most) = POSSIBLE;
-        let says = match (factor.high < least || factor.low > most, is_wide) {
-            (true, _) => Says::Contradict,
-            (false, true) => Says::LessExact,
-            (false, false) => Says::Taken,
+        let says = match (is_wide, POSSIBLE.contains(&factor.value)) {
+            (true, _) => Says::LessExact,
+            (false, true) => Says::Taken,
+            (false, false) => Says::Contradict,
         };
         Some(InSitu { factor, runs: untraced.cpu_ns.len(), says })
     }
