@@ -309,6 +309,9 @@ fn refusals_come_before_the_command() {
         (&["--at", ":traced.c:0"], "lines count from 1"),
         (&["--at", "step"], "is neither IMAGE:PROCEDURE"),
         (&[], "nothing to trace"),
+        (&["--syscalls", "--in-situ", "6"], "--sched"),
+        (&["--sched", "--in-situ", "2"], "from 3 to 1000"),
+        (&["--sched", "--in-situ", "6", "--to", "json"], "dcpi trace's own format"),
     ] {
         let mut command = Command::new(binary("dcpi"));
         command.arg("trace").args(options).arg("-o").arg(place.path("t"));
@@ -316,6 +319,11 @@ fn refusals_come_before_the_command() {
         assert!(line.contains(said), "{line}");
         assert!(!witness.exists(), "{options:?}");
     }
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" \"$@\" < /proc/version"]).arg(binary("dcpi"));
+    command.args(["trace", "--sched", "--in-situ", "6", "-o"]).arg(place.path("t"));
+    let line = refuse(command.arg("--").arg("touch").arg(&witness));
+    assert!(line.contains("standard input is read once") && !witness.exists(), "{line}");
     let mut command = Command::new(binary("dcpi"));
     let output = run(command.args(["trace", "--syscalls", "-o", "/dev/null", "--", "/no/such"]));
     assert_eq!(output.status.code(), Some(127));

@@ -341,9 +341,9 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
     if args.at.is_empty() && !args.syscalls && !args.sched {
         return Err(usage("nothing to trace: name places with --at, or --syscalls, or --sched"));
     }
-    if let Some(runs) = args.in_situ {
+    if args.in_situ.is_some() {
         let to = args.out.as_deref().map(|path| args.to.unwrap_or_else(|| by_name(path)));
-        in_situ::announce(runs, to)?;
+        in_situ::check(to)?;
     }
     let mut whose = Whose::Process(args.pid.unwrap_or_default());
     if let Target::Command(words) = &target
@@ -388,6 +388,7 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         costs,
         untraced_runs: args.in_situ.unwrap_or_default(),
     };
+    args.in_situ.map_or(Ok(()), in_situ::announce)?;
     traced_to_file(args, &options, &target, &stopped)
 }
 

@@ -19,11 +19,11 @@ pub(super) fn runs(text: &str) -> Result<u32, String> {
     })
 }
 
-/// Says what is going to run.
+/// Refuses what would be for nothing.
 ///
 /// # Errors
-/// [`AnalysisError::Usage`] where it would be for nothing.
-pub(super) fn announce(runs: u32, to: Option<To>) -> Result<(), AnalysisError> {
+/// [`AnalysisError::Usage`].
+pub(super) fn check(to: Option<To>) -> Result<(), AnalysisError> {
     if to != Some(To::Trace) {
         return Err(usage(
             "--in-situ is for dcpi trace --correct, which reads dcpi trace's own format: name a \
@@ -37,9 +37,19 @@ pub(super) fn announce(runs: u32, to: Option<To>) -> Result<(), AnalysisError> {
              command the file by name",
         ));
     }
+    Ok(())
+}
+
+/// Says what is going to run.
+///
+/// # Errors
+/// Those of standard error.
+pub(super) fn announce(runs: u32) -> io::Result<()> {
     // One run more is the first, whose time does not count.
     let (before, after) = (runs / 2 + 1, runs - runs / 2);
-    let line = "the command runs without input or events";
-    writeln!(io::stderr(), "dcpi: {line}, {before} times before the traced run, {after} after it")?;
-    Ok(())
+    writeln!(
+        io::stderr(),
+        "dcpi: the command runs without input: {before} times without events, traced, and {after} \
+         times without events"
+    )
 }
