@@ -92,6 +92,23 @@ pub struct InSitu {
     pub says: Says,
 }
 
+impl InSitu {
+    /// The time of the runs, which is the total by itself where they did what the traced run did,
+    /// unless costs of other programs tell `modelled` more exactly.
+    fn total(self, trace: &Trace, modelled: Option<Times>) -> Option<Times> {
+        let untraced = trace.facts.untraced.as_ref()?;
+        let corrected = one_more_run(&untraced.cpu_ns)?;
+        let reach = |of: Range| of.high - of.low;
+        let is_narrower = modelled.is_none_or(|of| reach(corrected) < reach(of.corrected));
+        let takes = match self.says {
+            Says::Taken => true,
+            Says::LessExact => is_narrower,
+            Says::Contradict => false,
+        };
+        takes.then_some(Times { measured: untraced.traced_cpu_ns, corrected })
+    }
+}
+
 /// What follows from runs without events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
@@ -118,8 +135,8 @@ pub struct Correction {
     /// Their cost, ns.
     pub cost_ns: f64,
     /// What an event costs as it was taken off, with its interval (95 %), ns: for each cost of the
-    /// trace's facts.
-    pub costs: Vec<Range>,
+    /// trace's facts, None where no event has it.
+    pub costs: Vec<Option<Range>>,
     /// Calls by name, the longest as traced first.
     pub rows: Vec<Row>,
     /// Measured over corrected time: of CPUs where it is known, else elapsed.
@@ -194,8 +211,8 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
     let unknown_events = trace.events.iter().filter(|event| costs.is_unknown(event)).count() as u64;
     let with_rest = |times: Times| times.with_unknown(unknown_events).lower(lost_ns);
     let elapsed = with_rest(elapsed);
-    let of_runs = costs.in_situ.filter(|of| of.says == Says::Taken).and_then(|_| runs(trace));
-    let on_cpu = of_runs.or_else(|| on_cpu(trace, &calls.all).map(with_rest));
+    let on_cpu = on_cpu(trace, &calls.all).map(with_rest);
+    let on_cpu = costs.in_situ.and_then(|of| of.total(trace, on_cpu)).or(on_cpu);
     let total = on_cpu.unwrap_or(elapsed);
     let unknown = costs.unknown.clone();
     Ok(Correction {
@@ -247,13 +264,6 @@ impl Times {
         let low = (self.corrected.low - ns).max(0.0);
         Self { corrected: Range { low, ..self.corrected }, ..self }
     }
-}
-
-/// The CPU time of runs without events, beside that of the traced one.
-fn runs(trace: &Trace) -> Option<Times> {
-    let untraced = trace.facts.untraced.as_ref()?;
-    let corrected = one_more_run(&untraced.cpu_ns)?;
-    Some(Times { measured: untraced.traced_cpu_ns, corrected })
 }
 
 /// Whether costs and times are such as can have been measured: a stranger's trace says anything.
@@ -523,11 +533,14 @@ mod tests {
         assert_eq!(wide.in_situ.unwrap().says, Says::LessExact, "{wide:?}");
         let row = wide.rows[0].inclusive;
         assert_eq!(row.corrected.value.round(), 118e6, "as in other programs");
-        assert_eq!((wide.costs[0].value, wide.on_cpu), (1.07e6, None));
+        assert_eq!(
+            (wide.costs[0].map(|of| of.value), wide.on_cpu.map(|of| of.corrected.value)),
+            (Some(1.07e6), Some(2.5e8))
+        );
         of.facts.untraced = untraced([5.0, 5.1, 4.9, 5.0]);
         let wrong = correct(&mut of).unwrap();
         assert_eq!(wrong.in_situ.unwrap().says, Says::Contradict, "2.5 times the cost");
-        assert_eq!(wrong.costs[0].value, 1.07e6);
+        assert_eq!((wrong.costs[0].map(|of| of.value), wrong.on_cpu), (Some(1.07e6), None));
         of.facts.lost = vec![crate::Lost { name: "f".into(), reason: "x".into(), events: 2 }];
         assert_eq!(correct(&mut of).unwrap().in_situ, None, "lost events cost, too");
         for cpu_ns in [[0.0; 4], [-1.0; 4], [1e30; 4]] {

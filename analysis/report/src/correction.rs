@@ -163,6 +163,8 @@ impl CorrectedTime {
         let Range { low, high, .. } = self.corrected_ns;
         match self.holds() {
             true => format!("{}–{}", time(low), time(high)),
+            // What is left of an unknown time is at most as much as was measured.
+            false if self.unbounded.is_none() => format!("at most {}", time(high)),
             false => "no bound".to_owned(),
         }
     }
@@ -283,14 +285,16 @@ impl Report for CorrectionReport {
             time(self.cost_ns)
         );
         if holds {
-            events += &format!(": {} times the time without them", ratio(self.slowdown));
+            events += &format!("; traced it took {} times its time", ratio(self.slowdown));
         }
         head(style, out, "events", &events)?;
         let error = format!(
             "± {} % by the rule, (spread of an event's cost / its cost) x (traced / raw - 1)",
             plain((self.error * 1000.0).round() / 10.0)
         );
-        if holds {
+        // The total of runs without events does not come from what events cost.
+        let is_of_runs = self.in_situ.is_some_and(|of| of.says == InSituSays::Taken);
+        if holds && !is_of_runs {
             head(style, out, "error", &error)?;
         }
         for cost in &self.costs {

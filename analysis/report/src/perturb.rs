@@ -202,7 +202,7 @@ impl PerturbReport {
                     false => "; shares of time are kept".to_owned(),
                 };
                 format!(
-                    "perturbed: {slower}, and {} of {all} metrics move otherwise: do not believe \
+                    "perturbed: {slower}, and {} of {all} metrics moved otherwise: do not believe \
                      {}; {rest}{moved}",
                     others.len(),
                     list(&others)
@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(
             first,
             "perturbed: with uftrace record the command takes 4.70 times its CPU time, and 1 of 2 \
-             metrics move otherwise: do not believe index2value; believe page-faults; index2value \
+             metrics moved otherwise: do not believe index2value; believe page-faults; index2value \
              from 2.10 to 16.90 %"
         );
         assert!(said.contains("time moved  index2value from 2.10 to 16.90 %"), "{said}");

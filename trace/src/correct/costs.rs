@@ -97,14 +97,16 @@ impl Costs {
     }
 
     /// What an event costs as it is taken off, with its interval (95 %): for each cost of the
-    /// trace's facts.
-    pub(super) fn taken(&self) -> Vec<Range> {
+    /// trace's facts; None where no event has it.
+    pub(super) fn taken(&self) -> Vec<Option<Range>> {
         let range = |alpha: &Alpha| {
             let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
             let low = (alpha.mean - reach).max(0.0);
             Range { low, value: alpha.mean, high: alpha.mean + reach }
         };
-        self.alphas.iter().map(range).collect()
+        let is_used = |number: usize| self.numbers.values().any(|used| *used == number);
+        let alphas = self.alphas.iter().enumerate();
+        alphas.map(|(number, alpha)| is_used(number).then(|| range(alpha))).collect()
     }
 
     pub(super) fn number(&self, event: &Event) -> usize {

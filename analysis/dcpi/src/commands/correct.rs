@@ -156,7 +156,7 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
             .costs
             .iter()
             .zip(&correction.costs)
-            .map(|(cost, taken)| cost_row(cost, *taken, correction.in_situ))
+            .filter_map(|(cost, taken)| Some(cost_row(cost, (*taken)?, correction.in_situ)))
             .collect(),
         in_situ: correction.in_situ.map(|of| report::InSituCosts {
             runs: of.runs as u64,

@@ -86,8 +86,8 @@ pub struct Trace {
     #[arg(long)]
     pub no_costs: bool,
     /// Run COMMAND without events as well, once and then so many times, before and after, and take
-    /// what an event costs in it from the difference (in situ); no run has an input, and the output
-    /// of those is not shown
+    /// what an event costs in it from the difference (in situ, with --sched); no run has an input,
+    /// and the output of those is not shown
     #[arg(long, value_name = "RUNS", value_parser = in_situ::runs, requires = "sched",
         conflicts_with_all = ["file", "pid", "duration", "sample", "no_costs"])]
     pub in_situ: Option<u32>,

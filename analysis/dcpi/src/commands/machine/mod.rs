@@ -50,8 +50,9 @@ pub struct MachineArgs {
 const NOTES: &str = "\
 It takes less than 10 seconds (--seconds), up to 1 GiB of memory, and at the end the memory \
 throughput of all CPUs for half a second: measure in a quiet minute. Other load makes ranges \
-wider, not wrong: of each time the fastest of many short pieces counts, spread over the whole \
-measurement.
+wider: of each time the fastest of many short pieces counts, spread over the whole measurement. \
+What is shared with other CPUs (the last cache, memory, page walks) others make slower all the \
+time.
 
 Sizes are found by loads that each wait for the one before, in random order, over more and more \
 memory: where they become slower a cache or TLB has ended. The last level is shared with other \

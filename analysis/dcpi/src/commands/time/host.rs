@@ -20,6 +20,10 @@ const STEAL_TOLD: f64 = 0.005;
 const RATES_TOLD: f64 = 0.05;
 /// Delay from which on other load is told, as a share of the commands' wall-clock time.
 const DELAY_TOLD: f64 = 0.02;
+/// Difference of two commands' delays from which on other load may decide which is faster: a
+/// command with several threads loses more of its time to other programs than one with a single
+/// thread.
+const DELAYS_DIFFER: f64 = 0.1;
 
 /// What was seen so far.
 pub(super) struct Host {
@@ -71,9 +75,9 @@ impl Host {
         }
     }
 
-    /// What there is to say, a sentence each. `delayed` is the share of the commands' wall-clock
-    /// time in which no CPU was free for them.
-    pub(super) fn notes(&self, delayed: f64) -> Vec<String> {
+    /// What there is to say, a sentence each. `delayed` is the share of each command's wall-clock
+    /// time in which its first thread was ready and no CPU was free.
+    pub(super) fn notes(&self, delayed: &[f64]) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(found) = humps(&self.pieces) {
             notes.push(format!(
@@ -96,13 +100,7 @@ impl Host {
                 ));
             }
         }
-        if delayed > DELAY_TOLD {
-            notes.push(format!(
-                "other programs had the CPUs: for {:.0} % of their wall-clock time the commands \
-                 were ready and did not run",
-                delayed * 100.0
-            ));
-        }
+        notes.extend(of_delays(delayed));
         let now = Counters::read();
         let steal = (now.steal - self.before.steal) / (now.all - self.before.all).max(1.0);
         if steal > STEAL_TOLD {
@@ -127,6 +125,30 @@ impl Host {
             notes.push(why.to_owned());
         }
         notes
+    }
+}
+
+/// What other programs took of the commands' time, if it was much.
+fn of_delays(delayed: &[f64]) -> Option<String> {
+    let had = "other programs had the CPUs: the first thread of";
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    match delayed {
+        [a, b] if a.max(*b) > DELAY_TOLD => {
+            let mut text = format!(
+                "{had} A was ready and did not run for {} of its wall-clock time, that of B for {}",
+                percent(*a),
+                percent(*b)
+            );
+            if (a - b).abs() > DELAYS_DIFFER {
+                text += "; the other command may be faster on an idle machine: measure there";
+            }
+            Some(text)
+        }
+        [a] if *a > DELAY_TOLD => Some(format!(
+            "{had} the command was ready and did not run for {} of its wall-clock time",
+            percent(*a)
+        )),
+        _ => None,
     }
 }
 
@@ -219,6 +241,15 @@ mod tests {
     }
 
     #[test]
+    fn commands_that_lose_differently_to_other_programs_are_told_apart() {
+        assert_eq!((of_delays(&[0.01]), of_delays(&[0.01, 0.02])), (None, None));
+        let alike = of_delays(&[0.4, 0.45]).unwrap();
+        assert!(alike.contains("for 40 % of") && alike.ends_with("of B for 45 %"), "{alike}");
+        let apart = of_delays(&[0.45, 0.02]).unwrap();
+        assert!(apart.contains("the other command may be faster on an idle machine"), "{apart}");
+    }
+
+    #[test]
     fn what_was_seen_is_told() {
         let quiet = Host {
             rounds: 1,
@@ -226,7 +257,7 @@ mod tests {
             before: Counters::read(),
             rates: Some((3_600_000.0, 3_700_000.0)),
         };
-        let told = |host: &Host, delayed: f64| host.notes(delayed).join("\n");
+        let told = |host: &Host, delayed: f64| host.notes(&[delayed]).join("\n");
         let none = told(&quiet, 0.0);
         assert!(!none.contains("neighbour") && !none.contains("GHz"), "{none}");
         let pieces = (0..1000).map(|at| if at % 4 == 0 { 19_000.0 } else { 10_000.0 }).collect();

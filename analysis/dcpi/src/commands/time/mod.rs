@@ -240,11 +240,11 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
             }
         })
         .collect();
-    let delayed = commands.iter().map(|timed| timed.delayed).fold(0.0, f64::max);
+    let delayed: Vec<f64> = commands.iter().map(|timed| timed.delayed).collect();
     let mut notes: Vec<String> =
         ended.map(|why| format!("not all layouts: {why}")).into_iter().collect();
     notes.extend(of_commands(&commands));
-    notes.extend(host.notes(delayed));
+    notes.extend(host.notes(&delayed));
     TimeReport {
         layouts: rows.last().map_or(0, |row| row.layout + 1),
         drawn: drawn(plan).to_owned(),
