@@ -106,8 +106,9 @@ fn a_trace_says_what_its_events_cost() {
     assert_eq!(output.status.code(), Some(7), "{output:?}");
     let report = json(dcpi(&["trace", "--correct", "--format=json"]).arg(&file));
     let costs = report["costs"].as_array().unwrap();
-    // Entries and returns, of both kinds of instructions, and two of switches.
-    assert_eq!(costs.len(), 6, "{report}");
+    // Entries and returns of the one kind of instruction that is probed, and switches, if any.
+    let of = |what: &str| costs.iter().any(|cost| cost["of"].as_str().unwrap().starts_with(what));
+    assert!(of("enter") && of("exit") && costs.len() <= 4, "{report}");
     assert!(costs.iter().all(|cost| cost["value_ns"].as_f64() >= Some(0.0)), "{report}");
     let total = &report["on_cpu_ns"];
     let number = |name: &str| total[name].as_f64().unwrap();
