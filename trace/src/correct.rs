@@ -23,7 +23,8 @@ use graph::Graph;
 
 /// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
 pub const EVENTS_MAX: usize = 1 << 23;
-/// What an event costs at most, ns, and a run takes, ns: a second, and 30 years.
+/// Largest plausible cost of an event, 1 s in ns, and largest plausible time of a run, 30 years in
+/// ns. A trace with larger ones is refused.
 const COST_MOST: f64 = 1e9;
 const TIME_MOST: f64 = 1e18;
 /// Bytes of the words that say how a cost was measured, at most.
@@ -48,7 +49,9 @@ pub enum CorrectError {
     #[error("the trace has {0} events, and at most {EVENTS_MAX} can be corrected; trace less")]
     TooMany(usize),
     /// Costs, or times of runs without events, that nothing has.
-    #[error("the trace says of its costs what cannot be; trace again")]
+    #[error(
+        "the trace has costs of events, or times of runs without events, that are not possible; trace again"
+    )]
     BadCosts,
     /// Events are missing.
     #[error("the trace cannot be corrected: {0}")]
@@ -81,20 +84,21 @@ pub struct Row {
     pub unknown: u64,
 }
 
-/// Costs in this program, from runs of it without events.
+/// The cost of events in this program, from its runs without events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct InSitu {
-    /// By which factor events cost more here than in vitro, with its interval (95 %).
+    /// Cost of an event in this program over its cost in vitro, with a 95 % interval.
     pub factor: Range,
-    /// Runs without events.
+    /// Number of runs without events.
     pub runs: usize,
-    /// What follows.
+    /// Whether costs and total come from these runs.
     pub says: Says,
 }
 
 impl InSitu {
-    /// The time of the runs, which is the total by itself where they did what the traced run did,
-    /// unless costs of other programs tell `modelled` more exactly.
+    /// The CPU time of a run without events, measured instead of computed from the trace. None
+    /// where these runs did other work, or where `modelled` has a narrower interval and costs are
+    /// those of other programs.
     fn total(self, trace: &Trace, modelled: Option<Times>) -> Option<Times> {
         let untraced = trace.facts.untraced.as_ref()?;
         let corrected = one_more_run(&untraced.cpu_ns)?;
@@ -109,15 +113,15 @@ impl InSitu {
     }
 }
 
-/// What follows from runs without events.
+/// The use that is made of runs without events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// Events were taken to cost what they say.
+    /// Costs are in-vitro costs times the program's factor.
     Taken,
-    /// The interval of costs as in other programs lies within theirs, and was taken.
+    /// The program's factor is less exact than the factor of other programs, which is taken.
     LessExact,
-    /// They did other work than the traced run: events cannot cost that. Costs are as in other
-    /// programs.
+    /// The program's factor is not plausible: the runs did other work than the traced run. The
+    /// factor of other programs is taken.
     Contradict,
 }
 
@@ -143,8 +147,8 @@ pub struct Correction {
     pub slowdown: f64,
     /// Standard deviation of an event's cost between places, over its mean, of all events.
     pub relative_spread: f64,
-    /// What runs without events say of the costs, where there were some and no other time than that
-    /// of known events is in the traced run.
+    /// The program's own factor. None without runs without events, and where the traced run has
+    /// lost events or events of unknown cost.
     pub in_situ: Option<InSitu>,
     /// Kinds of events whose costs nothing says; they are left in, and the intervals hold what they
     /// may be.
@@ -248,7 +252,7 @@ impl Times {
         self.lower(events as f64 * UNKNOWN_MOST)
     }
 
-    /// The same as a part of a whole.
+    /// These times, limited to those of a whole that they are a part of.
     fn within(self, whole: Self) -> Self {
         let Range { low, value, high } = self.corrected;
         let most = whole.corrected;
@@ -266,7 +270,7 @@ impl Times {
     }
 }
 
-/// Whether costs and times are such as can have been measured: a stranger's trace says anything.
+/// Whether costs and times are plausible measurements: a trace may come from anybody.
 fn has_possible_costs(facts: &Facts) -> bool {
     let is_cost = |cost: &Cost| {
         let Interval { low, value, high } = cost.alpha_ns;

@@ -41,7 +41,7 @@ pub struct CorrectionReport {
     pub error: f64,
     /// What events cost.
     pub costs: Vec<CostRow>,
-    /// What runs without events say of those costs, where there were some.
+    /// The cost of events in this program over that in vitro; None without runs without events.
     pub in_situ: Option<InSituCosts>,
     /// Calls by name.
     pub rows: Vec<CorrectionRow>,
@@ -89,21 +89,21 @@ pub struct CorrectionRow {
 pub struct InSituCosts {
     /// Runs without events.
     pub runs: u64,
-    /// By which factor events cost more in this program than in vitro.
+    /// Cost of an event in this program over its cost in vitro, with a 95 % interval.
     pub factor: Range,
-    /// What follows.
+    /// Whether costs and total come from these runs.
     pub says: InSituSays,
 }
 
-/// What follows from runs without events.
+/// The use that is made of runs without events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InSituSays {
-    /// The costs are those.
+    /// Costs are in-vitro costs times this factor.
     Taken,
-    /// Costs as in other programs are within that and more exact, and taken.
+    /// This factor is less exact than that of other programs, which is taken.
     LessExact,
-    /// No event costs that: the runs did other work. Costs are as in other programs.
+    /// This factor is not plausible, and that of other programs is taken.
     Contradict,
 }
 
@@ -163,7 +163,7 @@ impl CorrectedTime {
         let Range { low, high, .. } = self.corrected_ns;
         match self.holds() {
             true => format!("{}–{}", time(low), time(high)),
-            // What is left of an unknown time is at most as much as was measured.
+            // The upper end of a wide interval is still a bound; unknown costs leave none.
             false if self.unbounded.is_none() => format!("at most {}", time(high)),
             false => "no bound".to_owned(),
         }
@@ -292,7 +292,7 @@ impl Report for CorrectionReport {
             "± {} % by the rule, (spread of an event's cost / its cost) x (traced / raw - 1)",
             plain((self.error * 1000.0).round() / 10.0)
         );
-        // The total of runs without events does not come from what events cost.
+        // The total was measured in runs without events, so the error of costs is not in it.
         let is_of_runs = self.in_situ.is_some_and(|of| of.says == InSituSays::Taken);
         if holds && !is_of_runs {
             head(style, out, "error", &error)?;

@@ -392,8 +392,8 @@ impl Report for MachineReport {
         head(style, out, "measured", &measured)?;
         if self.others_share >= OTHERS_TOLD {
             let busy = format!(
-                "others had {:.0} % of the CPUs' time meanwhile, so ranges are wider; measure again \
-                 in a quiet minute",
+                "others had {:.0} % of the CPUs' time meanwhile, so ranges are wider; measure \
+                 again in a quiet minute",
                 100.0 * self.others_share
             );
             head(style, out, "", &busy)?;

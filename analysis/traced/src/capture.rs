@@ -118,8 +118,10 @@ pub fn run<W: Write>(
         Target::Process(pid) => Watched::Threads(threads_of(*pid)?),
     };
     let open = || Rings::open(&watched, &sources, options.sched, options.ring_bytes);
-    // What the kernel refuses is known before the command runs. Without rings probes act on nobody.
-    drop(open()?);
+    if options.untraced_runs > 0 {
+        // A refusal has to come before the first run, and runs without events have no rings.
+        drop(open()?);
+    }
     let untraced = Runs::begin(options.untraced_runs, target, &|| stop(false))?;
     let mut rings = open()?;
     if stop(false) {
@@ -170,7 +172,7 @@ pub fn run<W: Write>(
     let status = child.map(|mut child| child.wait()).transpose().map_err(TraceError::Output)?;
     traced?;
     if let Some(runs) = untraced {
-        // A tracer that is killed from here on leaves a readable trace, too.
+        // The remaining runs take time, in which the tracer may be killed.
         capture.writer.flush().map_err(TraceError::Output)?;
         runs.end((status, capture.threads.living()), &|| stop(false), &mut facts);
     }

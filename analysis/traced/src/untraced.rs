@@ -1,4 +1,4 @@
-//! Runs of a command without events, for what its events cost in it.
+//! Runs of a command without events: their CPU time shows the cost of events in this command.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ pub(crate) struct Runs<'a> {
     /// CPU time of each run without events, in ns.
     cpu_ns: Vec<f64>,
     ended: Vec<ExitStatus>,
-    /// That of the traced run.
+    /// Clock of the traced run.
     traced: Clock,
 }
 
@@ -48,9 +48,10 @@ impl<'a> Runs<'a> {
         Ok(Some(runs))
     }
 
-    /// The traced run has ended and was waited for; `outlived` are threads of it that go on. Runs
-    /// the command the remaining times: what changes the machine's speed as time goes by, does so
-    /// to both halves. What they say becomes a fact, or the reason why they say nothing a note.
+    /// Called after the traced run has ended; `outlived` is the number of its threads that still
+    /// run. Runs the command the remaining times. Half of the runs come before and half after the
+    /// traced run, so that a slow drift of the machine's speed cancels. Adds the CPU times to the
+    /// facts, or a note with the reason why they cannot be used.
     pub(crate) fn end(
         mut self,
         (status, outlived): (Option<ExitStatus>, usize),
@@ -93,7 +94,7 @@ impl<'a> Runs<'a> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| not_started(program, &error))?;
-        // Not to /dev/null, where grep, for one, does less.
+        // A pipe, not /dev/null: GNU grep stops at the first match when it writes to /dev/null.
         child.stdout.take().into_iter().for_each(drain);
         child.stderr.take().into_iter().for_each(drain);
         let ended = child.wait().map_err(|error| not_started(program, &error))?;
@@ -105,13 +106,13 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Reads what a command writes, for nobody, until all that have the pipe have ended.
+/// Discards a command's output until every process that holds the pipe has ended.
 fn drain(mut pipe: impl Read + Send + 'static) {
     std::thread::spawn(move || io::copy(&mut pipe, &mut io::sink()));
 }
 
-/// CPU time of the programs that children of the calling thread execute, with their children: of
-/// traced runs and others alike.
+/// CPU time, ns, of the programs that children of the calling thread execute, and of their children
+/// (perf's task-clock, inherited, enabled at exec). Traced and other runs are timed alike.
 struct Clock(Counter);
 
 impl Clock {

@@ -99,8 +99,8 @@ impl Alpha {
         Some(Self { mean, between: spread, within, places })
     }
 
-    /// The same in a program of which nothing is known: events cost more there than in loops, by a
-    /// factor that differs from program to program ([`OF_PROGRAMS`]).
+    /// The cost of this event in a program whose own factor was not measured: this cost times the
+    /// mean factor of programs, with the spread of that factor ([`OF_PROGRAMS`]).
     #[must_use]
     pub fn in_unknown_program(&self) -> Self {
         let (factor, deviation) = OF_PROGRAMS;
@@ -108,11 +108,11 @@ impl Alpha {
         Self { mean, between: self.between.hypot(deviation * mean), ..*self }
     }
 
-    /// The same in a program whose events cost `factor` times as much, as [`in_situ`] tells.
+    /// The cost of this event in a program whose factor is known from [`in_situ`].
     #[must_use]
     pub fn in_program(&self, factor: Interval) -> Self {
         let mean = self.mean * factor.value;
-        // A program has many places, and the factor is that of all of them together.
+        // The factor is the mean over all places of the program; a single place still differs.
         let spread = self.mean * (factor.high - factor.low) / (2.0 * quantile(f64::INFINITY));
         Self {
             mean,
@@ -139,15 +139,16 @@ impl Alpha {
     }
 }
 
-/// In situ: the factor between what the events of a program cost in it and what they cost where
-/// they were measured alone, with its 95 % interval.
+/// The factor of a program: the cost of its events in situ (in the program itself) over their cost
+/// in vitro (in loops of nothing else), with a 95 % interval.
 ///
-/// `raw` are times of runs of the program without events, ns; `traced` is the time of the run with
-/// them, and `known_cost` what its events cost together by alphas in vitro, ns. Of the traced time
-/// up to `begin_most` ns may have gone into beginning to trace, which no event costs. The traced
-/// run differs from others by chance in proportion to its time: the interval is that of one more
-/// run that takes so long (Student's t). None where fewer than [`RAW_RUNS_LEAST`] runs or no cost
-/// leave it open, or a time is no number.
+/// `raw` has the times of the program's runs without events, ns. `traced` is the time of one run
+/// with events, ns, and `known_cost` the sum of the in-vitro costs of that run's events, ns. The
+/// factor is (`traced` - mean of `raw` - set-up) / `known_cost`. The time to set up tracing is not
+/// known: it lies between 0 and `begin_most` ns, and the interval covers both. The traced run's
+/// random error is taken as the relative standard deviation of `raw` times `traced`; the interval
+/// is Student's t with one degree of freedom less than raw runs. None for fewer than
+/// [`RAW_RUNS_LEAST`] raw runs, for a `known_cost` of 0, and where a time is not finite.
 #[must_use]
 pub fn in_situ(raw: &[f64], traced: f64, known_cost: f64, begin_most: f64) -> Option<Interval> {
     let (mean, variance, n) = moments(raw).filter(|_| raw.len() >= RAW_RUNS_LEAST)?;
@@ -162,8 +163,8 @@ pub fn in_situ(raw: &[f64], traced: f64, known_cost: f64, begin_most: f64) -> Op
     (known_cost > 0.0 && of.low.is_finite() && of.high.is_finite()).then_some(of)
 }
 
-/// The time of one more run by those of others, with its 95 % interval (Student's t). None of fewer
-/// than [`RAW_RUNS_LEAST`].
+/// Prediction of the time of a further run, ns: the mean of earlier runs' times, with the 95 %
+/// prediction interval (Student's t). None for fewer than [`RAW_RUNS_LEAST`] runs.
 #[must_use]
 pub fn one_more_run(raw: &[f64]) -> Option<Interval> {
     let (value, variance, n) = moments(raw).filter(|_| raw.len() >= RAW_RUNS_LEAST)?;
@@ -171,15 +172,15 @@ pub fn one_more_run(raw: &[f64]) -> Option<Interval> {
     Some(Interval { low: (value - reach).max(0.0), value, high: value + reach })
 }
 
-/// Runs without events that tell how much runs differ by chance, at least.
+/// Least number of raw runs from which their standard deviation is estimated.
 pub const RAW_RUNS_LEAST: usize = 3;
 
-/// What an event costs in a program over what it costs in loops that have nothing else to do: mean
-/// and standard deviation of eight programs. Measured in situ on a virtual machine (AMD EPYC, Linux
-/// 6.18, uprobes with returns, 12 runs without events, two or three times each): lua 1.2, bzip2
-/// 0.95, sqlite 1.02, deflate 1.1, two threads with a lock 1.08; perl 1.14, gcc 1.00, git 1.1. One
-/// program's values differ by 0.1, since each has a calibration of its own in it, and so does each
-/// trace. A smaller deviation has intervals miss, a larger one refuses corrections that hold.
+/// Mean and standard deviation, over eight programs, of the factor of [`in_situ`]. Measured on a
+/// virtual machine (AMD EPYC, Linux 6.18, uprobes with returns, 12 runs without events, two or three
+/// times each): lua 1.2, bzip2 0.95, sqlite 1.02, deflate 1.1, two threads with a lock 1.08; perl
+/// 1.14, gcc 1.00, git 1.1. Repeated values of one program differ by 0.1, because each includes a
+/// new calibration. A smaller deviation makes intervals too narrow; a larger one rejects
+/// corrections that hold.
 pub const OF_PROGRAMS: (f64, f64) = (1.07, 0.08);
 
 /// The cost of many events, perhaps of several kinds.

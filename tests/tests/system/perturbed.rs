@@ -146,7 +146,8 @@ fn runs_without_events_say_what_events_cost_in_the_program() {
     // One run to bring files into memory, two, the traced one, and two more.
     let count = place.directory.path().join("count");
     let script = format!(
-        "n=$(cat {0} 2>/dev/null || echo 0); echo $((n + 1)) > {0}; {program} 1 1000 0; test $n -lt 4",
+        "n=$(cat {0} 2>/dev/null || echo 0); echo $((n + 1)) > {0}; {program} 1 1000 0; \
+         test $n -lt 4",
         count.display()
     );
     let report = traced(&format!("{program}:step"), &["sh", "-c", &script]);

@@ -8,13 +8,15 @@ use measure::models::alpha::{Alpha, Sum, in_situ};
 use super::{InSitu, Says};
 use crate::event::{Cost, Event, EventKind, Name, NameId, Trace};
 
-/// What it takes at most to begin tracing a thread, ns of CPU time: probes are put into its program
-/// and files, and events are inherited. A program with one probe that is never reached took 0 to
-/// 0.6 ms more than without (virtual machine, AMD EPYC, Linux 6.18). A larger value makes short
-/// programs say nothing, a smaller one takes the beginning for the cost of events.
+/// Upper bound of the CPU time, ns, that the kernel needs to set up tracing of one thread: it
+/// writes breakpoints into the program's pages and copies perf events to the thread. A program with
+/// one probe that is never reached took 0 to 0.6 ms more than without (virtual machine, AMD EPYC,
+/// Linux 6.18). A larger bound makes factors of short programs too wide to be of use; a smaller one
+/// counts set-up as cost of events.
 const BEGIN_MOST_NS: f64 = 1e6;
-/// Factors between costs in a program and in vitro that can be. Beyond them the runs without events
-/// did other work than the traced one.
+/// Plausible factors between the cost of an event in a program and in vitro: eight programs had
+/// 0.95 to 1.2. A factor outside means that the runs without events did other work than the traced
+/// run.
 const POSSIBLE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// Standard deviations to each side in a cost's interval.
 const DEVIATIONS: f64 = 1.96;
@@ -71,9 +73,10 @@ impl Costs {
         costs
     }
 
-    /// What runs without events say of costs that are still those of the trace.
+    /// The program's factor from its runs without events, while `alphas` are still in vitro. None
+    /// without such runs, and where the traced run has lost events or events of unknown cost.
     fn look_in_situ(&self, trace: &Trace) -> Option<InSitu> {
-        // What else cost time would be told as the cost of the known events.
+        // The cost of lost and unknown events would be counted as cost of the known ones.
         let untraced = trace.facts.untraced.as_ref().filter(|_| trace.facts.lost.is_empty())?;
         if !self.unknown.is_empty() {
             return None;
@@ -85,7 +88,7 @@ impl Costs {
         }
         let begin_most = BEGIN_MOST_NS * trace.threads.len() as f64;
         let factor = in_situ(&untraced.cpu_ns, untraced.traced_cpu_ns, known.mean, begin_most)?;
-        // Runs that do not contradict what is expected, and are less exact, say nothing new.
+        // An interval that contains the expected one adds no information.
         let (low, high) = (expected.mean - expected.reach(), expected.mean + expected.reach());
         let is_wide = factor.low * known.mean <= low && factor.high * known.mean >= high;
         let says = match (is_wide, POSSIBLE.contains(&factor.value)) {
@@ -99,11 +102,6 @@ impl Costs {
     /// What an event costs as it is taken off, with its interval (95 %): for each cost of the
     /// trace's facts; None where no event has it.
     pub(super) fn taken(&self) -> Vec<Option<Range>> {
-        let range = |alpha: &Alpha| {
-            let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
-            let low = (alpha.mean - reach).max(0.0);
-            Range { low, value: alpha.mean, high: alpha.mean + reach }
-        };
         let is_used = |number: usize| self.numbers.values().any(|used| *used == number);
         let alphas = self.alphas.iter().enumerate();
         alphas.map(|(number, alpha)| is_used(number).then(|| range(alpha))).collect()
@@ -153,15 +151,18 @@ pub(super) fn alpha(cost: &Cost) -> Alpha {
     }
 }
 
+/// The mean cost of an event at a place that was not measured, ns, with its interval (95 %).
+fn range(alpha: &Alpha) -> Range {
+    let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
+    let low = (alpha.mean - reach).max(0.0);
+    Range { low, value: alpha.mean, high: alpha.mean + reach }
+}
+
 /// An alpha in vitro as a fact of a trace.
 #[must_use]
 pub fn cost(kind: EventKind, alpha: &Alpha, how: &str) -> Cost {
-    let reach = Alpha { within: 0.0, ..*alpha }.times(1).reach();
-    let alpha_ns = crate::Interval {
-        low: (alpha.mean - reach).max(0.0),
-        value: alpha.mean,
-        high: alpha.mean + reach,
-    };
+    let Range { low, value, high } = range(alpha);
+    let alpha_ns = crate::Interval { low, value, high };
     let spread_ns = (alpha.within > 0.0).then_some(alpha.within);
     let how = how.to_owned();
     Cost { kind, alpha_ns, spread_ns, how, in_vitro: true, stepped: None, with_return: None }

@@ -24,12 +24,12 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         let names = TABLES.map(|(name, _)| name).join(", ");
         bail!("bench perturb takes one of {names}; `cargo xtask` lists their options");
     };
-    // What programs are built from is not measured: the load may be there from the begin on.
+    // The load runs while the programs are built, too: builds are not measured.
     let Some(at) = rest.iter().position(|word| *word == LOAD) else { return table(rest) };
     let _load = Load::start(count(rest, LOAD, 0)?)?;
     let others = rest.iter().enumerate().filter(|(number, _)| !(at..at + 2).contains(number));
     table(&others.map(|(_, word)| *word).collect::<Vec<_>>())
 }
 
-/// So many busy loops beside what is measured.
+/// Option: number of busy loops that run during the measurement.
 const LOAD: &str = "--load";

@@ -250,7 +250,7 @@ fn first(why: &anyhow::Error) -> String {
     format!("{why:#}").lines().next().unwrap_or_default().to_owned()
 }
 
-/// Runs without events that tell what an event costs in the program.
+/// Options of traces whose costs are measured in the program itself.
 const IN_SITU: &str = "--in-situ 6";
 /// Our rows: costs in vitro, and costs in situ.
 const IN_VITRO_ROW: &str = "dcpi trace";
@@ -295,7 +295,7 @@ struct Row {
     /// Intervals that hold a time of raw runs, from the fastest to the slowest tenth: a run's own
     /// time is known to that only.
     right: (usize, usize),
-    /// Intervals that hold the median of raw runs.
+    /// Number of intervals that contain the median time of raw runs.
     hold_median: usize,
 }
 

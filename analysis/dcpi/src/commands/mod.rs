@@ -21,6 +21,7 @@ pub(crate) mod clean;
 mod correct;
 mod costs;
 pub(crate) mod count;
+mod cpu_ticks;
 pub(crate) mod diff;
 pub(crate) mod epochs;
 pub(crate) mod export;

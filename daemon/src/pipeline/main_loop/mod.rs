@@ -178,8 +178,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 if self.merges.failed_last_merges > 0 {
                     tokio::time::sleep(self.merges.last_merges_pause).await;
                 }
-                // Stacks that were walked during this merge wait for one more, and the timer of
-                // merges may be minutes away.
+                // Call stacks that were walked during this merge need another one. The merge timer
+                // may be minutes away.
                 self.merges.due = true;
             }
             self.start_merge();

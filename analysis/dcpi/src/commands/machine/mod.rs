@@ -14,6 +14,7 @@ use probe::mountain::STRIDES;
 use probe::pieces::Stable;
 use probe::stated::{self, StatedCache};
 
+use super::cpu_ticks::{CpuTicks, TICKS_PER_S};
 use super::ideal::database::{now_unix_s, of_proc};
 use super::{Outcome, write_and_keep};
 use crate::destination::{Destination, svg_path};
@@ -165,37 +166,25 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
 /// Parts of the progress line.
 const PARTS: u64 = 100;
 
-/// What the CPUs did since the machine started, s.
-#[derive(Clone, Copy, Debug, Default)]
+/// Times since the machine started, and of this process, at one moment.
+#[derive(Clone, Copy, Debug)]
 struct Busy {
-    /// All time of all CPUs, and that in which they had nothing to do.
-    all: f64,
-    idle: f64,
-    /// CPU time of this process.
+    cpus: CpuTicks,
+    /// CPU time of this process, in ticks.
     own: f64,
 }
 
 impl Busy {
     fn read() -> Self {
         let own = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        let own = own.tv_sec as f64 + own.tv_nsec as f64 * 1e-9;
-        Self { own, ..Self::of_stat(&of_proc("/proc/stat")) }
+        let own_s = own.tv_sec as f64 + own.tv_nsec as f64 * 1e-9;
+        Self { cpus: CpuTicks::of_stat(&of_proc("/proc/stat")), own: own_s * TICKS_PER_S }
     }
 
-    /// By the first line of /proc/stat (proc(5)): user, nice, system, idle, iowait, irq, softirq,
-    /// steal, in ticks of 1/100 s (USER_HZ). Guests' time is in user's.
-    fn of_stat(stat: &str) -> Self {
-        let line = stat.lines().next().unwrap_or_default();
-        let ticks: Vec<f64> =
-            line.split_ascii_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
-        let idle: f64 = ticks.get(3..5).unwrap_or_default().iter().sum();
-        Self { all: ticks.iter().sum::<f64>() / 100.0, idle: idle / 100.0, own: 0.0 }
-    }
-
-    /// Part of all CPUs' time since then that others had.
+    /// Part of all CPUs' time since `before` that was neither idle nor this process's, 0 to 1.
     fn others_since(self, before: Self) -> f64 {
-        let all = self.all - before.all;
-        let others = all - (self.idle - before.idle) - (self.own - before.own);
+        let all = self.cpus.all - before.cpus.all;
+        let others = all - (self.cpus.idle - before.cpus.idle) - (self.own - before.own);
         if all > 0.0 { (others / all).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
@@ -318,12 +307,12 @@ pub(super) mod tests {
 
     #[test]
     fn others_have_what_is_neither_idle_nor_ours() {
-        let before = Busy { own: 2.0, ..Busy::of_stat("cpu 100 0 100 700 100 0 0 0 0 0\n") };
-        let after = Busy { own: 5.0, ..Busy::of_stat("cpu 400 0 200 1100 200 0 0 100 9 0\n") };
-        // Of 10 s, 5 were idle and 3 ours.
+        let of = |stat, own| Busy { cpus: CpuTicks::of_stat(stat), own };
+        let before = of("cpu 100 0 100 700 100 0 0 0 0 0\n", 200.0);
+        let after = of("cpu 400 0 200 1100 200 0 0 100 9 0\n", 500.0);
+        // Of 1000 ticks, 500 were idle and 300 ours.
         assert!((after.others_since(before) - 0.2).abs() < 1e-9);
         assert_eq!(before.others_since(before), 0.0);
-        assert_eq!(Busy::of_stat("").all, 0.0);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use measure::humps::{humps, peak};
 
+use crate::commands::cpu_ticks::CpuTicks;
+
 /// Length of an undisturbed piece.
 const PIECE: Duration = Duration::from_micros(10);
 /// Pieces at each look.
@@ -169,18 +171,9 @@ fn piece(rounds: u32) -> f64 {
 impl Counters {
     fn read() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let (steal, all) = steal(&stat);
+        let CpuTicks { steal, all, .. } = CpuTicks::of_stat(&stat);
         Self { steal, all, throttled: throttled(Path::new("/sys/devices/system/cpu")) }
     }
-}
-
-/// The ticks of steal and of all time in /proc/stat's first line (proc(5)): user, nice, system,
-/// idle, iowait, irq, softirq, steal. Guests' time is in user's.
-fn steal(stat: &str) -> (f64, f64) {
-    let line = stat.lines().next().unwrap_or_default();
-    let ticks: Vec<f64> =
-        line.split_ascii_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
-    (ticks.get(7).copied().unwrap_or_default(), ticks.iter().sum())
 }
 
 /// Files of all CPUs of this name below `root`, as numbers.
@@ -224,8 +217,9 @@ mod tests {
     #[test]
     fn counters_are_read() {
         let stat = "cpu  10 0 20 60 0 1 2 7 5 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
-        assert_eq!(steal(stat), (7.0, 100.0));
-        assert_eq!(steal(""), (0.0, 0.0));
+        let of = |stat| CpuTicks::of_stat(stat);
+        assert_eq!((of(stat).steal, of(stat).all), (7.0, 100.0));
+        assert_eq!(of(""), CpuTicks::default());
         let root = tempfile::tempdir().unwrap();
         for (cpu, rate, count) in [("cpu0", "3700000\n", "2"), ("cpu1", "1200000\n", "3")] {
             let at = |name: &str| root.path().join(cpu).join(name);
