@@ -176,10 +176,10 @@ pub fn one_more_run(raw: &[f64]) -> Option<Interval> {
 pub const RAW_RUNS_LEAST: usize = 3;
 
 /// Mean and standard deviation, over eight programs, of the factor of [`in_situ`]. Measured on a
-/// virtual machine (AMD EPYC, Linux 6.18, uprobes with returns, 12 runs without events, two or three
-/// times each): lua 1.2, bzip2 0.95, sqlite 1.02, deflate 1.1, two threads with a lock 1.08; perl
-/// 1.14, gcc 1.00, git 1.1. Repeated values of one program differ by 0.1, because each includes a
-/// new calibration. A smaller deviation makes intervals too narrow; a larger one rejects
+/// virtual machine (AMD EPYC, Linux 6.18, uprobes with returns, 12 runs without events, two or
+/// three times each): lua 1.2, bzip2 0.95, sqlite 1.02, deflate 1.1, two threads with a lock 1.08;
+/// perl 1.14, gcc 1.00, git 1.1. Repeated values of one program differ by 0.1, because each
+/// includes a new calibration. A smaller deviation makes intervals too narrow; a larger one rejects
 /// corrections that hold.
 pub const OF_PROGRAMS: (f64, f64) = (1.07, 0.08);
 
