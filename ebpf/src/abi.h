@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * The bytes that the sampler and the daemon share: twins of the structures and constants of the
- * same names in abi/src/lib.rs, which documents each field.
+ * same names in ebpf/abi/src/lib.rs, which documents each field.
  */
 #pragma once
 
@@ -225,7 +225,7 @@ struct wait_line {
 	unsigned short owed[2];    /* in WAIT_OWED_UNIT_NS */
 } __attribute__((aligned(64)));
 
-/* The same sizes and offsets are asserted in abi/src/lib.rs. */
+/* The same sizes and offsets are asserted in ebpf/abi/src/lib.rs. */
 #define ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "abi: " #type)
 #define ASSERT_OFFSET(type, field, bytes) \
 	_Static_assert(__builtin_offsetof(struct type, field) == (bytes), "abi: " #type "." #field)

@@ -10,7 +10,7 @@
  *   mappings.c   new mappings: generations, and libraries that are counted once; both with
  *                changes.h (numbers of programs, messages to the daemon)
  *   waits.c      threads that leave a CPU or come to one: their times, and stacks of some waits
- *   shared       kernel.h (the BPF interface), abi.h (twins of abi/src/lib.rs), settings.h,
+ *   shared       kernel.h (the BPF interface), abi.h (twins of ebpf/abi/src/lib.rs), settings.h,
  *                maps.h, process.h (the current process and its slot)
  *
  * The rules of the sample path (SOSP 1997, section 4.2):

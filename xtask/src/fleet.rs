@@ -12,7 +12,7 @@ const TARGET: &str = "target/fleet";
 const PROGRAMS: &str = "target/debug";
 /// What its programs are made of.
 const PARTS: &str =
-    "fleet profiledb image model analysis/stats analysis/report/src/escape.rs xtask";
+    "fleet profiledb binary/image analysis/stats analysis/report/src/escape.rs xtask";
 
 /// Checks the workspace `fleet`.
 pub fn run() -> anyhow::Result<Outcome> {

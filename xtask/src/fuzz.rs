@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const PROGRAMS: &str = "fuzz/src/bin";
+const PROGRAMS: &str = "tests/fuzz/src/bin";
 const FOLDER: &str = "target/fuzz";
 /// Minutes of fuzzing in all, where `--minutes` does not say.
 const MINUTES: f64 = 60.0;
@@ -94,7 +94,7 @@ fn build(targets: &[&str]) -> anyhow::Result<PathBuf> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.context("rustc -vV names no host")?;
     // With a target the flags are not those of build scripts and macros.
-    let mut cargo = command("cargo build --quiet --release --manifest-path fuzz/Cargo.toml");
+    let mut cargo = command("cargo build --quiet --release --manifest-path tests/fuzz/Cargo.toml");
     cargo.args(["--target", host, "--target-dir", FOLDER]).env("RUSTFLAGS", INSTRUMENTATION);
     cargo.args(targets.iter().flat_map(|target| ["--bin", *target]));
     println!("building the fuzzers (minutes, the first time)");

@@ -55,7 +55,7 @@ cargo xtask TASK
   blocks           build what compilers need to put events into programs, target/blocks
   man              man pages, shell completions and the page of commands: target/man,
                    target/completions, target/commands.md
-  machines         make the tables of processors (stalls/machines) anew, from LLVM's models
+  machines         make the tables of processors (analysis/stalls/machines) anew, from LLVM's models
   package [--dev]  a Debian package of everything: target/package
 
   bench overhead   what sampling costs programs, beside an empty BPF program and perf record: the

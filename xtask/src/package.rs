@@ -34,7 +34,7 @@ const FILES: [(&str, &str, u32); 22] = [
     ("systemd/dcpid.toml", "etc/dcpi/dcpid.toml", 0o644),
     ("README.md", "usr/share/doc/dcpi/README.md", 0o644),
     ("CHANGELOG.md", "usr/share/doc/dcpi/CHANGELOG.md", 0o644),
-    ("LIMITS.md", "usr/share/doc/dcpi/LIMITS.md", 0o644),
+    ("docs/src/limits.md", "usr/share/doc/dcpi/LIMITS.md", 0o644),
     ("systemd/README.md", "usr/share/doc/dcpi/systemd/README.md", 0o644),
     ("LICENSE", "usr/share/doc/dcpi/LICENSE", 0o644),
     ("LICENSE-APACHE", "usr/share/doc/dcpi/LICENSE-APACHE", 0o644),
@@ -230,7 +230,9 @@ mod tests {
     #[test]
     fn documents_are_in_the_package_under_their_own_names() {
         go_to_root().unwrap();
-        for name in ["README.md", "CHANGELOG.md", "LIMITS.md", "LICENSE", "systemd/README.md"] {
+        for name in
+            ["README.md", "CHANGELOG.md", "docs/src/limits.md", "LICENSE", "systemd/README.md"]
+        {
             let to = format!("usr/share/doc/dcpi/{name}");
             assert!(FILES.iter().any(|(from, packed, _)| *from == name && *packed == to), "{name}");
             assert!(Path::new(name).is_file(), "{name}");

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, FromArgMatches, ValueEnum};
 use code::isa::Syntax;
+use compare::Comparison;
 use profiledb::Stretch;
 use query::DEFAULT_DB;
 use query::error::AnalysisError;
@@ -15,7 +16,6 @@ use query::scope::{Dimension, ScopeChoice};
 use query::select::{EpochChoice, Epochs as WhichEpochs};
 use query::times::{self, Moment};
 use query::zone::Zone;
-use sets::Comparison;
 use stats::Confidence;
 
 /// Parses the options of one command as if they had been typed behind its name.

@@ -14,7 +14,7 @@ use code::skid::Skid;
 use image::{Site, Sites, Vaddr};
 use stalls::Machine;
 
-use explain::graphs::{Graph, Surveyed};
+use annotate::graphs::{Graph, Surveyed};
 use names::procedures::Known;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;

@@ -15,9 +15,9 @@ use super::sets::{
 use super::table::{Colour, Table, width};
 use super::text::note;
 use super::{Report, Style, escape};
+use compare::Subject;
 use query::problem::Problem;
-use sets::Subject;
-use stats::compare::{Judged, Measure};
+use stats::significance::{Judged, Measure};
 
 /// Most characters of a set's name in a column's title, in lines of [`WIDE`] characters and in
 /// narrower ones. With more, a line has no room for two titles and the name of a procedure. The

@@ -11,7 +11,7 @@ use super::costs::{COLUMNS, Cost, digits};
 use super::csv::{count_cells, record};
 use super::json::{self, InOrder, OfProcedure, ProblemEntry};
 use super::{Costs, EventColumn, ImageName, Report, Selection, Style, listing_text};
-use explain::listing::{ListedInstruction, Listing, SourceLine};
+use annotate::listing::{ListedInstruction, Listing, SourceLine};
 use names::sources::Sources;
 use query::problem::Problem;
 use query::scope::ScopeChoice;

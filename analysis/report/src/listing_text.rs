@@ -13,7 +13,7 @@ use super::stacks::nouns;
 use super::table::{Colour, cut, width};
 use super::text::{head, note, problem_lines, ratio, selection};
 use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
-use explain::listing::{ListedInstruction, SourceLine};
+use annotate::listing::{ListedInstruction, SourceLine};
 use query::DEFAULT_DB;
 use query::error::quoted;
 use stats::Share;

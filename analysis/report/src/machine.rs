@@ -489,7 +489,7 @@ mod tests {
     use super::*;
 
     fn report() -> MachineReport {
-        let text = include_bytes!("../../../stalls/tests/zen4.json").as_slice();
+        let text = include_bytes!("../../stalls/tests/zen4.json").as_slice();
         MachineReport {
             measured: MeasuredMachine::of_file(text).unwrap(),
             seconds: 7.0,

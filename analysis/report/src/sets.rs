@@ -14,11 +14,11 @@ use super::quantity::{counted, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines};
 use super::{Report, Style, Suffixes};
+use compare::{Comparison, LeftOut, Set, Subject};
 use query::load::sum;
 use query::problem::Problem;
-use sets::{Comparison, LeftOut, Set, Subject};
 use stats::Confidence;
-use stats::compare::{Measure, Typical};
+use stats::significance::{Measure, Typical};
 
 /// Most sets with a line of their own in the head.
 const SETS_SHOWN: usize = 12;
@@ -117,7 +117,7 @@ impl SetsReport {
     /// The common part of a report on this table.
     #[must_use]
     pub fn of(
-        table: sets::Table,
+        table: compare::Table,
         measure: Measure,
         typical: Typical,
         folded: Folded,
@@ -147,7 +147,7 @@ impl SetsReport {
 
     /// Whether the event is counted exactly: nothing is due to chance then.
     pub(super) fn is_exact(&self) -> bool {
-        sets::is_exact(&self.sets)
+        compare::is_exact(&self.sets)
     }
 
     /// The noun of what is counted.
@@ -263,7 +263,7 @@ impl SetsReport {
         let samples = self.left_out.iter().map(|epoch| epoch.counted).max()?;
         let few = match samples {
             0 => "without samples".to_owned(),
-            _ => format!("with fewer than {} samples", sets::EACH_MIN_SAMPLES),
+            _ => format!("with fewer than {} samples", compare::EACH_MIN_SAMPLES),
         };
         let what = if self.left_out.len() == 1 { "epoch" } else { "epochs" };
         let names: Vec<&str> =

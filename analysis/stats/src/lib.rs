@@ -14,8 +14,8 @@ use crate::tally::Tally;
 
 pub use measure::tails;
 
-pub mod compare;
 pub mod many;
+pub mod significance;
 pub mod tally;
 
 /// How sure an interval is to hold the truth, as a fraction: `0 < level < 1`.

@@ -71,7 +71,7 @@ mod tests {
     fn a_file_is_taken_on_its_own_processor_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine");
-        let text = include_str!("../../../stalls/tests/zen4.json");
+        let text = include_str!("../../../analysis/stalls/tests/zen4.json");
         let own = Cpuid { vendor: "AuthenticAMD".into(), family: 25, model: 17 };
         assert_eq!(checked(&path, Some(&own)), Err(Refusal::Missing));
         std::fs::write(&path, text).unwrap();

@@ -155,7 +155,7 @@ fn is_lacking(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-#[path = "../../../events/src/tree.rs"]
+#[path = "../../events/src/tree.rs"]
 mod tree;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use judge::{Group, Judged, LEVEL, Rule, Sums, discoveries, mark, paired};
 use stats::Confidence;
-use stats::compare::{Counted, Measure, Spread, change};
+use stats::significance::{Counted, Measure, Spread, change};
 use stats::tails;
 
 use crate::sums::{Paired, by_build, by_week};

@@ -1,5 +1,5 @@
 //! `bench cfg`: control-flow graphs of every procedure that is installed, and against what
-//! compilers meant and callgrind and qemu saw (`code/tests/graphs`). With PATHs: of what is there
+//! compilers meant and callgrind and qemu saw (`binary/code/tests/graphs`). With PATHs: of what is there
 //! only.
 
 use super::{parted, refuse_others};

@@ -87,7 +87,7 @@ fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
         ("xz", format!("/usr/bin/xz -T2 -3 --block-size=2MiB -c {input}")),
         ("zstd", format!("/usr/bin/zstd -12 -q --single-thread -c {input}")),
         ("python3", format!("/usr/bin/python3 {truth}/floats.py 5")),
-        ("perl", "/usr/bin/perl code/tests/walks/programs/set.pl".to_owned()),
+        ("perl", "/usr/bin/perl binary/code/tests/walks/programs/set.pl".to_owned()),
         ("lua", format!("/usr/bin/lua5.4 {truth}/lists.lua")),
         ("awk", format!("/usr/bin/mawk -f {truth}/words.awk {text}")),
         ("sort", format!("/usr/bin/sort {text} {text} {text}")),

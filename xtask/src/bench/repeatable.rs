@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Where the sources of programs are.
-const SOURCES: &str = "code/tests/walks/programs";
+const SOURCES: &str = "binary/code/tests/walks/programs";
 /// Where those of the later programs are.
 const LATER: &str = "tests/bench/truth";
 /// Of the C library: valgrind knows none of these, and ERMS is chosen by what the processor is.

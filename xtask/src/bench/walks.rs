@@ -1,5 +1,5 @@
 //! `bench walks`: the interpreter of sampled registers, held against what programs do
-//! (`code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell how
+//! (`binary/code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell how
 //! often branches are taken.
 
 use super::{branches, refuse_others};

@@ -1,6 +1,6 @@
 //! `bench why`: how long explanations take: of samples in every procedure of everything that is
 //! installed (`analysis/dcpi/tests/cli/everything.rs`), and of procedures that grow
-//! (`stalls/examples/growth.rs`). With PATHs: of what is there.
+//! (`analysis/stalls/examples/growth.rs`). With PATHs: of what is there.
 
 use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};

@@ -207,9 +207,9 @@ fn documents(listed: &str) -> Vec<String> {
     }
     let sources: Vec<(&str, &str)> =
         sources.iter().map(|(path, text)| (*path, text.as_str())).collect();
-    let limits = fs::read_to_string("LIMITS.md").unwrap_or_default();
+    let limits = fs::read_to_string("docs/src/limits.md").unwrap_or_default();
     let wrong = limits::problems(&limits, &sources);
-    problems.extend(wrong.into_iter().map(|problem| format!("LIMITS.md: {problem}")));
+    problems.extend(wrong.into_iter().map(|problem| format!("docs/src/limits.md: {problem}")));
     problems
 }
 
@@ -377,13 +377,13 @@ mod tests {
                 "[package]\n[dependencies]\nabi.workspace = true\nprofiledb = { path = \"x\" }\n",
             ),
             (
-                "image/Cargo.toml",
+                "binary/image/Cargo.toml",
                 "[package]\n[dependencies]\nobject.workspace = true\n[dev-dependencies]\nprofiledb = \"1\"\n",
             ),
             ("daemon/src/kernel/sample_table.rs", "unsafe { aya::x() }\n"),
             ("analysis/report/src/text.rs", "fn f() {\n    println!(\"x\");\n}\n"),
             ("daemon/src/x.rs", "fn short() {\n    1\n}\n"),
-            ("image/src/lib.rs", "#![forbid(unsafe_code)]\n"),
+            ("binary/image/src/lib.rs", "#![forbid(unsafe_code)]\n"),
         ] {
             assert_eq!(problems(path, text), "", "{path}");
         }
@@ -403,28 +403,28 @@ mod tests {
                 "must not depend on daemon",
             ),
             (
-                "image/Cargo.toml",
+                "binary/image/Cargo.toml",
                 "[package]\n[dependencies]\nprofiledb = { path = \"x\" }\n",
                 "must not depend on profiledb",
             ),
             (
-                "image/Cargo.toml",
+                "binary/image/Cargo.toml",
                 "[package]\n[build-dependencies]\nabi = \"1\"\n",
                 "must not depend on abi",
             ),
             ("daemon/src/drain.rs", "use aya::Ebpf;\n", "only daemon/src/kernel/"),
             ("daemon/src/drain.rs", "fn f() { unsafe { x() } }\n", "only daemon/src/kernel/"),
             ("profiledb/src/lib.rs", "//! x\n", "forbid(unsafe_code)"),
-            ("image/src/id.rs", "fn f() {\n    println!(\"x\");\n}\n", "prints"),
-            ("image/src/utils.rs", "", "says nothing"),
-            ("image/src/helpers/mod.rs", "", "says nothing"),
-            ("image/src/id.rs", long.as_str(), "a function of 82 lines"),
-            ("image/src/id.rs", big.as_str(), "601 lines"),
+            ("binary/image/src/id.rs", "fn f() {\n    println!(\"x\");\n}\n", "prints"),
+            ("binary/image/src/utils.rs", "", "says nothing"),
+            ("binary/image/src/helpers/mod.rs", "", "says nothing"),
+            ("binary/image/src/id.rs", long.as_str(), "a function of 82 lines"),
+            ("binary/image/src/id.rs", big.as_str(), "601 lines"),
             ("README.md", concat!("see /wo", "rk/x\n"), "other machines"),
             ("ARCHITECTURE.md", map.as_str(), "keep the map small"),
             ("README.md", readme.as_str(), "121 lines"),
             ("x/y.md", wide.as_str(), "102 columns"),
-            ("image/src/id.rs", wide.as_str(), "102 columns"),
+            ("binary/image/src/id.rs", wide.as_str(), "102 columns"),
         ] {
             assert!(problems(path, text).contains(words), "{path}: {}", problems(path, text));
         }

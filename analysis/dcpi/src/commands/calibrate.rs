@@ -9,6 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use capture::TraceError;
+use capture::recorder::{self, Options, RING_BYTES, Target};
+use capture::sites::Site;
 use clap::Args;
 use measure::models::alpha::Alpha;
 use query::error::AnalysisError;
@@ -17,9 +20,6 @@ use rustix::time::{ClockId, clock_gettime};
 use trace::calibration::{median_and_spread, of_rounds, paired};
 use trace::correct::cost;
 use trace::{Cost, EventKind, Name, NameKind};
-use traced::TraceError;
-use traced::capture::{self, Options, RING_BYTES, Target};
-use traced::sites::Site;
 
 use super::Outcome;
 use super::passing::Stopped;
@@ -333,7 +333,7 @@ fn captured(
     let target = Target::Command(words.into_iter().chain([said.path().into()]).collect());
     let mut bytes = Vec::new();
     let stop = |_| stopped.signal().is_some();
-    let captured = capture::run(&options, &target, &mut bytes, None, &stop);
+    let captured = recorder::run(&options, &target, &mut bytes, None, &stop);
     captured.map_err(|error: TraceError| AnalysisError::Refused(error.to_string()))?;
     let trace = trace::reader::read(bytes.as_slice());
     let trace = trace.map_err(|error| AnalysisError::Refused(error.to_string()))?;

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::io::BufReader;
 use std::path::Path;
 
+use capture::sites::stepped_procedures;
 use measure::models::Range;
 use measure::models::alpha::OF_PROGRAMS;
 use query::error::AnalysisError;
 use report::{CorrectedTime, CorrectionReport, CorrectionRow, CostRow, ShownRows, Unbounded};
 use trace::correct::{Correction, InSitu, Says, Times, correct};
 use trace::{Cost, EventKind, Trace, calibration, formats};
-use traced::sites::stepped_procedures;
 
 use super::calibrate::{Traced, costs};
 use super::passing::pass_on;

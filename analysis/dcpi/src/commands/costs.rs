@@ -14,7 +14,7 @@ use stalls::Machine;
 use super::calc;
 use super::loops::loops;
 use crate::plain_file;
-use explain::graphs::{NOT_ESTIMATED, Surveyed};
+use annotate::graphs::{NOT_ESTIMATED, Surveyed};
 use names::procedures::{Known, Places};
 use query::error::AnalysisError;
 use query::load::{self, EventSamples, ImageSamples, Samples};

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use clap::Args;
-use counted::Counts;
-use counted::totals::{Total, Totals, TotalsError, TotalsRun};
 use events::Unit;
+use exact::Counts;
+use exact::totals::{Total, Totals, TotalsError, TotalsRun};
 use stats::tails;
 use stats::{Confidence, Occurrences};
 

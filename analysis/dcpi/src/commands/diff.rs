@@ -7,10 +7,10 @@ use clap::Args;
 use super::Outcome;
 use super::stats::fold;
 use crate::options::{Compared as Sets, Format};
+use compare::{Row, SYNTAX, Set, SetChoice, Table};
 use query::error::AnalysisError;
 use report::{DiffReport, DiffRow, SetsReport};
-use sets::{Row, SYNTAX, Set, SetChoice, Table};
-use stats::compare::{self, Compared, Counted, Judged, Measure, Typical};
+use stats::significance::{self, Compared, Counted, Judged, Measure, Typical};
 use stats::tally::Tally;
 
 /// `dcpi diff`.
@@ -53,14 +53,14 @@ pub(crate) fn run(args: &DiffArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
-    let mut table = sets::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
+    let mut table = compare::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
     let measure = if args.amounts { Measure::Amount } else { Measure::Share };
     let folded = fold(&mut table, &comparison);
     let compared: Vec<Compared> =
         table.rows.iter().map(|row| compared(&table, row, measure)).collect();
     let (typical, judged) = match table.is_exact() {
-        true => (Typical::default(), compare::exact_changes(&compared)),
-        false => compare::changes(measure, &compared, args.with.look.confidence),
+        true => (Typical::default(), significance::exact_changes(&compared)),
+        false => significance::changes(measure, &compared, args.with.look.confidence),
     };
     let rows = table.rows.iter().zip(&compared).zip(judged);
     let mut rows: Vec<DiffRow> =
@@ -96,7 +96,8 @@ fn compared(table: &Table, row: &Row, measure: Measure) -> Compared {
 }
 
 fn row(table: &Table, row: &Row, compared: &Compared, judged: Judged) -> DiffRow {
-    let of_set = |at: usize| table.by_set(row).get(at).map_or(0, |tallies| sets::samples(tallies));
+    let of_set =
+        |at: usize| table.by_set(row).get(at).map_or(0, |tallies| compare::samples(tallies));
     DiffRow {
         subject: row.subject.clone(),
         builds: row.builds.clone(),

@@ -11,10 +11,10 @@ use super::trees::{TreeOf, tree_rows};
 use crate::destination::Destination;
 use crate::options::{Chosen, Look, OfCalls, OfThreads, parse_min};
 use calls::{Direction, EventCalls};
+use compare::SetChoice;
 use query::error::AnalysisError;
 use query::problem::Problem;
 use report::flame::{self, Colours, Flame, Layer, Layers};
-use sets::SetChoice;
 
 /// `dcpi flame`.
 #[derive(Debug, Args)]

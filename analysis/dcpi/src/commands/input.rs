@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal as _, Seek as _};
 use std::path::Path;
 
-use counted::Streams;
+use exact::Streams;
 use query::error::AnalysisError;
 
 /// The open file of standard input, as a path: opened, a regular file begins at its start.

@@ -3,7 +3,7 @@
 use code::cfg::To;
 use estimate::Confidence;
 
-use explain::graphs::Graph;
+use annotate::graphs::Graph;
 use report::LoopRow;
 
 /// The loops that took samples or were seen to go round, those with most samples first.

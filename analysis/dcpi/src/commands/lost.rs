@@ -10,7 +10,7 @@ use super::Outcome;
 use super::costs::OnMachine;
 use super::prof;
 use crate::options::{Chosen, Output, RowLimit, parse_confidence};
-use explain::explained::{self, Asked, Explanation};
+use annotate::explained::{self, Asked, Explanation};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, Problem};

@@ -6,11 +6,11 @@ use clap::Args;
 
 use super::Outcome;
 use crate::options::{Compared, Format};
+use compare::{Comparison, Row, SYNTAX, SetChoice, Table};
 use query::error::AnalysisError;
 use report::{Folded, SetsReport, StatsReport, StatsRow};
-use sets::{Comparison, Row, SYNTAX, SetChoice, Table};
-use stats::compare::{self, Counted, Measure, Typical};
 use stats::many;
+use stats::significance::{self, Counted, Measure, Typical};
 
 /// `dcpi stats`.
 #[derive(Debug, Args)]
@@ -48,18 +48,18 @@ pub(crate) fn run(args: &StatsArgs, out: &mut dyn Write) -> Result<Outcome, Anal
 fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
-    let mut table = sets::read(&args.sets, args.each, &comparison)?;
+    let mut table = compare::read(&args.sets, args.each, &comparison)?;
     if table.sets.len() < 2 {
         return Err(AnalysisError::OneSet {
             left_out: table.left_out.len(),
-            least: sets::EACH_MIN_SAMPLES,
+            least: compare::EACH_MIN_SAMPLES,
         });
     }
     let measure = if args.shares { Measure::Share } else { Measure::Amount };
     let folded = fold(&mut table, &comparison);
     let own = |row: &Row| {
         let parts = parts(&table, row, measure);
-        Some((compare::dispersion(measure, &parts)?, compare::in_a_part(&parts)))
+        Some((significance::dispersion(measure, &parts)?, significance::in_a_part(&parts)))
     };
     let is_exact = table.is_exact();
     let typical = match is_exact {
@@ -101,7 +101,7 @@ pub(super) fn fold(table: &mut Table, args: &Comparison) -> Folded {
     let mut samples = vec![0_u64; table.sets.len()];
     for row in &few {
         for (all, of_set) in samples.iter_mut().zip(table.by_set(row)) {
-            *all = all.saturating_add(sets::samples(of_set));
+            *all = all.saturating_add(compare::samples(of_set));
         }
     }
     table.rows = kept;
@@ -139,8 +139,8 @@ fn row(table: &Table, row: &Row, measure: Measure, typical: Typical, whole: f64)
         .iter()
         .fold((f64::INFINITY, 0.0_f64), |(min, max), value| (min.min(*value), max.max(*value)));
     let parts = parts(table, row, measure);
-    let typical = typical.factor_of(compare::in_a_part(&parts));
-    let spread = compare::spread(compare::dispersion(measure, &parts), typical);
+    let typical = typical.factor_of(significance::in_a_part(&parts));
+    let spread = significance::spread(significance::dispersion(measure, &parts), typical);
     StatsRow {
         subject: row.subject.clone(),
         builds: row.builds.clone(),
@@ -151,10 +151,10 @@ fn row(table: &Table, row: &Row, measure: Measure, typical: Typical, whole: f64)
         n,
         mean,
         stddev: (squares / (n as f64 - 1.0)).sqrt(),
-        by_sampling: compare::deviation_by_sampling(measure, &sets),
+        by_sampling: significance::deviation_by_sampling(measure, &sets),
         min,
         max,
-        p: compare::same(measure, &sets, spread),
+        p: significance::same(measure, &sets, spread),
         p_corrected: 1.0,
         significant: false,
         values,

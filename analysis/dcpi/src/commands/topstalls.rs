@@ -10,7 +10,7 @@ use estimate::Confidence;
 use super::Outcome;
 use super::costs::{self, OnMachine};
 use crate::options::{Chosen, Output, RowLimit, SyntaxArgument};
-use explain::explained::{self, Asked, Explanation};
+use annotate::explained::{self, Asked, Explanation};
 use query::error::AnalysisError;
 use query::load::Samples;
 use query::problem;

@@ -10,15 +10,15 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use capture::TraceError;
+use capture::recorder::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Target};
+use capture::sites::{self, Whose};
 use clap::{Args, ValueEnum};
 use report::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
 use tempfile::NamedTempFile;
 use trace::formats::{self, Format};
 use trace::summary::Summary;
 use trace::{Event, Facts, Name, Sampled, Thread};
-use traced::TraceError;
-use traced::capture::{self, Captured, Options, RING_BYTES, RING_BYTES_RANGE, Target};
-use traced::sites::{self, Whose};
 
 use super::blocks::{self, BlocksArgs};
 use super::calibrate::{self, Traced};
@@ -405,12 +405,12 @@ fn traced_to_file(
         formats::write_text_line(event, name, thread, &mut line)?;
         io::stderr().write_all(&line)
     };
-    let follower: Option<capture::Follower<'_>> = args.follow.then_some(&mut follow);
+    let follower: Option<recorder::Follower<'_>> = args.follow.then_some(&mut follow);
     // A command gets the signals itself, and its end ends the trace.
     let is_command = matches!(target, Target::Command(_));
     let stop = |has_begun: bool| stopped.signal().is_some() && !(has_begun && is_command);
     let Sink { file, raw, to, created } = sink;
-    let captured = match capture::run(options, target, file, follower, &stop) {
+    let captured = match recorder::run(options, target, file, follower, &stop) {
         Ok(captured) => captured,
         Err(error) => {
             // An empty file is nothing that anybody asked for.

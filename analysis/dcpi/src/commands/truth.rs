@@ -18,7 +18,7 @@ use super::Outcome;
 use super::costs::OnMachine;
 use super::ideal::EngineName;
 use crate::options::{Chosen, Output, RowLimit};
-use explain::graphs::Surveyed;
+use annotate::graphs::Surveyed;
 use names::procedures::{self, Needed, Places};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};

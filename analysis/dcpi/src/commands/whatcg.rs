@@ -9,7 +9,7 @@ use stalls::TimeBreakdown;
 use super::Outcome;
 use super::costs::{self, OnMachine};
 use crate::options::{Chosen, Output};
-use explain::explained::{self, Asked, Explanation};
+use annotate::explained::{self, Asked, Explanation};
 use names::named;
 use query::error::AnalysisError;
 use query::load::Samples;

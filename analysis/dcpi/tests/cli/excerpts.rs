@@ -70,9 +70,9 @@ fn reports_on_samples_are_the_same_from_an_excerpt() {
         words.iter().filter(calc).map(|words| report(&db, words)).collect();
     assert_eq!(from_file, from_whole);
     let before: Vec<Value> = words.iter().map(|words| report(&db, words)).collect();
-    let saved = explain::excerpts::take(&db.root(), "a", &[]).unwrap();
+    let saved = annotate::excerpts::take(&db.root(), "a", &[]).unwrap();
     assert!(saved.after * 2 < saved.before, "{saved:?}");
-    assert_eq!(explain::excerpts::take(&db.root(), "a", &[]).unwrap().before, saved.after, "once");
+    assert_eq!(annotate::excerpts::take(&db.root(), "a", &[]).unwrap().before, saved.after, "once");
     assert!(profiledb::check(&db.root()).unwrap().is_empty());
     for (words, before) in words.iter().zip(&before) {
         assert_eq!(&report(&db, words), before, "{words}");

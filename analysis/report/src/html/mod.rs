@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::flame::{self, Flame, FlameJson};
 use super::json::rounded;
 use super::{Costs, ProfReport, Row, costs, escape, listing_text, table, text};
-use explain::listing::{ListedInstruction, Listing};
+use annotate::listing::{ListedInstruction, Listing};
 use names::shorten::brief;
 use stats::tally::Tally;
 

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use ::trace::event::{Facts, Lost};
 use ::trace::sequence::{self, Program, Writer};
+use capture::blocks::{Area, Capture, Captured, executions};
 use clap::{Args, ValueEnum};
 use query::error::AnalysisError;
-use traced::blocks::{Area, Capture, Captured, executions};
 
 use super::Outcome;
 use super::passing::pass_on;

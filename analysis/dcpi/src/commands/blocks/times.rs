@@ -69,7 +69,7 @@ impl Plain {
         let path = path.canonicalize().map_err(|error| {
             refused(format!("{}: {error}; compile it with --cflags plain", path.display()))
         })?;
-        let (program, _) = traced::blocks::blocks_of(&path).map_err(refused)?;
+        let (program, _) = capture::blocks::blocks_of(&path).map_err(refused)?;
         let binary = Binary::open(&path, None).map_err(refused)?;
         let (procedures, _) = binary.procedures(&default_debug_roots()).map_err(refused)?;
         let listed = program.blocks.iter().enumerate().filter(|(_, block)| block.offset > 0);

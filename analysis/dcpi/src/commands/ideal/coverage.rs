@@ -12,9 +12,9 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use annotate::graphs::{Graph, Surveyed};
 use code::cfg::EdgeKind;
 use code::skid::Skid;
-use explain::graphs::{Graph, Surveyed};
 use image::{Frame, Lines, Procedure, Vaddr};
 use names::procedures::{self, Known, Needed};
 use query::error::AnalysisError;

@@ -18,9 +18,9 @@ use profiledb::{
 
 use crate::commands::costs::OnMachine;
 use crate::options::{self, Chosen};
+use annotate::graphs::{Graph, Surveyed};
 use code::skid::Skid;
-use counted::{CountedFile, Counts};
-use explain::graphs::{Graph, Surveyed};
+use exact::{CountedFile, Counts};
 use names::procedures::{self, Known, Needed};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};
@@ -208,7 +208,7 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
         let is_executed = |range| file.executed.range(range).next().is_some();
         delta.symbols.entry(id).or_insert_with(|| symbols(&known, is_executed));
         for ((from, to), times) in tail_calls(file, &known) {
-            let [call, target] = [from, to].map(|offset| counted::Site { file: number, offset });
+            let [call, target] = [from, to].map(|offset| exact::Site { file: number, offset });
             if counts.calls.contains_key(&(call, target)) {
                 continue; // an indirect call, which is counted as an edge too
             }
@@ -221,7 +221,7 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
         delta.profiles.insert(ProfileKey::of(id, &TAKEN), taken.into());
     }
     for ((from, to), times) in &counts.calls {
-        let frame = |site: &counted::Site| {
+        let frame = |site: &exact::Site| {
             let id = ids.get(site.file).copied().flatten()?;
             Some(Frame::Code(id, site.offset))
         };

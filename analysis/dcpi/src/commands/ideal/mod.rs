@@ -14,9 +14,9 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use code::isa::Isa;
-use counted::callgrind::Callgrind;
-use counted::own::{Own, PROGRAM};
-use counted::{Counts, Engine, Run, Streams};
+use exact::callgrind::Callgrind;
+use exact::own::{Own, PROGRAM};
+use exact::{Counts, Engine, Run, Streams};
 use model::{EXECUTED, IDEAL};
 
 use super::Outcome;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use counted::Streams;
+use exact::Streams;
 use image::ImageId;
 use model::SampledRuns;
 use profiledb::{Database, Epoch, EpochId, ImageRecord, Scope, Writer, copy_code, merge_epochs};

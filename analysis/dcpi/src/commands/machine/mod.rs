@@ -262,7 +262,7 @@ pub(super) mod tests {
 
     /// A report of a small machine.
     pub(in crate::commands) fn report() -> MachineReport {
-        let text = include_str!("../../../../../stalls/tests/zen4.json");
+        let text = include_str!("../../../../stalls/tests/zen4.json");
         MachineReport {
             measured: MeasuredMachine::of_file(text.as_bytes()).unwrap(),
             seconds: 6.5,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use counted::series::{Captured, Happened, Place};
+use exact::series::{Captured, Happened, Place};
 
 use image::{ImageOffset, Procedures, default_debug_roots};
 use measure::perturbation::Series;

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use counted::series::Plan;
+use exact::series::Plan;
 use measure::perturbation::{BASELINES_MIN, Comparison, ratio};
 use query::error::AnalysisError;
 use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation};

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::process::ExitStatus;
 
-use counted::series::{Plan, SeriesError};
+use exact::series::{Plan, SeriesError};
 use measure::perturbation::{Correlations, Judgement, judge};
 use query::error::AnalysisError;
 use query::progress::stage;

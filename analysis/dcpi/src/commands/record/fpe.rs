@@ -24,7 +24,7 @@ mod counting {
     use crate::commands::record::{exit_code, label, private, shell_word};
     use crate::commands::{clean, inclusive, write};
     use crate::options::{self, Prof};
-    use counted::exceptions::{self, Chain, End, Exception, Raised};
+    use exact::exceptions::{self, Chain, End, Exception, Raised};
     use image::{ImageId, ImageOffset};
     use model::{Cut, EXCEPTIONS, Frame, Profile, Stacks, Thread, Value};
     use profiledb::{Delta, Scope, StacksKey};
@@ -85,7 +85,7 @@ mod counting {
         let mut stacks: BTreeMap<Exception, Stacks> = BTreeMap::new();
         let mut met: BTreeMap<(ImageId, &Path), BTreeSet<ImageOffset>> = BTreeMap::new();
         for ((exception, chain), count) in &raised.stacks {
-            let image = |site: &counted::Site| {
+            let image = |site: &exact::Site| {
                 let path: &PathBuf = raised.files.get(site.file)?;
                 Some((ids.get(site.file).copied().flatten()?, path.as_path()))
             };

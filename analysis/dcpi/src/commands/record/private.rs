@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use counted::Streams;
+use exact::Streams;
 use wire::{Client, ClientError, Request};
 
 use super::super::scratch::{SCRATCH_PREFIX, control_path};

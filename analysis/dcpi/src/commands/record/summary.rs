@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use annotate::excerpts;
 use calls::{USERTIME, USERTIME_SAMPLE_NS};
-use explain::excerpts;
 use names::procedures::Places;
 use query::error::AnalysisError;
 use query::load::Samples;

@@ -10,8 +10,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use counted::Streams;
-use counted::entries::Entries;
+use exact::Streams;
+use exact::entries::Entries;
 use measure::bernoulli::{wilson, z};
 use measure::{Interval, tails};
 use report::FunctionTime;

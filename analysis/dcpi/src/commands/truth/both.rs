@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use counted::{Run, Streams};
+use exact::{Run, Streams};
 
 use super::exact::Exact;
 use super::{Ran, Truth, compare, hertz};

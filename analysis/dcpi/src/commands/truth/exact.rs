@@ -9,9 +9,9 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use code::cfg::Cfg;
-use counted::callgrind::{self, ObjectCounts};
-use counted::{CountedFile, Counts};
 use estimate::truth::ExactCounts;
+use exact::callgrind::{self, ObjectCounts};
+use exact::{CountedFile, Counts};
 use image::{ImageId, ImageKind, ImageOffset, Layout, Vaddr};
 
 use query::error::AnalysisError;

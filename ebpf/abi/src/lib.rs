@@ -1,0 +1,669 @@
+//! The bytes that cross the kernel boundary: what the sampler (`ebpf/src/`) writes and the daemon
+//! reads.
+//!
+//! Writer: the eBPF program, on every counter overflow, in the memory of the CPU it runs on.
+//! Reader: the daemon, through `mmap` of the same maps, one half at a time. Every structure here
+//! has its twin of the same name in `ebpf/src/abi.h`; sizes and offsets are asserted on both sides,
+//! so a change made on one side alone does not compile.
+//!
+//! [`notice`] has the bytes that the loader hook sends to the daemon.
+//!
+//! DCPI's driver kept 16-byte entries, four to a cache line (SOSP 1997, section 4.2.1); so do we.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod notice;
+mod python;
+
+pub use python::{
+    PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PYTHON_PROCESSES_MAX, PythonFrame,
+    PythonLayout,
+};
+
+use core::mem::{offset_of, size_of};
+
+/// Entries in a bucket: four 16-byte entries fill one 64-byte cache line.
+pub const WAYS: usize = 4;
+/// Buckets in a half of a CPU's table.
+pub const BUCKETS: usize = 31;
+
+/// Halves of a CPU's table: one counts while the other is drained.
+pub const HALVES: usize = 2;
+
+/// Programs in the object, `sample_0` to `sample_15`. Each counts under its own event number, which
+/// is a constant in its instructions, so no sample has to look the number up.
+pub const EVENTS_MAX: usize = 16;
+
+/// Bits of [`Entry::key`] that hold the program counter: x86-64 with five-level paging has 57
+/// significant address bits (Intel SDM volume 1, 3.3.7.1), arm64 with LVA 52; bit 56 is the sign.
+pub const PC_BITS: u32 = 57;
+
+/// [`Entry::space`] of a program counter in kernel addresses: they mean the same in every process,
+/// so they are counted once.
+pub const SPACE_KERNEL: u32 = 0;
+
+/// Bits of [`Entry::space`] that hold the process id: `PID_MAX_LIMIT` is 2^22
+/// (include/linux/threads.h).
+pub const PID_BITS: u32 = 22;
+
+/// Set in [`Entry::key`] when the program counter is in text that is counted once for all
+/// processes. The program counter is then the distance from the begin of the text, and
+/// [`Entry::space`] is the number of the program.
+pub const IN_PROGRAM: u64 = 1 << 63;
+
+/// [`Slot::program`] of a process that is kept apart: its samples are not added to those of others.
+pub const PROGRAM_APART: u32 = u32::MAX;
+
+/// log2 of the lines in the sampler's table of processes.
+pub const SLOT_BITS: u32 = 15;
+
+/// Numbers that programs and libraries can have at once.
+pub const CLAIMS_MAX: usize = 8192;
+
+/// [`Entry::space`] of a process that the daemon's pid namespace cannot see. No user code runs as
+/// process 0.
+pub const SPACE_FOREIGN: u32 = 1 << PID_BITS;
+
+/// The address space that the program counter of an entry belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Space {
+    /// Addresses of the kernel.
+    Kernel,
+    /// Addresses of a process that the daemon's pid namespace cannot see.
+    Foreign,
+    /// Addresses of a process.
+    Process {
+        /// Process id.
+        pid: u32,
+        /// See [`Entry::generation`].
+        generation: u16,
+    },
+    /// Distances from the begin of a program's text, for all processes that run the program; the
+    /// number is that of [`Change::program`].
+    Program(u32),
+}
+
+/// One counted place: `count` samples of one event at one program counter in one address space.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// [`IN_PROGRAM`], event number in the 6 bits below it, the low [`PC_BITS`] of the program
+    /// counter in the rest.
+    pub key: u64,
+    /// Process id (thread-group id) as the daemon's pid namespace names it in the low [`PID_BITS`],
+    /// its generation above; [`SPACE_KERNEL`] or [`SPACE_FOREIGN`]; or the number of a program.
+    pub space: u32,
+    /// Samples; 0 marks an entry that was never used.
+    pub count: u32,
+}
+
+impl Entry {
+    /// The event's number, 0 to 63: the number of the `sample_N` program that counted the entry.
+    #[must_use]
+    pub fn event(&self) -> usize {
+        ((self.key & !IN_PROGRAM) >> PC_BITS) as usize
+    }
+
+    /// The address space that [`Entry::pc`] belongs to.
+    #[must_use]
+    pub fn whose(&self) -> Space {
+        match self.space {
+            program if self.key & IN_PROGRAM != 0 => Space::Program(program),
+            SPACE_KERNEL => Space::Kernel,
+            SPACE_FOREIGN => Space::Foreign,
+            _ => Space::Process { pid: self.pid(), generation: self.generation() },
+        }
+    }
+
+    /// The program counter, sign-extended from bit 56 as the processor does.
+    #[must_use]
+    pub fn pc(&self) -> u64 {
+        (((self.key << (64 - PC_BITS)) as i64) >> (64 - PC_BITS)) as u64
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.space & ((1 << PID_BITS) - 1)
+    }
+
+    /// Tells this address space from the others that had or will have the same process id; 0 where
+    /// the kernel does not let the sampler read the task.
+    #[must_use]
+    pub fn generation(&self) -> u16 {
+        (self.space >> PID_BITS) as u16
+    }
+
+    /// The entry that the sampler writes for the text of a program, `distance` bytes from its
+    /// begin.
+    #[must_use]
+    pub fn in_program(event: u8, distance: u64, program: u32, count: u32) -> Entry {
+        let entry = Entry::new(event, distance, program, count);
+        Entry { key: entry.key | IN_PROGRAM, ..entry }
+    }
+
+    /// The entry that the sampler writes for these values.
+    #[must_use]
+    pub fn new(event: u8, pc: u64, space: u32, count: u32) -> Entry {
+        let pc = pc & ((1 << PC_BITS) - 1);
+        Entry { key: (u64::from(event) << PC_BITS) | pc, space, count }
+    }
+}
+
+/// One cache line of the table, most recently used entry first.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bucket {
+    /// Entries by recency; unused ones have count 0.
+    pub entries: [Entry; WAYS],
+}
+
+/// Statistics of one half since the daemon last emptied it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HalfStats {
+    /// Samples taken. Equals the counts in the half's buckets and spill buffer plus its [`Losses`]:
+    /// the daemon checks that.
+    pub taken: u64,
+    /// Samples that found no entry of theirs in their bucket.
+    pub misses: u32,
+    /// Entries in the spill buffer.
+    pub spilled: u32,
+}
+
+/// The private page of one CPU. The daemon writes `half`, `snapshot_every`, `stack_every`,
+/// `wait_scale_us`, and the half that it drains; the sampler on that CPU writes all the rest.
+#[repr(C, align(4096))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuBlock {
+    /// Number of the half that counts now: 0 or 1.
+    pub half: u32,
+    /// Samples of user code before the one with the next snapshot.
+    pub snapshot_in: u32,
+    /// Statistics of each half.
+    pub stats: [HalfStats; HALVES],
+    /// One [`Snapshot`] is taken for this many samples of user code; 0: none. The daemon writes it.
+    pub snapshot_every: u32,
+    /// Samples before the one with the next call stack.
+    pub stack_in: u32,
+    /// One [`StackRecord`] is taken for this many samples; 0: none. The daemon writes it.
+    pub stack_every: u32,
+    /// A wait as long as this, in us, always has its stack taken, a shorter one with the
+    /// probability of its part; 0: none has. The daemon writes it.
+    pub wait_scale_us: u32,
+    /// The table of each half: as many buckets as fit in the page. Each further page that a sample
+    /// touches costs a miss in the TLB, because the program had 200 us to evict its translation.
+    pub table: [[Bucket; BUCKETS]; HALVES],
+}
+
+/// Snapshots that a CPU can keep for the daemon.
+pub const SNAPSHOTS_PER_CPU: usize = 128;
+
+/// The registers of user code at a sample of event 0, and the top of its stack. x86-64 in 64-bit
+/// mode only.
+///
+/// Registers and stack may hold secrets of the process: the next drain interprets and then wipes
+/// them, and nothing writes them anywhere.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Snapshot {
+    /// As in [`Entry::key`], of event 0.
+    pub key: u64,
+    /// As in [`Entry::space`].
+    pub space: u32,
+    /// Bytes of `stack` that could be read.
+    pub stack_len: u32,
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
+    pub registers: [u64; 18],
+    /// Bytes from the stack pointer on. 256 bytes are worth nearly as much as 512 (69.5 and 70.0 %
+    /// of samples yield an edge), and the red zone below adds nothing (`cargo xtask bench walks`).
+    pub stack: [u8; 256],
+}
+
+/// The ring of a CPU's snapshots. The positions only grow, and wrap at 2^32.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SnapshotRing {
+    /// Snapshots written.
+    pub written: u32,
+    /// Snapshots that found no room.
+    pub dropped: u32,
+    /// Fills the cache line that the sampler writes.
+    pub reserved: [u32; 14],
+    /// Snapshots that the daemon has taken. The daemon alone writes this cache line.
+    pub taken: u32,
+    /// Fills the cache line that the daemon writes.
+    pub reserved_too: [u32; 15],
+}
+
+/// Bytes of a CPU's ring of call stacks.
+pub const STACK_RING_BYTES: usize = 128 << 10;
+/// Most bytes of a thread's stack that are copied.
+pub const STACK_WINDOW_MAX: usize = 64 << 10;
+/// Bytes of one CPU in the map `STACK_DATA`: the ring, and room behind it for the record that
+/// begins at the ring's end.
+pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 8192;
+/// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
+pub const STACK_KERNEL_BYTES: usize = 1024;
+/// Numbers that thread names are hashed to, see [`name_number`].
+pub const STACK_CLASSES: usize = 4096;
+/// Bytes of a thread's name (`comm`), a zero byte at the end included (TASK_COMM_LEN,
+/// include/linux/sched.h).
+pub const COMM_BYTES: usize = 16;
+
+/// Registers of user code in a [`StackRecord`]: as many of the kernel's structure as the machine
+/// has.
+pub const STACK_REGISTERS: usize = 34;
+
+/// The fixed part of a call stack's record. Behind it are `python_frames` times a [`PythonFrame`],
+/// innermost first, then [`STACK_KERNEL_BYTES`] of return addresses in the kernel, innermost first,
+/// if `kernel_bytes` is not 0, and then the copy of the user stack.
+///
+/// Registers and stacks may hold secrets: they are wiped as soon as they are walked, and nothing
+/// writes them anywhere.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackRecord {
+    /// Bytes of the whole record, a multiple of 8.
+    pub bytes: u32,
+    /// The number of a [`StackKind`].
+    pub kind: u32,
+    /// CLOCK_MONOTONIC, ns.
+    pub time_ns: u64,
+    /// Process and generation, as in [`Entry::space`]; never a program.
+    pub space: u32,
+    /// Thread, as the daemon's pid namespace names it; 0: it has no number there.
+    pub tid: u32,
+    /// Samples that the record stands for.
+    pub weight: u32,
+    /// 1 where `registers` are those of user code.
+    pub has_user: u32,
+    /// Bytes of return addresses in the kernel.
+    pub kernel_bytes: u32,
+    /// Bytes of user stack.
+    pub stack_bytes: u32,
+    /// Name of the process's first thread.
+    pub command: [u8; COMM_BYTES],
+    /// Name of the thread.
+    pub name: [u8; COMM_BYTES],
+    /// Address of the first byte of the user stack.
+    pub begin: u64,
+    /// Thread, in the root namespace.
+    pub root_tid: u32,
+    /// Frames of CPython; [`PYTHON_FRAMES_MAX`]: there may be more.
+    pub python_frames: u32,
+    /// x86-64: `struct pt_regs` (arch/x86/include/asm/ptrace.h), 21 registers; arm64: `struct
+    /// user_pt_regs` (arch/arm64/include/uapi/asm/ptrace.h), 34.
+    pub registers: [u64; STACK_REGISTERS],
+}
+
+impl StackRecord {
+    /// All zeros: no stack.
+    pub const EMPTY: Self = Self {
+        bytes: 0,
+        kind: 0,
+        time_ns: 0,
+        space: 0,
+        tid: 0,
+        weight: 0,
+        has_user: 0,
+        kernel_bytes: 0,
+        stack_bytes: 0,
+        command: [0; COMM_BYTES],
+        name: [0; COMM_BYTES],
+        begin: 0,
+        root_tid: 0,
+        python_frames: 0,
+        registers: [0; STACK_REGISTERS],
+    };
+}
+
+/// The kinds of a [`StackRecord`].
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackKind {
+    /// A sample of a thread that runs.
+    Sample = 0,
+    /// A thread leaves its CPU at `time_ns`. `weight` is the inverse of the probability with which
+    /// the wait was chosen.
+    Wait = 1,
+    /// A thread whose wait was chosen is back on a CPU: `time_ns` is that of [`StackKind::Wait`],
+    /// `begin` the time in which it was blocked, and the first register that in which it was awake
+    /// without CPU, both in ns. `weight` is the wait's at its end: 1 where it was a long one.
+    WaitEnd = 2,
+    /// A thread whose wait was not chosen, and was a long one, is back on a CPU. As
+    /// [`StackKind::WaitEnd`], with the thread and its names, and without a stack.
+    LongWait = 3,
+}
+
+/// Threads whose time is known at once. Of two with the same low bits, the one that was switched
+/// last has the line.
+pub const WAIT_LINES: usize = 16384;
+
+/// What a thread does.
+#[repr(u16)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadState {
+    /// The line is unused.
+    Unknown = 0,
+    /// It runs.
+    Runs = 1,
+    /// It waits for something.
+    Blocked = 2,
+    /// It could run, and has no CPU.
+    Runnable = 3,
+    /// It has ended.
+    Ended = 4,
+}
+
+/// The time of a thread, since the sampler first saw it. The index is the low bits of its number in
+/// the root namespace. The sampler alone writes it.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitLine {
+    /// Since when it is in its state, CLOCK_MONOTONIC ns.
+    pub since_ns: u64,
+    /// When it was woken; 0: not yet.
+    pub woken_ns: u64,
+    /// Time on a CPU, of what has ended.
+    pub on_ns: u64,
+    /// Time blocked, of what has ended.
+    pub blocked_ns: u64,
+    /// Time awake without CPU, of what has ended.
+    pub runnable_ns: u64,
+    /// When the sampler first saw it.
+    pub born_ns: u64,
+    /// Thread, in the root namespace.
+    pub tid: u32,
+    /// The number of a [`ThreadState`].
+    pub state: u16,
+    /// Weight of the wait that goes on; 0: it was not chosen; with the highest bit: its stack found
+    /// no room.
+    pub weight: u16,
+    /// Length of its last waits that began awake, and of those that began blocked, those above the
+    /// mean weighing more, in 16 us.
+    pub typical: [u16; 2],
+    /// Time of chosen waits of each kind that found no room, in 2^18 ns: the next one that does
+    /// has it too.
+    pub owed: [u16; 2],
+}
+
+/// The number of a thread's name in the map `STACK_WINDOWS`.
+#[must_use]
+pub fn name_number(name: &[u8; COMM_BYTES]) -> usize {
+    let ([low, high], []) = name.as_chunks::<8>() else { return 0 };
+    let (low, high) = (u64::from_ne_bytes(*low), u64::from_ne_bytes(*high));
+    let hash = low.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ high.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+    (hash >> 52) as usize
+}
+
+/// The ring of a CPU's call stacks. The positions are in bytes; they only grow, and wrap at 2^32.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StackRing {
+    /// Bytes written.
+    pub written: u32,
+    /// Records that found no room.
+    pub dropped: u32,
+    /// 1 while a record of a wait is being written: a sample that interrupts it is dropped.
+    pub is_busy: u32,
+    /// Fills the cache line that the sampler writes.
+    pub reserved: [u32; 13],
+    /// Bytes that the daemon has taken. The daemon alone writes this cache line.
+    pub taken: u32,
+    /// Fills the cache line that the daemon writes.
+    pub reserved_too: [u32; 15],
+}
+
+/// Samples of one half that were taken but not counted, by event number. A sample is seldom lost,
+/// so these counters are not in the CPU's page.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// The bucket was full and so was the spill buffer.
+    pub spill_full: [u64; EVENTS_MAX],
+}
+
+/// A mapping of a file whose code is counted once for all processes, wherever each maps it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Library {
+    /// First address.
+    pub start: u64,
+    /// Bytes; 0: the mapping is not counted once for all.
+    pub len: u32,
+    /// Number of the library, drawn like that of a program; 0: the process has mapped none yet.
+    pub number: u32,
+}
+
+/// What the sampler knows of a process, in one cache line. Forks, execs and mappings of files write
+/// it; the daemon writes the lines of processes that it keeps apart. The index is the low
+/// [`SLOT_BITS`] of the process's number in the root namespace.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// The kernel's address of the process's memory (`mm`), which tells whether the line is about
+    /// the current process; 0: the line is unused.
+    pub mm: u64,
+    /// First address of the program's text.
+    pub text: u64,
+    /// Bytes of the text; 0: the text is not counted once for all processes.
+    pub text_len: u32,
+    /// Number of the program, 0 when it is not known, or [`PROGRAM_APART`].
+    pub program: u32,
+    /// As in [`Entry::space`].
+    pub space: u32,
+    /// When the process began to run its program, in units of 2^20 ns.
+    pub born: u32,
+    /// The mappings of its ELF interpreter and its C library.
+    pub libraries: [Library; 2],
+}
+
+/// What identifies the code that is counted under the number of a program or a library. No code has
+/// one of zeros.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The file's inode.
+    pub inode: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was last changed, ns.
+    pub change_time_ns: u64,
+    /// Which part of the file.
+    pub part: u64,
+    /// Bytes of the code.
+    pub len: u64,
+    /// The file system's device, as the kernel keeps it.
+    pub device: u64,
+}
+
+/// The kinds of a [`Change`]. 0 is no kind, so that a zeroed message is refused.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// The process has exec'ed `program`, whose text is at `text` where it is counted once for all;
+    /// from now on the process's samples have `generation`.
+    Exec = 1,
+    /// The process is mapping a file where another may have been before: its samples had
+    /// `generation_before` and have `generation` from now on.
+    Remap = 2,
+    /// The process is mapping a library at `text` whose code is counted under `program`, once for
+    /// all processes that map it.
+    Library = 3,
+    /// The next record of the process is of a mapping at `text`, of a file that `program`, a user,
+    /// can write (0: root alone): anybody can write a file with the build id of another.
+    Owner = 4,
+}
+
+impl ChangeKind {
+    /// The kind for a number of [`Change::kind`]; None for a number that no sampler of this version
+    /// writes.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        let kinds = [Self::Exec, Self::Remap, Self::Library, Self::Owner];
+        kinds.into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
+/// A message from the sampler to the daemon about a process's address space. Fields that the kind
+/// does not use are 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// CLOCK_MONOTONIC, ns.
+    pub time_ns: u64,
+    /// The number of a [`ChangeKind`], which says what the fields below mean.
+    pub kind: u32,
+    /// Process id, as in [`Entry::pid`].
+    pub pid: u32,
+    /// First address of the program's text, or of the library's mapping.
+    pub text: u64,
+    /// Bytes of the text; 0: the program's text is not counted once for all.
+    pub text_len: u32,
+    /// Number of the program or library; 0 when it is not known.
+    pub program: u32,
+    /// As in [`Entry::generation`].
+    pub generation: u32,
+    /// The generation that samples had until this change; of [`ChangeKind::Exec`] the process's
+    /// real user.
+    pub generation_before: u32,
+}
+
+const _: () = {
+    assert!(
+        size_of::<Slot>() == 64
+            && offset_of!(Slot, text_len) == 16
+            && offset_of!(Slot, space) == 24
+    );
+    assert!(
+        offset_of!(Slot, libraries) == 32
+            && offset_of!(Library, len) == 8
+            && offset_of!(Library, number) == 12
+    );
+    assert!(
+        size_of::<Change>() == 40
+            && offset_of!(Change, kind) == 8
+            && offset_of!(Change, pid) == 12
+            && offset_of!(Change, text) == 16
+            && offset_of!(Change, text_len) == 24
+            && offset_of!(Change, program) == 28
+            && offset_of!(Change, generation) == 32
+            && offset_of!(Change, generation_before) == 36
+    );
+    assert!(
+        size_of::<Identity>() == 48
+            && offset_of!(Identity, part) == 24
+            && offset_of!(Identity, device) == 40
+    );
+    assert!(size_of::<Entry>() == 16);
+    assert!(size_of::<Bucket>() == 64);
+    assert!(size_of::<HalfStats>() == 16);
+    assert!(size_of::<CpuBlock>() == 4096 && offset_of!(CpuBlock, snapshot_every) == 40);
+    assert!(
+        offset_of!(CpuBlock, stack_in) == 44
+            && offset_of!(CpuBlock, stack_every) == 48
+            && offset_of!(CpuBlock, wait_scale_us) == 52
+            && offset_of!(CpuBlock, table) == 64
+    );
+    assert!(
+        size_of::<StackRecord>() == 360
+            && offset_of!(StackRecord, command) == 40
+            && offset_of!(StackRecord, begin) == 72
+            && offset_of!(StackRecord, registers) == 88
+    );
+    assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
+    assert!(offset_of!(WaitLine, owed) == 60);
+    assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);
+    assert!(STACK_DATA_BYTES.is_multiple_of(4096));
+    assert!(
+        size_of::<Snapshot>() == 416
+            && offset_of!(Snapshot, registers) == 16
+            && offset_of!(Snapshot, stack) == 160
+    );
+    assert!(size_of::<SnapshotRing>() == 128 && offset_of!(SnapshotRing, taken) == 64);
+    assert!(offset_of!(Entry, space) == 8 && offset_of!(Entry, count) == 12);
+    assert!(offset_of!(CpuBlock, stats) == 8);
+    assert!(offset_of!(HalfStats, misses) == 8 && offset_of!(HalfStats, spilled) == 12);
+    assert!(size_of::<Losses>() == 128);
+};
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_c_source() {
+        let source = include_str!("../../src/abi.h");
+        let words: std::vec::Vec<&str> = source.split([' ', '\t', '\n', ',']).collect();
+        for (name, number) in [
+            ("WAYS", WAYS),
+            ("BUCKETS", BUCKETS),
+            ("HALVES", HALVES),
+            ("PC_BITS", PC_BITS as usize),
+            ("EVENTS_MAX", EVENTS_MAX),
+            ("PID_BITS", PID_BITS as usize),
+            ("SLOT_BITS", SLOT_BITS as usize),
+            ("CLAIMS_MAX", CLAIMS_MAX),
+            ("SNAPSHOTS_PER_CPU", SNAPSHOTS_PER_CPU),
+            ("STACK_REGISTERS", STACK_REGISTERS),
+            ("STACK_KERNEL_BYTES", STACK_KERNEL_BYTES),
+            ("STACK_CLASSES", STACK_CLASSES),
+            ("COMM_BYTES", COMM_BYTES),
+            ("PYTHON_FRAMES_MAX", PYTHON_FRAMES_MAX),
+            ("PYTHON_BLOCK_MAX", PYTHON_BLOCK_MAX),
+            ("PYTHON_PROCESSES_MAX", PYTHON_PROCESSES_MAX),
+            ("PYTHON_DIRECT", usize::from(PYTHON_DIRECT)),
+            ("WAIT_LINES", WAIT_LINES),
+            ("CHANGE_EXEC", ChangeKind::Exec as usize),
+            ("CHANGE_REMAP", ChangeKind::Remap as usize),
+            ("CHANGE_LIBRARY", ChangeKind::Library as usize),
+            ("CHANGE_OWNER", ChangeKind::Owner as usize),
+        ] {
+            let number = std::format!("{number}");
+            let is_twin = |words: &[&str]| *words == [name, "=", number.as_str()];
+            assert!(words.windows(3).any(is_twin), "{name} is {number} here");
+        }
+    }
+
+    #[test]
+    fn a_kind_has_one_number_and_other_numbers_have_none() {
+        let library = ChangeKind::Library;
+        for kind in [ChangeKind::Exec, ChangeKind::Remap, library, ChangeKind::Owner] {
+            assert_eq!(ChangeKind::from_number(kind as u32), Some(kind));
+        }
+        for number in [0, 5, u32::MAX] {
+            assert_eq!(ChangeKind::from_number(number), None, "{number}");
+        }
+    }
+
+    #[test]
+    fn key_keeps_event_and_program_counter() {
+        for pc in [
+            0,
+            0x1000,
+            0x7fff_ffff_f000,
+            0x00ff_ffff_ffff_f123,
+            0xffff_ffff_8100_0000,
+            0xff00_0000_0000_0000,
+            u64::MAX,
+        ] {
+            for event in [0u8, 1, 15, 63] {
+                let entry = Entry::new(event, pc, 7, 1);
+                assert_eq!(
+                    (entry.event(), entry.pc(), entry.space),
+                    (usize::from(event), pc, 7),
+                    "pc {pc:#x}"
+                );
+            }
+        }
+        let entry = Entry::in_program(15, 0x1234, 0, 1);
+        assert_eq!((entry.event(), entry.pc(), entry.whose()), (15, 0x1234, Space::Program(0)));
+        assert_eq!(Entry::new(1, 5, SPACE_KERNEL, 1).whose(), Space::Kernel);
+        assert_eq!(Entry::new(1, 5, SPACE_FOREIGN, 1).whose(), Space::Foreign);
+        let space = 3 << PID_BITS | 77;
+        assert_eq!(Entry::new(1, 5, space, 1).whose(), Space::Process { pid: 77, generation: 3 });
+    }
+}
