@@ -48,6 +48,17 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// Whether the processor is AMD's: the errors of some estimates are stated for Zen 3 and 4, and larger
+/// ones for processors on which they were not measured.
+///
+/// # Panics
+/// Where /proc/cpuinfo cannot be read.
+#[must_use]
+pub fn is_amd() -> bool {
+    let about = std::fs::read_to_string("/proc/cpuinfo").expect("/proc is mounted");
+    about.contains("AuthenticAMD")
+}
+
 /// The loader hook as `cargo xtask hook` built it: in `target/hook`, or in `$DCPI_BIN_DIR`.
 ///
 /// # Panics

@@ -325,7 +325,7 @@ impl<'a> Surveyed<'a> {
             time: &landed,
             branches: &branches,
             remaining_rounds: &remaining_rounds,
-            issue_points: None,
+            ..ProcedureSamples::default()
         };
         let work = work(self.isa, &graph, &bytes);
         let samples = of_blocks(&graph, &listed, event);

@@ -39,7 +39,7 @@ pub use flow_graph::LogEstimate;
 pub use issue::{IssuePoint, Pace};
 pub use markov::{EliminationOrder, MarkovChain};
 pub use rounds::TripCount;
-pub use samples::{Branch, ProcedureSamples, RemainingRounds};
+pub use samples::{Branch, BranchBias, ProcedureSamples, RemainingRounds};
 
 use flow_graph::FlowGraph;
 
@@ -121,12 +121,6 @@ const BOOTSTRAP_REPLICAS: usize = 8;
 /// Samples added to each block's before a replica is drawn and subtracted afterwards (Haldane's
 /// half): a block without samples could have had one. With 0, blocks without samples never vary.
 const PSEUDO_SAMPLES: f64 = 0.5;
-/// Bias of an observed branch probability p that no number of observations removes, as a standard
-/// deviation in units of sqrt(p (1 - p)). Samples are taken where time is spent, and one direction
-/// of a branch may take more time. `bench walks --callgrind` finds a mean error of 0.026 in p. In
-/// `bench truth`, 99 % of the blocks of class `High` are within 10 % with this value, 96 % with 0;
-/// larger values call fewer blocks `High`.
-const BRANCH_BIAS_DRAWN: f64 = 0.06;
 /// Standard deviation of the logarithm of the probability that a guard without observations lets
 /// its loop be entered: a factor of four up or down, 19 times of 20. Set by hand. Any value above
 /// 0.08 makes the loop `Low` relative to the blocks before its guard.
@@ -207,7 +201,7 @@ fn solve_once(
     let suffice = observations >= CONFIDENCE_OBSERVATIONS_MIN
         && flow_graph.nodes.len() <= CONFIDENCE_BLOCKS_MAX;
     let log_sds = if suffice {
-        bootstrap(&flow_graph, &flow)
+        bootstrap(&flow_graph, &flow, sampled.branch_bias)
     } else {
         vec![LOG_SD_UNKNOWN; flow_graph.nodes.len()]
     };
@@ -234,7 +228,7 @@ fn solve_once(
 /// Standard deviation of the logarithm of each node's visits, relative to the sample-weighted mean
 /// of the procedure, by a parametric bootstrap: replicas of the observations are drawn, and each is
 /// solved to first order.
-fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>) -> Vec<f64> {
+fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>, branch_bias: BranchBias) -> Vec<f64> {
     let mut random = fastrand::Rng::with_seed(0x5eed);
     let mut observed = vec![0.0; flow_graph.nodes.len()];
     for transition in &flow_graph.transitions {
@@ -242,7 +236,7 @@ fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>) -> Vec<f64> {
         sum.into_iter().for_each(|sum| *sum += transition.observed);
     }
     let replicas: [FlowGraph; BOOTSTRAP_REPLICAS] =
-        std::array::from_fn(|_| replica(flow_graph, flow, &observed, &mut random));
+        std::array::from_fn(|_| replica(flow_graph, flow, (&observed, branch_bias), &mut random));
     let differences = flow.differences(&replicas);
     let weights: f64 = flow_graph.nodes.iter().map(|node| node.samples).sum::<f64>().max(1e-9);
     let mut means = [0.0; BOOTSTRAP_REPLICAS];
@@ -276,14 +270,15 @@ fn bootstrap(flow_graph: &FlowGraph, flow: &solve::Flow<'_>) -> Vec<f64> {
 fn replica(
     flow_graph: &FlowGraph,
     flow: &solve::Flow<'_>,
-    observed: &[f64],
+    (observed, branch_bias): (&[f64], BranchBias),
     random: &mut fastrand::Rng,
 ) -> FlowGraph {
+    let branch_bias = branch_bias.standard_deviation();
     let mut drawn = flow_graph.clone();
     for transition in &mut drawn.transitions {
         let all = observed.get(transition.from).copied().unwrap_or(0.0);
         let bias = if transition.observed < all {
-            BRANCH_BIAS_DRAWN * BRANCH_BIAS_DRAWN * transition.observed * all
+            branch_bias * branch_bias * transition.observed * all
         } else {
             0.0
         };

@@ -44,7 +44,7 @@ fn estimated(code: &[u8], observed: &[(u64, u64)], rounds: u64) -> (Vec<u64>, Es
         time: &landed,
         branches: &branches,
         remaining_rounds: &remaining_rounds,
-        issue_points: None,
+        ..ProcedureSamples::default()
     };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     (graph.blocks().iter().map(|block| block.start.0).collect(), estimate)

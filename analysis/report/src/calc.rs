@@ -83,12 +83,15 @@ pub struct Model {
     /// Time of the measurement that the latencies of caches, memory and TLBs are of, in seconds
     /// since 1970 UTC; none where they are generic.
     pub measured_unix_s: Option<u64>,
+    /// Instructions by which samples may miss the one that took the time; 0 where that was measured
+    /// on this kind of processor.
+    pub scatter: usize,
 }
 
 impl Model {
     /// The name, that it is assumed, and whose latencies it has.
     pub(super) fn shown(self) -> String {
-        let Self { name, assumed, .. } = self;
+        let Self { name, assumed, scatter, .. } = self;
         let latencies = match self.measured_on() {
             Some(day) => format!("latencies measured on {day}"),
             None => "generic latencies".to_owned(),
@@ -98,7 +101,13 @@ impl Model {
         } else {
             ""
         };
-        format!("{name}, {latencies}{assumed}")
+        let scattered = match scatter {
+            0 => String::new(),
+            scatter => {
+                format!("; its samples may land {scatter} instructions off, ranges allow for it")
+            }
+        };
+        format!("{name}, {latencies}{assumed}{scattered}")
     }
 
     /// The day of the measurement, such as 2026-11-25.

@@ -11,7 +11,7 @@ use crate::arrivals::{
 };
 use crate::best_case::{FrequentPaths, best_cases};
 use crate::causes::{Arrival, Cause, HISTORY_LEN, History, Site, Suspect, suspects};
-use crate::limits::Stall;
+use crate::limits::{Nearby, Stall};
 use crate::machine::Machine;
 use crate::neighbours::NeighbourSuspects;
 use crate::scale::{BlockTime, MemoryFreeShare, Scale};
@@ -206,7 +206,8 @@ pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained
         let mut causes = ByCause::default();
         let groups = instructions.chunk_by(|a, b| a.block == b.block);
         for group in groups {
-            let explanations = explain_block(&paths, group, scale, (&mut sums, &mut causes));
+            let explanations =
+                explain_block(&paths, group, (scale, machine.scatter()), (&mut sums, &mut causes));
             for (instruction, explanation) in group.iter().zip(explanations) {
                 if let Some(place) = blocks
                     .get_mut(instruction.block)
@@ -375,14 +376,19 @@ fn whole_blocks(instructions: &[Instruction]) -> Vec<BlockTime> {
 fn explain_block(
     paths: &FrequentPaths<'_>,
     instructions: &[Instruction],
-    scale: Scale,
+    (scale, scatter): (Scale, usize),
     (sums, causes): (&mut TimeBreakdown, &mut ByCause),
 ) -> Vec<Explanation> {
     let over = excess(instructions, scale.samples_per_cycle);
     // All instructions of a block have the same executions.
     let (factor, bounds) =
         uncertainty(instructions.first().map_or(0.0, |instruction| instruction.log_sd), scale);
+    let over_at_lowest = excess(instructions, bounds.0);
     let mut suspected = NeighbourSuspects::new(instructions, &over, scale);
+    // Where it is not known which instruction of several took the time, each may have taken all of
+    // it, but together they took no more than there is.
+    let all: f64 = instructions.iter().map(|instruction| instruction.samples).sum();
+    let (mut of_block, mut of_data) = (ByCause::default(), (0.0, 0.0));
     let mut explanations = Vec::with_capacity(instructions.len());
     for (((at, instruction), over), over_at_upper) in
         instructions.iter().enumerate().zip(&over).zip(excess(instructions, scale.upper))
@@ -402,7 +408,8 @@ fn explain_block(
             true => sums.error += over,
             false => sums.gain += (-over).max(0.0),
         }
-        let limited = Stall { instruction, scale, bounds, samples: stall, sure: 0.0 };
+        let nearby = Nearby::of(instructions, at, scatter, (&over_at_lowest, scale.upper));
+        let limited = Stall { instruction, scale, bounds, samples: stall, sure: 0.0, nearby };
         let explained: f64 = suspects.iter().map(|(suspect, _)| limited.most(suspect)).sum();
         let unexplained = (stall - explained).max(0.0);
         sums.unexplained += unexplained;
@@ -412,9 +419,9 @@ fn explain_block(
         for (number, (suspect, at)) in suspects.iter().enumerate() {
             let others = suspects.iter().enumerate().filter(|(other, _)| *other != number);
             let (low, high) = limited.limits(suspect, others.map(|(_, (other, _))| other));
-            if let Some(sum) = causes.get_mut(suspect.cause as usize) {
-                let before = sum.unwrap_or_default();
-                *sum = Some((before.0 + low, before.1 + high));
+            if let Some(sum) = of_block.get_mut(suspect.cause as usize) {
+                let before: (f64, f64) = sum.unwrap_or_default();
+                *sum = Some((before.0 + low, (before.1 + high).min(all)));
             }
             let (low, high) = (per_execution(low), per_execution(high));
             if high > 0.0 {
@@ -423,7 +430,7 @@ fn explain_block(
             }
         }
         let (low, high) = limited.limits_of_data(suspects).unwrap_or_default();
-        sums.of_data = (sums.of_data.0 + low, sums.of_data.1 + high);
+        of_data = (of_data.0 + low, of_data.1 + high);
         culprits.sort_by(|a, b| b.high.total_cmp(&a.high));
         let cycles = per_execution(instruction.samples);
         explanations.push(Explanation {
@@ -434,6 +441,13 @@ fn explain_block(
             unexplained: per_execution(unexplained),
         });
     }
+    for (sum, (low, high)) in
+        causes.iter_mut().zip(of_block).filter_map(|(sum, of_block)| Some((sum, of_block?)))
+    {
+        let before = sum.unwrap_or_default();
+        *sum = Some((before.0 + low, before.1 + high));
+    }
+    sums.of_data = (sums.of_data.0 + of_data.0, sums.of_data.1 + of_data.1.min(all));
     explanations
 }
 

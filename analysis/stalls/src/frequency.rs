@@ -2,7 +2,7 @@
 
 use code::cfg::{Cfg, Loops};
 use code::isa::work::Work;
-use estimate::{Estimate, IssuePoint, ProcedureSamples};
+use estimate::{BranchBias, Estimate, IssuePoint, ProcedureSamples};
 
 use crate::best_case::{FrequentPaths, best_cases};
 use crate::machine::Machine;
@@ -20,6 +20,8 @@ pub fn estimate(
     sampled: &ProcedureSamples<'_>,
     (work, samples): (&[Vec<Work>], &[Vec<f64>]),
 ) -> Option<Estimate> {
+    let branch_bias = machine.map_or(BranchBias::UNKNOWN, Machine::branch_bias);
+    let sampled = &ProcedureSamples { branch_bias, ..*sampled };
     let first = estimate::estimate(graph, loops, sampled)?;
     let Some(machine) = machine.filter(|machine| machine.in_order()) else { return Some(first) };
     let best = best_cases(&FrequentPaths::new(graph, loops, &first), machine, work);

@@ -16,6 +16,47 @@ pub(crate) struct Stall<'a> {
     pub(crate) samples: f64,
     /// The same at the upper limit of the scale, less what no suspect explains.
     pub(crate) sure: f64,
+    /// What other instructions add, where it is not known where samples land.
+    pub(crate) nearby: Nearby,
+}
+
+/// Instructions so near that their samples may be those of the instruction, and the other way
+/// round.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Nearby {
+    /// Their samples beyond the best case, at the lowest scale.
+    samples: f64,
+    /// Samples that their suspects can account for.
+    suspected: f64,
+    /// The same without the suspects that are of data in memory.
+    suspected_besides_data: f64,
+}
+
+impl Nearby {
+    /// The instructions of a block that are at most `scatter` from the one at index `at`. `excess`
+    /// has the samples of each beyond its best case at the lowest scale; `samples_per_cycle` is the
+    /// highest.
+    pub(crate) fn of(
+        instructions: &[Instruction],
+        at: usize,
+        scatter: usize,
+        (excess, samples_per_cycle): (&[f64], f64),
+    ) -> Self {
+        let mut this = Self::default();
+        let range = at.saturating_sub(scatter)..=at + scatter;
+        let others = instructions.iter().zip(excess).enumerate();
+        for (_, (other, excess)) in others.filter(|(i, _)| *i != at && range.contains(i)) {
+            this.samples += excess.max(0.0);
+            for suspect in &other.suspects {
+                let samples = suspect.usual_cycles_max * other.executions * samples_per_cycle;
+                this.suspected += samples;
+                if !suspect.cause.is_of_data() {
+                    this.suspected_besides_data += samples;
+                }
+            }
+        }
+        this
+    }
 }
 
 impl Stall<'_> {
@@ -39,9 +80,10 @@ impl Stall<'_> {
         others: impl Iterator<Item = &'b Suspect>,
     ) -> (f64, f64) {
         let usual = |other: &Suspect| self.samples_of(other.usual_cycles_max, self.scale.upper);
-        let low = self.sure - others.map(usual).sum::<f64>();
-        let at_most = samples_max(self.instruction, suspect, self.bounds);
-        let high = self.samples.min(self.most(suspect)).max(at_most);
+        let low = self.sure - others.map(usual).sum::<f64>() - self.nearby.suspected;
+        let samples = self.instruction.samples + self.nearby.samples;
+        let at_most = samples_max(self.instruction, samples, suspect, self.bounds);
+        let high = (self.samples + self.nearby.samples).min(self.most(suspect)).max(at_most);
         (low.clamp(0.0, high), high)
     }
 
@@ -53,19 +95,27 @@ impl Stall<'_> {
         let first = *of_data().next()?;
         let cycles_max = of_data().map(|suspect| suspect.cycles_max).sum();
         let together = Suspect { cycles_max, usual_cycles_max: cycles_max, ..first };
-        Some(self.limits(&together, suspects().filter(|suspect| !suspect.cause.is_of_data())))
+        let nearby = Nearby { suspected: self.nearby.suspected_besides_data, ..self.nearby };
+        let others = suspects().filter(|suspect| !suspect.cause.is_of_data());
+        Some(Stall { nearby, ..*self }.limits(&together, others))
     }
 }
 
 /// Most samples that a suspect can have taken over all scales from `least` to `most`, the
 /// uncertainty of the block's executions included. A lower scale means less time in the best case
-/// and so more to explain, but a suspect's limit in cycles is worth fewer samples.
-fn samples_max(instruction: &Instruction, suspect: &Suspect, (least, most): (f64, f64)) -> f64 {
+/// and so more to explain, but a suspect's limit in cycles is worth fewer samples. `samples` are
+/// those that may be of the instruction.
+fn samples_max(
+    instruction: &Instruction,
+    samples: f64,
+    suspect: &Suspect,
+    (least, most): (f64, f64),
+) -> f64 {
     let cycles = instruction.best.cycles + suspect.cycles_max;
     if instruction.executions <= 0.0 || !cycles.is_finite() || cycles <= 0.0 {
-        return instruction.samples;
+        return samples;
     }
-    let scale = (instruction.samples / (instruction.executions * cycles)).min(most).max(least);
-    let stall = instruction.samples - instruction.executions * instruction.best.cycles * scale;
+    let scale = (samples / (instruction.executions * cycles)).min(most).max(least);
+    let stall = samples - instruction.executions * instruction.best.cycles * scale;
     stall.min(suspect.cycles_max * instruction.executions * scale).max(0.0)
 }

@@ -119,7 +119,7 @@ fn whatever_the_code_is_sums_add_up() {
             time: &landed,
             branches: &branches,
             remaining_rounds: &remaining_rounds,
-            issue_points: None,
+            ..ProcedureSamples::default()
         };
         let at =
             |address: Vaddr| &bytes[(address.0.wrapping_sub(begin.0) as usize).min(bytes.len())..];

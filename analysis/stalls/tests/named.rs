@@ -72,7 +72,7 @@ fn explained_on(
         time: &landed,
         branches: &branches,
         remaining_rounds,
-        issue_points: None,
+        ..ProcedureSamples::default()
     };
     let estimate = estimate::estimate(&graph, &loops, &sampled).unwrap();
     let work = |at: &Vaddr| Isa::X86_64.work(&code[at.0 as usize..]).unwrap();

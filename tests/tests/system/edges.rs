@@ -9,7 +9,7 @@ use std::process::Command;
 use tests::daemon::{Daemon, Place, assert_closes};
 use tests::report::dcpi;
 use tests::workload::{Running, Truth, Workload};
-use tests::{require_root, run, succeed};
+use tests::{is_amd, require_root, run, succeed};
 
 /// Far from any other number that a database might have.
 const SEED: u64 = 20_261_121;
@@ -91,8 +91,9 @@ fn a_branch_is_told_to_be_taken_as_often_as_it_is() {
             .sum();
         assert_eq!(known as f64, all, "{flags:?}: it goes nowhere else: {edges:?}");
         // Chance, at four standard deviations, and what a branch is wrong by because samples are of
-        // time.
-        let allowed = 4.0 * (p * (1.0 - p) / all).sqrt() + 0.03;
+        // time: slow.md states both errors.
+        let stated = if is_amd() { 0.03 } else { 0.16 };
+        let allowed = 4.0 * (p * (1.0 - p) / all).sqrt() + stated;
         assert!((taken / all - p).abs() < allowed, "{flags:?}: {taken} of {all}, but it is {p}");
         assert_calculated(&place, program, taken as u64, (p, allowed + 0.02));
     }

@@ -141,7 +141,8 @@ impl OnMachine {
 }
 
 fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
-    let model = Model { name: machine.name, assumed, measured_unix_s: None };
+    let scatter = machine.scatter();
+    let model = Model { name: machine.name, assumed, measured_unix_s: None, scatter };
     (machine, model)
 }
 

@@ -24,6 +24,11 @@ const STALLED: [(&str, &str); 10] = [
     ("barriers", "s"),
 ];
 
+/// Whether it was measured on the processor where samples land: what reports say is narrow then.
+fn is_fitted(calc: &Value) -> bool {
+    calc["machine"].as_str().unwrap().starts_with("znver")
+}
+
 #[test]
 #[ignore = "needs root"]
 fn what_stalls_a_procedure_is_the_first_suspect() {
@@ -57,9 +62,12 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
         assert!(most > 0.3, "{name}: little of its time may be a stall: {causes:#?}");
         let guilty =
             causes.iter().filter(|cause| letters.contains(cause["letter"].as_str().unwrap()));
-        // Samples of single instructions are shared out among causes with an error.
+        // Samples of single instructions are shared out among causes with an error. Where it is not
+        // known to the instruction where samples land, others may be as likely, but what stalls the
+        // procedure is not cleared.
+        let least = if is_fitted(&told) { most * 0.9 } else { 0.5 };
         assert!(
-            guilty.map(high).fold(0.0, f64::max) > most * 0.9,
+            guilty.map(high).fold(0.0, f64::max) > least,
             "{name}: {letters} is cleared, or others are more likely: {causes:#?}"
         );
         let parts = ["dynamic", "execution", "sampling_error", "not_known"]
@@ -68,7 +76,8 @@ fn what_stalls_a_procedure_is_the_first_suspect() {
             told["statics"].as_array().unwrap().iter().map(|part| part["share"].as_f64().unwrap());
         let total = parts.iter().sum::<f64>() + statics.sum::<f64>();
         assert!((total - 1.0).abs() < 1e-6, "{name}: it adds up to {total}: {told:#}");
-        assert!(told["unexplained"].as_f64().unwrap() < 0.1, "{name}: {told:#}");
+        let unexplained = if is_fitted(&told) { 0.1 } else { 0.25 };
+        assert!(told["unexplained"].as_f64().unwrap() < unexplained, "{name}: {told:#}");
     }
     // Figure 2 of the paper: each store of a copy loop may wait for room in the store buffer, each
     // load for memory.
@@ -145,12 +154,15 @@ fn on_a_measured_machine_loops_that_wait_for_memory_are_told_right() {
         let cleared = of_generic.clone().any(|cause| {
             letters.contains(cause["letter"].as_str().unwrap()) && number(&cause["high"]) < 0.4
         });
-        assert!(!cleared && low > 0.0 && high > 0.4, "{name}: {low} to {high}: {told:#}");
+        // Where it is not known to the instruction where samples land, ranges are honest and wide.
+        let is_found = high > 0.4 && (low > 0.0 || !is_fitted(&told));
+        assert!(!cleared && is_found, "{name}: {low} to {high}: {told:#}");
         // How the time is divided among cache and TLB depends on what else uses the memory now:
         // the range of the two together does not.
         let (low_of_all, high_of_all) =
             if letters == "w" { (low, high) } else { (data_low, data_high) };
-        assert!(high_of_all <= 2.0 * low_of_all, "{name}: {low_of_all} to {high_of_all}: {told:#}");
+        let is_narrow = !is_fitted(&told) || high_of_all <= 2.0 * low_of_all;
+        assert!(is_narrow, "{name}: {low_of_all} to {high_of_all}: {told:#}");
         // The loops wait for nothing else: all of the time that is no execution is of that cause.
         let (truth, error) = (number(&told["dynamic"]), number(&told["sampling_error"]));
         assert!(

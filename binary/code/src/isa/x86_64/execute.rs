@@ -331,6 +331,11 @@ impl<V: CodeView> Machine<'_, '_, V> {
         };
         let result = result.low(bytes);
         self.state.flags.of_logic(result, bytes);
+        if self.instruction.op == Op::Andn {
+            // PF is undefined (Intel SDM volume 2, ANDN): Zen 3 sets it by the result, Sapphire
+            // Rapids clears it.
+            self.state.flags.forget(Flags::PARITY);
+        }
         self.state.compared = Compared::of(self.instruction.op, (a, b), result, bytes);
         if self.instruction.op != Op::Test {
             self.write(0, result);
