@@ -1,8 +1,8 @@
 //! Recordings of the daemon's input, which people send each other.
 
 use crate::{memory_directory, repository};
-use daemon::replay::player::replay;
-use daemon::replay::recording::Recording;
+use dcpid::player::replay;
+use sampling::recording::file::Recording;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
