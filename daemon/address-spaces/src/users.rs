@@ -67,7 +67,7 @@ impl Users {
                 self.are_told = true;
                 self.note(pid, user);
             }
-            RecordKind::Exec { pid } if !self.are_told => self.meet(pid, system),
+            RecordKind::Exec { pid } if !self.are_told => self.learn(pid, system),
             RecordKind::Fork { pid, parent } => self.inherit(pid, parent, system),
             RecordKind::Exit { pid } => {
                 let [ended, _] = &mut self.ended;
@@ -81,7 +81,7 @@ impl Users {
     /// program; others' do not.
     fn inherit(&mut self, pid: u32, parent: u32, system: &System) {
         if !self.known.contains_key(&parent) {
-            self.meet(parent, system);
+            self.learn(parent, system);
         }
         self.known.remove(&pid);
         self.risen.remove(&pid);
@@ -95,7 +95,7 @@ impl Users {
     }
 
     /// Notes whose a process is that runs already.
-    pub fn meet(&mut self, pid: u32, system: &System) {
+    pub fn learn(&mut self, pid: u32, system: &System) {
         if let Some(user) = system.user(pid) {
             self.note(pid, user);
         }
@@ -111,7 +111,7 @@ impl Users {
     pub fn of(&mut self, pid: u32, system: &System) -> Option<u32> {
         let mut asked = pid;
         for _ in 0..ANCESTORS_MAX {
-            self.meet(asked, system);
+            self.learn(asked, system);
             match self.known.get(&asked).copied()? {
                 Known::User(0) => {
                     let risen = self.risen.get(&asked).or_else(|| self.risen.get(&pid));

@@ -60,8 +60,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     privileges::give_up_unneeded();
     let (events, cost) = (source.events().to_vec(), source.cost());
     log_budget(&config, &events, cost);
-    let landing = source.landing();
-    log_landing(landing);
+    let skid = source.skid();
+    log_skid(skid);
     let start = epoch_start(&machine, &events, None);
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
@@ -97,7 +97,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
                 config,
                 machine,
                 events,
-                landing,
+                skid,
                 collector,
                 flusher,
                 epoch: epoch.to_string(),
@@ -173,10 +173,10 @@ fn log_budget(config: &Config, events: &[PlannedEvent], cost: kernel::Cost) {
     }
 }
 
-fn log_landing(landing: Option<kernel::Landing>) {
-    match landing {
-        Some(landing) => {
-            let instructions = landing.skid.instructions();
+fn log_skid(skid: Option<kernel::EventSkid>) {
+    match skid {
+        Some(skid) => {
+            let instructions = skid.distance.instructions();
             tracing::info!(
                 instructions,
                 "a sample lands this many instructions after the one that took the time"

@@ -376,14 +376,14 @@ fn a_registered_region_has_its_name_from_then_on() {
 /// A region that is taken back has no samples from then on. What is nobody's in the end: before
 /// registrations, and after this.
 #[test]
-fn a_region_that_is_taken_back_is_nobodys() {
+fn a_region_that_is_taken_back_is_unattributed() {
     let replayed = Replayed::of("generated");
     let forgotten = generated(&replayed, "unregistered", "forgotten");
     let all = replayed.said("/unregistered/first_s") + replayed.said("/unregistered/second_s");
-    let nobodys = replayed.seconds_without("anonymous_memory");
-    eprintln!("{forgotten:.3} s of {all:.3} s; {nobodys:.3} s are nobody's");
+    let unattributed = replayed.seconds_without("anonymous_memory");
+    eprintln!("{forgotten:.3} s of {all:.3} s; {unattributed:.3} s are nobody's");
     assert!(forgotten > 0.05 * all && forgotten < 0.7 * all, "{forgotten:.3} s of {all:.3} s");
-    assert!(nobodys > 0.3 * all, "{nobodys:.3} s");
+    assert!(unattributed > 0.3 * all, "{unattributed:.3} s");
 }
 
 /// A copy of a program's code in memory of no file, as loaders make for huge pages: its samples are

@@ -1,7 +1,7 @@
 //! Recordings of real hosts through drain, resolution and merge, without privilege.
 //!
 //! `tests/recordings/NAME.dcpid-input` is what a host told, `NAME.db` the database that it becomes,
-//! byte by byte. A difference is a mistake or to be reviewed: `BLESS=1 cargo nextest run -p daemon
+//! byte by byte. A difference is a mistake or to be reviewed: `BLESS=1 cargo nextest run -p dcpid
 //! --test replay` writes the databases anew. What reports show of them is in
 //! `analysis/dcpi/tests/cli/replayed.rs`.
 

@@ -7,10 +7,10 @@
 //! made it wait is not asked about again for a while. An inspector holds no samples and writes
 //! nothing.
 //!
-//! This crate is both sides of that socket and everything that runs behind it, so it can be reviewed
-//! alone: it knows no sample, no mapping and no database of profiles. The daemon's side is
-//! [`pool`]: a list of inspectors, and the deadline of each question. The inspector's side begins in
-//! [`starter`] and [`inspector`].
+//! This crate is both sides of that socket and everything that runs behind it, so it can be
+//! reviewed alone: it knows no sample, no mapping and no database of profiles. The daemon's side is
+//! [`pool`]: a list of inspectors, and the deadline of each question. The inspector's side begins
+//! in [`starter`] and [`inspector`].
 //!
 //! Begin with [`questions`], the closed list of what dcpid may ask; [`answers`] finds each answer,
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a

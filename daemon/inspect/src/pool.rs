@@ -29,17 +29,17 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Where questions go. The default one answers them in this process: for tests, and for replays,
 /// which ask nothing.
 #[derive(Clone)]
-pub struct Inspectors(Way);
+pub struct Inspectors(Answerer);
 
 #[derive(Clone)]
-enum Way {
-    Here(Arc<Mutex<Desk>>),
-    There(Arc<Asker>),
+enum Answerer {
+    ThisProcess(Arc<Mutex<Desk>>),
+    Inspectors(Arc<Asker>),
 }
 
 impl Default for Inspectors {
     fn default() -> Self {
-        Self(Way::Here(Arc::default()))
+        Self(Answerer::ThisProcess(Arc::default()))
     }
 }
 
@@ -95,7 +95,7 @@ impl Inspectors {
     /// Asks the inspectors behind that socket, each question for at most `patience`.
     #[must_use]
     pub fn at(address: SocketAddr, patience: Duration) -> Self {
-        Self(Way::There(Arc::new(Asker {
+        Self(Answerer::Inspectors(Arc::new(Asker {
             address,
             patience,
             blame: Arc::default(),
@@ -107,16 +107,16 @@ impl Inspectors {
 
     fn asker(&self) -> Option<&Asker> {
         match &self.0 {
-            Way::Here(_) => None,
-            Way::There(asker) => Some(asker),
+            Answerer::ThisProcess(_) => None,
+            Answerer::Inspectors(asker) => Some(asker),
         }
     }
 
     /// Another asker, with an inspector of its own; who is blamed is the same.
     #[must_use]
     pub fn another(&self, patience: Duration) -> Self {
-        let Way::There(asker) = &self.0 else { return Self::default() };
-        Self(Way::There(Arc::new(Asker {
+        let Answerer::Inspectors(asker) = &self.0 else { return Self::default() };
+        Self(Answerer::Inspectors(Arc::new(Asker {
             address: asker.address.clone(),
             patience,
             blame: asker.blame.clone(),
@@ -130,8 +130,8 @@ impl Inspectors {
     /// kept inspectors waiting before.
     pub fn ask<Asked: Find>(&self, question: Asked) -> Option<Asked::Answer> {
         match &self.0 {
-            Way::Here(desk) => Some(question.find(&mut lock(desk))),
-            Way::There(asker) => asker.ask(question),
+            Answerer::ThisProcess(desk) => Some(question.find(&mut lock(desk))),
+            Answerer::Inspectors(asker) => asker.ask(question),
         }
     }
 

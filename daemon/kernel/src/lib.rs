@@ -3,8 +3,8 @@
 //!
 //! [`KernelSource`] has everything that needs privilege: the counters, the sampler's tables and the
 //! records of processes. Only plain values leave this crate: [`Entry`](abi::Entry) counts and
-//! [`Record`]s. The crate knows no file, no image and no mapping of a process beyond its record, and
-//! it names no other crate of the daemon but `events`.
+//! [`Record`]s. The crate knows no file, no image and no mapping of a process beyond its record,
+//! and it names no other crate of the daemon but `events`.
 //!
 //! Begin with `source.rs`, which opens everything and drains it; `sample_table.rs` has the proof
 //! that a drain misses no sample, and `sideband.rs` the records. `choose_events.rs` decides which
@@ -48,7 +48,7 @@ pub use memory::{give_back, give_back_code, share_heap};
 pub use object::Sharing;
 pub use sample_table::TableSettings;
 pub use sideband::{KernelSymbol, MappedFileId, Program, Record, RecordKind, TimedRecord};
-pub use skid::Landing;
+pub use skid::EventSkid;
 pub use source::{CpuDrained, Drained, KernelSource, SourceSettings};
 pub use stacks::{CLASS_AT_FIRST, RawStack, StacksTaken};
 

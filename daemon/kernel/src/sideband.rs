@@ -196,8 +196,8 @@ pub enum MappedFileId {
         minor: u32,
         /// Inode.
         inode: u64,
-        /// Number of its content ([`address_spaces::file_versions`]); None: the content could not be
-        /// identified any more.
+        /// Number of its content (`file_versions.rs` of the crate `address-spaces`); None: the
+        /// content could not be identified any more.
         content: Option<u64>,
     },
 }

@@ -24,11 +24,11 @@ const ROUNDS: u64 = 100_000;
 
 /// Skid of an event's samples on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Landing {
+pub struct EventSkid {
     /// Number of the event.
     pub event: usize,
     /// Distance from the instruction that stalls.
-    pub skid: Skid,
+    pub distance: Skid,
     /// Samples of the loop.
     pub samples: u64,
 }
@@ -58,7 +58,7 @@ pub fn run(plan: &PlannedEvent, units_per_second: u64, program: RawFd, cpu: usiz
 
 /// The skid that the loop's samples show. The loop's divisions are at the address `stalls` of this
 /// process.
-pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
+pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<EventSkid> {
     let pid = std::process::id();
     let mine =
         |entry: &&Entry| matches!(entry.whose(), Space::Process { pid: whose, .. } if whose == pid);
@@ -70,7 +70,11 @@ pub fn found(event: usize, entries: &[Entry], stalls: u64) -> Option<Landing> {
             *count += u64::from(entry.count);
         }
     }
-    Skid::measured(&counts, 0).map(|skid| Landing { event, skid, samples: counts.iter().sum() })
+    Skid::measured(&counts, 0).map(|distance| EventSkid {
+        event,
+        distance,
+        samples: counts.iter().sum(),
+    })
 }
 
 /// Begins of the loop's instructions, in bytes from the division on: the division, three additions,
@@ -154,7 +158,7 @@ mod tests {
         };
         let skid = |counts: (u32, u32, u32)| {
             found(0, &entries(counts.0, counts.1, counts.2), at)
-                .map(|landing| (landing.skid.instructions(), landing.samples))
+                .map(|found| (found.distance.instructions(), found.samples))
         };
         assert_eq!(skid((10, 285, 5)), Some((1, 300)));
         assert_eq!(skid((280, 10, 10)), Some((0, 300)));

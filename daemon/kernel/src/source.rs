@@ -6,7 +6,7 @@ use super::counters::Counters;
 use super::object::{Sampler, Sharing};
 use super::sample_table::{HalfTotals, Table, TableSettings, possible_cpus};
 use super::sideband::{Sideband, TimedRecord};
-use super::skid::{self, Landing};
+use super::skid::{self, EventSkid};
 use super::snapshots::Snapshots;
 use super::stacks::{RawStack, StackRings, StacksTaken, WaitTimes};
 use super::{KernelError, Machine, choose_events, machine};
@@ -99,7 +99,7 @@ pub struct KernelSource {
     programs: Vec<RawFd>,
     cost: Cost,
     meter: Option<Meter>,
-    landing: Option<Landing>,
+    skid: Option<EventSkid>,
     cpus_checked_ns: u64,
     /// Sampling is paused.
     paused: bool,
@@ -131,7 +131,7 @@ impl KernelSource {
         let (cost, meter) = measure(settings.budget, &events, &programs, machine);
         // Discards the samples of the measurement.
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new()));
-        let landing = measure_skid(&events, &programs, machine, &table);
+        let skid = measure_skid(&events, &programs, machine, &table);
         if let Some(budget) = settings.budget {
             let step = budget::affordable(budget, cost.ns_per_sample, budget::at_once(&events));
             let rate = budget::RATES.get(step).copied().unwrap_or(1);
@@ -159,7 +159,7 @@ impl KernelSource {
             programs,
             cost,
             meter,
-            landing,
+            skid,
             cpus_checked_ns: 0,
             paused: false,
             stopped: false,
@@ -187,8 +187,8 @@ impl KernelSource {
 
     /// Skid of the first event's samples; None where it could not be measured.
     #[must_use]
-    pub fn landing(&self) -> Option<Landing> {
-        self.landing
+    pub fn skid(&self) -> Option<EventSkid> {
+        self.skid
     }
 
     /// Changes the mean period of an event at once.
@@ -449,7 +449,7 @@ fn measure_skid(
     programs: &[RawFd],
     machine: &Machine,
     table: &Table,
-) -> Option<Landing> {
+) -> Option<EventSkid> {
     let measurable = events.iter().zip(programs).enumerate();
     let (event, (plan, program)) =
         measurable.into_iter().find(|(_, (plan, _))| plan.event.unit != Unit::Occurrences)?;

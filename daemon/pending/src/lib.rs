@@ -185,7 +185,7 @@ struct Run {
 
 /// An image that waits, and whose limits count it.
 #[derive(Clone, Debug)]
-struct Met {
+struct PendingImage {
     image: Arc<Image>,
     payer: Payer,
 }
@@ -201,7 +201,7 @@ struct Used {
 #[derive(Debug)]
 pub struct Pending {
     profiles: HashMap<Whose, Waiting, RandomState>,
-    images: HashMap<ImageId, Met, RandomState>,
+    images: HashMap<ImageId, PendingImage, RandomState>,
     /// Images that have no samples.
     unsampled: usize,
     used: HashMap<Payer, Used>,
@@ -294,8 +294,8 @@ impl Pending {
 
     /// What waits of an image is charged to that payer from now on, if nobody pays for it yet.
     pub fn charge(&mut self, image: &Arc<Image>, payer: Payer) {
-        let met = self.images.entry(image.id);
-        met.or_insert_with(|| Met { image: image.clone(), payer });
+        let entry = self.images.entry(image.id);
+        entry.or_insert_with(|| PendingImage { image: image.clone(), payer });
     }
 
     /// Counts samples of one event in one image, of a scope or of none.
@@ -320,8 +320,8 @@ impl Pending {
     ) {
         let Some(Run { account, .. }) = self.runs.get_mut(run) else { return };
         let is_known = !image.id.is_unresolved();
-        let nobodys = || Met { image: image.clone(), payer: Payer::Nobody };
-        let payer = self.images.entry(image.id).or_insert_with(nobodys).payer;
+        let unattributed = || PendingImage { image: image.clone(), payer: Payer::Nobody };
+        let payer = self.images.entry(image.id).or_insert_with(unattributed).payer;
         let counts = self
             .profiles
             .entry((image.id, Series::Run(run), scope))
@@ -347,7 +347,7 @@ impl Pending {
     }
 
     /// Whether there is room for an image, which is one of those that wait from now on.
-    pub fn meet(&mut self, image: &Arc<Image>) -> bool {
+    pub fn admit(&mut self, image: &Arc<Image>) -> bool {
         if !self.images.contains_key(&image.id) {
             if self.unsampled >= UNSAMPLED_MAX {
                 return false;
@@ -360,7 +360,7 @@ impl Pending {
 
     /// Counts a call stack, frames from the thread's first to the innermost, that stands for
     /// `samples` samples of an event at its current period. Each image of a frame was
-    /// [met](Self::meet).
+    /// [admitted](Self::admit).
     pub fn count_stack(
         &mut self,
         event: usize,
@@ -404,7 +404,7 @@ impl Pending {
         observation: Observation,
         times: u64,
     ) -> bool {
-        if !self.meet(image) {
+        if !self.admit(image) {
             return false;
         }
         let counts = self
@@ -442,7 +442,7 @@ impl Pending {
 
     /// Remembers a name, if there is room for it.
     fn learn(&mut self, image: &ImageId, symbol: Symbol) {
-        let payer = self.images.get(image).map_or(Payer::Nobody, |met| met.payer);
+        let payer = self.images.get(image).map_or(Payer::Nobody, |waiting| waiting.payer);
         let used = self.used.entry(payer).or_default();
         let symbols = self.symbols.entry(*image).or_default();
         let bytes_of = |symbol: &Symbol| symbol.name.len() + size_of::<Symbol>();
@@ -493,7 +493,7 @@ impl Pending {
         let runs: Vec<usize> =
             other.runs.iter().map(|run| self.run(run.event, run.period)).collect();
         for ((id, series, scope), counts) in other.profiles {
-            let Some(Met { image, payer }) = other.images.get(&id) else { continue };
+            let Some(PendingImage { image, payer }) = other.images.get(&id) else { continue };
             self.charge(image, *payer);
             match series {
                 Series::Run(run) => {
@@ -513,8 +513,8 @@ impl Pending {
             }
         }
         for id in other.stacks.images() {
-            if let Some(met) = other.images.get(&id) {
-                self.charge(&met.image, met.payer);
+            if let Some(waiting) = other.images.get(&id) {
+                self.charge(&waiting.image, waiting.payer);
             }
         }
         self.stacks.absorb(other.stacks);
@@ -554,7 +554,7 @@ impl Pending {
             let scope = scope.as_deref().cloned().unwrap_or_default();
             (ProfileKey { image: *image, measure, scope }, counts.counts())
         });
-        let images = self.images.values().map(|Met { image, .. }| {
+        let images = self.images.values().map(|PendingImage { image, .. }| {
             let record = ImageRecord {
                 id: image.id,
                 kind: image.kind,

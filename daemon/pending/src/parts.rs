@@ -1,6 +1,6 @@
 //! What waits, in as many parts as the database needs to take it.
 
-use super::{Met, Pending, Run, Series, Waiting, Whose};
+use super::{Pending, PendingImage, Run, Series, Waiting, Whose};
 use crate::ledger::Account;
 use model::Unresolved;
 use profiledb::Symbol;
@@ -24,7 +24,7 @@ impl Pending {
     /// is no profile's.
     #[must_use]
     pub fn parts(mut self) -> VecDeque<Self> {
-        let text = |met: &Met| met.image.name.len() + met.image.path.len();
+        let text = |waiting: &PendingImage| waiting.image.name.len() + waiting.image.path.len();
         let texts: usize = self.images.values().map(text).sum();
         let directory = self.images.len() * IMAGE_BYTES + self.profiles.len() * PROFILE_BYTES;
         let text_bytes = texts.saturating_add(self.names_bytes);
@@ -38,21 +38,21 @@ impl Pending {
         let (mut part, mut bytes) = (self.part(), (0, 0));
         for (whose, counts) in profiles {
             let image = whose.0;
-            let Some(met) = self.images.get(&image) else { continue };
+            let Some(waiting) = self.images.get(&image) else { continue };
             let names = self.symbols.get(&image).into_iter().flat_map(BTreeMap::values);
             let names: usize = names.map(|symbol| symbol.name.len() + size_of::<Symbol>()).sum();
             let mut more = (PROFILE_BYTES, 0);
             if !part.images.contains_key(&image) {
-                more = (PROFILE_BYTES + IMAGE_BYTES, text(met) + names);
+                more = (PROFILE_BYTES + IMAGE_BYTES, text(waiting) + names);
             }
             let full =
                 bytes.0 + more.0 > PART_DIRECTORY_BYTES || bytes.1 + more.1 > PART_TEXT_BYTES;
             if full && !part.profiles.is_empty() {
                 parts.push_back(std::mem::replace(&mut part, self.part()));
-                (bytes, more) = ((0, 0), (PROFILE_BYTES + IMAGE_BYTES, text(met) + names));
+                (bytes, more) = ((0, 0), (PROFILE_BYTES + IMAGE_BYTES, text(waiting) + names));
             }
             bytes = (bytes.0 + more.0, bytes.1 + more.1);
-            part.charge(&met.image, met.payer);
+            part.charge(&waiting.image, waiting.payer);
             if let Some(symbols) = self.symbols.remove(&image) {
                 part.symbols.insert(image, symbols);
             }
@@ -65,8 +65,8 @@ impl Pending {
         }
         part.changes = self.changes;
         for id in self.stacks.images() {
-            if let Some(met) = self.images.get(&id) {
-                part.charge(&met.image, met.payer);
+            if let Some(waiting) = self.images.get(&id) {
+                part.charge(&waiting.image, waiting.payer);
             }
         }
         part.stacks = self.stacks;
@@ -91,9 +91,10 @@ impl Pending {
         let (mine, theirs) = (&mut mine.account, &mut theirs.account);
         let samples = counts.total();
         if image.is_unresolved() {
-            let met = part.images.get(image);
-            let is_reason =
-                |reason: &&Unresolved| met.is_some_and(|met| met.image.path == reason.name());
+            let waiting = part.images.get(image);
+            let is_reason = |reason: &&Unresolved| {
+                waiting.is_some_and(|waiting| waiting.image.path == reason.name())
+            };
             let reason = Unresolved::ALL.iter().find(is_reason);
             let Some(left) = reason.and_then(|reason| mine.unresolved.get_mut(reason)) else {
                 return;

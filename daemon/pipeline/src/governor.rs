@@ -28,7 +28,7 @@ const COUNTS_PART: f64 = 0.1;
 /// Part of a bill that is too high from which on snapshots and call stacks are given up for it.
 /// A smaller part gives them up for next to nothing.
 const WORTH_PART: f64 = 0.3;
-/// Part of the budget below which a term has room for what [`Doing::CountsOnly`] leaves out:
+/// Part of the budget below which a term has room for what [`SamplingLevel::CountsOnly`] leaves out:
 /// snapshots and call stacks, which are held to 0.2 of the budget each. Together they stay below
 /// [`TOO_MUCH`].
 const ROOM: f64 = 0.8;
@@ -78,7 +78,7 @@ impl Bill {
 
 /// The level of activity, from all to nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Doing {
+pub enum SamplingLevel {
     /// Samples and snapshots of registers are taken.
     #[default]
     All,
@@ -88,7 +88,7 @@ pub enum Doing {
     Nothing,
 }
 
-impl Doing {
+impl SamplingLevel {
     /// Name of the level in the log and in the status.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -114,7 +114,7 @@ pub struct Verdict {
     /// The new rate.
     pub rate: Option<u64>,
     /// The new level.
-    pub doing: Option<Doing>,
+    pub level: Option<SamplingLevel>,
 }
 
 /// A change of the rate.
@@ -140,7 +140,7 @@ pub struct Governor {
     /// True when the budget may choose the rate.
     adjustable: bool,
     step: usize,
-    doing: Doing,
+    level: SamplingLevel,
     /// Part of the budget that the previous term cost.
     used_before: f64,
     terms_of_plenty: u32,
@@ -167,7 +167,7 @@ impl Governor {
             budget,
             adjustable,
             step,
-            doing: Doing::All,
+            level: SamplingLevel::All,
             used_before: 0.0,
             terms_of_plenty: 0,
             dearest: 0.0,
@@ -197,8 +197,8 @@ impl Governor {
 
     /// The level of activity in force.
     #[must_use]
-    pub fn doing(&self) -> Doing {
-        self.doing
+    pub fn level(&self) -> SamplingLevel {
+        self.level
     }
 
     /// The last change of the rate; None before the first.
@@ -224,11 +224,11 @@ impl Governor {
         let lowest = RATES.len() - 1;
         let can_go_down = self.is_adjustable() && self.step < lowest;
         let lower = too_much.and_then(|used| self.step_down(used, bill.part(bill.sampling_ns)));
-        let is_less_worth_it = |used: f64| match self.doing {
-            Doing::All => bill.part(bill.walks_ns) >= WORTH_PART,
-            Doing::CountsOnly | Doing::Nothing => used > FAR_TOO_MUCH,
+        let is_less_worth_it = |used: f64| match self.level {
+            SamplingLevel::All => bill.part(bill.walks_ns) >= WORTH_PART,
+            SamplingLevel::CountsOnly | SamplingLevel::Nothing => used > FAR_TOO_MUCH,
         };
-        let (mut step, mut doing, mut why) = (self.step, self.doing, String::new());
+        let (mut step, mut level, mut why) = (self.step, self.level, String::new());
         match too_much {
             _ if memory > 1.0 && can_go_down => {
                 step = lowest; // it may not have ten minutes
@@ -239,12 +239,12 @@ impl Governor {
                 why = format!("sampling cost {used:.1} times the budget");
             }
             too_much if memory > 1.0 || too_much.is_some_and(is_less_worth_it) => {
-                doing = doing.less();
+                level = level.less();
             }
-            _ if doing != Doing::All && self.terms_with_room >= self.room_patience => {
-                doing = doing.more();
+            _ if level != SamplingLevel::All && self.terms_with_room >= self.room_patience => {
+                level = level.more();
             }
-            _ if doing != Doing::All || self.terms_of_plenty < self.patience => {}
+            _ if level != SamplingLevel::All || self.terms_of_plenty < self.patience => {}
             _ if self.is_adjustable() && allowed < self.step => {
                 let fits = |higher: &usize| self.dearest * factor(self.step, *higher) <= AIM_UP;
                 step = (allowed..self.step).find(fits).unwrap_or(self.step);
@@ -257,7 +257,7 @@ impl Governor {
         }
         let verdict = Verdict {
             rate: (step != self.step).then(|| rate(step)),
-            doing: (doing != self.doing).then_some(doing),
+            level: (level != self.level).then_some(level),
         };
         if step != self.step {
             let goes_up = step < self.step;
@@ -268,15 +268,15 @@ impl Governor {
             self.last_change =
                 Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
         }
-        if let Some(doing) = verdict.doing {
-            let does_more = doing < self.doing;
-            if self.did_more && !does_more {
+        if let Some(level) = verdict.level {
+            let is_more = level < self.level;
+            if self.did_more && !is_more {
                 self.room_patience = (self.room_patience * 2).min(PATIENCE_MAX);
             }
-            self.did_more = does_more;
+            self.did_more = is_more;
         }
         if verdict != Verdict::default() {
-            (self.step, self.doing, self.terms_of_plenty, self.dearest) = (step, doing, 0, 0.0);
+            (self.step, self.level, self.terms_of_plenty, self.dearest) = (step, level, 0, 0.0);
             self.used_before = 0.0; // what it cost before says nothing of what it costs now
             self.terms_with_room = 0;
         }
@@ -292,7 +292,7 @@ impl Governor {
         }
         let of_samples = |lower: usize| used * samples * factor(self.step, lower);
         let fits = |lower: &usize| used * (1.0 - samples) + of_samples(*lower) <= AIM_DOWN;
-        let least = if self.doing == Doing::All { SAMPLES_PART } else { COUNTS_PART };
+        let least = if self.level == SamplingLevel::All { SAMPLES_PART } else { COUNTS_PART };
         let worth_it = (self.step + 1..=lowest).take_while(|lower| of_samples(*lower) >= least);
         worth_it.clone().find(fits).or_else(|| worth_it.last())
     }
@@ -401,7 +401,7 @@ mod tests {
     fn work_that_samples_do_not_cause_takes_few_samples_away() {
         let bill = |governor: &Governor, walks_percent| {
             let samples_per_s = governor.rate().unwrap();
-            let is_less = governor.doing() != Doing::All;
+            let is_less = governor.level() != SamplingLevel::All;
             let percent = if is_less { 0.3 } else { 1.5 };
             Bill {
                 cpu_ns: 60e9,
@@ -420,10 +420,10 @@ mod tests {
             verdicts
         };
         let mut governor = Governor::new(Some(Budget(0.01)), true, 7);
-        let lower = Verdict { rate: Some(325), doing: None };
+        let lower = Verdict { rate: Some(325), level: None };
         assert_eq!(verdicts(&mut governor, 0.3, 60), [lower], "call stacks are little of it");
-        let [all, less] =
-            [Doing::All, Doing::CountsOnly].map(|doing| Verdict { rate: None, doing: Some(doing) });
+        let [all, less] = [SamplingLevel::All, SamplingLevel::CountsOnly]
+            .map(|level| Verdict { rate: None, level: Some(level) });
         assert_eq!(verdicts(&mut governor, 1.2, 60), [less, all, less, all, less, all, less]);
         assert_eq!(governor.rate(), Some(325));
     }
@@ -453,30 +453,30 @@ mod tests {
 
     #[test]
     fn under_pressure_less_is_done_step_by_step_and_after_plenty_more_again() {
-        let doing = |doing| Verdict { rate: None, doing: Some(doing) };
+        let level = |level| Verdict { rate: None, level: Some(level) };
         let lowest = RATES.len() - 1;
         let mut governor = Governor::new(Some(Budget(0.01)), true, lowest - 1);
         let mut judge = |percent, memory| governor.judge(bill(percent), memory, 0, NOW);
         assert_eq!(judge(5.0, 0.0).rate, Some(28));
-        assert_eq!(judge(5.0, 0.0), doing(Doing::CountsOnly));
-        assert_eq!(judge(5.0, 0.0), doing(Doing::Nothing));
+        assert_eq!(judge(5.0, 0.0), level(SamplingLevel::CountsOnly));
+        assert_eq!(judge(5.0, 0.0), level(SamplingLevel::Nothing));
         assert_eq!(judge(5.0, 0.0), Verdict::default());
-        for expected in [Doing::CountsOnly, Doing::All] {
+        for expected in [SamplingLevel::CountsOnly, SamplingLevel::All] {
             assert!((1..ROOM_TERMS_MIN).all(|_| judge(0.7, 0.1) == Verdict::default()));
-            assert_eq!(judge(0.7, 0.1), doing(expected));
+            assert_eq!(judge(0.7, 0.1), level(expected));
         }
-        assert_eq!(judge(5.0, 0.0), doing(Doing::CountsOnly));
+        assert_eq!(judge(5.0, 0.0), level(SamplingLevel::CountsOnly));
         assert!((1..2 * ROOM_TERMS_MIN).all(|_| judge(0.7, 0.1) == Verdict::default()));
-        assert_eq!(judge(0.7, 0.1), doing(Doing::All), "later, since it was too early");
+        assert_eq!(judge(0.7, 0.1), level(SamplingLevel::All), "later, since it was too early");
         assert!((1..PATIENCE_MIN).all(|_| judge(0.4, 0.1) == Verdict::default()));
         assert_eq!(judge(0.4, 0.1).rate, Some(40));
         // Memory: the lowest rate at once, and a rate that is not ours stays.
         let mut governor = Governor::new(Some(Budget(0.01)), true, 0);
         let mut judge = |percent, memory| governor.judge(bill(percent), memory, 0, NOW);
         assert_eq!(judge(0.0, 1.1).rate, Some(28));
-        assert_eq!(judge(0.0, 1.1), doing(Doing::CountsOnly));
+        assert_eq!(judge(0.0, 1.1), level(SamplingLevel::CountsOnly));
         assert!((0..50).all(|_| judge(0.0, 0.9) == Verdict::default()), "no plenty");
         let mut governor = Governor::new(None, false, 0);
-        assert_eq!(governor.judge(bill(0.0), 1.1, 0, NOW), doing(Doing::CountsOnly));
+        assert_eq!(governor.judge(bill(0.0), 1.1, 0, NOW), level(SamplingLevel::CountsOnly));
     }
 }

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! [`main_loop`] owns all state and is the only place where things happen in turn: timers
-//! ([`ticks`]), requests, signals, answers of the disk. [`drain`] is one drain: it takes the counts,
-//! applies the records in order of time, and has [`resolve`] attribute every sample to its image or
-//! to a reason. [`governor`], [`rates`] and [`restraint`] decide how much is sampled;
+//! ([`ticks`]), requests, signals, answers of the disk. [`drain`] is one drain: it takes the
+//! counts, applies the records in order of time, and has [`resolve`] attribute every sample to its
+//! image or to a reason. [`governor`], [`rates`] and [`restraint`] decide how much is sampled;
 //! [`image_allowance`] limits what one user brings. [`status_parts`] and [`status_text`] are the
 //! status as data and as text, [`watches`] the counts for `dcpi top`.
 //!

@@ -4,7 +4,7 @@
 //! the cost of a sample, the current term). It does nothing itself: each method takes measurements
 //! as values and returns a [`Decision`], which the loop carries out.
 
-use crate::governor::{Bill, Doing, Governor, TERM};
+use crate::governor::{Bill, Governor, SamplingLevel, TERM};
 use crate::restraint::Restraint;
 use abi::SNAPSHOTS_PER_CPU;
 use events::PlannedEvent;
@@ -192,7 +192,7 @@ impl Rates {
 
     /// Actions for the level of activity in force. The epoch gets it with the next merge.
     fn restrain(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
-        let pause = Some(self.restraint.doing() == Doing::Nothing);
+        let pause = Some(self.restraint.level() == SamplingLevel::Nothing);
         let merge = true;
         self.pace_snapshots(walks, samples_per_s).and(Decision {
             pause,
@@ -205,7 +205,7 @@ impl Rates {
     /// so far.
     /// `samples_per_s` is the rate of the first event on one CPU.
     pub fn pace_snapshots(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
-        let (all, budget) = (self.restraint.doing() == Doing::All, self.limits.budget);
+        let (all, budget) = (self.restraint.level() == SamplingLevel::All, self.limits.budget);
         let pace = |rate_max: Option<f64>, walks: WalkCost, assumed: AssumedCost| {
             let rate_max = rate_max?;
             let rate = if all { affordable_walks(budget, rate_max, walks, assumed) } else { 0.0 };
@@ -255,7 +255,7 @@ impl Rates {
         let verdict = self.governor.judge(bill, memory, self.allowed_step(events), now.unix_s);
         // Counts that wait for the disk take memory too, so they are merged.
         let decision = Decision { rate: verdict.rate, merge: memory > 1.0, ..Decision::default() };
-        if verdict.doing.is_some_and(|doing| self.restraint.allow(doing)) {
+        if verdict.level.is_some_and(|level| self.restraint.allow(level)) {
             return decision.and(self.restrain(walks, samples_per_s));
         }
         decision

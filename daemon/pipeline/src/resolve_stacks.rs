@@ -188,7 +188,7 @@ impl Resolver<'_> {
         if self.mappings.tagger.rules().exclude_images.contain(image) {
             return Err(LeftOut);
         }
-        Ok(self.has_room(image, pid, pending) && pending.meet(image))
+        Ok(self.has_room(image, pid, pending) && pending.admit(image))
     }
 
     fn kernel_frame(
@@ -200,7 +200,7 @@ impl Resolver<'_> {
         if self.mappings.tagger.rules().exclude_images.contain(&place.image) {
             return Err(LeftOut);
         }
-        if !pending.meet(&place.image) {
+        if !pending.admit(&place.image) {
             return Ok(None);
         }
         pending.name(&place.image.id, place.symbol_range, place.symbol);

@@ -1,7 +1,7 @@
 //! The level of activity: what the governor allows, or nothing while the pause file exists. Each
 //! change is logged once and kept for the epoch.
 
-use crate::governor::Doing;
+use crate::governor::SamplingLevel;
 use kernel::clock;
 use model::Restraints;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub struct Restraint {
     /// True while the pause file exists.
     told_to_pause: bool,
     /// The level that the governor allows.
-    allowed: Doing,
+    allowed: SamplingLevel,
     why: Option<String>,
     changes: VecDeque<model::Restraint>,
     /// Number of changes since the start.
@@ -38,8 +38,8 @@ pub fn is_pause_file_there(file: Option<&Path>) -> bool {
 impl Restraint {
     /// The level of activity in force.
     #[must_use]
-    pub fn doing(&self) -> Doing {
-        if self.told_to_pause { Doing::Nothing } else { self.allowed }
+    pub fn level(&self) -> SamplingLevel {
+        if self.told_to_pause { SamplingLevel::Nothing } else { self.allowed }
     }
 
     /// Whether the pause file exists. While it does, the cost says nothing about the budget.
@@ -53,7 +53,7 @@ impl Restraint {
         if exists == self.told_to_pause {
             return false;
         }
-        let before = self.doing();
+        let before = self.level();
         self.told_to_pause = exists;
         let shown = file.map(|file| file.display().to_string()).unwrap_or_default();
         self.note(
@@ -63,8 +63,8 @@ impl Restraint {
     }
 
     /// Takes over the level that the governor allows. True when the level in force changes.
-    pub fn allow(&mut self, allowed: Doing) -> bool {
-        let before = self.doing();
+    pub fn allow(&mut self, allowed: SamplingLevel) -> bool {
+        let before = self.level();
         let less = allowed > self.allowed;
         self.allowed = allowed;
         self.note(
@@ -73,27 +73,30 @@ impl Restraint {
         )
     }
 
-    fn note(&mut self, before: Doing, why: String) -> bool {
-        let doing = self.doing();
-        if doing == before {
+    fn note(&mut self, before: SamplingLevel, why: String) -> bool {
+        let level = self.level();
+        if level == before {
             return false;
         }
-        match doing {
-            Doing::Nothing => tracing::warn!("nothing is sampled from now on: {why}"),
-            Doing::CountsOnly => tracing::warn!("counts only from now on, no snapshots: {why}"),
-            Doing::All => tracing::info!("all is sampled again: {why}"),
+        match level {
+            SamplingLevel::Nothing => tracing::warn!("nothing is sampled from now on: {why}"),
+            SamplingLevel::CountsOnly => {
+                tracing::warn!("counts only from now on, no snapshots: {why}")
+            }
+            SamplingLevel::All => tracing::info!("all is sampled again: {why}"),
         }
-        let (unix_s, doing_now) = (clock::unix_s(), doing.as_str().to_owned());
-        self.changes.push_back(model::Restraint { unix_s, doing: doing_now, why: why.clone() });
+        let (unix_s, level_now) = (clock::unix_s(), level.as_str().to_owned());
+        self.changes.push_back(model::Restraint { unix_s, doing: level_now, why: why.clone() });
         if self.changes.len() > CHANGES_MAX {
             self.changes.pop_front();
         }
         self.changed += 1;
-        self.why = (doing != Doing::All).then_some(if self.told_to_pause || doing < before {
-            why
-        } else {
-            PRESSURE.to_owned()
-        });
+        self.why =
+            (level != SamplingLevel::All).then_some(if self.told_to_pause || level < before {
+                why
+            } else {
+                PRESSURE.to_owned()
+            });
         true
     }
 
@@ -107,7 +110,7 @@ impl Restraint {
     #[must_use]
     pub fn status(&self) -> RestraintStatus {
         RestraintStatus {
-            doing: self.doing().as_str().to_owned(),
+            doing: self.level().as_str().to_owned(),
             why: self.why.clone(),
             changes: self.changed,
         }
@@ -139,26 +142,26 @@ mod tests {
             look(&mut restraint, Some(&file)) && !look(&mut restraint, Some(&file)),
             "said once"
         );
-        assert_eq!(restraint.doing(), Doing::Nothing);
+        assert_eq!(restraint.level(), SamplingLevel::Nothing);
         if nix::unistd::geteuid().is_root() {
             std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
             assert!(
-                look(&mut restraint, Some(&file)) && restraint.doing() == Doing::All,
+                look(&mut restraint, Some(&file)) && restraint.level() == SamplingLevel::All,
                 "another user's says nothing"
             );
             std::os::unix::fs::chown(&file, Some(0), None).unwrap();
             assert!(look(&mut restraint, Some(&file)));
         }
-        assert!(!restraint.allow(Doing::CountsOnly), "nothing is less");
+        assert!(!restraint.allow(SamplingLevel::CountsOnly), "nothing is less");
         assert!(restraint.status().why.unwrap().ends_with("pause exists"));
         std::fs::remove_file(&file).unwrap();
         assert!(look(&mut restraint, Some(&file)));
-        assert_eq!(restraint.doing(), Doing::CountsOnly);
-        assert!(restraint.allow(Doing::Nothing));
+        assert_eq!(restraint.level(), SamplingLevel::CountsOnly);
+        assert!(restraint.allow(SamplingLevel::Nothing));
         assert!(restraint.status().why.unwrap().contains("memory limit"));
-        assert!(restraint.allow(Doing::All) && restraint.status().why.is_none());
+        assert!(restraint.allow(SamplingLevel::All) && restraint.status().why.is_none());
         for _ in 0..CHANGES_MAX {
-            assert!(restraint.allow(Doing::Nothing) && restraint.allow(Doing::All));
+            assert!(restraint.allow(SamplingLevel::Nothing) && restraint.allow(SamplingLevel::All));
         }
         let fact = restraint.fact().unwrap();
         assert_eq!(fact.0.len(), CHANGES_MAX);

@@ -3,7 +3,7 @@
 use crate::drain::CpuLedger;
 use address_spaces::jit::Totals;
 use events::PlannedEvent;
-use kernel::Landing;
+use kernel::EventSkid;
 use kernel::clock;
 use model::{Cpuid, Facts, MeasuredSkid};
 use pending::ledger::Account;
@@ -31,12 +31,12 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
 /// Facts for the epoch: the skid, unknown where it could not be measured, and the processor.
 /// `names` are the events' names by number.
 #[must_use]
-pub fn facts(landing: Option<Landing>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
+pub fn facts(skid: Option<EventSkid>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
     let mut facts = Facts::default();
-    let skid = landing.and_then(|Landing { event, skid, samples }| {
+    let skid = skid.and_then(|EventSkid { event, distance, samples }| {
         Some(MeasuredSkid {
             event: names.get(event)?.clone(),
-            instructions: skid.instructions(),
+            instructions: distance.instructions(),
             samples,
         })
     });

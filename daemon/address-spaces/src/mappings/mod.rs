@@ -78,7 +78,7 @@ impl Mappings {
     /// Takes up every running process. Call it after the records have begun to flow.
     pub fn scan(&mut self, now_ns: u64) {
         for pid in self.system.processes() {
-            self.users.meet(pid, &self.system);
+            self.users.learn(pid, &self.system);
             self.read_process(pid, now_ns, None);
         }
     }

@@ -155,7 +155,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let waiters = std::mem::take(&mut self.merges.waiters);
         let in_flight = InFlight { pending, rest, waiters };
         let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
-        delta.facts = facts(self.parts.landing, self.parts.machine.cpuid.as_ref(), &self.names);
+        delta.facts = facts(self.parts.skid, self.parts.machine.cpuid.as_ref(), &self.names);
         self.measured.iter().for_each(|measured| delta.facts.state(measured));
         if let Some(label) = &self.parts.opens_on {
             delta.facts.state(&OpensOn(label.clone()));

@@ -6,7 +6,7 @@ mod merging;
 mod reload;
 
 use crate::drain::Collector;
-use crate::governor::Doing;
+use crate::governor::SamplingLevel;
 use crate::rates::{Decision, Limits, Rates, Spent, Walks};
 use crate::restraint::is_pause_file_there;
 use crate::status_parts::resident_bytes;
@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use events::PlannedEvent;
 use inspect::pool::cpu_ns_of_all;
 use kernel::clock;
-use kernel::{Alarm, Cost, Landing, Machine};
+use kernel::{Alarm, Cost, EventSkid, Machine};
 use merging::{After, Merges};
 use model::MeasuredMachine;
 use persistence::database_thread::{Done, Flusher};
@@ -67,7 +67,7 @@ pub struct Parts<Source> {
     /// The events that are sampled.
     pub events: Vec<PlannedEvent>,
     /// The measured skid.
-    pub landing: Option<Landing>,
+    pub skid: Option<EventSkid>,
     /// The collector, with source and mappings.
     pub collector: Collector<Source>,
     /// The thread that writes the database.
@@ -287,7 +287,7 @@ impl<Source: SampleSource> Pipeline<Source> {
 
     /// Begins or ends to take the times of threads, by what switches between them cost.
     fn pace_waits(&mut self) {
-        let is_restrained = self.rates.restraint().doing() != Doing::All;
+        let is_restrained = self.rates.restraint().level() != SamplingLevel::All;
         let (cpus, budget) = (self.parts.machine.cpus.len(), self.rates.budget());
         let collector = &mut self.parts.collector;
         if is_restrained && collector.waits.scale().is_some() {

@@ -95,7 +95,7 @@ fn run_from<Client: Future<Output = ()>>(
                 config,
                 machine,
                 events,
-                landing: None,
+                skid: None,
                 collector,
                 flusher,
                 epoch,

@@ -1,5 +1,5 @@
 //! Call stacks: registers and a copy of part of the stack at some of the samples, walked by an
-//! inspector (`daemon/src/inspect/stack_walks.rs`).
+//! inspector (`daemon/inspect/src/stack_walks.rs`).
 //!
 //! The walk needs what the process had mapped, which the records of mappings tell. So a look takes
 //! the stacks first and applies the records second, and gives each stack the map of its process as
