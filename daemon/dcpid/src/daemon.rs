@@ -23,9 +23,9 @@ use persistence::librarian::{Librarian, StoreLimits};
 use pipeline::drain::{Collector, Replay};
 use pipeline::main_loop::{Asked, Parts, Pipeline, Signals};
 use profiledb::{CodeStore, DbError, EpochStart, Writer};
-use sampling::recording::file::{Recording, Tape};
 use sampling::recording::recorder::Recorder;
 use sampling::recording::steps::Start;
+use sampling::recording::tape::{Recording, Tape};
 use settings::args::DcpidArgs;
 use settings::config::Config;
 use std::os::unix::net::SocketAddr;
@@ -230,7 +230,7 @@ fn collector(
     let source = Recorder::new(source, tape.clone(), system.clone());
     let replay = Replay { system, tape: tape.clone(), run };
     let mut collector = Collector::new(source, kernel_text, vdso, &periods, library, replay);
-    collector.mappings.keep_apart(config.rules.clone());
+    collector.spaces.mappings.keep_apart(config.rules.clone());
     Ok((collector, tape))
 }
 

@@ -10,8 +10,8 @@ use kernel::{Drained, RawStack, StacksTaken, TimedRecord};
 use pipeline::drain::{Collector, Replay};
 use profiledb::{EpochId, Writer};
 use sampling::call_stacks::WalkedStack;
-use sampling::recording::file::Recording;
 use sampling::recording::steps::{Start, Step};
+use sampling::recording::tape::Recording;
 use sampling::sample_source::{Order, SampleSource, Steered};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -120,7 +120,7 @@ fn collector(start: &Start, system: &System) -> anyhow::Result<Collector<Player>
     let player = Player { now_ns: start.now_ns, system: system.clone(), ..Player::default() };
     let replay = Replay { system: system.clone(), run: start.run, ..Replay::default() };
     let mut collector = Collector::new(player, kernel, vdso, &periods, Default::default(), replay);
-    collector.mappings.keep_apart(start.rules.clone());
+    collector.spaces.mappings.keep_apart(start.rules.clone());
     Ok(collector)
 }
 
@@ -152,7 +152,7 @@ impl State {
                 collector.source_mut().records.push_back((time_ns, records));
                 collector.collect_records();
             }
-            Step::Learnt(record) => collector.mappings.apply(record),
+            Step::Learnt(record) => collector.spaces.mappings.apply(record),
             Step::Observed(all) => {
                 for (image, observations) in all.iter().filter_map(|one| one.restored()) {
                     for (measure, observation) in observations {
@@ -184,7 +184,7 @@ impl State {
             }
             Step::Epoch(start) => {
                 self.done.epoch = self.writer.next_epoch(start.into())?;
-                collector.allowances.begin_epoch();
+                collector.spaces.allowances.begin_epoch();
             }
         }
         Ok(())

@@ -12,7 +12,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use profiledb::Database;
-use sampling::recording::file::{Recording, RecordingError};
+use sampling::recording::tape::{Recording, RecordingError};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};

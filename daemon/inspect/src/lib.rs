@@ -8,15 +8,15 @@
 //! nothing.
 //!
 //! This crate is both sides of that socket and everything that runs behind it, so it can be
-//! reviewed alone: it knows no sample, no mapping and no database of profiles. The daemon's side is
-//! [`pool`]: a list of inspectors, and the deadline of each question. The inspector's side begins
-//! in [`starter`] and [`inspector`].
+//! reviewed alone. It keeps no counts and no address maps, and of the database it knows only how a
+//! path is escaped. The daemon's side is [`pool`]: the inspectors, and the deadline of each
+//! question. The inspector's side begins in [`starter`] and [`inspector`].
 //!
 //! Begin with [`questions`], the closed list of what dcpid may ask; [`answers`] finds each answer,
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
-//! file told from another), [`file_catalogue`] (what was learnt of files), [`vdso`], [`jit`] (what
-//! compilers tell of generated code), `stack_walks` and [`walks`] (registers and stacks), and
-//! [`python`].
+//! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
+//! inspector none), [`vdso`], [`jit`] (what compilers tell of generated code), `stack_walks` and
+//! [`walks`] (registers and stacks), and [`python`].
 
 #![forbid(unsafe_code)]
 

@@ -3,8 +3,8 @@
 //!
 //! [`KernelSource`] has everything that needs privilege: the counters, the sampler's tables and the
 //! records of processes. Only plain values leave this crate: [`Entry`](abi::Entry) counts and
-//! [`Record`]s. The crate knows no file, no image and no mapping of a process beyond its record,
-//! and it names no other crate of the daemon but `events`.
+//! [`Record`]s. The crate does not know which file or image an address belongs to, and of the
+//! daemon's crates it names only `events`.
 //!
 //! Begin with `source.rs`, which opens everything and drains it; `sample_table.rs` has the proof
 //! that a drain misses no sample, and `sideband.rs` the records. `choose_events.rs` decides which

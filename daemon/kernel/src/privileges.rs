@@ -1,4 +1,5 @@
-//! Gives up the privileges that dcpid needs only at start.
+//! Gives up the capabilities that dcpid needs only at start, and those that an inspector never
+//! needs.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,

@@ -1,4 +1,5 @@
-//! Mappings of running processes from /proc: at start-up, and to repair what no record told.
+//! What `/proc` says of running processes: executable mappings, users, parents, start times. The
+//! daemon reads it at the start, and later to repair what no record told.
 
 use crate::MappedFileId;
 use std::fs;

@@ -1,4 +1,4 @@
-//! The threads that write to disk, beside the loop: it hands counts over and never waits.
+//! The threads that write to disk beside the loop, which hands counts over and never waits.
 //!
 //! [`database_thread`] merges, folds and removes epochs, and answers when a merge is on disk.
 //! [`librarian`] copies code of images with samples into the code store, slowly, and saves the

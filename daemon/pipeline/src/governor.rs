@@ -28,9 +28,9 @@ const COUNTS_PART: f64 = 0.1;
 /// Part of a bill that is too high from which on snapshots and call stacks are given up for it.
 /// A smaller part gives them up for next to nothing.
 const WORTH_PART: f64 = 0.3;
-/// Part of the budget below which a term has room for what [`SamplingLevel::CountsOnly`] leaves out:
-/// snapshots and call stacks, which are held to 0.2 of the budget each. Together they stay below
-/// [`TOO_MUCH`].
+/// Part of the budget below which a term has room for what [`SamplingLevel::CountsOnly`] leaves
+/// out: snapshots and call stacks, which are held to 0.2 of the budget each. Together they stay
+/// below [`TOO_MUCH`].
 const ROOM: f64 = 0.8;
 /// Terms with room before more is done. Fewer bring it back between two commands of one build.
 const ROOM_TERMS_MIN: u32 = 5;

@@ -20,6 +20,7 @@
 
 #[cfg(test)]
 mod batches;
+pub mod cpu_ledger;
 pub mod drain;
 pub mod governor;
 pub mod image_allowance;

@@ -33,26 +33,53 @@ pub fn coalesce(entries: &mut Vec<Entry>) {
     });
 }
 
-/// The state that resolution needs.
-pub struct Resolver<'a> {
+/// Everything that says which image an address belongs to, and whose a sample is.
+pub struct Spaces {
     /// Processes and their mappings.
-    pub mappings: &'a mut Mappings,
+    pub mappings: Mappings,
     /// Text of the kernel.
-    pub kernel: &'a mut KernelText,
+    pub kernel: KernelText,
     /// The kernel's vdso, if there is one.
-    pub vdso: Option<&'a Arc<Image>>,
+    vdso: Option<Arc<Image>>,
     /// The vdso of 32-bit programs.
-    pub narrow_vdso: &'a mut NarrowVdso,
+    narrow_vdso: NarrowVdso,
     /// Code that is in no file.
-    pub jit: &'a mut Jit,
+    pub jit: Jit,
     /// Source files of interpreted functions.
-    pub python: &'a mut PythonFiles,
+    pub(crate) python: PythonFiles,
     /// Images that stand for unknown code.
-    pub unknown: &'a mut UnknownCode,
-    /// How many images each user may bring.
-    pub allowances: &'a mut ImageAllowances,
-    /// Time in which the entries were sampled.
-    pub window: Window,
+    pub(crate) unknown: UnknownCode,
+    /// How many images each user may bring into the open epoch.
+    pub allowances: ImageAllowances,
+}
+
+impl Spaces {
+    /// Spaces without generated code, images for unknown code and allowances; `run` is the random
+    /// number of this run.
+    #[must_use]
+    pub fn new(mappings: Mappings, kernel: KernelText, vdso: Option<Arc<Image>>, run: u64) -> Self {
+        Self {
+            jit: Jit::new(run, mappings.system.clone()),
+            mappings,
+            kernel,
+            vdso,
+            narrow_vdso: NarrowVdso::default(),
+            python: PythonFiles::default(),
+            unknown: UnknownCode::default(),
+            allowances: ImageAllowances::default(),
+        }
+    }
+
+    /// A resolver of what was sampled in `window`.
+    pub fn resolver(&mut self, window: Window) -> Resolver<'_> {
+        Resolver { spaces: self, window }
+    }
+}
+
+/// Resolves what was sampled in one window.
+pub struct Resolver<'a> {
+    pub(crate) spaces: &'a mut Spaces,
+    pub(crate) window: Window,
 }
 
 impl Resolver<'_> {
@@ -87,7 +114,7 @@ impl Resolver<'_> {
                         },
                     );
                     if !kernel.is_empty() {
-                        let tags = self.mappings.tags(pid, generation, self.window);
+                        let tags = self.spaces.mappings.tags(pid, generation, self.window);
                         self.resolve_kernel(pid, &tags, kernel, pending);
                     }
                 }
@@ -113,7 +140,7 @@ impl Resolver<'_> {
             return self.unresolve(entries, Unresolved::Excluded, None, pending);
         }
         while let Some(first) = entries.first() {
-            let place = match self.kernel.place(first.pc()) {
+            let place = match self.spaces.kernel.place(first.pc()) {
                 Ok(place) => place,
                 Err(reason) => {
                     let (unknown, rest) = entries.split_at(1);
@@ -125,7 +152,7 @@ impl Resolver<'_> {
             let (here, rest) =
                 entries.split_at(entries.partition_point(|entry| entry.pc() < place.until).max(1));
             entries = rest;
-            match whose(self.mappings.tagger.rules(), tags, pid, &place.image) {
+            match whose(self.spaces.mappings.tagger.rules(), tags, pid, &place.image) {
                 Ok(scope) => {
                     pending.name(&place.image.id, place.symbol_range, place.symbol);
                     let offset =
@@ -147,15 +174,16 @@ impl Resolver<'_> {
         find: impl Fn(&mut Mappings, u64, Window) -> Result<(Found, MappedAt), Unresolved>,
     ) {
         while let Some(first) = entries.first() {
-            let (Found { mapping, tags }, at) = match find(self.mappings, first.pc(), self.window) {
-                Ok(found) => found,
-                Err(reason) => {
-                    let (unknown, rest) = entries.split_at(1);
-                    self.unresolve(unknown, reason, pid.map(|pid| (pid, generation)), pending);
-                    entries = rest;
-                    continue;
-                }
-            };
+            let (Found { mapping, tags }, at) =
+                match find(&mut self.spaces.mappings, first.pc(), self.window) {
+                    Ok(found) => found,
+                    Err(reason) => {
+                        let (unknown, rest) = entries.split_at(1);
+                        self.unresolve(unknown, reason, pid.map(|pid| (pid, generation)), pending);
+                        entries = rest;
+                        continue;
+                    }
+                };
             let (here, rest) =
                 entries.split_at(entries.partition_point(|entry| entry.pc() < mapping.end).max(1));
             entries = rest;
@@ -164,7 +192,7 @@ impl Resolver<'_> {
                 continue;
             }
             let inside = Inside { at, generation, mapping: &mapping, tags: &tags };
-            if self.jit.has_regions(at.pid) {
+            if self.spaces.jit.has_regions(at.pid) {
                 here.chunks(1).for_each(|entry| self.resolve_registered(inside, entry, pending));
             } else {
                 self.resolve_mapped(inside, here, pending);
@@ -179,10 +207,12 @@ impl Resolver<'_> {
         at: MappedAt,
     ) -> Result<Arc<Image>, Unresolved> {
         if NarrowVdso::is_at(mapping) {
-            return self.narrow_vdso.image(at, &self.mappings.system);
+            return self.spaces.narrow_vdso.image(at, &self.spaces.mappings.system);
         }
-        let left_out = &self.mappings.tagger.rules().exclude_images;
-        mapping.file.image_kept_unless(at, self.vdso, |image| left_out.contain(image))
+        let left_out = &self.spaces.mappings.tagger.rules().exclude_images;
+        mapping
+            .file
+            .image_kept_unless(at, self.spaces.vdso.as_ref(), |image| left_out.contain(image))
     }
 
     /// Resolves entries in one mapping.
@@ -191,10 +221,11 @@ impl Resolver<'_> {
         let Inside { at, mapping, .. } = inside;
         match self.image_of(mapping, at) {
             Ok(image) => {
-                let scope = match whose(self.mappings.tagger.rules(), inside.tags, at.pid, &image) {
-                    Ok(scope) => scope,
-                    Err(reason) => return self.unresolve(here, reason, None, pending),
-                };
+                let scope =
+                    match whose(self.spaces.mappings.tagger.rules(), inside.tags, at.pid, &image) {
+                        Ok(scope) => scope,
+                        Err(reason) => return self.unresolve(here, reason, None, pending),
+                    };
                 if !self.has_room(&image, at.pid, pending) {
                     let process = Some((at.pid, inside.generation));
                     return self.unresolve(here, Unresolved::TooManyImages, process, pending);
@@ -212,8 +243,12 @@ impl Resolver<'_> {
             }
             Err(reason) => {
                 for entry in here {
-                    match self.jit.place(self.asked(inside, entry), reason, mapping, self.mappings)
-                    {
+                    match self.spaces.jit.place(
+                        self.asked(inside, entry),
+                        reason,
+                        mapping,
+                        &self.spaces.mappings,
+                    ) {
                         Ok(place) => self.count_generated(inside, entry, &place, pending),
                         Err(reason) => {
                             let process = Some((at.pid, inside.generation));
@@ -236,16 +271,16 @@ impl Resolver<'_> {
         pending: &mut Pending,
     ) {
         let owner = process.and_then(|(pid, generation)| {
-            let (file, tags) = self.mappings.program(pid, generation)?;
+            let (file, tags) = self.spaces.mappings.program(pid, generation)?;
             if tags.excluded() {
                 return None;
             }
             let (name, path) = file.shown();
-            if self.mappings.tagger.rules().exclude_images.contain_file(&name, &path) {
+            if self.spaces.mappings.tagger.rules().exclude_images.contain_file(&name, &path) {
                 return None;
             }
-            let image = self.unknown.of(&name, reason)?;
-            let apart = self.mappings.tagger.rules().per_process.contain_file(&name, &path);
+            let image = self.spaces.unknown.of(&name, reason)?;
+            let apart = self.spaces.mappings.tagger.rules().per_process.contain_file(&name, &path);
             let scope = if apart { Some(tags.of_process(pid)) } else { tags.scope().cloned() };
             Some(Owner { image, scope })
         });
@@ -257,7 +292,7 @@ impl Resolver<'_> {
     /// Resolves an entry of a process that has registered regions, which take precedence.
     fn resolve_registered(&mut self, inside: Inside<'_>, one: &[Entry], pending: &mut Pending) {
         let Some(entry) = one.first() else { return };
-        match self.jit.registered(self.asked(inside, entry)) {
+        match self.spaces.jit.registered(self.asked(inside, entry)) {
             Some(place) => self.count_generated(inside, entry, &place, pending),
             None => self.resolve_mapped(inside, one, pending),
         }
@@ -274,8 +309,8 @@ impl Resolver<'_> {
         if pending.has(&image.id) || !matches!(image.kind, ImageKind::File | ImageKind::Jit) {
             return true;
         }
-        let (mappings, now_ns) = (&mut *self.mappings, self.window.to_ns);
-        let payer = self.allowances.admit(image, now_ns, || mappings.payer(pid));
+        let (mappings, now_ns) = (&mut self.spaces.mappings, self.window.to_ns);
+        let payer = self.spaces.allowances.admit(image, now_ns, || mappings.payer(pid));
         payer.inspect(|payer| pending.charge(image, *payer)).is_some()
     }
 
@@ -287,7 +322,7 @@ impl Resolver<'_> {
         pending: &mut Pending,
     ) {
         let samples = u64::from(entry.count);
-        match whose(self.mappings.tagger.rules(), inside.tags, inside.at.pid, &place.image) {
+        match whose(self.spaces.mappings.tagger.rules(), inside.tags, inside.at.pid, &place.image) {
             Ok(_) if !self.has_room(&place.image, inside.at.pid, pending) => {
                 let process = Some((inside.at.pid, inside.generation));
                 let one = std::slice::from_ref(entry);
@@ -391,14 +426,7 @@ mod tests {
         coalesce(&mut entries);
         let mut pending = Pending::new([1, 1]);
         let window = Window { from_ns: 0, to_ns: 10 };
-        let (mut narrow_vdso, mut jit) = (NarrowVdso::default(), Jit::default());
-        let (mappings, kernel, narrow_vdso, jit) =
-            (&mut mappings, &mut kernel, &mut narrow_vdso, &mut jit);
-        let unknown = &mut UnknownCode::default();
-        let allowances = &mut ImageAllowances::default();
-        let (vdso, python) = (None, &mut PythonFiles::default());
-        Resolver { mappings, kernel, vdso, narrow_vdso, jit, python, unknown, allowances, window }
-            .resolve(&entries, &mut pending);
+        Spaces::new(mappings, kernel, None, 0).resolver(window).resolve(&entries, &mut pending);
         pending
     }
 

@@ -48,7 +48,7 @@ impl Resolver<'_> {
 
     fn resolve_stack(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<(), LeftOut> {
         let (frames, thread, scope) = self.frames(stack, &stack.kernel, pending)?;
-        let payer = self.mappings.payer(thread.pid);
+        let payer = self.spaces.mappings.payer(thread.pid);
         pending.count_stack(0, scope, (&frames, &thread), stack.record.weight, payer);
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Resolver<'_> {
     pub fn resolve_wait(&mut self, wait: &CountedWait<'_>, pending: &mut Pending) {
         let mut symbols: Vec<String> = Vec::new();
         for address in &wait.stack.kernel {
-            let symbol = self.kernel.place(*address).map(|place| place.symbol.to_owned());
+            let symbol = self.spaces.kernel.place(*address).map(|place| place.symbol.to_owned());
             symbols.push(symbol.unwrap_or_default());
         }
         // What is within the switch is the sampler.
@@ -65,7 +65,7 @@ impl Resolver<'_> {
         let kernel = wait.stack.kernel.get(switch..).unwrap_or_default();
         let framed = self.frames(wait.stack, kernel, pending);
         let Ok((mut frames, thread, scope)) = framed else { return };
-        let payer = self.mappings.payer(thread.pid);
+        let payer = self.spaces.mappings.payer(thread.pid);
         let is_blocked = wait.blocked_ns + wait.before_ns > 0;
         let without_cpu = if is_blocked { Wait::Runnable } else { Wait::Preempted };
         let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
@@ -99,7 +99,7 @@ impl Resolver<'_> {
         let space = match &stack.space {
             // What was not walked was not looked up either.
             None if stack.cut == Some(Cut::Unexpected) => {
-                self.mappings.space_known(pid, generation, self.window)
+                self.spaces.mappings.space_known(pid, generation, self.window)
             }
             space => space.clone(),
         };
@@ -148,7 +148,7 @@ impl Resolver<'_> {
         pending: &mut Pending,
         frames: &mut Vec<Frame>,
     ) -> Result<(), LeftOut> {
-        let user = self.mappings.payer(process.pid);
+        let user = self.spaces.mappings.payer(process.pid);
         let mut was_native = false;
         let unread = run.is_part.then_some(&None);
         for frame in unread.into_iter().chain(run.frames.iter().rev()) {
@@ -157,7 +157,7 @@ impl Resolver<'_> {
             });
             match function {
                 Some((function, line)) => {
-                    let place = self.python.place(function, line, user);
+                    let place = self.spaces.python.place(function, line, user);
                     if self.has_room_for(&place.image, process.pid, pending)? {
                         pending.name(&place.image.id, place.range, &place.name);
                         frames.push(Frame::Code(place.image.id, place.offset));
@@ -185,7 +185,7 @@ impl Resolver<'_> {
         pid: u32,
         pending: &mut Pending,
     ) -> Result<bool, LeftOut> {
-        if self.mappings.tagger.rules().exclude_images.contain(image) {
+        if self.spaces.mappings.tagger.rules().exclude_images.contain(image) {
             return Err(LeftOut);
         }
         Ok(self.has_room(image, pid, pending) && pending.admit(image))
@@ -196,8 +196,8 @@ impl Resolver<'_> {
         address: u64,
         pending: &mut Pending,
     ) -> Result<Option<Frame>, LeftOut> {
-        let Ok(place) = self.kernel.place(address) else { return Ok(None) };
-        if self.mappings.tagger.rules().exclude_images.contain(&place.image) {
+        let Ok(place) = self.spaces.kernel.place(address) else { return Ok(None) };
+        if self.spaces.mappings.tagger.rules().exclude_images.contain(&place.image) {
             return Err(LeftOut);
         }
         if !pending.admit(&place.image) {
@@ -224,7 +224,7 @@ impl Resolver<'_> {
             Err(reason) => {
                 let program = process.map.and_then(|map| map.iter().find(|it| it.file.is_file()));
                 let name = program.map_or("?".to_owned(), |mapping| mapping.file.shown().0);
-                let Some(image) = self.unknown.of(&name, reason) else { return Ok(None) };
+                let Some(image) = self.spaces.unknown.of(&name, reason) else { return Ok(None) };
                 (image, ImageOffset(0))
             }
         };
@@ -246,8 +246,8 @@ impl Resolver<'_> {
             address,
             now_ns: self.window.to_ns,
         };
-        if self.jit.has_regions(process.pid)
-            && let Some(place) = self.jit.registered(asked)
+        if self.spaces.jit.has_regions(process.pid)
+            && let Some(place) = self.spaces.jit.registered(asked)
         {
             pending.name(&place.image.id, place.range.clone(), &place.name);
             return Ok((place.image, place.offset));
@@ -265,7 +265,7 @@ impl Resolver<'_> {
                 Ok((image, offset))
             }
             Err(reason) => {
-                let place = self.jit.place(asked, reason, mapping, self.mappings)?;
+                let place = self.spaces.jit.place(asked, reason, mapping, &self.spaces.mappings)?;
                 pending.name(&place.image.id, place.range.clone(), &place.name);
                 Ok((place.image, place.offset))
             }

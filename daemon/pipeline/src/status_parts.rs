@@ -1,6 +1,6 @@
 //! Parts of the status, computed from the daemon's state.
 
-use crate::drain::CpuLedger;
+use crate::cpu_ledger::CpuLedger;
 use address_spaces::jit::Totals;
 use events::PlannedEvent;
 use kernel::EventSkid;

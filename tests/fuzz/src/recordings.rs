@@ -2,7 +2,7 @@
 
 use crate::{memory_directory, repository};
 use dcpid::player::replay;
-use sampling::recording::file::Recording;
+use sampling::recording::tape::Recording;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;

@@ -116,10 +116,11 @@ impl<Source: SampleSource> Pipeline<Source> {
             lost: ledger.lost,
         };
         let (handler_ns, calls) = collector.handler_cost().unwrap_or_default();
-        let code_store = collector.mappings.files.library.status();
+        let code_store = collector.spaces.mappings.files.library.status();
         let code_store_ns = code_store.map_or(0, |store| (store.cpu_s * 1e9) as u64);
-        let sampling_ns = cpu_ns
-            .saturating_sub(self.start_cpu_ns + code_store_ns + collector.edges.totals.cpu_ns);
+        let sampling_ns = cpu_ns.saturating_sub(
+            self.start_cpu_ns + code_store_ns + collector.instruments.edges.totals.cpu_ns,
+        );
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: self.parts.config.host_or(&self.parts.machine.host),
@@ -128,9 +129,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             events: events.map(|(plan, account)| event_status(plan, account)).collect(),
             cpus: collector.cpus.iter().map(|(cpu, ledger)| cpu_status(*cpu, ledger)).collect(),
             table: TableStatus {
-                hits: all.taken.saturating_sub(collector.misses),
-                misses: collector.misses,
-                places: collector.places,
+                hits: all.taken.saturating_sub(collector.table.misses),
+                misses: collector.table.misses,
+                places: collector.table.places,
                 bytes_per_cpu: self.parts.config.table.bytes_per_cpu() as u64,
             },
             handler: HandlerStatus {
@@ -145,25 +146,28 @@ impl<Source: SampleSource> Pipeline<Source> {
             },
             overhead: self.overhead(),
             apart: ApartStatus {
-                labels: collector.mappings.tagger.labels().into_iter().collect(),
-                units_refused: collector.mappings.tagger.refused,
+                labels: collector.spaces.mappings.tagger.labels().into_iter().collect(),
+                units_refused: collector.spaces.mappings.tagger.refused,
                 samples_widened: self.merges.samples_widened,
             },
             samples,
-            processes: collector.mappings.len() as u64,
-            images: collector.mappings.files.len() as u64,
+            processes: collector.spaces.mappings.len() as u64,
+            images: collector.spaces.mappings.files.len() as u64,
             code_store,
-            lost_records: collector.mappings.lost_records,
-            refused: collector.mappings.refused,
-            generated: generated_status(collector.jit.totals()),
+            lost_records: collector.spaces.mappings.lost_records,
+            refused: collector.spaces.mappings.refused,
+            generated: generated_status(collector.spaces.jit.totals()),
             edges: self
                 .rates
                 .snapshot_rate()
-                .map(|rate| edges_status(rate, &collector.edges.totals)),
-            stacks: self.rates.stack_rate().map(|rate| stacks_status(rate, &collector.call_stacks)),
-            waits: self.parts.config.waits.then(|| waits_status(&collector.waits)),
+                .map(|rate| edges_status(rate, &collector.instruments.edges.totals)),
+            stacks: self
+                .rates
+                .stack_rate()
+                .map(|rate| stacks_status(rate, &collector.instruments.call_stacks)),
+            waits: self.parts.config.waits.then(|| waits_status(&collector.instruments.waits)),
             loader: collector.notices.counts(),
-            inspectors: inspectors_status(collector.mappings.system.inspectors().standing()),
+            inspectors: inspectors_status(collector.spaces.mappings.system.inspectors().standing()),
             restraint: self.rates.restraint().status(),
             last_merge: self.merges.last_unix_s,
             merge_error: self.merges.error.clone(),

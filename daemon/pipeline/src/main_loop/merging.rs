@@ -288,7 +288,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn epoch_is(&mut self, epoch: &EpochId) {
         if self.parts.epoch != epoch.as_str() {
             self.parts.epoch = epoch.to_string();
-            self.parts.collector.allowances.begin_epoch();
+            self.parts.collector.spaces.allowances.begin_epoch();
         }
     }
 

@@ -225,7 +225,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.records_interval = self
                     .rates
                     .records_interval(storm, &self.parts.events)
-                    .min(self.parts.collector.call_stacks.look_within());
+                    .min(self.parts.collector.instruments.call_stacks.look_within());
                 if self.parts.collector.wants_drain() {
                     self.parts.collector.drain();
                 } else {
@@ -290,14 +290,14 @@ impl<Source: SampleSource> Pipeline<Source> {
         let is_restrained = self.rates.restraint().level() != SamplingLevel::All;
         let (cpus, budget) = (self.parts.machine.cpus.len(), self.rates.budget());
         let collector = &mut self.parts.collector;
-        if is_restrained && collector.waits.scale().is_some() {
-            collector.waits.stop();
+        if is_restrained && collector.instruments.waits.scale().is_some() {
+            collector.instruments.waits.stop();
             collector.steer(Order::Waits(0));
         }
         if is_restrained || self.stopping || !self.parts.config.waits {
             return;
         }
-        if let Some(scale_us) = collector.waits.pace(waits::switches(), cpus, budget) {
+        if let Some(scale_us) = collector.instruments.waits.pace(waits::switches(), cpus, budget) {
             collector.steer(Order::Waits(scale_us));
         }
     }
@@ -312,7 +312,10 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// The cost of walks so far.
     fn walks(&self) -> Walks {
         let collector = &self.parts.collector;
-        Walks { edges: collector.edges.walk_cost(), stacks: collector.call_stacks.walk_cost() }
+        Walks {
+            edges: collector.instruments.edges.walk_cost(),
+            stacks: collector.instruments.call_stacks.walk_cost(),
+        }
     }
 
     /// Samples of the first event per second on one CPU.
@@ -354,7 +357,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             self.parts.collector.steer(Order::Waits(0));
             self.parts.collector.steer(Order::Stop);
             self.parts.collector.drain();
-            self.parts.collector.waits.stop();
+            self.parts.collector.instruments.waits.stop();
         }
         self.merges.due = true;
     }

@@ -12,8 +12,8 @@
 //! interprets the snapshots, and both processes wipe them. Only counts of edges and rounds are
 //! written.
 
-use crate::recording::file::Tape;
 use crate::recording::steps::Step;
+use crate::recording::tape::Tape;
 use crate::walk_cost::WalkCost;
 use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
 use address_spaces::mapped_files::Image;

@@ -5,6 +5,6 @@
 //! merges one like live samples, without privilege, to the same bytes each time (the player is
 //! `player.rs` of the crate `dcpid`). `docs/src/recordings.md` describes every line of the format.
 
-pub mod file;
 pub mod recorder;
 pub mod steps;
+pub mod tape;

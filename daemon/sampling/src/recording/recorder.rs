@@ -1,7 +1,7 @@
 //! A source that records its samples and records on a tape.
 
-use super::file::Tape;
 use super::steps::Step;
+use super::tape::Tape;
 use crate::sample_source::{Order, SampleSource, Steered};
 use abi::{Entry, Snapshot, WaitLine};
 use address_spaces::system::System;
