@@ -25,7 +25,7 @@
  * Programs of one CPU do not nest: the kernel runs no second one while bpf_prog_active is held
  * (kernel/events/core.c, bpf_overflow_handler, 5.10 to 6.18). The half that the daemon drains is
  * never the half written here: the daemon flips `half` and then makes the CPU take an interrupt,
- * after which no run that saw the old value is left (daemon/src/kernel/sample_table.rs).
+ * after which no run that saw the old value is left (daemon/kernel/src/sample_table.rs).
  */
 #include "count.c"
 #include "processes.c"

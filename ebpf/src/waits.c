@@ -22,7 +22,7 @@ enum { WAIT_UNTAKEN = 0x8000 };
 /* The unit of time owed, and the most of it. */
 enum { WAIT_OWED_SHIFT = 18, WAIT_OWED_UNIT_NS = 1 << WAIT_OWED_SHIFT, WAIT_OWED_MAX = 0xffff };
 /* The length that a thread's first wait is expected to have: that of waits whose stacks are always
- * taken on a quiet machine (SCALE_MIN_US in daemon/src/instruments/waits/mod.rs). */
+ * taken on a quiet machine (SCALE_MIN_US in daemon/sampling/src/waits/mod.rs). */
 enum { FIRST_WAIT_US = 30000 };
 /* A wait is long from this length on, or from the scale on, whichever is shorter. */
 enum { LONG_WAIT_US = 1000000 };

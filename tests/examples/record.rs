@@ -1,9 +1,9 @@
-//! Makes the recordings whose samples `daemon/tests/attribution.rs` holds against seconds: `cargo
-//! xtask record [NAME...]`, as root, on a machine that does little else meanwhile.
+//! Makes the recordings whose samples `daemon/dcpid/tests/attribution.rs` holds against seconds:
+//! `cargo xtask record [NAME...]`, as root, on a machine that does little else meanwhile.
 //!
-//! Each recording is two files in `daemon/tests/recordings`: `NAME.dcpid-input` is what dcpid was
-//! told, `NAME.truth.json` what the workloads say of themselves. Neither file names directories of
-//! this machine: the workloads' own directory is `/opt/build`, all others are `/opt/other`.
+//! Each recording is two files in `daemon/dcpid/tests/recordings`: `NAME.dcpid-input` is what dcpid
+//! was told, `NAME.truth.json` what the workloads say of themselves. Neither file names directories
+//! of this machine: the workloads' own directory is `/opt/build`, all others are `/opt/other`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -87,8 +87,9 @@ fn make(name: &str, story: fn(&Place) -> Value) {
         "{name} has {} bytes, more than {BYTES_MAX}; record anew when the machine is quiet",
         packed.len()
     );
-    let directory =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../daemon/tests/recordings").canonicalize();
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../daemon/dcpid/tests/recordings")
+        .canonicalize();
     let file = |ending: &str| directory.as_ref().unwrap().join(format!("{name}.{ending}"));
     std::fs::write(file("dcpid-input"), &packed).unwrap();
     let truth = serde_json::to_string_pretty(&truth).unwrap() + "\n";

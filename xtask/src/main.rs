@@ -32,7 +32,7 @@ cargo xtask TASK
   demo             profile this machine for a few seconds and show where the cycles went; root
   test [--unprivileged] [FILTER]
                    every test; without root, list the privileged ones, which did not run, and fail
-  record [NAME...] make the recordings of daemon/tests/attribution.rs anew; root, on a machine that
+  record [NAME...] make the recordings of dcpid's tests/attribution.rs anew; root, on a machine that
                    does little else
   ci               what .ci/run runs: fmt, tidy, ebpf --check, clippy, doc, fleet, test
   tidy             check the house rules: arrows, sizes, names, width of lines, documents

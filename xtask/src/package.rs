@@ -59,7 +59,7 @@ impl Profile {
     /// have: without `--tests` dependencies have fewer features and are compiled again.
     fn build(self) -> String {
         match self {
-            Self::Release => "cargo build --release -p daemon -p dcpi -p manual --bins".to_owned(),
+            Self::Release => "cargo build --release -p dcpid -p dcpi -p manual --bins".to_owned(),
             Self::Dev => "cargo build --workspace --bins --tests".to_owned(),
         }
     }

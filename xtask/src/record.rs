@@ -1,5 +1,5 @@
-//! Makes the recordings that `daemon/tests/attribution.rs` replays: `tests/examples/record.rs` says
-//! what runs in each.
+//! Makes the recordings that `daemon/dcpid/tests/attribution.rs` replays:
+//! `tests/examples/record.rs` says what runs in each.
 
 use crate::Outcome;
 use crate::packages;

@@ -243,7 +243,7 @@ mod tests {
                     .join(format!("dcpi-guide-{}-{tried}.toml", std::process::id()));
                 std::fs::write(&file, toml).unwrap();
                 let config =
-                    daemon::config::Config::new(daemon::args::Settings::default(), Some(&file));
+                    settings::config::Config::new(settings::args::Settings::default(), Some(&file));
                 std::fs::remove_file(&file).unwrap();
                 assert!(config.is_ok(), "{path}: {toml}\n{:?}", config.err());
                 tried += 1;

@@ -40,9 +40,9 @@ fn main() -> ExitCode {
 fn programs() -> [(Command, &'static str); 4] {
     [
         (dcpi::command_line::Arguments::command(), "1"),
-        (daemon::args::DcpilabelArgs::command(), "1"),
-        (daemon::args::DcpidArgs::command(), "8"),
-        (daemon::args::DcpictlArgs::command(), "8"),
+        (settings::args::DcpilabelArgs::command(), "1"),
+        (settings::args::DcpidArgs::command(), "8"),
+        (settings::args::DcpictlArgs::command(), "8"),
     ]
 }
 

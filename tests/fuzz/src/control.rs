@@ -1,11 +1,11 @@
 //! The control socket, as dcpid reads requests and as clients read replies; the loader's notices.
 
 use crate::{choice, memory_directory};
-use daemon::control::status_text;
-use daemon::spaces::jit::Jit;
-use daemon::spaces::loader_notices::Notices;
-use daemon::spaces::mappings::Mappings;
-use daemon::spaces::system::System;
+use pipeline::status_text;
+use address_spaces::jit::Jit;
+use address_spaces::loader_notices::Notices;
+use address_spaces::mappings::Mappings;
+use address_spaces::system::System;
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixListener};
@@ -159,7 +159,7 @@ pub fn notice(bytes: &[u8]) {
 #[must_use]
 pub fn notice_seeds() -> Vec<Vec<u8>> {
     use abi::notice::{DATAGRAM_MAX, LoaderNotice, begin, push};
-    let mapped = daemon::spaces::mappings::executable_mappings("self").unwrap();
+    let mapped = kernel::procfs::executable_mappings("self").unwrap();
     let datagram = |objects: &[(u64, &[u8])]| {
         let mut buffer = [0; DATAGRAM_MAX];
         let mut used = begin(&mut buffer, 1).unwrap();

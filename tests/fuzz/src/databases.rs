@@ -19,7 +19,7 @@ use std::sync::{Arc, LazyLock};
 /// and with generated code.
 const DATABASES: [&str; 4] = [
     "docs/example/db",
-    "daemon/tests/recordings/node-jit.db",
+    "daemon/dcpid/tests/recordings/node-jit.db",
     "profiledb/tests/fixtures/format-1",
     "profiledb/tests/fixtures/format-1-unfinished",
 ];

@@ -144,7 +144,7 @@ pub fn elf_seeds() -> Vec<Vec<u8>> {
     .collect();
     let kept = KeptFile::of(&seeds[2]).unwrap();
     seeds.extend(kept.to_bytes(1 << 20));
-    seeds.extend(daemon::spaces::vdso::vdso_bytes());
+    seeds.extend(inspect::vdso::vdso_bytes());
     seeds
 }
 

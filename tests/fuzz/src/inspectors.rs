@@ -2,16 +2,16 @@
 
 use crate::choice;
 use crate::images::ranges;
-use daemon::inspect::frames::Connection;
-use daemon::inspect::questions::{
+use inspect::frames::Connection;
+use inspect::questions::{
     BuildIdOf, Facts, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect, Known,
     Mappings, NarrowVdsoOf, Open, Opened, Owner, Question, Raw, Read, Walk, Walked,
 };
-use daemon::spaces::file_facts::FileFacts;
-use daemon::spaces::jit::code_events::{CodeEvent, CodeLook, apply};
-use daemon::spaces::mappings::executable_mappings;
-use daemon::spaces::vdso::vdso_of;
-use daemon::spaces::vdso32::restored;
+use inspect::file_facts::FileFacts;
+use inspect::jit::code_events::{CodeEvent, CodeLook, apply};
+use kernel::procfs::executable_mappings;
+use inspect::vdso::vdso_of;
+use address_spaces::vdso32::restored;
 use image::jit::CodeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -106,7 +106,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let known = Known::Image(image::ImageId::from_build_id(&[7; 20]).unwrap());
     let mut lines = executable_mappings(pid).unwrap();
     lines.truncate(4);
-    let vdso = daemon::spaces::vdso::own_vdso_range();
+    let vdso = inspect::vdso::own_vdso_range();
     let vdso = vdso.and_then(|(start, end)| vdso_of("self", start, end));
     let events =
         vec![CodeEvent::Clear, CodeEvent::Load(4096, 9, "f".into()), CodeEvent::Move(4096, 8192)];
@@ -121,11 +121,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (0..12).map(|kind| (0x80..=0xff).find(|choice| choice % 12 == kind).unwrap()).collect();
     vec![
         seed(choices[0], &Some(lines)),
-        seed(choices[1], &daemon::spaces::jit::process::Who::of(pid)),
+        seed(choices[1], &inspect::jit::process::Who::of(pid)),
         seed(choices[2], &Some(facts)),
         seed(choices[3], &Identified::Known(known, facts, facts)),
         seed(choices[4], &identified),
-        seed(choices[5], &Some(daemon::latin1::Bytes(vec![7; 20]))),
+        seed(choices[5], &Some(kernel::latin1::Bytes(vec![7; 20]))),
         seed(choices[6], &vdso),
         seed(choices[7], &Generated { look, ..Generated::default() }),
         seed(

@@ -1,9 +1,9 @@
 //! Texts of /proc about a process: it chooses its name, its paths and its control group's name.
 
 use crate::choice;
-use daemon::spaces::cgroups::{self, Pattern};
-use daemon::spaces::jit::process::{is_of_runtime, owners, start_ticks};
-use daemon::spaces::mappings::procfs;
+use address_spaces::cgroups::{self, Pattern};
+use inspect::jit::process::{is_of_runtime, owners, start_ticks};
+use kernel::procfs;
 use std::fs;
 
 /// The bytes of a unit's name in the database.

@@ -2,11 +2,11 @@
 
 use crate::{choice, word};
 use abi::PythonFrame;
-use daemon::inspect::python::code_objects::{Codes, Functions, Reader};
-use daemon::inspect::python::layouts::Layout;
-use daemon::inspect::python::merge::{Native, merge};
-use daemon::inspect::python::program::Types;
-use daemon::inspect::python::{Memory, runtime};
+use inspect::python::code_objects::{Codes, Functions, Reader};
+use inspect::python::layouts::Layout;
+use inspect::python::merge::{Native, merge};
+use inspect::python::program::Types;
+use inspect::python::{Memory, runtime};
 
 /// Address of the first byte; those before cannot be read.
 const BASE: u64 = 0x1000;

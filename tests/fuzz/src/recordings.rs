@@ -1,8 +1,8 @@
 //! Recordings of the daemon's input, which people send each other.
 
 use crate::{memory_directory, repository};
-use daemon::replay::player::replay;
-use daemon::replay::recording::Recording;
+use dcpid::player::replay;
+use sampling::recording::tape::Recording;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
@@ -39,7 +39,7 @@ fn packed(text: &[u8]) -> Vec<u8> {
 /// Parts of the recordings of this repository: the first steps, and the answers.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let directory = fs::read_dir(repository("daemon/tests/recordings")).unwrap();
+    let directory = fs::read_dir(repository("daemon/dcpid/tests/recordings")).unwrap();
     let mut paths: Vec<_> = directory.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let mut seeds = vec![packed(b"{\"dcpid_input\":1}\n")];

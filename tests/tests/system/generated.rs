@@ -1,6 +1,7 @@
 //! Code that is in no file, with the real daemon on the real kernel: registered by clients, told of
 //! in files that anybody may write, loaded by the kernel. A recording shows what names and samples
-//! such code gets (`daemon/tests/attribution.rs`). These tests need root, as privileged.rs does.
+//! such code gets (`daemon/dcpid/tests/attribution.rs`). These tests need root, as privileged.rs
+//! does.
 
 use std::path::Path;
 use std::process::Command;

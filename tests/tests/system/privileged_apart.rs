@@ -1,7 +1,7 @@
 //! The real daemon on the real kernel, asked to keep processes apart or to leave them out: the
 //! sampler's mark of such processes, and what clients and settings say. A recording shows whose
-//! samples are whose then (`daemon/tests/attribution.rs`). These tests need root, as privileged.rs
-//! does.
+//! samples are whose then (`daemon/dcpid/tests/attribution.rs`). These tests need root, as
+//! privileged.rs does.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

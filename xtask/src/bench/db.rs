@@ -26,7 +26,7 @@ const PROF_RUNS: usize = 15;
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("db", arguments, &[], &["--db", "--seconds"])?;
     let seconds = count(arguments, "--seconds", 60)?;
-    must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+    must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     println!("{}", description());
     let mut bench = command("cargo bench -q -p profiledb --bench database --");
     let week = format!("{FOLDER}/week");

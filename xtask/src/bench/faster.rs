@@ -202,7 +202,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 
 /// The folder of our programs, built anew.
 fn built() -> anyhow::Result<String> {
-    must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+    must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     blockcount::build()?;
     Ok("target/release".to_owned())
 }

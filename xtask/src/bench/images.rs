@@ -54,7 +54,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let folder = PathBuf::from(format!("{FOLDER}/images"));
     fs::create_dir_all(folder.join("work"))?;
     let folder = fs::canonicalize(folder)?;
-    must(&mut command("cargo build -q --release -p daemon --bins"))?;
+    must(&mut command("cargo build -q --release -p dcpid --bins"))?;
     for (source, flags) in
         [("workloads/image_flood", ""), ("bench/short", "-static -Wl,--build-id=none")]
     {

@@ -70,7 +70,7 @@ pub struct Took {
 /// The folder of our programs, built anew unless DCPI_BIN_DIR names one.
 pub fn programs() -> anyhow::Result<String> {
     std::env::var("DCPI_BIN_DIR").or_else(|_| {
-        must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+        must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
         Ok("target/release".to_owned())
     })
 }

@@ -342,7 +342,7 @@ impl<'a> Profiler<'a> {
 
 /// Builds programs, and copies them, so that nobody's build replaces them under a measurement.
 pub fn build(folder: &str, programs: &[&str]) -> anyhow::Result<()> {
-    let mut cargo = command("cargo build --release -p daemon -p dcpi");
+    let mut cargo = command("cargo build --release -p dcpid -p dcpi");
     must(cargo.args(programs.iter().flat_map(|program| ["--bin", program])))?;
     for program in programs {
         fs::copy(format!("target/release/{program}"), format!("{folder}/{program}"))

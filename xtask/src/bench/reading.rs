@@ -56,7 +56,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     packages::ensure(
         packages::COMPILER.iter().chain(&packages::BENCH_TOOLS).chain(&packages::READERS),
     )?;
-    must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+    must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     let (images, large) =
         if quick { (IMAGES_QUICK, LARGE_BYTES_QUICK) } else { (IMAGES, LARGE_BYTES) };
     let folder = format!("{FOLDER}/reading-{images}");

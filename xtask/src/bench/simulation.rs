@@ -49,7 +49,7 @@ pub struct Shape {
 }
 
 /// Entries of a half's spill buffer, and how many of them let a drain come early
-/// (`daemon/src/pipeline/drain.rs`, SPILL_USED_MAX).
+/// (`daemon/pipeline/src/drain.rs`, SPILL_USED_MAX).
 pub const SPILL_ENTRIES: u64 = 16384;
 const SPILL_EARLY: u64 = SPILL_ENTRIES * 7 / 10;
 /// Buckets of both halves that fit in a CPU's page beside its own line.

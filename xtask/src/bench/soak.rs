@@ -13,7 +13,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     require_root("soak")?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::TEST_TOOLS))?;
     let seconds = count(arguments, "--minutes", 60)? * 60;
-    must(&mut command("cargo build -q --release -p daemon -p dcpi --bins"))?;
+    must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     let programs = fs::canonicalize("target/release").context("target/release")?;
     // Not nextest, which ends tests that take long.
     let mut soak = command("cargo test -q -p tests --test system soak -- --ignored --nocapture");

@@ -6,7 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Crates without any circle.
-const STRICT: [&str; 3] = ["code", "daemon", "estimate"];
+const STRICT: [&str; 11] = [
+    "code",
+    "daemon/address-spaces",
+    "daemon/dcpid",
+    "daemon/inspect",
+    "daemon/kernel",
+    "daemon/pending",
+    "daemon/persistence",
+    "daemon/pipeline",
+    "daemon/sampling",
+    "daemon/settings",
+    "estimate",
+];
 
 /// The circles of a crate: `files` are the paths below its `src/`, with their texts.
 pub fn problems(name: &str, files: &[(&str, &str)]) -> Vec<String> {

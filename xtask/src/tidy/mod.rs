@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 /// Our crates by their folders, and which of the others each may name (dev-dependencies excepted).
-const ARROWS: [(&str, &[&str]); 45] = [
+const ARROWS: [(&str, &[&str]); 53] = [
     ("abi", &[]),
     ("blockcount", &[]),
     ("image", &[]),
@@ -34,7 +34,68 @@ const ARROWS: [(&str, &[&str]); 45] = [
     ("estimate", &["code", "image"]),
     ("stalls", &["code", "estimate", "image", "model"]),
     ("profiledb", &["image", "model"]),
-    ("daemon", &["abi", "code", "ebpf", "image", "model", "profiledb", "unwind", "wire"]),
+    ("daemon/kernel", &["abi", "code", "ebpf", "events", "image", "model"]),
+    ("daemon/inspect", &["abi", "code", "image", "kernel", "model", "profiledb", "unwind"]),
+    ("daemon/address-spaces", &["abi", "image", "inspect", "kernel", "model", "profiledb", "wire"]),
+    ("daemon/pending", &["address-spaces", "image", "kernel", "model", "profiledb"]),
+    (
+        "daemon/sampling",
+        &[
+            "abi",
+            "address-spaces",
+            "image",
+            "inspect",
+            "kernel",
+            "model",
+            "pending",
+            "profiledb",
+            "unwind",
+            "wire",
+        ],
+    ),
+    (
+        "daemon/persistence",
+        &["address-spaces", "events", "image", "inspect", "kernel", "model", "profiledb"],
+    ),
+    (
+        "daemon/settings",
+        &["abi", "address-spaces", "events", "kernel", "model", "profiledb", "wire"],
+    ),
+    (
+        "daemon/pipeline",
+        &[
+            "abi",
+            "address-spaces",
+            "events",
+            "image",
+            "inspect",
+            "kernel",
+            "model",
+            "pending",
+            "persistence",
+            "profiledb",
+            "sampling",
+            "settings",
+            "wire",
+        ],
+    ),
+    (
+        "daemon/dcpid",
+        &[
+            "abi",
+            "address-spaces",
+            "events",
+            "image",
+            "inspect",
+            "kernel",
+            "persistence",
+            "pipeline",
+            "profiledb",
+            "sampling",
+            "settings",
+            "wire",
+        ],
+    ),
     ("analysis/counted", &["blockcount", "image", "unwind"]),
     ("analysis/traced", &["image", "trace", "tracer"]),
     ("analysis/stats", &["image", "measure", "model"]),
@@ -109,16 +170,19 @@ const ARROWS: [(&str, &[&str]); 45] = [
             "wire",
         ],
     ),
-    ("manual", &["daemon", "dcpi"]),
+    ("manual", &["dcpi", "settings"]),
     (
         "fuzz",
         &[
             "abi",
             "blockcount",
+            "address-spaces",
             "code",
-            "daemon",
             "dcpi",
+            "dcpid",
             "image",
+            "inspect",
+            "kernel",
             "model",
             "profiledb",
             "trace",
@@ -144,7 +208,7 @@ const ARROWS: [(&str, &[&str]); 45] = [
 
 /// Crates with unsafe code.
 const UNSAFE: [&str; 6] =
-    ["analysis/traced", "blockcount", "daemon", "loader-hook", "probe", "tracer"];
+    ["analysis/traced", "blockcount", "daemon/kernel", "loader-hook", "probe", "tracer"];
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 80;
 /// Lines of the map of the code, at 100 columns.
@@ -296,10 +360,10 @@ fn rust(path: &str, text: &str) -> Vec<String> {
     {
         problems.push("must say #![forbid(unsafe_code)]".to_owned());
     }
-    if folder == "daemon" && !path.starts_with("daemon/src/kernel/") {
+    if folder == "daemon" && !path.starts_with("daemon/kernel/src/") {
         for word in ["aya::", "perf_event::", "unsafe {", "unsafe fn", "unsafe impl"] {
             if text.contains(word) {
-                problems.push(format!("only daemon/src/kernel/ may say '{word}'"));
+                problems.push(format!("only daemon/kernel/src/ may say '{word}'"));
             }
         }
     }
@@ -373,16 +437,16 @@ mod tests {
     fn what_is_allowed_passes() {
         for (path, text) in [
             (
-                "daemon/Cargo.toml",
-                "[package]\n[dependencies]\nabi.workspace = true\nprofiledb = { path = \"x\" }\n",
+                "daemon/kernel/Cargo.toml",
+                "[package]\n[dependencies]\nabi.workspace = true\nimage = { path = \"x\" }\n",
             ),
             (
                 "binary/image/Cargo.toml",
                 "[package]\n[dependencies]\nobject.workspace = true\n[dev-dependencies]\nprofiledb = \"1\"\n",
             ),
-            ("daemon/src/kernel/sample_table.rs", "unsafe { aya::x() }\n"),
+            ("daemon/kernel/src/sample_table.rs", "unsafe { aya::x() }\n"),
             ("analysis/report/src/text.rs", "fn f() {\n    println!(\"x\");\n}\n"),
-            ("daemon/src/x.rs", "fn short() {\n    1\n}\n"),
+            ("daemon/pipeline/src/x.rs", "fn short() {\n    1\n}\n"),
             ("binary/image/src/lib.rs", "#![forbid(unsafe_code)]\n"),
         ] {
             assert_eq!(problems(path, text), "", "{path}");
@@ -399,8 +463,8 @@ mod tests {
         for (path, text, words) in [
             (
                 "analysis/query/Cargo.toml",
-                "[dependencies]\ndaemon.workspace = true\n",
-                "must not depend on daemon",
+                "[dependencies]\npipeline.workspace = true\n",
+                "must not depend on pipeline",
             ),
             (
                 "binary/image/Cargo.toml",
@@ -412,8 +476,12 @@ mod tests {
                 "[package]\n[build-dependencies]\nabi = \"1\"\n",
                 "must not depend on abi",
             ),
-            ("daemon/src/drain.rs", "use aya::Ebpf;\n", "only daemon/src/kernel/"),
-            ("daemon/src/drain.rs", "fn f() { unsafe { x() } }\n", "only daemon/src/kernel/"),
+            ("daemon/pipeline/src/drain.rs", "use aya::Ebpf;\n", "only daemon/kernel/src/"),
+            (
+                "daemon/pipeline/src/drain.rs",
+                "fn f() { unsafe { x() } }\n",
+                "only daemon/kernel/src/",
+            ),
             ("profiledb/src/lib.rs", "//! x\n", "forbid(unsafe_code)"),
             ("binary/image/src/id.rs", "fn f() {\n    println!(\"x\");\n}\n", "prints"),
             ("binary/image/src/utils.rs", "", "says nothing"),

@@ -20,7 +20,7 @@ const CROSS: &str = "rustc-web gcc-aarch64-linux-gnu libc6-dev-arm64-cross";
 
 /// Builds all of it. Returns the folder that they are in.
 pub fn build(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow::Result<PathBuf> {
-    let mut cargo = command("cargo build --quiet --release --package daemon --package dcpi");
+    let mut cargo = command("cargo build --quiet --release --package dcpid --package dcpi");
     cargo.arg("--target").arg(architecture.target()).arg("--target-dir").arg(vm.join("build"));
     cargo.env_remove("RUSTFLAGS"); // it would win over the next line
     cargo.env(architecture.cargo_variable("RUSTFLAGS"), "-C target-feature=+crt-static");

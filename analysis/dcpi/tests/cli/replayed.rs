@@ -1,5 +1,5 @@
 //! Reports on what recordings of real hosts become: databases that `dcpid --replay` has written
-//! (`daemon/tests/replay.rs` holds them against the recordings).
+//! (`daemon/dcpid/tests/replay.rs` holds them against the recordings).
 //!
 //! The programs that were sampled are on no other machine, so a report that looks into files would
 //! differ from one to the next. These reports show images, and procedures of what has no file: the
@@ -12,7 +12,7 @@ use crate::golden::check;
 use crate::runs::shown;
 
 fn replayed(name: &str) -> Db {
-    let recordings = "../../daemon/tests/recordings";
+    let recordings = "../../daemon/dcpid/tests/recordings";
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join(recordings).join(format!("{name}.db"));
     let db = Db::new();
     copy(&from, &db.root());

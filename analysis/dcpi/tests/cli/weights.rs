@@ -79,7 +79,7 @@ fn samples_of_different_periods_weigh_what_they_stand_for() {
     }
 }
 
-/// Sixteen rates of the budget's ladder (daemon/src/pipeline/governor.rs), samples per second and
+/// Sixteen rates of the budget's ladder (daemon/pipeline/src/governor.rs), samples per second and
 /// CPU.
 const RATES: [u64; 16] =
     [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];

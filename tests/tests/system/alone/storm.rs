@@ -32,7 +32,7 @@ fn start_at_the_papers_rate(place: &Place) -> Daemon<'_> {
 
 /// The storm for so many seconds, with so many workers at once: of all samples at most 0.05 % have
 /// no image, the paper's week, and never more than 0.5 % of those of 10 s. A storm that is not more
-/// than the CPUs can do is on a recording (`daemon/tests/replay.rs`).
+/// than the CPUs can do is on a recording (`daemon/dcpid/tests/replay.rs`).
 fn storm(seconds: u32, workers: u32) {
     require_root();
     let place = Place::default();

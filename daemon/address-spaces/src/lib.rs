@@ -1,0 +1,34 @@
+//! What was where in which address space, and whose it was.
+//!
+//! The kernel's records say which process mapped which file where. From them, a scan of `/proc` at
+//! the start, and the inspectors' answers, this crate knows for any address of any process at any
+//! time the file, its image and its scope (label, unit, process, or left out). The crate sees no
+//! sample and opens no file of a stranger: it asks `inspect`.
+//!
+//! Begin with [`mappings`]: its records become address maps by time and generation, its
+//! `programs.rs` finds the file of text that is counted once for all processes, and its `labels.rs`
+//! keeps what the user labels. [`mapped_files`] finds out which image a file is, with
+//! [`file_versions`] where the kernel told only the inode; [`library`] offers its code to be kept.
+//! [`jit`] has code that is in no file, [`kernel_text`] the kernel's, [`vdso32`] and
+//! [`python_files`] special images, and [`unknown_code`] images that stand for a reason.
+//! [`scopes`], [`cgroups`] and [`users`] say whose a process is. [`loader_notices`] hears the
+//! loader hook. Every question to this machine goes through [`system`], which also keeps the
+//! answers of a recording.
+
+#![forbid(unsafe_code)]
+
+pub mod cgroups;
+pub mod file_versions;
+pub mod jit;
+pub mod kernel_code_records;
+pub mod kernel_text;
+pub mod library;
+pub mod loader_notices;
+pub mod mapped_files;
+pub mod mappings;
+pub mod python_files;
+pub mod scopes;
+pub mod system;
+pub mod unknown_code;
+pub mod users;
+pub mod vdso32;

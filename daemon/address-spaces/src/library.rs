@@ -1,0 +1,210 @@
+//! Which image a file is, and the desk at which the drain offers code to be kept.
+//!
+//! The librarian behind the desk is a thread of the crate `persistence`, which copies the code of
+//! images with samples. A file is offered once a day and never waits for the librarian.
+
+use image::{ImageId, ImageKind};
+use inspect::file_catalogue::Catalogue;
+use inspect::questions::FileAt;
+use kernel::clock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use wire::CodeStoreStatus;
+
+/// A file that cannot be opened is tried so often, each time through another process that has
+/// samples in it.
+const TRIES_MAX: u32 = 8;
+
+/// An image whose code is wanted, and where its file can be found now.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The image.
+    pub id: ImageId,
+    /// Files and the vdso are kept, other kinds not.
+    pub kind: ImageKind,
+    /// The file, and a process that has it mapped.
+    pub file: FileAt,
+}
+
+/// When a mapped file is to be offered next.
+#[derive(Debug, Default)]
+pub struct Offer {
+    next_day: AtomicU32,
+    failures: AtomicU32,
+}
+
+impl Offer {
+    /// The file could not be opened: another process that has it mapped is tried, a few times.
+    pub fn failed(&self) {
+        if self.failures.fetch_add(1, Relaxed) + 1 < TRIES_MAX {
+            self.renew();
+        }
+    }
+
+    /// The file is to be offered again today.
+    pub fn renew(&self) {
+        self.next_day.store(0, Relaxed);
+    }
+
+    /// How often the file could not be opened.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures.load(Relaxed)
+    }
+}
+
+/// Days since 1970.
+fn today() -> u32 {
+    u32::try_from(clock::unix_s() / 86_400).unwrap_or(u32::MAX - 1)
+}
+
+/// A message to the librarian.
+#[derive(Debug)]
+pub enum CodeRequest {
+    /// An image has samples.
+    Wanted(Box<Wanted>, Arc<Offer>),
+    /// Something else has changed: look.
+    Wake,
+}
+
+/// What the librarian did so far, and whether it is told to end.
+#[derive(Debug, Default)]
+pub struct CodeStoreCounts {
+    /// The daemon is ending.
+    pub ending: AtomicBool,
+    /// Bytes that the store may take.
+    pub limit_bytes: u64,
+    /// Images in the store.
+    pub images: AtomicU64,
+    /// Bytes of the store.
+    pub bytes: AtomicU64,
+    /// Images whose code was copied.
+    pub kept: AtomicU64,
+    /// Images that were removed to make room.
+    pub removed: AtomicU64,
+    /// Images whose code could not be kept.
+    pub refused: AtomicU64,
+    /// Images left out because not everybody may read their files.
+    pub private: AtomicU64,
+    /// Images whose files were gone before they could be opened.
+    pub gone: AtomicU64,
+    /// Offers put off because too many waited.
+    pub put_off: AtomicU64,
+    /// Files that are open and wait to be copied.
+    pub waiting: AtomicU64,
+    /// CPU time of the thread and its inspectors until it last waited or rested.
+    pub cpu_ns: AtomicU64,
+}
+
+/// Where images are looked up, and told of to be kept. The default one knows nothing and keeps
+/// nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Library {
+    /// What is known of files.
+    pub catalogue: Catalogue,
+    desk: Option<Desk>,
+}
+
+#[derive(Clone, Debug)]
+struct Desk {
+    requests: SyncSender<CodeRequest>,
+    counts: Arc<CodeStoreCounts>,
+}
+
+impl Library {
+    /// A library that sends offers to a librarian. Without `librarian` nothing is kept.
+    #[must_use]
+    pub fn new(
+        catalogue: Catalogue,
+        librarian: Option<(SyncSender<CodeRequest>, Arc<CodeStoreCounts>)>,
+    ) -> Self {
+        let desk = librarian.map(|(requests, counts)| Desk { requests, counts });
+        Self { catalogue, desk }
+    }
+
+    /// Whether that file should be offered today.
+    #[must_use]
+    pub fn wants(&self, offer: &Offer) -> bool {
+        self.desk.is_some() && offer.next_day.load(Relaxed) <= today()
+    }
+
+    /// Tells of an image. Never waits: when too many wait already, the file is to be offered again.
+    pub fn offer(&self, wanted: Wanted, offer: &Arc<Offer>) {
+        let Some(desk) = &self.desk else { return };
+        offer.next_day.store(today().saturating_add(1), Relaxed);
+        match desk.requests.try_send(CodeRequest::Wanted(Box::new(wanted), offer.clone())) {
+            Err(TrySendError::Full(_)) => {
+                desk.counts.put_off.fetch_add(1, Relaxed);
+                offer.renew();
+            }
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// How the code store is; None: it is off.
+    #[must_use]
+    pub fn status(&self) -> Option<CodeStoreStatus> {
+        let counts = &self.desk.as_ref()?.counts;
+        let of = |count: &AtomicU64| count.load(Relaxed);
+        Some(CodeStoreStatus {
+            images: of(&counts.images),
+            bytes: of(&counts.bytes),
+            limit_bytes: counts.limit_bytes,
+            kept: of(&counts.kept),
+            removed: of(&counts.removed),
+            refused: of(&counts.refused),
+            private: of(&counts.private),
+            gone: of(&counts.gone),
+            put_off: of(&counts.put_off),
+            waiting: of(&counts.waiting),
+            cpu_s: of(&counts.cpu_ns) as f64 / 1e9,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use inspect::open_mapped::MappedAt;
+    use kernel::MappedFileId;
+    use kernel::latin1::Bytes;
+    use std::sync::mpsc;
+
+    fn wanted() -> Wanted {
+        let at = MappedAt { pid: std::process::id(), start: 0, end: 0 };
+        let id = MappedFileId::BuildId(vec![1; 20]);
+        let file = FileAt { id, path: Bytes(b"/bin/x".to_vec()), at };
+        Wanted { id: ImageId::from_build_id(&[1; 20]).unwrap(), kind: ImageKind::File, file }
+    }
+
+    #[test]
+    fn a_full_queue_puts_off_and_never_waits() {
+        let (requests, queue) = mpsc::sync_channel(2);
+        let library = Library::new(Catalogue::default(), Some((requests, Arc::default())));
+        let offers: Vec<Arc<Offer>> = (0..5).map(|_| Arc::default()).collect();
+        for offer in &offers {
+            library.offer(wanted(), offer);
+        }
+        let again = offers.iter().filter(|offer| library.wants(offer)).count();
+        assert_eq!((again, library.status().unwrap().put_off), (3, 3));
+        drop(queue);
+        library.offer(wanted(), &offers[4]);
+        assert!(!Library::default().wants(&Offer::default()), "nobody keeps anything");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_not_offered_for_ever() {
+        let (requests, _queue) = mpsc::sync_channel(2);
+        let library = Library::new(Catalogue::default(), Some((requests, Arc::default())));
+        let offer = Arc::default();
+        library.offer(wanted(), &offer);
+        assert!(!library.wants(&offer), "once a day");
+        offer.failed();
+        assert!(library.wants(&offer), "another process may have it");
+        (0..TRIES_MAX).for_each(|_| offer.failed());
+        library.offer(wanted(), &offer);
+        offer.failed();
+        assert!(!library.wants(&offer), "not for ever");
+    }
+}

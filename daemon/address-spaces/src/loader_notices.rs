@@ -1,0 +1,491 @@
+//! The loader hook's notices: a Unix datagram socket that every program may write to, and the check
+//! of what they say.
+//!
+//! A notice is a hint and nothing more. It is held against the kernel's records first; only where
+//! those are silent, or name another build, is the sender looked up in /proc, and what is taken up
+//! then is what /proc shows. The process is the one that the kernel names (SCM_CREDENTIALS,
+//! unix(7)), not the one that the notice names, so nobody can speak for another.
+//!
+//! The socket is read together with the kernel's records, ten times a second, and not when
+//! something comes: waking the daemon would cost the sending program more than all the rest of the
+//! hook. What does not fit into the socket's queue meanwhile (`net.unix.max_dgram_qlen`, 10 or 512
+//! datagrams) is dropped by its sender.
+
+use crate::mappings::Mappings;
+use crate::system::System;
+use abi::notice::{DATAGRAM_MAX, Datagram};
+use image::ImageId;
+use inspect::open_mapped::MappedAt;
+use inspect::questions::{BuildIdOf, FileAt};
+use kernel::MappedFileId;
+use kernel::clock;
+use kernel::latin1::Bytes;
+use kernel::procfs::MapsLine;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg, setsockopt, sockopt,
+};
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wire::LoaderStatus;
+
+/// Datagrams read at once; the rest waits in the socket's queue.
+const DATAGRAMS_MAX: usize = 256;
+/// Objects that wait for the next drain; more are refused.
+const WAITING_MAX: usize = 4096;
+/// Processes looked up in /proc in a second, each once, and the CPU time that may take: a process
+/// with 65530 mappings takes it all.
+const LOOKS_MAX: usize = 64;
+const LOOKS_CPU_NS: u64 = 20_000_000;
+const LOOKS_TERM_NS: u64 = 1_000_000_000;
+
+/// Why the socket could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot listen to the loader hook on {path} ({source}); choose another --loader-socket, or off"
+)]
+pub struct LoaderError {
+    path: String,
+    source: io::Error,
+}
+
+/// One object that somebody says he has mapped.
+struct Hint {
+    /// As the kernel names the sender.
+    pid: u32,
+    /// First address of its code.
+    address: u64,
+    build: Option<ImageId>,
+    /// What /proc showed when this came, if it was asked.
+    seen: Option<Arc<Seen>>,
+}
+
+/// What /proc showed of a process, and when.
+struct Seen {
+    lines: Option<Vec<MapsLine>>,
+    time_ns: u64,
+}
+
+/// What was looked up in this second.
+#[derive(Default)]
+struct Looks {
+    began_ns: u64,
+    cpu_ns: u64,
+    seen: HashMap<u32, Arc<Seen>>,
+}
+
+/// The bound socket; its file is removed on drop.
+struct Bound {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+/// The socket and what came through it. Without a socket (the default) it does nothing.
+#[derive(Default)]
+pub struct Notices {
+    socket: Option<Bound>,
+    waiting: Vec<Hint>,
+    looks: Looks,
+    /// The kernel has dropped records since the last drain.
+    is_doubtful: bool,
+    counts: LoaderStatus,
+    /// Whom questions about senders go to.
+    system: System,
+}
+
+impl Notices {
+    /// Binds the socket; anybody may send to it. One that a dead daemon left is replaced; anything
+    /// else is not.
+    ///
+    /// # Errors
+    /// Somebody listens there, or the system refuses.
+    pub fn bind(path: &Path) -> Result<Self, LoaderError> {
+        let fail = |source| LoaderError { path: path.display().to_string(), source };
+        if UnixDatagram::unbound().and_then(|probe| probe.connect(path)).is_ok() {
+            return Err(fail(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another dcpid listens there",
+            )));
+        }
+        if path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket()) {
+            std::fs::remove_file(path).map_err(fail)?;
+        }
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::create_dir_all(parent).map_err(fail)?;
+        }
+        let socket = UnixDatagram::bind(path).map_err(fail)?;
+        socket.set_nonblocking(true).map_err(fail)?;
+        setsockopt(&socket, sockopt::PassCred, &true).map_err(|error| fail(error.into()))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666)).map_err(fail)?;
+        Ok(Self { socket: Some(Bound { socket, path: path.to_owned() }), ..Self::default() })
+    }
+
+    /// Asks about senders there.
+    #[must_use]
+    pub fn asking(self, system: System) -> Self {
+        Self { system, ..self }
+    }
+
+    /// Notices so far.
+    #[must_use]
+    pub fn counts(&self) -> LoaderStatus {
+        self.counts.clone()
+    }
+
+    /// Reads what has come. After the kernel has dropped records its senders are looked up at once,
+    /// for they may not live until the next drain.
+    pub fn read(&mut self, records_were_lost: bool, now_ns: u64) {
+        self.is_doubtful |= records_were_lost;
+        // One more, so that one that is too long is seen to be.
+        let mut bytes = [0; DATAGRAM_MAX + 1];
+        for _ in 0..DATAGRAMS_MAX {
+            let received =
+                self.socket.as_ref().and_then(|bound| receive(&bound.socket, &mut bytes));
+            let Some((len, pid)) = received else { break };
+            self.take(bytes.get(..len).unwrap_or_default(), pid, now_ns);
+        }
+    }
+
+    fn take(&mut self, datagram: &[u8], pid: Option<u32>, now_ns: u64) {
+        let (Some(pid), Some(objects)) = (pid, Datagram::decode(datagram)) else {
+            self.counts.received += 1;
+            self.counts.refused += 1;
+            return;
+        };
+        for object in objects {
+            let build = ImageId::from_build_id(object.build_id);
+            self.admit(Hint { pid, address: object.start, build, seen: None }, now_ns);
+        }
+    }
+
+    fn admit(&mut self, mut hint: Hint, now_ns: u64) {
+        self.counts.received += 1;
+        if self.waiting.len() >= WAITING_MAX {
+            self.counts.refused += 1;
+            return;
+        }
+        if self.is_doubtful {
+            hint.seen = self.looks.look(hint.pid, &self.system, now_ns);
+        }
+        self.waiting.push(hint);
+    }
+
+    /// Holds what has come against what is known; to be called when all records before `now_ns` are
+    /// applied.
+    pub fn judge(&mut self, mappings: &mut Mappings, now_ns: u64) {
+        for hint in std::mem::take(&mut self.waiting) {
+            if mappings.shows(hint.pid, hint.address, hint.build) {
+                self.counts.known += 1;
+            } else if self.learn(hint, mappings, now_ns).is_some() {
+                self.counts.learnt += 1;
+            } else {
+                self.counts.refused += 1;
+            }
+        }
+        self.is_doubtful = false;
+    }
+
+    /// Takes up what /proc shows at the hint's address; None when it shows nothing, or another
+    /// build, or may not be asked now.
+    fn learn(&mut self, hint: Hint, mappings: &mut Mappings, now_ns: u64) -> Option<()> {
+        let seen = hint.seen.or_else(|| self.looks.look(hint.pid, &mappings.system, now_ns))?;
+        if mappings.has_left_since(hint.pid, seen.time_ns) {
+            return None; // what was seen was another program's
+        }
+        let line = seen
+            .lines
+            .as_ref()?
+            .iter()
+            .find(|line| (line.start..line.end).contains(&hint.address))?;
+        let file = match hint.build {
+            Some(build) => {
+                let found = self
+                    .looks
+                    .spend(&mappings.system, || build_in(hint.pid, line, &mappings.system))?;
+                let (found, owner) = found.filter(|(found, _)| *found == build)?;
+                let file = MappedFileId::BuildId(found.build_id()?.to_vec());
+                match owner {
+                    Some(owner) => file.owned_by(owner),
+                    None => file,
+                }
+            }
+            None => line.file.clone(),
+        };
+        mappings.take_up(hint.pid, line, file, now_ns);
+        // A limit may have refused it.
+        mappings.shows(hint.pid, hint.address, hint.build).then_some(())
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // A socket left behind is replaced by the next daemon.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Looks {
+    /// What /proc shows of the process, or has shown in this second. None when it was asked enough.
+    fn look(&mut self, pid: u32, system: &System, now_ns: u64) -> Option<Arc<Seen>> {
+        if now_ns.saturating_sub(self.began_ns) >= LOOKS_TERM_NS {
+            *self = Self { began_ns: now_ns, ..Self::default() };
+        }
+        if !self.seen.contains_key(&pid) {
+            if self.seen.len() >= LOOKS_MAX {
+                return None;
+            }
+            let lines =
+                self.spend(system, || system.maps(pid).filter(|lines| !lines.is_empty()))?;
+            self.seen.insert(pid, Arc::new(Seen { lines, time_ns: now_ns }));
+        }
+        self.seen.get(&pid).cloned()
+    }
+
+    /// Does that if there is time left in this second.
+    fn spend<T>(&mut self, system: &System, work: impl FnOnce() -> T) -> Option<T> {
+        if self.cpu_ns >= LOOKS_CPU_NS {
+            return None;
+        }
+        let cpu_ns = || clock::thread_cpu_ns() + system.inspectors().own_cpu_ns();
+        let before = cpu_ns();
+        let result = work();
+        self.cpu_ns += cpu_ns().saturating_sub(before);
+        Some(result)
+    }
+}
+
+/// The build id of the very file that the process has there, and the user who can write the file.
+fn build_in(pid: u32, line: &MapsLine, system: &System) -> Option<(ImageId, Option<u32>)> {
+    let at = MappedAt { pid, start: line.start, end: line.end };
+    let file = FileAt { id: line.file.clone(), path: Bytes(line.path.clone()), at };
+    let (Bytes(id), owner) = system.inspectors().ask(BuildIdOf(file))??;
+    Some((ImageId::from_build_id(&id)?, owner))
+}
+
+/// One datagram: its length, and who sent it as the kernel says. None when there is none.
+fn receive(socket: &UnixDatagram, bytes: &mut [u8]) -> Option<(usize, Option<u32>)> {
+    // Room for the credentials only: descriptors that somebody sends along are dropped by the
+    // kernel.
+    let mut space = nix::cmsg_space!(UnixCredentials);
+    let mut parts = [IoSliceMut::new(bytes)];
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
+    let message =
+        recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut parts, Some(&mut space), flags).ok()?;
+    let pid = message.cmsgs().ok().into_iter().flatten().find_map(|control| match control {
+        ControlMessageOwned::ScmCredentials(credentials) => {
+            u32::try_from(credentials.pid()).ok().filter(|pid| *pid > 0)
+        }
+        _ => None,
+    });
+    Some((message.bytes, pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use abi::notice::{self, LoaderNotice};
+    use kernel::procfs::executable_mappings;
+    use nix::sys::socket::{ControlMessage, sendmsg};
+    use std::io::{IoSlice, Read};
+    use std::process::{Child, Command, Stdio};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    struct Place {
+        directory: tempfile::TempDir,
+        notices: Notices,
+        mappings: Mappings,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let notices = Notices::bind(&directory.path().join("l.sock")).unwrap();
+            Self { directory, notices, mappings: Mappings::default() }
+        }
+
+        fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+            let sender = UnixDatagram::unbound().unwrap();
+            sender.set_nonblocking(true).unwrap();
+            sender.send_to(datagram, self.directory.path().join("l.sock"))
+        }
+
+        /// Reads and judges: received, known, learnt, refused so far.
+        fn counts(&mut self, now_ns: u64) -> [u64; 4] {
+            self.notices.read(false, now_ns);
+            self.notices.judge(&mut self.mappings, now_ns);
+            let LoaderStatus { received, known, learnt, refused } = self.notices.counts();
+            [received, known, learnt, refused]
+        }
+    }
+
+    fn datagram(pid: u32, address: u64, build_id: &[u8]) -> Vec<u8> {
+        let mut buffer = [0; DATAGRAM_MAX];
+        let used = notice::begin(&mut buffer, pid).unwrap();
+        let object =
+            LoaderNotice { base: 0, start: address, end: address + 1, build_id, path: b"/x" };
+        let used = notice::push(&mut buffer, used, &object).unwrap();
+        buffer[..used].to_vec()
+    }
+
+    /// An address in this program's code, and its build id.
+    fn own() -> (u64, Vec<u8>) {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let id = image::build_id_of_file(&file).unwrap();
+        (
+            own as fn() -> (u64, Vec<u8>) as usize as u64,
+            id.and_then(|id| Some(id.build_id()?.to_vec())).unwrap_or_default(),
+        )
+    }
+
+    /// A process that does nothing, and where its code is.
+    struct Sleeper {
+        child: Child,
+        address: u64,
+    }
+
+    impl Sleeper {
+        fn new() -> Self {
+            let child = Command::new("sleep").arg("100").stdout(Stdio::null()).spawn().unwrap();
+            let mut sleeper = Self { child, address: 0 };
+            while sleeper.address == 0 {
+                // Until its exec is done, its code is ours.
+                let lines = executable_mappings(sleeper.child.id()).unwrap_or_default();
+                sleeper.address = lines
+                    .iter()
+                    .find(|line| line.path.ends_with(b"sleep"))
+                    .map_or(0, |line| line.start);
+                std::thread::yield_now();
+            }
+            sleeper
+        }
+    }
+
+    impl Drop for Sleeper {
+        fn drop(&mut self) {
+            self.child.kill().unwrap();
+            self.child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_no_record_told_is_learnt_once() {
+        let mut place = Place::new();
+        let (address, build_id) = own();
+        place.send(&datagram(std::process::id(), address, &build_id)).unwrap();
+        assert_eq!(place.counts(SECOND), [1, 0, 1, 0]);
+        place.send(&datagram(std::process::id(), address, &build_id)).unwrap();
+        assert_eq!(place.counts(SECOND), [2, 1, 1, 0], "now it is known");
+        let build = ImageId::from_build_id(&build_id);
+        assert!(place.mappings.shows(std::process::id(), address, build));
+    }
+
+    #[test]
+    fn forged_notices_are_not_believed() {
+        let (address, build_id) = own();
+        let other = Sleeper::new();
+        for (story, forged) in [
+            ("another process's address", datagram(other.child.id(), other.address, &[])),
+            ("no such address", datagram(std::process::id(), 0x1000, &build_id)),
+            ("another build", datagram(std::process::id(), address, &[7; 20])),
+            ("no notice", b"garbage".to_vec()),
+            ("too long", vec![0; DATAGRAM_MAX + 100]),
+        ] {
+            let mut place = Place::new();
+            place.send(&forged).unwrap();
+            assert_eq!(place.counts(SECOND), [1, 0, 0, 1], "{story}");
+            assert!(place.mappings.is_empty(), "{story}");
+        }
+    }
+
+    /// A process that named another in its notice: the kernel says who it is.
+    #[test]
+    fn nobody_speaks_for_another_process() {
+        let mut place = Place::new();
+        let (address, build_id) = own();
+        place.send(&datagram(1, address, &build_id)).unwrap();
+        assert_eq!(place.counts(SECOND), [1, 0, 1, 0]);
+        assert!(
+            place.mappings.shows(std::process::id(), address, None)
+                && !place.mappings.shows(1, address, None)
+        );
+    }
+
+    /// Records were dropped in a storm of short processes, and at the drain /proc no longer knew
+    /// those that had told of themselves.
+    #[test]
+    fn after_lost_records_a_process_is_looked_at_while_it_lives() {
+        for (records_were_lost, expected) in [(true, [1, 0, 1, 0]), (false, [1, 0, 0, 1])] {
+            let mut place = Place::new();
+            let sleeper = Sleeper::new();
+            place.notices.read(records_were_lost, SECOND);
+            place.notices.admit(
+                Hint { pid: sleeper.child.id(), address: sleeper.address, build: None, seen: None },
+                SECOND,
+            );
+            drop(sleeper);
+            assert_eq!(place.counts(SECOND), expected, "records were lost: {records_were_lost}");
+        }
+    }
+
+    #[test]
+    fn a_flood_is_bounded() {
+        let mut place = Place::new();
+        let (address, _) = own();
+        let mut buffer = [0; DATAGRAM_MAX];
+        let mut used = notice::begin(&mut buffer, 1).unwrap();
+        let object = LoaderNotice { start: address, ..LoaderNotice::default() };
+        while let Some(more) = notice::push(&mut buffer, used, &object) {
+            used = more;
+        }
+        while place.notices.counts.refused == 0 {
+            while place.send(&buffer[..used]).is_ok() {}
+            place.notices.read(false, SECOND);
+        }
+        assert_eq!(place.notices.waiting.len(), WAITING_MAX);
+        let [received, known, learnt, refused] = place.counts(SECOND);
+        assert_eq!((learnt, received), (1, known + learnt + refused), "one look for all of them");
+        // Many processes: each is looked up once in a second, and no more than so many of all.
+        place.notices.waiting = (0..1000)
+            .map(|n| Hint { pid: (1 << abi::PID_BITS) + n, address, build: None, seen: None })
+            .collect();
+        place.notices.judge(&mut place.mappings, 2 * SECOND);
+        assert!(place.notices.looks.seen.len() <= LOOKS_MAX);
+    }
+
+    #[test]
+    fn descriptors_that_somebody_sends_are_not_kept() {
+        let mut place = Place::new();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let sender = UnixDatagram::unbound().unwrap();
+        sender.connect(place.directory.path().join("l.sock")).unwrap();
+        let (parts, descriptors) = ([IoSlice::new(b"x")], [writer.as_raw_fd()]);
+        let control = [ControlMessage::ScmRights(&descriptors)];
+        sendmsg::<()>(sender.as_raw_fd(), &parts, &control, MsgFlags::empty(), None).unwrap();
+        drop(writer);
+        assert_eq!(place.counts(SECOND), [1, 0, 0, 1]);
+        nix::fcntl::fcntl(&reader, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))
+            .unwrap();
+        assert_eq!(reader.read(&mut [0]).unwrap(), 0, "its last writer is closed");
+    }
+
+    #[test]
+    fn a_socket_that_a_dead_daemon_left_is_replaced_and_nothing_else() {
+        let place = Place::new();
+        let path = place.directory.path().join("l.sock");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o666);
+        let error = Notices::bind(&path).err().unwrap().to_string();
+        assert!(error.contains("another dcpid") && error.contains("--loader-socket"), "{error}");
+        drop(place.notices);
+        assert!(!path.exists());
+        drop(UnixDatagram::bind(&path).unwrap());
+        drop(Notices::bind(&path).unwrap());
+        std::fs::write(&path, "a file").unwrap();
+        assert!(Notices::bind(&path).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+    }
+}

@@ -1,0 +1,505 @@
+//! From mapped files to images: which build of which file a mapping shows.
+//!
+//! A build id in the kernel's record is taken as it is; otherwise an inspector opens the file,
+//! through the process while it lives, and reads it, unless the
+//! [catalogue](inspect::file_catalogue) knows it.
+//! Either happens once for a file, when its first sample is resolved. Then the
+//! librarian hears of it through the [library](crate::library), and keeps its code.
+
+use crate::file_versions::Versions;
+use crate::library::{Library, Offer, Wanted};
+use crate::system::{Identity, System};
+use image::{ImageId, ImageKind, Procedures};
+use inspect::open_mapped::MappedAt;
+use inspect::questions::{Facts, FileAt, Identified, Identify, Known};
+use inspect::vdso::{memory_of, own_vdso_range};
+use kernel::MappedFileId;
+use kernel::clock;
+use kernel::latin1::Bytes;
+use model::Unresolved;
+use profiledb::ImageRecord;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+/// Files remembered although no process maps them; beyond it those are forgotten and, if they come
+/// back, learnt again.
+const FILES_MAX: usize = 16_384;
+
+/// Files without build id that are read as soon as they are mapped, each time records are read.
+/// More are read when they have samples, if they are the same still.
+const IDENTIFIED_MAX: usize = 64;
+/// And the CPU time for it, ns: a file has up to 256 MiB of text to read.
+const IDENTIFIED_NS_MAX: u64 = 20_000_000;
+
+/// Something that has code in it and a name that outlives this boot.
+#[derive(Debug)]
+pub struct Image {
+    /// Which build.
+    pub id: ImageId,
+    /// What it is.
+    pub kind: ImageKind,
+    /// Last component of the path, or a name in brackets.
+    pub name: String,
+    /// Path as the process named it, escaped as in the database ([`ImageRecord::escape_path`]).
+    pub path: String,
+    /// Size of the file in bytes, where it was opened.
+    pub size_bytes: Option<u64>,
+    /// Procedures of an image that is nowhere on disk (the vdso), to be kept beside its profile.
+    pub procedures: Option<Procedures>,
+}
+
+/// A file as processes map it.
+#[derive(Debug)]
+pub struct MappedFile {
+    /// What the kernel said it is.
+    pub id: MappedFileId,
+    /// Path or label.
+    pub path: Vec<u8>,
+    image: OnceLock<Result<Arc<Image>, Unresolved>>,
+    library: Library,
+    system: System,
+    offer: Arc<Offer>,
+}
+
+/// Files of one identity, by path.
+type Paths = HashMap<Box<[u8]>, Arc<MappedFile>, foldhash::fast::RandomState>;
+
+/// All files that processes map, each once.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// By identity, and then by path: nearly always one. Anybody may make 16,000 hard links of a
+    /// file, so paths are looked up, not searched.
+    known: HashMap<MappedFileId, Paths, foldhash::fast::RandomState>,
+    len: usize,
+    /// Files that are known when those that no process maps are forgotten next.
+    sweep_at: usize,
+    versions: Versions,
+    /// Since the last records were read.
+    identified: usize,
+    /// CPU time that took, ns.
+    identified_ns: u64,
+    /// Where images are looked up and kept.
+    pub library: Library,
+    /// Whom questions about files go to.
+    pub system: System,
+}
+
+impl Files {
+    /// The file of that identity and path.
+    pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
+        if let Some(file) = self.known.get(&id).and_then(|paths| paths.get(path)) {
+            // An inode that nobody maps any more may be another file by now: rebuilt in place, or
+            // its number reused.
+            let may_be_another =
+                matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
+            if !may_be_another {
+                return file.clone();
+            }
+        }
+        if self.len >= self.sweep_at.max(FILES_MAX) {
+            self.sweep();
+        }
+        let file = Arc::new(MappedFile {
+            id: id.clone(),
+            path: path.to_vec(),
+            image: OnceLock::new(),
+            library: self.library.clone(),
+            system: self.system.clone(),
+            offer: Arc::default(),
+        });
+        let before = self.known.entry(id).or_default().insert(path.into(), file.clone());
+        self.len += usize::from(before.is_none());
+        file
+    }
+
+    /// Forgets files that no process maps. The next sweep comes when twice as many are known as are
+    /// left: one for each new file would take a user with 16,384 mapped files no time to ask for,
+    /// and the daemon all of its time to make.
+    fn sweep(&mut self) {
+        for paths in self.known.values_mut() {
+            paths.retain(|_, file| Arc::strong_count(file) > 1);
+        }
+        self.known.retain(|_, paths| !paths.is_empty());
+        self.len = self.known.values().map(HashMap::len).sum();
+        self.sweep_at = 2 * self.len;
+    }
+
+    /// Whether the file is known.
+    #[must_use]
+    pub fn have(&self, id: &MappedFileId, path: &[u8]) -> bool {
+        self.known.get(id).is_some_and(|paths| paths.contains_key(path))
+    }
+
+    /// More records are about to be read: files are looked at again.
+    pub fn look_anew(&mut self) {
+        self.versions.look_anew();
+        (self.identified, self.identified_ns) = (0, 0);
+    }
+
+    /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives
+    /// the identity that tells it from another that is built in its place, and reads such a one
+    /// now, for it may be gone at the drain.
+    pub fn look_at(
+        &mut self,
+        id: &MappedFileId,
+        path: &[u8],
+        at: MappedAt,
+        time_ns: u64,
+    ) -> MappedFileId {
+        let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else {
+            return id.clone();
+        };
+        let versions = &mut self.versions;
+        let question = (at.pid, at.start, time_ns);
+        let inspectors = self.system.inspectors();
+        let live = || versions.content(inspectors, id, path, at, time_ns);
+        let content = self.system.content(question, live);
+        MappedFileId::Version { major, minor, inode, content }
+    }
+
+    /// Reads a file of which the kernel told only the inode, now, for it may be gone at the drain.
+    pub fn read_early(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt) {
+        let readable = matches!(id, MappedFileId::Version { content: Some(_), .. });
+        if readable
+            && self.identified < IDENTIFIED_MAX
+            && self.identified_ns < IDENTIFIED_NS_MAX
+            && !self.known.contains_key(id)
+        {
+            self.identified += 1;
+            let inspectors = self.system.inspectors().clone();
+            let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
+            let begun_ns = cpu_ns();
+            let file = self.intern(id.clone(), path);
+            // Without an offer: it has no samples yet.
+            let _ = file.identified(at, None);
+            self.identified_ns += cpu_ns().saturating_sub(begun_ns);
+        }
+    }
+
+    /// Files known now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl MappedFile {
+    /// Whether both are the same build, by whatever path, as far as that is known already: hard
+    /// links, or a file that was renamed.
+    #[must_use]
+    pub fn is_same_build(&self, other: &MappedFile) -> bool {
+        let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
+        let same = std::ptr::eq(self, other)
+            || (self.id == other.id && (!anonymous || self.path == other.path));
+        same || self.build().is_some_and(|build| other.build() == Some(build))
+    }
+
+    fn build(&self) -> Option<ImageId> {
+        match &self.id {
+            MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => self.id.build(),
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
+                Some(self.image.get()?.as_ref().ok()?.id)
+            }
+        }
+    }
+
+    /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the
+    /// kernel's.
+    ///
+    /// # Errors
+    /// Why nobody can know.
+    pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Unresolved> {
+        self.image_kept_unless(at, vdso, |_| false)
+    }
+
+    /// The same; its code is kept unless `is_left_out` says that nothing of it may reach the disk.
+    ///
+    /// # Errors
+    /// Why nobody can know.
+    pub fn image_kept_unless(
+        &self,
+        at: MappedAt,
+        vdso: Option<&Arc<Image>>,
+        is_left_out: impl Fn(&Image) -> bool,
+    ) -> Result<Arc<Image>, Unresolved> {
+        let image = self.identified(at, vdso);
+        if let Ok(image) = &image
+            && !is_left_out(image)
+            && self.library.wants(&self.offer)
+        {
+            let wanted = Wanted { id: image.id, kind: image.kind, file: self.at(at) };
+            self.library.offer(wanted, &self.offer);
+        }
+        image
+    }
+
+    /// The file, and where it is mapped.
+    #[must_use]
+    pub fn at(&self, at: MappedAt) -> FileAt {
+        FileAt { id: self.id.clone(), path: Bytes(self.path.clone()), at }
+    }
+
+    /// What was found out, now or before. Without an answer it is asked for again the next time.
+    fn identified(
+        &self,
+        at: MappedAt,
+        vdso: Option<&Arc<Image>>,
+    ) -> Result<Arc<Image>, Unresolved> {
+        if let Some(known) = self.image.get() {
+            return known.clone();
+        }
+        let found = self.identify(at, vdso);
+        if !matches!(found, Err(Unresolved::NotAnswered)) {
+            return self.image.get_or_init(|| found).clone();
+        }
+        found
+    }
+
+    fn identify(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Unresolved> {
+        match self.path.as_slice() {
+            b"[vdso]" => return vdso.cloned().ok_or(Unresolved::Unidentified),
+            b"[vsyscall]" => return Err(Unresolved::Vsyscall),
+            b"[stack]" => return Err(Unresolved::ExecutableStack),
+            // The page where instructions under a probe run, and since 6.18 also the one where
+            // their trampolines are (kernel/events/uprobes.c, arch/x86/kernel/uprobes.c).
+            b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Unresolved::UprobesPage),
+            // What 32-bit programs of arm have (arch/arm64/kernel/vdso.c).
+            b"[vectors]" | b"[sigpage]" => return Err(Unresolved::KernelPage),
+            _ => {}
+        }
+        match &self.id {
+            MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => {
+                let id = self.id.build().ok_or(Unresolved::Unidentified)?;
+                Ok(Arc::new(self.as_image(id, None)))
+            }
+            MappedFileId::Inode { inode: 0, .. } => Err(Unresolved::Anonymous),
+            MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
+                let live = || match self.identify_file(at) {
+                    Ok((id, size_bytes)) => Identity::Image(id.to_string(), Some(size_bytes)),
+                    Err(reason) => Identity::Unknown(reason.name().to_owned()),
+                };
+                let (id, size_bytes) = known(self.system.identity(&self.id, &self.path, live))?;
+                Ok(Arc::new(self.as_image(id, size_bytes)))
+            }
+        }
+    }
+
+    /// The image and the size in bytes of the file: from the catalogue, or else from the file, and
+    /// then the catalogue knows.
+    fn identify_file(&self, at: MappedAt) -> Result<(ImageId, u64), Unresolved> {
+        let (inspectors, catalogue) = (self.system.inspectors(), &self.library.catalogue);
+        for (known, before, after) in inspectors.take_learnt() {
+            catalogue.learn(&before, &after, known);
+        }
+        let facts = inspectors.ask(Facts(self.at(at))).ok_or(Unresolved::NotAnswered)?;
+        let (facts, owner) = facts.ok_or(Unresolved::FileGone)?;
+        let known = match catalogue.find(&facts) {
+            Some(known) => known,
+            None => match inspectors.ask(Identify(self.at(at))) {
+                None => return Err(Unresolved::NotAnswered),
+                Some(Identified::Gone) => return Err(Unresolved::FileGone),
+                Some(Identified::Unreadable) => return Err(Unresolved::Unidentified),
+                Some(Identified::Known(known, before, after)) => {
+                    catalogue.learn(&before, &after, known);
+                    known
+                }
+            },
+        };
+        match known {
+            Known::Image(id) => Ok((id.owned_by(owner), facts.size)),
+            Known::NotElf => Err(Unresolved::NotElf),
+        }
+    }
+
+    fn as_image(&self, id: ImageId, size_bytes: Option<u64>) -> Image {
+        let (name, path) = self.shown();
+        Image { id, kind: ImageKind::File, name, path, size_bytes, procedures: None }
+    }
+
+    /// Name and path, as an image has them.
+    #[must_use]
+    pub fn shown(&self) -> (String, String) {
+        let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
+        let path = ImageRecord::escape_path(Path::new(OsStr::from_bytes(path)));
+        (path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("?").to_owned(), path)
+    }
+
+    /// Whether it may be the program of a process: a file by its path, no memory that only looks
+    /// like one (`//anon`, `[heap]`, `/memfd:`, `/dev/zero`).
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        let memory = [&b"//"[..], b"/memfd:", b"/dev/zero"];
+        self.path.starts_with(b"/") && !memory.iter().any(|begin| self.path.starts_with(begin))
+    }
+}
+
+/// The image and size that an identity tells.
+///
+/// # Errors
+/// The reason that it tells, and that the file is gone where it tells nothing that is known.
+pub fn known(identity: Option<Identity>) -> Result<(ImageId, Option<u64>), Unresolved> {
+    match identity {
+        Some(Identity::Image(id, size_bytes)) => {
+            Ok((id.parse().map_err(|_| Unresolved::Unidentified)?, size_bytes))
+        }
+        Some(Identity::Unknown(name)) => {
+            let reason = Unresolved::ALL.iter().find(|reason| reason.name() == name);
+            Err(reason.copied().unwrap_or(Unresolved::FileGone))
+        }
+        None => Err(Unresolved::FileGone),
+    }
+}
+
+/// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the
+/// kernel gives none.
+#[must_use]
+pub fn own_vdso() -> Option<Arc<Image>> {
+    let (start, end) = own_vdso_range()?;
+    let bytes = memory_of("self", start, end)?;
+    let id = image::identify(&bytes).ok()?;
+    let procedures =
+        image::procedures_of(&bytes, Some(&id), &[]).ok().map(|(procedures, _)| procedures);
+    let (name, path) = ("[vdso]".to_owned(), "[vdso]".to_owned());
+    let size_bytes = Some(end - start);
+    Some(Arc::new(Image { id, kind: ImageKind::Vdso, name, path, size_bytes, procedures }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt as _;
+
+    fn here() -> MappedAt {
+        MappedAt { pid: std::process::id(), start: 0, end: 0 }
+    }
+
+    #[test]
+    fn a_file_without_a_build_id_in_its_record_is_opened_and_read() {
+        let path = std::env::current_exe().unwrap();
+        let metadata = path.metadata().unwrap();
+        let (major, minor) = (
+            nix::sys::stat::major(metadata.dev()) as u32,
+            nix::sys::stat::minor(metadata.dev()) as u32,
+        );
+        let mut files = Files::default();
+        let name = path.as_os_str().as_encoded_bytes();
+        let image = files
+            .intern(MappedFileId::Inode { major, minor, inode: metadata.ino() }, name)
+            .image(here(), None)
+            .unwrap();
+        assert_eq!(image.id, image::identify_file(&std::fs::File::open(&path).unwrap()).unwrap());
+        assert_eq!(image.size_bytes, Some(metadata.len()));
+        assert_eq!(image.name, path.file_name().unwrap().to_str().unwrap());
+        let other = files
+            .intern(MappedFileId::Inode { major, minor, inode: metadata.ino() + 1 }, name)
+            .image(here(), None);
+        assert_eq!(other.unwrap_err(), Unresolved::FileGone, "the path now leads to another file");
+    }
+
+    #[test]
+    fn labels_of_the_kernel_are_not_files() {
+        let mut files = Files::default();
+        let none = MappedFileId::Inode { major: 0, minor: 0, inode: 0 };
+        for (path, reason) in [
+            ("//anon", Unresolved::Anonymous),
+            ("[vsyscall]", Unresolved::Vsyscall),
+            ("[vdso]", Unresolved::Unidentified),
+        ] {
+            assert_eq!(
+                files.intern(none.clone(), path.as_bytes()).image(here(), None).unwrap_err(),
+                reason,
+                "{path}"
+            );
+        }
+        let vdso = own_vdso().expect("this kernel gives a vdso");
+        assert_eq!(
+            files.intern(none, b"[vdso] ").image(here(), Some(&vdso)).unwrap_err(),
+            Unresolved::Anonymous
+        );
+        assert!(vdso.procedures.as_ref().is_some_and(|procedures| {
+            procedures.iter().any(|p| p.name().contains("clock_gettime"))
+        }));
+    }
+
+    #[test]
+    fn a_build_id_needs_no_file() {
+        let file = Files::default()
+            .intern(MappedFileId::BuildId(vec![0xab; 20]), b"/gone/for/ever (deleted)");
+        let image = file.image(here(), None).unwrap();
+        assert_eq!((image.name.as_str(), image.path.as_str()), ("ever", "/gone/for/ever"));
+        assert_eq!(image.id.to_string(), "ab".repeat(20));
+    }
+
+    /// A program without build id was rebuilt in place between two runs, and both runs' samples
+    /// went to the first build.
+    #[test]
+    fn an_inode_that_nobody_maps_is_looked_at_again() {
+        let mut files = Files::default();
+        let id = MappedFileId::Inode { major: 0, minor: 1, inode: 2 };
+        let first = files.intern(id.clone(), b"/bin/x");
+        assert!(
+            Arc::ptr_eq(&first, &files.intern(id.clone(), b"/bin/x")),
+            "one that is mapped is the same"
+        );
+        let weak = Arc::downgrade(&first);
+        drop(first);
+        files.intern(id, b"/bin/x");
+        assert!(weak.upgrade().is_none());
+    }
+
+    /// The runs of two builds in one inode within one drain: the dead process of the first still
+    /// holds the file when the second is mapped.
+    #[test]
+    fn two_builds_in_one_inode_are_two_files_and_one_build_at_two_paths_is_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut files = Files::default();
+        let mut look = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let metadata = path.metadata().unwrap();
+            let (major, minor) = (
+                nix::sys::stat::major(metadata.dev()) as u32,
+                nix::sys::stat::minor(metadata.dev()) as u32,
+            );
+            let id = MappedFileId::Inode { major, minor, inode: metadata.ino() };
+            let at = MappedAt { pid: u32::MAX, start: 0, end: 0 };
+            files.look_anew();
+            let id = files.look_at(&id, path.as_os_str().as_encoded_bytes(), at, u64::MAX);
+            let file = files.intern(id, path.as_os_str().as_encoded_bytes());
+            let other_path = files.intern(file.id.clone(), b"/link");
+            (file.image(at, None), file, other_path)
+        };
+        let (first, first_file, other_path) = look(&own);
+        let (second, second_file, _) = look(b"no program at all");
+        assert_eq!(first.unwrap().id, image::identify(&own).unwrap(), "read when it was mapped");
+        assert_eq!(second.unwrap_err(), Unresolved::NotElf);
+        assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
+        let gone = other_path.image(here(), None).unwrap_err();
+        assert_eq!(gone, Unresolved::FileGone, "changed since");
+        let build =
+            |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
+        let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
+        assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
+    }
+
+    #[test]
+    fn files_that_nobody_maps_are_forgotten() {
+        let mut files = Files::default();
+        let kept = files.intern(MappedFileId::BuildId(vec![1; 20]), b"/kept");
+        for n in 0..FILES_MAX as u64 * 2 {
+            files.intern(MappedFileId::Inode { major: 0, minor: 0, inode: n }, b"/passing");
+        }
+        assert!(files.len() <= FILES_MAX);
+        assert!(Arc::ptr_eq(&kept, &files.intern(MappedFileId::BuildId(vec![1; 20]), b"/kept")));
+    }
+}

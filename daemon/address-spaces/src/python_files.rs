@@ -1,0 +1,146 @@
+//! Functions of interpreted programs as images: a source file is an image, and a function a
+//! procedure of it.
+//!
+//! The id comes from the file's path, so the same program has the same id on all hosts. An offset
+//! has three parts, from the highest bit on:
+//!
+//! | bits | part |
+//! |---|---|
+//! | 20 | the function's first line |
+//! | 22 | a hash of its name: several functions may begin in a line |
+//! | 20 | the line that the frame executes |
+//!
+//! So each function has a range of offsets that no other has, whatever lines it has in common with
+//! functions around it, and the line is known where only the offset is.
+
+use crate::mapped_files::Image;
+use crate::users::Payer;
+use image::{ImageId, ImageKind, ImageOffset};
+use inspect::questions::PythonCode;
+use profiledb::ImageRecord;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Bits of a line, and of the hash of a name.
+const LINE_BITS: u32 = 20;
+const NAME_BITS: u32 = 22;
+/// Files that are remembered; beyond, all are made anew.
+const FILES_MAX: usize = 4096;
+/// Longest name of a function that is stored, in characters.
+const NAME_MAX: usize = 256;
+
+/// The images of source files.
+#[derive(Debug, Default)]
+pub struct PythonFiles(HashMap<(String, Payer), Arc<Image>>);
+
+/// A line of a function.
+#[derive(Debug)]
+pub struct PythonPlace {
+    /// The file.
+    pub image: Arc<Image>,
+    /// The place.
+    pub offset: ImageOffset,
+    /// Offsets of the function.
+    pub range: Range<u64>,
+    /// Its name.
+    pub name: String,
+}
+
+impl PythonFiles {
+    /// The place of a line that a function executes in a process of that user.
+    pub fn place(&mut self, function: &PythonCode, line: u32, user: Payer) -> PythonPlace {
+        let short = |line: u32| u64::from(line).min((1 << LINE_BITS) - 1);
+        let hash = u64::from(crc32c::crc32c(function.name.as_bytes()) >> (32 - NAME_BITS));
+        let begin = (short(function.first_line) << NAME_BITS | hash) << LINE_BITS;
+        PythonPlace {
+            image: self.image(&function.file, user),
+            offset: ImageOffset(begin + short(line)),
+            range: begin..begin + (1 << LINE_BITS),
+            name: printable(&function.name).take(NAME_MAX).collect(),
+        }
+    }
+
+    /// What a process says of a file is nobody else's: names of functions come from its memory.
+    fn image(&mut self, path: &str, user: Payer) -> Arc<Image> {
+        let key = (path.to_owned(), user);
+        if let Some(image) = self.0.get(&key) {
+            return image.clone();
+        }
+        if self.0.len() >= FILES_MAX {
+            self.0.clear();
+        }
+        // A name in brackets is no path: `<string>`, `<frozen importlib._bootstrap>`.
+        let is_path = !path.starts_with('<');
+        let name = path.rsplit('/').next().filter(|name| is_path && !name.is_empty());
+        let whose = match user {
+            Payer::User(0) | Payer::Nobody => "python".to_owned(),
+            Payer::User(user) => format!("python of user {user}"),
+            Payer::Unknown => "python of an unknown user".to_owned(),
+        };
+        let image = Arc::new(Image {
+            id: ImageId::from_name(path, &whose),
+            kind: ImageKind::File,
+            name: printable(name.unwrap_or(path)).collect(),
+            path: if is_path { ImageRecord::escape_path(Path::new(path)) } else { String::new() },
+            size_bytes: None,
+            procedures: None,
+        });
+        self.0.insert(key, image.clone());
+        image
+    }
+}
+
+/// Text without control characters, so that no report has to escape it.
+fn printable(text: &str) -> impl Iterator<Item = char> {
+    text.chars().map(|c| if c.is_control() { '?' } else { c })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(file: &str, name: &str, first_line: u32) -> PythonCode {
+        PythonCode { file: file.into(), name: name.into(), first_line }
+    }
+
+    #[test]
+    fn a_function_has_offsets_that_no_other_has() {
+        let mut files = PythonFiles::default();
+        let outer = files.place(&function("/x/a.py", "outer", 3), 9, Payer::User(0));
+        let inner = files.place(&function("/x/a.py", "outer.<locals>.inner", 5), 6, Payer::User(0));
+        let beside =
+            files.place(&function("/x/a.py", "outer.<locals>.<lambda>", 5), 5, Payer::User(0));
+        assert_eq!(outer.offset.0 & 0xf_ffff, 9, "the line is in the offset");
+        let places = [&outer, &inner, &beside];
+        for (number, place) in places.iter().enumerate() {
+            for (other, it) in places.iter().enumerate() {
+                assert_eq!(place.range.contains(&it.offset.0), number == other, "{number} {other}");
+            }
+        }
+        assert_eq!(outer.image.id, inner.image.id);
+        let image = &outer.image;
+        assert_eq!((image.name.as_str(), image.path.as_str()), ("a.py", "/x/a.py"));
+        let strangers = files.place(&function("/x/a.py", "outer", 3), 9, Payer::User(7));
+        assert_ne!(strangers.image.id, outer.image.id);
+        let other = files.place(&function("/y/a.py", "outer", 3), 9, Payer::User(0));
+        assert_ne!(other.image.id, outer.image.id);
+    }
+
+    #[test]
+    fn what_a_stranger_names_is_text_of_bounded_length() {
+        let mut files = PythonFiles::default();
+        let long = "f\u{1b}".repeat(1000);
+        let place = files.place(&function("<string>", &long, u32::MAX), u32::MAX, Payer::User(0));
+        assert_eq!((place.name.len(), place.name.contains('\u{1b}')), (NAME_MAX, false));
+        assert_eq!((place.image.name.as_str(), place.image.path.as_str()), ("<string>", ""));
+        assert!(place.range.contains(&place.offset.0) && place.range.end <= 1 << 62);
+        let place = files.place(&function("a\n/b/", "f", 1), 1, Payer::User(0));
+        assert_eq!((place.image.name.as_str(), place.image.path.as_str()), ("a?/b/", "a\\x0a/b/"));
+        for number in 0..2 * FILES_MAX {
+            files.place(&function(&number.to_string(), "f", 1), 1, Payer::User(0));
+        }
+        assert!(files.0.len() <= FILES_MAX);
+    }
+}

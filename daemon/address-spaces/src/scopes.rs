@@ -1,0 +1,338 @@
+//! What is kept apart, and what is left out: the rules that the settings give, and what they and
+//! labels say of each process.
+//!
+//! Nothing here costs anything per sample while nobody asked for it: a process without label, unit
+//! and exclusion has no scope.
+
+use crate::cgroups::{self, Pattern};
+use crate::mapped_files::Image;
+use profiledb::{ImageRecord, Scope};
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Different labels in force at once. A label is forgotten with the last process that has it.
+pub const LABELS_MAX: usize = 1024;
+/// Different scopes in force at once, processes that are kept apart not counted. Beyond it a
+/// process has no unit.
+pub const SCOPES_MAX: usize = profiledb::SCOPES_MAX;
+
+/// What is kept apart and what is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Rules {
+    /// Samples are told apart by systemd unit or container.
+    pub by_unit: bool,
+    /// Images whose samples are told apart by process.
+    pub per_process: Images,
+    /// Images whose samples are left out.
+    pub exclude_images: Images,
+    /// Control groups whose processes' samples are left out.
+    pub exclude_cgroups: Vec<Pattern>,
+    /// Processes whose samples are left out, with those of their children.
+    pub exclude_pids: Vec<u32>,
+}
+
+/// Images that a user names, by name or path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Images(BTreeSet<String>);
+
+impl Images {
+    /// The images of these names. A path also means the file that it leads to now: what is mapped
+    /// has the path without symbolic links.
+    #[must_use]
+    pub fn new(names: &[String]) -> Self {
+        let real = names
+            .iter()
+            .filter(|name| name.starts_with('/'))
+            .filter_map(|name| Path::new(name).canonicalize().ok());
+        let given = names.iter().map(|name| ImageRecord::escape_path(Path::new(name)));
+        Self(given.chain(real.map(|path| ImageRecord::escape_path(&path))).collect())
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this image is meant.
+    #[must_use]
+    pub fn contain(&self, image: &Image) -> bool {
+        self.contain_file(&image.name, &image.path)
+    }
+
+    /// Whether the image of that name and path is meant.
+    #[must_use]
+    pub fn contain_file(&self, name: &str, path: &str) -> bool {
+        !self.0.is_empty() && (self.0.contains(name) || self.0.contains(path))
+    }
+}
+
+impl Rules {
+    /// Whether anybody must know the processes' control groups.
+    #[must_use]
+    pub fn want_cgroups(&self) -> bool {
+        self.by_unit || !self.exclude_cgroups.is_empty()
+    }
+}
+
+/// What is known of the processes that run in an address space.
+#[derive(Clone, Debug, Default)]
+pub struct Tags {
+    /// Label and unit; None: neither.
+    scope: Option<Arc<Scope>>,
+    /// The process, or one that it is a child of, is left out.
+    excluded: bool,
+    /// Its control group is left out.
+    cgroup_excluded: bool,
+    /// The control group is to be read: before the process is sampled first, and after an exec,
+    /// which is how service managers and container engines end up in the group that they made.
+    unread: bool,
+}
+
+impl Tags {
+    /// Whether samples are left out.
+    #[must_use]
+    pub fn excluded(&self) -> bool {
+        self.excluded || self.cgroup_excluded
+    }
+
+    /// Whose the samples are; None: nobody's in particular.
+    #[must_use]
+    pub fn scope(&self) -> Option<&Arc<Scope>> {
+        self.scope.as_ref()
+    }
+
+    /// Whether the control group is to be read.
+    #[must_use]
+    pub fn unread(&self) -> bool {
+        self.unread
+    }
+
+    /// The same, with the control group still to be read, or not.
+    #[must_use]
+    pub fn with_unread(&self, unread: bool) -> Tags {
+        Tags { unread, ..self.clone() }
+    }
+
+    /// The same, told apart by process too.
+    #[must_use]
+    pub fn of_process(&self, pid: u32) -> Arc<Scope> {
+        let scope = self.scope.as_deref().cloned().unwrap_or_default();
+        Arc::new(Scope { pid: Some(pid).filter(|pid| *pid > 0), ..scope })
+    }
+}
+
+/// Gives processes their tags.
+#[derive(Debug, Default)]
+pub struct Tagger {
+    rules: Rules,
+    /// Each once; those that no process has any more are let go when there are too many.
+    scopes: HashSet<Arc<Scope>>,
+    /// Processes whose unit was not told apart because there were too many.
+    pub refused: u64,
+}
+
+impl Tagger {
+    /// With these rules.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// The rules.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Whether any process may have been given tags, so that a new one may inherit some.
+    #[must_use]
+    pub fn in_use(&self) -> bool {
+        !self.scopes.is_empty() || !self.rules.exclude_pids.is_empty()
+    }
+
+    /// Whether a process may have any tags at all.
+    #[must_use]
+    pub fn gives_tags(&self) -> bool {
+        self.in_use() || self.rules.want_cgroups()
+    }
+
+    /// What a process has of which nothing is known yet.
+    #[must_use]
+    pub fn unknown(&self) -> Tags {
+        Tags { unread: self.rules.want_cgroups(), ..Tags::default() }
+    }
+
+    /// What a process has that is left out from now on.
+    #[must_use]
+    pub fn left_out(&self, tags: &Tags) -> Tags {
+        Tags { excluded: true, ..tags.clone() }
+    }
+
+    /// What a process has that was labelled; None when there are too many labels.
+    pub fn labelled(&mut self, tags: &Tags, label: &str) -> Option<Tags> {
+        let labels = self.labels();
+        if labels.len() >= LABELS_MAX && !labels.contains(label) {
+            return None;
+        }
+        let unit = tags.scope.as_ref().and_then(|scope| scope.unit.clone());
+        let scope = self.intern(Scope { label: Some(label.to_owned()), unit, pid: None });
+        Some(Tags { scope, ..tags.clone() })
+    }
+
+    /// What a process has whose control group was read; None: it is gone, and what it has inherited
+    /// stays.
+    pub fn read(&mut self, tags: &Tags, cgroup: Option<&[u8]>) -> Tags {
+        let Some(path) = cgroup else { return Tags { unread: false, ..tags.clone() } };
+        let unit = cgroups::unit_name(path);
+        let cgroup_excluded =
+            self.rules.exclude_cgroups.iter().any(|pattern| pattern.means(path, unit.as_deref()));
+        let label = tags.scope.as_ref().and_then(|scope| scope.label.clone());
+        let unit = unit.filter(|_| self.rules.by_unit && !cgroup_excluded);
+        let scope = self.intern(Scope { label, unit, pid: None });
+        Tags { scope, cgroup_excluded, unread: false, ..tags.clone() }
+    }
+
+    /// Labels in force, and of processes whose samples wait for the disk.
+    #[must_use]
+    pub fn labels(&self) -> BTreeSet<String> {
+        let in_force = self.scopes.iter().filter(|scope| Arc::strong_count(scope) > 1);
+        in_force.filter_map(|scope| scope.label.clone()).collect()
+    }
+
+    fn intern(&mut self, scope: Scope) -> Option<Arc<Scope>> {
+        if scope.is_empty() {
+            return None;
+        }
+        if let Some(known) = self.scopes.get(&scope) {
+            return Some(known.clone());
+        }
+        if self.scopes.len() >= SCOPES_MAX {
+            self.scopes.retain(|scope| Arc::strong_count(scope) > 1);
+        }
+        // Labels are few enough always to have room.
+        if self.scopes.len() >= SCOPES_MAX && scope.unit.is_some() {
+            self.refused += 1;
+            return self.intern(scope.widened());
+        }
+        let scope = Arc::new(scope);
+        self.scopes.insert(scope.clone());
+        Some(scope)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use image::{ImageId, ImageKind};
+
+    fn image(path: &str) -> Image {
+        let name = path.rsplit('/').next().unwrap().to_owned();
+        let (id, kind) = (ImageId::from_name(path, ""), ImageKind::File);
+        Image { id, kind, name, path: path.to_owned(), size_bytes: None, procedures: None }
+    }
+
+    #[test]
+    fn images_are_named_by_name_or_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let real = directory.path().canonicalize().unwrap().join("program");
+        std::fs::write(&real, "").unwrap();
+        std::os::unix::fs::symlink(&real, directory.path().join("link")).unwrap();
+        let link = directory.path().join("link").to_str().unwrap().to_owned();
+        for (named, path, means) in [
+            ("bash", "/usr/bin/bash", true),
+            ("/usr/bin/bash", "/usr/bin/bash", true),
+            ("bin/bash", "/usr/bin/bash", false),
+            ("bas", "/usr/bin/bash", false),
+            ("[kernel]", "[kernel]", true),
+            ("line\nbreak", "/tmp/line\\x0abreak", true),
+            (&link, real.to_str().unwrap(), true),
+        ] {
+            assert_eq!(
+                Images::new(&[named.to_owned()]).contain(&image(path)),
+                means,
+                "{named} {path}"
+            );
+        }
+        assert!(!Images::default().contain(&image("")));
+    }
+
+    #[test]
+    fn a_label_outlives_units_and_both_make_a_scope() {
+        let mut tagger = Tagger::new(Rules { by_unit: true, ..Rules::default() });
+        let nobody = tagger.unknown();
+        assert!(nobody.unread() && nobody.scope().is_none() && !nobody.excluded());
+        let labelled = tagger.labelled(&nobody, "run").unwrap();
+        let read = tagger.read(&labelled, Some(b"/system.slice/a.service"));
+        let scope = |tags: &Tags| {
+            let scope = tags.scope().unwrap();
+            (scope.label.clone().unwrap_or_default(), scope.unit.clone().unwrap_or_default())
+        };
+        assert_eq!(scope(&read), ("run".into(), "a.service".into()));
+        assert!(!read.unread());
+        assert_eq!(
+            scope(&tagger.read(&read.with_unread(true), None)),
+            scope(&read),
+            "gone: as inherited"
+        );
+        let moved = read.with_unread(true);
+        assert_eq!(scope(&tagger.read(&moved, Some(b"/"))), ("run".into(), String::new()));
+        assert_eq!(
+            scope(&tagger.labelled(&read, "again").unwrap()),
+            ("again".into(), "a.service".into())
+        );
+        assert_eq!(read.of_process(7).pid, Some(7));
+        assert!(Arc::ptr_eq(
+            tagger.read(&labelled, Some(b"/system.slice/a.service")).scope().unwrap(),
+            read.scope().unwrap()
+        ));
+    }
+
+    #[test]
+    fn groups_are_left_out_and_taken_in_again() {
+        let rules =
+            Rules { exclude_cgroups: vec![Pattern::new("/secret").unwrap()], ..Rules::default() };
+        let mut tagger = Tagger::new(rules);
+        let tags = tagger.unknown();
+        let inside = tagger.read(&tags, Some(b"/secret/x"));
+        assert!(inside.excluded() && inside.scope().is_none());
+        assert!(!tagger.read(&inside, Some(b"/public")).excluded(), "it was moved");
+        assert!(tagger.read(&inside.with_unread(true), None).excluded(), "gone: as before");
+        let process = tagger.left_out(&tags);
+        assert!(
+            tagger.read(&process, Some(b"/public")).excluded(),
+            "a process is left out wherever it goes"
+        );
+    }
+
+    #[test]
+    fn labels_and_scopes_are_bounded_and_forgotten_with_their_processes() {
+        let mut tagger = Tagger::new(Rules { by_unit: true, ..Rules::default() });
+        let nobody = tagger.unknown();
+        let mut kept: Vec<Tags> = (0..LABELS_MAX)
+            .map(|n| tagger.labelled(&nobody, &format!("label {n}")).unwrap())
+            .collect();
+        assert!(tagger.labelled(&nobody, "one more").is_none());
+        assert!(tagger.labelled(&nobody, "label 3").is_some(), "known ones go on");
+        kept.pop();
+        assert!(
+            tagger.labelled(&nobody, "one more").is_some(),
+            "a label ended with its last process"
+        );
+        let path = |n: usize| format!("/unit{n}.service").into_bytes();
+        let units: Vec<Tags> =
+            (0..SCOPES_MAX).map(|n| tagger.read(&nobody, Some(&path(n)))).collect();
+        assert!(tagger.refused > 0 && units.last().unwrap().scope().is_none());
+        assert!(tagger.scopes.len() <= SCOPES_MAX);
+        assert!(
+            tagger.labelled(&nobody, "label 3").unwrap().scope().is_some(),
+            "labels still have room"
+        );
+        drop(units);
+        assert!(
+            tagger.read(&nobody, Some(&path(SCOPES_MAX))).scope().is_some(),
+            "there is room again"
+        );
+    }
+}

@@ -1,0 +1,190 @@
+//! Opening the very file that a process has mapped, and nothing else. Only an inspector does so: a
+//! file system need not answer.
+
+use crate::file_facts::FileFacts;
+use kernel::MappedFileId;
+use kernel::procfs;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Where a file is mapped, to find it through the process.
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+pub struct MappedAt {
+    /// Process.
+    pub pid: u32,
+    /// First address.
+    pub start: u64,
+    /// First address after it.
+    pub end: u64,
+}
+
+/// Opens the very file that a process has mapped: through the mapping itself (any mount namespace,
+/// deleted or not), or by its path as the process or we see it. Believes a path only if it leads to
+/// the same inode, and each of them only if `is_it` says so: where the kernel told a build id, it
+/// told no inode. Never blocks on what is no file, nor disturbs it.
+pub fn open_mapped(
+    id: &MappedFileId,
+    path: &[u8],
+    at: MappedAt,
+    is_it: impl Fn(&File) -> bool,
+) -> Option<File> {
+    open_through_mapping(at).filter(&is_it).or_else(|| open_by_path(id, path, at).find(&is_it))
+}
+
+/// Opens what is mapped there, through the mapping itself, if it is a regular file.
+pub fn open_through_mapping(at: MappedAt) -> Option<File> {
+    open_regular(&mapped(at)?)
+}
+
+/// What is mapped there, as a handle that can be looked at but not read (O_PATH). `None`: it is
+/// gone. Takes CAP_CHECKPOINT_RESTORE (Linux 5.9).
+#[must_use]
+pub fn mapped(at: MappedAt) -> Option<File> {
+    // The link leads to the file itself: nobody is asked for a name on the way.
+    let link = format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end);
+    OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()
+}
+
+/// What the path leads to, as the process sees it and as we do, where that is the same inode.
+pub fn open_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> impl Iterator<Item = File> {
+    by_path(id, path, at).filter_map(|(handle, _)| open_regular(&handle))
+}
+
+/// Facts of what the path leads to, where that is the same inode.
+#[must_use]
+pub fn facts_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> Option<FileFacts> {
+    by_path(id, path, at).next().map(|(_, facts)| facts)
+}
+
+fn by_path(
+    id: &MappedFileId,
+    path: &[u8],
+    at: MappedAt,
+) -> impl Iterator<Item = (File, FileFacts)> {
+    fn found(pid: &str, path: &[u8]) -> Option<(File, FileFacts)> {
+        let handle = below_root(pid, Path::new(OsStr::from_bytes(path)))?;
+        let facts = FileFacts::of(&handle.metadata().ok()?);
+        Some((handle, facts))
+    }
+    // A process may have put a file system of its own over any path, whose files have the inode
+    // numbers that it wants. Devices are the kernel's.
+    let as_it_sees = found(&at.pid.to_string(), path).filter(|(_, facts)| facts.is_inode(id));
+    let as_we_see = move || found("self", path).filter(|(_, facts)| facts.is_inode_of_layers(id));
+    as_it_sees.into_iter().chain(std::iter::once_with(as_we_see).flatten())
+}
+
+/// What a path leads to for the process `pid` (`self`: for us), as a handle that can be looked at
+/// but not read. The path is the kernel's, without links.
+fn below_root(pid: &str, path: &Path) -> Option<File> {
+    let flags = (OFlag::O_PATH | OFlag::O_DIRECTORY).bits();
+    let root =
+        OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root")).ok()?;
+    let resolve = ResolveFlag::RESOLVE_IN_ROOT
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+        | ResolveFlag::RESOLVE_NO_SYMLINKS;
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC).resolve(resolve);
+    let relative = path.strip_prefix("/").ok()?;
+    if relative.as_os_str().is_empty() {
+        return Some(root);
+    }
+    openat2(root, relative, how).ok().map(File::from)
+}
+
+/// Whether everybody may read the file: by its own permissions, and by those of the directories on
+/// its path as far as they are still there.
+#[must_use]
+pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let pid = at.pid.to_string();
+    let is_open = |directory: &Path| {
+        let handle = below_root(&pid, directory).or_else(|| below_root("self", directory));
+        let facts = handle.and_then(|handle| handle.metadata().ok());
+        facts.is_none_or(|facts| FileFacts::of(&facts).mode & 0o001 != 0)
+    };
+    facts.mode & 0o004 != 0 && Path::new(OsStr::from_bytes(path)).ancestors().skip(1).all(is_open)
+}
+
+/// The user who can write a file that process `pid` has mapped; None: root alone can. Anybody can
+/// write a file with the build id of another, so a build id is only as good as who can write the
+/// file. As the sampler judges it (`note_owner`): where no set-user-ID bit counts, the users in
+/// inodes are as good as those who mounted the file system, and the process's user vouches.
+#[must_use]
+pub fn owner(file: &File, facts: &FileFacts, pid: u32) -> Option<u32> {
+    let flags = rustix::fs::fstatvfs(file).map(|found| found.f_flag);
+    let is_believed =
+        flags.is_ok_and(|flags| !flags.contains(rustix::fs::StatVfsMountFlags::NOSUID));
+    let is_written_by_others =
+        facts.mode & 0o002 != 0 || (facts.mode & 0o020 != 0 && facts.gid != 0);
+    match (is_believed, facts.uid) {
+        (true, 0) if !is_written_by_others => None,
+        (true, owner @ 1..) => Some(owner),
+        _ => Some(procfs::user_of(pid).unwrap_or(facts.uid)),
+    }
+}
+
+/// Opens for reading what a handle names, if it is a regular file: to open a device may do
+/// something. It cannot be exchanged any more.
+fn open_regular(named: &File) -> Option<File> {
+    if !named.metadata().is_ok_and(|metadata| metadata.is_file()) {
+        return None;
+    }
+    let flags = OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits();
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(format!("/proc/self/fd/{}", named.as_raw_fd()))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const NOBODY: MappedAt = MappedAt { pid: u32::MAX, start: 0, end: 0 };
+
+    #[test]
+    fn a_path_without_links_leads_to_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("file");
+        std::fs::write(&path, "x").unwrap();
+        let id = FileFacts::of(&path.metadata().unwrap());
+        let (major, minor) = (nix::sys::stat::major(id.dev), nix::sys::stat::minor(id.dev));
+        let (major, minor) = (u32::try_from(major).unwrap(), u32::try_from(minor).unwrap());
+        let id = MappedFileId::Inode { major, minor, inode: id.ino };
+        let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
+        assert_eq!(open_by_path(&id, &bytes(&path), NOBODY).count(), 1);
+        let link = path.with_file_name("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(open_by_path(&id, &bytes(&link), NOBODY).count(), 0, "the kernel's have none");
+        let other = path.with_file_name("other");
+        std::fs::write(&other, "y").unwrap();
+        assert_eq!(open_by_path(&id, &bytes(&other), NOBODY).count(), 0, "another inode");
+        for path in [&b"relative"[..], b"/does/not/exist", b"/"] {
+            assert_eq!(open_by_path(&id, path, NOBODY).count(), 0);
+        }
+    }
+
+    #[test]
+    fn what_not_everybody_may_read_is_not_public() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap().join("program");
+        std::fs::write(&path, "x").unwrap();
+        let is_public = |directory_mode, mode| {
+            let set = |path: &Path, mode| {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            };
+            set(directory.path(), directory_mode);
+            set(&path, mode);
+            let facts = FileFacts::of(&path.metadata().unwrap());
+            is_public(path.as_os_str().as_encoded_bytes(), NOBODY, &facts)
+        };
+        assert!(is_public(0o755, 0o755) && is_public(0o711, 0o444));
+        assert!(!is_public(0o755, 0o711) && !is_public(0o755, 0o700) && !is_public(0o700, 0o755));
+    }
+}

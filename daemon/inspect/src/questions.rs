@@ -1,0 +1,513 @@
+//! Questions about other processes and their files, with their answers: everything that dcpid wants
+//! to know of strangers. Only an [inspector](super::inspector) finds the answers.
+
+use crate::file_facts::FileFacts;
+use crate::jit::code_events::CodeLook;
+use crate::jit::files::{DumpReader, MapReader};
+use crate::jit::process::Who;
+use crate::open_mapped::MappedAt;
+use crate::vdso::StoredVdso;
+use abi::PythonLayout;
+use image::ImageId;
+use kernel::MappedFileId;
+use kernel::latin1::Bytes;
+use kernel::procfs::MapsLine;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// A question and the type of its answer.
+pub trait Inspect: Serialize + DeserializeOwned + Into<Question> {
+    /// What an inspector answers.
+    type Answer: Serialize + DeserializeOwned;
+
+    /// The process that may keep the inspector from answering: the one that is looked into. `None`
+    /// for files that root or somebody whom root trusts has named.
+    fn pid(&self) -> Option<u32>;
+}
+
+macro_rules! questions {
+    ($($name:ident -> $answer:ty, $question:ident => $pid:expr;)*) => {
+        /// Any question.
+        #[derive(Clone, Debug, Serialize, Deserialize)]
+        pub enum Question {
+            $(
+                #[doc = concat!("[`", stringify!($name), "`].")]
+                $name($name),
+            )*
+        }
+        $(
+            impl From<$name> for Question {
+                fn from(question: $name) -> Self {
+                    Self::$name(question)
+                }
+            }
+
+            impl Inspect for $name {
+                type Answer = $answer;
+
+                fn pid(&self) -> Option<u32> {
+                    let $question = self;
+                    $pid
+                }
+            }
+        )*
+    };
+}
+
+questions! {
+    Mappings -> Option<Vec<MapsLine>>, asked => Some(asked.pid);
+    Owner -> Option<Who>, asked => Some(asked.pid);
+    FactsByPath -> Option<FileFacts>, asked => Some(asked.0.at.pid);
+    FactsOfMapping -> Option<FileFacts>, asked => Some(asked.0.at.pid);
+    Facts -> Option<(FileFacts, Option<u32>)>, asked => Some(asked.0.at.pid);
+    Identify -> Identified, asked => Some(asked.0.at.pid);
+    IdentifyPath -> Result<(Known, FileFacts), String>, _asked => None;
+    BuildIdOf -> Option<(Bytes, Option<u32>)>, asked => Some(asked.0.at.pid);
+    NarrowVdsoOf -> Option<StoredVdso>, asked => Some(asked.at.pid);
+    GeneratedCode -> Generated, asked => Some(asked.pid);
+    Walk -> Walked, asked => Some(asked.file.at.pid);
+    Unwind -> Unwound, asked => Some(asked.pid);
+    Open -> Result<Opened, KeepError>, asked => Some(asked.file.at.pid);
+    Read -> Result<Raw, String>, _asked => None;
+    Close -> (), _asked => None;
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// The build of this id.
+    Image(ImageId),
+    /// A file that is no ELF file.
+    NotElf,
+}
+
+impl Known {
+    /// As text: the image's id, or `not ELF`.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Known::Image(id) => id.to_string(),
+            Known::NotElf => "not ELF".to_owned(),
+        }
+    }
+
+    /// From such text. `None` for any other.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "not ELF" => Some(Known::NotElf),
+            id => id.parse().ok().map(Known::Image),
+        }
+    }
+}
+
+impl Serialize for Known {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for Known {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Known::parse(&text).ok_or_else(|| serde::de::Error::custom("no image id"))
+    }
+}
+
+/// Executable mappings of a process. `None`: it is gone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mappings {
+    /// Process.
+    pub pid: u32,
+}
+
+/// Program, users and namespaces of a process. `None`: it is gone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Owner {
+    /// Process.
+    pub pid: u32,
+}
+
+/// A mapped file: what the kernel said it is, its path there, and where it is mapped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FileAt {
+    /// Device and inode, or build id.
+    pub id: MappedFileId,
+    /// Path as the process names it.
+    pub path: Bytes,
+    /// A process that has it mapped, and where.
+    pub at: MappedAt,
+}
+
+/// Facts of the file that the path leads to, if it is that inode.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FactsByPath(pub FileAt);
+
+/// Facts of what is mapped there now, if it is that inode.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FactsOfMapping(pub FileAt);
+
+/// Facts of the very file that was mapped, and the user who can write it if that is not root alone.
+/// `None`: it cannot be opened any more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Facts(pub FileAt);
+
+/// Which image the very file is that was mapped.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Identify(pub FileAt);
+
+/// What reading a file told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Identified {
+    /// It cannot be opened any more.
+    Gone,
+    /// It cannot be read.
+    Unreadable,
+    /// What the file is, and its facts before and after it was read.
+    Known(Known, FileFacts, FileFacts),
+}
+
+/// Which image the file is that somebody named by an absolute path. Errors are one line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct IdentifyPath {
+    /// Path as the inspector sees it.
+    pub path: Bytes,
+}
+
+/// The build id of the very file that is mapped there, and the user as in [`Facts`]. `None`: it has
+/// no build id, or is gone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BuildIdOf(pub FileAt);
+
+/// The vdso of a 32-bit process. `None`: its memory cannot be read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NarrowVdsoOf {
+    /// Where it is mapped.
+    pub at: MappedAt,
+}
+
+/// What the files of a just-in-time compiler tell beyond what was read of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GeneratedCode {
+    /// Process.
+    pub pid: u32,
+    /// As [`Owner`] told it when the process began.
+    pub who: Who,
+    /// How far its perf map was read.
+    pub map: MapReader,
+    /// Its jitdumps that are mapped, and how far they were read.
+    pub dumps: Vec<FileAt>,
+    /// How far jitdumps were read.
+    pub read: Vec<DumpReader>,
+    /// Bytes that may be read.
+    pub bytes_max: u64,
+}
+
+/// What they told, and how far they are read now.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Generated {
+    /// What was new.
+    pub look: CodeLook,
+    /// How far the perf map is read.
+    pub map: MapReader,
+    /// How far jitdumps are read.
+    pub read: Vec<DumpReader>,
+}
+
+/// Edges and rounds from registers that were sampled in one image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Walk {
+    /// The build.
+    #[serde(with = "text")]
+    pub image: ImageId,
+    /// Its file.
+    pub file: FileAt,
+    /// The samples.
+    pub samples: Vec<SampledRegisters>,
+}
+
+/// One sample's registers, and where the sampled process has the image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SampledRegisters {
+    /// Address of the mapping's first byte, and the one after its last.
+    pub range: (u64, u64),
+    /// File offset that the first byte shows.
+    pub file_offset: u64,
+    /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15, rip, rflags.
+    pub registers: [u64; 18],
+    /// Bytes from the stack pointer on.
+    #[serde(with = "raw")]
+    pub stack: Vec<u8>,
+}
+
+/// What walks gave.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Walked {
+    /// From, to, and whether it is the first of its walk, as image offsets.
+    pub edges: Vec<(u64, u64, bool)>,
+    /// Branch, and rounds left in the form of [`model::BranchRounds::value`].
+    pub rounds: Vec<(u64, i64)>,
+    /// Samples in code that could not be read.
+    pub unresolved: u64,
+    /// Samples that gave at least one edge.
+    pub fruitful: u64,
+}
+
+/// The frames of call stacks that were sampled in one process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Unwind {
+    /// Process.
+    pub pid: u32,
+    /// Process and generation, as in [`abi::StackRecord::space`].
+    pub space: u32,
+    /// What it had mapped, by address.
+    pub map: Vec<MappedCode>,
+    /// Whether the daemon wants to know where frames of Python are.
+    pub looks_for_python: bool,
+    /// File in memory that has the copies of stacks: a process that has it open, and its number
+    /// there. A socket would copy them three times more, which cost twice as much as walking them.
+    pub copies: (u32, i32),
+    /// The stacks.
+    pub stacks: Vec<SampledStack>,
+}
+
+/// Executable memory of a process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MappedCode {
+    /// First address, and the one after the last.
+    pub range: (u64, u64),
+    /// File offset that the first address shows.
+    pub file_offset: u64,
+    /// What is there.
+    pub code: CodeSource,
+    /// Whether code that no unwind table covers is known to keep frame pointers.
+    pub frame_pointers: bool,
+}
+
+/// Where the bytes of executable memory come from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum CodeSource {
+    /// A file.
+    File(FileAt),
+    /// The process's program, which is looked at for how it was compiled.
+    Program(FileAt),
+    /// The kernel's vdso.
+    Vdso,
+    /// Code made at run time.
+    Generated,
+}
+
+impl CodeSource {
+    /// The file, if it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&FileAt> {
+        match self {
+            Self::File(file) | Self::Program(file) => Some(file),
+            Self::Vdso | Self::Generated => None,
+        }
+    }
+}
+
+/// One thread's registers, and a copy of part of its stack.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SampledStack {
+    /// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip (DWARF's order). arm64: x0 to
+    /// x30, sp, pc.
+    pub registers: Vec<u64>,
+    /// Address of the first byte of the copy.
+    pub begin: u64,
+    /// Where the copy begins in [`Unwind::copies`].
+    pub at: u64,
+    /// Bytes of the copy, at most [`abi::STACK_WINDOW_MAX`].
+    pub len: u32,
+    /// Frames of CPython, innermost first: code object, instruction, flags.
+    pub python: Vec<[u64; 3]>,
+}
+
+/// Frames of stacks, in the order in which they were asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Unwound {
+    /// One for each stack.
+    pub stacks: Vec<UnwoundStack>,
+    /// Functions that [`PythonRun`] names.
+    pub functions: Vec<PythonCode>,
+    /// Where frames of Python are, if that was asked.
+    pub python: PythonFound,
+}
+
+/// A function of Python.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonCode {
+    /// Its file, as the compiler was told.
+    pub file: String,
+    /// Its name, with its class where the version has that.
+    pub name: String,
+    /// Its first line.
+    pub first_line: u32,
+}
+
+/// Frames of Python that stand in the place of a native frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonRun {
+    /// Place of the native frame in [`UnwoundStack::addresses`].
+    pub depth: u32,
+    /// Number of the function and line, innermost first; None: it cannot be read.
+    pub frames: Vec<Option<(u32, u32)>>,
+    /// The native frame ran further ones, and stays.
+    pub is_part: bool,
+}
+
+/// Where a process has frames of Python.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PythonFound {
+    /// Nowhere: it has no CPython that is known.
+    #[default]
+    Nowhere,
+    /// The interpreter does not run yet, or its threads cannot be read.
+    NotYet,
+    /// Where the sampler finds them.
+    Layout(#[serde(with = "LayoutFields")] PythonLayout),
+}
+
+/// The fields of a [`PythonLayout`].
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "PythonLayout")]
+struct LayoutFields {
+    state_at: i32,
+    id_at: u16,
+    frame_at: u16,
+    current_at: u16,
+    block_at: u16,
+    block_bytes: u16,
+    code_at: u16,
+    previous_at: u16,
+    instruction_at: u16,
+    flags_at: u16,
+    reserved: u16,
+}
+
+/// The frames of one stack.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UnwoundStack {
+    /// Addresses, innermost first: of the next instruction in the first, within the call in others.
+    pub addresses: Vec<u64>,
+    /// Place in [`unwind::End::ALL`] of the reason why no more frames follow.
+    pub end: u8,
+    /// Bytes of the stack from the copy's begin to the last frame.
+    pub used_bytes: u64,
+    /// Frames of Python in the place of native ones, the innermost first.
+    pub python: Vec<PythonRun>,
+    /// Frames of Python were copied, and do not fit the native ones.
+    pub python_differs: bool,
+}
+
+impl Drop for SampledStack {
+    fn drop(&mut self) {
+        // `black_box` keeps the compiler from leaving out writes that nothing reads.
+        std::hint::black_box(&mut self.registers).fill(0);
+    }
+}
+
+/// Opens a file whose code the code store wants, and holds it open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Open {
+    /// The build that the file must be.
+    #[serde(with = "text")]
+    pub image: ImageId,
+    /// The file.
+    pub file: FileAt,
+    /// Whether code of a file that not everybody may read is told as well.
+    pub private: bool,
+}
+
+/// An open file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Opened {
+    /// Its number at this inspector.
+    pub handle: u32,
+    /// It has no name any more, and is gone when its last process is.
+    pub is_deleted: bool,
+    /// Length of the file, in bytes.
+    pub file_len: u64,
+    /// What of it is kept: first byte and the one after the last, in ascending order.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+/// The next bytes of what is kept of an open file: at most [`PIECE_BYTES`]. None are left: it was
+/// that build all the time. Errors are one line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Read {
+    /// [`Opened::handle`].
+    pub handle: u32,
+    /// From the first byte again.
+    pub anew: bool,
+}
+
+/// Closes an open file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Close {
+    /// [`Opened::handle`].
+    pub handle: u32,
+}
+
+/// Bytes of one answer to [`Read`].
+pub const PIECE_BYTES: usize = 64 << 10;
+/// Files that one inspector holds open for [`Read`].
+pub const OPEN_MAX: usize = 256;
+
+/// Why the code of a file is not told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KeepError {
+    /// No file that can be opened is that build.
+    Gone,
+    /// Not everybody may read the file.
+    Private,
+    /// Why it cannot be kept, as one line.
+    Refused(String),
+}
+
+mod text {
+    use image::ImageId;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(id: &ImageId, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&id.to_string())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ImageId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| serde::de::Error::custom("no image id"))
+    }
+}
+
+/// Bytes as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Raw(#[serde(with = "raw")] pub Vec<u8>);
+
+/// Bytes as one field rather than as a list of numbers: a copy instead of a loop.
+mod raw {
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        struct Copied;
+        impl Visitor<'_> for Copied {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("bytes")
+            }
+
+            fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(bytes.to_vec())
+            }
+        }
+        deserializer.deserialize_bytes(Copied)
+    }
+}

@@ -1,0 +1,361 @@
+//! Frames of call stacks, from registers and copies of stacks that were sampled: the crate `unwind`
+//! walks them by the unwind tables of the files that the process has mapped.
+
+use super::build_files::opened_for_tables;
+use super::python::Pythons;
+use super::questions::{
+    CodeSource, FileAt, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack,
+};
+use crate::file_catalogue::Catalogue;
+use crate::vdso::vdso_bytes;
+use abi::PythonFrame;
+use kernel::MappedFileId;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use unwind::{Code, End, Frame, Image, ReadAt, Registers, Space, Unwinder, Window};
+
+/// Most files that are known, each an open file once a walk came through it. With fewer, files of a
+/// busy host are opened and their tables read again.
+const FILES_MAX: usize = 384;
+/// Time without use after which a file is closed, as an open file keeps its file system busy.
+const UNUSED_MAX: Duration = Duration::from_secs(120);
+/// Bytes at a file's begin that are searched for Go's note: Go's linker writes it into the first
+/// page (cmd/link/internal/ld/elf.go).
+const NOTE_BYTES: usize = 8192;
+/// The note's name (4 bytes with its zeros), after its type, 4: a Go build id.
+const GO_NOTE: &[u8] = b"\x04\0\0\0Go\0\0";
+
+/// Bytes of a page of memory on all machines that dcpid runs on, or a part of one.
+const PAGE_BYTES: u64 = 4096;
+
+/// The walker and the files that it knows.
+#[derive(Default)]
+pub struct StackWalks {
+    unwinder: Unwinder,
+    files: HashMap<MappedFileId, Known>,
+    vdso: Option<Option<Image>>,
+    pythons: Pythons,
+    /// The file with copies of stacks, as it was asked for.
+    copies: Option<((u32, i32), File)>,
+    /// Questions so far.
+    now: u64,
+    swept: Option<Instant>,
+}
+
+struct Known {
+    image: Image,
+    file: Arc<Opening>,
+    /// Question that needed it last, and when.
+    used: u64,
+    used_at: Instant,
+}
+
+/// A file that is opened when the walker reads it first.
+struct Opening {
+    file: OnceLock<Option<File>>,
+    at: FileAt,
+    catalogue: Catalogue,
+    is_go: OnceLock<bool>,
+}
+
+impl Opening {
+    fn get(&self) -> Option<&File> {
+        self.file.get_or_init(|| opened_for_tables(&self.at, &self.catalogue)).as_ref()
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.file.get(), Some(None))
+    }
+
+    /// Whether Go's compiler made it, whose code keeps frame pointers (since Go 1.7 on x86-64 and
+    /// 1.12 on arm64). The walker follows them where it cannot read Go's own table.
+    fn is_go(&self) -> bool {
+        *self.is_go.get_or_init(|| {
+            let mut head = [0; NOTE_BYTES];
+            let read =
+                self.get().and_then(|file| FileExt::read_at(file, &mut head, 0).ok()).unwrap_or(0);
+            let head = head.get(..read).unwrap_or_default();
+            head.windows(GO_NOTE.len()).any(|bytes| bytes == GO_NOTE)
+        })
+    }
+}
+
+/// The walker's handle of a file.
+struct Source(Arc<Opening>);
+
+impl ReadAt for Source {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = self.0.get().ok_or(io::ErrorKind::NotFound)?;
+        ReadAt::read_at(file, offset, buffer)
+    }
+}
+
+/// The vdso's bytes.
+struct Vdso(Vec<u8>);
+
+impl ReadAt for Vdso {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.as_slice().read_at(offset, buffer)
+    }
+}
+
+/// What a process has mapped.
+struct Mapped {
+    code: Vec<(u64, u64, Code)>,
+    pid: u32,
+    memory: RefCell<Option<Option<File>>>,
+}
+
+impl Space for Mapped {
+    fn code_at(&self, address: u64) -> Code {
+        let after = self.code.partition_point(|(begin, ..)| *begin <= address);
+        let found = after.checked_sub(1).and_then(|place| self.code.get(place));
+        match found {
+            Some((begin, end, code)) if address < *end => match *code {
+                Code::File { image, offset, frame_pointers } => {
+                    let offset = offset.wrapping_add(address - begin);
+                    Code::File { image, offset, frame_pointers }
+                }
+                other => other,
+            },
+            _ => Code::None,
+        }
+    }
+
+    fn read_code(&self, address: u64, buffer: &mut [u8]) -> usize {
+        let mut memory = self.memory.borrow_mut();
+        let open = || File::open(format!("/proc/{}/mem", self.pid)).ok();
+        let memory = memory.get_or_insert_with(open).as_ref();
+        memory.and_then(|memory| FileExt::read_at(memory, buffer, address).ok()).unwrap_or(0)
+    }
+}
+
+impl StackWalks {
+    /// Walks each stack.
+    pub fn walk(&mut self, asked: &Unwind, catalogue: &Catalogue) -> Unwound {
+        self.now += 1;
+        self.forget_unused();
+        let code = asked.map.iter().map(|mapped| self.code_of(mapped, catalogue)).collect();
+        let space = Mapped { code, pid: asked.pid, memory: RefCell::default() };
+        let mut frames = Vec::new();
+        let mut copy = Vec::new();
+        let mut walked = Vec::with_capacity(asked.stacks.len());
+        for stack in &asked.stacks {
+            self.read_copy(asked.copies, stack, &mut copy);
+            walked.push(self.walk_one(stack, &copy, &space, &mut frames));
+        }
+        // `black_box` keeps the compiler from leaving out writes that nothing reads.
+        std::hint::black_box(&mut copy).fill(0);
+        let unwound = Unwound { stacks: walked, ..Unwound::default() };
+        let has_python = asked.stacks.iter().any(|stack| !stack.python.is_empty());
+        match has_python || asked.looks_for_python {
+            true => self.with_python(asked, unwound, catalogue),
+            false => unwound,
+        }
+    }
+
+    /// Adds frames of Python, and where they are.
+    fn with_python(
+        &mut self,
+        asked: &Unwind,
+        mut unwound: Unwound,
+        catalogue: &Catalogue,
+    ) -> Unwound {
+        let open = |file: &FileAt| opened_for_tables(file, catalogue);
+        let Some(mut reading) = self.pythons.reading(asked, open) else { return unwound };
+        if asked.looks_for_python {
+            unwound.python = reading.look();
+        }
+        for (stack, walked) in asked.stacks.iter().zip(&mut unwound.stacks) {
+            if !stack.python.is_empty() {
+                let frame = |&[code, instruction, flags]: &[u64; 3]| PythonFrame {
+                    code,
+                    instruction,
+                    flags,
+                };
+                let frames: Vec<PythonFrame> = stack.python.iter().map(frame).collect();
+                let is_whole = End::ALL.get(usize::from(walked.end)) == Some(&End::Whole);
+                reading.merge(&frames, walked, is_whole);
+            }
+        }
+        unwound.functions = reading.into_functions();
+        unwound
+    }
+
+    /// Reads the copy of a stack; an empty one where it cannot be read.
+    fn read_copy(&mut self, copies: (u32, i32), stack: &SampledStack, into: &mut Vec<u8>) {
+        if self.copies.as_ref().is_none_or(|(known, _)| *known != copies) {
+            let (pid, descriptor) = copies;
+            let file = File::open(format!("/proc/{pid}/fd/{descriptor}"));
+            self.copies = file.ok().map(|file| (copies, file));
+        }
+        let len = (stack.len as usize).min(abi::STACK_WINDOW_MAX);
+        into.resize(len, 0);
+        let read = self.copies.as_ref().map(|(_, file)| file.read_exact_at(into, stack.at));
+        if !matches!(read, Some(Ok(()))) {
+            into.clear();
+        }
+    }
+
+    fn walk_one(
+        &mut self,
+        sampled: &SampledStack,
+        copy: &[u8],
+        space: &Mapped,
+        frames: &mut Vec<Frame>,
+    ) -> UnwoundStack {
+        let SampledStack { registers, begin, .. } = sampled;
+        let end = match known_registers(registers) {
+            Some(registers) => {
+                let windows = windows(*begin, copy);
+                self.unwinder.walk(&registers, &windows, space, frames)
+            }
+            None => {
+                frames.clear();
+                End::Unreadable
+            }
+        };
+        let place = End::ALL.iter().position(|known| *known == end).unwrap_or_default();
+        let last = frames.iter().rev().find_map(|frame| frame.stack_pointer);
+        UnwoundStack {
+            addresses: frames.iter().map(|frame| frame.lookup).collect(),
+            end: u8::try_from(place).unwrap_or_default(),
+            used_bytes: last.map_or(0, |last| last.saturating_sub(*begin)),
+            ..UnwoundStack::default()
+        }
+    }
+
+    fn code_of(&mut self, mapped: &MappedCode, catalogue: &Catalogue) -> (u64, u64, Code) {
+        let MappedCode { range: (begin, end), file_offset, code, frame_pointers } = mapped;
+        let (offset, frame_pointers) = (*file_offset, *frame_pointers);
+        let code = match code {
+            CodeSource::Generated => Code::Generated { frame_pointers },
+            CodeSource::Vdso => match self.vdso() {
+                Some(image) => Code::File { image, offset: 0, frame_pointers: false },
+                None => Code::Generated { frame_pointers: false },
+            },
+            CodeSource::File(file) => {
+                let image = self.known(file, catalogue).image;
+                Code::File { image, offset, frame_pointers }
+            }
+            CodeSource::Program(file) => {
+                let known = self.known(file, catalogue);
+                let frame_pointers = frame_pointers || known.file.is_go();
+                Code::File { image: known.image, offset, frame_pointers }
+            }
+        };
+        (*begin, *end, code)
+    }
+
+    fn vdso(&mut self) -> Option<Image> {
+        let unwinder = &mut self.unwinder;
+        *self
+            .vdso
+            .get_or_insert_with(|| vdso_bytes().map(|bytes| unwinder.add(Box::new(Vdso(bytes)))))
+    }
+
+    /// The file, which is known from now on.
+    fn known(&mut self, file: &FileAt, catalogue: &Catalogue) -> &Known {
+        // Opening it failed through a process that is gone; this one may lead to it.
+        let has_failed = self.files.get(&file.id).is_some_and(|known| known.file.has_failed());
+        if has_failed && let Some(known) = self.files.remove(&file.id) {
+            self.unwinder.remove(known.image);
+        }
+        if self.files.len() >= FILES_MAX && !self.files.contains_key(&file.id) {
+            let oldest = self.files.iter().min_by_key(|(_, known)| known.used);
+            let oldest = oldest.map(|(id, _)| id.clone());
+            if let Some(known) = oldest.and_then(|id| self.files.remove(&id)) {
+                self.unwinder.remove(known.image);
+            }
+        }
+        let (now, unwinder) = (self.now, &mut self.unwinder);
+        let known = self.files.entry(file.id.clone()).or_insert_with(|| {
+            let opening = Arc::new(Opening {
+                file: OnceLock::new(),
+                at: file.clone(),
+                catalogue: catalogue.clone(),
+                is_go: OnceLock::new(),
+            });
+            let image = unwinder.add(Box::new(Source(opening.clone())));
+            Known { image, file: opening, used: 0, used_at: Instant::now() }
+        });
+        (known.used, known.used_at) = (now, Instant::now());
+        known
+    }
+
+    /// Closes files that were long unused.
+    fn forget_unused(&mut self) {
+        let now = Instant::now();
+        if self.swept.is_some_and(|swept| now.duration_since(swept) < UNUSED_MAX / 8) {
+            return;
+        }
+        self.swept = Some(now);
+        let (question, unwinder) = (self.now, &mut self.unwinder);
+        self.files.retain(|_, known| {
+            if known.used + 1 < question && known.used_at.elapsed() > UNUSED_MAX {
+                unwinder.remove(known.image);
+                return false;
+            }
+            true
+        });
+    }
+}
+
+/// The parts of a copy without pages of zeros: the sampler writes zeros for a page that is not in
+/// memory, and a page that has nothing else tells of no frame.
+fn windows(begin: u64, copy: &[u8]) -> Vec<Window<'_>> {
+    let first = (PAGE_BYTES - begin % PAGE_BYTES) as usize;
+    let (head, pages) = copy.split_at(first.min(copy.len()));
+    let mut windows = vec![Window { address: begin, bytes: head }];
+    let mut is_open = true;
+    let mut at = head.len();
+    for page in pages.chunks(PAGE_BYTES as usize) {
+        let is_there = page.iter().any(|byte| *byte != 0);
+        match windows.last_mut() {
+            Some(last) if is_there && is_open => {
+                let from = (last.address - begin) as usize;
+                last.bytes = copy.get(from..at + page.len()).unwrap_or(last.bytes);
+            }
+            _ if is_there => windows.push(Window { address: begin + at as u64, bytes: page }),
+            _ => {}
+        }
+        is_open = is_there;
+        at += page.len();
+    }
+    windows
+}
+
+fn known_registers(registers: &[u64]) -> Option<Registers> {
+    let (pc, values) = registers.split_last()?;
+    if cfg!(target_arch = "x86_64") {
+        Some(Registers::x86_64(*pc, values.try_into().ok()?))
+    } else {
+        Some(Registers::aarch64(*pc, values.try_into().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_zeros_are_no_part_of_a_stack() {
+        let page = PAGE_BYTES as usize;
+        let mut copy = vec![1_u8; 100 + 4 * page];
+        copy[100 + page..100 + 2 * page].fill(0);
+        let begin = 0x7000_0000 - 100;
+        let found: Vec<(u64, usize)> = windows(begin, &copy)
+            .iter()
+            .map(|window| (window.address, window.bytes.len()))
+            .collect();
+        assert_eq!(found, [(begin, 100 + page), (0x7000_0000 + 2 * PAGE_BYTES, 2 * page)]);
+        assert_eq!(windows(begin, &copy[..50]).len(), 1);
+        assert_eq!(windows(0x7000_0000, &[0; 8192]).len(), 1, "no bytes of the second page");
+        assert!(windows(begin, &[]).iter().all(|window| window.bytes.is_empty()));
+    }
+}

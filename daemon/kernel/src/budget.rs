@@ -1,0 +1,58 @@
+//! The budget: the part of all CPU time that sampling may cost, and the highest rate within it.
+//!
+//! The budget stands this low because the source of samples chooses its first rate by it, before
+//! any sample is taken. The governor, in the crate `pipeline`, changes the rate later.
+
+use events::PlannedEvent;
+use std::collections::BTreeSet;
+
+/// Rates in samples per second and CPU, highest first, each 1/sqrt(2) of the one before. Few
+/// values, so that a restart, whose measurement differs a little, continues the epoch at the same
+/// rate.
+pub const RATES: [u64; 16] =
+    [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
+
+/// Part of the budget that is kept for the daemon's own work. A larger part lowers the rate, with a
+/// smaller one the daemon's work in storms exceeds the budget.
+const DAEMON_PART: f64 = 0.2;
+
+/// The part of all CPU time that sampling may cost: 0.01 is 1 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Budget(pub f64);
+
+/// The index in [`RATES`] of the highest rate that fits when a sample of one of `events` events
+/// costs `ns_per_sample`; the lowest when none does.
+#[must_use]
+pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
+    let share = |rate: u64| rate as f64 * events as f64 * ns_per_sample / 1e9;
+    let fits = |rate: &u64| share(*rate) <= budget.0 * (1.0 - DAEMON_PART);
+    RATES.iter().position(fits).unwrap_or(RATES.len() - 1)
+}
+
+/// The number of events that count at once: of events that take turns, one of each group.
+#[must_use]
+pub fn at_once(events: &[PlannedEvent]) -> usize {
+    let groups: BTreeSet<usize> = events.iter().filter_map(|event| event.mux).collect();
+    events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_the_highest_that_fits() {
+        let rate =
+            |percent: f64, ns, events| RATES[affordable(Budget(percent / 100.0), ns, events)];
+        assert_eq!(rate(1.0, 1_000.0, 1), 5200, "real hardware: 0.52 %");
+        assert_eq!(
+            rate(1.0, 14_000.0, 1),
+            460,
+            "a virtual timer: 0.64 %, and 650/s would be 0.91 %"
+        );
+        assert_eq!(rate(1.0, 14_000.0, 2), 230);
+        assert_eq!(rate(10.0, 14_000.0, 1), 5200);
+        assert_eq!(rate(0.001, 14_000.0, 1), 28, "never nothing at all");
+        assert!(RATES.windows(2).all(|pair| pair[0] > pair[1] && pair[0] < pair[1] * 3 / 2));
+    }
+}

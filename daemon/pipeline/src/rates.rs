@@ -1,0 +1,515 @@
+//! Decides the rates of sampling, from measurements of cost and memory and from the wish to pause.
+//!
+//! [`Rates`] owns what the decisions depend on (the governor of the sampling rate, the restraint,
+//! the cost of a sample, the current term). It does nothing itself: each method takes measurements
+//! as values and returns a [`Decision`], which the loop carries out.
+
+use crate::governor::{Bill, Governor, SamplingLevel, TERM};
+use crate::restraint::Restraint;
+use abi::SNAPSHOTS_PER_CPU;
+use events::PlannedEvent;
+use kernel::Cost;
+use kernel::budget::{Budget, RATES, affordable, at_once};
+use sampling::walk_cost::WalkCost;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the rings of records while many records come. Each ring holds some
+/// 4000 mappings; a longer time lets a storm of mappings overflow it.
+const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
+/// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
+/// one overflows rings when a storm begins.
+const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
+/// Share of the overhead budget that snapshots of registers may take, and that call stacks may
+/// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges
+/// and stacks.
+const WALK_BUDGET_SHARE: f64 = 0.2;
+/// Walks from which on their measured mean is used. The cost of fewer is mostly that of opening
+/// their files.
+const WALKS_MEASURED_MIN: u64 = 1000;
+
+/// Cost of a kind of walk, as far as it is not measured.
+#[derive(Clone, Copy, Debug)]
+struct AssumedCost {
+    /// CPU time in which the sampler takes one, in ns. Only the sum with the walk counts against
+    /// the budget.
+    copy_ns: f64,
+    /// CPU time of one walk, ns, until [`WALKS_MEASURED_MIN`] were measured.
+    walk_ns: f64,
+    /// Most per second on all CPUs together.
+    per_s_max: f64,
+}
+
+/// Snapshots: the sampler copies registers and 256 bytes of stack. More than this many would fill
+/// the buffer before the drain.
+const SNAPSHOT_ASSUMED: AssumedCost =
+    AssumedCost { copy_ns: 1000.0, walk_ns: 10_000.0, per_s_max: 4000.0 };
+/// Call stacks: the sampler copies 8 KiB on average, and the return addresses in the kernel. More
+/// than this many would take tens of megabytes a second.
+const STACK_ASSUMED: AssumedCost =
+    AssumedCost { copy_ns: 3000.0, walk_ns: 15_000.0, per_s_max: 3200.0 };
+/// Share of a CPU's ring of snapshots that may fill between two looks at it, on average. The rest
+/// is for bursts; a larger share drops snapshots.
+const SNAPSHOT_RING_SHARE: f64 = 0.6;
+
+/// The user's limits, which are read again with the configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Share of all CPU time that sampling may cost; `None`: any.
+    pub budget: Option<Budget>,
+    /// Resident memory of the daemon in bytes; `None`: any.
+    pub memory_bytes: Option<u64>,
+    /// Snapshots per second and CPU; `None`: the sampler takes none.
+    pub snapshots_per_s: Option<f64>,
+    /// Call stacks per second and CPU; `None`: the sampler takes none.
+    pub stacks_per_s: Option<f64>,
+    /// Path of the file whose existence pauses sampling.
+    pub pause_file: Option<PathBuf>,
+}
+
+/// Costs of both kinds of walks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Walks {
+    /// Of interpreting snapshots of registers.
+    pub edges: WalkCost,
+    /// Of walking call stacks.
+    pub stacks: WalkCost,
+}
+
+/// Running totals of the cost of the daemon and its samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// Time of the reading.
+    pub at: Instant,
+    /// Time of the reading, in seconds since 1970 UTC.
+    pub unix_s: u64,
+    /// Samples taken since the start.
+    pub taken: u64,
+    /// CPU time of the daemon since its start, ns.
+    pub cpu_ns: u64,
+    /// Resident memory of the daemon, bytes.
+    pub resident_bytes: u64,
+}
+
+/// Actions for the loop. The default is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Stop sampling (true) or go on (false).
+    pub pause: Option<bool>,
+    /// Take one snapshot for every so many samples of user code; 0: none.
+    pub snapshot_every: Option<u32>,
+    /// Take one call stack for every so many samples; 0: none.
+    pub stack_every: Option<u32>,
+    /// Sample adjustable events at this many samples per second and CPU.
+    pub rate: Option<u64>,
+    /// Merge soon.
+    pub merge: bool,
+}
+
+impl Decision {
+    fn and(self, other: Self) -> Self {
+        Self {
+            pause: other.pause.or(self.pause),
+            snapshot_every: other.snapshot_every.or(self.snapshot_every),
+            stack_every: other.stack_every.or(self.stack_every),
+            rate: other.rate.or(self.rate),
+            merge: self.merge || other.merge,
+        }
+    }
+}
+
+/// The state that decisions about rates depend on.
+#[derive(Debug)]
+pub struct Rates {
+    limits: Limits,
+    cpus: usize,
+    governor: Governor,
+    restraint: Restraint,
+    cost: Cost,
+    term_began: Instant,
+    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the begin of the term.
+    before_term: (u64, u64, u64),
+    last_bill: Option<Bill>,
+    /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
+    /// takes none.
+    snapshot_rate: Option<f64>,
+    /// Call stacks per second and CPU now; `None` as for snapshots.
+    stack_rate: Option<f64>,
+}
+
+impl Rates {
+    /// The state for `events` on `cpus` CPUs, where a sample costs `cost`. A term begins now.
+    #[must_use]
+    pub fn new(
+        limits: Limits,
+        cpus: usize,
+        events: &[PlannedEvent],
+        cost: Cost,
+        now: &Spent,
+    ) -> Self {
+        let adjustable = events.iter().any(|event| event.adjustable);
+        Self {
+            governor: Governor::new(limits.budget, adjustable, planned_step(events)),
+            limits,
+            cpus,
+            restraint: Restraint::default(),
+            cost,
+            term_began: now.at,
+            before_term: (now.taken, now.cpu_ns, 0),
+            last_bill: None,
+            snapshot_rate: None,
+            stack_rate: None,
+        }
+    }
+
+    /// Replaces the limits. Whether the sampler takes snapshots at all is decided when it is
+    /// loaded, so their limit changes only from a number to a number.
+    pub fn set_limits(&mut self, new: Limits) {
+        let snapshots_per_s = self.limits.snapshots_per_s.and(new.snapshots_per_s);
+        let snapshots_per_s = snapshots_per_s.or(self.limits.snapshots_per_s);
+        let stacks_per_s = self.limits.stacks_per_s.and(new.stacks_per_s);
+        let stacks_per_s = stacks_per_s.or(self.limits.stacks_per_s);
+        self.governor.set_budget(new.budget);
+        self.limits = Limits { snapshots_per_s, stacks_per_s, ..new };
+    }
+
+    /// Takes over a newer cost of a sample.
+    pub fn set_cost(&mut self, cost: Cost) {
+        self.cost = cost;
+    }
+
+    /// Path of the file that pauses sampling.
+    #[must_use]
+    pub fn pause_file(&self) -> Option<&Path> {
+        self.limits.pause_file.as_deref()
+    }
+
+    /// Takes over whether the pause file `exists`.
+    pub fn told_to_pause(&mut self, exists: bool, walks: Walks, samples_per_s: f64) -> Decision {
+        let changed = self.restraint.told_to_pause(exists, self.limits.pause_file.as_deref());
+        if changed { self.restrain(walks, samples_per_s) } else { Decision::default() }
+    }
+
+    /// Actions for the level of activity in force. The epoch gets it with the next merge.
+    fn restrain(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
+        let pause = Some(self.restraint.level() == SamplingLevel::Nothing);
+        let merge = true;
+        self.pace_snapshots(walks, samples_per_s).and(Decision {
+            pause,
+            merge,
+            ..Decision::default()
+        })
+    }
+
+    /// Computes the rates of snapshots and call stacks that the budget allows by the cost of walks
+    /// so far.
+    /// `samples_per_s` is the rate of the first event on one CPU.
+    pub fn pace_snapshots(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
+        let (all, budget) = (self.restraint.level() == SamplingLevel::All, self.limits.budget);
+        let pace = |rate_max: Option<f64>, walks: WalkCost, assumed: AssumedCost| {
+            let rate_max = rate_max?;
+            let rate = if all { affordable_walks(budget, rate_max, walks, assumed) } else { 0.0 };
+            let rate = rate.min(assumed.per_s_max / self.cpus.max(1) as f64);
+            Some((rate, if all { every(samples_per_s, rate) } else { 0 }))
+        };
+        let snapshots = pace(self.limits.snapshots_per_s, walks.edges, SNAPSHOT_ASSUMED);
+        let stacks = pace(self.limits.stacks_per_s, walks.stacks, STACK_ASSUMED);
+        self.snapshot_rate = snapshots.map(|(rate, _)| rate).or(self.snapshot_rate);
+        self.stack_rate = stacks.map(|(rate, _)| rate).or(self.stack_rate);
+        let (snapshot_every, stack_every) =
+            (snapshots.map(|(_, every)| every), stacks.map(|(_, every)| every));
+        Decision { snapshot_every, stack_every, ..Decision::default() }
+    }
+
+    /// Whether the term ends with a drain at `now`, where drains come every `drain_interval`: the
+    /// drain nearest to the end of the term ends it.
+    #[must_use]
+    pub fn is_term_over(&self, now: Instant, drain_interval: Duration) -> bool {
+        now.saturating_duration_since(self.term_began) + drain_interval / 2 >= TERM
+    }
+
+    /// Ends a term: compares its cost with the budget, and the memory with its limit.
+    pub fn end_term(
+        &mut self,
+        now: &Spent,
+        events: &[PlannedEvent],
+        walks: Walks,
+        samples_per_s: f64,
+    ) -> Decision {
+        let (taken_before, cpu_before, walks_before) = self.before_term;
+        let walks_ns = walks.edges.cpu_ns + walks.stacks.cpu_ns;
+        let length = now.at.saturating_duration_since(self.term_began);
+        (self.term_began, self.before_term) = (now.at, (now.taken, now.cpu_ns, walks_ns));
+        let bill = Bill {
+            cpu_ns: length.as_nanos() as f64 * self.cpus as f64,
+            sampling_ns: now.taken.saturating_sub(taken_before) as f64 * self.cost.ns_per_sample,
+            daemon_ns: now.cpu_ns.saturating_sub(cpu_before) as f64,
+            walks_ns: walks_ns.saturating_sub(walks_before) as f64,
+        };
+        self.last_bill = Some(bill);
+        if self.restraint.is_told_to_pause() {
+            return Decision::default();
+        }
+        let memory =
+            self.limits.memory_bytes.map_or(0.0, |max| now.resident_bytes as f64 / max as f64);
+        let verdict = self.governor.judge(bill, memory, self.allowed_step(events), now.unix_s);
+        // Counts that wait for the disk take memory too, so they are merged.
+        let decision = Decision { rate: verdict.rate, merge: memory > 1.0, ..Decision::default() };
+        if verdict.level.is_some_and(|level| self.restraint.allow(level)) {
+            return decision.and(self.restrain(walks, samples_per_s));
+        }
+        decision
+    }
+
+    /// Time until the rings of records are read again. It is short after a storm of records, where
+    /// events take turns (which last as long as these intervals), and where a ring of snapshots
+    /// would overflow.
+    #[must_use]
+    pub fn records_interval(&self, is_storm: bool, events: &[PlannedEvent]) -> Duration {
+        let takes_turns = events.iter().any(|event| event.mux.is_some());
+        let interval =
+            if is_storm || takes_turns { RECORDS_INTERVAL_BUSY } else { RECORDS_INTERVAL_QUIET };
+        let snapshots = self.snapshot_rate.filter(|rate| *rate > 0.0);
+        snapshots.map_or(interval, |rate| interval.min(look_within(rate)))
+    }
+
+    /// The step of [`RATES`] that the budget allows by the cost of a sample; the highest step
+    /// without a budget.
+    fn allowed_step(&self, events: &[PlannedEvent]) -> usize {
+        let ns = self.cost.ns_per_sample;
+        self.limits.budget.map_or(0, |budget| affordable(budget, ns, at_once(events)))
+    }
+
+    /// The highest rate that the budget allows by the cost of a sample, in samples per second and
+    /// CPU.
+    #[must_use]
+    pub fn allowed_per_s(&self, events: &[PlannedEvent]) -> u64 {
+        RATES.get(self.allowed_step(events)).copied().unwrap_or(1)
+    }
+
+    /// The share of all CPU time that sampling may cost.
+    #[must_use]
+    pub fn budget(&self) -> Option<Budget> {
+        self.limits.budget
+    }
+
+    /// The cost of a sample.
+    #[must_use]
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+
+    /// The bill of the last whole term; `None` during the first.
+    #[must_use]
+    pub fn last_bill(&self) -> Option<Bill> {
+        self.last_bill
+    }
+
+    /// The governor, with the rate and its last change.
+    #[must_use]
+    pub fn governor(&self) -> &Governor {
+        &self.governor
+    }
+
+    /// The level of activity, and the reason for it.
+    #[must_use]
+    pub fn restraint(&self) -> &Restraint {
+        &self.restraint
+    }
+
+    /// Call stacks per second and CPU at most; `None` where the sampler takes none.
+    #[must_use]
+    pub fn stack_rate(&self) -> Option<f64> {
+        self.stack_rate
+    }
+
+    /// Snapshots per second and CPU at most; `None` where the sampler takes none.
+    #[must_use]
+    pub fn snapshot_rate(&self) -> Option<f64> {
+        self.snapshot_rate
+    }
+
+    /// Moves the begin of the term back by this time.
+    #[cfg(test)]
+    pub fn age_term(&mut self, by: Duration) {
+        self.term_began = self.term_began.checked_sub(by).unwrap();
+    }
+}
+
+/// The step of [`RATES`] at which the adjustable events are planned.
+fn planned_step(events: &[PlannedEvent]) -> usize {
+    let rate = events.iter().find(|event| event.adjustable).and_then(|event| event.rate);
+    RATES.iter().position(|step| Some(*step) == rate).unwrap_or(0)
+}
+
+/// Walks per second and CPU that fit their share of the budget, at most `rate_max`.
+fn affordable_walks(
+    budget: Option<Budget>,
+    rate_max: f64,
+    walks: WalkCost,
+    assumed: AssumedCost,
+) -> f64 {
+    let walk_ns = match walks.walked {
+        0..WALKS_MEASURED_MIN => assumed.walk_ns,
+        walked => walks.cpu_ns as f64 / walked as f64,
+    };
+    let fits = budget.map_or(f64::INFINITY, |budget| {
+        budget.0 * WALK_BUDGET_SHARE * 1e9 / (walk_ns + assumed.copy_ns)
+    });
+    rate_max.min(fits)
+}
+
+/// Samples of user code for each snapshot, where a CPU takes `samples_per_s` samples and at most
+/// `rate` snapshots per second.
+fn every(samples_per_s: f64, rate: f64) -> u32 {
+    (samples_per_s / rate.max(0.01)).ceil().clamp(1.0, 1e6) as u32
+}
+
+/// Longest time between two readings of the rings of snapshots such that none overflows at `rate`
+/// snapshots per second and CPU.
+fn look_within(rate: f64) -> Duration {
+    let seconds = SNAPSHOT_RING_SHARE * SNAPSHOTS_PER_CPU as f64 / rate.max(1.0);
+    Duration::from_secs_f64(seconds.clamp(0.01, 10.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use events::EventSpec;
+
+    const RATE: f64 = 5200.0;
+    const NO_WALKS: Walks = Walks {
+        edges: WalkCost { walked: 0, cpu_ns: 0 },
+        stacks: WalkCost { walked: 0, cpu_ns: 0 },
+    };
+
+    fn limits() -> Limits {
+        Limits {
+            budget: Some(Budget(0.01)),
+            memory_bytes: Some(100),
+            snapshots_per_s: Some(50.0),
+            stacks_per_s: None,
+            pause_file: None,
+        }
+    }
+
+    fn begun() -> Spent {
+        Spent { at: Instant::now(), unix_s: 1, taken: 0, cpu_ns: 0, resident_bytes: 10 }
+    }
+
+    /// On one CPU, where a sample costs a microsecond: 0.52 % at the highest rate.
+    fn rates(limits: Limits, now: &Spent) -> (Rates, Vec<PlannedEvent>) {
+        let events = vec![EventSpec::parse("cpu-clock").unwrap().plan(1)];
+        let cost = Cost { ns_per_sample: 1000.0, ..Cost::default() };
+        (Rates::new(limits, 1, &events, cost, now), events)
+    }
+
+    /// A minute later, in which sampling and the daemon took this part of all CPU time.
+    fn later(before: &Spent, share: f64) -> Spent {
+        let cpu_ns = before.cpu_ns + (share * TERM.as_nanos() as f64) as u64;
+        Spent { at: before.at + TERM, unix_s: before.unix_s + 60, cpu_ns, ..*before }
+    }
+
+    #[test]
+    fn a_term_within_its_limits_changes_nothing() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        let taken = 60 * 5200;
+        let end = Spent { taken, ..later(&now, 0.001) };
+        assert_eq!(rates.end_term(&end, &events, NO_WALKS, RATE), Decision::default());
+        let share = rates.last_bill().unwrap().share();
+        assert!((share - 0.0062).abs() < 1e-9, "5200 samples/s of 1 us, and the daemon: {share}");
+    }
+
+    #[test]
+    fn a_term_far_beyond_the_budget_lowers_the_rate_and_nothing_else() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        let end = Spent { taken: 60 * 50_000, ..later(&now, 0.0) };
+        let decision = rates.end_term(&end, &events, NO_WALKS, RATE);
+        assert_eq!(decision, Decision { rate: Some(650), ..Decision::default() });
+        assert_eq!(rates.governor().rate(), Some(650));
+    }
+
+    /// Each step against too much memory: the lowest rate, then no snapshots, then no samples.
+    /// What waits for the disk is written each time.
+    #[test]
+    fn too_much_memory_means_less_and_less() {
+        let mut now = Spent { resident_bytes: 101, ..begun() };
+        let (mut rates, events) = rates(limits(), &now);
+        let merge = Decision { merge: true, ..Decision::default() };
+        for expected in [
+            Decision { rate: Some(28), ..merge },
+            Decision { pause: Some(false), snapshot_every: Some(0), ..merge },
+            Decision { pause: Some(true), snapshot_every: Some(0), ..merge },
+            merge,
+        ] {
+            now = later(&now, 0.001);
+            assert_eq!(rates.end_term(&now, &events, NO_WALKS, RATE), expected);
+        }
+        assert_eq!(rates.snapshot_rate(), Some(0.0));
+    }
+
+    #[test]
+    fn the_pause_file_stops_all_and_its_end_brings_all_back() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        assert_eq!(rates.told_to_pause(false, NO_WALKS, RATE), Decision::default());
+        let paused = rates.told_to_pause(true, NO_WALKS, RATE);
+        let expected = Decision { pause: Some(true), snapshot_every: Some(0), ..paused };
+        assert_eq!((paused, paused.merge), (expected, true), "the epoch is told");
+        assert_eq!(rates.told_to_pause(true, NO_WALKS, RATE), Decision::default(), "once");
+        let dear = rates.end_term(&later(&now, 0.5), &events, NO_WALKS, RATE);
+        assert_eq!(dear, Decision::default(), "what a pause costs says nothing of sampling");
+        let resumed = rates.told_to_pause(false, NO_WALKS, RATE);
+        assert_eq!((resumed.pause, resumed.snapshot_every), (Some(false), Some(104)));
+    }
+
+    #[test]
+    fn snapshots_fit_their_share_of_the_budget_by_what_walks_have_cost() {
+        let affordable = |budget, walked, cpu_ns| {
+            affordable_walks(budget, 500.0, WalkCost { walked, cpu_ns }, SNAPSHOT_ASSUMED)
+        };
+        let one_percent = Some(Budget(0.01));
+        assert_eq!(affordable(None, 0, 0), 500.0, "without a budget what was asked for");
+        let assumed = affordable(one_percent, 999, 1);
+        assert!((assumed - 0.002e9 / 11_000.0).abs() < 1e-6, "few walks are not believed");
+        assert_eq!(affordable(one_percent, 1000, 1_000_000), 500.0, "a microsecond each");
+        let dear = affordable(one_percent, 1000, 1_000_000_000);
+        assert!((dear - 2.0).abs() < 0.01, "a millisecond each: {dear}");
+        let now = begun();
+        let (mut rates, _) = rates(Limits { stacks_per_s: Some(100.0), ..limits() }, &now);
+        rates.cpus = 80;
+        let decision = rates.pace_snapshots(NO_WALKS, RATE);
+        assert_eq!((rates.snapshot_rate(), rates.stack_rate()), (Some(50.0), Some(40.0)));
+        assert_eq!((decision.snapshot_every, decision.stack_every), (Some(104), Some(130)));
+        assert_eq!(
+            (every(5200.0, 50.0), every(5200.0, 1e9), every(5200.0, 0.0)),
+            (104, 1, 520_000)
+        );
+    }
+
+    #[test]
+    fn rings_are_read_sooner_in_a_storm_and_where_snapshots_fill_them() {
+        let now = begun();
+        let (mut rates, events) = rates(limits(), &now);
+        assert_eq!(rates.records_interval(true, &events), RECORDS_INTERVAL_BUSY);
+        assert_eq!(rates.records_interval(false, &events), RECORDS_INTERVAL_QUIET);
+        rates.set_limits(Limits { snapshots_per_s: Some(1e6), budget: None, ..limits() });
+        let _ = rates.pace_snapshots(NO_WALKS, RATE);
+        let rate = rates.snapshot_rate().unwrap();
+        let filled = rate * rates.records_interval(false, &events).as_secs_f64();
+        assert!(rate == 4000.0 && filled <= SNAPSHOTS_PER_CPU as f64, "{rate} {filled}");
+    }
+
+    #[test]
+    fn a_term_ends_with_the_nearest_drain_and_snapshots_stay_on_or_off() {
+        let now = begun();
+        let (mut rates, _) = rates(limits(), &now);
+        let ten = Duration::from_secs(10);
+        assert!(!rates.is_term_over(now.at + TERM - ten / 2 - Duration::from_millis(1), ten));
+        assert!(rates.is_term_over(now.at + TERM - ten / 2, ten));
+        rates.set_limits(Limits { snapshots_per_s: None, ..limits() });
+        assert_eq!(rates.limits.snapshots_per_s, Some(50.0), "the sampler is loaded with them");
+    }
+}

@@ -1,0 +1,297 @@
+//! Edges of the control flow, from snapshots of registers that the sampler takes with some samples
+//! of user code.
+//!
+//! At a sample the registers decide the next branches. An inspector follows the bytes of the
+//! sampled image from there ([`inspect::walks`]), and each branch that it can follow is
+//! counted as an edge: from the branch to the instruction executed next. Where the test of a loop
+//! compares values that change by the same amount in each round, the number of rounds left is
+//! counted too.
+//!
+//! Registers and stacks are private to their processes. They stay in this process's memory until
+//! the next drain, or until many are held; then the records of mappings are read, an inspector
+//! interprets the snapshots, and both processes wipe them. Only counts of edges and rounds are
+//! written.
+
+use crate::recording::steps::Step;
+use crate::recording::tape::Tape;
+use crate::walk_cost::WalkCost;
+use abi::{Entry, SNAPSHOTS_PER_CPU, Snapshot, Space};
+use address_spaces::mapped_files::Image;
+use address_spaces::mappings::{Found, Mappings, Window};
+use image::{ImageId, ImageKind, ImageOffset};
+use inspect::open_mapped::MappedAt;
+use inspect::pool::Inspectors;
+use inspect::questions::{FileAt, SampledRegisters, Walk, Walked};
+use kernel::clock;
+use model::{EDGES, FIRST_EDGES, Measure, Observation, ROUNDS};
+use pending::Pending;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::time::Duration;
+
+/// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
+/// snapshots of a burst.
+const HELD_MAX: usize = 1024;
+/// Number of held snapshots from which on they are interpreted before the next drain.
+const HELD_MANY: usize = HELD_MAX * 3 / 4;
+/// Time that a drain waits for the interpretation of its snapshots. Interpreting takes
+/// milliseconds, unless a file system does not answer; a longer wait would let that file system
+/// delay the drain.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Numbers of snapshots by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Snapshots taken.
+    pub taken: u64,
+    /// Snapshots dropped because the sampler's ring, this buffer or the interpreter's queue was
+    /// full.
+    pub dropped: u64,
+    /// Snapshots taken whose image or file could not be read, or whose process or image is left
+    /// out.
+    pub unresolved: u64,
+    /// Snapshots taken that gave at least one edge.
+    pub fruitful: u64,
+    /// Edges counted.
+    pub edges: u64,
+    /// CPU time of interpreting snapshots, in ns.
+    pub cpu_ns: u64,
+}
+
+/// Interprets snapshots and counts their edges.
+///
+/// A thread of its own waits for the inspector: a file system that does not answer costs edges,
+/// never the drain.
+pub struct Edges {
+    held: Vec<Snapshot>,
+    inspectors: Inspectors,
+    tape: Tape,
+    thread: Option<Thread>,
+    /// Outcomes of all snapshots so far.
+    pub totals: Totals,
+}
+
+/// The thread that interprets, and the number of drains whose snapshots it has not given back.
+struct Thread {
+    jobs: SyncSender<Vec<PlacedSnapshot>>,
+    done: Receiver<Batch>,
+    outstanding: usize,
+}
+
+/// A snapshot with its place in an image.
+struct PlacedSnapshot {
+    snapshot: Snapshot,
+    sampled: Sampled,
+}
+
+/// The observations from the snapshots of a drain.
+#[derive(Default)]
+struct Batch {
+    /// Observations, each with its image and measure.
+    observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
+    unresolved: u64,
+    fruitful: u64,
+    cpu_ns: u64,
+}
+
+impl Edges {
+    /// No snapshots yet. Observations are recorded on `tape` too.
+    #[must_use]
+    pub fn new(tape: Tape, inspectors: Inspectors) -> Self {
+        // The buffer has room for the most snapshots that can be there, because growing would leave
+        // a copy of registers in freed memory.
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let held = Vec::with_capacity(HELD_MAX + cpus * SNAPSHOTS_PER_CPU);
+        Self { held, inspectors, tape, thread: None, totals: Totals::default() }
+    }
+
+    /// Holds the snapshots that `read` moves into the buffer. `read` returns the number of
+    /// snapshots that the sampler had to drop.
+    pub fn hold(&mut self, read: impl FnOnce(&mut Vec<Snapshot>) -> u64) {
+        let before = self.held.len();
+        self.totals.dropped += read(&mut self.held);
+        self.totals.taken += (self.held.len() - before) as u64;
+        if self.held.len() > HELD_MAX {
+            self.totals.dropped += (self.held.len() - HELD_MAX) as u64;
+            self.held.get_mut(HELD_MAX..).unwrap_or_default().iter_mut().for_each(wipe);
+            self.held.truncate(HELD_MAX);
+        }
+    }
+
+    /// Whether so many snapshots are held that they should be interpreted soon.
+    #[must_use]
+    pub fn are_many(&self) -> bool {
+        self.held.len() >= HELD_MANY
+    }
+
+    /// Interprets and wipes all snapshots held, which were taken in `window`, and counts edges in
+    /// `pending`: the edges of these snapshots or, where interpreting takes long, of an earlier
+    /// drain's.
+    pub fn interpret(&mut self, mappings: &mut Mappings, window: Window, pending: &mut Pending) {
+        if self.thread.is_none() && !self.held.is_empty() {
+            self.thread = Thread::start(self.inspectors.clone())
+                .inspect_err(|error| tracing::error!("no edges: {error}"))
+                .ok();
+        }
+        let Some(thread) = &mut self.thread else {
+            self.totals.dropped += self.held.len() as u64;
+            self.held.iter_mut().for_each(wipe);
+            return self.held.clear();
+        };
+        if !self.held.is_empty() {
+            let mut jobs = Vec::with_capacity(self.held.len());
+            for snapshot in &mut self.held {
+                match sampled(snapshot, mappings, window) {
+                    Some(sampled) => jobs.push(PlacedSnapshot { snapshot: *snapshot, sampled }),
+                    None => self.totals.unresolved += 1,
+                }
+                wipe(snapshot);
+            }
+            self.held.clear();
+            if let Err(TrySendError::Full(mut refused) | TrySendError::Disconnected(mut refused)) =
+                thread.jobs.try_send(jobs)
+            {
+                self.totals.dropped += refused.len() as u64;
+                refused.iter_mut().for_each(|job| wipe(&mut job.snapshot));
+            } else {
+                thread.outstanding += 1;
+                // A thread that did not answer in time is not waited for again before it has
+                // answered.
+                if thread.outstanding == 1
+                    && let Ok(batch) = thread.done.recv_timeout(PATIENCE)
+                {
+                    thread.outstanding = 0;
+                    count(batch, &mut self.totals, pending, &self.tape);
+                }
+            }
+        }
+        while let Ok(batch) = thread.done.try_recv() {
+            thread.outstanding = thread.outstanding.saturating_sub(1);
+            count(batch, &mut self.totals, pending, &self.tape);
+        }
+    }
+
+    /// The cost of all walks so far.
+    #[must_use]
+    pub fn walk_cost(&self) -> WalkCost {
+        let Totals { taken, dropped, cpu_ns, .. } = self.totals;
+        WalkCost { walked: taken.saturating_sub(self.held.len() as u64 + dropped), cpu_ns }
+    }
+}
+
+fn count(batch: Batch, totals: &mut Totals, pending: &mut Pending, tape: &Tape) {
+    if !batch.observed.is_empty() {
+        tape.note(|| Step::observed(&batch.observed));
+    }
+    for (image, measure, observation) in &batch.observed {
+        let counted = pending.observe(image, measure, *observation);
+        totals.edges += u64::from(counted && **measure == EDGES);
+    }
+    totals.unresolved += batch.unresolved;
+    totals.fruitful += batch.fruitful;
+    totals.cpu_ns += batch.cpu_ns;
+}
+
+impl Thread {
+    fn start(inspectors: Inspectors) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedSnapshot>>(1);
+        let (sender, done) = mpsc::channel();
+        std::thread::Builder::new().name("edges".into()).spawn(move || {
+            while let Ok(jobs) = queue.recv() {
+                if sender.send(interpret(jobs, &inspectors)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done, outstanding: 0 })
+    }
+}
+
+/// Has snapshots interpreted, those of one image together: an image whose file cannot be read costs
+/// its own edges only.
+fn interpret(mut jobs: Vec<PlacedSnapshot>, inspectors: &Inspectors) -> Batch {
+    let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
+    let begun_ns = cpu_ns();
+    let mut batch = Batch::default();
+    let mut by_image: BTreeMap<ImageId, (Arc<Image>, Walk)> = BTreeMap::new();
+    for PlacedSnapshot { snapshot, sampled } in &mut jobs {
+        let stack = snapshot.stack.get(..snapshot.stack_len as usize).unwrap_or_default();
+        let (image, id) = (&sampled.image, sampled.image.id);
+        let walk = || Walk { image: id, file: sampled.file.clone(), samples: Vec::new() };
+        let (_, walk) = by_image.entry(id).or_insert_with(|| (image.clone(), walk()));
+        walk.samples.push(SampledRegisters {
+            range: sampled.range,
+            file_offset: sampled.file_offset,
+            registers: snapshot.registers,
+            stack: stack.to_vec(),
+        });
+        wipe(snapshot);
+    }
+    for (image, walk) in by_image.into_values() {
+        let samples = walk.samples.len() as u64;
+        let Some(walked) = inspectors.ask(walk) else {
+            batch.unresolved += samples;
+            continue;
+        };
+        let Walked { edges, rounds, unresolved, fruitful } = walked;
+        batch.unresolved += unresolved;
+        batch.fruitful += fruitful;
+        for (from, to, is_first) in edges {
+            let pair = Observation::Pair(ImageOffset(from), ImageOffset(to));
+            for measure in [&EDGES, &FIRST_EDGES].into_iter().take(1 + usize::from(is_first)) {
+                batch.observed.push((image.clone(), measure, pair));
+            }
+        }
+        let value = |(branch, value)| Observation::Value(ImageOffset(branch), value);
+        let rounds = rounds.into_iter().map(|round| (image.clone(), &ROUNDS, value(round)));
+        batch.observed.extend(rounds);
+    }
+    batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
+    batch
+}
+
+fn wipe(snapshot: &mut Snapshot) {
+    // `black_box` keeps the compiler from leaving out a write that nothing reads.
+    *std::hint::black_box(snapshot) =
+        Snapshot { key: 0, space: 0, stack_len: 0, registers: [0; 18], stack: [0; 256] };
+}
+
+/// The place of a snapshot.
+struct Sampled {
+    image: Arc<Image>,
+    file: FileAt,
+    /// Addresses of the mapping, as the sampled process has it.
+    range: (u64, u64),
+    /// File offset that its first byte shows.
+    file_offset: u64,
+}
+
+/// The place of a snapshot; None where it is in no known file, and where its image or process is
+/// left out.
+fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Option<Sampled> {
+    let entry = Entry { key: snapshot.key, space: snapshot.space, count: 1 };
+    let rip = *snapshot.registers.get(16)?;
+    let (mapping, at) = match entry.whose() {
+        Space::Kernel | Space::Foreign => return None,
+        Space::Process { pid, generation } => {
+            let Found { mapping, tags } =
+                mappings.find_known(pid, generation, entry.pc(), window).ok()?;
+            if tags.excluded() {
+                return None;
+            }
+            let at = MappedAt { pid, start: mapping.start, end: mapping.end };
+            (mapping, at)
+        }
+        Space::Program(program) => mappings.find_known_in_program(program, entry.pc()).ok()?,
+    };
+    let left_out = &mappings.tagger.rules().exclude_images;
+    let image = mapping.file.image_kept_unless(at, None, |image| left_out.contain(image)).ok()?;
+    if image.kind != ImageKind::File || left_out.contain(&image) {
+        return None;
+    }
+    let begin = rip.wrapping_sub(entry.pc().checked_sub(mapping.start)?);
+    let end = begin.checked_add(mapping.end - mapping.start)?;
+    let file = mapping.file.at(at);
+    Some(Sampled { image, file, range: (begin, end), file_offset: mapping.file_offset })
+}

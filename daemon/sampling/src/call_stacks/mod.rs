@@ -1,0 +1,580 @@
+//! Call stacks: registers and a copy of part of the stack at some of the samples, walked by an
+//! inspector (`daemon/inspect/src/stack_walks.rs`).
+//!
+//! The walk needs what the process had mapped, which the records of mappings tell. So a look takes
+//! the stacks first and applies the records second, and gives each stack the map of its process as
+//! it is then; the process may end before it is walked. Names and images come last, on the loop,
+//! from the same map.
+//!
+//! Registers and stacks are private to their processes. They stay in the memory of this process and
+//! of an inspector, are wiped once they are walked, and are written nowhere.
+
+pub mod pythons;
+mod walked;
+pub mod windows;
+
+pub use walked::WalkedStack;
+
+use crate::walk_cost::WalkCost;
+use abi::{Entry, PythonLayout, Space, StackKind, StackRecord};
+use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
+use address_spaces::scopes::Tags;
+use inspect::open_mapped::MappedAt;
+use inspect::pool::Inspectors;
+use inspect::questions::{CodeSource, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack};
+use kernel::clock;
+use kernel::{RawStack, StacksTaken};
+use model::Cut;
+use pythons::{Looks, Marked};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+use unwind::End;
+use windows::Windows;
+
+/// Most stacks that are held between two looks, with up to 64 KiB each; further ones are dropped.
+/// A CPU's ring has room for fewer than this many of 1 KiB.
+const HELD_MAX: usize = 1024;
+/// Most bytes of stacks that are held between two looks, or wait for the walker.
+const HELD_BYTES_MAX: usize = 8 << 20;
+/// Batches that wait for the walker; further ones are dropped.
+const QUEUE: usize = 4;
+/// Longest time that stacks wait for others to be walked with: a question to an inspector costs as
+/// much as walking several stacks of one process.
+const WALK_EVERY: Duration = Duration::from_millis(250);
+/// Stacks, and bytes of them, that wait for no others.
+const WALK_MANY: (usize, usize) = (256, 1 << 20);
+/// Time between two looks at the rings: a CPU at work fills a ring within 0.1 s, one without work
+/// never.
+const LOOK_WITHIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
+/// Part of a ring that may be filled at a look, before looks come sooner.
+const FILL_MAX: f64 = 0.4;
+/// Time that a drain waits for stacks that are being walked.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Bytes of the file shared with the inspector that stay in memory between two looks.
+const COPIES_BYTES_KEPT: u64 = 1 << 20;
+/// Programs whose outcomes are told apart.
+const PROGRAMS_MAX: usize = 256;
+/// Mappings of a process that are told with its stacks: those beyond have no frames.
+const MAPPED_MAX: usize = 4096;
+
+/// Numbers of stacks by outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Stacks taken.
+    pub taken: u64,
+    /// Stacks dropped because the sampler's ring, this buffer or the walker's queue was full.
+    pub dropped: u64,
+    /// Stacks of processes that are left out.
+    pub excluded: u64,
+    /// Stacks that were walked.
+    pub outcomes: Outcomes,
+    /// Frames of all stacks.
+    pub frames: u64,
+    /// Bytes of stacks copied.
+    pub bytes: u64,
+    /// CPU time of walking stacks, in ns.
+    pub cpu_ns: u64,
+    /// Stacks with frames of Python.
+    pub python: u64,
+    /// Stacks whose frames of Python did not fit the native ones, and were left out.
+    pub python_differs: u64,
+}
+
+/// How stacks that were walked ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcomes {
+    /// At the thread's first frame.
+    pub whole: u64,
+    /// Before, by the place of the reason in [`Cut::ALL`].
+    cut: [u64; Cut::ALL.len()],
+}
+
+impl Outcomes {
+    fn count(&mut self, cut: Option<Cut>) {
+        let place = cut.and_then(|cut| Cut::ALL.iter().position(|known| *known == cut));
+        match place.and_then(|place| self.cut.get_mut(place)) {
+            Some(count) => *count += 1,
+            None => self.whole += 1,
+        }
+    }
+
+    /// Reasons with their numbers of stacks, those without stacks left out.
+    pub fn cut(&self) -> impl Iterator<Item = (Cut, u64)> + '_ {
+        let all = Cut::ALL.iter().copied().zip(self.cut);
+        all.filter(|(_, stacks)| *stacks > 0)
+    }
+
+    /// All stacks that were walked.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.whole + self.cut.iter().sum::<u64>()
+    }
+}
+
+/// A stack, whose it is, and what its process had mapped.
+pub struct PlacedStack {
+    raw: RawStack,
+    space: Option<(Arc<AddressMap>, Tags)>,
+    program: Option<Mapping>,
+}
+
+/// The stacks of a batch that were walked.
+#[derive(Default)]
+struct Batch {
+    stacks: Vec<WalkedStack>,
+    /// Number of the thread's name, bytes needed, and whether the window cut the stack.
+    needed: Vec<(usize, u64, bool)>,
+    /// Address spaces in which frames of Python were found, and where.
+    pythons: Vec<(u32, PythonLayout)>,
+    /// Stacks whose frames of Python do not fit the native ones.
+    python_differs: u64,
+    cpu_ns: u64,
+}
+
+/// The thread that has stacks walked, and the number of batches that it has not given back.
+struct Thread {
+    jobs: SyncSender<Vec<PlacedStack>>,
+    done: Receiver<Batch>,
+    outstanding: usize,
+}
+
+/// Takes stacks, has them walked, and gives them back.
+pub struct CallStacks {
+    held: Vec<RawStack>,
+    /// Stacks with their maps, until they are many or old enough to be walked.
+    placed: Vec<PlacedStack>,
+    placed_since: Option<Instant>,
+    /// Ends of waits.
+    ends: Vec<StackRecord>,
+    inspectors: Inspectors,
+    thread: Option<Thread>,
+    windows: Windows,
+    /// Changes of windows that the sampler is not told yet.
+    changes: BTreeMap<usize, u8>,
+    /// Processes whose frames of Python the sampler copies.
+    marked: Marked,
+    /// Changes of these that it is not told yet.
+    pythons: Vec<(u32, Option<PythonLayout>)>,
+    look_within: Duration,
+    /// Outcomes by file name of the program.
+    programs: HashMap<String, Outcomes>,
+    /// Outcomes of all stacks so far.
+    pub totals: Totals,
+}
+
+impl CallStacks {
+    /// No stacks yet.
+    #[must_use]
+    pub fn new(inspectors: Inspectors) -> Self {
+        Self {
+            held: Vec::new(),
+            placed: Vec::new(),
+            placed_since: None,
+            ends: Vec::new(),
+            inspectors,
+            thread: None,
+            windows: Windows::default(),
+            changes: BTreeMap::new(),
+            marked: Marked::default(),
+            pythons: Vec::new(),
+            look_within: LOOK_WITHIN.1,
+            programs: HashMap::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Holds the stacks that `read` moves into the buffer.
+    pub fn hold(&mut self, read: impl FnOnce(&mut Vec<RawStack>) -> StacksTaken) {
+        let before = self.held.len();
+        let StacksTaken { dropped, fill } = read(&mut self.held);
+        self.totals.dropped += dropped;
+        self.look_within = match fill {
+            FILL_MAX.. => self.look_within / 2,
+            _ if fill < FILL_MAX / 4.0 => self.look_within * 2,
+            _ => self.look_within,
+        };
+        let (soonest, latest) = LOOK_WITHIN;
+        self.look_within = self.look_within.clamp(soonest, latest);
+        let ends = [StackKind::WaitEnd as u32, StackKind::LongWait as u32];
+        let is_end = |raw: &mut RawStack| ends.contains(&raw.record.kind);
+        self.ends.extend(self.held.extract_if(before.., is_end).map(|raw| raw.record));
+        let new = self.held.get(before..).unwrap_or_default();
+        self.totals.taken += new.len() as u64;
+        self.totals.bytes += new.iter().map(|stack| stack.stack.len() as u64).sum::<u64>();
+        let mut bytes = 0;
+        let mut fits = |stack: &RawStack| {
+            bytes += stack.stack.len() + size_of_val(stack.python.as_slice());
+            bytes <= HELD_BYTES_MAX
+        };
+        let fitting = self.held.iter().take(HELD_MAX).take_while(|stack| fits(stack)).count();
+        self.totals.dropped += (self.held.len() - fitting) as u64;
+        self.held.truncate(fitting);
+    }
+
+    /// Longest time until the rings should be looked at again.
+    #[must_use]
+    pub fn look_within(&self) -> Duration {
+        self.look_within
+    }
+
+    /// Whether stacks are held.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty() || !self.placed.is_empty()
+    }
+
+    /// The ends of waits that came since the last call.
+    pub fn take_ends(&mut self) -> Vec<StackRecord> {
+        std::mem::take(&mut self.ends)
+    }
+
+    /// Gives the stacks that are held, and were taken in `window`, their maps, and has them walked
+    /// with those before them at a drain, or once they are many or `WALK_EVERY` old. All records
+    /// of that window are applied to `mappings`.
+    pub fn walk(&mut self, mappings: &mut Mappings, window: Window, is_drain: bool) {
+        let held = std::mem::take(&mut self.held);
+        self.placed.extend(held.into_iter().map(|raw| placed(raw, mappings, window)));
+        if self.placed.is_empty() {
+            return;
+        }
+        let bytes: usize = self.placed.iter().map(|stack| stack.raw.stack.len()).sum();
+        let since = *self.placed_since.get_or_insert_with(Instant::now);
+        let is_due = self.placed.len() >= WALK_MANY.0 || bytes >= WALK_MANY.1;
+        if !is_drain && !is_due && since.elapsed() < WALK_EVERY {
+            return;
+        }
+        self.placed_since = None;
+        if self.thread.is_none() {
+            self.thread = Thread::start(self.inspectors.clone())
+                .inspect_err(|error| tracing::error!("no call stacks: {error}"))
+                .ok();
+        }
+        let jobs = std::mem::take(&mut self.placed);
+        let Some(thread) = &mut self.thread else {
+            self.totals.dropped += jobs.len() as u64;
+            return;
+        };
+        match thread.jobs.try_send(jobs) {
+            Ok(()) => thread.outstanding += 1,
+            Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => {
+                self.totals.dropped += refused.len() as u64;
+            }
+        }
+    }
+
+    /// The stacks that were walked since the last call. A drain waits for those that are about to
+    /// be.
+    pub fn take_walked(&mut self, is_drain: bool) -> Vec<WalkedStack> {
+        let mut walked = Vec::new();
+        let Some(thread) = &mut self.thread else { return walked };
+        while thread.outstanding > 0 {
+            let batch = match is_drain && thread.outstanding == 1 {
+                true => thread.done.recv_timeout(PATIENCE).ok(),
+                false => thread.done.try_recv().ok(),
+            };
+            let Some(batch) = batch else { break };
+            thread.outstanding -= 1;
+            self.totals.cpu_ns += batch.cpu_ns;
+            for (name, bytes, is_cut) in batch.needed {
+                if let Some(class) = self.windows.note(name, bytes, is_cut) {
+                    self.changes.insert(name, class);
+                }
+            }
+            walked.extend(batch.stacks);
+            self.totals.python_differs += batch.python_differs;
+            for (space, layout) in batch.pythons {
+                if self.marked.mark(space) {
+                    self.pythons.push((space, Some(layout)));
+                }
+            }
+        }
+        for stack in &walked {
+            self.totals.python += u64::from(!stack.python.is_empty());
+            self.totals.frames += (stack.user.len() + stack.kernel.len()) as u64;
+            self.totals.outcomes.count(stack.cut);
+            let map = stack.space.as_ref().map(|(map, _)| map.as_ref());
+            let Some(program) = map.and_then(program_of) else { continue };
+            let (name, _) = program.file.shown();
+            if self.programs.len() < PROGRAMS_MAX || self.programs.contains_key(&name) {
+                self.programs.entry(name).or_default().count(stack.cut);
+            }
+        }
+        walked
+    }
+
+    /// Numbers of names, and the classes of their windows, that changed.
+    pub fn take_windows(&mut self) -> BTreeMap<usize, u8> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Address spaces whose frames of Python the sampler is to copy, or no longer.
+    pub fn take_pythons(&mut self) -> Vec<(u32, Option<PythonLayout>)> {
+        std::mem::take(&mut self.pythons)
+    }
+
+    /// Notes that a process has ended, or runs a program that has this generation.
+    pub fn end_program(&mut self, pid: u32, generation: Option<u16>) {
+        let space = self.marked.unmark(pid, generation);
+        self.pythons.extend(space.map(|space| (space, None)));
+    }
+
+    /// Programs, each with the outcomes of its stacks.
+    pub fn programs(&self) -> impl Iterator<Item = (&str, &Outcomes)> {
+        self.programs.iter().map(|(program, outcomes)| (program.as_str(), outcomes))
+    }
+
+    /// The cost of all walks so far.
+    #[must_use]
+    pub fn walk_cost(&self) -> WalkCost {
+        let walked = self.totals.outcomes.all();
+        WalkCost { walked, cpu_ns: self.totals.cpu_ns }
+    }
+}
+
+impl Thread {
+    fn start(inspectors: Inspectors) -> std::io::Result<Self> {
+        let (jobs, queue) = mpsc::sync_channel::<Vec<PlacedStack>>(QUEUE);
+        let (sender, done) = mpsc::channel();
+        std::thread::Builder::new().name("stacks".into()).spawn(move || {
+            let copies = match Copies::new() {
+                Ok(copies) => copies,
+                Err(error) => return tracing::error!("no call stacks: memory for them: {error}"),
+            };
+            let mut looks = Looks::default();
+            while let Ok(jobs) = queue.recv() {
+                if sender.send(walk(jobs, &inspectors, &copies, &mut looks)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { jobs, done, outstanding: 0 })
+    }
+}
+
+fn placed(raw: RawStack, mappings: &mut Mappings, window: Window) -> PlacedStack {
+    let (pid, generation) = process_of(&raw.record);
+    let space = mappings.space_known(pid, generation, window).filter(|(map, _)| !map.is_empty());
+    let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
+    PlacedStack { raw, space, program }
+}
+
+/// Process and generation of a record; 0: a process that this pid namespace cannot see.
+#[must_use]
+pub fn process_of(record: &StackRecord) -> (u32, u16) {
+    match Entry::new(0, 0, record.space, 1).whose() {
+        Space::Process { pid, generation } => (pid, generation),
+        _ => (0, 0),
+    }
+}
+
+/// The program's own text: of the files that a process has mapped, the first by address that is no
+/// library of the system. Wrong where it is not; then code of Go without tables has no frames.
+fn program_of(map: &AddressMap) -> Option<&Mapping> {
+    map.iter().find(|mapping| mapping.file.is_file())
+}
+
+/// A file in memory that this process shares with its inspector.
+struct Copies(File);
+
+impl Copies {
+    fn new() -> std::io::Result<Self> {
+        let flags = rustix::fs::MemfdFlags::CLOEXEC;
+        Ok(Self(File::from(rustix::fs::memfd_create("stacks", flags)?)))
+    }
+
+    /// As an inspector finds it.
+    fn named(&self) -> (u32, i32) {
+        (std::process::id(), self.0.as_raw_fd())
+    }
+
+    fn write(&self, at: u64, stack: &[u8]) -> bool {
+        self.0.write_all_at(stack, at).is_ok()
+    }
+
+    /// Overwrites its first `len` bytes.
+    fn wipe(&self, len: u64) {
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        let mut at = 0;
+        while at < len {
+            let piece = ZEROS.get(..(len - at).min(ZEROS.len() as u64) as usize);
+            let piece = piece.unwrap_or_default();
+            if self.0.write_all_at(piece, at).is_err() {
+                return;
+            }
+            at += piece.len() as u64;
+        }
+        if len > COPIES_BYTES_KEPT {
+            let _ = self.0.set_len(0); // what is left behind is zeros
+        }
+    }
+}
+
+/// Has the stacks walked, those of one address space together.
+fn walk(
+    jobs: Vec<PlacedStack>,
+    inspectors: &Inspectors,
+    copies: &Copies,
+    looks: &mut Looks,
+) -> Batch {
+    let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
+    let begun_ns = cpu_ns();
+    let mut batch = Batch::default();
+    let mut by_space: BTreeMap<(u32, usize), Vec<PlacedStack>> = BTreeMap::new();
+    for job in jobs {
+        let map = job.space.as_ref().map_or(0, |(map, _)| Arc::as_ptr(map) as usize);
+        by_space.entry((job.raw.record.space, map)).or_default().push(job);
+    }
+    for ((space, _), jobs) in by_space {
+        walk_space(space, jobs, (inspectors, copies), looks, &mut batch);
+    }
+    batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
+    batch
+}
+
+fn walk_space(
+    space: u32,
+    jobs: Vec<PlacedStack>,
+    (inspectors, copies): (&Inspectors, &Copies),
+    looks: &mut Looks,
+    batch: &mut Batch,
+) {
+    let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
+    let with_user = |job: &PlacedStack| job.raw.record.has_user != 0 && job.space.is_some();
+    let mut end = 0;
+    let stacks: Vec<SampledStack> = jobs
+        .iter()
+        .filter(|job| with_user(job))
+        .map(|job| {
+            let (at, stack) = (end, job.raw.stack.as_slice());
+            let len = if copies.write(at, stack) { stack.len() } else { 0 };
+            end += len as u64;
+            let registers = dwarf_registers(&job.raw.record);
+            let python = &job.raw.python;
+            let python = python.iter().map(|it| [it.code, it.instruction, it.flags]).collect();
+            let begin = job.raw.record.begin;
+            SampledStack { registers, begin, at, len: len as u32, python }
+        })
+        .collect();
+    let lengths: Vec<u64> = stacks.iter().map(|stack| u64::from(stack.len)).collect();
+    let first = jobs.iter().find_map(|job| Some((job.space.as_ref()?, job.program.as_ref())));
+    let now = Instant::now();
+    let looks_for_python = first.is_some_and(|((map, _), _)| looks.wants(space, map, now));
+    let unwound = match (first, stacks.is_empty()) {
+        (Some(((map, _), program)), false) => {
+            let (map, copies) = (mapped_code(pid, map, program), copies.named());
+            inspectors.ask(Unwind { pid, space, map, looks_for_python, copies, stacks })
+        }
+        _ => None,
+    };
+    copies.wipe(end);
+    let Unwound { stacks, functions, python } = unwound.unwrap_or_default();
+    if looks_for_python {
+        tracing::debug!(pid, ?python, "looked for Python");
+        batch.pythons.extend(looks.note(space, python, now).map(|layout| (space, layout)));
+    }
+    let functions = Arc::new(functions);
+    let (mut stacks, mut lengths) = (stacks.into_iter(), lengths.into_iter());
+    for mut job in jobs {
+        let asked = with_user(&job);
+        let walked = if asked { stacks.next() } else { None };
+        let length = if asked { lengths.next() } else { None };
+        if let (Some(walked), Some(length)) = (&walked, length) {
+            note_needed(&job.raw.record, walked, length, batch);
+        }
+        let user_is_known = job.raw.record.has_user != 0;
+        let mut python = Vec::new();
+        let (user, cut) = match walked {
+            Some(UnwoundStack { addresses, end, python: runs, python_differs, .. }) => {
+                python = runs;
+                batch.python_differs += u64::from(python_differs);
+                (addresses, cut_of(end))
+            }
+            None if user_is_known => {
+                let pc = dwarf_registers(&job.raw.record).last().copied();
+                (pc.into_iter().collect(), Some(Cut::NotAnswered))
+            }
+            // A thread of the kernel has no user code.
+            None if job.space.is_none() && pid_has_no_memory(&job.raw.record) => (Vec::new(), None),
+            None => (Vec::new(), Some(Cut::NoRegisters)),
+        };
+        let kernel = std::mem::take(&mut job.raw.kernel);
+        job.raw.wipe();
+        let (record, space) = (job.raw.record, job.space.take());
+        let functions = functions.clone();
+        batch.stacks.push(WalkedStack { record, kernel, user, python, functions, cut, space });
+    }
+}
+
+/// Whether the record is of a thread of the kernel, which has no address space.
+fn pid_has_no_memory(record: &StackRecord) -> bool {
+    record.kernel_bytes > 0 && record.has_user == 0
+}
+
+fn note_needed(record: &StackRecord, walked: &UnwoundStack, length: u64, batch: &mut Batch) {
+    let is_cut = End::ALL.get(usize::from(walked.end)) == Some(&End::Window);
+    let bytes = if is_cut { length } else { walked.used_bytes.min(length) };
+    batch.needed.push((abi::name_number(&record.name), bytes, is_cut));
+}
+
+/// Why the first frames are not known, by the place of a walk's end in [`End::ALL`].
+fn cut_of(end: u8) -> Option<Cut> {
+    Some(match End::ALL.get(usize::from(end)) {
+        Some(End::Whole) => return None,
+        Some(End::Window) => Cut::Truncated,
+        Some(End::NoUnwindInfo) => Cut::NoUnwindInfo,
+        Some(End::Generated) => Cut::Generated,
+        Some(End::Refused) => Cut::Refused,
+        Some(End::Unreadable) | None => Cut::Unreadable,
+        Some(End::TooDeep) => Cut::TooDeep,
+        Some(End::Loop) => Cut::Loop,
+        Some(End::Costly) => Cut::Costly,
+    })
+}
+
+/// The registers in DWARF's order, and the program counter last. x86-64: of `struct pt_regs`
+/// (arch/x86/include/asm/ptrace.h); arm64: of `struct user_pt_regs`, which has that order.
+fn dwarf_registers(record: &StackRecord) -> Vec<u64> {
+    const X86_64: [usize; 17] = [10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0, 16];
+    let register = |number: usize| record.registers.get(number).copied().unwrap_or(0);
+    if cfg!(target_arch = "x86_64") {
+        X86_64.into_iter().map(register).collect()
+    } else {
+        (0..33).map(register).collect()
+    }
+}
+
+fn mapped_code(pid: u32, map: &AddressMap, program: Option<&Mapping>) -> Vec<MappedCode> {
+    let program = program.map(|mapping| mapping.file.as_ref());
+    let keeps_frame_pointers = program.is_some_and(|file| keeps_frame_pointers(&file.path));
+    let code = |mapping: &Mapping| {
+        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
+        let is_program = program.is_some_and(|file| std::ptr::eq(file, mapping.file.as_ref()));
+        let code = match mapping.file.path.as_slice() {
+            b"[vdso]" => CodeSource::Vdso,
+            _ if !mapping.file.is_file() => CodeSource::Generated,
+            _ if is_program => CodeSource::Program(mapping.file.at(at)),
+            _ => CodeSource::File(mapping.file.at(at)),
+        };
+        let is_generated = matches!(code, CodeSource::Generated);
+        MappedCode {
+            range: (mapping.start, mapping.end),
+            file_offset: mapping.file_offset,
+            code,
+            frame_pointers: keeps_frame_pointers && (is_program || is_generated),
+        }
+    };
+    map.iter().take(MAPPED_MAX).map(code).collect()
+}
+
+/// Whether generated code of this program keeps frame pointers, and its own code that no table
+/// covers: V8's does (the built-in procedures in node's text have no tables).
+fn keeps_frame_pointers(path: &[u8]) -> bool {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    [&b"node"[..], b"nodejs", b"deno", b"electron", b"chrome", b"chromium"].contains(&name)
+}

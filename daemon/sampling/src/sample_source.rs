@@ -1,0 +1,171 @@
+//! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
+//! a recording of what the kernel gave.
+
+use abi::{Entry, PythonLayout, Snapshot, WaitLine};
+use kernel::clock;
+use kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
+
+/// A source of samples and of the records that explain them. No method has a default, so each
+/// source states its behaviour even where it does nothing.
+pub trait SampleSource {
+    /// Current time of the source: CLOCK_MONOTONIC in ns as in its records, or the time of a
+    /// recording.
+    fn now_ns(&self) -> u64;
+
+    /// Moves what was counted since the last call to `entries`.
+    fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained;
+
+    /// Moves all records that are there now to `records`. To be called after
+    /// [`SampleSource::drain`], so that whatever was mapped when a drained sample was taken is
+    /// known.
+    fn records(&mut self, records: &mut Vec<TimedRecord>);
+
+    /// Moves the snapshots of registers that are there now to `into`. Returns how many found no
+    /// room in the sampler's rings since the last call.
+    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64;
+
+    /// Moves the call stacks that are there now to `into`.
+    fn stacks(&mut self, into: &mut Vec<RawStack>) -> StacksTaken;
+
+    /// Copies the times of threads to `into`.
+    fn wait_times(&mut self, into: &mut Vec<WaitLine>);
+
+    /// Fill level of the fullest spill buffer that counts now, 0 to 1.
+    fn spill_used(&self) -> f64;
+
+    /// Run time in ns and number of runs of the sampler since the start. `None` where the kernel
+    /// does not measure them (`kernel.bpf_stats_enabled`).
+    fn handler_cost(&self) -> Option<(u64, u64)>;
+
+    /// Changes how samples are taken.
+    fn steer(&mut self, order: Order) -> Steered;
+}
+
+/// A change of how samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From now on count this process's own text, and that of its future children, apart from that
+    /// of other processes.
+    KeepApart {
+        /// Process.
+        pid: u32,
+    },
+    /// Give the number of a program or a library to other code, if it comes.
+    ReleaseNumber {
+        /// As in [`abi::Space::Program`].
+        number: u32,
+    },
+    /// Give the number to no further process, until it is released.
+    DisputeNumber {
+        /// As in [`abi::Space::Program`].
+        number: u32,
+    },
+    /// Take one snapshot per CPU for every so many samples of user code; 0: none.
+    SnapshotEvery(u32),
+    /// Take one call stack per CPU for every so many samples; 0: none.
+    StackEvery(u32),
+    /// Copy at most `1 KiB << class` of the stacks of threads whose name has this number.
+    StackWindow {
+        /// As of [`abi::name_number`].
+        number: usize,
+        /// 0 to 6.
+        class: u8,
+    },
+    /// Copy the frames of CPython in an address space, where the layout says; None: no longer.
+    Python {
+        /// As of [`abi::StackRecord::space`].
+        space: u32,
+        /// Where they are.
+        layout: Option<PythonLayout>,
+    },
+    /// Take the times of threads, and the stacks of waits of this length (in us) and longer; 0:
+    /// neither.
+    Waits(u32),
+    /// Pause sampling, or with false continue it.
+    Pause(bool),
+    /// Take no samples any more.
+    Stop,
+    /// Revive a CPU's events that the kernel has throttled.
+    Revive {
+        /// CPU.
+        cpu: u32,
+    },
+    /// Advance the turns of events.
+    Rotate,
+    /// Change the mean period of an event at once.
+    SetPeriod {
+        /// Number of the event.
+        event: usize,
+        /// New period in the event's unit.
+        period: u64,
+    },
+    /// Measure the cost of a sample again, if the last measurement is old.
+    MeasureCost,
+}
+
+/// The outcome of an [`Order`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Steered {
+    /// The order is in force.
+    Done,
+    /// A sample costs this much.
+    Costs(Cost),
+    /// Nothing changes: a recording has its samples, or there was nothing to do.
+    Unchanged,
+}
+
+impl SampleSource for KernelSource {
+    fn now_ns(&self) -> u64 {
+        clock::monotonic_ns()
+    }
+
+    fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained {
+        KernelSource::drain(self, entries)
+    }
+
+    fn records(&mut self, records: &mut Vec<TimedRecord>) {
+        KernelSource::records(self, records);
+    }
+
+    fn snapshots(&mut self, into: &mut Vec<Snapshot>) -> u64 {
+        KernelSource::snapshots(self, into)
+    }
+
+    fn stacks(&mut self, into: &mut Vec<RawStack>) -> StacksTaken {
+        KernelSource::stacks(self, into)
+    }
+
+    fn wait_times(&mut self, into: &mut Vec<WaitLine>) {
+        KernelSource::wait_times(self, into);
+    }
+
+    fn spill_used(&self) -> f64 {
+        KernelSource::spill_used(self)
+    }
+
+    fn handler_cost(&self) -> Option<(u64, u64)> {
+        KernelSource::handler_cost(self)
+    }
+
+    fn steer(&mut self, order: Order) -> Steered {
+        match order {
+            Order::KeepApart { pid } => self.keep_apart(pid),
+            Order::ReleaseNumber { number } => self.release_number(number),
+            Order::DisputeNumber { number } => self.dispute_number(number),
+            Order::SnapshotEvery(every) => self.snapshot_every(every),
+            Order::StackEvery(every) => self.stack_every(every),
+            Order::StackWindow { number, class } => self.set_stack_window(number, class),
+            Order::Python { space, layout } => self.set_python(space, layout.as_ref()),
+            Order::Waits(scale_us) => self.take_waits(scale_us),
+            Order::Pause(pauses) => self.pause(pauses),
+            Order::Stop => self.stop(),
+            Order::Revive { cpu } => self.revive(cpu),
+            Order::Rotate => self.rotate(),
+            Order::SetPeriod { event, period } => self.set_period(event, period),
+            Order::MeasureCost => {
+                return self.look_at_cost().map_or(Steered::Unchanged, Steered::Costs);
+            }
+        }
+        Steered::Done
+    }
+}

@@ -1,0 +1,12 @@
+//! The cost of walks from sampled registers: of interpreting snapshots, and of walking call stacks.
+//!
+//! The instruments measure the cost, and the pipeline sets the rates of snapshots and stacks by it.
+
+/// Cost of walks so far, which decides the rate of what they walk from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkCost {
+    /// Snapshots interpreted, or call stacks walked.
+    pub walked: u64,
+    /// CPU time of that, ns.
+    pub cpu_ns: u64,
+}
