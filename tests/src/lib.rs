@@ -48,8 +48,8 @@ pub fn binary(name: &str) -> PathBuf {
     path
 }
 
-/// Whether the processor is AMD's: the errors of some estimates are stated for Zen 3 and 4, and larger
-/// ones for processors on which they were not measured.
+/// Whether the processor is AMD's: the errors of some estimates are stated for Zen 3 and 4, and
+/// larger ones for processors on which they were not measured.
 ///
 /// # Panics
 /// Where /proc/cpuinfo cannot be read.

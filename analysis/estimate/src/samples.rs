@@ -13,9 +13,9 @@ use crate::issue::IssuePoint;
 pub struct BranchBias(f64);
 
 impl BranchBias {
-    /// The bias on Zen 3 and 4: `bench walks --callgrind` finds a mean error of 0.026 in p. In `bench
-    /// truth`, 99 % of the blocks of class [`crate::Confidence::High`] are within 10 % with this
-    /// value, 96 % with 0; larger values call fewer blocks `High`.
+    /// The bias on Zen 3 and 4: `bench walks --callgrind` finds a mean error of 0.026 in p. In
+    /// `bench truth`, 99 % of the blocks of class [`crate::Confidence::High`] are within 10 % with
+    /// this value, 96 % with 0; larger values call fewer blocks `High`.
     pub const ZEN: Self = Self(0.06);
     /// The bias on processors where it was not measured: that of Sapphire Rapids, the largest
     /// known, where a branch that is taken in 0.749 of its executions shows 0.584 of its samples

@@ -1,6 +1,6 @@
-//! Makes the tables of processors (`analysis/stalls/machines/`) with llvm-mca, whose command is the first
-//! argument: of x86-64 for all forms of instructions in the programs and libraries of this machine,
-//! of A64 for those in `a64.txt`. `cargo xtask machines` runs it.
+//! Makes the tables of processors (`analysis/stalls/machines/`) with llvm-mca, whose command is the
+//! first argument: of x86-64 for all forms of instructions in the programs and libraries of this
+//! machine, of A64 for those in `a64.txt`. `cargo xtask machines` runs it.
 #![allow(clippy::indexing_slicing, reason = "a tool of ours on output of another")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -328,7 +328,8 @@ impl Row {
         }
         let counted = |samples: u64, of: f64| Counted { samples: samples as f64, of };
         let (a, b) = (counted(sums.samples_old, old), counted(sums.samples_new, new));
-        let p = change(Measure::Share, a, b, stats::significance::Spread::default(), rule.confidence).p;
+        let p =
+            change(Measure::Share, a, b, stats::significance::Spread::default(), rule.confidence).p;
         if p.is_nan() { 1.0 } else { p }
     }
 }

@@ -1,9 +1,9 @@
 //! Events of a command's threads, as the kernel sees them: probes of procedures and lines, system
 //! calls, scheduling.
 //!
-//! [`sites`] finds the places to probe, [`recorder`] runs the command, or attaches to a process, and
-//! writes a [`trace`]. [`blocks`] reads what programs with events compiled in write. Unsafe code:
-//! one ioctl(2), in `rings.rs`.
+//! [`sites`] finds the places to probe, [`recorder`] runs the command, or attaches to a process,
+//! and writes a [`trace`]. [`blocks`] reads what programs with events compiled in write. Unsafe
+//! code: one ioctl(2), in `rings.rs`.
 
 pub mod blocks;
 mod images;

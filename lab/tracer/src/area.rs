@@ -11,8 +11,8 @@
 //!
 //! A chunk's state is one word. The thread takes a free chunk, fills it and marks it as full; the
 //! reader frees it. A thread clears a chunk before it takes it, so places without event are 0: they
-//! repeat the first block of the chain of the next event (`lab/asm-events/src/rewrite.rs`), or are what
-//! a thread that has ended, or was killed, left of its last chunk, which stays open.
+//! repeat the first block of the chain of the next event (`lab/asm-events/src/rewrite.rs`), or are
+//! what a thread that has ended, or was killed, left of its last chunk, which stays open.
 
 /// The first 8 bytes: a name, and the version of the layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dcpiblk1");

@@ -1,6 +1,6 @@
 //! `bench cfg`: control-flow graphs of every procedure that is installed, and against what
-//! compilers meant and callgrind and qemu saw (`binary/code/tests/graphs`). With PATHs: of what is there
-//! only.
+//! compilers meant and callgrind and qemu saw (`binary/code/tests/graphs`). With PATHs: of what is
+//! there only.
 
 use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};

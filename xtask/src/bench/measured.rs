@@ -1,5 +1,6 @@
 //! `bench machine`: how well measurements of `dcpi machine` agree with each other, with sysfs and
-//! CPUID, and what reads of the clock cost between pieces of work (`lab/probe/examples/contexts.rs`).
+//! CPUID, and what reads of the clock cost between pieces of work
+//! (`lab/probe/examples/contexts.rs`).
 
 use super::load::Load;
 use super::machine::description;

@@ -1,6 +1,6 @@
 //! `bench walks`: the interpreter of sampled registers, held against what programs do
-//! (`binary/code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell how
-//! often branches are taken.
+//! (`binary/code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell
+//! how often branches are taken.
 
 use super::{branches, refuse_others};
 use crate::process::{command, succeeds};

@@ -1,4 +1,5 @@
-//! The numbers in docs/src/limits.md: each names the constant that it comes from, and the source has it.
+//! The numbers in docs/src/limits.md: each names the constant that it comes from, and the source
+//! has it.
 //!
 //! The second column of the table writes a limit as ``64 MiB (`kept::KEPT_BYTES_MAX`)``: a number,
 //! its unit, and the constant, by the file or folder that it is in. The other columns are prose.
