@@ -27,3 +27,4 @@ pub mod cfg;
 pub mod interpret;
 pub mod isa;
 pub mod skid;
+mod values;

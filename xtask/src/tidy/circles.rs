@@ -1,7 +1,9 @@
 //! Circles between modules, read from `use` paths: part of `cargo xtask tidy`.
 //!
 //! A module and its own submodules are one thing and may name each other. Files of different
-//! folders may not form a circle in any crate, and no files at all may in those that say so.
+//! folders may not form a circle in any crate, and no files at all may in those that say so. Nor
+//! may modules with submodules form a circle, with all that their submodules name: then none of
+//! them can be read without the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,9 +33,32 @@ pub fn problems(name: &str, files: &[(&str, &str)]) -> Vec<String> {
     let wrong = |circle: &Vec<&str>| {
         is_strict && !is_one(circle) || !is_one(circle) && !is_of_a_folder(circle, &names)
     };
-    let shown =
-        |circle: Vec<&str>| format!("{name}: these files form a circle: {}", circle.join(", "));
-    circles(&graph).into_iter().filter(wrong).map(shown).collect()
+    let shown = |kind: &str, circle: Vec<&str>| {
+        format!("{name}: these {kind} form a circle: {}", circle.join(", "))
+    };
+    let of_files = circles(&graph).into_iter().filter(wrong).map(|circle| shown("files", circle));
+    let has_parts = |room: &&str| names.iter().any(|name| name.starts_with(&format!("{room}/")));
+    let of_rooms = circles(&rooms(&graph)).into_iter();
+    let of_rooms =
+        of_rooms.filter(|circle| circle.iter().filter(|room| has_parts(room)).count() > 1);
+    let of_rooms = of_rooms.map(|circle| shown("modules", circle));
+    of_files.chain(of_rooms).collect()
+}
+
+/// The modules of the crate's root, each with all that its parts name. The root itself may name and
+/// be named.
+fn rooms<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let room = |module: &'a str| module.split('/').next().unwrap_or(module);
+    let is_root = |room: &str| matches!(room, "lib" | "main" | "bin" | "");
+    let mut rooms: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (from, to) in graph {
+        let from = room(from);
+        let others = to.iter().map(|to| room(to)).filter(|to| *to != from && !is_root(to));
+        if !is_root(from) {
+            rooms.entry(from).or_default().extend(others);
+        }
+    }
+    rooms
 }
 
 /// `a/b/mod.rs` and `a/b.rs` are `a/b`.

@@ -1,7 +1,7 @@
 //! Blocks and edges that are executed equally often, whatever the input.
 
-use super::values::mixed;
 use super::{Cfg, To};
+use crate::values::mixed;
 
 /// Frequency classes of blocks and edges (DCPI paper, section 6.1.2). Members of a class are
 /// executed equally often in every run that ends or is back at the place where it began.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use super::blocks::{Goal, Jumps, Raw};
 use super::discover::Code;
-use super::values::{Decision, State, Value};
 use super::{EdgeKind, ReadOnly};
 use crate::isa::flow::{Flow, Tracker};
+use crate::values::{Decision, State, Value};
 
 /// Most blocks of a procedure whose values are followed: 64 thousand states take 80 MB. Jumps of
 /// larger procedures stay unresolved.

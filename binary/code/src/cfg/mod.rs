@@ -33,7 +33,6 @@ mod loops;
 mod needed;
 mod survey;
 mod tables;
-pub(crate) mod values;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -47,6 +46,7 @@ pub use needed::needed;
 pub use survey::{NO_RETURN_NAMES, Survey, is_no_return_name};
 
 use crate::isa::Isa;
+pub use crate::values::ReadOnly;
 
 /// Most bytes of a procedure, all its parts together; bytes beyond are left out. Compilers' largest
 /// procedures have a tenth. A larger limit lets damaged files cost more time and memory.
@@ -66,21 +66,6 @@ pub struct Part<'a> {
     pub begin: Vaddr,
     /// The code.
     pub bytes: &'a [u8],
-}
-
-/// Memory that never changes once the loader has done its work: `image::Constants` with the file's
-/// bytes. All addresses are the file's.
-pub trait ReadOnly {
-    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they are constant; of a word that
-    /// the loader relocates, the address in the file that it becomes.
-    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
-}
-
-/// No memory is constant.
-impl ReadOnly for () {
-    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
-        None
-    }
 }
 
 /// Knowledge about a procedure besides its bytes.

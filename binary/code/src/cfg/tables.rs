@@ -8,8 +8,8 @@ use image::Vaddr;
 use super::blocks::{Goal, Jumps, Targets};
 use super::discover::Code;
 use super::follow::Reached;
-use super::values::{Entry, Value};
 use super::{EDGES_MAX, Finding, FindingKind, Knowledge, ReadOnly, TABLE_ENTRIES_MAX};
+use crate::values::{Entry, Value};
 
 /// Most successive entries of an unbounded table that may lead out of the procedure. Longer runs
 /// are other data: a larger number takes them for targets, a smaller one cuts tables with many tail

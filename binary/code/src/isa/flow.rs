@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::{Isa, aarch64, x86_64};
-use crate::cfg::ReadOnly;
-use crate::cfg::values::{Decision, State};
+use crate::values::ReadOnly;
+use crate::values::{Decision, State};
 
 /// The place where execution goes on after an instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

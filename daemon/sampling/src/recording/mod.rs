@@ -7,4 +7,5 @@
 
 pub mod recorder;
 pub mod steps;
+mod stored_stacks;
 pub mod tape;

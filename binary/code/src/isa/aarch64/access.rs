@@ -2,8 +2,8 @@
 //! loads and stores).
 
 use super::track::{Step, nowhere};
-use crate::cfg::ReadOnly;
-use crate::cfg::values::{Spot, Value, mixed};
+use crate::values::ReadOnly;
+use crate::values::{Spot, Value, mixed};
 
 impl<M: ReadOnly> Step<'_, M> {
     /// Loads and stores.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use super::fields::{Word, ZERO};
-use crate::cfg::ReadOnly;
-use crate::cfg::values::{Decision, Order, Spot, State, Value};
+use crate::values::ReadOnly;
+use crate::values::{Decision, Order, Spot, State, Value};
 
 /// Index of the stack pointer in the state. Only the stack pointer and the zero register have this
 /// number, and the zero register's value need not be stored.

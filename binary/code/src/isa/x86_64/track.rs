@@ -6,8 +6,8 @@ use iced_x86::InstructionInfoFactory;
 
 use super::decode::{Instruction, Op, Operand, Place, Shift, Written};
 use super::flags::{Condition, Test};
-use crate::cfg::ReadOnly;
-use crate::cfg::values::{Decision, Order, Spot, State, Value, mixed};
+use crate::values::ReadOnly;
+use crate::values::{Decision, Order, Spot, State, Value, mixed};
 
 const RSP: u8 = 4;
 const RBP: u8 = 5;

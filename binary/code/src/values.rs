@@ -2,7 +2,22 @@
 //! the stack pointer, indices with a bound, entries of tables. Every other value is a symbol: a
 //! number without a known value, where equal symbols are equal numbers.
 
-use super::ReadOnly;
+use image::Vaddr;
+
+/// Memory that never changes once the loader has done its work: `image::Constants` with the file's
+/// bytes. All addresses are the file's.
+pub trait ReadOnly {
+    /// The `len` bytes, 1 to 8, at `address`, lowest first, if they are constant; of a word that
+    /// the loader relocates, the address in the file that it becomes.
+    fn constant(&mut self, address: Vaddr, len: u8) -> Option<u64>;
+}
+
+/// No memory is constant.
+impl ReadOnly for () {
+    fn constant(&mut self, _: Vaddr, _: u8) -> Option<u64> {
+        None
+    }
+}
 
 /// Most words of the stack that are followed at one time. Fewer lose tables whose address is saved
 /// in a large frame; more cost time at each join.
