@@ -18,6 +18,10 @@
 //!
 //! The loader holds its lock when it calls, so calls come one at a time. If one came within another
 //! (from a signal handler that loads a library), its object would not be sent.
+#![allow(
+    unsafe_code,
+    reason = "callbacks of the dynamic loader, and system calls without a library"
+)]
 #![cfg_attr(not(test), no_std)]
 #![no_builtins]
 

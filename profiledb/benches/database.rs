@@ -2,6 +2,7 @@
 //! --bench database -- DATABASE [--week DIR] [--perf-bytes N --perf-samples N]`, where the
 //! simulated week is kept in DIR, and one with call stacks in DIR.stacks; neither must be there
 //! yet. `cargo xtask bench db` records them, starts this, and reads the weeks with `dcpi`.
+#![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

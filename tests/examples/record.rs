@@ -4,6 +4,7 @@
 //! Each recording is two files in `daemon/dcpid/tests/recordings`: `NAME.dcpid-input` is what dcpid
 //! was told, `NAME.truth.json` what the workloads say of themselves. Neither file names directories
 //! of this machine: the workloads' own directory is `/opt/build`, all others are `/opt/other`.
+#![allow(clippy::print_stdout, reason = "an example prints")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -4,6 +4,7 @@
 //!
 //! `tests/privileged.rs` needs root and says so by failing; `cargo xtask test` runs it. Everything
 //! here panics to fail a test.
+#![allow(clippy::print_stderr, reason = "what tests print is shown when they fail")]
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests panic to fail")]
 

@@ -1,6 +1,7 @@
 //! Project automation: `cargo xtask TASK`. Without a task it lists them.
 //!
 //! Exit codes: 0 done; 1 done, and problems were found; 2 could not.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tasks say what they do")]
 #![forbid(unsafe_code)]
 
 mod bench;

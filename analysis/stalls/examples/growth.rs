@@ -2,6 +2,7 @@
 //! why`. The procedures are interpreters' loops: a dispatching block that jumps to any of many
 //! pieces, each with a branch and a loop of its own, all of which go back to it; the same where
 //! each piece dispatches itself, through one table; and loops in each other.
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::time::Instant;
 

@@ -4,7 +4,7 @@
 //! `cargo xtask record [NAME...]` makes `tests/recordings/NAME.dcpid-input` and `NAME.truth.json`
 //! anew; `tests/examples/record.rs` says what runs in each. Tests of `tests/tests/system` hold the
 //! same against live samples, once for each mechanism of the kernel.
-
+#![allow(clippy::print_stderr, reason = "what tests print is shown when they fail")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
 use address_spaces::scopes::Images;

@@ -12,6 +12,10 @@
 //! that cost allows. The small modules that every other crate of the daemon needs are here too:
 //! [`clock`], [`procfs`] and [`privileges`] ask the kernel without aya and perf events, and
 //! [`latin1`] writes the kernel's bytes as text.
+#![allow(
+    unsafe_code,
+    reason = "memory shared with the kernel, and system calls without a safe wrapper"
+)]
 
 mod alarm;
 pub mod budget;

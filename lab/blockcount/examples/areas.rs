@@ -1,5 +1,6 @@
 //! Prints what the files of counts in a folder say: `cargo run -p blockcount --example areas --
 //! FOLDER [instructions]`.
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use blockcount::area::reader::Counted;
 use std::path::Path;

@@ -12,6 +12,7 @@
 //! `dcpi-blockcount`: it shares the address space of the program that it runs, so it has no C
 //! library, no thread-local storage, and touches nothing of the program's state. With the feature
 //! `reader`, [`area::reader`] reads what was counted.
+#![allow(unsafe_code, reason = "a translator: other programs' memory and registers")]
 #![cfg_attr(not(any(test, feature = "reader")), no_std)]
 
 extern crate alloc;

@@ -4,6 +4,7 @@
 //! [`sites`] finds the places to probe, [`recorder`] runs the command, or attaches to a process,
 //! and writes a [`trace`]. [`blocks`] reads what programs with events compiled in write. Unsafe
 //! code: one ioctl(2), in `rings.rs`.
+#![allow(unsafe_code, reason = "one ioctl(2), in `rings.rs`")]
 
 pub mod blocks;
 mod images;

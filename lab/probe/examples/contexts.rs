@@ -1,5 +1,6 @@
 //! What a read of the clock costs between pieces of work of several kinds: as much as it delays
 //! them, which is not what it costs alone. For `cargo xtask bench machine`.
+#![allow(clippy::print_stdout, reason = "an example prints")]
 
 use probe::counter::{read, read_fenced};
 use probe::kernels::{adds, adds_apart, branches};

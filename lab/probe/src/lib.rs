@@ -7,6 +7,7 @@
 //!
 //! The only rooms with unsafe code are [`counter`], [`kernels`] and [`region`]; [`calibrate`] has
 //! procedures in assembly. Everything is for x86-64 and for arm64.
+#![allow(unsafe_code, reason = "instructions that are timed")]
 
 pub mod calibrate;
 pub mod clock;

@@ -8,6 +8,7 @@
 //! It runs inside strangers' programs, so it takes no lock, allocates nothing but mappings, and
 //! touches no errno. It waits only where `dcpi trace --wait` asked for it. Run without `dcpi
 //! trace`, programs write their events into one chunk, over and over.
+#![allow(unsafe_code, reason = "linked into strangers' programs, without a library")]
 #![cfg_attr(all(feature = "inside", not(test)), no_std)]
 
 pub mod area;

@@ -7,6 +7,11 @@
 //! seconds so narrowly that a neighbour's load would be seen, or wait for dcpid's threads of the
 //! lowest priority (`.config/nextest.toml`).
 #![allow(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "what tests print is shown when they fail"
+)]
+#![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -30,7 +30,8 @@ pub fn all() -> anyhow::Result<Vec<Crate>> {
             "cargo metadata --no-deps --format-version 1 --manifest-path {workspace}/Cargo.toml"
         );
         let told: Value = serde_json::from_str(&output(&mut command(&asked))?)?;
-        for package in told["packages"].as_array().context("cargo metadata has no packages")? {
+        let packages = told.get("packages").and_then(Value::as_array);
+        for package in packages.context("cargo metadata has no packages")? {
             crates.push(of_package(package, &root)?);
         }
     }

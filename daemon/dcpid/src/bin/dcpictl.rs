@@ -1,4 +1,5 @@
 //! Steers the daemon. Exit codes: 0 done; 2 could not.
+#![allow(clippy::print_stderr, reason = "a main program prints")]
 
 use kernel::clock;
 use pipeline::status_text;

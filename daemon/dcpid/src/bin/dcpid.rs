@@ -1,5 +1,6 @@
 //! The daemon. Exit codes: 0 told to end and everything is on disk; 1 told to end and the last
 //! samples are lost; 2 could not start.
+#![allow(clippy::print_stderr, reason = "a main program prints")]
 
 use dcpid::log::Limited;
 use pipeline::main_loop::LastSamplesLost;

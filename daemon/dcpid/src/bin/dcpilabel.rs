@@ -2,6 +2,7 @@
 //! once that is done, so that process number, terminal, standard input, signals and exit code are
 //! the command's own, and no instruction of it runs without the label. Exit codes: the command's; 2
 //! not labelled; 126 the command cannot be run, 127 there is none (as env(1) has it).
+#![allow(clippy::print_stderr, reason = "a main program prints")]
 
 use settings::args::{DcpilabelArgs, parse};
 use std::ffi::OsStr;
