@@ -143,11 +143,13 @@ fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Man pages, compressed, and completions where each shell looks for them.
+/// Man pages, compressed, completions where each shell looks for them, and the schemas of reports.
 fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
     // As the programs were built: of another profile, or with the features of this crate alone,
     // Cargo would compile every crate a second time.
     must(&mut command(&profile.build()))?;
+    // A schema of a version that is gone must not stay.
+    let _ = fs::remove_dir_all(format!("{FOLDER}/schemas"));
     must(&mut command(&format!("{}/manual {FOLDER}", profile.folder())))?;
     let folders = ["1", "8"].map(|section| {
         (format!("man/{section}"), root.join(format!("usr/share/man/man{section}")))
@@ -166,6 +168,11 @@ fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
     }
     for (_, folder) in &folders {
         must(command("gzip -9nr").arg(folder))?;
+    }
+    for entry in fs::read_dir(format!("{FOLDER}/schemas"))? {
+        let schema = entry?.path();
+        let name = schema.file_name().context("a schema without a name")?;
+        copy(&schema, &root.join("usr/share/dcpi/schemas").join(name), 0o644)?;
     }
     for program in PROGRAMS {
         for (from, to) in [

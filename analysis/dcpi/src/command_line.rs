@@ -114,9 +114,6 @@ pub enum Command {
     Html(Html),
 }
 
-/// What `dcpi help output` shows: every field of JSON and CSV.
-const OUTPUT: &str = include_str!("../../../docs/src/output.md");
-
 /// Commands in the order of a search from where to why: each answers the question that the one
 /// before leaves. Command, what is typed, and the question.
 const WAY: [(&str, &str, &str); 33] = [
@@ -175,7 +172,8 @@ fn after_help() -> String {
     let lines = WAY.iter().filter(|(name, ..)| exists(name));
     let lines: String =
         lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
-    let fields = "Fields of --format json and csv: dcpi help output";
+    let fields =
+        "Fields of --format json and csv: dcpi help output; JSON Schemas: dcpi help schema";
     format!(
         "From where to why:\n{lines}\n{fields}\nExit codes: 0 done; 1 done, with problems shown; 2 could not."
     )
@@ -244,14 +242,32 @@ pub enum Invocation {
     Show(String),
 }
 
+/// What `dcpi help output` and `dcpi help schema` show: every field of JSON and CSV, and the JSON
+/// Schemas.
+fn help_on_fields(words: &[OsString]) -> Result<Option<String>, AnalysisError> {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let schemas = commands::schemas;
+    let names = || schemas().iter().map(|schema| schema.name).collect::<Vec<_>>();
+    Ok(Some(match words.as_slice() {
+        ["help", "output"] => commands::page_of_fields(),
+        ["help", "schema"] => format!("{}\n", names().join("\n")),
+        ["help", "schema", name] => {
+            let schema = schemas().into_iter().find(|schema| schema.name == *name);
+            let known = || format!("there is no schema {name}; there are {}", names().join(", "));
+            schema.ok_or_else(|| AnalysisError::Refused(known()))?.json()
+        }
+        _ => return Ok(None),
+    }))
+}
+
 /// Parses a command line, the program's name included.
 ///
 /// # Errors
 /// [`AnalysisError::Usage`].
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, AnalysisError> {
     let arguments = with_marked_epochs(with_classic_name(arguments.into_iter().collect()));
-    if arguments.get(1..).is_some_and(|words| words == ["help", "output"]) {
-        return Ok(Invocation::Show(OUTPUT.to_owned()));
+    if let Some(text) = help_on_fields(arguments.get(1..).unwrap_or_default())? {
+        return Ok(Invocation::Show(text));
     }
     let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default().to_owned();
     let ends_in_dashes = arguments.last().is_some_and(|last| last == "--");

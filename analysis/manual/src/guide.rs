@@ -158,15 +158,27 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn the_page_of_all_commands_is_that_of_the_definitions() {
-        let path = root().join("docs/src/commands.md");
-        let page = page(commands());
+    /// Holds a page of the guide against its definitions.
+    fn hold(name: &str, page: &str) {
+        let path = root().join("docs/src").join(name);
         if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&path, &page).unwrap();
+            std::fs::write(&path, page).unwrap();
         }
         let committed = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(committed == page, "{} is of other definitions; BLESS=1", path.display());
+    }
+
+    #[test]
+    fn the_page_of_all_fields_is_that_of_their_statements() {
+        let page = dcpi::commands::page_of_fields();
+        hold("output.md", &page);
+        assert!(page.contains("## dcpi prof\n") && page.contains("| `EVENT_share` | share |"));
+    }
+
+    #[test]
+    fn the_page_of_all_commands_is_that_of_the_definitions() {
+        let page = page(commands());
+        hold("commands.md", &page);
         assert!(page.contains("### dcpi prof\n") && page.contains("### dcpictl flush\n"));
         let wide: Vec<&str> = page.lines().filter(|line| line.chars().count() > COLUMNS).collect();
         assert!(wide.iter().all(|line| line.starts_with(['`', ' '])), "{wide:?}");

@@ -1,8 +1,9 @@
-//! Writes man pages, shell completions and the guide's page of commands: `manual DIRECTORY` makes
-//! `DIRECTORY/man`, `DIRECTORY/completions` and `DIRECTORY/commands.md`.
+//! Writes man pages, shell completions, the guide's pages of commands and of fields, and the JSON
+//! Schemas of reports: `manual DIRECTORY` makes `DIRECTORY/man`, `DIRECTORY/completions`,
+//! `DIRECTORY/commands.md`, `DIRECTORY/output.md` and `DIRECTORY/schemas`.
 //!
-//! They come from the definitions of the arguments, as `--help` does, so there is nothing to keep
-//! in step. It is a crate of its own because it names both the daemon and the analysis, and because
+//! They come from the definitions of the arguments, as `--help` does, and from the statements of
+//! the fields, so there is nothing to keep in step. It is a crate of its own because it names both the daemon and the analysis, and because
 //! no program that is installed should carry a writer of man pages.
 #![allow(clippy::print_stderr, reason = "a main program prints")]
 #![forbid(unsafe_code)]
@@ -48,12 +49,18 @@ fn programs() -> [(Command, &'static str); 4] {
 }
 
 fn write(directory: &Path) -> io::Result<()> {
-    let (man, completions) = (directory.join("man"), directory.join("completions"));
-    for made in [&man, &completions] {
+    let [man, completions, schemas] =
+        ["man", "completions", "schemas"].map(|name| directory.join(name));
+    for made in [&man, &completions, &schemas] {
         fs::create_dir_all(made)?;
     }
     let commands = guide::page(programs().into_iter().map(|(program, _)| program));
     fs::write(directory.join("commands.md"), commands)?;
+    fs::write(directory.join("output.md"), dcpi::commands::page_of_fields())?;
+    for schema in dcpi::commands::schemas() {
+        let name = format!("{}-{}.json", schema.name, schema.version);
+        fs::write(schemas.join(name), schema.json())?;
+    }
     for (program, section) in programs() {
         for (name, page) in pages(program.clone(), section)? {
             fs::write(man.join(name), page)?;

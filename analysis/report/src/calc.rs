@@ -4,14 +4,13 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use code::skid::Skid;
-use serde::Serialize;
 use stalls::{Explanation, Scale, TimeBreakdown, Wait};
 
 use super::costs::{
-    self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, digits, is_known, number, told, word,
+    self, Cost, Frequency, ROUGHLY, Stall, UNKNOWN, cycle, is_known, number, told, word,
 };
-use super::csv::record;
-use super::json::{self, InOrder, OfProcedure, ProblemEntry};
+use super::fields::{Address, Approximate, Fraction, InOrder, Shown};
+use super::json::{self, OfProcedure, ProblemEntry};
 use super::loops::{self, LoopRow};
 use super::quantity::{self, moment, percent, period, plain, thousands};
 use super::table::width;
@@ -190,6 +189,7 @@ const NEXT: usize = 2;
 
 impl Report for CalcReport {
     const NAME: &'static str = "calc";
+    type Fields<'a> = Calc<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.text_head(style, out)?;
@@ -205,43 +205,8 @@ impl Report for CalcReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> Calc<'_> {
         calc(self)
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "block",
-            "end",
-            "samples",
-            "runs",
-            "low",
-            "high",
-            "confidence",
-            "instructions",
-            "best",
-            "cycles",
-            "cycles_most",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for block in &self.blocks {
-            let number = |value: f64| format!("{value:.6}");
-            let cells = [
-                format!("{:#x}", block.start),
-                format!("{:#x}", block.end),
-                number(block.samples),
-                number(block.runs.value),
-                number(block.runs.low),
-                number(block.runs.high),
-                word(block.runs.confidence).to_owned(),
-                block.instructions.len().to_string(),
-                block.best.map(number).unwrap_or_default(),
-                block.cycles.map(number).unwrap_or_default(),
-                block.cycles_most.filter(|most| most.is_finite()).map(number).unwrap_or_default(),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {
@@ -426,74 +391,148 @@ impl CalcReport {
     }
 }
 
-#[derive(Serialize)]
-struct Calc<'a> {
-    #[serde(flatten)]
-    of: OfProcedure<'a>,
-    skid: u8,
-    samples_kept: u64,
-    branches: u64,
-    missing_edges: bool,
-    findings: Vec<Found<'a>>,
-    /// The processor, as LLVM names it.
-    machine: &'static str,
-    machine_assumed: bool,
-    latencies_measured: Option<String>,
-    /// Least factor between the true and the estimated cycles of one execution.
-    cycles_factor_least: Option<f64>,
-    /// Largest such factor; null where nothing limits it.
-    cycles_factor: Option<f64>,
-    cycles_measured: bool,
-    /// False where cycles have bounds only.
-    cycles_known: bool,
-    #[serde(flatten)]
-    spent: super::stalls::Spent,
-    loops: Vec<loops::Loop>,
-    blocks: Vec<Block<'a>>,
-    edges: Vec<Edge>,
-    problems: Vec<ProblemEntry<'a>>,
+crate::fields! {
+    /// Shares are of the procedure's samples of time. CSV has a row per block.
+    #[derive(Debug)]
+    pub struct Calc<'a> {
+        of (flat): OfProcedure<'a>;
+        /// distance from the instruction that took the time to where samples land
+        skid: u8, "instructions";
+        /// samples left where they landed, because the instruction that took the time is not known
+        samples_kept: u64, "samples";
+        /// branches with observed edges
+        branches: u64;
+        /// true: the graph may lack edges
+        missing_edges: bool;
+        findings: Vec<Found<'a>>;
+        model (flat): ModelJson;
+        basis (flat): CyclesBasis;
+        spent (flat): super::stalls::Spent;
+        loops: Vec<loops::Loop>;
+        blocks (rows): Vec<Block<'a>>;
+        edges: Vec<Edge>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// A model of a processor.
+    #[derive(Debug)]
+    pub struct ModelJson {
+        /// the processor of the best cases, as LLVM names it
+        machine: &'static str;
+        /// true: the nearest processor that is known, or the usual one
+        machine_assumed: bool;
+        /// day of the measurement of its latencies (`dcpi machine`); `null`: they are generic
+        latencies_measured: Option<String>;
+    }
+
+    /// The basis of the estimated cycles.
+    #[derive(Debug)]
+    pub struct CyclesBasis {
+        /// lower end of the range of true cycles, as a factor of the estimate; `null`: not known
+        cycles_factor_least: Option<Approximate>;
+        /// upper end of that range; `null`: without bound, or not known
+        cycles_factor: Option<Approximate>;
+        /// true: cycles are measured, by samples of executed instructions
+        cycles_measured: bool;
+        /// true: samples tell the cycles of an execution
+        cycles_known: bool;
+    }
+
+    /// A part of the code that is not known.
+    #[derive(Debug)]
+    pub struct Found<'a> {
+        /// address of code whose edges are not known
+        address: Address;
+        /// the reason
+        kind: &'a str;
+    }
+
+    /// A block.
+    #[derive(Debug)]
+    pub struct Block<'a> {
+        start: Address => "block";
+        /// the address after the block's last byte
+        end: Address => "end";
+        /// samples of time
+        samples: Approximate, "samples" => "samples";
+        frequency: Frequency => "runs" | "low" | "high" | "confidence";
+        /// cycles per instruction, at best; `null`: the block never ran
+        best_cpi: Option<Approximate>, "cycles";
+        /// estimated cycles per instruction
+        cpi: Option<Approximate>, "cycles";
+        instructions: Vec<Instruction<'a>>;
+        /// instructions of the block
+        count (csv): usize, "instructions" => "instructions";
+        /// cycles of the block, at best
+        best (csv): Option<Approximate>, "cycles" => "best";
+        /// estimated cycles of the block
+        cycles (csv): Option<Approximate>, "cycles" => "cycles";
+        /// cycles of the block, at most
+        cycles_most (csv): Option<Approximate>, "cycles" => "cycles_most";
+    }
+
+    /// An instruction.
+    #[derive(Debug)]
+    pub struct Instruction<'a> {
+        address: Address;
+        /// mnemonic and operands
+        text: &'a str;
+        counts: InOrder<&'a str, u64>, "samples";
+        /// samples of time
+        samples: u64, "samples";
+        cost (flat): Cost;
+    }
+
+    /// An edge.
+    #[derive(Debug)]
+    pub struct Edge {
+        /// first address of the block that the edge leaves
+        from: Address;
+        /// target of the edge; `null`: outside of the procedure
+        to: Option<Address>;
+        /// kind of the edge
+        kind: &'static str;
+        frequency: Frequency;
+        /// share of the block's executions that take the edge
+        share: Fraction;
+        /// number of observations
+        observed: u64;
+    }
 }
 
-#[derive(Serialize)]
-struct Found<'a> {
-    address: String,
-    kind: &'a str,
+impl Shown<&Model> for ModelJson {
+    fn shown(of: &Model) -> Self {
+        let (machine, machine_assumed) = (of.name, of.assumed);
+        Self { machine, machine_assumed, latencies_measured: of.measured_on() }
+    }
 }
 
-#[derive(Serialize)]
-struct Block<'a> {
-    start: String,
-    end: String,
-    samples: f64,
-    frequency: Frequency,
-    /// Cycles per instruction; null where it never ran.
-    best_cpi: Option<f64>,
-    cpi: Option<f64>,
-    instructions: Vec<Instruction<'a>>,
+impl CyclesBasis {
+    pub(super) fn of(scale: Option<Scale>) -> Self {
+        let known = scale.filter(Scale::is_known);
+        let factor = |of: fn(Scale) -> f64| {
+            let factor = known.map(|scale| scale.samples_per_cycle / of(scale));
+            factor.filter(|factor| factor.is_finite()).map(Approximate)
+        };
+        Self {
+            cycles_factor_least: factor(|scale| scale.upper),
+            cycles_factor: factor(|scale| scale.lower),
+            cycles_measured: scale.is_some_and(|scale| scale.is_measured()),
+            cycles_known: known.is_some(),
+        }
+    }
 }
 
-#[derive(Serialize)]
-struct Instruction<'a> {
-    address: String,
-    text: &'a str,
-    counts: InOrder<&'a str, u64>,
-    samples: u64,
-    #[serde(flatten)]
-    cost: Cost,
-}
-
-#[derive(Serialize)]
-struct Edge {
-    from: String,
-    to: Option<String>,
-    kind: &'static str,
-    frequency: Frequency,
-    share: f64,
-    observed: u64,
-}
-
-fn calc(report: &CalcReport) -> impl Serialize + '_ {
-    let known = report.scale.filter(Scale::is_known);
+fn calc(report: &CalcReport) -> Calc<'_> {
+    let found = report.findings.iter();
+    let edges = report.edges.iter().map(|edge| Edge {
+        from: Address(edge.from),
+        to: edge.to.map(Address),
+        kind: edge.kind,
+        frequency: Frequency::shown(&edge.runs),
+        share: Fraction(edge.share),
+        observed: edge.observed,
+    });
     Calc {
         of: OfProcedure::of(
             &report.selection,
@@ -504,68 +543,37 @@ fn calc(report: &CalcReport) -> impl Serialize + '_ {
         samples_kept: report.kept,
         branches: report.branches,
         missing_edges: report.missing_edges,
-        findings: report
-            .findings
-            .iter()
-            .map(|(at, kind)| Found { address: format!("{at:#x}"), kind })
-            .collect(),
-        machine: report.machine.name,
-        machine_assumed: report.machine.assumed,
-        latencies_measured: report.machine.measured_on(),
-        cycles_factor_least: known.map(|scale| digits(scale.samples_per_cycle / scale.upper)),
-        cycles_factor: known
-            .map(|scale| digits(scale.samples_per_cycle / scale.lower))
-            .filter(|factor| factor.is_finite()),
-        cycles_known: known.is_some(),
-        cycles_measured: report.scale.is_some_and(|scale| scale.is_measured()),
+        findings: found.map(|(at, kind)| Found { address: Address(*at), kind }).collect(),
+        model: ModelJson::shown(&report.machine),
+        basis: CyclesBasis::of(report.scale),
         spent: super::stalls::spent(&report.sums),
         loops: report.loops.iter().map(loops::json).collect(),
         blocks: report.blocks.iter().map(|row| block(report, row)).collect(),
-        edges: report
-            .edges
-            .iter()
-            .map(|edge| Edge {
-                from: format!("{:#x}", edge.from),
-                to: edge.to.map(|to| format!("{to:#x}")),
-                kind: edge.kind,
-                frequency: Frequency::of(&edge.runs),
-                share: json::rounded(edge.share),
-                observed: edge.observed,
-            })
-            .collect(),
+        edges: edges.collect(),
         problems: json::problems(&report.problems),
     }
 }
 
 fn block<'a>(report: &'a CalcReport, row: &'a BlockRow) -> Block<'a> {
-    let cpi = |cycles: f64| digits(cycles / row.instructions.len().max(1) as f64);
+    let cpi = |cycles: f64| Approximate(cycles / row.instructions.len().max(1) as f64);
+    let instructions = row.instructions.iter().map(|line| Instruction {
+        address: Address(line.address),
+        text: &line.text,
+        counts: json::by_event(&report.events, line.counts.iter().copied()),
+        samples: line.samples,
+        cost: Cost::of(row.runs, &line.why, report.scale),
+    });
     Block {
-        start: format!("{:#x}", row.start),
-        end: format!("{:#x}", row.end),
-        samples: digits(row.samples),
-        frequency: Frequency::of(&row.runs),
+        start: Address(row.start),
+        end: Address(row.end),
+        samples: Approximate(row.samples),
+        frequency: Frequency::shown(&row.runs),
         best_cpi: row.best.map(cpi),
         cpi: row.cycles.map(cpi),
-        instructions: row
-            .instructions
-            .iter()
-            .map(|line| instruction(report, row.runs, line))
-            .collect(),
-    }
-}
-
-fn instruction<'a>(
-    report: &'a CalcReport,
-    runs: Runs,
-    line: &'a InstructionCost,
-) -> Instruction<'a> {
-    let names = report.events.iter().map(|column| column.event.name.as_str());
-    let cost = Cost::of(runs, &line.why, report.scale);
-    Instruction {
-        address: format!("{:#x}", line.address),
-        text: &line.text,
-        counts: InOrder(names.zip(line.counts.iter().copied()).collect()),
-        samples: line.samples,
-        cost,
+        instructions: instructions.collect(),
+        count: row.instructions.len(),
+        best: row.best.map(Approximate),
+        cycles: row.cycles.map(Approximate),
+        cycles_most: row.cycles_most.map(Approximate),
     }
 }

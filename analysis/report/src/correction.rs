@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use measure::models::{Range, WIDTH_MAX};
-use serde::Serialize;
+use serde::Serializer;
 
-use super::csv::record;
+use super::fields::{Cells, Shape, Shaped, Shown};
 use super::quantity::{counted, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, line, note};
@@ -96,8 +96,7 @@ pub struct InSituCosts {
 }
 
 /// The use that is made of runs without events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InSituSays {
     /// Costs are in-vitro costs times this factor.
     Taken,
@@ -270,6 +269,7 @@ fn ratio(width: f64) -> String {
 
 impl Report for CorrectionReport {
     const NAME: &'static str = "correction";
+    type Fields<'a> = CorrectionJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         line(style, out, 0, &super::escape(&self.verdict()))?;
@@ -318,13 +318,13 @@ impl Report for CorrectionReport {
         self.notes.iter().try_for_each(|text| note(style, out, text))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        Json {
+    fn json(&self) -> CorrectionJson<'_> {
+        CorrectionJson {
             file: &self.file,
             command: &self.command,
             verdict: self.verdict(),
-            elapsed_ns: Time::of(self.elapsed),
-            on_cpu_ns: self.on_cpu.map(Time::of),
+            elapsed_ns: self.elapsed,
+            on_cpu_ns: self.on_cpu,
             threads: self.threads,
             holds: self.total().1.holds(),
             why_not: self.total().1.why(),
@@ -336,7 +336,7 @@ impl Report for CorrectionReport {
             costs: self
                 .costs
                 .iter()
-                .map(|row| Cost {
+                .map(|row| CostJson {
                     of: &row.of,
                     value_ns: row.ns.value,
                     low_ns: row.ns.low,
@@ -344,7 +344,7 @@ impl Report for CorrectionReport {
                     how: &row.how,
                 })
                 .collect(),
-            in_situ: self.in_situ.map(|of| InSitu {
+            in_situ: self.in_situ.map(|of| InSituJson {
                 runs: of.runs,
                 value: of.factor.value,
                 low: of.factor.low,
@@ -354,11 +354,11 @@ impl Report for CorrectionReport {
             rows: self
                 .rows
                 .iter()
-                .map(|row| Row {
+                .map(|row| RowJson {
                     name: &row.name,
                     kind: row.kind,
                     calls: row.calls,
-                    time_ns: Time::of(row.time),
+                    time_ns: TimeJson::shown(&row.time),
                     holds: row.time.holds(),
                     why_not: row.time.why(),
                 })
@@ -367,91 +367,138 @@ impl Report for CorrectionReport {
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles =
-            ["name", "kind", "calls", "measured", "value", "low", "high", "holds", "why_not"];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let Time { measured, value, low, high } = Time::of(row.time);
-            let numbers = [Some(measured), Some(value), low, high];
-            let text = |ns: Option<f64>| ns.map_or_else(String::new, |ns| ns.to_string());
-            let mut cells = vec![row.name.clone(), row.kind.to_owned(), row.calls.to_string()];
-            cells.extend(numbers.map(text));
-            cells.push(row.time.holds().to_string());
-            cells.push(row.time.why().unwrap_or_default().to_owned());
-            record(out, &cells)?;
-        }
-        Ok(())
-    }
-
     fn problems(&self) -> &[Problem] {
         &[]
     }
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    file: &'a str,
-    command: &'a str,
-    verdict: String,
-    elapsed_ns: Time,
-    on_cpu_ns: Option<Time>,
-    threads: u64,
-    holds: bool,
-    why_not: Option<&'static str>,
-    events: u64,
-    cost_ns: f64,
-    slowdown: f64,
-    relative_spread: f64,
-    error: f64,
-    costs: Vec<Cost<'a>>,
-    in_situ: Option<InSitu>,
-    rows: Vec<Row<'a>>,
-    notes: &'a [String],
+crate::fields! {
+    /// The report of `dcpi trace --correct FILE`. CSV has a row per name and kind.
+    #[derive(Debug)]
+    pub struct CorrectionJson<'a> {
+        /// the trace
+        file: &'a str;
+        /// as a shell takes it; empty where it is not known
+        command: &'a str;
+        /// whether the correction holds, in words
+        verdict: String;
+        /// from the first event to the last
+        elapsed_ns: CorrectedTime as TimeJson, "ns";
+        /// the same of the time on CPUs, summed over all threads; null without switches (`--sched`)
+        on_cpu_ns: Option<CorrectedTime> as Option<TimeJson>, "ns";
+        /// threads that have events
+        threads: u64;
+        /// true: all events have a known cost, and high over low is at most 1.3
+        holds: bool;
+        /// "cost unknown", "calls left out" (by `--sample`), "all is cost", "too wide"; null where
+        /// it holds
+        why_not: Option<&'static str>;
+        /// events whose cost was taken off
+        events: u64;
+        /// that cost, of all of them
+        cost_ns: f64, "ns";
+        /// measured over corrected time
+        slowdown: f64;
+        /// standard deviation of an event's cost between places, over its mean
+        relative_spread: f64, "share";
+        /// `relative_spread` times (`slowdown` - 1): standard deviation of the corrected time
+        error: f64, "share";
+        costs: Vec<CostJson<'a>>;
+        /// costs in this program over those in vitro; null without any, and where the traced run
+        /// has no event that costs time, or lost some, or has some of unknown cost
+        in_situ: Option<InSituJson>;
+        rows (rows): Vec<RowJson<'a>>;
+        /// remarks
+        notes: &'a [String];
+    }
+
+    /// A time.
+    #[derive(Debug)]
+    pub struct TimeJson {
+        /// as traced
+        measured: f64;
+        /// without what tracing cost
+        value: f64;
+        /// lower end of its interval (95 %); null where `why_not` is another than "too wide", as
+        /// all ends are
+        low: Option<f64>;
+        /// upper end
+        high: Option<f64>;
+    }
+
+    /// A cost.
+    #[derive(Debug)]
+    pub struct CostJson<'a> {
+        /// kind of event, and of which places
+        of: &'a str;
+        /// cost of one
+        value_ns: f64, "ns";
+        /// lower end of the interval of the mean at another place (95 %)
+        low_ns: f64, "ns";
+        /// upper end
+        high_ns: f64, "ns";
+        /// how the cost was measured
+        how: &'a str;
+    }
+
+    /// Costs in this program.
+    #[derive(Debug)]
+    pub struct InSituJson {
+        /// runs without events (`--in-situ`)
+        runs: u64;
+        /// cost of an event in this program over that in vitro
+        value: f64;
+        /// lower end of its interval (95 %)
+        low: f64;
+        /// upper end
+        high: f64;
+        /// "taken": `costs` are those, and the total is that of the runs; "less_exact": costs as in
+        /// other programs lie within the interval and are taken; "contradict": no event costs that,
+        /// the runs did other work, and costs as in other programs are taken
+        says: InSituSays;
+    }
+
+    /// The calls of a name.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// procedure or other thing
+        name: &'a str => "name";
+        /// kind of event that begins a call
+        kind: &'static str => "kind";
+        /// calls
+        calls: u64 => "calls";
+        /// their time, with all that they called, summed over threads: CPU time where `on_cpu_ns`
+        /// is there, else waits included
+        time_ns: TimeJson, "ns" => "measured" | "value" | "low" | "high";
+        /// as `holds`, of the events in these calls
+        holds: bool => "holds";
+        /// as `why_not`
+        why_not: Option<&'static str> => "why_not";
+    }
 }
 
-#[derive(Serialize)]
-struct Time {
-    measured: f64,
-    value: f64,
-    low: Option<f64>,
-    high: Option<f64>,
-}
-
-impl Time {
-    fn of(time: CorrectedTime) -> Self {
+impl Shown<&CorrectedTime> for TimeJson {
+    fn shown(time: &CorrectedTime) -> Self {
         let Range { low, value, high } = time.corrected_ns;
         let bound = |ns: f64| Some(ns).filter(|_| time.unbounded.is_none());
         Self { measured: time.measured_ns, value, low: bound(low), high: bound(high) }
     }
 }
 
-#[derive(Serialize)]
-struct Cost<'a> {
-    of: &'a str,
-    value_ns: f64,
-    low_ns: f64,
-    high_ns: f64,
-    how: &'a str,
-}
+impl Shaped for InSituSays {
+    fn shape() -> Shape {
+        Shape::Word(&["taken", "less_exact", "contradict"])
+    }
 
-#[derive(Serialize)]
-struct InSitu {
-    runs: u64,
-    value: f64,
-    low: f64,
-    high: f64,
-    says: InSituSays,
-}
+    fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match self {
+            Self::Taken => "taken",
+            Self::LessExact => "less_exact",
+            Self::Contradict => "contradict",
+        })
+    }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    name: &'a str,
-    kind: &'static str,
-    calls: u64,
-    time_ns: Time,
-    holds: bool,
-    why_not: Option<&'static str>,
+    fn cells(&self, _: &[&'static str], _: Option<&str>, _: &mut Cells) {}
 }
 
 #[cfg(test)]

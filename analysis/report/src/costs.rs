@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use serde::Serialize;
 use stalls::{Cause, Culprit, Explanation, Scale, ScaleBasis};
 
 use super::Style;
+use super::fields::{Address, Approximate, Shown};
 use super::quantity::thousands;
 use super::text::head;
 use super::{BlockRow, InstructionCost, LoopRow, Model, Runs, loops};
@@ -154,25 +154,6 @@ impl Costs {
         ]
     }
 
-    /// An instruction's cells of the columns [`COLUMNS`].
-    pub(super) fn columns(&self, address: u64) -> [String; COLUMNS.len()] {
-        let Some((runs, line)) = self.rows.get(&address) else { return Default::default() };
-        let number =
-            |value: f64| if value.is_finite() { format!("{value:.6}") } else { String::new() };
-        let cycles = |value: f64| if self.scale.is_some() { number(value) } else { String::new() };
-        let stall = line.stall(self.scale, self.samples);
-        [
-            number(runs.value),
-            number(runs.low),
-            number(runs.high),
-            word(runs.confidence).to_owned(),
-            cycles(line.why.best.cycles),
-            if is_known(self.scale) { cycles(line.why.cycles) } else { String::new() },
-            cycles(line.why.cycles_max),
-            stall.map(|stall| stall.letters).unwrap_or_default(),
-        ]
-    }
-
     /// Explanations of the columns, for an HTML page.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut causes: Vec<Cause> = Vec::new();
@@ -205,79 +186,93 @@ impl Costs {
     /// An instruction for JSON.
     pub(super) fn json(&self, address: u64) -> Option<Cost> {
         let (runs, line) = self.rows.get(&address)?;
-        Some(Cost::of(*runs, &line.why, self.scale))
+        let letters = line.stall(self.scale, self.samples).map(|stall| stall.letters);
+        Some(Cost { letters, ..Cost::of(*runs, &line.why, self.scale) })
     }
 }
 
-/// Executions, for JSON.
-#[derive(Serialize)]
-pub(super) struct Frequency {
-    value: f64,
-    low: f64,
-    high: f64,
-    confidence: &'static str,
+crate::fields! {
+    /// Executions.
+    #[derive(Debug)]
+    pub struct Frequency {
+        value: f64 as Approximate, "runs";
+        /// lower end of its interval
+        low: f64 as Approximate, "runs";
+        /// upper end of its interval
+        high: f64 as Approximate, "runs";
+        /// `high` (within 10 %), `medium` (15 %), `low`
+        confidence: &'static str;
+    }
+
+    /// Executions, cycles and stalls of an instruction. Cycles that are not known are null.
+    #[derive(Debug)]
+    pub struct Cost {
+        frequency: Frequency => "runs" | "runs_low" | "runs_high" | "confidence";
+        /// cycles at best
+        best_cpi: Option<Approximate>, "cycles" => "best_cpi";
+        /// estimated cycles
+        cpi: Option<Approximate>, "cycles" => "cpi";
+        /// cycles at most; `null`: without bound
+        cpi_most: Option<Approximate>, "cycles" => "cpi_most";
+        /// cycles that no cause explains
+        unexplained: Option<Approximate>, "cycles";
+        culprits: Vec<CulpritEntry>;
+        /// letters of the largest causes
+        letters (csv): Option<String> => "letters";
+    }
+
+    /// A possible cause of a stall.
+    #[derive(Debug)]
+    pub struct CulpritEntry {
+        /// a possible cause of the stall
+        cause: String;
+        /// the cause's letter
+        letter: char;
+        /// address of the instruction to blame
+        address: Address;
+        /// cycles of the stall, at least
+        low: Option<Approximate>, "cycles";
+        /// cycles of the stall, at most
+        high: Option<Approximate>, "cycles";
+    }
 }
 
-impl Frequency {
-    pub(super) fn of(runs: &Runs) -> Self {
+impl Shown<&Runs> for Frequency {
+    fn shown(runs: &Runs) -> Self {
         let Runs { value, low, high, confidence } = *runs;
-        Self {
-            value: digits(value),
-            low: digits(low),
-            high: digits(high),
-            confidence: word(confidence),
-        }
+        Self { value, low, high, confidence: word(confidence) }
     }
-}
-
-/// Executions, cycles and stalls of an instruction, for JSON. Cycles that are not known are null.
-#[derive(Serialize)]
-pub(super) struct Cost {
-    frequency: Frequency,
-    best_cpi: Option<f64>,
-    cpi: Option<f64>,
-    /// Also null where nothing limits the cycles.
-    cpi_most: Option<f64>,
-    unexplained: Option<f64>,
-    culprits: Vec<CulpritEntry>,
 }
 
 impl Cost {
     pub(super) fn of(runs: Runs, why: &Explanation, scale: Option<Scale>) -> Self {
         let cycles = |cycles: f64| {
-            Some(digits(cycles)).filter(|cycles| scale.is_some() && cycles.is_finite())
+            Some(Approximate(cycles)).filter(|_| scale.is_some() && cycles.is_finite())
         };
         let known = is_known(scale);
         Self {
-            frequency: Frequency::of(&runs),
+            frequency: Frequency::shown(&runs),
             best_cpi: cycles(why.best.cycles),
             cpi: cycles(why.cycles).filter(|_| known),
             cpi_most: cycles(why.cycles_max),
             unexplained: cycles(why.unexplained).filter(|_| known),
-            culprits: why.culprits.iter().map(|culprit| CulpritEntry::of(culprit, known)).collect(),
+            culprits: CulpritEntry::all(why.culprits.iter(), known),
+            letters: None,
         }
     }
 }
 
-#[derive(Serialize)]
-pub(super) struct CulpritEntry {
-    cause: String,
-    letter: char,
-    address: String,
-    /// Cycles of one execution; null where cycles are not known.
-    low: Option<f64>,
-    high: Option<f64>,
-}
-
 impl CulpritEntry {
-    pub(super) fn of(culprit: &Culprit, known: bool) -> Self {
-        Self {
+    /// Cycles are null where they are not known.
+    pub(super) fn all<'a>(of: impl Iterator<Item = &'a Culprit>, known: bool) -> Vec<Self> {
+        let entry = |culprit: &Culprit| Self {
             cause: culprit.cause.to_string(),
             letter: culprit.cause.letter(),
-            address: format!("{:#x}", culprit.at),
-            low: known.then(|| digits(culprit.low)),
-            high: known.then(|| digits(culprit.high)),
-        }
+            address: Address(culprit.at),
+            low: known.then_some(Approximate(culprit.low)),
+            high: known.then_some(Approximate(culprit.high)),
+        };
+        of.map(entry).collect()
     }
 }
 

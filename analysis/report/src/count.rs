@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
 use stats::{Confidence, Occurrences};
 
-use super::csv::record;
 use super::quantity::{counted, plain, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
@@ -115,6 +113,7 @@ fn short(rate: f64) -> String {
 
 impl Report for CountReport {
     const NAME: &'static str = "count";
+    type Fields<'a> = CountJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "command", &super::escape(&self.command))?;
@@ -139,37 +138,17 @@ impl Report for CountReport {
         self.notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        Json {
+    fn json(&self) -> CountJson<'_> {
+        CountJson {
             command: &self.command,
             runs: self.runs,
-            seconds: Interval::of(self.seconds),
+            seconds: self.seconds,
             user_s: self.cpu_s.map(|(user, _)| user),
             system_s: self.cpu_s.map(|(_, system)| system),
-            confidence: self.confidence.percent(),
+            confidence: self.confidence,
             rows: self.rows.iter().map(entry).collect(),
             notes: &self.notes,
         }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = ["event", "unit", "value", "low", "high", "enabled_share"];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let part = |of: fn(Occurrences) -> f64| {
-                row.value.map(|value| of(value).to_string()).unwrap_or_default()
-            };
-            let cells = [
-                row.event.clone(),
-                row.unit.to_owned(),
-                part(|of| of.value),
-                part(|of| of.low),
-                part(|of| of.high),
-                row.enabled_share.to_string(),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {
@@ -177,48 +156,49 @@ impl Report for CountReport {
     }
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    command: &'a str,
-    runs: u32,
-    seconds: Interval,
-    user_s: Option<f64>,
-    system_s: Option<f64>,
-    confidence: f64,
-    rows: Vec<Row<'a>>,
-    notes: &'a [String],
-}
+crate::fields! {
+    #[derive(Debug)]
+    pub struct CountJson<'a> {
+        /// as a shell takes it
+        command: &'a str;
+        /// number of runs
+        runs: u32;
+        /// time of a run, from start to end
+        seconds: Occurrences, "s";
+        /// CPU time of a run by the kernel's accounting
+        user_s: Option<f64>, "s";
+        /// the kernel's part
+        system_s: Option<f64>, "s";
+        confidence: Confidence;
+        rows (rows): Vec<EntryJson<'a>>;
+        /// what was not counted
+        notes: &'a [String];
+    }
 
-#[derive(Serialize)]
-struct Interval {
-    value: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Interval {
-    fn of(Occurrences { value, low, high }: Occurrences) -> Self {
-        Self { value, low, high }
+    /// An event.
+    #[derive(Debug)]
+    pub struct EntryJson<'a> {
+        /// name
+        event: &'a str => "event";
+        /// `ns` or `count`
+        unit: &'static str => "unit";
+        /// mean of a run; null where the event never counted
+        value: Option<f64>, "unit" => "value";
+        /// interval of the mean; `value` where nothing varies
+        low: Option<f64>, "unit" => "low";
+        /// upper end of its interval
+        high: Option<f64>, "unit" => "high";
+        /// part of the time in which the event counted
+        enabled_share: f64, "share" => "enabled_share";
+        /// true: counted by `dcpi ideal`
+        exact: bool;
+        /// value of each run
+        runs: &'a [f64], "unit";
     }
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    event: &'a str,
-    unit: &'static str,
-    /// Null where the event never counted.
-    value: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    enabled_share: f64,
-    /// Whether `dcpi ideal` counted it.
-    exact: bool,
-    /// The value of each run.
-    runs: &'a [f64],
-}
-
-fn entry(row: &CountRow) -> Row<'_> {
-    Row {
+fn entry(row: &CountRow) -> EntryJson<'_> {
+    EntryJson {
         event: &row.event,
         unit: row.unit,
         value: row.value.map(|of| of.value),

@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use image::ImageId;
-use serde::Serialize;
 
-use super::csv::{fraction, record};
-use super::json::rounded;
+use super::fields::{Bound, Fraction};
+use super::json::OmittedRows;
 use super::quantity::{percent, thousands};
-use super::sets::{
-    OmittedJson, SUBJECT_TITLES, SetsJson, SetsReport, SubjectJson, subject_cells, subject_json,
-};
+use super::sets::{SetsJson, SetsReport, SubjectJson};
 use super::table::{Colour, Table, width};
 use super::text::note;
 use super::{Report, Style, escape};
@@ -95,43 +92,61 @@ impl DiffReport {
     }
 }
 
-#[derive(Serialize)]
-struct DiffJson<'a> {
-    #[serde(flatten)]
-    sets: SetsJson<'a>,
-    names: Names<'a>,
-    rows: Vec<DiffRowJson<'a>>,
-    omitted: OmittedJson,
-}
+crate::fields! {
+    /// `a` is the set before, `b` the one after. Numbers of a row are what `measure` says: shares
+    /// of each set's `counted`, or samples for each epoch. In titles of CSV, `A` and `B` stand for
+    /// the sets' names, as typed; two sets of one name get `(1)` and `(2)` appended.
+    #[derive(Debug)]
+    pub struct DiffJson<'a> {
+        sets (flat): SetsJson<'a>;
+        names: Names<'a>;
+        rows (rows): Vec<RowJson<'a>>;
+        omitted: OmittedRows;
+    }
 
-/// The sets that `a` and `b` are, as typed.
-#[derive(Serialize)]
-struct Names<'a> {
-    a: &'a str,
-    b: &'a str,
-}
+    /// The names of the sets.
+    #[derive(Debug)]
+    pub struct Names<'a> {
+        /// the set before, as typed
+        a: &'a str;
+        /// the set after
+        b: &'a str;
+    }
 
-#[derive(Serialize)]
-struct DiffRowJson<'a> {
-    #[serde(flatten)]
-    subject: SubjectJson<'a>,
-    a: f64,
-    b: f64,
-    change: f64,
-    /// Null where there is no bound, because a set has no samples at all.
-    low: Option<f64>,
-    high: Option<f64>,
-    /// Null where the value before is 0.
-    relative: Option<f64>,
-    samples: [u64; 2],
-    spread: f64,
-    p: f64,
-    p_corrected: f64,
-    significant: bool,
+    /// A procedure or image in two sets.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        subject (flat): &'a Subject as SubjectJson<'_>;
+        /// ids of all builds
+        image_ids: &'a BTreeSet<ImageId>;
+        /// before
+        a: Fraction, "`measure`" => "A";
+        /// after
+        b: Fraction, "`measure`" => "B";
+        /// `b` minus `a`
+        change: Fraction, "`measure`" => "change";
+        /// lower end of the change; `null`: without bound
+        low: Bound, "`measure`" => "low";
+        /// upper end of the change; `null`: without bound
+        high: Bound, "`measure`" => "high";
+        /// `change` divided by `a`; `null`: `a` is 0
+        relative: Option<Fraction>;
+        /// samples before and after
+        samples: [u64; 2], "samples" => "A_samples" | "B_samples";
+        /// variance that the test assumes, divided by the variance of sampling
+        spread: Fraction;
+        /// probability of at least this change if nothing differs
+        p: Fraction => "p";
+        /// that probability, corrected for the number of rows (Holm)
+        p_corrected: Fraction => "p_corrected";
+        /// true: the row is marked
+        significant: bool => "significant";
+    }
 }
 
 impl Report for DiffReport {
     const NAME: &'static str = "diff";
+    type Fields<'a> = DiffJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(style, out)?;
@@ -187,74 +202,36 @@ impl Report for DiffReport {
         notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        let finite = |number: f64| number.is_finite().then(|| rounded(number));
-        let row = |row: &'_ DiffRow| {
-            (
-                row.relative().map(rounded),
-                finite(row.judged.change.low),
-                finite(row.judged.change.high),
-            )
-        };
-        let rows = self.shown().iter().map(|shown| {
-            let (relative, low, high) = row(shown);
-            DiffRowJson {
-                subject: subject_json(&shown.subject, &shown.builds),
-                a: rounded(shown.a),
-                b: rounded(shown.b),
-                change: rounded(shown.judged.change.value),
-                low,
-                high,
-                relative,
-                samples: shown.samples,
-                spread: rounded(shown.judged.spread.factor),
-                p: rounded(shown.judged.change.p),
-                p_corrected: rounded(shown.judged.p_corrected),
-                significant: shown.judged.significant,
-            }
+    fn json(&self) -> DiffJson<'_> {
+        let rows = self.shown().iter().map(|row| RowJson {
+            subject: &row.subject,
+            image_ids: &row.builds,
+            a: Fraction(row.a),
+            b: Fraction(row.b),
+            change: Fraction(row.judged.change.value),
+            low: Bound(row.judged.change.low),
+            high: Bound(row.judged.change.high),
+            relative: row.relative().map(Fraction),
+            samples: row.samples,
+            spread: Fraction(row.judged.spread.factor),
+            p: Fraction(row.judged.change.p),
+            p_corrected: Fraction(row.judged.p_corrected),
+            significant: row.judged.significant,
         });
-        let omitted = OmittedJson { rows: self.rows.len() - self.shown().len() };
+        let omitted = OmittedRows { rows: self.rows.len() - self.shown().len() };
         let [a, b] = self.names();
-        DiffJson { rows: rows.collect(), sets: self.sets.json(), names: Names { a, b }, omitted }
+        DiffJson { sets: self.sets.json(), names: Names { a, b }, rows: rows.collect(), omitted }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn title(&self, title: &'static str) -> String {
         let [a, b] = self.titles();
-        let [a_samples, b_samples] = [&a, &b].map(|name| format!("{name}_samples"));
-        let change = [
-            &a,
-            &b,
-            "change",
-            "low",
-            "high",
-            &a_samples,
-            &b_samples,
-            "p",
-            "p_corrected",
-            "significant",
-        ];
-        record(
-            out,
-            &SUBJECT_TITLES.into_iter().chain(change).map(str::to_owned).collect::<Vec<_>>(),
-        )?;
-        for row in self.shown() {
-            let mut cells = Vec::from(subject_cells(&row.subject));
-            cells.extend(
-                [
-                    row.a,
-                    row.b,
-                    row.judged.change.value,
-                    row.judged.change.low,
-                    row.judged.change.high,
-                ]
-                .map(fraction),
-            );
-            cells.extend(row.samples.map(|samples| samples.to_string()));
-            cells.extend([row.judged.change.p, row.judged.p_corrected].map(fraction));
-            cells.push(row.judged.significant.to_string());
-            record(out, &cells)?;
+        match title {
+            "A" => a,
+            "B" => b,
+            "A_samples" => format!("{a}_samples"),
+            "B_samples" => format!("{b}_samples"),
+            title => title.to_owned(),
         }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use draw::escaped;
+
 use super::calc::{BlockRow, CalcReport, Runs};
 use super::costs::{cycle, number, word};
 use super::quantity::percent;
@@ -160,21 +162,4 @@ fn tip(block: &BlockRow) -> String {
         let _ = writeln!(tip, "and {} more", block.instructions.len() - TIP_MAX);
     }
     tip
-}
-
-/// Escapes a text for XML. Characters that XML cannot hold become spaces.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\n' => out.push('\n'),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
 }

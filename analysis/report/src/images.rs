@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use image::ImageId;
 use profiledb::ImageRecord;
-use serde::Serialize;
 
-use super::csv::record;
-use super::json::{self, Event, InOrder, ProblemEntry};
+use super::fields::{InOrder, Shown as _};
+use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{bytes, counted, moment, thousands};
 use super::table::Table;
 use super::text::{event_head, head, note, problem_lines, selection, short_id};
@@ -44,34 +44,41 @@ pub struct ImageRow {
     pub code_kept: bool,
 }
 
-#[derive(Serialize)]
-struct ImagesJson<'a> {
-    db: &'a str,
-    epochs: Vec<&'a profiledb::EpochId>,
-    hosts: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<json::Time>,
-    events: Vec<Event<'a>>,
-    rows: Vec<RowJson<'a>>,
-    problems: Vec<ProblemEntry<'a>>,
-}
+crate::fields! {
+    #[derive(Debug)]
+    pub struct ImagesJson<'a> {
+        head (flat): Head<'a>;
+        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
+        rows (rows): Vec<RowJson<'a>>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
 
-#[derive(Serialize)]
-struct RowJson<'a> {
-    image: &'a str,
-    image_id: String,
-    kind: &'static str,
-    path: &'a str,
-    size_bytes: Option<u64>,
-    first_seen_unix_s: u64,
-    last_seen_unix_s: u64,
-    counts: InOrder<&'a str, u64>,
-    hosts: &'a BTreeSet<String>,
-    code_kept: bool,
+    /// An image.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// name
+        image: &'a str => "image";
+        /// id: build id (`-uUSER` behind it: of a file that this user can write), or a hash
+        image_id: ImageId => "image_id";
+        /// as of `dcpi prof`
+        kind: &'static str => "kind";
+        /// path; empty: none
+        path: &'a str => "path";
+        /// size of the file; `null`: not known
+        size_bytes: Option<u64>, "bytes" => "size_bytes";
+        first_seen_unix_s: u64, "s" => "first_seen_unix_s";
+        last_seen_unix_s: u64, "s" => "last_seen_unix_s";
+        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
+        /// hosts that have samples of the image
+        hosts: &'a BTreeSet<String>;
+        /// true: dcpid kept the image's code
+        code_kept: bool => "code_kept";
+    }
 }
 
 impl Report for ImagesReport {
     const NAME: &'static str = "images";
+    type Fields<'a> = ImagesJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -114,68 +121,35 @@ impl Report for ImagesReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> ImagesJson<'_> {
         let rows = self.rows.iter().map(|row| RowJson {
             image: &row.record.name,
-            image_id: row.record.id.to_string(),
+            image_id: row.record.id,
             kind: row.record.kind.as_str(),
             path: &row.record.path,
             size_bytes: row.record.size_bytes,
             first_seen_unix_s: row.record.first_seen_unix_s,
             last_seen_unix_s: row.record.last_seen_unix_s,
-            counts: InOrder(
-                self.events
-                    .iter()
-                    .map(|column| column.event.name.as_str())
-                    .zip(tally::samples(&row.counts))
-                    .collect(),
-            ),
+            counts: json::by_event(&self.events, tally::samples(&row.counts)),
             hosts: &row.hosts,
             code_kept: row.code_kept,
         });
         ImagesJson {
-            db: &self.selection.db,
-            epochs: self.selection.epoch_ids(),
-            hosts: self.selection.hosts(),
-            time: json::time(&self.selection),
-            events: self.events.iter().map(json::event).collect(),
+            head: Head::shown(&self.selection),
+            events: &self.events,
             rows: rows.collect(),
             problems: json::problems(&self.problems),
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let fixed = [
-            "image",
-            "image_id",
-            "kind",
-            "path",
-            "size_bytes",
-            "first_seen_unix_s",
-            "last_seen_unix_s",
-            "code_kept",
-        ];
-        let mut titles: Vec<String> = fixed.map(str::to_owned).into();
-        titles.extend(self.events.iter().map(|column| column.event.name.clone()));
-        record(out, &titles)?;
-        for row in &self.rows {
-            let it = &row.record;
-            let mut cells = vec![
-                it.name.clone(),
-                it.id.to_string(),
-                it.kind.as_str().to_owned(),
-                it.path.clone(),
-            ];
-            cells.push(it.size_bytes.map(|size| size.to_string()).unwrap_or_default());
-            cells.extend([
-                it.first_seen_unix_s.to_string(),
-                it.last_seen_unix_s.to_string(),
-                row.code_kept.to_string(),
-            ]);
-            cells.extend(row.counts.iter().map(|count| count.samples.to_string()));
-            record(out, &cells)?;
-        }
-        Ok(())
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        let mut titles = vec!["image", "image_id", "kind", "path", "size_bytes"];
+        titles.extend(["first_seen_unix_s", "last_seen_unix_s", "code_kept", "EVENT"]);
+        Some(titles)
+    }
+
+    fn keys(&self, _: &str) -> Vec<String> {
+        json::event_keys(&self.events)
     }
 
     fn problems(&self) -> &[Problem] {

@@ -1,12 +1,12 @@
 //! Reports for programs. The keys and their order are an interface: add to them, change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
 
 use profiledb::{Covered, EpochId, Machine, Stretch};
-use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+
+use super::fields::{Address, Cells, Fraction, InOrder, Shape, Shaped, Shares, Shown};
 
 use super::{
     By, CodeStoreRow, EpochRow, EpochsReport, EventColumn, ImageName, ProfReport, Row, Selection,
@@ -14,87 +14,277 @@ use super::{
 };
 use query::load::sum;
 use query::problem::Problem;
-use query::scope::{Part, ScopeChoice};
+use query::scope::{Dimension, Part, ScopeChoice};
 use stats::Confidence;
-use stats::tally::{self, Tally};
+use stats::tally;
 
 /// A share to eight decimals: finer than any sample, and the same on every machine.
 pub(super) fn rounded(share: f64) -> f64 {
     (share * 1e8).round() / 1e8
 }
 
-#[derive(Serialize)]
-struct Prof<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<Time>,
-    events: Vec<Event<'a>>,
-    sorted_by: &'a str,
-    confidence: f64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    only: BTreeMap<&'static str, Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<&'static str>,
-    rows: Vec<ProfRow<'a>>,
-    omitted: Omitted<'a>,
-    unresolved: BTreeMap<&'a str, u64>,
-    lost: BTreeMap<&'a str, u64>,
-    problems: Vec<ProblemEntry<'a>>,
-}
+/// Label, unit or process whose samples a report is of.
+#[derive(Debug)]
+pub struct Only(BTreeMap<&'static str, Value>);
 
-/// The stretch of time that was read, where a part was asked for.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Time {
-    since_unix_s: u64,
-    until_unix_s: u64,
-    /// Length of the longest slice.
-    slice_s: u64,
-}
-
-pub(super) fn time(selection: &Selection) -> Option<Time> {
-    let Covered { stretch, slice_s } = selection.covered()?;
-    let Stretch { since_unix_s, until_unix_s } = stretch;
-    Some(Time { since_unix_s, until_unix_s, slice_s })
-}
-
-/// What was read: the first keys of a report.
-#[derive(Serialize)]
-pub(super) struct Head<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<Time>,
-}
-
-impl<'a> Head<'a> {
-    pub(super) fn of(selection: &'a Selection) -> Self {
-        Self {
-            db: &selection.db,
-            epochs: selection.epoch_ids(),
-            hosts: selection.hosts(),
-            time: time(selection),
-        }
+impl Shown<&ScopeChoice> for Only {
+    fn shown(whose: &ScopeChoice) -> Self {
+        Self(whose.parts().iter().map(part).collect())
     }
 }
 
-/// The first keys of a report of one procedure.
-#[derive(Serialize)]
-pub(super) struct OfProcedure<'a> {
-    #[serde(flatten)]
-    head: Head<'a>,
-    events: Vec<Event<'a>>,
-    confidence: f64,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    only: BTreeMap<&'static str, Value>,
-    image: &'a str,
-    image_id: String,
-    path: &'a str,
-    procedure: &'a str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    aliases: &'a [String],
+impl Shaped for Only {
+    const MEANING: &'static str =
+        "the label, unit or process that was asked for; absent: the report is of all samples";
+
+    fn shape() -> Shape {
+        Shape::Map("WHAT", Box::new(Shape::Any))
+    }
+
+    fn is_absent(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.json(to)
+    }
+
+    fn cells(&self, _: &[&'static str], _: Option<&str>, _: &mut Cells) {}
+}
+
+/// The parts of a scope, by the name of the dimension; null where samples are not kept apart by it.
+fn parts(parts: &[Part]) -> Parts {
+    let mut by_name: BTreeMap<&str, Value> = parts.iter().map(part).collect();
+    let mut of = |dimension: Dimension| by_name.remove(dimension.name());
+    Parts {
+        command: of(Dimension::Command),
+        label: of(Dimension::Label),
+        pid: of(Dimension::Pid),
+        thread: of(Dimension::Thread),
+        unit: of(Dimension::Unit),
+    }
+}
+
+crate::fields! {
+    /// Name and version of the fields of an object.
+    #[derive(Debug)]
+    pub struct SchemaName {
+        /// name of the set of fields: `dcpi.` and the command
+        pub name: String;
+        /// number of the set of fields
+        pub version: u32;
+    }
+
+    /// What many reports have.
+    #[derive(Debug)]
+    pub struct EveryReport<'a> {
+        schema: SchemaName;
+        head (flat): Head<'a>;
+        events: Vec<Event<'a>>;
+        confidence: Confidence;
+        only (maybe): Only;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// Shares are of `events[].counted`. Samples of unknown code are rows with `[unresolved:
+    /// REASON]` for a name.
+    #[derive(Debug)]
+    pub struct Prof<'a> {
+        head (flat): Head<'a>;
+        events: Vec<Event<'a>>;
+        /// the event that rows are sorted by
+        sorted_by: &'a str;
+        confidence: Confidence;
+        only (maybe): Only;
+        /// what a row is: `line`, `label`, `unit`, `pid`, `command`, `thread`; absent: a
+        /// procedure or image
+        by (maybe): Option<&'static str>;
+        rows (rows): Vec<ProfRow<'a>>;
+        omitted: Omitted<'a>;
+        /// samples of unknown code, of all events
+        unresolved: BTreeMap<&'a str, u64>, "samples";
+        /// samples in no profile, of all events
+        lost: BTreeMap<&'a str, u64>, "samples";
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// The stretch of time that was read, where a part was asked for.
+    #[derive(Debug)]
+    pub struct Time {
+        /// begin of the time that was read, with `--since` or `--until`
+        since_unix_s: u64, "s";
+        /// its end
+        until_unix_s: u64, "s";
+        /// length of the longest slice in it: what was asked for begins and ends so much later and
+        /// earlier at most
+        slice_s: u64, "s";
+    }
+
+    /// What was read: the first keys of a report.
+    #[derive(Debug)]
+    pub struct Head<'a> {
+        /// the database's directory
+        db: &'a str;
+        /// epochs that were read
+        epochs: Vec<&'a EpochId>;
+        /// hosts of these epochs
+        hosts: Vec<&'a str>;
+        time (maybe): Option<Time>;
+    }
+
+    /// The first keys of a report of one procedure.
+    #[derive(Debug)]
+    pub struct OfProcedure<'a> {
+        head (flat): Head<'a>;
+        events: Vec<Event<'a>>;
+        confidence: Confidence;
+        only (maybe): Only;
+        /// name
+        image: &'a str;
+        /// id
+        image_id: String;
+        /// path
+        path: &'a str;
+        /// name
+        procedure: &'a str;
+        /// other names of the procedure; absent: none
+        aliases (maybe): &'a [String];
+    }
+
+    /// An event.
+    #[derive(Debug)]
+    pub struct Event<'a> {
+        /// the event, as perf calls it
+        name: &'a str;
+        /// mean distance of two samples; of several periods the mean over the samples
+        period: u64, "event's unit";
+        /// what the period counts
+        unit: &'a str;
+        /// samples taken and not lost; with `--label`, `--unit` or `--pid`: of the selected
+        /// processes
+        total: u64, "samples";
+        /// samples taken and not lost, of the whole machine
+        machine_total: u64, "samples";
+        /// samples that shares are computed from
+        counted: u64, "samples";
+        /// samples in the idle loop
+        idle: u64, "samples";
+        /// samples of unknown code, by reason
+        unresolved: BTreeMap<&'a str, u64>, "samples";
+        /// samples taken, but in no profile, by reason; of the whole machine
+        lost: &'a BTreeMap<String, u64>, "samples";
+        /// samples that the event's count and period imply, of the whole machine; 0: not known
+        implied_samples: u64, "samples";
+        /// what a reader should know
+        notes: Vec<String>;
+        /// time in which the event should have counted, of all CPUs; 0: not known
+        enabled_ns: u64, "ns";
+        /// time in which the event did count
+        running_ns: u64, "ns";
+        /// `enabled_ns` divided by `running_ns`, 1 when not known; `null`: the event never counted
+        scale: Option<Fraction>;
+        /// occurrences in all; `count` is `null` when the event never counted
+        count: Option<Count>, "event's unit";
+    }
+
+    /// Occurrences of an event.
+    #[derive(Debug)]
+    pub struct Count {
+        value: u64;
+        /// lower end of its interval
+        low: u64;
+        /// upper end of its interval
+        high: u64;
+    }
+
+    /// A procedure, line, image or scope.
+    #[derive(Debug)]
+    pub struct ProfRow<'a> {
+        /// name; absent where rows are no procedures
+        procedure (maybe): Option<&'a str> => "procedure";
+        /// source file (`--lines`)
+        file (maybe): Option<&'a str> => "file";
+        /// source line (`--lines`)
+        line (maybe): Option<u32> => "line";
+        /// name
+        image (maybe): Option<&'a str> => "image";
+        /// id: build id (`-uUSER` behind it: of a file that this user can write), or a hash
+        image_id (maybe): Option<String> => "image_id";
+        /// the procedure's begin
+        address (maybe): Option<Address> => "address";
+        /// the image's path (`-i`)
+        path (maybe): Option<&'a str> => "path";
+        /// `file`, `kernel`, `module`, `vdso`, `bpf`, `jit`, `idle`; `unresolved`: unknown code
+        kind (maybe): Option<&'static str>;
+        part (flat): Parts;
+        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
+        share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+        /// of the procedure with all that it called (`--inclusive`); absent: the event has no call
+        /// stacks
+        inclusive (maybe): Option<Shares<'a>>, "share"
+            => "EVENT_inclusive" | "EVENT_inclusive_low" | "EVENT_inclusive_high";
+        /// share of this row and all rows above, of `sorted_by`
+        cumulative: Fraction, "share" => "cumulative";
+        /// the label, unit, process, command or thread that was asked for
+        only (csv): InOrder<&'a str, String> => "only_WHAT";
+    }
+
+    /// The subject of a row with `--by`.
+    #[derive(Debug)]
+    pub struct Parts {
+        /// with `--by command` or `--by thread`; `null`: not kept apart
+        command (maybe): Option<Value> => "command";
+        /// with `--by label`; `null`: none
+        label (maybe): Option<Value> => "label";
+        /// with `--by pid` or `--by thread`; `null`: not kept apart
+        pid (maybe): Option<Value> => "pid";
+        /// with `--by thread`; `null`: not kept apart
+        thread (maybe): Option<Value> => "thread";
+        /// with `--by unit`; `null`: none
+        unit (maybe): Option<Value> => "unit";
+    }
+
+    /// Rows that were left out.
+    #[derive(Debug)]
+    pub struct Omitted<'a> {
+        /// rows that were left out
+        rows: usize;
+        /// samples in these rows
+        counts: InOrder<&'a str, u64>, "samples";
+    }
+
+    /// Rows that were left out.
+    #[derive(Debug)]
+    pub struct OmittedRows {
+        /// rows that were left out
+        pub rows: usize;
+    }
+
+    /// Missing or doubtful data.
+    #[derive(Debug)]
+    pub struct ProblemEntry<'a> {
+        /// kind of problem: one word
+        kind: &'static str;
+        /// true: part of the report is missing (exit code 1)
+        serious: bool;
+        /// the image that the problem is about; absent: none
+        image (maybe): Option<&'a str>;
+        /// id of that image
+        image_id (maybe): Option<String>;
+        /// text for people
+        message: String;
+    }
+}
+
+impl<'a> Shown<&'a Selection> for Head<'a> {
+    fn shown(selection: &'a Selection) -> Self {
+        let time = selection.covered().map(|Covered { stretch, slice_s }| {
+            let Stretch { since_unix_s, until_unix_s } = stretch;
+            Time { since_unix_s, until_unix_s, slice_s }
+        });
+        let (epochs, hosts) = (selection.epoch_ids(), selection.hosts());
+        Self { db: &selection.db, epochs, hosts, time }
+    }
 }
 
 impl<'a> OfProcedure<'a> {
@@ -104,10 +294,10 @@ impl<'a> OfProcedure<'a> {
         (image, procedure, aliases): (&'a ImageName, &'a str, &'a [String]),
     ) -> Self {
         Self {
-            head: Head::of(selection),
-            events: events.iter().map(event).collect(),
-            confidence: confidence.percent(),
-            only: whose.parts().iter().map(part).collect(),
+            head: Head::shown(selection),
+            events: events.iter().map(Event::shown).collect(),
+            confidence,
+            only: Only::shown(whose),
             image: &image.name,
             image_id: image.id.to_string(),
             path: &image.path,
@@ -117,199 +307,114 @@ impl<'a> OfProcedure<'a> {
     }
 }
 
-#[derive(Serialize)]
-pub(super) struct Event<'a> {
-    name: &'a str,
-    period: u64,
-    unit: &'a str,
-    /// Samples taken and not lost: of the label, unit or process that was asked for.
-    total: u64,
-    /// The same of the whole machine.
-    machine_total: u64,
-    /// Of these, the samples that shares are of.
-    counted: u64,
-    /// Of these, the idle loop's.
-    idle: u64,
-    unresolved: BTreeMap<&'a str, u64>,
-    lost: &'a BTreeMap<String, u64>,
-    /// That the event's count and period imply, of the whole machine; 0 when that is not known.
-    implied_samples: u64,
-    notes: Vec<String>,
-    /// Time in which the event should have counted, and did, ns; 0 when that is not known.
-    enabled_ns: u64,
-    running_ns: u64,
-    /// The one by the other, 1 when that is not known, null when it never counted.
-    scale: Option<f64>,
-    /// Occurrences in all, scaled; null when it never counted.
-    count: Option<Count>,
+/// Values by event, in the order of the columns.
+pub(super) fn by_event<T>(
+    events: &[EventColumn],
+    values: impl IntoIterator<Item = T>,
+) -> InOrder<&str, T> {
+    InOrder(events.iter().map(|column| column.event.name.as_str()).zip(values).collect())
 }
 
-#[derive(Serialize)]
-pub(super) struct Count {
-    value: u64,
-    low: u64,
-    high: u64,
+/// The names that stand for `EVENT` in titles of CSV.
+pub(super) fn event_keys(events: &[EventColumn]) -> Vec<String> {
+    events.iter().map(|column| column.event.name.clone()).collect()
 }
 
-#[derive(Serialize)]
-struct ProfRow<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    procedure: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    image_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kind: Option<&'static str>,
-    /// The label, unit or process; null where samples were not kept apart by it.
-    #[serde(flatten)]
-    part: BTreeMap<&'static str, Value>,
-    counts: InOrder<&'a str, u64>,
-    share: InOrder<&'a str, Share>,
-    /// Of the events that have stacks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    inclusive: Option<InOrder<&'a str, Share>>,
-    cumulative: f64,
-}
-
-#[derive(Serialize)]
-pub(super) struct Share {
-    value: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Share {
-    pub(super) fn of(share: &stats::Share) -> Self {
-        Self { value: rounded(share.value), low: rounded(share.low), high: rounded(share.high) }
-    }
-}
-
-#[derive(Serialize)]
-struct Omitted<'a> {
-    rows: usize,
-    counts: InOrder<&'a str, u64>,
-}
-
-#[derive(Serialize)]
-pub(super) struct ProblemEntry<'a> {
-    kind: &'static str,
-    serious: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    image_id: Option<String>,
-    message: String,
-}
-
-/// A map that keeps the order of its entries: events come in the order of the columns.
-pub(super) struct InOrder<K, V>(pub(super) Vec<(K, V)>);
-
-impl<K: Display, V: Serialize> Serialize for InOrder<K, V> {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.0.len()))?;
-        for (key, value) in &self.0 {
-            map.serialize_entry(&key.to_string(), value)?;
-        }
-        map.end()
-    }
-}
-
-pub(super) fn prof(report: &ProfReport) -> impl Serialize + '_ {
-    let by_event = |counts: &[Tally]| {
-        let names = report.events.iter().map(|column| column.event.name.as_str());
-        InOrder(names.zip(tally::samples(counts)).collect())
-    };
+pub(super) fn prof(report: &ProfReport) -> Prof<'_> {
+    let ledgers = || report.events.iter().map(|column| &column.event);
     Prof {
-        db: &report.selection.db,
-        epochs: report.selection.epoch_ids(),
-        hosts: report.selection.hosts(),
-        time: time(&report.selection),
-        events: report.events.iter().map(event).collect(),
+        head: Head::shown(&report.selection),
+        events: report.events.iter().map(Event::shown).collect(),
         sorted_by: report.events.get(report.sort).map_or("", |column| &column.event.name),
-        confidence: report.confidence.percent(),
-        only: report.whose.parts().iter().map(part).collect(),
+        confidence: report.confidence,
+        only: Only::shown(&report.whose),
         by: match report.by {
             By::Scope(dimensions) => dimensions.first().map(|of| of.name()),
             By::Line => Some("line"),
             By::Procedure | By::Image => None,
         },
-        rows: report.rows.iter().map(|row| prof_row(report, row, by_event(&row.counts))).collect(),
-        omitted: Omitted { rows: report.omitted.rows, counts: by_event(&report.omitted.counts) },
-        unresolved: joined(report.events.iter().map(|column| column.event.unresolved_samples())),
-        lost: joined(report.events.iter().map(|column| by_name(&column.event.ledger.lost))),
+        rows: report.rows.iter().map(|row| prof_row(report, row)).collect(),
+        omitted: Omitted {
+            rows: report.omitted.rows,
+            counts: by_event(&report.events, tally::samples(&report.omitted.counts)),
+        },
+        unresolved: joined(ledgers().map(|event| event.unresolved_samples())),
+        lost: joined(ledgers().map(|event| by_name(&event.ledger.lost))),
         problems: problems(&report.problems),
     }
 }
 
-pub(super) fn event(column: &EventColumn) -> Event<'_> {
-    let event = &column.event;
-    Event {
-        name: &event.name,
-        period: event.period,
-        unit: &event.unit,
-        total: event.total(),
-        machine_total: event.machine_total(),
-        counted: column.counted.samples,
-        idle: column.idle,
-        unresolved: event.unresolved_samples(),
-        lost: &event.ledger.lost,
-        implied_samples: event.ledger.implied,
-        notes: super::coverage::missed(&event.ledger)
-            .into_iter()
-            .chain(event.notes.iter().cloned())
-            .collect(),
-        enabled_ns: event.ledger.enabled_ns,
-        running_ns: event.ledger.running_ns,
-        scale: event.scale().map(rounded),
-        count: column.occurrences.map(|count| Count {
-            value: count.value.round() as u64,
-            low: count.low.floor() as u64,
-            high: count.high.ceil() as u64,
-        }),
+/// Titles of the columns of an event in CSV.
+pub(super) const EVENT_TITLES: [&str; 4] = ["EVENT", "EVENT_share", "EVENT_low", "EVENT_high"];
+
+pub(super) fn prof_columns(report: &ProfReport) -> Vec<&'static str> {
+    let mut titles = match report.by {
+        By::Procedure => vec!["procedure", "image", "image_id", "address"],
+        By::Line => vec!["procedure", "file", "line", "image", "image_id"],
+        By::Image => vec!["image", "image_id", "path"],
+        By::Scope(dimensions) => dimensions.iter().map(|of| of.name()).collect(),
+    };
+    titles.extend(EVENT_TITLES);
+    if report.with_calls {
+        titles.extend(["EVENT_inclusive", "EVENT_inclusive_low", "EVENT_inclusive_high"]);
+    }
+    titles.extend(["cumulative", "only_WHAT"]);
+    titles
+}
+
+impl<'a> Shown<&'a EventColumn> for Event<'a> {
+    fn shown(column: &'a EventColumn) -> Self {
+        let event = &column.event;
+        Event {
+            name: &event.name,
+            period: event.period,
+            unit: &event.unit,
+            total: event.total(),
+            machine_total: event.machine_total(),
+            counted: column.counted.samples,
+            idle: column.idle,
+            unresolved: event.unresolved_samples(),
+            lost: &event.ledger.lost,
+            implied_samples: event.ledger.implied,
+            notes: super::coverage::missed(&event.ledger)
+                .into_iter()
+                .chain(event.notes.iter().cloned())
+                .collect(),
+            enabled_ns: event.ledger.enabled_ns,
+            running_ns: event.ledger.running_ns,
+            scale: event.scale().map(Fraction),
+            count: column.occurrences.map(|count| Count {
+                value: count.value.round() as u64,
+                low: count.low.floor() as u64,
+                high: count.high.ceil() as u64,
+            }),
+        }
     }
 }
 
-fn prof_row<'a>(
-    report: &'a ProfReport,
-    row: &'a Row,
-    counts: InOrder<&'a str, u64>,
-) -> ProfRow<'a> {
-    let names = report.events.iter().map(|column| column.event.name.as_str());
+fn prof_row<'a>(report: &'a ProfReport, row: &'a Row) -> ProfRow<'a> {
+    let image = row.image.as_ref();
+    let inclusive = report.with_calls.then(|| {
+        let names = report.events.iter().map(|column| column.event.name.as_str());
+        let of = |(name, share): (&'a str, &Option<stats::Share>)| Some((name, *share.as_ref()?));
+        InOrder(names.zip(&row.inclusive).filter_map(of).collect())
+    });
+    let asked = report.whose.asked().into_iter();
     ProfRow {
         procedure: row.procedure.as_ref().map(|procedure| procedure.name.as_str()),
         file: row.line.as_ref().map(|line| line.file.as_str()),
         line: row.line.as_ref().and_then(|line| line.line),
-        image: row.image.as_ref().map(|image| image.name.as_str()),
-        image_id: row.image.as_ref().map(|image| image.id.to_string()),
-        address: row
-            .procedure
-            .as_ref()
-            .and_then(|procedure| Some(format!("{:#x}", procedure.address?))),
-        path: row
-            .image
-            .as_ref()
-            .filter(|_| report.by == By::Image)
-            .map(|image| image.path.as_str()),
-        kind: row.image.as_ref().map(|image| image.kind.as_str()),
-        part: row.parts.iter().map(part).collect(),
-        counts,
-        share: InOrder(names.clone().zip(row.shares.iter().map(Share::of)).collect()),
-        inclusive: report.with_calls.then(|| {
-            let of = |(name, share): (&'a str, &Option<stats::Share>)| {
-                Some((name, Share::of(share.as_ref()?)))
-            };
-            InOrder(names.zip(&row.inclusive).filter_map(of).collect())
-        }),
-        cumulative: rounded(row.cumulative),
+        image: image.map(|image| image.name.as_str()),
+        image_id: image.map(|image| image.id.to_string()),
+        address: row.procedure.as_ref().and_then(|procedure| procedure.address).map(Address),
+        path: image.filter(|_| report.by == By::Image).map(|image| image.path.as_str()),
+        kind: image.map(|image| image.kind.as_str()),
+        part: parts(&row.parts),
+        counts: by_event(&report.events, tally::samples(&row.counts)),
+        share: by_event(&report.events, row.shares.iter().copied()),
+        inclusive,
+        cumulative: Fraction(row.cumulative),
+        only: InOrder(asked.map(|(dimension, value)| (dimension.name(), value)).collect()),
     }
 }
 
@@ -359,66 +464,124 @@ pub(super) fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
     problems.iter().map(entry).filter(|entry| is_new(entry)).collect()
 }
 
-#[derive(Serialize)]
-struct Epochs<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
-    events: Vec<EpochsEvent<'a>>,
-    rows: Vec<EpochEntry<'a>>,
-    code_stores: &'a [CodeStoreRow],
-    problems: Vec<ProblemEntry<'a>>,
+crate::fields! {
+    /// CSV has a row per epoch and event.
+    #[derive(Debug)]
+    pub struct Epochs<'a> {
+        head (flat): Head<'a>;
+        events: Vec<EventTotal<'a>>;
+        rows (rows): Vec<EpochEntry<'a>>;
+        code_stores: &'a [CodeStoreRow];
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// An event of the epochs.
+    #[derive(Debug)]
+    pub struct EventTotal<'a> {
+        /// the event, as perf calls it
+        pub name: &'a str;
+        /// mean distance of two samples; of several periods the mean over the samples
+        pub period: u64, "event's unit";
+        /// what the period counts
+        pub unit: &'a str;
+        /// samples taken and not lost; with `--label`, `--unit` or `--pid`: of the selected
+        /// processes
+        pub total: u64, "samples";
+    }
+
+    /// An epoch.
+    #[derive(Debug)]
+    pub struct EpochEntry<'a> {
+        host: &'a str => "host";
+        /// name: the time when the epoch began (UTC)
+        epoch: &'a EpochId => "epoch";
+        /// label given with `dcpictl epoch --label`; `null`: none
+        label: Option<&'a str> => "label";
+        /// labels of runs that have samples of their own
+        run_labels: &'a [String];
+        /// number of later epochs of the host; 0: the latest
+        back: usize;
+        /// true: samples may still be added
+        open: bool;
+        started_unix_s: u64, "s" => "started_unix_s";
+        /// `null`: the epoch is open
+        ended_unix_s: Option<u64>, "s" => "ended_unix_s";
+        /// last merge
+        updated_unix_s: u64, "s" => "updated_unix_s";
+        /// time to its end, or to its last merge
+        duration_s: u64, "s";
+        events (rows): Vec<EpochEvent<'a>>;
+        /// number of images with samples; `null`: the epoch cannot be read
+        images: Option<usize> => "images";
+        /// bytes of the epoch's files; `null`: the epoch cannot be read
+        size_bytes: Option<u64>, "bytes" => "size_bytes";
+        /// the machine: `arch`, `cpu_model`, `cpus`, kernel and boot
+        machine: &'a Machine;
+        /// version of dcpid
+        writer_version: &'a str;
+    }
+
+    /// An event of an epoch.
+    #[derive(Debug)]
+    pub struct EpochEvent<'a> {
+        name: &'a str => "event";
+        /// mean distance of two samples
+        period: u64, "event's unit" => "period";
+        /// what the period counts
+        unit: &'a str => "unit";
+        /// rate that was asked for, on each CPU; `null`: a period was asked for
+        rate_per_s: Option<u64>, "samples/s";
+        /// what a reader should know; `null`: nothing
+        note: Option<&'a str>;
+        taken: u64, "samples" => "taken";
+        /// samples in profiles
+        merged: u64, "samples" => "merged";
+        /// samples of unknown code; in CSV of all reasons
+        unresolved: ByReason, "samples" => "unresolved";
+        /// samples in no profile; in CSV of all reasons
+        lost: ByReason, "samples" => "lost";
+    }
 }
 
-#[derive(Serialize)]
-struct EpochsEvent<'a> {
-    name: &'a str,
-    period: u64,
-    unit: &'a str,
-    total: u64,
+/// Samples by reason; in CSV their sum.
+#[derive(Debug)]
+pub struct ByReason(BTreeMap<String, u64>);
+
+impl Shaped for ByReason {
+    fn shape() -> Shape {
+        BTreeMap::<String, u64>::shape()
+    }
+
+    fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.json(to)
+    }
+
+    fn cells(&self, titles: &[&'static str], key: Option<&str>, row: &mut Cells) {
+        row.push(titles, key, sum(self.0.values().copied()));
+    }
 }
 
-#[derive(Serialize)]
-struct EpochEntry<'a> {
-    host: &'a str,
-    epoch: &'a EpochId,
-    label: Option<&'a str>,
-    run_labels: &'a [String],
-    back: usize,
-    open: bool,
-    started_unix_s: u64,
-    ended_unix_s: Option<u64>,
-    updated_unix_s: u64,
-    duration_s: u64,
-    events: Vec<EpochEvent<'a>>,
-    images: Option<usize>,
-    size_bytes: Option<u64>,
-    machine: &'a Machine,
-    writer_version: &'a str,
+impl Shaped for Machine {
+    fn shape() -> Shape {
+        Shape::Map("FACT", Box::new(Shape::Any))
+    }
+
+    fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.serialize(to)
+    }
+
+    fn cells(&self, _: &[&'static str], _: Option<&str>, _: &mut Cells) {}
 }
 
-#[derive(Serialize)]
-struct EpochEvent<'a> {
-    name: &'a str,
-    period: u64,
-    unit: &'a str,
-    rate_per_s: Option<u64>,
-    note: Option<&'a str>,
-    taken: u64,
-    merged: u64,
-    unresolved: BTreeMap<String, u64>,
-    lost: BTreeMap<String, u64>,
-}
-
-pub(super) fn epochs(report: &EpochsReport) -> impl Serialize + '_ {
-    let mut events: Vec<EpochsEvent<'_>> = Vec::new();
+pub(super) fn epochs(report: &EpochsReport) -> Epochs<'_> {
+    let mut events: Vec<EventTotal<'_>> = Vec::new();
     for row in &report.rows {
         for event in &row.meta.events {
             let ledger = row.meta.ledgers.sum(&event.name);
             let samples = ledger.taken.saturating_sub(sum(ledger.lost.values().copied()));
             match events.iter_mut().find(|known| known.name == event.name) {
                 Some(known) => known.total = known.total.saturating_add(samples),
-                None => events.push(EpochsEvent {
+                None => events.push(EventTotal {
                     name: &event.name,
                     period: event.period,
                     unit: &event.unit,
@@ -428,9 +591,7 @@ pub(super) fn epochs(report: &EpochsReport) -> impl Serialize + '_ {
         }
     }
     Epochs {
-        db: &report.selection.db,
-        epochs: report.selection.epoch_ids(),
-        hosts: report.selection.hosts(),
+        head: Head::shown(&report.selection),
         events,
         rows: report.rows.iter().map(epoch).collect(),
         code_stores: &report.code_stores,
@@ -450,8 +611,8 @@ fn epoch(row: &EpochRow) -> EpochEntry<'_> {
             note: event.note.as_deref(),
             taken: ledger.taken,
             merged: ledger.merged,
-            unresolved: ledger.unresolved,
-            lost: ledger.lost,
+            unresolved: ByReason(ledger.unresolved),
+            lost: ByReason(ledger.lost),
         }
     });
     EpochEntry {

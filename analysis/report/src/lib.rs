@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use image::{ImageId, ImageKind};
 use profiledb::{Covered, EpochId, EpochMeta, Stretch};
-use serde::Serialize;
 
+use fields::Fields;
 use names::shorten::{Suffixes, fit as fit_procedure, shorten};
 use query::load::EventSamples;
 use query::problem::Problem;
@@ -23,6 +23,7 @@ mod coverage;
 mod csv;
 mod diff;
 mod escape;
+pub mod fields;
 pub mod flame;
 pub mod flow;
 mod hottest;
@@ -49,6 +50,7 @@ mod top;
 mod topcounts;
 mod topstalls;
 mod trace;
+pub mod trace_events;
 mod tree;
 mod truth;
 mod whatcg;
@@ -93,6 +95,11 @@ pub trait Report {
     /// do not change it.
     const VERSION: u32 = 1;
 
+    /// The fields of its JSON and CSV.
+    type Fields<'a>: Fields
+    where
+        Self: 'a;
+
     /// Writes the report as text.
     ///
     /// # Errors
@@ -100,13 +107,35 @@ pub trait Report {
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
     /// The report as JSON.
-    fn json(&self) -> impl Serialize + '_;
+    fn json(&self) -> Self::Fields<'_>;
 
     /// Writes the report as CSV (RFC 4180): a line of titles, and rows.
     ///
     /// # Errors
     /// Those of the output.
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()>;
+    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        fields::write(self, out)
+    }
+
+    /// The titles of CSV, where these are not all in the order of the fields.
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        None
+    }
+
+    /// The list whose elements are the rows of CSV, where there are several.
+    fn list_of_rows(&self) -> &'static str {
+        ""
+    }
+
+    /// The names that stand for `EVENT` or `WHAT` in titles of CSV, in order.
+    fn keys(&self, _word: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// A title of CSV as it is shown, where a name stands in the place of `A` or `B`.
+    fn title(&self, title: &'static str) -> String {
+        title.to_owned()
+    }
 
     /// Missing or doubtful data: the notes of the report.
     fn problems(&self) -> &[Problem];
@@ -300,15 +329,17 @@ pub struct EpochsReport {
     pub problems: Vec<Problem>,
 }
 
-/// The code store of a host, which all its epochs share.
-#[derive(Clone, Debug, Serialize)]
-pub struct CodeStoreRow {
-    /// The host.
-    pub host: String,
-    /// Number of images whose code is kept.
-    pub images: usize,
-    /// Size of their files in bytes.
-    pub size_bytes: u64,
+fields! {
+    /// The code store of a host, which all its epochs share.
+    #[derive(Clone, Debug)]
+    pub struct CodeStoreRow {
+        /// the host whose epochs share this code
+        pub host: String;
+        /// number of images with kept code
+        pub images: usize;
+        /// bytes of the files of that code
+        pub size_bytes: u64, "bytes";
+    }
 }
 
 /// An epoch.
@@ -353,17 +384,25 @@ impl ProfReport {
 
 impl Report for ProfReport {
     const NAME: &'static str = "prof";
+    type Fields<'a> = json::Prof<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         text::prof(self, style, out)
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> Self::Fields<'_> {
         json::prof(self)
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        csv::prof(self, out)
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        Some(json::prof_columns(self))
+    }
+
+    fn keys(&self, word: &str) -> Vec<String> {
+        match word {
+            "EVENT" => json::event_keys(&self.events),
+            _ => self.whose.asked().into_iter().map(|(of, _)| of.name().to_owned()).collect(),
+        }
     }
 
     fn problems(&self) -> &[Problem] {
@@ -373,17 +412,14 @@ impl Report for ProfReport {
 
 impl Report for EpochsReport {
     const NAME: &'static str = "epochs";
+    type Fields<'a> = json::Epochs<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         text::epochs(self, style, out)
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> Self::Fields<'_> {
         json::epochs(self)
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        csv::epochs(self, out)
     }
 
     fn problems(&self) -> &[Problem] {

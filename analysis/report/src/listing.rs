@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use code::skid::Skid;
 use image::Frame;
-use serde::Serialize;
-use stalls::Scale;
+use serde::Serializer;
 
-use super::costs::{COLUMNS, Cost, digits};
-use super::csv::{count_cells, record};
-use super::json::{self, InOrder, OfProcedure, ProblemEntry};
+use super::calc::CyclesBasis;
+use super::costs::{COLUMNS, Cost};
+use super::fields::{Address, Cells, InOrder, Shape, Shaped, Shares, Shown};
+use super::json::{self, EVENT_TITLES, OfProcedure, ProblemEntry, by_event};
 use super::{Costs, EventColumn, ImageName, Report, Selection, Style, listing_text};
 use annotate::listing::{ListedInstruction, Listing, SourceLine};
 use names::sources::Sources;
@@ -111,28 +111,43 @@ impl ListReport {
             }
         }
     }
-
-    fn by_event<T>(&self, values: impl IntoIterator<Item = T>) -> InOrder<&str, T> {
-        InOrder(self.events.iter().map(|column| column.event.name.as_str()).zip(values).collect())
-    }
 }
 
 impl Report for ListReport {
     const NAME: &'static str = "list";
+    type Fields<'a> = List<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         listing_text::list(self, style, out)
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> List<'_> {
         list(self)
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn list_of_rows(&self) -> &'static str {
         match self.view {
-            View::Source => source_rows(self, out),
-            View::Instructions | View::Both => instruction_rows(self, out),
+            View::Source => "lines",
+            View::Instructions | View::Both => "instructions",
         }
+    }
+
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        let mut titles = match self.view {
+            View::Source => vec!["function", "file", "line", "text"],
+            View::Instructions | View::Both => {
+                vec!["address", "instruction", "target", "function", "file", "line"]
+            }
+        };
+        titles.extend(EVENT_TITLES);
+        if self.view != View::Source && self.known_costs().is_some() {
+            titles.extend(COLUMNS);
+        }
+        Some(titles)
+    }
+
+    fn keys(&self, _: &str) -> Vec<String> {
+        json::event_keys(&self.events)
     }
 
     fn problems(&self) -> &[Problem] {
@@ -140,96 +155,140 @@ impl Report for ListReport {
     }
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    #[serde(flatten)]
-    of: OfProcedure<'a>,
-    address: String,
-    end: String,
-    isa: Option<String>,
-    debug_file: Option<&'a str>,
-    /// Instructions by which samples of the event were moved back; null: they were not moved.
-    skid: Option<SkidOf<'a>>,
-    #[serde(flatten)]
-    why: Option<Why<'a>>,
-    counts: InOrder<&'a str, u64>,
-    instructions: Vec<Instruction<'a>>,
-    lines: Vec<Line<'a>>,
-    problems: Vec<ProblemEntry<'a>>,
+crate::fields! {
+    /// Shares are of the procedure's samples. CSV has a row per instruction; with `--source` a row
+    /// per source line. The columns from `runs` on, and the fields of `frequency` and cycles, come
+    /// with `--why`.
+    #[derive(Debug)]
+    pub struct List<'a> {
+        of (flat): OfProcedure<'a>;
+        /// the procedure's begin
+        address: Address;
+        /// the address after the procedure's last byte
+        end: Address;
+        /// instruction set; `null`: the code is not available
+        isa: Option<String>;
+        /// file that source lines come from; `null`: there are no lines
+        debug_file: Option<&'a str>;
+        /// `null` where no samples were moved back to the instructions that took the time
+        skid: Option<SkidOf<'a>>;
+        why (flat): Option<Why<'a>>;
+        /// samples in the procedure
+        counts: InOrder<&'a str, u64>, "samples";
+        instructions (rows): Vec<Instruction<'a>>;
+        lines (rows): Lines<'a>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// The basis of the estimated cycles.
+    #[derive(Debug)]
+    pub struct Why<'a> {
+        /// the processor of the best cases, as LLVM names it
+        machine: Option<&'static str>;
+        basis (flat): CyclesBasis;
+        /// the reason why executions are not known; `null`: they are known
+        why_not: Option<&'a str>;
+    }
+
+    /// A skid.
+    #[derive(Debug)]
+    pub struct SkidOf<'a> {
+        /// the event whose samples were moved back to the instructions that took the time
+        event: &'a str;
+        /// distance from those instructions to where samples land
+        instructions: u8, "instructions";
+        /// samples left where they landed, because the instruction that took the time is not known
+        samples_kept: u64, "samples";
+    }
+
+    /// An instruction.
+    #[derive(Debug)]
+    pub struct Instruction<'a> {
+        address: Address => "address";
+        offset: String, "offset";
+        /// length; 0: the instruction could not be read
+        len: u64, "bytes";
+        /// mnemonic and operands; `null`: the instruction could not be read
+        text: Option<&'a str>;
+        /// mnemonic and operands, or why there are none
+        listed (csv): &'a str => "instruction";
+        /// target of the jump or call
+        target (maybe): Option<Address>;
+        /// name of the target
+        target_name (maybe): Option<&'a str>;
+        /// name of the target, or its address where it has no name
+        target_shown (csv): Option<String> => "target";
+        /// the innermost function that is inlined at the instruction
+        source (maybe): Option<Place<'a>> => "function" | "file" | "line";
+        /// functions that it is inlined into, from the inside to the outside
+        inlined_at (maybe): Vec<Place<'a>>;
+        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
+        share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+        cost (flat): Option<Cost>;
+    }
+
+    /// A place in the source.
+    #[derive(Debug)]
+    pub struct Place<'a> {
+        /// function
+        function (maybe): Option<&'a str>;
+        /// source file of that function
+        file (maybe): Option<&'a str>;
+        /// source line
+        line (maybe): Option<u32>;
+        /// source column
+        column (maybe): Option<u32>;
+    }
+
+    /// A source line.
+    #[derive(Debug)]
+    pub struct Line<'a> {
+        function: Option<String> => "function";
+        file: Option<String> => "file";
+        /// `null`: code of no line in particular
+        line: Option<u32> => "line";
+        /// true: the function is inlined in the procedure
+        inlined: bool;
+        /// the line's text; `null`: the file was not found
+        text: Option<String> => "text";
+        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
+        share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+    }
 }
 
-/// The basis of the estimated cycles.
-#[derive(Serialize)]
-struct Why<'a> {
-    machine: Option<&'static str>,
-    /// Largest factor between the true and the estimated cycles; null where nothing limits it.
-    cycles_factor_least: Option<f64>,
-    cycles_factor: Option<f64>,
-    cycles_measured: bool,
-    cycles_known: bool,
-    /// Null where executions are known.
-    why_not: Option<&'a str>,
+/// Source lines. CSV also has the row of instructions of which no place in the source is known.
+#[derive(Debug)]
+pub struct Lines<'a>(Vec<Line<'a>>);
+
+impl<'a> Lines<'a> {
+    fn iter(&self) -> impl Iterator<Item = &Line<'a>> {
+        self.0.iter()
+    }
 }
 
-#[derive(Serialize)]
-struct SkidOf<'a> {
-    event: &'a str,
-    instructions: u8,
-    samples_kept: u64,
+impl Shaped for Lines<'_> {
+    fn shape() -> Shape {
+        Vec::<Line<'_>>::shape()
+    }
+
+    fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let is_known = |line: &&Line<'_>| {
+            line.function.is_some() || line.file.is_some() || line.line.is_some()
+        };
+        to.collect_seq(self.0.iter().filter(is_known))
+    }
+
+    fn cells(&self, _: &[&'static str], _: Option<&str>, _: &mut Cells) {}
 }
 
-#[derive(Serialize)]
-struct Instruction<'a> {
-    address: String,
-    offset: String,
-    len: u64,
-    /// Null when it could not be read.
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    target_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<Place<'a>>,
-    /// Where the innermost function is inlined, from the inside to the outside; the last is the
-    /// procedure itself.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    inlined_at: Vec<Place<'a>>,
-    counts: InOrder<&'a str, u64>,
-    share: InOrder<&'a str, json::Share>,
-    #[serde(flatten)]
-    cost: Option<Cost>,
+impl<'a> Shown<&'a Frame> for Place<'a> {
+    fn shown(frame: &'a Frame) -> Self {
+        let Frame { function, file, line, column } = frame;
+        Self { function: function.as_deref(), file: file.as_deref(), line: *line, column: *column }
+    }
 }
 
-#[derive(Serialize)]
-struct Place<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    function: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    column: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    function: Option<String>,
-    file: Option<String>,
-    line: Option<u32>,
-    inlined: bool,
-    text: Option<String>,
-    counts: InOrder<&'a str, u64>,
-    share: InOrder<&'a str, json::Share>,
-}
-
-fn place(frame: &Frame) -> Place<'_> {
-    let Frame { function, file, line, column } = frame;
-    Place { function: function.as_deref(), file: file.as_deref(), line: *line, column: *column }
-}
-
-fn list(report: &ListReport) -> impl Serialize + '_ {
+fn list(report: &ListReport) -> List<'_> {
     let listing = &report.listing;
     let instructions = listing.instructions.iter().zip(&report.shares);
     List {
@@ -238,8 +297,8 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
             (&report.events, report.confidence, &report.whose),
             (&report.image, &listing.procedure, &report.aliases),
         ),
-        address: format!("{:#x}", listing.addresses.start),
-        end: format!("{:#x}", listing.addresses.end),
+        address: Address(listing.addresses.start),
+        end: Address(listing.addresses.end),
         isa: listing.isa.map(|isa| isa.to_string()),
         debug_file: report.debug_file.as_deref(),
         skid: report.skid.as_ref().map(|(event, skid)| SkidOf {
@@ -247,17 +306,16 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
             instructions: skid.instructions(),
             samples_kept: listing.kept,
         }),
-        why: report.costs.as_ref().map(why),
-        counts: report.by_event(listing.counts.iter().copied()),
+        why: report.costs.as_ref().map(|costs| Why {
+            machine: costs.as_ref().ok().map(|costs| costs.machine.name),
+            basis: CyclesBasis::of(costs.as_ref().ok().and_then(|costs| costs.scale)),
+            why_not: costs.as_ref().err().map(String::as_str),
+        }),
+        counts: by_event(&report.events, listing.counts.iter().copied()),
         instructions: instructions
             .map(|(instruction, shares)| self::instruction(report, instruction, shares))
             .collect(),
-        lines: report
-            .lines()
-            .into_iter()
-            .filter(|line| line.place != Frame::default())
-            .map(|l| line(report, l))
-            .collect(),
+        lines: Lines(report.lines().into_iter().map(|of| line(report, of)).collect()),
         problems: json::problems(&report.problems),
     }
 }
@@ -265,35 +323,24 @@ fn list(report: &ListReport) -> impl Serialize + '_ {
 fn instruction<'a>(
     report: &'a ListReport,
     listed: &'a ListedInstruction,
-    shares: &[Share],
+    shares: &'a [Share],
 ) -> Instruction<'a> {
+    let target = listed.target.map(Address);
+    let shown = || target.map(|target| format!("{:#x}", target.0));
     Instruction {
-        address: format!("{:#x}", listed.address),
+        address: Address(listed.address),
         offset: listed.offset.to_string(),
         len: listed.len,
         text: (listed.len > 0).then_some(listed.text.as_str()),
-        target: listed.target.map(|target| format!("{target:#x}")),
+        listed: &listed.text,
+        target,
         target_name: listed.target_name.as_deref(),
-        source: listed.frames.first().map(place),
-        inlined_at: listed.frames.iter().skip(1).map(place).collect(),
-        counts: report.by_event(listed.counts.iter().copied()),
-        share: report.by_event(shares.iter().map(json::Share::of)),
+        target_shown: listed.target_name.clone().or_else(shown),
+        source: listed.frames.first().map(Place::shown),
+        inlined_at: listed.frames.iter().skip(1).map(Place::shown).collect(),
+        counts: by_event(&report.events, listed.counts.iter().copied()),
+        share: by_event(&report.events, shares.iter().copied()),
         cost: report.known_costs().and_then(|costs| costs.json(listed.address)),
-    }
-}
-
-fn why(costs: &Result<Costs, String>) -> Why<'_> {
-    let known = costs.as_ref().ok();
-    let scale = known.and_then(|costs| costs.scale).filter(Scale::is_known);
-    Why {
-        machine: known.map(|costs| costs.machine.name),
-        cycles_factor_least: scale.map(|scale| digits(scale.samples_per_cycle / scale.upper)),
-        cycles_factor: scale
-            .map(|scale| digits(scale.samples_per_cycle / scale.lower))
-            .filter(|factor| factor.is_finite()),
-        cycles_known: scale.is_some(),
-        cycles_measured: scale.is_some_and(|scale| scale.is_measured()),
-        why_not: costs.as_ref().err().map(String::as_str),
     }
 }
 
@@ -305,69 +352,7 @@ fn line(report: &ListReport, line: SourceLine) -> Line<'_> {
         file: line.place.file,
         line: line.place.line,
         inlined: line.inlined,
-        counts: report.by_event(line.counts),
-        share: report.by_event(share.iter().map(json::Share::of)),
+        counts: by_event(&report.events, line.counts),
+        share: by_event(&report.events, share),
     }
-}
-
-/// The columns of each event.
-fn event_titles(report: &ListReport) -> impl Iterator<Item = String> + '_ {
-    let names = report.events.iter().map(|column| &column.event.name);
-    names.flat_map(|name| {
-        [name.clone(), format!("{name}_share"), format!("{name}_low"), format!("{name}_high")]
-    })
-}
-
-fn instruction_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
-    let mut titles = ["address", "instruction", "target", "function", "file", "line"]
-        .map(str::to_owned)
-        .to_vec();
-    titles.extend(event_titles(report));
-    titles.extend(report.known_costs().into_iter().flat_map(|_| COLUMNS.map(str::to_owned)));
-    record(out, &titles)?;
-    for (instruction, shares) in report.listing.instructions.iter().zip(&report.shares) {
-        let target = instruction
-            .target_name
-            .clone()
-            .or_else(|| instruction.target.map(|target| format!("{target:#x}")));
-        let mut cells = vec![
-            format!("{:#x}", instruction.address),
-            instruction.text.clone(),
-            target.unwrap_or_default(),
-        ];
-        cells.extend(place_cells(instruction.frames.first().unwrap_or(&Frame::default())));
-        cells.extend(
-            instruction
-                .counts
-                .iter()
-                .zip(shares)
-                .flat_map(|(count, share)| count_cells(*count, share)),
-        );
-        cells.extend(
-            report.known_costs().into_iter().flat_map(|costs| costs.columns(instruction.address)),
-        );
-        record(out, &cells)?;
-    }
-    Ok(())
-}
-
-fn source_rows(report: &ListReport, out: &mut dyn Write) -> io::Result<()> {
-    let mut titles = ["function", "file", "line", "text"].map(str::to_owned).to_vec();
-    titles.extend(event_titles(report));
-    record(out, &titles)?;
-    for line in report.lines() {
-        let mut cells = place_cells(&line.place).to_vec();
-        cells.push(report.text_of(&line.place).unwrap_or_default());
-        let shares = report.shares_of(&line.counts);
-        cells.extend(
-            line.counts.iter().zip(&shares).flat_map(|(count, share)| count_cells(*count, share)),
-        );
-        record(out, &cells)?;
-    }
-    Ok(())
-}
-
-fn place_cells(place: &Frame) -> [String; 3] {
-    let line = place.line.map(|line| line.to_string());
-    [place.function.clone(), place.file.clone(), line].map(Option::unwrap_or_default)
 }

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 
 use estimate::TripCount;
-use serde::Serialize;
 
 use super::Style;
-use super::costs::{digits, in_digits, word};
+use super::costs::{in_digits, word};
+use super::fields::{Address, Approximate};
 use super::quantity::{percent, thousands};
 use super::text;
 
@@ -110,45 +110,66 @@ fn decimal(rounds: f64) -> String {
     if rounds.fract() == 0.0 { format!("{rounds:.0}") } else { format!("{rounds:.1}") }
 }
 
-/// A loop in JSON.
-#[derive(Serialize)]
-pub(super) struct Loop {
-    header: String,
-    depth: u32,
-    samples: f64,
-    rounds: Option<f64>,
-    confidence: &'static str,
-    test: Option<Test>,
-}
+crate::fields! {
+    /// A loop.
+    #[derive(Debug)]
+    pub struct Loop {
+        /// first address of the loop's header
+        header: Address;
+        /// depth of nesting; 1: in no other loop
+        depth: u32;
+        samples: f64 as Approximate, "samples";
+        /// rounds for one entry; `null`: not known
+        rounds: Option<f64> as Option<Approximate>;
+        /// as of `frequency`
+        confidence: &'static str;
+        /// the branch whose registers tell the rounds; `null` where no branch does
+        test: Option<Test>;
+    }
 
-#[derive(Serialize)]
-struct Test {
-    address: String,
-    samples: u64,
-    rounds: f64,
-    rounds_low: f64,
-    rounds_high: f64,
-    spread: f64,
-    /// Quantiles: the ends of the class of each.
-    rounds_10_low: u64,
-    rounds_10: u64,
-    rounds_50_low: u64,
-    rounds_50: u64,
-    rounds_90_low: u64,
-    rounds_90: u64,
-    alike: bool,
-    only_exit: bool,
-    /// Whether entries that make one round are missing from these numbers.
-    without_once: bool,
+    /// A test of a loop.
+    #[derive(Debug)]
+    pub struct Test {
+        /// the branch whose registers tell the rounds
+        address: Address;
+        /// snapshots of registers
+        samples: u64, "samples";
+        /// mean of the rounds for one entry
+        rounds: f64 as Approximate;
+        /// lower end of that mean, at 95 % confidence
+        rounds_low: f64 as Approximate;
+        /// upper end of that mean
+        rounds_high: f64 as Approximate;
+        /// standard deviation of that mean's logarithm
+        spread: f64 as Approximate;
+        /// 10th percentile of the rounds, at least
+        rounds_10_low: u64;
+        /// 10th percentile, at most
+        rounds_10: u64;
+        /// median, at least
+        rounds_50_low: u64;
+        /// median, at most
+        rounds_50: u64;
+        /// 90th percentile, at least
+        rounds_90_low: u64;
+        /// 90th percentile, at most
+        rounds_90: u64;
+        /// true: all entries make the same number of rounds, as far as samples tell
+        alike: bool;
+        /// true: only this test ends the loop
+        only_exit: bool;
+        /// true: entries with one round are not counted here
+        without_once: bool;
+    }
 }
 
 /// A loop, for JSON.
 pub(super) fn json(row: &LoopRow) -> Loop {
     Loop {
-        header: format!("{:#x}", row.header),
+        header: Address(row.header),
         depth: row.depth,
-        samples: digits(row.samples),
-        rounds: row.rounds.map(digits),
+        samples: row.samples,
+        rounds: row.rounds,
         confidence: word(row.sure),
         test: row.test.as_ref().map(|test| {
             let [
@@ -158,12 +179,12 @@ pub(super) fn json(row: &LoopRow) -> Loop {
             ] = test.quantiles;
             let (low, high) = test.range();
             Test {
-                address: format!("{:#x}", test.test.0),
+                address: Address(test.test.0),
                 samples: test.samples,
-                rounds: digits(test.mean()),
-                rounds_low: digits(low),
-                rounds_high: digits(high),
-                spread: digits(test.log_sd),
+                rounds: test.mean(),
+                rounds_low: low,
+                rounds_high: high,
+                spread: test.log_sd,
                 rounds_10_low,
                 rounds_10,
                 rounds_50_low,

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-use serde::Serialize;
+use image::ImageId;
 use stalls::{Cause, Culprit};
 use stats::{Confidence, Occurrences};
 
 use super::costs::{CulpritEntry, cycle, digits, letters, meanings, told};
-use super::csv::record;
+use super::fields::{Address, Cycles, Executions, Fraction, Interval, Shown as _};
 use super::json::{self, Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
 use super::table::{Cell, Colour, Table};
@@ -177,6 +177,7 @@ fn signed_percent(share: f64) -> String {
 
 impl Report for LostReport {
     const NAME: &'static str = "lost";
+    type Fields<'a> = LostJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -218,52 +219,26 @@ impl Report for LostReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        Json {
-            head: Head::of(&self.selection),
+    fn json(&self) -> LostJson<'_> {
+        LostJson {
+            head: Head::shown(&self.selection),
             runs: self.runs,
             hertz: self.hertz,
             machine: &self.machine,
-            confidence: self.confidence.percent(),
-            spent: Cycles::of(self.spent),
-            uncounted: Cycles::of(self.uncounted),
-            ideal: digits_of(self.ideal),
-            lost: digits_of(self.lost()),
+            confidence: self.confidence,
+            spent: self.spent,
+            uncounted: self.uncounted,
+            ideal: Cycles(self.ideal),
+            lost: Cycles(self.lost()),
             rows: self.rows.iter().map(entry).collect(),
             problems: json::problems(&self.problems),
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "image",
-            "procedure",
-            "block",
-            "samples",
-            "spent",
-            "spent_low",
-            "spent_high",
-            "ideal",
-            "executions",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let block = row.block.as_ref();
-            let number = |cycles: f64| digits_of(cycles).to_string();
-            let cells = [
-                row.image.name.clone(),
-                row.procedure.name.clone(),
-                block.map(|block| format!("{:#x}", block.addresses.0)).unwrap_or_default(),
-                row.samples.to_string(),
-                number(row.spent.value),
-                number(row.spent.low),
-                number(row.spent.high),
-                number(row.ideal),
-                block.map(|block| format!("{:.0}", block.executions)).unwrap_or_default(),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        let mut titles = vec!["image", "procedure", "block", "samples"];
+        titles.extend(["spent", "spent_low", "spent_high", "ideal", "executions"]);
+        Some(titles)
     }
 
     fn problems(&self) -> &[Problem] {
@@ -271,84 +246,82 @@ impl Report for LostReport {
     }
 }
 
-/// Cycles rounded to whole ones: more digits say nothing.
-fn digits_of(cycles: f64) -> f64 {
-    cycles.round()
-}
+crate::fields! {
+    /// Cycles are those of one run of the command.
+    #[derive(Debug)]
+    pub struct LostJson<'a> {
+        head (flat): Head<'a>;
+        /// runs that were sampled for each that was counted
+        runs: f64;
+        /// clock of the CPUs as measured; null where the event counts cycles
+        hertz: Option<f64>, "1/s";
+        /// the model that ideal cycles are of, as LLVM names it
+        machine: &'a str;
+        confidence: Confidence;
+        /// all code, by samples
+        spent: Occurrences as Interval<Cycles>, "cycles";
+        /// of these, code whose executions were not counted
+        uncounted: Occurrences as Interval<Cycles>, "cycles";
+        /// the counted executions on the model of the processor
+        ideal: Cycles;
+        /// `spent` without `uncounted` and `ideal`
+        lost: Cycles;
+        rows (rows): Vec<RowJson<'a>>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    #[serde(flatten)]
-    head: Head<'a>,
-    runs: f64,
-    hertz: Option<f64>,
-    machine: &'a str,
-    confidence: f64,
-    /// Cycles of a run, as all below.
-    spent: Cycles,
-    uncounted: Cycles,
-    ideal: f64,
-    lost: f64,
-    rows: Vec<Row<'a>>,
-    problems: Vec<ProblemEntry<'a>>,
-}
+    /// A procedure or a block.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// name
+        image: &'a str => "image";
+        /// its id
+        image_id: ImageId;
+        /// name
+        procedure: &'a str => "procedure";
+        /// with `--by block`; null and empty for procedures
+        block: Option<Block>;
+        /// of all sampled runs
+        samples: u64, "samples" => "samples";
+        /// its time
+        spent: Occurrences as Interval<Cycles>, "cycles" => "spent" | "spent_low" | "spent_high";
+        /// its executions on the model
+        ideal: Cycles => "ideal";
+        /// `spent` without `ideal`, which may be below 0
+        lost: Occurrences as Interval<Cycles>, "cycles";
+        /// `spent` by `ideal`; no ratio where nothing was executed
+        ratio: Option<Occurrences> as Option<Interval<Fraction>>;
+    }
 
-#[derive(Serialize)]
-struct Cycles {
-    value: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Cycles {
-    fn of(cycles: Occurrences) -> Self {
-        let [value, low, high] = [cycles.value, cycles.low, cycles.high].map(digits_of);
-        Self { value, low, high }
+    /// A block.
+    #[derive(Debug)]
+    pub struct Block {
+        /// first instruction
+        start: Address => "block";
+        /// behind its last instruction
+        end: Address;
+        /// executions of the block in a run
+        executions: Executions => "executions";
+        /// possible causes of the block's longest stall
+        culprits: Vec<CulpritEntry>;
     }
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    image: &'a str,
-    image_id: String,
-    procedure: &'a str,
-    block: Option<Block>,
-    samples: u64,
-    spent: Cycles,
-    ideal: f64,
-    lost: Cycles,
-    /// `spent` by `ideal`; null where nothing was executed.
-    ratio: Option<json::Share>,
-}
-
-#[derive(Serialize)]
-struct Block {
-    start: String,
-    end: String,
-    executions: f64,
-    culprits: Vec<CulpritEntry>,
-}
-
-fn entry(row: &LostRow) -> Row<'_> {
-    let ratio = row.ratio().map(|Occurrences { value, low, high }| {
-        json::Share::of(&stats::Share { value, low, high })
-    });
-    Row {
+fn entry(row: &LostRow) -> RowJson<'_> {
+    RowJson {
         image: &row.image.name,
-        image_id: row.image.id.to_string(),
+        image_id: row.image.id,
         procedure: &row.procedure.name,
         block: row.block.as_ref().map(|block| Block {
-            start: format!("{:#x}", block.addresses.0),
-            end: format!("{:#x}", block.addresses.1),
-            executions: block.executions,
-            culprits: told(&block.culprits)
-                .map(|culprit| CulpritEntry::of(culprit, true))
-                .collect(),
+            start: Address(block.addresses.0),
+            end: Address(block.addresses.1),
+            executions: Executions(block.executions),
+            culprits: CulpritEntry::all(told(&block.culprits), true),
         }),
         samples: row.samples,
-        spent: Cycles::of(row.spent),
-        ideal: digits_of(row.ideal),
-        lost: Cycles::of(row.lost()),
-        ratio,
+        spent: row.spent,
+        ideal: Cycles(row.ideal),
+        lost: row.lost(),
+        ratio: row.ratio(),
     }
 }

@@ -6,9 +6,7 @@ use std::io::{self, Write};
 
 use model::{MeasuredCache, MeasuredMachine, MeasuredTlb, Spread};
 use query::problem::Problem;
-use serde::Serialize;
 
-use super::csv::record;
 use super::quantity::{bytes, counted, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
@@ -41,13 +39,29 @@ pub struct MachineReport {
     pub mountain: Vec<(usize, Vec<Option<f64>>)>,
 }
 
-/// A quantity as reports tell it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-struct Told {
-    value: f64,
-    /// None of what was measured once: nobody knows how far it moves.
-    low: Option<f64>,
-    high: Option<f64>,
+crate::fields! {
+    /// A quantity as reports tell it.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    pub struct Told {
+        value: f64;
+        /// lowest of the rounds; `null`: of one round
+        low: Option<f64>;
+        /// highest of the rounds; `null`: of one round
+        high: Option<f64>;
+    }
+
+    /// A level that the kernel or the processor states, and that was not found.
+    #[derive(Debug)]
+    pub struct Missing {
+        /// a level that is stated and was not told apart from what follows it: `L3`, `TLB 2`
+        name: String;
+        /// of its stated size: `bytes` or `entries`
+        unit: &'static str;
+        /// its size by sysfs or CPUID
+        stated: u64, "bytes, entries";
+        /// what it was not told apart from
+        from (text): &'static str;
+    }
 }
 
 impl Told {
@@ -72,15 +86,6 @@ impl From<Spread> for Told {
     fn from(Spread { low, value, high }: Spread) -> Self {
         Self { value, low: Some(low), high: Some(high) }
     }
-}
-
-/// A level that the kernel or the processor states, and that was not found.
-struct Missing {
-    name: String,
-    unit: &'static str,
-    stated: u64,
-    /// What it was not told apart from.
-    from: &'static str,
 }
 
 /// Part of the CPUs' time that others had from which on it is told: what an idle system does by
@@ -375,6 +380,7 @@ fn digits(number: f64) -> String {
 
 impl Report for MachineReport {
     const NAME: &'static str = "machine";
+    type Fields<'a> = json::MachineJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let MeasuredMachine { cpu_model, cpuid, core_ghz, clock, .. } = &self.measured;
@@ -438,45 +444,8 @@ impl Report for MachineReport {
         Ok(())
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> json::MachineJson<'_> {
         json::of(self)
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        record(out, &["name", "unit", "low", "value", "high", "stated"].map(str::to_owned))?;
-        let text = |of: Option<u64>| of.map(|of| of.to_string()).unwrap_or_default();
-        let mut size_row = |name: String, unit: &str, low, high, stated| {
-            let cells = [
-                name,
-                unit.to_owned(),
-                text(low),
-                text(size(low, high, stated)),
-                text(high),
-                text(stated),
-            ];
-            record(out, &cells)
-        };
-        for of in &self.measured.caches {
-            size_row(level(of.level), "bytes", of.bytes_low, of.bytes_high, of.stated_bytes)?;
-        }
-        for of in self.measured.caches.iter().take(1) {
-            size_row("line".into(), "bytes", of.line, of.line, of.stated_line)?;
-        }
-        for of in &self.measured.tlbs {
-            let (low, high) = (of.entries_low, of.entries_high);
-            size_row(tlb_level(of.level), "entries", low, high, of.stated_entries)?;
-        }
-        for Missing { name, unit, stated, .. } in self.missing() {
-            size_row(name, unit, None, None, Some(stated))?;
-        }
-        let cycles = self.cycles().into_iter().map(|(name, of)| (name, "cycles", of));
-        let times = self.times().into_iter().map(|(name, of)| (name, "ns", of));
-        for (name, unit, Told { low, value, high }) in cycles.chain(times) {
-            let number = |of: Option<f64>| of.map(|of| format!("{of:.3}")).unwrap_or_default();
-            let [low, value, high] = [low, Some(value), high].map(number);
-            record(out, &[name, unit.to_owned(), low, value, high, String::new()])?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {

@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
-
-use super::csv::{fraction, record};
-use super::json::{self, ProblemEntry, Share};
+use super::fields::{Fraction, Whole};
+use super::json::{self, OmittedRows, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
@@ -32,17 +30,44 @@ pub struct Neighbours {
     pub problems: Vec<Problem>,
 }
 
-/// A caller or callee.
-#[derive(Clone, Debug)]
-pub struct NeighbourRow {
-    /// The procedure.
-    pub procedure: Callee,
-    /// The part of the time.
-    pub time: f64,
-    /// Its share.
-    pub share: stats::Share,
-    /// Number of stacks that tell of it.
-    pub stacks: u64,
+crate::fields! {
+    /// A caller or callee.
+    #[derive(Clone, Debug)]
+    pub struct NeighbourRow {
+        /// the procedure
+        pub procedure (flat): Callee as CalleeJson<'_>;
+        /// its share
+        pub share: stats::Share, "share" => "share" | "share_low" | "share_high";
+        /// the part of the time
+        pub time: f64 as Whole, "event's unit" => "time";
+        /// number of stacks that tell of the row
+        pub stacks: u64 => "stacks";
+    }
+
+    /// Shares are of the time of the procedure with all that it called. A row is a caller, or a
+    /// callee or the procedure itself.
+    #[derive(Debug)]
+    pub struct NeighboursJson<'a> {
+        head (flat): &'a OfStacks as HeadJson<'_>;
+        procedure (flat): &'a Callee as CalleeJson<'_>;
+        inclusive: Inclusive;
+        rows (rows): &'a Vec<NeighbourRow>;
+        omitted: OmittedRows;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// Time of the procedure with all that it called.
+    #[derive(Debug)]
+    pub struct Inclusive {
+        /// of the procedure with all that it called
+        time: f64 as Whole, "event's unit";
+        /// that time, of all time
+        value: f64 as Fraction, "share";
+        /// lower end of its interval
+        low: f64 as Fraction, "share";
+        /// upper end of its interval
+        high: f64 as Fraction, "share";
+    }
 }
 
 /// `dcpi callers`, or else `dcpi callees`.
@@ -69,7 +94,7 @@ impl Neighbours {
         let image = image.as_ref().map(|image| format!(" of {}", image.name)).unwrap_or_default();
         let (share, ends) = (percent(self.inclusive.value), interval(self.inclusive));
         let time = amount(self.time, &self.of.event.unit);
-        let ends = if self.of.event.is_counted { String::new() } else { format!(" ({ends})") };
+        let ends = if self.of.event.counted { String::new() } else { format!(" ({ends})") };
         let with = format!("{time} with all that it called, {share} % of all{ends}");
         head(style, out, "procedure", &super::escape(&format!("{name}{image}: {with}")))?;
         self.of.shares("that time", style, out)?;
@@ -91,11 +116,11 @@ impl Neighbours {
     fn table(&self, style: &Style) -> Table {
         let mut table = Table::default();
         table.number("%", "");
-        if !self.of.event.is_counted {
+        if !self.of.event.counted {
             table.number("low–high", "");
         }
         table.number("time", "");
-        table.number(if self.of.event.is_counted { "calls" } else { "stacks" }, "");
+        table.number(if self.of.event.counted { "calls" } else { "stacks" }, "");
         table.spared();
         table.procedures("procedure");
         table.names("image");
@@ -108,7 +133,7 @@ impl Neighbours {
             let (image, name) = names(row);
             let at = row.procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
             let mut cells: Vec<Cell> = vec![percent(row.share.value).into()];
-            if !self.of.event.is_counted {
+            if !self.of.event.counted {
                 cells.push(interval(row.share).into());
             }
             cells.extend([
@@ -122,98 +147,29 @@ impl Neighbours {
         table
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> NeighboursJson<'_> {
+        let stats::Share { value, low, high } = self.inclusive;
         NeighboursJson {
-            head: self.of.json(),
-            procedure: self.procedure.json(),
-            inclusive: Inclusive {
-                time: self.time.round() as u64,
-                share: Share::of(&self.inclusive),
-            },
-            rows: self
-                .rows
-                .iter()
-                .map(|row| RowJson {
-                    procedure: row.procedure.json(),
-                    share: Share::of(&row.share),
-                    time: row.time.round() as u64,
-                    stacks: row.stacks,
-                })
-                .collect(),
-            omitted: Omitted { rows: self.omitted },
+            head: &self.of,
+            procedure: &self.procedure,
+            inclusive: Inclusive { time: self.time, value, low, high },
+            rows: &self.rows,
+            omitted: OmittedRows { rows: self.omitted },
             problems: json::problems(&self.problems),
         }
     }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "procedure",
-            "image",
-            "image_id",
-            "address",
-            "share",
-            "share_low",
-            "share_high",
-            "time",
-            "stacks",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let mut cells = row.procedure.cells().to_vec();
-            cells.extend([row.share.value, row.share.low, row.share.high].map(fraction));
-            cells.extend([row.time.round().to_string(), row.stacks.to_string()]);
-            record(out, &cells)?;
-        }
-        Ok(())
-    }
-}
-
-#[derive(Serialize)]
-struct NeighboursJson<'a> {
-    #[serde(flatten)]
-    head: HeadJson<'a>,
-    #[serde(flatten)]
-    procedure: CalleeJson<'a>,
-    inclusive: Inclusive,
-    rows: Vec<RowJson<'a>>,
-    omitted: Omitted,
-    problems: Vec<ProblemEntry<'a>>,
-}
-
-#[derive(Serialize)]
-struct Inclusive {
-    time: u64,
-    #[serde(flatten)]
-    share: Share,
-}
-
-#[derive(Serialize)]
-struct Omitted {
-    rows: usize,
-}
-
-#[derive(Serialize)]
-struct RowJson<'a> {
-    #[serde(flatten)]
-    procedure: CalleeJson<'a>,
-    share: Share,
-    time: u64,
-    stacks: u64,
 }
 
 impl<const OF_CALLERS: bool> Report for NeighboursReport<OF_CALLERS> {
     const NAME: &'static str = if OF_CALLERS { "callers" } else { "callees" };
+    type Fields<'a> = NeighboursJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.0.text(style, out)
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> NeighboursJson<'_> {
         self.0.json()
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.0.csv(out)
     }
 
     fn problems(&self) -> &[Problem] {

@@ -3,9 +3,7 @@
 use std::io::{self, Write};
 
 use measure::models::Range;
-use serde::Serialize;
 
-use super::csv::record;
 use super::quantity::{counted, percent, plain};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, line, note};
@@ -73,73 +71,130 @@ pub struct MetricRow {
     pub unknown: bool,
 }
 
-/// The amount of a metric: part of the time, or occurrences of the event in a run.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Moved {
-    /// Without the observer.
-    pub baseline: f64,
-    /// With it.
-    pub observed: f64,
-    /// The difference.
-    #[serde(serialize_with = "interval")]
-    pub change: Range,
-    /// Whether the change is beyond chance, and of a size to mind.
-    pub moved: bool,
-}
+crate::fields! {
+    /// The amount of a metric: part of the time, or occurrences of the event in a run.
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct Moved {
+        /// without the observer
+        pub baseline: f64, "unit";
+        /// with it
+        pub observed: f64, "unit";
+        /// the difference, with its interval (95 %)
+        pub change: Range, "unit";
+        /// true: beyond chance, and of times by 2 % of all time or more
+        pub moved: bool;
+    }
 
-/// A correlation.
-#[derive(Debug, Serialize)]
-pub struct Relation {
-    /// The other metric; absent: itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub with: Option<String>,
-    /// Without the observer, mean of runs.
-    pub baseline: f64,
-    /// Standard deviation between runs without the observer.
-    pub spread: f64,
-    /// With the observer.
-    pub observed: f64,
-    /// Distance of the two, in standard deviations of a run.
-    pub deviations: f64,
-    /// Probability of such a distance by chance, corrected for the number of comparisons.
-    pub chance: f64,
-    /// Whether it changed.
-    pub changed: bool,
-}
+    /// A correlation.
+    #[derive(Debug)]
+    pub struct Relation {
+        /// the metric whose correlation with this one changed most; absent: itself
+        pub with (maybe): Option<String>;
+        /// correlation without the observer, mean of runs
+        pub baseline: f64;
+        /// its standard deviation between runs
+        pub spread: f64;
+        /// correlation with the observer
+        pub observed: f64;
+        /// their distance, in standard deviations
+        pub deviations: f64;
+        /// probability of such a distance by chance, corrected for the number of comparisons
+        pub chance: f64, "share";
+        /// true: `chance` is at most half of `level`
+        pub changed: bool;
+    }
 
-/// Items that an observer may collect together.
-#[derive(Debug, Serialize)]
-pub struct Group {
-    /// The items.
-    pub items: Vec<String>,
-    /// Whether even these perturb.
-    pub perturbed: bool,
-}
+    /// Items that an observer may collect together.
+    #[derive(Debug)]
+    pub struct Group {
+        /// what to collect together (`--split`)
+        pub items: Vec<String>;
+        /// true: perturbs even alone
+        pub perturbed: bool;
+    }
 
-/// Comparisons of a command with itself.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct FalseAlarms {
-    /// Comparisons.
-    pub trials: u32,
-    /// Comparisons that found a perturbation.
-    pub flagged: u32,
-    /// Runs that they are drawn from.
-    pub pool: u32,
-}
+    /// Comparisons of a command with itself.
+    #[derive(Clone, Copy, Debug)]
+    pub struct FalseAlarms {
+        /// comparisons of the command with itself
+        pub trials: u32;
+        /// comparisons that found a perturbation
+        pub flagged: u32;
+        /// runs that they are drawn from
+        pub pool: u32;
+    }
 
-#[derive(Serialize)]
-struct Interval {
-    value: f64,
-    low: f64,
-    high: f64,
-}
+    /// A correlation is Spearman's, -1 to 1. `chance` is the probability of such a difference where
+    /// there is none, corrected for the number of comparisons (Holm). A change counts where it is
+    /// at most half of `level`.
+    #[derive(Debug)]
+    pub struct PerturbJson<'a> {
+        /// as a shell takes it
+        command: &'a str;
+        /// what observed it
+        observer: &'a str;
+        /// runs without the observer
+        baselines: u32;
+        /// runs with it
+        runs: u32;
+        /// records of a run
+        records: usize;
+        /// CPU time of a record that was asked for
+        interval_ns: u64, "ns";
+        /// CPU time of a run without the observer
+        cpu_s: f64, "s";
+        slowdown: Slowdown;
+        /// true: one of the two following is
+        perturbed: bool;
+        /// true: the observer changed how metrics move together
+        relations_changed: bool;
+        /// true: it moved a share of the time
+        shares_changed: bool;
+        /// comparisons that were made
+        comparisons: usize;
+        /// probability of finding a perturbation where there is none: half for relations, half for
+        /// amounts
+        level: f64, "share";
+        metrics (rows): Vec<Metric<'a>>;
+        groups: &'a [Group];
+        /// null without `--false-alarms`
+        false_alarms: Option<FalseAlarms>;
+        /// what was found, in words
+        verdict: String;
+        /// what a reader should know
+        notes: &'a [String];
+    }
 
-fn interval<S: serde::Serializer>(range: &Range, serializer: S) -> Result<S::Ok, S::Error> {
-    of_range(*range).serialize(serializer)
-}
+    /// Times with the observer over those without.
+    #[derive(Debug)]
+    pub struct Slowdown {
+        /// CPU time with the observer over that without, with its interval (95 %)
+        cpu: Range;
+        /// the same of the time from start to end
+        wall: Range;
+    }
 
-fn of_range(Range { low, value, high }: Range) -> Interval {
-    Interval { value, low, high }
+    /// A metric.
+    #[derive(Debug)]
+    pub struct Metric<'a> {
+        /// procedure, image (in brackets) or event
+        name: &'a str => "metric";
+        /// `share` of the time, or `count` of events in a run
+        unit: &'static str;
+        amount: &'a Moved => "baseline" | "observed" | "" | "moved";
+        /// the correlation with another metric that changed most; null where there is none
+        inner: &'a Option<Relation> => "inner_with" | "inner_baseline" | "inner_spread"
+            | "inner_observed" | "" | "inner_chance";
+        /// number of correlations that changed
+        inner_changed: usize;
+        /// correlation with itself in other runs without the observer; null where there is none
+        outer: &'a Option<Relation> => "" | "outer_baseline" | "outer_spread"
+            | "outer_observed" | "" | "outer_chance";
+        /// true: it moves otherwise, and is not to be believed
+        perturbed: bool => "perturbed";
+        /// true: nothing could be compared
+        unknown: bool;
+    }
 }
 
 /// Slowdown from which on the verdict begins with it.
@@ -303,6 +358,7 @@ fn list(names: &[&str]) -> String {
 
 impl Report for PerturbReport {
     const NAME: &'static str = "perturb";
+    type Fields<'a> = PerturbJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         line(style, out, 0, &super::escape(&self.verdict()))?;
@@ -346,8 +402,8 @@ impl Report for PerturbReport {
         self.notes.iter().try_for_each(|text| note(style, out, text))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        Json {
+    fn json(&self) -> PerturbJson<'_> {
+        PerturbJson {
             command: &self.command,
             observer: &self.observer,
             baselines: self.baselines,
@@ -355,10 +411,7 @@ impl Report for PerturbReport {
             records: self.records,
             interval_ns: self.interval_ns,
             cpu_s: self.cpu_s,
-            slowdown: Slowdown {
-                cpu: of_range(self.slowdown_cpu),
-                wall: of_range(self.slowdown_wall),
-            },
+            slowdown: Slowdown { cpu: self.slowdown_cpu, wall: self.slowdown_wall },
             perturbed: self.relations_changed || self.shares_changed,
             relations_changed: self.relations_changed,
             shares_changed: self.shares_changed,
@@ -372,89 +425,9 @@ impl Report for PerturbReport {
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "metric",
-            "baseline",
-            "observed",
-            "moved",
-            "inner_with",
-            "inner_baseline",
-            "inner_spread",
-            "inner_observed",
-            "inner_chance",
-            "outer_baseline",
-            "outer_spread",
-            "outer_observed",
-            "outer_chance",
-            "perturbed",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for metric in &self.metrics {
-            let mut cells = vec![
-                metric.name.clone(),
-                metric.moved.baseline.to_string(),
-                metric.moved.observed.to_string(),
-                metric.moved.moved.to_string(),
-                metric.inner.as_ref().and_then(|of| of.with.clone()).unwrap_or_default(),
-            ];
-            for relation in [&metric.inner, &metric.outer] {
-                let of = relation.as_ref();
-                let values = of.map(|of| [of.baseline, of.spread, of.observed, of.chance]);
-                match values {
-                    Some(values) => cells.extend(values.map(|value| value.to_string())),
-                    None => cells.extend([""; 4].map(str::to_owned)),
-                }
-            }
-            cells.push(metric.perturbed.to_string());
-            record(out, &cells)?;
-        }
-        Ok(())
-    }
-
     fn problems(&self) -> &[Problem] {
         &[]
     }
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    command: &'a str,
-    observer: &'a str,
-    baselines: u32,
-    runs: u32,
-    records: usize,
-    interval_ns: u64,
-    cpu_s: f64,
-    slowdown: Slowdown,
-    perturbed: bool,
-    relations_changed: bool,
-    shares_changed: bool,
-    comparisons: usize,
-    level: f64,
-    metrics: Vec<Metric<'a>>,
-    groups: &'a [Group],
-    false_alarms: Option<FalseAlarms>,
-    verdict: String,
-    notes: &'a [String],
-}
-
-#[derive(Serialize)]
-struct Slowdown {
-    cpu: Interval,
-    wall: Interval,
-}
-
-#[derive(Serialize)]
-struct Metric<'a> {
-    name: &'a str,
-    unit: &'static str,
-    amount: &'a Moved,
-    inner: &'a Option<Relation>,
-    inner_changed: usize,
-    outer: &'a Option<Relation>,
-    perturbed: bool,
-    unknown: bool,
 }
 
 impl<'a> Metric<'a> {

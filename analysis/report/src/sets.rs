@@ -5,11 +5,9 @@ use std::io::{self, Write};
 
 use image::ImageId;
 use profiledb::EpochId;
-use serde::Serialize;
-use serde_json::Value;
 
-use super::csv::{fraction, record};
-use super::json::{ProblemEntry, by_name, joined, part, problems, rounded};
+use super::fields::{Fraction, Shown};
+use super::json::{EventTotal, OmittedRows, Only, ProblemEntry, by_name, joined, problems};
 use super::quantity::{counted, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines};
@@ -56,15 +54,17 @@ pub struct SetsReport {
     pub problems: Vec<Problem>,
 }
 
-/// Rows that had too few samples.
-#[derive(Clone, Debug, Default)]
-pub struct Folded {
-    /// Number of such rows.
-    pub rows: usize,
-    /// Their samples, by set.
-    pub samples: Vec<u64>,
-    /// Fewest samples of a row that is not left out.
-    pub min: u64,
+crate::fields! {
+    /// Rows that had too few samples.
+    #[derive(Clone, Debug, Default)]
+    pub struct Folded {
+        /// rows with too few samples
+        pub rows: usize;
+        /// samples in these rows, by set
+        pub samples: Vec<u64>, "samples";
+        /// number of samples that a row needs
+        pub min_samples: u64, "samples";
+    }
 }
 
 /// `dcpi stats`.
@@ -76,41 +76,43 @@ pub struct StatsReport {
     pub rows: Vec<StatsRow>,
 }
 
-/// A procedure or image over several sets. All but `n` and `p` is in samples, or shares.
-#[derive(Clone, Debug)]
-pub struct StatsRow {
-    /// The procedure or image.
-    pub subject: Subject,
-    /// The builds of its image.
-    pub builds: BTreeSet<ImageId>,
-    /// Its samples in all sets.
-    pub samples: u64,
-    /// Largest value less the smallest, as a part of the sum.
-    pub range: f64,
-    /// Sum over the sets.
-    pub sum: f64,
-    /// The row's part of the sum of all rows.
-    pub share: f64,
-    /// The number of sets.
-    pub n: usize,
-    /// Mean over the sets.
-    pub mean: f64,
-    /// Standard deviation of the sets' values (with N - 1).
-    pub stddev: f64,
-    /// Standard deviation that sampling alone would cause.
-    pub by_sampling: f64,
-    /// Smallest value.
-    pub min: f64,
-    /// Largest value.
-    pub max: f64,
-    /// The value of each set.
-    pub values: Vec<f64>,
-    /// Probability of at least this variation, if the sets do not differ.
-    pub p: f64,
-    /// The probability, corrected for the number of rows (Holm).
-    pub p_corrected: f64,
-    /// Whether the row is marked.
-    pub significant: bool,
+crate::fields! {
+    /// A procedure or image over several sets.
+    #[derive(Clone, Debug)]
+    pub struct StatsRow {
+        /// the procedure or image
+        pub subject (flat): Subject as SubjectJson<'_>;
+        /// ids of all builds
+        pub image_ids: BTreeSet<ImageId>;
+        /// largest value minus the smallest, divided by the sum
+        pub range: f64 as Fraction => "range";
+        /// sum over the sets
+        pub sum: f64 as Fraction, "`measure`" => "sum";
+        /// share of the sum over all rows
+        pub share: f64 as Fraction, "share" => "share";
+        /// number of sets
+        pub n: usize => "n";
+        /// mean over the sets
+        pub mean: f64 as Fraction, "`measure`" => "mean";
+        /// standard deviation of a sample (N - 1)
+        pub stddev: f64 as Fraction, "`measure`" => "stddev";
+        /// standard deviation that sampling alone would cause
+        pub stddev_by_sampling: f64 as Fraction, "`measure`" => "stddev_by_sampling";
+        /// smallest value
+        pub min: f64 as Fraction, "`measure`" => "min";
+        /// largest value
+        pub max: f64 as Fraction, "`measure`" => "max";
+        /// value of each set
+        pub values: Vec<f64> as Vec<Fraction>, "`measure`";
+        /// samples in all sets
+        pub samples: u64, "samples";
+        /// probability of at least this variation if nothing differs
+        pub p: f64 as Fraction => "p";
+        /// that probability, corrected for the number of rows (Holm)
+        pub p_corrected: f64 as Fraction => "p_corrected";
+        /// true: the row is marked
+        pub significant: bool => "significant";
+    }
 }
 
 impl SetsReport {
@@ -226,7 +228,7 @@ impl SetsReport {
             let folded = thousands(self.folded.rows as u64);
             fate.push_str(&format!(
                 "; {folded} more, with fewer than {}, left out: {samples}",
-                counted(self.folded.min, self.noun())
+                counted(self.folded.min_samples, self.noun())
             ));
         }
         notes.push(fate);
@@ -315,7 +317,7 @@ impl SetsReport {
         epochs.sort();
         epochs.dedup();
         let hosts: BTreeSet<&str> = parts().map(|part| part.epoch.host.as_str()).collect();
-        let event = parts().next().map(|part| EventJson {
+        let event = parts().next().map(|part| EventTotal {
             name: &part.event.name,
             period: part.event.period,
             unit: &part.event.unit,
@@ -326,170 +328,136 @@ impl SetsReport {
             epochs,
             hosts: hosts.into_iter().collect(),
             events: event.into_iter().collect(),
-            sets: self.sets.iter().map(set_json).collect(),
+            sets: &self.sets,
             measure: match self.measure {
                 Measure::Share => "share",
                 Measure::Amount => "samples",
             },
-            sample: rounded(self.weight),
-            confidence: self.confidence.percent(),
-            typical_spread: TypicalJson {
-                factor: rounded(self.typical.factor),
-                cv2: rounded(self.typical.cv2),
-            },
-            folded: FoldedJson {
-                rows: self.folded.rows,
-                samples: &self.folded.samples,
-                min_samples: self.folded.min,
-            },
+            sample: self.weight,
+            confidence: self.confidence,
+            typical_spread: TypicalJson { factor: self.typical.factor, cv2: self.typical.cv2 },
+            folded: &self.folded,
             rebuilt: &self.rebuilt,
-            left_out: self.left_out.iter().map(left_out_json).collect(),
+            left_out: &self.left_out,
             problems: problems(&self.problems),
         }
     }
 }
 
-#[derive(Serialize)]
-pub(super) struct SetsJson<'a> {
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
-    events: Vec<EventJson<'a>>,
-    sets: Vec<SetJson<'a>>,
-    measure: &'static str,
-    /// What one of the samples that amounts are told in stands for, in the event's unit.
-    sample: f64,
-    confidence: f64,
-    typical_spread: TypicalJson,
-    folded: FoldedJson<'a>,
-    rebuilt: &'a BTreeSet<String>,
-    left_out: Vec<LeftOutJson<'a>>,
-    problems: Vec<ProblemEntry<'a>>,
-}
+crate::fields! {
+    /// Sets that are compared.
+    #[derive(Debug)]
+    pub struct SetsJson<'a> {
+        db: &'a str;
+        epochs: Vec<&'a EpochId>;
+        hosts: Vec<&'a str>;
+        events: Vec<EventTotal<'a>>;
+        sets: &'a Vec<Set> as Vec<SetJson<'_>>;
+        /// `samples` or `share`
+        measure: &'static str;
+        /// number of the event's units that one sample in the rows stands for
+        sample: f64 as Fraction, "event's unit";
+        confidence: Confidence;
+        typical_spread: TypicalJson;
+        folded: &'a Folded;
+        /// images of different builds that are taken for the same
+        rebuilt: &'a BTreeSet<String>;
+        left_out: &'a Vec<LeftOut> as Vec<LeftOutJson<'_>>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
 
-/// An epoch that is not compared, with the samples that shares would be of.
-#[derive(Serialize)]
-struct LeftOutJson<'a> {
-    host: &'a str,
-    epoch: &'a EpochId,
-    counted: u64,
-}
+    /// An epoch that is not compared, with the samples that shares would be of.
+    #[derive(Debug)]
+    pub struct LeftOutJson<'a> {
+        /// host of an epoch that has too few samples to be compared
+        host: &'a str;
+        /// the epoch
+        epoch: &'a EpochId;
+        /// samples of that epoch
+        counted: u64, "samples";
+    }
 
-fn left_out_json(epoch: &LeftOut) -> LeftOutJson<'_> {
-    LeftOutJson { host: &epoch.host, epoch: &epoch.epoch, counted: epoch.counted }
-}
+    /// A set.
+    #[derive(Debug)]
+    pub struct SetJson<'a> {
+        /// as typed; with `--each` the epoch's label or name
+        name: &'a str;
+        /// its database
+        db: &'a str;
+        /// its epochs
+        epochs: Vec<&'a EpochId>;
+        /// the host of each
+        hosts: Vec<&'a str>;
+        only (maybe): Only;
+        /// samples of the set, taken and not lost
+        total: u64, "samples";
+        /// samples that shares are computed from
+        counted: u64, "samples";
+        /// samples of unknown code
+        unresolved: BTreeMap<&'a str, u64>, "samples";
+        /// samples in no profile, of the whole machine
+        lost: BTreeMap<&'a str, u64>, "samples";
+    }
 
-#[derive(Serialize)]
-struct EventJson<'a> {
-    name: &'a str,
-    period: u64,
-    unit: &'a str,
-    total: u64,
-}
+    /// Variation of rows where nothing changed.
+    #[derive(Debug)]
+    pub struct TypicalJson {
+        /// variance of rows where nothing changed, divided by the variance of sampling
+        factor: f64 as Fraction;
+        /// square of the coefficient of variation of large rows
+        cv2: f64 as Fraction;
+    }
 
-#[derive(Serialize)]
-struct SetJson<'a> {
-    name: &'a str,
-    db: &'a str,
-    epochs: Vec<&'a EpochId>,
-    hosts: Vec<&'a str>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    only: BTreeMap<&'static str, Value>,
-    total: u64,
-    counted: u64,
-    unresolved: BTreeMap<&'a str, u64>,
-    lost: BTreeMap<&'a str, u64>,
-}
+    /// The keys that name a row.
+    #[derive(Debug)]
+    pub struct SubjectJson<'a> {
+        /// name; absent in a table of images
+        procedure (maybe): Option<&'a str> => "procedure";
+        /// name; `null`: unknown code
+        image: Option<&'a str> => "image";
+        /// where a set has several files of that name
+        path (maybe): Option<&'a str> => "path";
+    }
 
-#[derive(Serialize)]
-struct TypicalJson {
-    factor: f64,
-    cv2: f64,
-}
-
-#[derive(Serialize)]
-struct FoldedJson<'a> {
-    rows: usize,
-    samples: &'a [u64],
-    min_samples: u64,
-}
-
-fn set_json(set: &Set) -> SetJson<'_> {
-    SetJson {
-        name: &set.name,
-        db: &set.db,
-        epochs: set.parts.iter().map(|part| &part.epoch.epoch).collect(),
-        hosts: set.parts.iter().map(|part| part.epoch.host.as_str()).collect(),
-        only: set.whose.parts().iter().map(part).collect(),
-        total: sum(set.parts.iter().map(|part| part.event.total())),
-        counted: sum(set.parts.iter().map(|part| part.counted.samples)),
-        unresolved: joined(set.parts.iter().map(|part| part.event.unresolved_samples())),
-        lost: joined(set.parts.iter().map(|part| by_name(&part.event.ledger.lost))),
+    /// Numbers of a row are what `measure` says: samples, or shares of each set's `counted`.
+    #[derive(Debug)]
+    pub struct StatsJson<'a> {
+        sets (flat): SetsJson<'a>;
+        rows (rows): &'a [StatsRow];
+        omitted: OmittedRows;
     }
 }
 
-/// The keys that name a row.
-#[derive(Serialize)]
-pub(super) struct SubjectJson<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    procedure: Option<&'a str>,
-    image: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<&'a str>,
-    image_ids: Vec<String>,
-}
-
-pub(super) fn subject_json<'a>(
-    subject: &'a Subject,
-    builds: &BTreeSet<ImageId>,
-) -> SubjectJson<'a> {
-    SubjectJson {
-        procedure: subject.procedure.as_deref(),
-        image: subject.image.as_deref(),
-        path: subject.path.as_deref(),
-        image_ids: builds.iter().map(ToString::to_string).collect(),
+impl<'a> Shown<&'a LeftOut> for LeftOutJson<'a> {
+    fn shown(of: &'a LeftOut) -> Self {
+        Self { host: &of.host, epoch: &of.epoch, counted: of.counted }
     }
 }
 
-/// The cells that name a row, and their titles.
-pub(super) const SUBJECT_TITLES: [&str; 3] = ["procedure", "image", "path"];
-
-pub(super) fn subject_cells(subject: &Subject) -> [String; 3] {
-    let cell = |text: &Option<String>| text.clone().unwrap_or_default();
-    [cell(&subject.procedure), cell(&subject.image), cell(&subject.path)]
+impl<'a> Shown<&'a Set> for SetJson<'a> {
+    fn shown(set: &'a Set) -> Self {
+        Self {
+            name: &set.name,
+            db: &set.db,
+            epochs: set.parts.iter().map(|part| &part.epoch.epoch).collect(),
+            hosts: set.parts.iter().map(|part| part.epoch.host.as_str()).collect(),
+            only: Only::shown(&set.whose),
+            total: sum(set.parts.iter().map(|part| part.event.total())),
+            counted: sum(set.parts.iter().map(|part| part.counted.samples)),
+            unresolved: joined(set.parts.iter().map(|part| part.event.unresolved_samples())),
+            lost: joined(set.parts.iter().map(|part| by_name(&part.event.ledger.lost))),
+        }
+    }
 }
 
-#[derive(Serialize)]
-struct StatsJson<'a> {
-    #[serde(flatten)]
-    sets: SetsJson<'a>,
-    rows: Vec<StatsRowJson<'a>>,
-    omitted: OmittedJson,
-}
-
-#[derive(Serialize)]
-pub(super) struct OmittedJson {
-    pub(super) rows: usize,
-}
-
-#[derive(Serialize)]
-struct StatsRowJson<'a> {
-    #[serde(flatten)]
-    subject: SubjectJson<'a>,
-    range: f64,
-    sum: f64,
-    share: f64,
-    n: usize,
-    mean: f64,
-    stddev: f64,
-    stddev_by_sampling: f64,
-    min: f64,
-    max: f64,
-    values: Vec<f64>,
-    samples: u64,
-    p: f64,
-    p_corrected: f64,
-    significant: bool,
+impl<'a> Shown<&'a Subject> for SubjectJson<'a> {
+    fn shown(of: &'a Subject) -> Self {
+        Self {
+            procedure: of.procedure.as_deref(),
+            image: of.image.as_deref(),
+            path: of.path.as_deref(),
+        }
+    }
 }
 
 impl StatsReport {
@@ -500,6 +468,7 @@ impl StatsReport {
 
 impl Report for StatsReport {
     const NAME: &'static str = "stats";
+    type Fields<'a> = StatsJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(style, out)?;
@@ -524,7 +493,7 @@ impl Report for StatsReport {
             let mut cells =
                 vec![percent(row.range), number(row.sum), percent(row.share), row.n.to_string()];
             cells.extend([row.mean, row.stddev].map(number));
-            cells.extend((!is_exact).then(|| number(row.by_sampling)));
+            cells.extend((!is_exact).then(|| number(row.stddev_by_sampling)));
             cells.extend([row.min, row.max].map(number));
             cells.extend((!is_exact).then(|| if row.significant { "*" } else { "" }.to_owned()));
             cells
@@ -536,59 +505,9 @@ impl Report for StatsReport {
         self.sets.notes(self.rows.len(), marked).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        let row = |row: &'_ StatsRow| {
-            (row.values.iter().map(|value| rounded(*value)).collect::<Vec<f64>>(), row.p)
-        };
-        let rows = self.shown().iter().map(|shown| {
-            let (values, p) = row(shown);
-            StatsRowJson {
-                subject: subject_json(&shown.subject, &shown.builds),
-                range: rounded(shown.range),
-                sum: rounded(shown.sum),
-                share: rounded(shown.share),
-                n: shown.n,
-                mean: rounded(shown.mean),
-                stddev: rounded(shown.stddev),
-                stddev_by_sampling: rounded(shown.by_sampling),
-                min: rounded(shown.min),
-                max: rounded(shown.max),
-                values,
-                samples: shown.samples,
-                p: rounded(p),
-                p_corrected: rounded(shown.p_corrected),
-                significant: shown.significant,
-            }
-        });
-        let omitted = OmittedJson { rows: self.rows.len() - self.shown().len() };
-        StatsJson { rows: rows.collect(), sets: self.sets.json(), omitted }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let numbers = [
-            "range",
-            "sum",
-            "share",
-            "n",
-            "mean",
-            "stddev",
-            "stddev_by_sampling",
-            "min",
-            "max",
-            "p",
-            "p_corrected",
-        ];
-        let titles = SUBJECT_TITLES.into_iter().chain(numbers).chain(["significant"]);
-        record(out, &titles.map(str::to_owned).collect::<Vec<_>>())?;
-        for row in self.shown() {
-            let mut cells = Vec::from(subject_cells(&row.subject));
-            let numbers = [row.range, row.sum, row.share, row.n as f64, row.mean, row.stddev];
-            let rest = [row.by_sampling, row.min, row.max, row.p, row.p_corrected];
-            cells.extend(numbers.into_iter().chain(rest).map(fraction));
-            cells.push(row.significant.to_string());
-            record(out, &cells)?;
-        }
-        Ok(())
+    fn json(&self) -> StatsJson<'_> {
+        let omitted = OmittedRows { rows: self.rows.len() - self.shown().len() };
+        StatsJson { sets: self.sets.json(), rows: self.shown(), omitted }
     }
 
     fn problems(&self) -> &[Problem] {

@@ -3,9 +3,10 @@
 use std::io;
 use std::io::Write;
 
-use serde::Serialize;
+use image::ImageId;
 
-use super::json::rounded;
+use super::fields::{Address, Fraction, Shown, Whole};
+use super::json::{Head, Only};
 use super::quantity::{counted, nanoseconds, percent, plain, thousands};
 use super::table::Table;
 use super::text::{head, selection};
@@ -13,23 +14,25 @@ use super::{EventColumn, ImageName, Selection, Style};
 use query::scope::ScopeChoice;
 use stats::{Confidence, Share};
 
-/// The stacks of an event.
-#[derive(Clone, Debug)]
-pub struct StackEvent {
-    /// The event's name.
-    pub name: String,
-    /// The unit of its times.
-    pub unit: String,
-    /// Its time, of all stacks and of samples without stacks.
-    pub total: f64,
-    /// Number of its stacks.
-    pub stacks: u64,
-    /// Share of the stacks, by weight, that reach the first frame of their thread.
-    pub whole: f64,
-    /// Whether samples tell how long procedures took themselves, or else the weights of stacks.
-    pub is_sampled: bool,
-    /// Whether numbers of calls, all counted, stand in the place of stacks.
-    pub is_counted: bool,
+crate::fields! {
+    /// The stacks of an event.
+    #[derive(Clone, Debug)]
+    pub struct StackEvent {
+        /// the event
+        pub name: String;
+        /// of its times: `ns`, `cycles`, `count`
+        pub unit: String;
+        /// of all stacks, and of samples without stacks
+        pub total: f64 as Whole, "event's unit";
+        /// number of call stacks
+        pub stacks: u64;
+        /// of the stacks, by their time: those that reach the thread's first frame
+        pub whole: f64 as Fraction, "share";
+        /// true: samples tell how long procedures took themselves; false: the stacks do
+        pub sampled: bool;
+        /// true: exact counts and numbers of calls stand in the place of stacks
+        pub counted: bool;
+    }
 }
 
 /// What a report of stacks is of.
@@ -60,7 +63,8 @@ impl OfStacks {
     /// The first lines of a text.
     pub(super) fn head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        let StackEvent { name, unit, total, stacks, whole, is_sampled, is_counted } = &self.event;
+        let StackEvent { name, unit, total, stacks, whole, sampled, counted: is_counted } =
+            &self.event;
         let total = amount(*total, unit);
         if *is_counted {
             let calls = counted(*stacks, "call");
@@ -71,7 +75,7 @@ impl OfStacks {
         }
         let (stacks, whole) = (counted(*stacks, "stack"), percent(*whole));
         head(style, out, "event", &format!("{name}: {total}, {stacks}, {whole} % of them whole"))?;
-        if *is_sampled {
+        if *sampled {
             let how = "samples tell how long a procedure took, and stacks who called it";
             head(style, out, "", how)?;
         }
@@ -82,93 +86,63 @@ impl OfStacks {
         if self.whose.is_all() {
             return Ok(());
         }
-        let what = if self.event.is_counted { "executions" } else { "stacks" };
+        let what = if self.event.counted { "executions" } else { "stacks" };
         head(style, out, "only", &format!("{what} {}", self.whose.shown()))
     }
 
     /// What shares are of, as a line of the head.
     pub(super) fn shares(&self, of: &str, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        if self.event.is_counted {
+        if self.event.counted {
             return head(style, out, "shares", &format!("of {of}"));
         }
         let sure = plain(self.confidence.percent());
         head(style, out, "shares", &format!("of {of}; intervals of {sure} % confidence"))
     }
+}
 
-    pub(super) fn json(&self) -> HeadJson<'_> {
-        let StackEvent { name, unit, total, stacks, whole, is_sampled, is_counted } = &self.event;
-        HeadJson {
-            db: &self.selection.db,
-            epochs: self.selection.epoch_ids(),
-            hosts: self.selection.hosts(),
-            time: super::json::time(&self.selection),
-            event: EventJson {
-                name,
-                unit,
-                total: total.round() as u64,
-                stacks: *stacks,
-                whole: rounded(*whole),
-                sampled: *is_sampled,
-                counted: *is_counted,
-            },
-            confidence: self.confidence.percent(),
-            only: self.whose.parts().iter().map(super::json::part).collect(),
+impl<'a> Shown<&'a OfStacks> for HeadJson<'a> {
+    fn shown(of: &'a OfStacks) -> Self {
+        Self {
+            head: Head::shown(&of.selection),
+            event: &of.event,
+            confidence: of.confidence,
+            only: Only::shown(&of.whose),
         }
     }
 }
 
-#[derive(Serialize)]
-pub(super) struct HeadJson<'a> {
-    db: &'a str,
-    epochs: Vec<&'a profiledb::EpochId>,
-    hosts: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<super::json::Time>,
-    event: EventJson<'a>,
-    confidence: f64,
-    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
-    only: std::collections::BTreeMap<&'static str, serde_json::Value>,
-}
-
-#[derive(Serialize)]
-struct EventJson<'a> {
-    name: &'a str,
-    unit: &'a str,
-    total: u64,
-    stacks: u64,
-    whole: f64,
-    sampled: bool,
-    counted: bool,
-}
-
-/// The keys of a procedure.
-#[derive(Serialize)]
-pub(super) struct CalleeJson<'a> {
-    procedure: &'a str,
-    image: Option<&'a str>,
-    image_id: Option<String>,
-    address: Option<String>,
-}
-
-impl Callee {
-    pub(super) fn json(&self) -> CalleeJson<'_> {
-        CalleeJson {
-            procedure: &self.name,
-            image: self.image.as_ref().map(|image| image.name.as_str()),
-            image_id: self.image.as_ref().map(|image| image.id.to_string()),
-            address: self.address.map(|address| format!("{address:#x}")),
-        }
+crate::fields! {
+    /// The first keys of a report of stacks.
+    #[derive(Debug)]
+    pub struct HeadJson<'a> {
+        head (flat): Head<'a>;
+        event: &'a StackEvent;
+        confidence: Confidence;
+        only (maybe): Only;
     }
 
-    /// Cells of CSV: procedure, image, its id, address.
-    pub(super) fn cells(&self) -> [String; 4] {
-        let image = self.image.as_ref();
-        [
-            self.name.clone(),
-            image.map(|image| image.name.clone()).unwrap_or_default(),
-            image.map(|image| image.id.to_string()).unwrap_or_default(),
-            self.address.map(|address| format!("{address:#x}")).unwrap_or_default(),
-        ]
+    /// The keys of a procedure.
+    #[derive(Debug)]
+    pub struct CalleeJson<'a> {
+        /// name, or words in brackets ([Who called it?](callers.md))
+        procedure: &'a str => "procedure";
+        /// name; `null`: no code
+        image: Option<&'a str> => "image";
+        /// id, as of `dcpi prof`
+        image_id: Option<ImageId> => "image_id";
+        /// the procedure's begin
+        address: Option<Address> => "address";
+    }
+}
+
+impl<'a> Shown<&'a Callee> for CalleeJson<'a> {
+    fn shown(of: &'a Callee) -> Self {
+        Self {
+            procedure: &of.name,
+            image: of.image.as_ref().map(|image| image.name.as_str()),
+            image_id: of.image.as_ref().map(|image| image.id),
+            address: of.address.map(Address),
+        }
     }
 }
 

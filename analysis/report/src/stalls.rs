@@ -2,11 +2,10 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
 use stalls::{Cause, TimeBreakdown, Wait};
 
 use super::Style;
-use super::json::rounded;
+use super::fields::Fraction;
 use super::quantity::percent;
 use super::text::head;
 
@@ -83,44 +82,63 @@ pub(super) fn text(sums: &TimeBreakdown, style: &Style, out: &mut dyn Write) -> 
 /// Smallest part of all samples that has a line.
 const TOLD: f64 = 0.0005;
 
-/// The parts of the time for JSON, as parts of all samples.
-#[derive(Serialize)]
-pub(super) struct Spent {
-    causes: Vec<CauseEntry>,
-    of_data: Range,
-    dynamic: f64,
-    unexplained: f64,
-    gain: f64,
-    statics: Vec<StaticEntry>,
-    execution: f64,
-    sampling_error: f64,
-    not_known: f64,
-}
+crate::fields! {
+    /// The parts of the time, as parts of all samples.
+    #[derive(Debug)]
+    pub struct Spent {
+        causes: Vec<CauseEntry>;
+        of_data: Range;
+        /// share of the time in stalls, beyond the best case
+        dynamic: f64 as Fraction, "share";
+        /// share of the time in stalls that no cause explains
+        unexplained: f64 as Fraction, "share";
+        /// share by which code was faster than its best case
+        gain: f64 as Fraction, "share";
+        statics: Vec<StaticEntry>;
+        /// share of the time of the best case without waits
+        execution: f64 as Fraction, "share";
+        /// share that is due to chance; with `dynamic`, `statics`, `execution` and `not_known` it
+        /// adds up to 1
+        sampling_error: f64 as Fraction, "share";
+        /// share of samples that could not be explained
+        not_known: f64 as Fraction, "share";
+    }
 
-#[derive(Serialize)]
-struct CauseEntry {
-    name: String,
-    letter: char,
-    low: f64,
-    high: f64,
-}
+    /// A cause of stalls.
+    #[derive(Debug)]
+    pub struct CauseEntry {
+        /// a cause of stalls
+        name: String;
+        /// the cause's letter
+        letter: char;
+        /// share of the time that the cause took, at least
+        low: f64 as Fraction, "share";
+        /// share of the time that the cause took, at most
+        high: f64 as Fraction, "share";
+    }
 
-#[derive(Serialize)]
-struct Range {
-    low: f64,
-    high: f64,
-}
+    /// A part of the time.
+    #[derive(Debug)]
+    pub struct Range {
+        /// share of the time in misses of the data cache and the data TLB together, at least
+        low: f64 as Fraction, "share";
+        /// the same at most
+        high: f64 as Fraction, "share";
+    }
 
-#[derive(Serialize)]
-struct StaticEntry {
-    name: &'static str,
-    share: f64,
+    /// A wait.
+    #[derive(Debug)]
+    pub struct StaticEntry {
+        /// a wait in the best case
+        name: &'static str;
+        /// share of the time in that wait
+        share: f64 as Fraction, "share";
+    }
 }
 
 /// The parts of the time for JSON.
 pub(super) fn spent(sums: &TimeBreakdown) -> Spent {
-    let share =
-        |samples: f64| if sums.samples > 0.0 { rounded(samples / sums.samples) } else { 0.0 };
+    let share = |samples: f64| if sums.samples > 0.0 { samples / sums.samples } else { 0.0 };
     let causes = sums.causes.iter().map(|(cause, (low, high))| CauseEntry {
         name: cause.to_string(),
         letter: cause.letter(),

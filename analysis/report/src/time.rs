@@ -5,10 +5,9 @@ use std::io::{self, Write};
 use measure::Interval;
 use measure::kbest::Best;
 use measure::layouts::{Comparison, Verdict};
-use serde::Serialize;
 use stats::Confidence;
 
-use super::csv::record;
+use super::fields::{Finite, Shown};
 use super::quantity::{counted, plain};
 use super::table::{Cell, Table};
 use super::text::{head, note};
@@ -80,78 +79,89 @@ impl Clock {
     }
 }
 
-/// A command, timed.
-#[derive(Debug)]
-pub struct Timed {
-    /// The command, as a shell takes it.
-    pub command: String,
-    /// Its CPU time.
-    pub cpu: Times,
-    /// Its wall-clock time.
-    pub wall: Times,
-    /// Part of the wall-clock time in which it was ready to run and no CPU was free: 0 to 1.
-    pub delayed: f64,
-    /// Runs at the begin that were warm-up.
-    pub warm_up: usize,
-    /// Runs whose exit code was not 0.
-    pub failed: usize,
-    /// One call of the procedure of `--function`.
-    pub function: Option<FunctionTime>,
+crate::fields! {
+    /// A command, timed.
+    #[derive(Debug)]
+    pub struct Timed {
+        /// as a shell takes it
+        pub command: String;
+        /// CPU time of a run: mean of the layouts' medians
+        pub cpu_s: Times, "s";
+        /// wall-clock time of a run: mean of the layouts' medians
+        pub wall_s: Times, "s";
+        /// part of the wall-clock time in which it was ready and no CPU was free
+        pub delayed: f64, "share";
+        /// runs at the begin that are left out
+        pub warm_up: usize;
+        /// runs whose exit code is not 0
+        pub failed: usize;
+        /// one call of the procedure of `--function`; null without it
+        pub function: Option<FunctionTime>;
+    }
+
+    /// What runs say of one kind of time, in s. Warm-up is left out.
+    #[derive(Clone, Copy, Debug, Default)]
+    pub struct Times {
+        /// the mean of the layouts' medians
+        pub layouts (flat): Interval as super::fields::Interval<Finite>;
+        /// mean of all runs
+        pub mean: f64;
+        /// median of all runs
+        pub median: f64;
+        /// fastest run
+        pub fastest: f64;
+        /// K-best of the runs in their order
+        pub kbest: Option<Best> as Option<BestJson>;
+    }
+
+    /// Time of one call of a procedure.
+    #[derive(Clone, Debug)]
+    pub struct FunctionTime {
+        /// procedure of `--function`
+        pub procedure: String;
+        /// time of a call itself
+        pub ns: Interval, "ns";
+        /// the procedure's part of the CPU time of a run, 0 to 1
+        pub share: f64, "share";
+        /// calls in a run
+        pub calls: f64;
+        /// samples in the procedure, of all recordings
+        pub samples: u64, "samples";
+    }
+
+    /// One run.
+    #[derive(Clone, Debug)]
+    pub struct RunRow {
+        /// number of the layout, from 0
+        pub layout: usize => "layout";
+        /// number of the pair of runs in its layout, from 0
+        pub pair: usize => "pair";
+        /// `A` or `B`
+        pub command: usize as Letter => "command";
+        /// wall-clock time
+        pub wall_s: f64, "s" => "wall_s";
+        /// CPU time in user code
+        pub user_s: f64, "s" => "user_s";
+        /// CPU time in the kernel
+        pub system_s: f64, "s" => "system_s";
+        /// time in which the first thread was ready and no CPU was free
+        pub delayed_s: f64, "s" => "delayed_s";
+        /// bytes that the environment has more
+        pub padding: usize, "bytes" => "padding";
+        /// true: left out as warm-up
+        pub warm_up: bool => "warm_up";
+        /// exit code; null where a signal ended it
+        pub code: Option<i32> => "code";
+    }
 }
 
-/// What runs say of one kind of time, in s. Warm-up is left out.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// The mean of the layouts' medians, with its interval.
-    pub layouts: Interval,
-    /// The mean of all runs, as the lecture has it.
-    pub mean: f64,
-    /// The median of all runs.
-    pub median: f64,
-    /// The fastest run.
-    pub fastest: f64,
-    /// K-best of the runs in their order.
-    pub kbest: Option<Best>,
-}
+/// The letter of a command, by its number.
+type Letter = &'static str;
 
-/// Time of one call of a procedure.
-#[derive(Clone, Debug)]
-pub struct FunctionTime {
-    /// The procedure.
-    pub procedure: String,
-    /// Time of a call, ns, without what it calls.
-    pub ns: Interval,
-    /// The procedure's share of the CPU time of a run, 0 to 1.
-    pub share: f64,
-    /// Calls in a run.
-    pub calls: f64,
-    /// Samples in the procedure.
-    pub samples: u64,
-}
-
-/// One run.
-#[derive(Clone, Debug)]
-pub struct RunRow {
-    /// Number of the layout, from 0.
-    pub layout: usize,
-    /// Number of the pair in its layout, from 0.
-    pub pair: usize,
-    /// The command: 0 for A, 1 for B.
-    pub command: usize,
-    /// Wall-clock time, s.
-    pub wall_s: f64,
-    /// CPU time in user code, s.
-    pub user_s: f64,
-    /// CPU time in the kernel, s.
-    pub system_s: f64,
-    /// Time in which its first thread was ready to run and no CPU was free, s.
-    pub delayed_s: f64,
-    /// Bytes by which the environment was enlarged.
-    pub padding: usize,
-    /// Whether it is warm-up.
-    pub is_warm_up: bool,
-    /// Exit code; None where a signal ended it.
-    pub code: Option<i32>,
+impl Shown<&usize> for Letter {
+    fn shown(of: &usize) -> Self {
+        letter(*of)
+    }
 }
 
 impl RunRow {
@@ -174,7 +184,7 @@ impl TimeReport {
         let percent = plain(self.confidence.percent());
         let Some(comparison) = &self.comparison else {
             let Some(timed) = self.commands.first() else { return "nothing was measured".into() };
-            let times = if self.clock.is_cpu() { &timed.cpu } else { &timed.wall };
+            let times = if self.clock.is_cpu() { &timed.cpu_s } else { &timed.wall_s };
             let name = Clock::name(self.clock.is_cpu());
             return format!("A takes {} of {name}", with_interval(times.layouts, &percent));
         };
@@ -188,7 +198,7 @@ impl TimeReport {
             table.number(title, "");
         }
         for (index, timed) in self.commands.iter().enumerate() {
-            for (name, times) in [("CPU", timed.cpu), ("wall", timed.wall)] {
+            for (name, times) in [("CPU", timed.cpu_s), ("wall", timed.wall_s)] {
                 let Times { layouts, mean, median, fastest, kbest } = times;
                 let mut cells = vec![format!("{} {name}", letter(index))];
                 cells.extend([amount(layouts.value), between(layouts)]);
@@ -205,7 +215,7 @@ impl TimeReport {
 
     /// What the table's last columns are, and what else it does not say itself.
     fn notes_of_table(&self) -> Vec<String> {
-        let of_all = self.commands.iter().flat_map(|timed| [timed.cpu.kbest, timed.wall.kbest]);
+        let of_all = self.commands.iter().flat_map(|timed| [timed.cpu_s.kbest, timed.wall_s.kbest]);
         let disagree = of_all.flatten().any(|best| !best.converged);
         let none = "; no 3 agree: of the first runs no 3 of the fastest do, so K-best has no \
                     answer, and the fastest run may be a disturbed one";
@@ -331,6 +341,7 @@ fn with_interval(of: Interval, percent: &str) -> String {
 
 impl Report for TimeReport {
     const NAME: &'static str = "time";
+    type Fields<'a> = TimeJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         note(style, out, &self.verdict())?;
@@ -373,63 +384,27 @@ impl Report for TimeReport {
         self.notes.iter().take(NOTES_MAX).try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        let mut commands = self.commands.iter().map(entry);
-        Json {
-            verdict: self.comparison.as_ref().map(|of| word(of.verdict)),
+    fn json(&self) -> TimeJson<'_> {
+        let (comparison, other) = (self.comparison.as_ref(), self.other.as_ref());
+        TimeJson {
+            verdict: comparison.map(|of| word(of.verdict)),
             says: self.verdict(),
-            more_layouts: self.comparison.as_ref().and_then(|of| more(of.verdict)),
-            change: self.comparison.as_ref().map(|of| Range::of(of.change)),
+            more_layouts: comparison.and_then(|of| more(of.verdict)),
+            change: comparison.map(|of| of.change),
             by: if self.clock.is_cpu() { "cpu" } else { "wall" },
-            other: self
-                .other
-                .as_ref()
-                .map(|of| Other { verdict: word(of.verdict), change: Range::of(of.change) }),
-            estimator: self.comparison.as_ref().map(|of| of.estimator.words()),
-            layouts_sd: self.comparison.as_ref().and_then(|of| finite(of.layouts_sd)),
-            runs_sd: self.comparison.as_ref().and_then(|of| finite(of.runs_sd)),
+            other: other.map(|of| OtherJson { verdict: word(of.verdict), change: of.change }),
+            estimator: comparison.map(|of| of.estimator.words()),
+            layouts_sd: comparison.map(|of| Finite(of.layouts_sd)),
+            runs_sd: comparison.map(|of| Finite(of.runs_sd)),
             layouts: self.layouts,
             drawn: &self.drawn,
             effect: self.effect,
-            // As all else here, a share.
-            confidence: self.confidence.percent(),
-            a: commands.next(),
-            b: commands.next(),
-            runs: self.runs.iter().map(run).collect(),
+            confidence: self.confidence,
+            a: self.commands.first(),
+            b: self.commands.get(1),
+            runs: &self.runs,
             notes: &self.notes,
         }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "layout",
-            "pair",
-            "command",
-            "wall_s",
-            "user_s",
-            "system_s",
-            "delayed_s",
-            "padding",
-            "warm_up",
-            "code",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.runs {
-            let cells = [
-                row.layout.to_string(),
-                row.pair.to_string(),
-                letter(row.command).to_owned(),
-                row.wall_s.to_string(),
-                row.user_s.to_string(),
-                row.system_s.to_string(),
-                row.delayed_s.to_string(),
-                row.padding.to_string(),
-                row.is_warm_up.to_string(),
-                row.code.map(|code| code.to_string()).unwrap_or_default(),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {
@@ -453,147 +428,70 @@ const fn more(verdict: Verdict) -> Option<u32> {
     }
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    verdict: Option<&'static str>,
-    says: String,
-    more_layouts: Option<u32>,
-    change: Option<Range>,
-    by: &'static str,
-    other: Option<Other>,
-    estimator: Option<&'static str>,
-    layouts_sd: Option<f64>,
-    runs_sd: Option<f64>,
-    layouts: usize,
-    drawn: &'a str,
-    effect: f64,
-    confidence: f64,
-    a: Option<Side<'a>>,
-    b: Option<Side<'a>>,
-    runs: Vec<Run>,
-    notes: &'a [String],
-}
+crate::fields! {
+    /// CSV has a row per run, in the order of their starts. Ends of intervals are null of one
+    /// layout.
+    #[derive(Debug)]
+    pub struct TimeJson<'a> {
+        /// `faster`, `slower`, `not distinguishable` or `too few layouts`; null of one command
+        verdict: Option<&'static str>;
+        /// the same in words
+        says: String;
+        /// layouts that are missing, of `too few layouts`; else null
+        more_layouts: Option<u32>;
+        /// change of the time from A to B, as a part of A's: negative where B is faster
+        change: Option<Interval>, "share";
+        /// the time that decides: `cpu` or `wall`
+        by: &'static str;
+        /// by the other time
+        other: Option<OtherJson>;
+        /// how a layout's runs become one number
+        estimator: Option<&'static str>;
+        /// standard deviation of the change between layouts; null of one layout
+        layouts_sd: Option<Finite>, "share";
+        /// standard deviation of the difference of two runs within a layout; null of one run each
+        runs_sd: Option<Finite>, "share";
+        /// number of layouts
+        layouts: usize;
+        /// what differs between layouts
+        drawn: &'a str;
+        /// the change of `--effect`, 0 to 1
+        effect: f64, "share";
+        confidence: Confidence;
+        /// the command A
+        a: Option<&'a Timed>;
+        /// the same of B
+        b: Option<&'a Timed>;
+        runs (rows): &'a Vec<RunRow>;
+        /// what was seen of the machine
+        notes: &'a [String];
+    }
 
-#[derive(Serialize)]
-struct Other {
-    verdict: &'static str,
-    change: Range,
-}
+    /// The verdict by the other time.
+    #[derive(Debug)]
+    pub struct OtherJson {
+        /// by the other time
+        verdict: &'static str;
+        /// by the other time
+        change: Interval, "share";
+    }
 
-/// An interval; an end that is not finite is null.
-#[derive(Serialize)]
-struct Range {
-    value: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-}
-
-impl Range {
-    fn of(Interval { value, low, high }: Interval) -> Self {
-        let [value, low, high] = [value, low, high].map(finite);
-        Self { value, low, high }
+    /// K-best.
+    #[derive(Debug)]
+    pub struct BestJson {
+        /// K-best: fastest of at most 20 runs
+        value: f64, "s";
+        /// whether 3 of them lie within 0.1 %; else K-best has no answer
+        converged: bool;
+        /// runs that it looked at
+        measurements: usize;
     }
 }
 
-fn finite(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
-}
-
-#[derive(Serialize)]
-struct Side<'a> {
-    command: &'a str,
-    cpu_s: Kind,
-    wall_s: Kind,
-    delayed: f64,
-    warm_up: usize,
-    failed: usize,
-    function: Option<Function<'a>>,
-}
-
-#[derive(Serialize)]
-struct Kind {
-    #[serde(flatten)]
-    layouts: Range,
-    mean: f64,
-    median: f64,
-    fastest: f64,
-    kbest: Option<KBest>,
-}
-
-#[derive(Serialize)]
-struct KBest {
-    value: f64,
-    converged: bool,
-    measurements: usize,
-}
-
-#[derive(Serialize)]
-struct Function<'a> {
-    procedure: &'a str,
-    ns: Range,
-    share: f64,
-    calls: f64,
-    samples: u64,
-}
-
-fn kind(times: &Times) -> Kind {
-    Kind {
-        layouts: Range::of(times.layouts),
-        mean: times.mean,
-        median: times.median,
-        fastest: times.fastest,
-        kbest: times.kbest.map(|best| KBest {
-            value: best.value,
-            converged: best.converged,
-            measurements: best.measurements,
-        }),
-    }
-}
-
-fn entry(timed: &Timed) -> Side<'_> {
-    Side {
-        command: &timed.command,
-        cpu_s: kind(&timed.cpu),
-        wall_s: kind(&timed.wall),
-        delayed: timed.delayed,
-        warm_up: timed.warm_up,
-        failed: timed.failed,
-        function: timed.function.as_ref().map(|of| Function {
-            procedure: &of.procedure,
-            ns: Range::of(of.ns),
-            share: of.share,
-            calls: of.calls,
-            samples: of.samples,
-        }),
-    }
-}
-
-#[derive(Serialize)]
-struct Run {
-    layout: usize,
-    pair: usize,
-    command: &'static str,
-    wall_s: f64,
-    user_s: f64,
-    system_s: f64,
-    delayed_s: f64,
-    padding: usize,
-    warm_up: bool,
-    code: Option<i32>,
-}
-
-fn run(row: &RunRow) -> Run {
-    Run {
-        layout: row.layout,
-        pair: row.pair,
-        command: letter(row.command),
-        wall_s: row.wall_s,
-        user_s: row.user_s,
-        system_s: row.system_s,
-        delayed_s: row.delayed_s,
-        padding: row.padding,
-        warm_up: row.is_warm_up,
-        code: row.code,
+impl Shown<&Best> for BestJson {
+    fn shown(of: &Best) -> Self {
+        let Best { value, converged, measurements } = *of;
+        Self { value, converged, measurements }
     }
 }
 
@@ -624,8 +522,8 @@ mod tests {
         let report = |converged| TimeReport {
             commands: vec![Timed {
                 command: "a".into(),
-                cpu: times(converged),
-                wall: times(converged),
+                cpu_s: times(converged),
+                wall_s: times(converged),
                 delayed: 0.0,
                 warm_up: 0,
                 failed: 0,

@@ -4,10 +4,9 @@ use std::io::{self, Write};
 
 use model::{OFF_CPU, RUNNABLE};
 use profiledb::{Covered, Stretch};
-use serde::Serialize;
 
-use super::csv::record;
-use super::json::{self, rounded};
+use super::fields::{Fraction, Interval, Shown as _};
+use super::json::{self, Head, ProblemEntry};
 use super::quantity::{counted, duration, moment, percent};
 use super::table::{Cell, Table};
 use super::text::{head, lines_by_kind, note, selection};
@@ -65,47 +64,61 @@ pub struct TimelineRow {
     pub share: Share,
 }
 
-#[derive(Serialize)]
-struct TimelineJson<'a> {
-    #[serde(flatten)]
-    head: json::Head<'a>,
-    event: &'a str,
-    unit: &'a str,
-    by: &'static str,
-    rows: Vec<RowJson<'a>>,
-    omitted: usize,
-    problems: Vec<json::ProblemEntry<'a>>,
-}
+crate::fields! {
+    /// CSV has a row per row and slice.
+    #[derive(Debug)]
+    pub struct TimelineJson<'a> {
+        head (flat): Head<'a>;
+        /// the event
+        event: &'a str;
+        /// what the event counts; of `ns` quantities are in seconds
+        unit: &'a str;
+        /// what a row is: `procedure`, `command`, `thread`, `image`, `label`
+        by: &'static str;
+        rows (rows): Vec<RowJson<'a>>;
+        /// rows that were left out
+        omitted: usize;
+        problems: Vec<ProblemEntry<'a>>;
+    }
 
-#[derive(Serialize)]
-struct RowJson<'a> {
-    key: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pid: Option<u32>,
-    total: Quantity,
-    share: json::Share,
-    slices: Vec<SliceJson>,
-}
+    /// A procedure, image, command or label over time.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// name; of a command with its process number, where it has one
+        key: &'a str => "key";
+        /// the image of a procedure
+        image (maybe): Option<&'a str> => "image";
+        /// process number of a command or thread; absent: of several processes
+        pid (maybe): Option<u32>;
+        total: Quantity;
+        /// share of all rows
+        share: Share, "share";
+        slices (rows): Vec<SliceJson>;
+    }
 
-/// Seconds of an event whose unit is ns, else occurrences.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Quantity {
-    Seconds { value: f64, low: f64, high: f64 },
-    Occurrences { value: f64, low: f64, high: f64 },
-}
+    /// Seconds of an event whose unit is ns, else occurrences.
+    #[derive(Debug)]
+    pub struct Quantity {
+        /// time in all slices; of an event that is no time there is `occurrences` instead
+        seconds (maybe): Option<Interval<Fraction>>, "s";
+        /// occurrences in all slices
+        occurrences (maybe): Option<Interval<Fraction>>, "event's unit";
+    }
 
-#[derive(Serialize)]
-struct SliceJson {
-    start: String,
-    end: String,
-    covered_s: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    occurrences: Option<f64>,
+    /// A column of time.
+    #[derive(Debug)]
+    pub struct SliceJson {
+        /// begin of the slice (RFC 3339, UTC)
+        start: String => "start";
+        /// its end
+        end: String => "end";
+        /// seconds of it for which the database has samples; 0: no dcpid ran
+        covered_s: u64, "s" => "covered_s";
+        /// the row's time in the slice
+        seconds (maybe): Option<Fraction>, "s" => "seconds";
+        /// the same of an event that is no time
+        occurrences (maybe): Option<Fraction>, "event's unit" => "occurrences";
+    }
 }
 
 impl TimelineReport {
@@ -163,6 +176,7 @@ fn rfc3339(unix_s: u64) -> String {
 
 impl Report for TimelineReport {
     const NAME: &'static str = "timeline";
+    type Fields<'a> = TimelineJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -227,10 +241,10 @@ impl Report for TimelineReport {
         lines_by_kind(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> TimelineJson<'_> {
         let row = |row| self.row_json(row);
         TimelineJson {
-            head: json::Head::of(&self.selection),
+            head: Head::shown(&self.selection),
             event: &self.event,
             unit: &self.unit,
             by: self.by,
@@ -240,27 +254,9 @@ impl Report for TimelineReport {
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+    fn columns(&self) -> Option<Vec<&'static str>> {
         let quantity = if self.is_time() { "seconds" } else { "occurrences" };
-        record(out, &["key", "image", "start", "end", "covered_s", quantity].map(str::to_owned))?;
-        for row in &self.rows {
-            for ((column, covered_s), count) in
-                self.columns.iter().zip(&self.covered_s).zip(&row.counts)
-            {
-                record(
-                    out,
-                    &[
-                        row.key.clone(),
-                        row.image.clone().unwrap_or_default(),
-                        rfc3339(column.since_unix_s),
-                        rfc3339(column.until_unix_s),
-                        covered_s.to_string(),
-                        rounded(self.shown(*count)).to_string(),
-                    ],
-                )?;
-            }
-        }
-        Ok(())
+        Some(vec!["key", "image", "start", "end", "covered_s", quantity])
     }
 
     fn problems(&self) -> &[Problem] {
@@ -270,22 +266,23 @@ impl Report for TimelineReport {
 
 impl TimelineReport {
     fn row_json<'a>(&self, row: &'a TimelineRow) -> RowJson<'a> {
-        let Occurrences { value, low, high } = row.total;
-        let [value, low, high] = [value, low, high].map(|count| rounded(self.shown(count)));
-        let total = if self.is_time() {
-            Quantity::Seconds { value, low, high }
-        } else {
-            Quantity::Occurrences { value, low, high }
+        let [value, low, high] =
+            [row.total.value, row.total.low, row.total.high].map(|count| self.shown(count));
+        let total = Interval::shown(&Occurrences { value, low, high });
+        let is_time = self.is_time();
+        let total = Quantity {
+            seconds: is_time.then_some(total),
+            occurrences: (!is_time).then_some(total),
         };
         let columns = self.columns.iter().zip(&self.covered_s).zip(&row.counts);
         let slice = |((column, covered_s), count): ((&Stretch, &u64), &f64)| {
-            let count = rounded(self.shown(*count));
+            let count = Fraction(self.shown(*count));
             SliceJson {
                 start: rfc3339(column.since_unix_s),
                 end: rfc3339(column.until_unix_s),
                 covered_s: *covered_s,
-                seconds: self.is_time().then_some(count),
-                occurrences: (!self.is_time()).then_some(count),
+                seconds: is_time.then_some(count),
+                occurrences: (!is_time).then_some(count),
             }
         };
         RowJson {
@@ -293,7 +290,7 @@ impl TimelineReport {
             image: row.image.as_deref(),
             pid: row.pid,
             total,
-            share: json::Share::of(&row.share),
+            share: row.share,
             slices: columns.map(slice).collect(),
         }
     }

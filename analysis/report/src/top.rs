@@ -1,53 +1,53 @@
 //! `dcpi top --once`.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
-use serde::Serialize;
-
-use super::json::rounded;
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::{Report, Style, Suffixes, escape};
 use query::problem::Problem;
 use stats::{Confidence, Share};
 
-/// Samples of the last seconds.
-#[derive(Debug)]
-pub struct TopReport {
-    /// The event's name.
-    pub event: String,
-    /// The time in which the samples were taken.
-    pub span: Duration,
-    /// Samples taken and not lost.
-    pub total: u64,
-    /// Of these, the idle loop's.
-    pub idle: u64,
-    /// The samples that shares are of.
-    pub counted: u64,
-    /// Samples that are in no row, of all events.
-    pub lost: u64,
-    /// The confidence of all intervals.
-    pub confidence: Confidence,
-    /// Whether rows and shares include the idle loop.
-    pub with_idle: bool,
-    /// The rows, in order.
-    pub rows: Vec<TopRow>,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
+crate::fields! {
+    /// With `--once`. Shares are of `counted`.
+    #[derive(Debug)]
+    pub struct TopReport {
+        /// the event, as perf calls it
+        pub event: String;
+        /// time in which the samples were taken
+        pub span_s: f64, "s";
+        /// samples taken and not lost
+        pub total: u64, "samples";
+        /// samples that shares are computed from
+        pub counted: u64, "samples";
+        /// samples in the idle loop
+        pub idle: u64, "samples";
+        /// samples in no row, of all events
+        pub lost: u64, "samples";
+        /// confidence of all intervals
+        pub confidence: Confidence;
+        /// whether rows and shares include the idle loop
+        pub with_idle (text): bool;
+        /// procedures or images, those with the most samples first
+        pub rows (rows): Vec<TopRow>;
+        /// missing or doubtful data
+        pub problems (text): Vec<Problem>;
+    }
 }
 
-/// A procedure or image.
-#[derive(Clone, Debug)]
-pub struct TopRow {
-    /// The image's name; empty for samples of unknown code.
-    pub image: String,
-    /// The procedure's; empty where a row is an image.
-    pub procedure: String,
-    /// Samples.
-    pub samples: u64,
-    /// Their share of [`TopReport::counted`].
-    pub share: Share,
+crate::fields! {
+    /// A procedure or image.
+    #[derive(Clone, Debug)]
+    pub struct TopRow {
+        /// name; absent with `-i`
+        pub procedure (maybe): String => "procedure";
+        /// name; absent: unknown code
+        pub image (maybe): String => "image";
+        /// samples
+        pub samples: u64, "samples" => "EVENT";
+        /// their share of `counted`
+        pub share: Share, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+    }
 }
 
 impl TopReport {
@@ -62,7 +62,7 @@ impl TopReport {
         };
         let lost =
             if self.lost > 0 { format!(", {} lost", thousands(self.lost)) } else { String::new() };
-        let (total, seconds) = (counted(self.total, "sample"), self.span.as_secs_f64());
+        let (total, seconds) = (counted(self.total, "sample"), self.span_s);
         format!("{}: {total} in {seconds:.1} s{idle}{lost}", escape(&self.event))
     }
 
@@ -88,37 +88,9 @@ impl TopRow {
     }
 }
 
-#[derive(Serialize)]
-struct Top<'a> {
-    event: &'a str,
-    span_s: f64,
-    total: u64,
-    counted: u64,
-    idle: u64,
-    lost: u64,
-    confidence: f64,
-    rows: Vec<Row<'a>>,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    procedure: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    image: &'a str,
-    samples: u64,
-    share: Interval,
-}
-
-#[derive(Serialize)]
-struct Interval {
-    value: f64,
-    low: f64,
-    high: f64,
-}
-
 impl Report for TopReport {
     const NAME: &'static str = "top";
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{}\n{}\n", self.head(), self.foot())?;
@@ -136,34 +108,12 @@ impl Report for TopReport {
         table.write(style, out)
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        let row = |row: &'_ TopRow| {
-            let Share { value, low, high } = row.share;
-            Interval { value: rounded(value), low: rounded(low), high: rounded(high) }
-        };
-        Top {
-            event: &self.event,
-            span_s: self.span.as_secs_f64(),
-            total: self.total,
-            counted: self.counted,
-            idle: self.idle,
-            lost: self.lost,
-            confidence: self.confidence.percent(),
-            rows: self
-                .rows
-                .iter()
-                .map(|of| Row {
-                    procedure: &of.procedure,
-                    image: &of.image,
-                    samples: of.samples,
-                    share: row(of),
-                })
-                .collect(),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        super::csv::top(self, out)
+    fn keys(&self, _: &str) -> Vec<String> {
+        vec![self.event.clone()]
     }
 
     fn problems(&self) -> &[Problem] {

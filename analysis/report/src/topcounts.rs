@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
+use image::ImageId;
 
-use super::csv::{fraction, record};
-use super::json::{self, Event, InOrder, ProblemEntry};
+use super::fields::{Address, Bound, InOrder, Interval, Shares, Shown as _};
+use super::json::{self, Event, Head, OmittedRows, ProblemEntry};
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{
@@ -192,60 +192,57 @@ fn number(ratio: f64) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct TopcountsJson<'a> {
-    db: &'a str,
-    epochs: Vec<&'a profiledb::EpochId>,
-    hosts: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<json::Time>,
-    events: Vec<Event<'a>>,
-    sorted_by: String,
-    confidence: f64,
-    rows: Vec<RowJson<'a>>,
-    omitted: Rows,
-    folded: Folded,
-    problems: Vec<ProblemEntry<'a>>,
-}
+crate::fields! {
+    /// Shares are of `events[].counted`. The ratio's columns come with `--sort EVENT/EVENT`.
+    #[derive(Debug)]
+    pub struct TopcountsJson<'a> {
+        head (flat): Head<'a>;
+        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
+        /// event, or ratio of two events, that rows are sorted by
+        sorted_by: String;
+        confidence: Confidence;
+        rows (rows): Vec<RowJson<'a>>;
+        omitted: OmittedRows;
+        folded: Folded;
+        problems: Vec<ProblemEntry<'a>>;
+    }
 
-#[derive(Serialize)]
-struct Rows {
-    rows: usize,
-}
+    /// Rows with too few samples.
+    #[derive(Debug)]
+    pub struct Folded {
+        /// rows with too few samples for a ratio
+        rows: usize;
+        /// number of samples that a row needs
+        min_samples: u64, "samples";
+    }
 
-#[derive(Serialize)]
-struct Folded {
-    rows: usize,
-    min_samples: u64,
-}
-
-#[derive(Serialize)]
-struct RowJson<'a> {
-    image: &'a str,
-    image_id: String,
-    kind: &'static str,
-    procedure: Option<&'a str>,
-    /// Bytes from the procedure's begin.
-    procedure_offset: Option<u64>,
-    address: String,
-    /// Offset in the image, as in the database.
-    offset: u64,
-    counts: InOrder<&'a str, u64>,
-    share: InOrder<&'a str, json::Share>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ratio: Option<RatioJson>,
-}
-
-/// Null: infinite.
-#[derive(Serialize)]
-struct RatioJson {
-    value: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
+    /// An instruction.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// name
+        image: &'a str => "image";
+        /// id
+        image_id: ImageId => "image_id";
+        /// as of `dcpi prof`
+        kind: &'static str;
+        /// name; `null`: the instruction is in no procedure
+        procedure: Option<&'a str> => "procedure";
+        /// distance from the procedure's begin
+        procedure_offset: Option<u64>, "bytes" => "procedure_offset";
+        address: Address => "address";
+        offset: u64, "offset";
+        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
+        share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+        /// occurrences of the first event divided by those of the second; `null`: the second has
+        /// none, or without bound
+        ratio (maybe): &'a Option<Share> as Option<Interval<Bound>>
+            => "ratio" | "ratio_low" | "ratio_high";
+    }
 }
 
 impl Report for TopcountsReport {
     const NAME: &'static str = "topcounts";
+    type Fields<'a> = TopcountsJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -270,84 +267,41 @@ impl Report for TopcountsReport {
         notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        let row = |row: &InstructionRow| {
-            let finite = |number: f64| number.is_finite().then(|| json::rounded(number));
-            row.ratio.map(|it| RatioJson {
-                value: finite(it.value),
-                low: finite(it.low),
-                high: finite(it.high),
-            })
-        };
-        let names = || self.events.iter().map(|column| column.event.name.as_str());
-        let rows = self.rows.iter().map(|shown| RowJson {
-            image: &shown.image.name,
-            image_id: shown.image.id.to_string(),
-            kind: shown.image.kind.as_str(),
-            procedure: shown.procedure.as_deref(),
-            procedure_offset: shown.procedure.is_some().then_some(shown.into),
-            address: format!("{:#x}", shown.address),
-            offset: shown.offset,
-            counts: InOrder(names().zip(tally::samples(&shown.counts)).collect()),
-            share: InOrder(names().zip(shown.shares.iter().map(json::Share::of)).collect()),
-            ratio: row(shown),
+    fn json(&self) -> TopcountsJson<'_> {
+        let rows = self.rows.iter().map(|row| RowJson {
+            image: &row.image.name,
+            image_id: row.image.id,
+            kind: row.image.kind.as_str(),
+            procedure: row.procedure.as_deref(),
+            procedure_offset: row.procedure.is_some().then_some(row.into),
+            address: Address(row.address),
+            offset: row.offset,
+            counts: json::by_event(&self.events, tally::samples(&row.counts)),
+            share: json::by_event(&self.events, row.shares.iter().copied()),
+            ratio: &row.ratio,
         });
         TopcountsJson {
-            db: &self.selection.db,
-            epochs: self.selection.epoch_ids(),
-            hosts: self.selection.hosts(),
-            time: json::time(&self.selection),
-            events: self.events.iter().map(json::event).collect(),
+            head: Head::shown(&self.selection),
+            events: &self.events,
             sorted_by: self.sorted_by(),
-            confidence: self.confidence.percent(),
+            confidence: self.confidence,
             rows: rows.collect(),
-            omitted: Rows { rows: self.omitted },
+            omitted: OmittedRows { rows: self.omitted },
             folded: Folded { rows: self.folded, min_samples: self.min_samples },
             problems: json::problems(&self.problems),
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut titles: Vec<String> =
-            ["image", "image_id", "procedure", "procedure_offset", "address"]
-                .map(str::to_owned)
-                .into();
-        for column in &self.events {
-            let name = &column.event.name;
-            titles.extend([
-                name.clone(),
-                format!("{name}_share"),
-                format!("{name}_low"),
-                format!("{name}_high"),
-            ]);
-        }
-        if self.has_ratio() {
-            titles.extend(["ratio", "ratio_low", "ratio_high"].map(str::to_owned));
-        }
-        record(out, &titles)?;
-        for row in &self.rows {
-            let into = row.procedure.as_ref().map(|_| row.into.to_string()).unwrap_or_default();
-            let mut cells = vec![row.image.name.clone(), row.image.id.to_string()];
-            cells.extend([
-                row.procedure.clone().unwrap_or_default(),
-                into,
-                format!("{:#x}", row.address),
-            ]);
-            for (count, share) in row.counts.iter().zip(&row.shares) {
-                cells.extend([
-                    count.samples.to_string(),
-                    fraction(share.value),
-                    fraction(share.low),
-                    fraction(share.high),
-                ]);
-            }
-            if self.has_ratio() {
-                let ratio = row.ratio.map(|it| [it.value, it.low, it.high].map(fraction));
-                cells.extend(ratio.unwrap_or_default());
-            }
-            record(out, &cells)?;
-        }
-        Ok(())
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        let mut titles = vec!["image", "image_id", "procedure", "procedure_offset", "address"];
+        titles.extend(json::EVENT_TITLES);
+        titles
+            .extend(["ratio", "ratio_low", "ratio_high"].into_iter().filter(|_| self.has_ratio()));
+        Some(titles)
+    }
+
+    fn keys(&self, _: &str) -> Vec<String> {
+        json::event_keys(&self.events)
     }
 
     fn problems(&self) -> &[Problem] {

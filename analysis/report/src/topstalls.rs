@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use estimate::Confidence;
-use serde::Serialize;
 use stalls::{Cause, Culprit};
 
-use super::costs::{CulpritEntry, cycle, digits, letters, meanings, told, word};
-use super::csv::record;
+use super::calc::ModelJson;
+use super::costs::{CulpritEntry, cycle, letters, meanings, told, word};
+use super::fields::{Address, Part, Shown as _, Thousandths};
 use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::table::{Cell, Colour, Table};
@@ -64,6 +64,7 @@ pub struct StallRow {
 
 impl Report for TopstallsReport {
     const NAME: &'static str = "topstalls";
+    type Fields<'a> = Topstalls<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -121,13 +122,11 @@ impl Report for TopstallsReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> Topstalls<'_> {
         Topstalls {
-            head: Head::of(&self.selection),
-            events: self.events.iter().map(json::event).collect(),
-            machine: self.machine.name,
-            machine_assumed: self.machine.assumed,
-            latencies_measured: self.machine.measured_on(),
+            head: Head::shown(&self.selection),
+            events: &self.events,
+            model: &self.machine,
             samples: self.samples,
             explained: self.explained,
             rows: self.rows.iter().map(|row| entry(row, self.samples)).collect(),
@@ -135,35 +134,10 @@ impl Report for TopstallsReport {
         }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "stall",
-            "most",
-            "cycles",
-            "confidence",
-            "letters",
-            "address",
-            "instruction",
-            "procedure",
-            "image",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let share = |samples: f64| format!("{:.6}", samples / self.samples.max(1) as f64);
-            let cells = [
-                share(row.stall),
-                share(row.most),
-                row.cycles.map(|cycles| format!("{cycles:.3}")).unwrap_or_default(),
-                word(row.confidence).to_owned(),
-                letters(&row.culprits, row.unexplained),
-                format!("{:#x}", row.address),
-                row.text.clone(),
-                row.procedure.clone(),
-                row.image.clone(),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        let mut titles = vec!["stall", "most", "cycles", "confidence", "letters", "address"];
+        titles.extend(["instruction", "procedure", "image"]);
+        Some(titles)
     }
 
     fn problems(&self) -> &[Problem] {
@@ -171,48 +145,56 @@ impl Report for TopstallsReport {
     }
 }
 
-#[derive(Serialize)]
-struct Topstalls<'a> {
-    #[serde(flatten)]
-    head: Head<'a>,
-    events: Vec<Event<'a>>,
-    machine: &'static str,
-    machine_assumed: bool,
-    latencies_measured: Option<String>,
-    samples: u64,
-    explained: u64,
-    rows: Vec<Row<'a>>,
-    problems: Vec<ProblemEntry<'a>>,
+crate::fields! {
+    #[derive(Debug)]
+    pub struct Topstalls<'a> {
+        head (flat): Head<'a>;
+        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
+        model (flat): &'a Model as ModelJson;
+        /// samples of time in the report
+        samples: u64, "samples";
+        /// samples among these in procedures that were explained
+        explained: u64, "samples";
+        rows (rows): Vec<RowJson<'a>>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// A stalled instruction.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// time beyond the instruction's best case, as a share of `samples`
+        stall: Part => "stall";
+        /// that time, at most
+        most: Part => "most";
+        /// cycles beyond the best case
+        cycles: Option<Thousandths>, "cycles" => "cycles";
+        /// confidence of the executions: `high`, `medium`, `low`
+        confidence: &'static str => "confidence";
+        /// name
+        image: &'a str => "image";
+        /// name
+        procedure: &'a str => "procedure";
+        address: Address => "address";
+        /// mnemonic and operands
+        text: &'a str => "instruction";
+        culprits: Vec<CulpritEntry>;
+        /// letters of the largest causes
+        letters (csv): String => "letters";
+    }
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    stall: f64,
-    most: f64,
-    cycles: Option<f64>,
-    confidence: &'static str,
-    image: &'a str,
-    procedure: &'a str,
-    address: String,
-    text: &'a str,
-    culprits: Vec<CulpritEntry>,
-}
-
-fn entry(row: &StallRow, samples: u64) -> Row<'_> {
-    let share = |part: f64| json::rounded(part / samples.max(1) as f64);
-    Row {
+fn entry(row: &StallRow, samples: u64) -> RowJson<'_> {
+    let share = |part: f64| Part(part / samples.max(1) as f64);
+    RowJson {
         stall: share(row.stall),
         most: share(row.most),
-        cycles: row.cycles.map(digits),
+        cycles: row.cycles.map(Thousandths),
         confidence: word(row.confidence),
         image: &row.image,
         procedure: &row.procedure,
-        address: format!("{:#x}", row.address),
+        address: Address(row.address),
         text: &row.text,
-        culprits: row
-            .culprits
-            .iter()
-            .map(|culprit| CulpritEntry::of(culprit, row.cycles.is_some()))
-            .collect(),
+        culprits: CulpritEntry::all(row.culprits.iter(), row.cycles.is_some()),
+        letters: letters(&row.culprits, row.unexplained),
     }
 }

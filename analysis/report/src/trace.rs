@@ -2,9 +2,6 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
-
-use super::csv::record;
 use super::quantity::{bytes, counted, percent, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
@@ -16,48 +13,111 @@ const ROWS_MAX: usize = 40;
 /// Threads of a text, at most.
 const THREADS_MAX: usize = 20;
 
-/// `dcpi trace`: a trace that was captured or read.
-#[derive(Debug, Default, Serialize)]
-pub struct TraceReport {
-    /// The file; null where the trace was only followed.
-    pub file: Option<String>,
-    /// The command, as a shell takes it; empty where it is not known.
-    pub command: String,
-    /// The host.
-    pub host: String,
-    /// The clock of the times.
-    pub clock: String,
-    /// Time from the first event to the last, s.
-    pub seconds: f64,
-    /// Events.
-    pub events: u64,
-    /// Bytes of the file; null where it is not our own format.
-    pub bytes: Option<u64>,
-    /// Bytes of the file for each event.
-    pub bytes_an_event: Option<f64>,
-    /// Threads.
-    pub threads: u64,
-    /// Processes.
-    pub processes: u64,
-    /// Calls kept of so many; null: all.
-    pub sampled: Option<TraceSampled>,
-    /// Calls and other events by name.
-    pub rows: Vec<TraceRow>,
-    /// How many of them are shown.
-    #[serde(skip)]
-    pub shown: ShownRows,
-    /// Time off the CPU by thread; empty where switches were not traced.
-    pub off_cpu: Vec<TraceThread>,
-    /// Events that happened and are not there.
-    pub lost: Vec<TraceLost>,
-    /// Returns without an entry.
-    pub unmatched: u64,
-    /// Places that were probed and never reached.
-    pub never: Vec<String>,
-    /// Why the trace is not whole; null where it is.
-    pub cut: Option<String>,
-    /// Remarks, a sentence each.
-    pub notes: Vec<String>,
+crate::fields! {
+    /// The report of a trace, of a capture or of `dcpi trace FILE`. CSV has a row per name and
+    /// kind.
+    #[derive(Debug, Default)]
+    pub struct TraceReport {
+        /// the file; null where events were only followed
+        pub file: Option<String>;
+        /// as a shell takes it; empty where it is not known
+        pub command: String;
+        /// the host
+        pub host: String;
+        /// clock of all times, as Linux calls it, or another tool's word
+        pub clock: String;
+        /// from the first event to the last
+        pub seconds: f64, "s";
+        /// number of events
+        pub events: u64;
+        /// of the file; null unless it is of dcpi trace's format
+        pub bytes: Option<u64>, "bytes";
+        /// of the file for each event; null as `bytes`
+        pub bytes_an_event: Option<f64>, "bytes";
+        /// number of threads
+        pub threads: u64;
+        /// number of processes
+        pub processes: u64;
+        /// choice of calls; null: all were kept
+        pub sampled: Option<TraceSampled>;
+        /// calls and other events by name
+        pub rows (rows): Vec<TraceRow>;
+        /// how many of them are shown
+        pub shown (text): ShownRows;
+        /// time off the CPU by thread; empty where switches were not traced
+        pub off_cpu: Vec<TraceThread>;
+        /// events that happened and are not there
+        pub lost: Vec<TraceLost>;
+        /// returns without an entry
+        pub unmatched: u64;
+        /// places that were probed and never reached
+        pub never: Vec<String>;
+        /// why the trace is not whole; null where it is
+        pub cut: Option<String>;
+        /// remarks
+        pub notes: Vec<String>;
+    }
+
+    /// A choice of calls.
+    #[derive(Debug, Clone, Copy)]
+    pub struct TraceSampled {
+        /// calls kept of so many
+        pub keep: u64;
+        /// of each so many calls of a name and thread
+        pub of: u64;
+    }
+
+    /// The events of one name.
+    #[derive(Debug)]
+    pub struct TraceRow {
+        /// procedure, system call, line or other thing
+        pub name: String => "name";
+        /// kind of event, of calls that of the entry: `enter`, `syscall_enter`, `instant`, `wake`,
+        /// ...
+        pub kind: &'static str => "kind";
+        /// file with the code; null where there is none
+        pub image: Option<String> => "image";
+        /// calls, or events
+        pub count: u64 => "count";
+        /// calls whose return is in the trace; times are of these
+        pub ended: u64 => "ended";
+        /// time with all that was called, of recursive calls the outermost; null where none ended
+        pub total_ns: Option<u64>, "ns" => "total_ns";
+        /// time of a call, inner ones of recursions too
+        pub mean_ns: Option<f64>, "ns" => "mean_ns";
+        /// shortest call
+        pub min_ns: Option<u64>, "ns" => "min_ns";
+        /// longest call
+        pub max_ns: Option<u64>, "ns" => "max_ns";
+    }
+
+    /// A thread's time off the CPU.
+    #[derive(Debug)]
+    pub struct TraceThread {
+        /// process of a thread that was off its CPU
+        pub pid: u32;
+        /// thread
+        pub tid: u32;
+        /// its command
+        pub command: String;
+        /// times that the thread left its CPU
+        pub switches: u64;
+        /// waited, with the time from the wake to the CPU
+        pub blocked_ns: u64, "ns";
+        /// could run and had no CPU
+        pub preempted_ns: u64, "ns";
+    }
+
+    /// Events that are not there.
+    #[derive(Debug)]
+    pub struct TraceLost {
+        /// what lost events were of
+        pub name: String;
+        /// `ring_full`, `too_many_threads`
+        pub reason: String;
+        /// number of events lost
+        pub events: u64;
+    }
 }
 
 /// How many rows are shown: by default all in JSON and CSV, and the first in text.
@@ -95,67 +155,6 @@ impl ShownRows {
         });
         (shown, more)
     }
-}
-
-/// A choice of calls.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct TraceSampled {
-    /// Calls kept.
-    pub keep: u64,
-    /// Of so many.
-    pub of: u64,
-}
-
-/// The events of one name.
-#[derive(Debug, Serialize)]
-pub struct TraceRow {
-    /// The name.
-    pub name: String,
-    /// Kind of event, the opening one of calls.
-    pub kind: &'static str,
-    /// File with the code; null where there is none.
-    pub image: Option<String>,
-    /// Calls or events.
-    pub count: u64,
-    /// Calls whose end is there; times are of these.
-    pub ended: u64,
-    /// Time with all that was called, of recursive calls the outermost, ns; null where nothing
-    /// ended.
-    pub total_ns: Option<u64>,
-    /// Time of a call in the mean, ns.
-    pub mean_ns: Option<f64>,
-    /// Shortest call, ns.
-    pub min_ns: Option<u64>,
-    /// Longest call, ns.
-    pub max_ns: Option<u64>,
-}
-
-/// A thread's time off the CPU.
-#[derive(Debug, Serialize)]
-pub struct TraceThread {
-    /// Process.
-    pub pid: u32,
-    /// Thread.
-    pub tid: u32,
-    /// Command.
-    pub command: String,
-    /// Times that the thread left its CPU.
-    pub switches: u64,
-    /// Time in which the thread waited, ns.
-    pub blocked_ns: u64,
-    /// Time in which the thread could run and had no CPU, ns.
-    pub preempted_ns: u64,
-}
-
-/// Events that are not there.
-#[derive(Debug, Serialize)]
-pub struct TraceLost {
-    /// What the events were of.
-    pub name: String,
-    /// Why.
-    pub reason: String,
-    /// Number.
-    pub events: u64,
 }
 
 impl TraceReport {
@@ -241,6 +240,7 @@ fn kind_word(kind: &str) -> &str {
 
 impl Report for TraceReport {
     const NAME: &'static str = "trace";
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "trace", &self.verdict())?;
@@ -297,30 +297,8 @@ impl Report for TraceReport {
         self.notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> &Self {
         self
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles =
-            ["name", "kind", "image", "count", "ended", "total_ns", "mean_ns", "min_ns", "max_ns"];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let text = |number: Option<u64>| number.map_or_else(String::new, |of| of.to_string());
-            let cells = [
-                row.name.clone(),
-                row.kind.to_owned(),
-                row.image.clone().unwrap_or_default(),
-                row.count.to_string(),
-                row.ended.to_string(),
-                text(row.total_ns),
-                row.mean_ns.map_or_else(String::new, |mean| mean.to_string()),
-                text(row.min_ns),
-                text(row.max_ns),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {

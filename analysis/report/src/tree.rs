@@ -2,10 +2,8 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
-
-use super::csv::{fraction, record};
-use super::json::{self, ProblemEntry, Share, rounded};
+use super::fields::{Fraction, Whole};
+use super::json::{self, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
@@ -30,21 +28,46 @@ pub struct TreeReport {
     pub problems: Vec<Problem>,
 }
 
-/// A node of the tree of calls.
-#[derive(Clone, Debug)]
-pub struct TreeRow {
-    /// The procedure.
-    pub procedure: Callee,
-    /// Number of nodes above it.
-    pub depth: usize,
-    /// Index of the row above it in the tree.
-    pub parent: Option<usize>,
-    /// Its time with that of all nodes below it.
-    pub time: f64,
-    /// The share of all time that this is.
-    pub share: stats::Share,
-    /// Share of all time that is its own.
-    pub own: f64,
+crate::fields! {
+    /// A node of the tree of calls.
+    #[derive(Clone, Debug)]
+    pub struct TreeRow {
+        /// number of calls above
+        pub depth: usize => "depth";
+        /// index in `rows` of the call above; `null`: none
+        pub parent: Option<usize>;
+        /// the procedure
+        pub procedure (flat): Callee as CalleeJson<'_>;
+        /// of the call with all below it
+        pub share: stats::Share, "share" => "share" | "share_low" | "share_high";
+        /// of the procedure itself; with `bottom-up`, callers have none
+        pub own: f64 as Fraction, "share" => "own";
+        /// of the call with all below it
+        pub time: f64 as Whole, "event's unit" => "time";
+    }
+
+    /// A row per call, each before the calls below it. Shares are of all time.
+    #[derive(Debug)]
+    pub struct TreeJson<'a> {
+        head (flat): &'a OfStacks as HeadJson<'_>;
+        /// with `--from`: the procedure that the tree begins at; shares are of its time with all
+        /// that it called
+        from (maybe): &'a Option<Callee> as Option<CalleeJson<'_>>;
+        /// `top-down`, or `bottom-up`: below a procedure are its callers
+        direction: &'static str;
+        rows (rows): &'a Vec<TreeRow>;
+        omitted: Omitted;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// Calls that were left out.
+    #[derive(Debug)]
+    pub struct Omitted {
+        /// calls below `--min`
+        rows: usize;
+        /// of these calls
+        share: f64 as Fraction, "share";
+    }
 }
 
 /// Deepest indentation of a row: deeper ones only count their depth.
@@ -84,6 +107,7 @@ impl TreeReport {
 
 impl Report for TreeReport {
     const NAME: &'static str = "tree";
+    type Fields<'a> = TreeJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.of.head(style, out)?;
@@ -113,83 +137,19 @@ impl Report for TreeReport {
         notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> TreeJson<'_> {
+        let (rows, share) = self.omitted;
         TreeJson {
-            head: self.of.json(),
-            from: self.from.as_ref().map(Callee::json),
+            head: &self.of,
+            from: &self.from,
             direction: if self.is_bottom_up { "bottom-up" } else { "top-down" },
-            rows: self
-                .rows
-                .iter()
-                .map(|row| RowJson {
-                    depth: row.depth,
-                    parent: row.parent,
-                    procedure: row.procedure.json(),
-                    share: Share::of(&row.share),
-                    own: rounded(row.own),
-                    time: row.time.round() as u64,
-                })
-                .collect(),
-            omitted: Omitted { rows: self.omitted.0, share: rounded(self.omitted.1) },
+            rows: &self.rows,
+            omitted: Omitted { rows, share },
             problems: json::problems(&self.problems),
         }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "depth",
-            "procedure",
-            "image",
-            "image_id",
-            "address",
-            "share",
-            "share_low",
-            "share_high",
-            "own",
-            "time",
-        ];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let mut cells = vec![row.depth.to_string()];
-            cells.extend(row.procedure.cells());
-            cells.extend([row.share.value, row.share.low, row.share.high, row.own].map(fraction));
-            cells.push(row.time.round().to_string());
-            record(out, &cells)?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {
         &self.problems
     }
-}
-
-#[derive(Serialize)]
-struct TreeJson<'a> {
-    #[serde(flatten)]
-    head: HeadJson<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<CalleeJson<'a>>,
-    direction: &'static str,
-    rows: Vec<RowJson<'a>>,
-    omitted: Omitted,
-    problems: Vec<ProblemEntry<'a>>,
-}
-
-#[derive(Serialize)]
-struct Omitted {
-    rows: usize,
-    share: f64,
-}
-
-#[derive(Serialize)]
-struct RowJson<'a> {
-    depth: usize,
-    /// Index of the row above it in the tree.
-    parent: Option<usize>,
-    #[serde(flatten)]
-    procedure: CalleeJson<'a>,
-    share: Share,
-    own: f64,
-    time: u64,
 }

@@ -3,9 +3,8 @@
 use std::io::{self, Write};
 
 use estimate::truth::{ProcedureScore, Score};
-use serde::Serialize;
 
-use super::csv::record;
+use super::fields::{Shown as _, Within};
 use super::json::{self, Head, ProblemEntry};
 use super::quantity::{counted, thousands};
 use super::table::{Cell, Table};
@@ -120,6 +119,7 @@ impl TruthReport {
 
 impl Report for TruthReport {
     const NAME: &'static str = "truth";
+    type Fields<'a> = TruthJson<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -170,7 +170,7 @@ impl Report for TruthReport {
                 &format!("{part:.0} % of samples have this confidence, of which {}", shares(score)),
             )?;
         }
-        if let Some(cycles) = Cycles::of(&self.rows) {
+        if let Some(cycles) = CyclesJson::of(&self.rows) {
             let what = format!(
                 "{:.0} % of samples are in procedures whose true cycles are in the estimated range; estimated / true cycles: {:.2}, range {:.2} to {:.2} (medians)",
                 cycles.right * 100.0,
@@ -192,44 +192,23 @@ impl Report for TruthReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> TruthJson<'_> {
         let sum = self.all();
-        let [low, medium, high] = sum.by_confidence.map(|score| Within::of(&score));
-        Json {
-            head: Head::of(&self.selection),
+        let [low, medium, high] = sum.by_confidence.map(|score| WithinJson::of(&score));
+        TruthJson {
+            head: Head::shown(&self.selection),
             machine: self.model.map(|model| model.name),
             machine_assumed: self.model.map(|model| model.assumed),
             latencies_measured: self.model.and_then(Model::measured_on),
             samples: self.samples,
-            blocks: Within::of(&sum.blocks),
-            edges: Within::of(&sum.edges),
-            rounds: Within::of(&sum.rounds),
+            blocks: WithinJson::of(&sum.blocks),
+            edges: WithinJson::of(&sum.edges),
+            rounds: WithinJson::of(&sum.rounds),
             confidence: ByConfidence { low, medium, high },
-            cycles: Cycles::of(&self.rows),
+            cycles: CyclesJson::of(&self.rows),
             rows: self.rows.iter().map(row).collect(),
             problems: json::problems(&self.problems),
         }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles =
-            ["image", "procedure", "samples", "blocks", "blocks_within_10", "edges_within_10"];
-        record(out, &titles.map(str::to_owned))?;
-        for row in &self.rows {
-            let here = Sum::of(std::iter::once(row));
-            let ten = |score: &Score| format!("{:.4}", score.shares()[1]);
-            let (samples, blocks) = (row.samples.to_string(), row.blocks.to_string());
-            let cells = [
-                row.image.clone(),
-                row.procedure.clone(),
-                samples,
-                blocks,
-                ten(&here.blocks),
-                ten(&here.edges),
-            ];
-            record(out, &cells)?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {
@@ -242,88 +221,107 @@ fn shares(score: &Score) -> String {
     format!("{five:.0} / {ten:.0} / {fifteen:.0} %")
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    #[serde(flatten)]
-    head: Head<'a>,
-    /// The model of the processor that cycles are estimated with; null where they are not.
-    machine: Option<&'static str>,
-    machine_assumed: Option<bool>,
-    latencies_measured: Option<String>,
-    samples: u64,
-    blocks: Within,
-    edges: Within,
-    /// Rounds of loops with one exit, their test, weighted by the samples that tell the rounds.
-    rounds: Within,
-    confidence: ByConfidence,
-    cycles: Option<Cycles>,
-    rows: Vec<Row<'a>>,
-    problems: Vec<ProblemEntry<'a>>,
+crate::fields! {
+    /// Shares are of samples in blocks, of executions of edges, and of samples that tell the rounds
+    /// of loops. CSV has a row per procedure.
+    #[derive(Debug)]
+    pub struct TruthJson<'a> {
+        head (flat): Head<'a>;
+        /// the processor of the best cases; `null`: no cycles were estimated
+        machine: Option<&'static str>;
+        /// true: the nearest processor that is known
+        machine_assumed: Option<bool>;
+        /// day of the measurement of its latencies (`dcpi machine`); `null`: they are generic
+        latencies_measured: Option<String>;
+        /// samples in the report
+        samples: u64, "samples";
+        /// samples in blocks, by the error of the estimate
+        blocks: WithinJson;
+        /// executions of edges, by the error of the estimate
+        edges: WithinJson;
+        /// samples in loops whose test tells their rounds, likewise
+        rounds: WithinJson;
+        /// as `blocks`, by confidence
+        confidence: ByConfidence;
+        /// errors of cycles; `null` where no cycles were estimated
+        cycles: Option<CyclesJson>;
+        rows (rows): Vec<RowJson<'a>>;
+        problems: Vec<ProblemEntry<'a>>;
+    }
+
+    /// Scores by confidence.
+    #[derive(Debug)]
+    pub struct ByConfidence {
+        low: WithinJson;
+        medium: WithinJson;
+        high: WithinJson;
+    }
+
+    /// Shares by the error of the estimate.
+    #[derive(Debug)]
+    pub struct WithinJson {
+        /// share whose estimate is within 5 % of the counts
+        within_5: Within;
+        /// within 10 %
+        within_10: Within;
+        /// within 15 %
+        within_15: Within;
+        /// number of samples, or of executions, that these shares are of
+        of: f64;
+    }
+
+    /// A procedure.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// name
+        image: &'a str => "image";
+        /// name
+        procedure: &'a str => "procedure";
+        samples: u64, "samples" => "samples";
+        /// number of blocks of its graph
+        graph_blocks: usize => "blocks";
+        blocks: WithinJson => "" | "blocks_within_10";
+        edges: WithinJson => "" | "edges_within_10";
+        /// estimate, lower and upper end of the range, each divided by the true cycles; `null`: not
+        /// known
+        cycles: Option<[f64; 3]>;
+    }
+
+    /// Errors of the ranges of cycles of one execution.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CyclesJson {
+        /// share of samples in procedures whose range of cycles holds the true cycles
+        right: f64, "share";
+        /// lower end of the range divided by the true cycles: median over samples
+        least: f64;
+        /// estimate divided by the true cycles: median over samples
+        told: f64;
+        /// upper end of the range divided by the true cycles: median over samples
+        most: f64;
+    }
 }
 
-#[derive(Serialize)]
-struct ByConfidence {
-    low: Within,
-    medium: Within,
-    high: Within,
-}
-
-/// Shares of 1.
-#[derive(Serialize)]
-struct Within {
-    within_5: f64,
-    within_10: f64,
-    within_15: f64,
-    /// Number of samples, or executions, that the shares are of.
-    of: f64,
-}
-
-impl Within {
+impl WithinJson {
     fn of(score: &Score) -> Self {
-        let [within_5, within_10, within_15] = score.shares().map(json::rounded);
+        let [within_5, within_10, within_15] = score.shares().map(Within);
         Self { within_5, within_10, within_15, of: score.all }
     }
 }
 
-#[derive(Serialize)]
-struct Row<'a> {
-    image: &'a str,
-    procedure: &'a str,
-    samples: u64,
-    graph_blocks: usize,
-    blocks: Within,
-    edges: Within,
-    /// Estimates divided by the true cycles.
-    cycles: Option<[f64; 3]>,
-}
-
-fn row(row: &TruthRow) -> Row<'_> {
+fn row(row: &TruthRow) -> RowJson<'_> {
     let here = Sum::of(std::iter::once(row));
-    Row {
+    RowJson {
         image: &row.image,
         procedure: &row.procedure,
         samples: row.samples,
         graph_blocks: row.blocks,
-        blocks: Within::of(&here.blocks),
-        edges: Within::of(&here.edges),
+        blocks: WithinJson::of(&here.blocks),
+        edges: WithinJson::of(&here.edges),
         cycles: row.cycles,
     }
 }
 
-/// Errors of the ranges of cycles of one execution.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Cycles {
-    /// Part of the samples in procedures whose range holds the true cycles.
-    right: f64,
-    /// Lower end of the range, divided by the true cycles: median, weighted by samples.
-    least: f64,
-    /// Estimate, in the same unit.
-    told: f64,
-    /// Upper end of the range, in the same unit.
-    most: f64,
-}
-
-impl Cycles {
+impl CyclesJson {
     fn of(rows: &[TruthRow]) -> Option<Self> {
         let known = || rows.iter().filter_map(|row| Some((row.cycles?, row.samples as f64)));
         let all: f64 = known().map(|(_, samples)| samples).sum();

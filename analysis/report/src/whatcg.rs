@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
 use stalls::TimeBreakdown;
 
-use super::csv::record;
+use super::calc::ModelJson;
+use super::fields::{Part, Shown as _};
 use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
 use super::text::{head, note, problem_lines, selection};
@@ -38,6 +38,7 @@ const SPLIT: &str = "into dynamic, static and execution: without samples of inst
 
 impl Report for WhatcgReport {
     const NAME: &'static str = "whatcg";
+    type Fields<'a> = Whatcg<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -57,27 +58,19 @@ impl Report for WhatcgReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> Whatcg<'_> {
+        let part = |(name, low, high)| PartRow { name, low: Part(low), high: Part(high) };
         Whatcg {
-            head: Head::of(&self.selection),
-            events: self.events.iter().map(json::event).collect(),
-            machine: self.machine.name,
-            machine_assumed: self.machine.assumed,
-            latencies_measured: self.machine.measured_on(),
+            head: Head::shown(&self.selection),
+            events: &self.events,
+            model: &self.machine,
             procedures: self.procedures,
             samples: self.samples,
             explained: self.explained,
             spent: spent::spent(&self.sums),
             problems: json::problems(&self.problems),
+            parts: spent::rows(&self.sums).into_iter().map(part).collect(),
         }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        record(out, &["name", "low", "high"].map(str::to_owned))?;
-        for (name, low, high) in spent::rows(&self.sums) {
-            record(out, &[name, format!("{low:.6}"), format!("{high:.6}")])?;
-        }
-        Ok(())
     }
 
     fn problems(&self) -> &[Problem] {
@@ -85,18 +78,33 @@ impl Report for WhatcgReport {
     }
 }
 
-#[derive(Serialize)]
-struct Whatcg<'a> {
-    #[serde(flatten)]
-    head: Head<'a>,
-    events: Vec<Event<'a>>,
-    machine: &'static str,
-    machine_assumed: bool,
-    latencies_measured: Option<String>,
-    procedures: u64,
-    samples: u64,
-    explained: u64,
-    #[serde(flatten)]
-    spent: spent::Spent,
-    problems: Vec<ProblemEntry<'a>>,
+crate::fields! {
+    /// Shares are of `explained`. CSV has a row per cause; rows whose names begin with `=` are
+    /// sums.
+    #[derive(Debug)]
+    pub struct Whatcg<'a> {
+        head (flat): Head<'a>;
+        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
+        model (flat): &'a Model as ModelJson;
+        /// procedures that were explained
+        procedures: u64;
+        /// samples of time in the report
+        samples: u64, "samples";
+        /// samples among these in procedures that were explained
+        explained: u64, "samples";
+        spent (flat): spent::Spent;
+        problems: Vec<ProblemEntry<'a>>;
+        parts (csvrows): Vec<PartRow>;
+    }
+
+    /// A part of the time.
+    #[derive(Debug)]
+    pub struct PartRow {
+        /// a cause of stalls, or another part of the time
+        name: String => "name";
+        /// share of the time that the part took, at least
+        low: Part => "low";
+        /// share of the time that the part took, at most
+        high: Part => "high";
+    }
 }

@@ -3,15 +3,14 @@
 use std::io::{self, Write};
 
 use clap::Args;
-use image::ImageOffset;
 use model::{EDGES, Edges};
-use serde::Serialize;
 
 use super::Outcome;
 use crate::options::{Chosen, Output};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, Problem};
+use report::fields::Address;
 use report::{self, Report, Style};
 
 /// `dcpi cat`.
@@ -56,7 +55,7 @@ fn counted<'a>(samples: &'a Samples, image: &'a ImageSamples) -> impl Iterator<I
     events.flat_map(move |(event, profile)| {
         profile.iter().map(move |(offset, count)| Row {
             event: Some(event.name.clone()),
-            offset: Some(offset),
+            offset: Some(Address(offset.0)),
             ..row(image, count.samples)
         })
     })
@@ -65,7 +64,11 @@ fn counted<'a>(samples: &'a Samples, image: &'a ImageSamples) -> impl Iterator<I
 fn edges(samples: &Samples, image: &ImageSamples, problems: &mut Vec<Problem>) -> Vec<Row> {
     sum_of_edges(samples, image, problems)
         .iter()
-        .map(|((from, to), count)| Row { from: Some(from), to: Some(to), ..row(image, count) })
+        .map(|((from, to), count)| Row {
+            from: Some(Address(from.0)),
+            to: Some(Address(to.0)),
+            ..row(image, count)
+        })
         .collect()
 }
 
@@ -86,7 +89,7 @@ fn sum_of_edges(samples: &Samples, image: &ImageSamples, problems: &mut Vec<Prob
     sum
 }
 
-struct Dump {
+pub struct Dump {
     db: String,
     epochs: Vec<String>,
     of_edges: bool,
@@ -94,44 +97,47 @@ struct Dump {
     problems: Vec<Problem>,
 }
 
-/// The count of an offset or of an edge.
-#[derive(Serialize)]
-struct Row {
-    image: String,
-    image_id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    event: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex")]
-    offset: Option<ImageOffset>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex")]
-    from: Option<ImageOffset>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "hex")]
-    to: Option<ImageOffset>,
-    count: u64,
-}
+report::fields! {
+    /// The count of an offset or of an edge.
+    #[derive(Debug)]
+    pub struct Row {
+        /// name
+        image: String => "image";
+        /// id: build id (`-uUSER` behind it: of a file that this user can write), or a hash
+        image_id: String => "image_id";
+        /// absent with `--edges`
+        event (maybe): Option<String> => "event";
+        /// absent with `--edges`
+        offset (maybe): Option<Address>, "offset" => "offset";
+        /// offset of the branch (`--edges`)
+        from (maybe): Option<Address>, "offset" => "from";
+        /// offset of its target (`--edges`)
+        to (maybe): Option<Address>, "offset" => "to";
+        /// number of samples; with `--edges`: number of observations
+        count: u64, "samples" => "count";
+    }
 
-#[expect(clippy::ref_option, reason = "serde passes the field")]
-fn hex<S: serde::Serializer>(offset: &Option<ImageOffset>, to: S) -> Result<S::Ok, S::Error> {
-    offset.map(|offset| format!("{:#x}", offset.0)).serialize(to)
-}
-
-#[derive(Serialize)]
-struct Json<'a> {
-    db: &'a str,
-    epochs: &'a [String],
-    rows: &'a [Row],
-    problems: Vec<String>,
+    /// Counts of all chosen epochs together; problems are texts here.
+    #[derive(Debug)]
+    pub struct CatJson<'a> {
+        db: &'a str;
+        epochs: &'a [String];
+        rows (rows): &'a [Row];
+        /// what could not be read
+        problems: Vec<String>;
+    }
 }
 
 impl Dump {
     fn places(&self, row: &Row) -> Vec<String> {
         let places = if self.of_edges { vec![row.from, row.to] } else { vec![row.offset] };
-        places.into_iter().flatten().map(|offset| format!("{:#x}", offset.0)).collect()
+        places.into_iter().flatten().map(|Address(offset)| format!("{offset:#x}")).collect()
     }
 }
 
 impl Report for Dump {
     const NAME: &'static str = "cat";
+    type Fields<'a> = CatJson<'a>;
 
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         for row in &self.rows {
@@ -144,26 +150,16 @@ impl Report for Dump {
             .try_for_each(|problem| writeln!(out, "# {}", report::escape(&problem.to_string())))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> CatJson<'_> {
         let problems = self.problems.iter().map(Problem::to_string).collect();
-        Json { db: &self.db, epochs: &self.epochs, rows: &self.rows, problems }
+        CatJson { db: &self.db, epochs: &self.epochs, rows: &self.rows, problems }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles: &[&str] = if self.of_edges {
-            &["image", "image_id", "from", "to", "count"]
-        } else {
-            &["image", "image_id", "event", "offset", "count"]
-        };
-        report::record(out, &titles.iter().map(|title| (*title).to_owned()).collect::<Vec<_>>())?;
-        for row in &self.rows {
-            let mut cells = vec![row.image.clone(), row.image_id.clone()];
-            cells.extend(row.event.clone());
-            cells.extend(self.places(row));
-            cells.push(row.count.to_string());
-            report::record(out, &cells)?;
-        }
-        Ok(())
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        Some(match self.of_edges {
+            true => vec!["image", "image_id", "from", "to", "count"],
+            false => vec!["image", "image_id", "event", "offset", "count"],
+        })
     }
 
     fn problems(&self) -> &[Problem] {

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use clap::Args;
 use profiledb::{Database, Fault};
-use serde::Serialize;
 
 use super::Outcome;
 use crate::options::{Output, Place};
@@ -47,23 +46,31 @@ fn is_unknown(problem: &profiledb::Problem) -> bool {
     matches!(problem.fault, Fault::Unknown)
 }
 
-struct Checked {
+pub struct Checked {
     db: String,
     problems: Vec<profiledb::Problem>,
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    db: &'a str,
-    problems: Vec<Found>,
-}
+report::fields! {
+    /// CSV has a row per problem.
+    #[derive(Debug)]
+    pub struct CheckJson<'a> {
+        db: &'a str;
+        problems (rows): Vec<Found>;
+    }
 
-#[derive(Serialize)]
-struct Found {
-    path: String,
-    damage: bool,
-    message: String,
-    lost: String,
+    /// A problem.
+    #[derive(Debug)]
+    pub struct Found {
+        /// the file
+        path: String => "path";
+        /// false: a file that a writer left, or that is none of the database's
+        damage: bool => "damage";
+        /// text for people
+        message: String => "message";
+        /// part of the database that is lost by the problem
+        lost: String => "lost";
+    }
 }
 
 impl Checked {
@@ -79,6 +86,7 @@ impl Checked {
 
 impl Report for Checked {
     const NAME: &'static str = "check";
+    type Fields<'a> = CheckJson<'a>;
 
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         for problem in &self.problems {
@@ -102,15 +110,8 @@ impl Report for Checked {
         }
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        Json { db: &self.db, problems: self.found().collect() }
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        report::record(out, &["path", "damage", "message", "lost"].map(str::to_owned))?;
-        self.found().try_for_each(|Found { path, damage, message, lost }| {
-            report::record(out, &[path, damage.to_string(), message, lost])
-        })
+    fn json(&self) -> CheckJson<'_> {
+        CheckJson { db: &self.db, problems: self.found().collect() }
     }
 
     fn problems(&self) -> &[problem::Problem] {

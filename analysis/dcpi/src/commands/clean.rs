@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use serde::Serialize;
 use wire::Client;
 
 use super::Outcome;
@@ -15,7 +14,7 @@ use super::scratch::{SCRATCH_PREFIX, control_path};
 use crate::options::{Format, Output, with_unit};
 use query::error::AnalysisError;
 use query::problem::Problem;
-use report::{self, Report, Style, bytes, record};
+use report::{self, Report, Style, bytes};
 
 /// Deepest level of directories whose sizes are added up: a database has four levels.
 const DEPTH_MAX: usize = 8;
@@ -49,20 +48,27 @@ recording that is still being made stays.
 Exit codes: 0 done, also when no recording was removed; 1 a recording could not be removed; 2 \
 could not read the directory.";
 
-/// A recording that was left.
-#[derive(Debug, Serialize)]
-struct Left {
-    path: PathBuf,
-    size_bytes: u64,
-    /// Time since the recording ended, in seconds.
-    age_s: u64,
-    removed: bool,
-}
+report::fields! {
+    /// A recording that was left.
+    #[derive(Debug)]
+    pub struct Left {
+        /// a recording's directory
+        path: PathBuf => "path";
+        /// bytes of its files
+        size_bytes: u64, "bytes" => "size_bytes";
+        /// time since the recording ended
+        age_s: u64, "s" => "age_s";
+        /// true: the recording was removed now
+        removed: bool => "removed";
+    }
 
-#[derive(Debug, Serialize)]
-struct Recordings {
-    directory: PathBuf,
-    rows: Vec<Left>,
+    /// No database is read.
+    #[derive(Debug)]
+    pub struct Recordings {
+        /// directory that was searched
+        directory: PathBuf;
+        rows (rows): Vec<Left>;
+    }
 }
 
 pub(crate) fn run(args: &Clean, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
@@ -188,6 +194,7 @@ fn ago(age_s: u64) -> String {
 
 impl Report for Recordings {
     const NAME: &'static str = "clean";
+    type Fields<'a> = &'a Self;
 
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let directory = self.directory.display().to_string();
@@ -203,24 +210,8 @@ impl Report for Recordings {
         writeln!(out, "{recordings}, {}", bytes(size))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
+    fn json(&self) -> &Self {
         self
-    }
-
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        record(out, &["path", "size_bytes", "age_s", "removed"].map(str::to_owned))?;
-        self.rows.iter().try_for_each(|left| {
-            let path = left.path.display().to_string();
-            record(
-                out,
-                &[
-                    path,
-                    left.size_bytes.to_string(),
-                    left.age_s.to_string(),
-                    left.removed.to_string(),
-                ],
-            )
-        })
     }
 
     fn problems(&self) -> &[Problem] {

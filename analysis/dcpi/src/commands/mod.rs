@@ -9,6 +9,7 @@ use crate::terminal;
 use query::error::AnalysisError;
 use query::problem::Problem;
 use report::Report;
+use report::fields::{Schema, SchemaName};
 
 mod blocks;
 mod by_thread;
@@ -105,16 +106,9 @@ impl Default for Outcome {
 /// The object that a report is as JSON.
 #[derive(Serialize)]
 struct Versioned<T> {
-    schema: Schema,
+    schema: SchemaName,
     #[serde(flatten)]
     report: T,
-}
-
-/// Name and version of the fields of an object: `docs/src/output.md` has their meanings.
-#[derive(Serialize)]
-struct Schema {
-    name: String,
-    version: u32,
 }
 
 /// What stacks of one context stand for. Squares are of weights in units of 1024.
@@ -137,9 +131,50 @@ fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
     ::stats::tally::Tally { samples: 0, occurrences: time, squares, heaviest }
 }
 
+/// The schemas of all reports, in the order of the guide's page of fields.
+#[must_use]
+pub fn schemas() -> Vec<Schema> {
+    vec![
+        Schema::of::<report::ProfReport>(),
+        Schema::of::<report::CallersReport>(),
+        Schema::of::<report::CalleesReport>(),
+        Schema::of::<report::TreeReport>(),
+        Schema::of::<report::ListReport>(),
+        Schema::of::<report::CalcReport>(),
+        Schema::of::<report::WhatcgReport>(),
+        Schema::of::<report::TopstallsReport>(),
+        Schema::of::<report::LostReport>(),
+        Schema::of::<report::CountReport>(),
+        Schema::of::<report::MachineReport>(),
+        Schema::of::<report::TimeReport>(),
+        Schema::of::<report::TraceReport>(),
+        Schema::of::<report::CorrectionReport>(),
+        report::trace_events::schema(),
+        Schema::of::<report::PerturbReport>(),
+        Schema::of::<blocks::Table>(),
+        Schema::of::<report::TruthReport>(),
+        Schema::of::<report::TopcountsReport>(),
+        Schema::of::<report::TimelineReport>(),
+        Schema::of::<report::StatsReport>(),
+        Schema::of::<report::DiffReport>(),
+        Schema::of::<report::ImagesReport>(),
+        Schema::of::<report::EpochsReport>(),
+        Schema::of::<cat::Dump>(),
+        Schema::of::<check::Checked>(),
+        Schema::of::<clean::Recordings>(),
+        Schema::of::<report::TopReport>(),
+    ]
+}
+
+/// The guide's page of the fields of all reports, `docs/src/output.md`.
+#[must_use]
+pub fn page_of_fields() -> String {
+    report::fields::page(&schemas())
+}
+
 fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
     Versioned {
-        schema: Schema { name: format!("dcpi.{}", R::NAME), version: R::VERSION },
+        schema: SchemaName { name: format!("dcpi.{}", R::NAME), version: R::VERSION },
         report: report.json(),
     }
 }

@@ -339,8 +339,8 @@ impl Loaded {
             total: event.map_or(0.0, |event| event.taken.occurrences),
             stacks: by_calls.calls(),
             whole: 1.0,
-            is_sampled: false,
-            is_counted: true,
+            sampled: false,
+            counted: true,
         };
         self.of_event(event, confidence)
     }
@@ -378,8 +378,8 @@ impl Loaded {
             total: timed.whole().occurrences,
             stacks,
             whole: if all > 0.0 { whole / all } else { 0.0 },
-            is_sampled: timed.is_sampled(),
-            is_counted: false,
+            sampled: timed.is_sampled(),
+            counted: false,
         };
         self.of_event(event, confidence)
     }

@@ -72,7 +72,7 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
     let tests: Vec<(f64, f64)> = rows.iter().map(|row| (row.p, row.samples as f64)).collect();
     for row in rows.iter_mut().filter(|_| is_exact) {
         row.significant = row.max > row.min;
-        (row.by_sampling, row.p) = (0.0, if row.significant { 0.0 } else { 1.0 });
+        (row.stddev_by_sampling, row.p) = (0.0, if row.significant { 0.0 } else { 1.0 });
         row.p_corrected = row.p;
     }
     for (row, corrected) in rows.iter_mut().zip(many::corrected(&tests)).filter(|_| !is_exact) {
@@ -105,7 +105,7 @@ pub(super) fn fold(table: &mut Table, args: &Comparison) -> Folded {
         }
     }
     table.rows = kept;
-    Folded { rows: few.len(), samples, min }
+    Folded { rows: few.len(), samples, min_samples: min }
 }
 
 /// A row's samples in the parts of each set.
@@ -143,7 +143,7 @@ fn row(table: &Table, row: &Row, measure: Measure, typical: Typical, whole: f64)
     let spread = significance::spread(significance::dispersion(measure, &parts), typical);
     StatsRow {
         subject: row.subject.clone(),
-        builds: row.builds.clone(),
+        image_ids: row.builds.clone(),
         samples: row.total(),
         range: if total > 0.0 { (max - min) / total } else { 0.0 },
         sum: total,
@@ -151,7 +151,7 @@ fn row(table: &Table, row: &Row, measure: Measure, typical: Typical, whole: f64)
         n,
         mean,
         stddev: (squares / (n as f64 - 1.0)).sqrt(),
-        by_sampling: significance::deviation_by_sampling(measure, &sets),
+        stddev_by_sampling: significance::deviation_by_sampling(measure, &sets),
         min,
         max,
         p: significance::same(measure, &sets, spread),

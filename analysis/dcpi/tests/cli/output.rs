@@ -1,4 +1,4 @@
-//! `docs/src/output.md`, held against what the commands print.
+//! What the commands print, held against the schemas of `dcpi help schema`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
@@ -6,8 +6,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 
+use boon::{Compiler, SchemaIndex, Schemas};
 use image::{ImageId, ImageKind};
-use serde_json::Value;
+use report::fields::Schema;
+use serde_json::{Value, json};
 use wire::{Counts, EventCounts, ImageCounts, Reply};
 
 use crate::database::{
@@ -18,52 +20,14 @@ use crate::runs::{dcpi, on};
 use crate::truth::counts;
 use crate::why::{copies, copies_counted, copies_on_arm};
 
-/// The section of what all commands have.
-const COMMON: &str = "Every report";
-
 /// Sets that are compared, before and after.
 const SETS: [&str; 3] = ["-1 latest", "-2..latest all", "label:before unit:web.service"];
 
-/// What no command prints here: `dcpi time --function` needs root; cycles are true where callgrind
-/// ran the command itself, and these programs have no code whose ways are unknown; notes are of
-/// what the machine lacks.
-const NOT_HERE: [(&str, &str); 31] = [
-    ("calc", "findings[].address"),
-    ("calc", "findings[].kind"),
-    ("count", "notes[]"),
-    ("machine", "not_found[].name"), // all are found where nobody disturbs
-    ("machine", "not_found[].unit"),
-    ("machine", "not_found[].stated"),
-    ("trace", "never[]"), // of a capture, which needs root
-    ("time", "a.function.procedure"),
-    ("time", "a.function.ns.value"),
-    ("time", "a.function.ns.low"),
-    ("time", "a.function.ns.high"),
-    ("time", "a.function.share"),
-    ("time", "a.function.calls"),
-    ("time", "a.function.samples"),
-    ("time", "b.function.procedure"),
-    ("time", "b.function.ns.value"),
-    ("time", "b.function.ns.low"),
-    ("time", "b.function.ns.high"),
-    ("time", "b.function.share"),
-    ("time", "b.function.calls"),
-    ("time", "b.function.samples"),
-    ("time", "notes[]"),
-    ("trace-blocks", "samples"), // of programs that are sampled, which needs root
-    ("trace-blocks", "rows[].time.value"),
-    ("trace-blocks", "rows[].time.low"),
-    ("trace-blocks", "rows[].time.high"),
-    ("truth", "cycles.least"),
-    ("truth", "cycles.most"),
-    ("truth", "cycles.right"),
-    ("truth", "cycles.told"),
-    ("truth", "rows[].cycles[]"),
-];
-
 /// Reports of call stacks.
-const CALLS: [&str; 6] = [
+const CALLS: [&str; 8] = [
     "prof --inclusive",
+    "prof --by command",
+    "prof --by thread --event cpu-clock",
     "callers copy",
     "callees parse",
     "tree",
@@ -71,185 +35,110 @@ const CALLS: [&str; 6] = [
     "tree --from copy",
 ];
 
-/// The fields of a command, and which of them were printed.
-#[derive(Default)]
-struct Section {
-    json: BTreeSet<String>,
-    csv: BTreeSet<String>,
-}
-
-fn sections(page: &str) -> BTreeMap<&str, Section> {
-    let mut sections: BTreeMap<&str, Section> = BTreeMap::new();
-    let mut name = "";
-    for line in page.lines() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            name = heading.strip_prefix("dcpi ").unwrap_or(heading);
-        }
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [json, csv, _, _] = cells.as_slice() else { continue };
-        let section = sections.entry(name).or_default();
-        let field = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
-        let (json, csv) = (field(json), field(csv));
-        assert!(
-            json.is_some()
-                || csv.is_some()
-                || line.starts_with("| JSON")
-                || line.starts_with("|---"),
-            "{line}"
-        );
-        section.json.extend(json);
-        section.csv.extend(csv);
+/// Fields that no schema names are refused: readers ignore these, and nobody would miss them here.
+fn strict(schema: &mut Value) {
+    if let Some(object) = schema.as_object_mut()
+        && object.contains_key("properties")
+        && object.get("type").is_some()
+    {
+        object.entry("additionalProperties").or_insert(Value::Bool(false));
     }
-    sections
-}
-
-/// The paths of all fields of an object, as the page writes them, where `known` has them.
-fn paths(value: &Value, at: &str, known: &BTreeSet<&String>, found: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(fields) => {
-            let open = format!("{at}{{");
-            let map = known
-                .iter()
-                .find_map(|path| Some((path.strip_prefix(&open)?.split_once('}')?.0, path)));
-            for (name, value) in fields {
-                let path = match map {
-                    Some((any, _)) => format!("{open}{any}}}"),
-                    None if at.is_empty() => name.clone(),
-                    None => format!("{at}.{name}"),
-                };
-                paths(value, &path, known, found);
-            }
-        }
-        // Else a list that is always empty here would never be missed on the page.
-        Value::Array(elements) if elements.is_empty() => {
-            let on_page =
-                |path: &&String| path.strip_prefix(at).is_some_and(|rest| rest.starts_with("[]"));
-            if !known.iter().any(on_page) {
-                found.insert(format!("{at}[]"));
-            }
-        }
-        Value::Array(elements) => {
-            elements.iter().for_each(|value| paths(value, &format!("{at}[]"), known, found))
-        }
-        // Of an object that may be missing the page has the fields only.
-        Value::Null
-            if known.iter().any(|path| {
-                path.strip_prefix(at).is_some_and(|rest| rest.starts_with(['.', '[']))
-            }) => {}
-        _ => {
-            found.insert(at.to_owned());
-        }
+    match schema {
+        Value::Object(fields) => fields.values_mut().for_each(strict),
+        Value::Array(elements) => elements.iter_mut().for_each(strict),
+        _ => {}
     }
 }
 
-/// An event's name in a title, as the page writes it; and sets' names.
-fn title(command: &str, title: &str) -> String {
-    let mut title = title.to_owned();
-    for event in ["cpu-clock", "cycles", "L1-icache-load-misses"] {
-        if let Some(rest) =
-            title.strip_prefix(event).filter(|rest| rest.is_empty() || rest.starts_with('_'))
-        {
-            if event == "cycles" && ["calc", "topstalls"].contains(&command) {
-                continue; // columns of their own
-            }
-            title = format!("EVENT{rest}");
-        }
-    }
-    for (set, name) in SETS.iter().flat_map(|sets| sets.split(' ').zip(["A", "B"])) {
-        if let Some(rest) = title.strip_prefix(set).filter(|rest| ["", "_samples"].contains(rest)) {
-            title = format!("{name}{rest}");
-        }
-    }
-    title
-}
-
-/// What the commands printed, by their names.
-#[derive(Default)]
+/// The schemas, for a validator, and the titles of CSV that were printed.
 struct Printed {
-    json: BTreeMap<String, BTreeSet<String>>,
-    csv: BTreeMap<String, BTreeSet<String>>,
+    schemas: Schemas,
+    known: BTreeMap<&'static str, (Schema, SchemaIndex)>,
+    titles: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    commands: BTreeSet<&'static str>,
 }
 
 impl Printed {
-    fn take(&mut self, command: &str, json: &[u8], csv: &[u8], sections: &BTreeMap<&str, Section>) {
-        let known = sections[command].json.iter().chain(&sections[COMMON].json).collect();
-        let json: Value =
-            serde_json::from_slice(json).unwrap_or_else(|error| panic!("{command}: {error}"));
-        assert_eq!(json["schema"]["name"], format!("dcpi.{command}"));
-        assert!(json["schema"]["version"].as_u64() >= Some(1), "{command}");
-        paths(&json, "", &known, self.json.entry(command.to_owned()).or_default());
-        let titles = String::from_utf8(csv.to_vec()).unwrap();
-        let titles = titles.lines().next().unwrap().split(',').map(|name| title(command, name));
-        self.csv.entry(command.to_owned()).or_default().extend(titles);
+    fn new() -> Self {
+        let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
+        let known = dcpi::commands::schemas().into_iter().map(|schema| {
+            let mut json: Value = serde_json::from_str(&schema.json()).unwrap();
+            strict(&mut json);
+            let at = format!("https://dcpi/{}.json", schema.name);
+            compiler.add_resource(&at, json).unwrap();
+            let index = compiler.compile(&at, &mut schemas).unwrap();
+            (schema.name, (schema, index))
+        });
+        let known = known.collect();
+        Self { schemas, known, titles: BTreeMap::new(), commands: BTreeSet::new() }
     }
 
-    fn run(&mut self, db: &Db, words: &str, sections: &BTreeMap<&str, Section>) {
+    /// What is wrong with an object, if anything.
+    fn wrong(&self, command: &str, json: &Value) -> Option<String> {
+        let (_, index) = &self.known[command];
+        self.schemas.validate(json, *index).err().map(|error| error.to_string())
+    }
+
+    fn take(&mut self, command: &str, json: &[u8], csv: &[u8]) {
+        let json: Value =
+            serde_json::from_slice(json).unwrap_or_else(|error| panic!("{command}: {error}"));
+        assert_eq!(self.wrong(command, &json), None, "{command}: {json:#}");
+        let csv = String::from_utf8(csv.to_vec()).unwrap();
+        let schema = self.known[command].0.clone();
+        self.commands.insert(schema.name);
+        let printed = self.titles.entry(schema.name).or_default();
+        for title in csv.lines().next().unwrap().split(',') {
+            let stated = schema.titles();
+            let stated = stated.iter().find(|stated| is_title(command, stated, title));
+            printed.insert(stated.unwrap_or_else(|| panic!("{command}: CSV has {title}")));
+        }
+    }
+
+    fn run(&mut self, db: &Db, words: &str) {
         let [json, csv] = ["json", "csv"].map(|format| {
             let output = on(db, &format!("{words} --format {format}"));
             assert!(matches!(output.status.code(), Some(0 | 1)), "{words}: {output:?}");
             output.stdout
         });
-        self.take(words.split(' ').next().unwrap(), &json, &csv, sections);
+        self.take(words.split(' ').next().unwrap(), &json, &csv);
     }
 
     /// What commands print that measure, not read: of times, machines, traces, observers.
-    fn measurements(&mut self, db: &Db, sections: &BTreeMap<&str, Section>) {
+    fn measurements(&mut self, db: &Db) {
         let [json, csv] = ["json", "csv"].map(|format| traced(db, &["--format", format]));
-        self.take("trace", &json, &csv, sections);
+        self.take("trace", &json, &csv);
         let [json, csv] = ["json", "csv"].map(|format| blocks(db, format));
-        self.take("trace-blocks", &json, &csv, sections);
-        let known = sections["trace-events"].json.iter().chain(&sections[COMMON].json).collect();
-        self.json.insert("trace-events".to_owned(), trace_events(db, &known));
+        self.take("trace-blocks", &json, &csv);
+        assert_eq!(self.wrong("trace-events", &trace_events(db)), None);
+        self.commands.insert("trace-events");
         let corrected =
             ["json", "csv"].map(|format| told(db, &costed(), &["--correct", "--format", format]));
         let [json, csv] = corrected;
-        self.take("correction", &json, &csv, sections);
+        self.take("correction", &json, &csv);
         let (json, csv) = perturbed();
-        self.take("perturb", &json, &csv, sections);
-        self.take("count", &count(db, "json"), &count(db, "csv"), sections);
-        self.take("machine", &machine("json"), &machine("csv"), sections);
-        self.take("time", &time("json"), &time("csv"), sections);
+        self.take("perturb", &json, &csv);
+        self.take("count", &count(db, "json"), &count(db, "csv"));
+        self.take("machine", &machine("json"), &machine("csv"));
+        self.take("time", &time("json"), &time("csv"));
     }
+}
 
-    /// What is on the page and was not printed, and the other way round.
-    fn differences(&self, sections: &BTreeMap<&str, Section>) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let common = &sections[COMMON];
-        for (command, section) in sections.iter().filter(|(name, _)| **name != COMMON) {
-            let empty = BTreeSet::new();
-            let (json, csv) = (
-                self.json.get(*command).unwrap_or(&empty),
-                self.csv.get(*command).unwrap_or(&empty),
-            );
-            let not_told = json
-                .iter()
-                .filter(|path| !section.json.contains(*path) && !common.json.contains(*path));
-            wrong.extend(not_told.map(|path| format!("{command} prints {path}")));
-            let missing = section
-                .json
-                .difference(json)
-                .filter(|path| !NOT_HERE.contains(&(*command, path.as_str())));
-            wrong.extend(missing.map(|path| format!("{command} does not print {path}")));
-            wrong.extend(
-                csv.difference(&section.csv).map(|title| format!("{command}: CSV has {title}")),
-            );
-            wrong.extend(
-                section
-                    .csv
-                    .difference(csv)
-                    .map(|title| format!("{command}: CSV does not have {title}")),
-            );
-        }
-        let all: BTreeSet<&String> = self.json.values().flatten().collect();
-        wrong.extend(
-            common
-                .json
-                .iter()
-                .filter(|path| !all.contains(path))
-                .map(|path| format!("nobody prints {path}")),
-        );
-        wrong
-    }
+/// Whether a printed title is the stated one, in which words stand for names.
+fn is_title(command: &str, stated: &str, title: &str) -> bool {
+    let of_sets = ["A", "B"].into_iter().enumerate().any(|(at, word)| {
+        let names = SETS.iter().filter_map(|sets| sets.split(' ').nth(at));
+        let rest = stated.strip_prefix(word).filter(|rest| ["", "_samples"].contains(rest));
+        names.zip(rest.into_iter().cycle()).any(|(name, rest)| title == format!("{name}{rest}"))
+    });
+    let events = ["cpu-clock", "cycles", "L1-icache-load-misses"].into_iter();
+    let mut keys = events.chain(["label", "unit", "pid"]);
+    stated == title
+        || command == "diff" && of_sets
+        || keys.any(|key| {
+            let replaced =
+                stated.replace("EVENT", key).replace("only_WHAT", &format!("only_{key}"));
+            replaced != stated && replaced == title
+        })
 }
 
 /// What a daemon answers `dcpi top --once`, which asks twice.
@@ -300,7 +189,6 @@ fn clean(db: &Db, format: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// What is told of a command.
 /// `dcpi machine`, as quick as it can be.
 fn machine(format: &str) -> Vec<u8> {
     let mut command = dcpi();
@@ -309,6 +197,7 @@ fn machine(format: &str) -> Vec<u8> {
     output.stdout
 }
 
+/// What is told of a command.
 fn count(db: &Db, format: &str) -> Vec<u8> {
     let to = db.root().with_file_name(format!("count-{format}"));
     let mut command = dcpi();
@@ -461,16 +350,13 @@ fn blocks(db: &Db, format: &str) -> Vec<u8> {
     output.stdout
 }
 
-/// The fields of events, as those of one object.
-fn trace_events(db: &Db, known: &BTreeSet<&String>) -> BTreeSet<String> {
+/// The events of a trace, as those of one object.
+fn trace_events(db: &Db) -> Value {
     let text = String::from_utf8(traced(db, &["--to", "json"])).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut all = lines.next().unwrap();
-    assert_eq!(all["schema"]["name"], "dcpi.trace-events");
     all["events"] = lines.collect();
-    let mut found = BTreeSet::new();
-    paths(&all, "", known, &mut found);
-    found
+    all
 }
 
 /// A database with this epoch only.
@@ -514,15 +400,10 @@ fn pair() -> Db {
 
 /// An integrator had to guess what the fields of JSON and CSV are, and in which unit.
 #[test]
-fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/output.md"))
-            .unwrap();
-    let sections = sections(&page);
-    let mut printed = Printed::default();
-    let mut run = |db: &Db, commands: &[&str]| {
-        commands.iter().for_each(|words| printed.run(db, words, &sections))
-    };
+fn all_that_is_printed_is_as_the_schemas_say() {
+    let mut printed = Printed::new();
+    let mut run =
+        |db: &Db, commands: &[&str]| commands.iter().for_each(|words| printed.run(db, words));
     let with_code = one(typical());
     with_code.keep("node-7", &std::env::current_exe().unwrap());
     run(&with_code, &["epochs"]);
@@ -577,14 +458,60 @@ fn every_field_that_is_printed_is_on_the_page_and_the_other_way_round() {
     run(&damaged, &["cat", "prof"]);
     run(&crate::stacks::db(), &CALLS);
     run(&copies_counted(), &["lost", "lost --by block"]);
-    printed.measurements(&copies, &sections);
-    printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"), &sections);
-    printed.take("top", &top(&copies, "json"), &top(&copies, "csv"), &sections);
+    printed.measurements(&copies);
+    printed.take("clean", &clean(&copies, "json"), &clean(&copies, "csv"));
+    printed.take("top", &top(&copies, "json"), &top(&copies, "csv"));
 
-    let wrong = printed.differences(&sections);
-    assert!(
-        wrong.is_empty(),
-        "docs/src/output.md and what is printed differ:\n{}",
-        wrong.join("\n")
-    );
+    let all =
+        |(name, (schema, _)): (&&'static str, &(Schema, SchemaIndex))| (*name, schema.titles());
+    let never: Vec<String> = printed
+        .known
+        .iter()
+        .map(all)
+        .flat_map(|(name, titles)| titles.into_iter().map(move |title| (name, title)))
+        .filter(|(name, title)| !printed.titles.get(name).is_some_and(|of| of.contains(title)))
+        .map(|(name, title)| format!("{name}: CSV never has {title}"))
+        .collect();
+    assert!(never.is_empty(), "{}", never.join("\n"));
+    let commands: BTreeSet<&str> = printed.known.keys().copied().collect();
+    assert_eq!(printed.commands, commands);
+}
+
+/// The test above can fail.
+#[test]
+fn other_output_is_refused() {
+    let printed = Printed::new();
+    let output = on(&one(typical()), "prof --format json");
+    let right: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(printed.wrong("prof", &right), None);
+    type Mutation = fn(&mut Value);
+    let mutations: [(&str, Mutation); 6] = [
+        ("a new field of a row", |json| json["rows"][0]["new"] = json!(1)),
+        ("a field of another type", |json| json["rows"][0]["cumulative"] = json!("0.5")),
+        ("a field that is null", |json| json["events"][0]["name"] = Value::Null),
+        ("a count that is no number", |json| json["rows"][0]["counts"]["cycles"] = json!([1])),
+        ("another version", |json| json["schema"]["version"] = json!(2)),
+        ("a field less", |json| {
+            json["rows"][0].as_object_mut().unwrap().remove("share").unwrap();
+        }),
+    ];
+    for (what, mutate) in mutations {
+        let mut wrong = right.clone();
+        mutate(&mut wrong);
+        assert!(printed.wrong("prof", &wrong).is_some(), "{what} is not refused");
+    }
+}
+
+#[test]
+fn schemas_are_listed_and_printed() {
+    let of = |words: &[&str]| dcpi().args(["help", "schema"]).args(words).output().unwrap();
+    let listed = String::from_utf8(of(&[]).stdout).unwrap();
+    assert!(listed.lines().any(|name| name == "prof"), "{listed}");
+    let schema: Value = serde_json::from_slice(&of(&["prof"]).stdout).unwrap();
+    assert_eq!(schema["properties"]["schema"]["properties"]["name"]["const"], "dcpi.prof");
+    let share = &schema["properties"]["rows"]["items"]["properties"]["share"];
+    assert_eq!((&share["unit"], &share["csv"][0]), (&json!("share"), &json!("EVENT_share")));
+    let unknown = of(&["prff"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("there is no schema prff"));
 }

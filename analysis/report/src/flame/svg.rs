@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use draw::escaped;
+
 use super::{Call, Flame, SCRIPT, STYLE, colours};
 use crate::escape;
 
@@ -92,21 +94,4 @@ fn write_call(call: &Call, y: f64, out: &mut String) {
         y + 12.5,
         escaped(&shown)
     );
-}
-
-/// Text for XML. What XML cannot have at all becomes a question mark.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\t' | '\n' | '\r' => escaped.push(' '),
-            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => escaped.push('?'),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

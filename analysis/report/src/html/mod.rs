@@ -127,7 +127,7 @@ pub fn write(report: &HtmlReport, nonce: &str, out: &mut dyn Write) -> io::Resul
     // Within a string of JSON these may be spelt otherwise, and elsewhere they do not occur.
     let json = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     let hosts = report.procedures.selection.hosts().join(", ");
-    let title = entities(&format!("Where have all the cycles gone? {}", escape(&hosts)));
+    let title = draw::escaped(&format!("Where have all the cycles gone? {}", escape(&hosts)));
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'"
     );
@@ -144,11 +144,6 @@ pub fn write(report: &HtmlReport, nonce: &str, out: &mut dyn Write) -> io::Resul
         flame::colours(true),
         flame::SCRIPT,
     )
-}
-
-/// Text for HTML, outside of script and style.
-fn entities(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn page(report: &HtmlReport) -> Page<'_> {
@@ -381,6 +376,5 @@ mod tests {
             }
         }
         assert!(!SCRIPT.contains("</script") && !STYLE.contains("</style"));
-        assert_eq!(entities("<a&\"b\">"), "&lt;a&amp;&quot;b&quot;&gt;");
     }
 }

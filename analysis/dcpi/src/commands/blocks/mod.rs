@@ -22,7 +22,8 @@ use super::record::{exit_code, runnable, shell_word};
 use crate::destination::Overwritten;
 use crate::options::{self, Output};
 use crate::plain_file;
-use table::{Row, Table};
+use table::Row;
+pub(super) use table::Table;
 
 /// What the assembler wrapper's folder is called beside programs as installed and as built.
 const FOLDERS: [&str; 3] = ["../lib/dcpi/blocks", "../blocks", "blocks"];

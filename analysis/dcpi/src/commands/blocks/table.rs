@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use query::problem::Problem;
+use report::fields::{Address, Shown};
 use report::{Report, Style};
-use serde::Serialize;
 use stats::Share;
 use trace::sequence::{Block, Program};
 
@@ -12,7 +12,7 @@ use trace::sequence::{Block, Program};
 const ROWS: usize = 30;
 
 /// Executions of the blocks of a command's programs.
-pub(super) struct Table {
+pub struct Table {
     pub(super) rows: Vec<Row>,
     /// At most so many rows, 0: all; None: all but in text.
     pub(super) rows_max: Option<usize>,
@@ -24,38 +24,58 @@ pub(super) struct Table {
     pub(super) notes: Vec<String>,
 }
 
-/// A block.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    program: String,
-    procedure: String,
-    /// Which of its procedure's blocks it is, from 0.
-    block: u32,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    file: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u32>,
-    offset: String,
-    executions: u64,
-    /// Share of the time of the program without events.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "share")]
-    pub(super) time: Option<Share>,
-    /// Index in the program's list.
-    #[serde(skip)]
-    pub(super) index: usize,
-    #[serde(skip)]
-    pub(super) program_index: usize,
+report::fields! {
+    /// A block.
+    #[derive(Clone, Debug)]
+    pub struct Row {
+        /// path
+        program: String => "program";
+        /// name
+        procedure: String => "procedure";
+        /// which of its procedure's blocks it is, from 0
+        block: u32 => "block";
+        /// source file
+        file (maybe): String => "file";
+        /// source line of its first instruction
+        line (maybe): Option<u32> => "line";
+        /// file offset of its first instruction
+        offset: Address, "offset" => "offset";
+        /// executions, by events compiled in
+        executions: u64 => "executions";
+        /// of the time of the program without events
+        pub(super) time (maybe): Option<Share> as Option<TimeJson>, "share"
+            => "time_low" | "time" | "time_high";
+        /// index in the program's list
+        pub(super) index (text): usize;
+        pub(super) program_index (text): usize;
+    }
+
+    /// A share of the time.
+    #[derive(Debug)]
+    pub struct TimeJson {
+        /// lower end of its interval of 95 %
+        low: f64;
+        value: f64;
+        /// upper end of its interval of 95 %
+        high: f64;
+    }
+
+    /// The report of `dcpi trace --blocks`.
+    #[derive(Debug)]
+    pub struct BlocksJson<'a> {
+        /// that shares of time are of; not there where nothing was sampled
+        samples (maybe): Option<u64>, "samples";
+        rows (rows): &'a [Row];
+        /// what a reader should know, one sentence each
+        notes: &'a [String];
+    }
 }
 
-#[expect(clippy::ref_option, reason = "serde passes the field")]
-fn share<S: serde::Serializer>(share: &Option<Share>, to: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Bounds {
-        low: f64,
-        value: f64,
-        high: f64,
+impl Shown<&Share> for TimeJson {
+    fn shown(of: &Share) -> Self {
+        let Share { value, low, high } = *of;
+        Self { low, value, high }
     }
-    share.map(|Share { value, low, high }| Bounds { low, value, high }).serialize(to)
 }
 
 impl Row {
@@ -66,7 +86,7 @@ impl Row {
             block: block.number,
             file: block.file.clone(),
             line: (block.line > 0).then_some(block.line),
-            offset: format!("{:#x}", block.offset),
+            offset: Address(block.offset),
             executions,
             time: None,
             index,
@@ -76,8 +96,10 @@ impl Row {
 
     /// Procedure and number.
     pub(super) fn name(&self) -> String {
-        let name = if self.procedure.is_empty() { &self.offset } else { &self.procedure };
-        format!("{name} #{}", self.block)
+        match self.procedure.as_str() {
+            "" => format!("{:#x} #{}", self.offset.0, self.block),
+            name => format!("{name} #{}", self.block),
+        }
     }
 
     /// The source line, without directories.
@@ -116,16 +138,9 @@ impl Table {
     }
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    samples: Option<u64>,
-    rows: &'a [Row],
-    notes: &'a [String],
-}
-
 impl Report for Table {
     const NAME: &'static str = "trace-blocks";
+    type Fields<'a> = BlocksJson<'a>;
 
     fn text(&self, _style: &Style, out: &mut dyn Write) -> io::Result<()> {
         let rows = self.shown(ROWS);
@@ -166,42 +181,14 @@ impl Report for Table {
         self.notes.iter().try_for_each(|note| writeln!(out, "note: {}", report::escape(note)))
     }
 
-    fn json(&self) -> impl Serialize + '_ {
-        Json { samples: self.samples, rows: self.shown(0), notes: &self.notes }
+    fn json(&self) -> BlocksJson<'_> {
+        BlocksJson { samples: self.samples, rows: self.shown(0), notes: &self.notes }
     }
 
-    fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
-        let titles = [
-            "program",
-            "procedure",
-            "block",
-            "file",
-            "line",
-            "offset",
-            "executions",
-            "time",
-            "time_low",
-            "time_high",
-        ];
-        report::record(out, &titles.map(str::to_owned))?;
-        for row in self.shown(0) {
-            let time =
-                |of: fn(Share) -> f64| row.time.map_or(String::new(), |it| of(it).to_string());
-            let cells = [
-                row.program.clone(),
-                row.procedure.clone(),
-                row.block.to_string(),
-                row.file.clone(),
-                row.line.map_or(String::new(), |line| line.to_string()),
-                row.offset.clone(),
-                row.executions.to_string(),
-                time(|share| share.value),
-                time(|share| share.low),
-                time(|share| share.high),
-            ];
-            report::record(out, &cells)?;
-        }
-        Ok(())
+    fn columns(&self) -> Option<Vec<&'static str>> {
+        let mut titles = vec!["program", "procedure", "block", "file", "line", "offset"];
+        titles.extend(["executions", "time", "time_low", "time_high"]);
+        Some(titles)
     }
 
     fn problems(&self) -> &[Problem] {

@@ -178,7 +178,7 @@ fn functions(args: &Time, plan: &Plan, report: &mut TimeReport) -> Result<(), An
     for (timed, words) in report.commands.iter_mut().zip(&plan.commands) {
         let first = plan.commands.first().unwrap_or(words);
         let image = function::image_of(image.as_ref(), first, words);
-        let cpu = timed.cpu.layouts;
+        let cpu = timed.cpu_s.layouts;
         timed.function = Some(function::time((&image, procedure), words, cpu, miss)?);
     }
     Ok(())
@@ -231,8 +231,8 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
                 .fold((0.0, 0.0), |sum, row| (sum.0 + row.delayed_s, sum.1 + row.wall_s));
             Timed {
                 command: session::shown(words),
-                cpu: times(&rows, index, RunRow::cpu_s, miss),
-                wall: times(&rows, index, |row| row.wall_s, miss),
+                cpu_s: times(&rows, index, RunRow::cpu_s, miss),
+                wall_s: times(&rows, index, |row| row.wall_s, miss),
                 delayed: delayed / f64::max(wall, f64::MIN_POSITIVE),
                 warm_up: warm_up.get(index).copied().unwrap_or_default(),
                 failed: of_command().filter(|row| row.code != Some(0)).count(),
@@ -316,7 +316,7 @@ fn leave_out_warm_up(rows: &mut [RunRow], clock: Clock, commands: usize) -> Vec<
                 rows.iter().filter(|row| row.command == command).map(time).collect();
             let count = warmup::runs(&times);
             let own = rows.iter_mut().filter(|row| row.command == command);
-            own.take(count).for_each(|row| row.is_warm_up = true);
+            own.take(count).for_each(|row| row.warm_up = true);
             count
         })
         .collect()
@@ -327,8 +327,7 @@ fn pairs(rows: &[RunRow], of: fn(&RunRow) -> f64) -> Vec<layouts::Layout> {
     let mut all: Vec<layouts::Layout> = Vec::new();
     let at = |row: &RunRow| (row.layout, row.pair);
     for both in rows.chunk_by(|a, b| at(a) == at(b)) {
-        let time =
-            |command| both.iter().find(|row| row.command == command && !row.is_warm_up).map(of);
+        let time = |command| both.iter().find(|row| row.command == command && !row.warm_up).map(of);
         let Some((layout, pair)) = both.first().map(|row| row.layout).zip(time(0).zip(time(1)))
         else {
             continue;
@@ -344,7 +343,7 @@ fn pairs(rows: &[RunRow], of: fn(&RunRow) -> f64) -> Vec<layouts::Layout> {
 /// The times of a command.
 fn times(rows: &[RunRow], command: usize, of: fn(&RunRow) -> f64, miss: f64) -> Times {
     let own: Vec<&RunRow> =
-        rows.iter().filter(|row| row.command == command && !row.is_warm_up).collect();
+        rows.iter().filter(|row| row.command == command && !row.warm_up).collect();
     let all: Vec<f64> = own.iter().map(|row| of(row)).collect();
     let by_layout: Vec<Vec<f64>> = own
         .chunk_by(|a, b| a.layout == b.layout)

@@ -43,8 +43,8 @@ pub(super) fn svg(report: &TimeReport, verdict: &str) -> String {
         let values = seen.entry((row.layout, row.command)).or_default();
         // Beside each other, so that equal times are seen.
         let beside = (values.len() % 7) as f64 / 7.0 * 0.2 - 0.1;
-        let paint = if row.is_warm_up { Paint::Faint } else { Paint::Series(row.command) };
-        let warm = if row.is_warm_up { " (warm-up)" } else { "" };
+        let paint = if row.warm_up { Paint::Faint } else { Paint::Series(row.command) };
+        let warm = if row.warm_up { " (warm-up)" } else { "" };
         let letter = if row.command == 0 { "A" } else { "B" };
         let tip = format!(
             "{letter}, layout {}: {:.6} s CPU, {:.6} s wall{warm}",
@@ -69,7 +69,7 @@ pub(super) fn svg(report: &TimeReport, verdict: &str) -> String {
     let names: Vec<String> = names.map(|of| of.chars().take(NAME_MAX).collect()).collect();
     let mut names: Vec<(Paint, &str)> =
         (0..).zip(&names).map(|(index, name)| (Paint::Series(index), name.as_str())).collect();
-    if report.runs.iter().any(|run| run.is_warm_up) {
+    if report.runs.iter().any(|run| run.warm_up) {
         names.push((Paint::Faint, "warm-up, left out"));
     }
     drawing.legend((84.0, 2.0 * LINE), &names);

@@ -146,7 +146,7 @@ fn one_run(plan: &Plan, runner: &Runner, command: usize, padding: usize) -> Resu
         system_s: ran.system_s,
         delayed_s: ran.delayed_s,
         padding,
-        is_warm_up: false,
+        warm_up: false,
         code: ran.status.code(),
     })
 }

@@ -150,7 +150,7 @@ impl Window {
         let event = self.events.get(wanted.event).cloned().unwrap_or_default();
         TopReport {
             event,
-            span,
+            span_s: span.as_secs_f64(),
             total,
             idle,
             counted,
@@ -209,7 +209,13 @@ pub(super) mod tests {
             )
         };
         let rows: Vec<_> = report.rows.iter().map(row).collect();
-        format!("{} of {} in {:?}: {}", report.counted, report.total, report.span, rows.join(", "))
+        format!(
+            "{} of {} in {:?}: {}",
+            report.counted,
+            report.total,
+            Duration::from_secs_f64(report.span_s),
+            rows.join(", ")
+        )
     }
 
     #[test]
