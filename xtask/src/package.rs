@@ -237,10 +237,14 @@ mod tests {
     #[test]
     fn documents_are_in_the_package_under_their_own_names() {
         go_to_root().unwrap();
-        for name in
-            ["README.md", "CHANGELOG.md", "docs/src/limits.md", "LICENSE", "systemd/README.md"]
-        {
-            let to = format!("usr/share/doc/dcpi/{name}");
+        for (name, own) in [
+            ("README.md", "README.md"),
+            ("CHANGELOG.md", "CHANGELOG.md"),
+            ("docs/src/limits.md", "LIMITS.md"),
+            ("LICENSE", "LICENSE"),
+            ("systemd/README.md", "systemd/README.md"),
+        ] {
+            let to = format!("usr/share/doc/dcpi/{own}");
             assert!(FILES.iter().any(|(from, packed, _)| *from == name && *packed == to), "{name}");
             assert!(Path::new(name).is_file(), "{name}");
         }

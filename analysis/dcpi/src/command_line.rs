@@ -27,7 +27,7 @@ use crate::options::{Epochs, Prof};
     name = "dcpi",
     version,
     subcommand_required = true,
-    after_help = after_help()
+    override_help = help()
 )]
 pub struct Arguments {
     /// The subcommand, with its arguments.
@@ -114,69 +114,63 @@ pub enum Command {
     Html(Html),
 }
 
-/// Commands in the order of a search from where to why: each answers the question that the one
-/// before leaves. Command, what is typed, and the question.
-const WAY: [(&str, &str, &str); 33] = [
-    ("record", "record -- COMMAND", "a command, or the machine (-d 10s); needs no running dcpid"),
-    ("count", "count -- COMMAND", "how much: totals of a command, over one run or several"),
-    ("time", "time A -- B", "whether one command is faster than another, and by how much"),
-    ("top", "top", "where: in which procedures at this moment, from the running dcpid"),
-    ("prof", "prof -i", "where: in which programs, libraries, the kernel"),
-    ("prof", "prof [IMAGE]", "where: in which procedures"),
-    ("prof", "prof --inclusive", "where: in which procedures, with all that they called"),
-    ("callers", "callers [IMAGE] PROC", "for whom: which callers a procedure's time is of"),
-    ("callees", "callees [IMAGE] PROC", "for whom: which callees took a procedure's time"),
-    ("tree", "tree", "for whom: the tree of calls, from either end"),
-    ("flame", "flame -o FILE.svg", "for whom: the tree of calls, drawn"),
-    ("list", "list IMAGE PROCEDURE", "where: at which lines and instructions of a procedure"),
-    ("trace", "trace -o FILE -- COMMAND", "when: each call, system call and switch of its threads"),
-    ("timeline", "timeline --by command", "when: in which processes, over the hours and days"),
-    ("topcounts", "topcounts", "where: at which instructions, by an event or a ratio of two"),
+/// All commands, by the question that they answer, as `dcpi help` shows them on one screen. In
+/// brackets: what the command shows, where its name does not say so.
+const GROUPS: [(&str, &str); 8] = [
+    ("Record", "record (a COMMAND, or the machine), top (the machine now), clean (old recordings)"),
     (
-        "calc",
-        "calc IMAGE PROCEDURE",
-        "why: how often each block ran, what it cost, and what stalled it",
-    ),
-    ("whatcg", "whatcg", "why: how much of the time each cause took"),
-    ("topstalls", "topstalls", "why: the instructions that stalled longest, and the causes"),
-    ("flow", "flow IMAGE PROC -o FILE", "why: the control flow of a procedure, drawn"),
-    ("truth", "truth -- COMMAND", "the error of these estimates here, against exact counts"),
-    (
-        "ideal",
-        "ideal -o DB -- COMMAND",
-        "how often: exact counts of every instruction of a command",
+        "Where",
+        "prof (procedures; -i: images), list (instructions), topcounts, callers, callees, tree, \
+         flame (calls; prof --inclusive)",
     ),
     (
-        "trace",
-        "trace --blocks -- COMMAND",
-        "in which order: basic blocks of a program with events compiled in",
+        "Why",
+        "whatcg (causes), topstalls (instructions and causes), calc (blocks of a procedure; list \
+         --why: its instructions), flow (the same, drawn), lost (time beyond the ideal)",
     ),
-    ("perturb", "perturb -- COMMAND", "what an observer does to a command, and what to believe"),
-    ("lost", "lost", "why: time beyond that of the executions, of dcpi ideal --sampled"),
-    ("machine", "machine", "why: what caches, memory and guesses cost on this machine, measured"),
-    ("stats", "stats SET SET...", "what varies from run to run"),
-    ("diff", "diff SET SET", "what changed between two builds, days or runs"),
-    ("epochs", "epochs", "what the database holds: days, builds, labelled runs"),
-    ("check", "check", "whether the database is whole"),
-    ("html", "html -o FILE.html", "a report for a browser, to keep or send"),
-    ("clean", "clean", "recordings left in the directory for temporary files"),
-    ("export", "export --to FORMAT", "samples for pprof, Firefox, compilers and others"),
-    ("push", "push --to URL", "samples to a collector, epochs to the store of a fleet"),
+    (
+        "When and who",
+        "timeline (over hours and days), trace (each call and switch), prof --by \
+         command|thread|pid|label",
+    ),
+    ("Compare", "diff (two builds, days), stats (many runs), time (which is faster)"),
+    ("Database", "epochs, images, check, cat (as on disk), copy, merge, tar"),
+    (
+        "Experiments",
+        "ideal (exact counts), count (totals), machine (caches and latencies), perturb (what \
+         observing changes), truth (the error of estimates)",
+    ),
+    ("Export", "export (pprof, Firefox ...), html (a page), push (to a collector)"),
 ];
+/// Columns of the help.
+const HELP_COLUMNS: usize = 80;
+/// Columns before the commands of a group.
+const GROUP_COLUMNS: usize = 14;
 
-/// The end of `dcpi help`: the existing commands in the order of [`WAY`], fields, and exit codes.
-fn after_help() -> String {
-    let known = Command::augment_subcommands(clap::Command::new("dcpi"));
-    let exists =
-        |name: &str| known.get_subcommands().any(|subcommand| subcommand.get_name() == name);
-    let lines = WAY.iter().filter(|(name, ..)| exists(name));
-    let lines: String =
-        lines.map(|(_, typed, says)| format!("  dcpi {typed:23}  {says}\n")).collect();
-    let fields =
-        "Fields of --format json and csv: dcpi help output; JSON Schemas: dcpi help schema";
-    format!(
-        "From where to why:\n{lines}\n{fields}\nExit codes: 0 done; 1 done, with problems shown; 2 could not."
-    )
+/// `dcpi help`.
+fn help() -> String {
+    let mut help = "Reads the database that dcpid writes, and reports where the time went.\n\n\
+        Usage: dcpi COMMAND [OPTIONS]    dcpi help COMMAND: its options\n\n"
+        .to_owned();
+    for (group, commands) in GROUPS {
+        let mut line = format!("{group:GROUP_COLUMNS$}");
+        for word in commands.split(' ') {
+            if line.len() + word.len() >= HELP_COLUMNS {
+                help.push_str(line.trim_end());
+                line = format!("\n{:GROUP_COLUMNS$}", "");
+            }
+            line.push_str(word);
+            line.push(' ');
+        }
+        help.push_str(line.trim_end());
+        help.push('\n');
+    }
+    help.push_str(
+        "\nFields of JSON and CSV: dcpi help output; JSON Schemas: dcpi help schema\n\
+         Classic names work, too: dcpiprof is dcpi prof, and so on.\n\
+         Exit codes: 0 done; 1 done, with problems shown; 2 could not.",
+    );
+    help
 }
 
 /// Names of the subcommands, for the classic names of the program.
@@ -491,6 +485,25 @@ mod tests {
             "dcpi record --overhead-budget -1% ls",
         ] {
             assert!(run(line).is_ok(), "{line}");
+        }
+    }
+
+    /// The help took 90 lines, and named the commands twice.
+    #[test]
+    fn help_names_every_command_and_fits_a_screen() {
+        let help = help();
+        assert!(help.lines().count() <= 24, "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= HELP_COLUMNS), "{help}");
+        let commands = GROUPS.map(|(_, commands)| commands).join(" ");
+        let mut outside = String::new();
+        let mut depth = 0;
+        for c in commands.chars() {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            outside.push(if depth == 0 && (c.is_alphanumeric() || c == '-') { c } else { ' ' });
+        }
+        let words: Vec<&str> = outside.split_whitespace().collect();
+        for name in names().iter().filter(|name| *name != "help") {
+            assert!(words.contains(&name.as_str()), "{name} is in no group: {words:?}");
         }
     }
 

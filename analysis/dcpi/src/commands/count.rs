@@ -44,7 +44,7 @@ pub struct Count {
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
     /// File to write the report to [default: standard error]
-    #[arg(short = 'o', long = "to", value_name = "FILE")]
+    #[arg(short = 'o', long = "output", alias = "to", value_name = "FILE")]
     pub to: Option<PathBuf>,
     /// Format of the report.
     #[command(flatten)]

@@ -31,7 +31,7 @@ date, so the same command may run every hour. The open epoch is copied as of its
 (dcpictl flush).")]
 pub struct Copy {
     /// The database to copy into; made if it does not exist
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long = "output", alias = "to", value_name = "DIR")]
     pub to: PathBuf,
     /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
@@ -53,7 +53,7 @@ samples of different periods stay apart within the new epoch, and reports weigh 
 period.")]
 pub struct Merge {
     /// The database to write the new epoch to; made if it does not exist
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long = "output", alias = "to", value_name = "DIR")]
     pub to: PathBuf,
     /// Host of the new epoch [default: the host of the epochs, if they have one host]
     #[arg(long, value_name = "HOST")]

@@ -50,11 +50,12 @@ pub struct Push {
     /// Receiver: `otlp+http://HOST[:PORT][/PATH]`, an OpenTelemetry collector [default port: 4318,
     /// default path: /v1development/profiles]; the store of a fleet, a directory (`/PATH`) or
     /// `dcpi+http://HOST:PORT[/PATH]`
-    #[arg(long, value_name = "URL")]
+    #[arg(short = 'o', long = "output", alias = "to", value_name = "URL")]
     pub to: To,
     /// The database's directory
     #[arg(
-        long,
+        long = "db",
+        alias = "from",
         value_name = "DIR",
         env = "DCPIDB",
         hide_env_values = true,
