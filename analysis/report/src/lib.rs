@@ -22,8 +22,10 @@ mod count;
 mod coverage;
 mod csv;
 mod diff;
+mod epochs;
 mod escape;
 pub mod fields;
+mod fields_page;
 pub mod flame;
 pub mod flow;
 mod hottest;
@@ -39,6 +41,7 @@ mod neighbours;
 mod out_edges;
 mod perturb;
 mod quantity;
+mod schema;
 mod sets;
 mod stacks;
 mod stalls;
@@ -64,6 +67,7 @@ pub use count::{CountReport, CountRow};
 pub use csv::record;
 pub use diff::{DiffReport, DiffRow};
 pub use escape::escape;
+pub use fields_page::page_of_fields;
 pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
 pub use listing::{ListReport, View};
@@ -73,6 +77,7 @@ pub use machine::MachineReport;
 pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours, NeighboursReport};
 pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation};
 pub use quantity::{bytes, counted, thousands};
+pub use schema::Schema;
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
 pub use stacks::{Callee, OfStacks, StackEvent};
 pub use table::Style;
@@ -412,14 +417,14 @@ impl Report for ProfReport {
 
 impl Report for EpochsReport {
     const NAME: &'static str = "epochs";
-    type Fields<'a> = json::Epochs<'a>;
+    type Fields<'a> = epochs::Epochs<'a>;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         text::epochs(self, style, out)
     }
 
     fn json(&self) -> Self::Fields<'_> {
-        json::epochs(self)
+        epochs::epochs(self)
     }
 
     fn problems(&self) -> &[Problem] {

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use image::ImageId;
 use profiledb::EpochId;
 
+use super::epochs::EventTotal;
 use super::fields::{Fraction, Shown};
-use super::json::{EventTotal, OmittedRows, Only, ProblemEntry, by_name, joined, problems};
+use super::json::{OmittedRows, Only, ProblemEntry, by_name, joined, problems};
 use super::quantity::{counted, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines};

@@ -1,6 +1,6 @@
 //! The fields of `dcpi trace FILE --to json`, which the crate of traces writes.
 
-use super::fields::Schema;
+use super::schema::Schema;
 
 /// Version of the fields, as the crate of traces writes it.
 const VERSION: u32 = 1;

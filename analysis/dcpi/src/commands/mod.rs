@@ -9,7 +9,8 @@ use crate::terminal;
 use query::error::AnalysisError;
 use query::problem::Problem;
 use report::Report;
-use report::fields::{Schema, SchemaName};
+use report::Schema;
+use report::fields::SchemaName;
 
 mod blocks;
 mod by_thread;
@@ -169,7 +170,7 @@ pub fn schemas() -> Vec<Schema> {
 /// The guide's page of the fields of all reports, `docs/src/output.md`.
 #[must_use]
 pub fn page_of_fields() -> String {
-    report::fields::page(&schemas())
+    report::page_of_fields(&schemas())
 }
 
 fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {

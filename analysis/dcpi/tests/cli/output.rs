@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use image::{ImageId, ImageKind};
-use report::fields::Schema;
+use report::Schema;
 use serde_json::{Value, json};
 use wire::{Counts, EventCounts, ImageCounts, Reply};
 

@@ -52,7 +52,7 @@ pub(super) fn key_in(title: &str) -> Option<&'static str> {
 }
 
 /// The titles of the rows of a report with these fields.
-pub(super) fn titles_of_rows(fields: &[Field], list: &str) -> Vec<&'static str> {
+pub(crate) fn titles_of_rows(fields: &[Field], list: &str) -> Vec<&'static str> {
     let mut titles = Vec::new();
     for field in fields.iter().filter(|field| field.is_rows()) {
         if let (true, Shape::List(of)) =

@@ -1,5 +1,5 @@
-//! Fields of reports, each stated once: name, type, unit, title in CSV, meaning. JSON, CSV, the JSON
-//! Schemas and `docs/src/output.md` are made from these statements.
+//! Fields of reports, each stated once: name, type, unit, title in CSV, meaning. JSON, CSV, the
+//! JSON Schemas and `docs/src/output.md` are made from these statements.
 //!
 //! The statement of a field, inside [`fields!`](crate::fields!):
 //!
@@ -26,8 +26,6 @@
 //! serde_json that changes the order of keys in all JSON of all crates.
 
 mod cells;
-mod page;
-mod schema;
 mod values;
 
 use std::io;
@@ -35,14 +33,23 @@ use std::io;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-pub use crate::json::SchemaName;
+pub(crate) use cells::titles_of_rows;
 pub use cells::{Cells, write};
-pub use page::page;
-pub use schema::Schema;
 pub use values::{
     Address, Approximate, Bound, Cycles, Executions, Finite, Fraction, InOrder, Interval, Part,
     Shares, Thousandths, Whole, Within,
 };
+
+crate::fields! {
+    /// Name and version of the fields of an object.
+    #[derive(Debug)]
+    pub struct SchemaName {
+        /// name of the set of fields: `dcpi.` and the command
+        pub name: String;
+        /// number of the set of fields
+        pub version: u32;
+    }
+}
 
 /// The JSON type of a field.
 #[derive(Clone, Debug)]
@@ -260,7 +267,8 @@ macro_rules! fields {
             }
         }
     };
-    (@rows $field:ident $list:ident $row:ident $write:ident $are:ident $value:expr, $($place:ident)?) => {};
+    (@rows $field:ident $list:ident $row:ident $write:ident $are:ident $value:expr,
+        $($place:ident)?) => {};
 
     ($(
         $(#[doc = $about:literal])*

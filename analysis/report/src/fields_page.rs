@@ -1,10 +1,11 @@
 //! The page of the guide with all fields, `docs/src/output.md`.
 
-use super::{Field, Fields as _, Schema, Shape};
+use super::fields::{Field, Fields as _, Shape};
+use super::schema::Schema;
 use crate::json::EveryReport;
 
 /// The page before the tables.
-const HEAD: &str = include_str!("page.md");
+const HEAD: &str = include_str!("fields_page.md");
 
 const TABLE: &str = "| JSON | CSV | unit | meaning |\n|---|---|---|---|\n";
 
@@ -13,7 +14,7 @@ const COLUMNS: usize = 100;
 
 /// The page of these reports.
 #[must_use]
-pub fn page(schemas: &[Schema]) -> String {
+pub fn page_of_fields(schemas: &[Schema]) -> String {
     let mut every = Rows::default();
     every.fields(&EveryReport::fields(), &Around::default());
     let mut page = format!("{HEAD}\n## Every report\n\n{TABLE}{}", every.0.concat());

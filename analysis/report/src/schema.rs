@@ -3,7 +3,7 @@
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use super::{Field, Fields, Shape};
+use super::fields::{Field, Fields, Shape};
 use crate::Report;
 use crate::json::EveryReport;
 
@@ -48,7 +48,7 @@ impl Schema {
     /// The titles of all columns of CSV, as they are stated: `EVENT` stands for an event.
     #[must_use]
     pub fn titles(&self) -> Vec<&'static str> {
-        super::cells::titles_of_rows(&self.fields, "")
+        super::fields::titles_of_rows(&self.fields, "")
     }
 }
 
