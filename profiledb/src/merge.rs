@@ -27,7 +27,7 @@ use crate::symbols::{Names, Symbol};
 /// merge.
 const FACTS_MAX_BYTES: u64 = 64 << 10;
 
-/// Images of an epoch, at most. The writer has all in memory, some 350 bytes each, as has each
+/// Images of an epoch, at most. The writer has all in memory, about 350 bytes each, as has each
 /// reader; a build server meets some thousands with samples a day. A merge of more is refused by
 /// name ([`DbError::TooMany`]), and belongs into the next epoch.
 pub const IMAGES_MAX: usize = 65_536;
@@ -82,7 +82,7 @@ pub(crate) struct Current {
     names: Names,
     /// True while a segment has its name, which may not be safe on the disk yet.
     pub(crate) unsynced: bool,
-    /// Forcing the directory to the disk has failed since: the segment has to be written anew.
+    /// Forcing the directory to the disk has failed since: the segment has to be written again.
     doubted: bool,
 }
 

@@ -24,7 +24,7 @@ const SUFFIX: &str = ".segment";
 const PREFIX_BYTES: usize = 8;
 /// The format version of segments from which on an event may have several periods.
 const PERIODS_VERSION: u16 = 3;
-/// Most bytes of a directory, unpacked: some 200000 sections. The limit bounds the memory that a
+/// Most bytes of a directory, unpacked: about 200000 sections. The limit bounds the memory that a
 /// damaged file can cost.
 const MAX_DIRECTORY_BYTES: u64 = 4 << 20;
 
@@ -181,7 +181,7 @@ impl SectionKey {
         Self { kind, image, event: key.name().to_owned(), period, scope }
     }
 
-    /// The profile of the section, in an epoch of these events; None for a section that is no
+    /// The profile of the section, in an epoch of these events; None for a section that is not a
     /// profile.
     pub(crate) fn profile(&self, events: &[EventMeta]) -> Option<ProfileKey> {
         let (image, shape) = (self.image?, self.kind.shape()?);

@@ -48,8 +48,8 @@ impl Sent {
     /// release writes any more, have none.
     ///
     /// # Errors
-    /// Those of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and unsent merges
-    /// and copies are missing.
+    /// Returns the errors of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and
+    /// unsent merges and copies are missing.
     pub fn unsent(
         &self,
         db: &Database,
@@ -110,7 +110,7 @@ impl Sent {
     /// Forgets the epochs of a host that the database does not have any more.
     ///
     /// # Errors
-    /// Those of [`Database::epochs`].
+    /// Returns the errors of [`Database::epochs`].
     pub fn forget_gone(&self, db: &Database, host: &str) -> Result<(), DbError> {
         let there = db.epochs(host)?;
         let sent = Database::of(self.disk.clone(), &self.root);

@@ -11,7 +11,7 @@
 const LENGTHS: [(u64, u64); 4] =
     [(0, 600), (86_400, 3600), (7 * 86_400, 86_400), (63 * 86_400, 7 * 86_400)];
 
-/// A slice of an epoch's time: length in seconds, and number from the begin of the epoch.
+/// A slice of an epoch's time: length in seconds, and number from the start of the epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     length_s: u64,

@@ -21,7 +21,7 @@ use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols::Symbol;
 
-/// Times that a reading begins anew when segments are folded meanwhile. A fold takes longer than a
+/// Times that a reading begins again when segments are folded meanwhile. A fold takes longer than a
 /// listing, and segments already read are kept, so each reading has fewer segments left.
 const READINGS_MAX: usize = 200;
 

@@ -70,8 +70,8 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
 }
 
 /// Merges several epochs into one of `host` in `target`: all counts and ledgers are added up. The
-/// epochs themselves stay. Slices of time stay apart, but for those that overlap. Fields in which
-/// the machines and facts differ are left out; the fact `merged_from` names the epochs, and
+/// epochs themselves stay. Slices of time stay apart, except for those that overlap. Fields in
+/// which the machines and facts differ are left out; the fact `merged_from` names the epochs, and
 /// `stated` is added.
 ///
 /// # Errors

@@ -96,7 +96,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Creates anew what was removed under the writer, after [`DbError::Removed`], and takes the
+    /// Creates again what was removed under the writer, after [`DbError::Removed`], and takes the
     /// lock again if its file is another one now. The writer has no epoch then: [`Writer::begin`]
     /// continues the last one, if it is still there.
     ///

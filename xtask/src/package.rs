@@ -187,7 +187,7 @@ fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What dpkg is told.
+/// What dpkg is reported.
 fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<String> {
     let mut newest = (2, 0);
     for program in PROGRAMS {

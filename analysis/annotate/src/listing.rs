@@ -20,7 +20,7 @@ pub struct Listing {
     pub id: ImageId,
     /// The procedure's name, demangled.
     pub procedure: String,
-    /// Its addresses, as `nm` and `objdump` show them; in an image that is no file, its offsets.
+    /// Its addresses, as `nm` and `objdump` show them; in an image that is not a file, its offsets.
     pub addresses: Range<u64>,
     /// Its offsets in the image.
     pub offsets: Range<ImageOffset>,

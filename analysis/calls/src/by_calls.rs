@@ -286,8 +286,8 @@ impl ByCalls {
     }
 
     /// The callees of a subject, those with the most time first, among them none: its own time.
-    /// Shares sum up to 1, but for calls within a circle whose subjects have the time of all: these
-    /// have no time.
+    /// Shares sum up to 1, except for calls within a circle whose subjects have the time of all:
+    /// these have no time.
     #[must_use]
     pub fn callees(&self, subject: SubjectId) -> Vec<Neighbour> {
         let subject = subject as usize;

@@ -204,8 +204,8 @@ struct Read {
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
 ///
 /// # Errors
-/// Those of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that has nothing of
-/// what is asked for; [`AnalysisError::EmptySet`].
+/// Returns the errors of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that
+/// has nothing of what is asked for; [`AnalysisError::EmptySet`].
 pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Table, AnalysisError> {
     let mut sets = Vec::new();
     let mut reads = Vec::new();

@@ -69,9 +69,9 @@ impl Overwritten {
     /// Opens the file, or makes it.
     ///
     /// # Errors
-    /// [`AnalysisError::OutputFile`], also for what is no plain file (opening a pipe would wait for
-    /// a reader) and for programs: the program that is to be observed stands near on the command
-    /// line, and a slip would destroy it.
+    /// [`AnalysisError::OutputFile`], also for what is not a plain file (opening a pipe would wait
+    /// for a reader) and for programs: the program that is to be observed stands near on the
+    /// command line, and a slip would destroy it.
     pub fn open(path: &Path) -> Result<Self, AnalysisError> {
         let failed = |source| AnalysisError::OutputFile { path: path.to_path_buf(), source };
         let refused = |what: &str| failed(io::Error::other(what.to_owned()));
@@ -181,8 +181,8 @@ pub(crate) fn not_svg(path: &Path) -> Option<String> {
     })
 }
 
-/// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is
-/// written. A path that is no link is as it was.
+/// What a symbolic link leads to, even where nothing is there yet: the link stays, its target is
+/// written. A path that is not a link is as it was.
 pub(crate) fn through_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {

@@ -576,7 +576,7 @@ pub(crate) fn with_unit(text: &str) -> Option<Duration> {
 
 /// A time in seconds.
 fn in_seconds(text: &str) -> Option<Duration> {
-    // A float has names for what is no number.
+    // A float has names for what is not a number.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let seconds = text.parse().ok().filter(|_| is_number)?;
     Duration::try_from_secs_f64(seconds).ok()

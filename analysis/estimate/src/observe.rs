@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A transition that is no edge of the graph, and so has no observations.
+/// A transition that is not an edge of the graph, and so has no observations.
 fn unobserved_transition(from: usize, to: Option<usize>, prior: f64) -> Transition {
     Transition { edge: None, from, to, observed: 0.0, prior, by_trips: None }
 }

@@ -2,7 +2,7 @@
 //!
 //! A sample is equally likely in each round of a loop. So the number of samples with r tests left
 //! is in proportion to the entries that make r tests or more: the density of r falls, and its value
-//! at the begin is the probability that a test ends the loop (the density of a renewal process's
+//! at the start is the probability that a test ends the loop (the density of a renewal process's
 //! remaining life; Cox, Renewal Theory, 1962). The observed density is made to fall by taking the
 //! least concave majorant of its sum (Grenander 1956). The density is read from two tests on: that
 //! one test is left is also observed in samples before the loop.

@@ -204,7 +204,7 @@ enum Kind {
     Falls,
     /// To another block of the procedure.
     Jump,
-    /// To another procedure, or to the begin of this one.
+    /// To another procedure, or to the start of this one.
     Call,
 }
 

@@ -18,7 +18,7 @@ pub(super) const NO_STACK: &str = "[no stack]";
 /// Writes the samples of an event. Unknown code is `[unknown code];[REASON]`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     let flat = if resolved.stacks.is_empty() { &[][..] } else { &[NO_STACK] };

@@ -88,8 +88,8 @@ pub struct Image {
     pub name: String,
     /// Its path, escaped; empty where there is none.
     pub path: String,
-    /// Its pieces that may be executed; none where the file could not be read, and for what is no
-    /// file: addresses are offsets then.
+    /// Its pieces that may be executed; none where the file could not be read, and for what is not
+    /// a file: addresses are offsets then.
     pub segments: Vec<Segment>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
@@ -286,7 +286,7 @@ impl Resolved {
     /// The name of an event's samples: with one event, the name that other profilers use.
     #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
-        // Stacks of time off the CPU are no samples.
+        // Stacks of time off the CPU are not samples.
         let sampled = self.events.iter().filter(|event| event.period > 0).count();
         if sampled <= 1 && (event.period > 0 || self.events.len() == 1) {
             "samples".to_owned()

@@ -19,7 +19,7 @@ use report::escape;
 /// Writes the samples of all events.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     for comment in resolved.comments() {
         writeln!(out, "# {}", escape(&comment))?;

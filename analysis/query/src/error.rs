@@ -7,7 +7,7 @@ use profiledb::{DbError, EpochId, NotADatabase, Stretch};
 
 /// Why a command could not do its work.
 ///
-/// Missing data that a report can do without is no error but a
+/// Missing data that a report can do without is not an error but a
 /// [`Problem`](crate::problem::Problem) of the report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -245,7 +245,7 @@ impl Question {
     /// meanwhile; a file that cannot be read is left out and told in [`Samples::problems`].
     ///
     /// # Errors
-    /// Those of [`Database::open`], [`select::epochs`] and [`load`].
+    /// Returns the errors of [`Database::open`], [`select::epochs`] and [`load`].
     pub fn samples(&self) -> Result<Samples, AnalysisError> {
         let (db, epochs) = select::open(&self.db, &self.epochs)?;
         read(&db, &epochs, &self.asked()).map_err(|error| self.whose.hinted(error, &db, &epochs))

@@ -225,7 +225,7 @@ pub enum NoProcedures {
     },
     /// The file has no procedures.
     NoneInFile,
-    /// The image is no file, and dcpid could not read its symbols.
+    /// The image is not a file, and dcpid could not read its symbols.
     NotRecorded,
 }
 

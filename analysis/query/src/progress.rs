@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
-/// Moves to the begin of the line and erases it (ECMA-48: CR, EL).
+/// Moves to the start of the line and erases it (ECMA-48: CR, EL).
 const ERASE: &str = "\r\x1b[K";
 
 static LINE: Mutex<Line> = Mutex::new(Line { stage: None, drawn: false });
 
-/// The line, and what it tells of.
+/// The line, and what it reports.
 #[derive(Debug)]
 struct Line {
     stage: Option<Told>,
@@ -37,7 +37,7 @@ struct Told {
 #[derive(Debug)]
 #[must_use]
 pub struct Stage {
-    /// None within another stage: of that is told.
+    /// None within another stage: of that is reported.
     line: Option<&'static Mutex<Line>>,
 }
 
@@ -97,7 +97,7 @@ fn locked(line: &'static Mutex<Line>) -> MutexGuard<'static, Line> {
 }
 
 impl Line {
-    /// Draws it, so long after the begin of the command.
+    /// Draws it, so long after the start of the command.
     fn draw(&mut self, elapsed: Duration, out: &mut dyn Write) -> io::Result<()> {
         let Some(Told { what, done, of }) = self.stage.as_ref().filter(|_| elapsed >= PATIENCE)
         else {

@@ -21,7 +21,7 @@ impl Question {
     /// The epochs and their scope, without samples: what is told by call stacks alone.
     ///
     /// # Errors
-    /// Those of [`select::open`]; [`AnalysisError::NoScope`] and
+    /// Returns the errors of [`select::open`]; [`AnalysisError::NoScope`] and
     /// [`AnalysisError::NothingRecorded`].
     pub fn opened(&self) -> Result<Samples, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
@@ -88,7 +88,7 @@ impl Samples {
     /// The stacks of all events of others of the same epochs.
     ///
     /// # Errors
-    /// None, but for those that [`Samples::stacks`] has.
+    /// None, except for those that [`Samples::stacks`] has.
     pub fn stacks_of(
         &self,
         whose: &ScopeChoice,

@@ -55,7 +55,7 @@ impl Question {
     /// slices whose middle is theirs.
     ///
     /// # Errors
-    /// Those of [`Question::samples`].
+    /// Returns the errors of [`Question::samples`].
     pub fn timeline(&self, columns_max: usize, of: Of<'_>) -> Result<Timeline, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();

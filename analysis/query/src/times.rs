@@ -105,7 +105,7 @@ fn dated(text: &str) -> Option<Moment> {
     }
 }
 
-/// The stretch between two moments as typed; without one, from the begin of time or until now.
+/// The stretch between two moments as typed; without one, from the start of time or until now.
 ///
 /// # Errors
 /// A stretch of no time, or of the future, in words.

@@ -192,7 +192,7 @@ fn seconds(text: &str) -> Option<i64> {
     Some(if is_negative { -sum } else { sum })
 }
 
-/// `M3.5.0/2`. Days counted from the begin of the year, which no zone of tzdata but a few have, are
+/// `M3.5.0/2`. Days counted from the start of the year, which no zone of tzdata but a few have, are
 /// not understood: then there is only standard time.
 fn turn(text: &str) -> Option<Turn> {
     let (day, time) = text.split_once('/').unwrap_or((text, "2"));
@@ -234,7 +234,7 @@ impl Turn {
     }
 }
 
-/// Days from 1970 to the begin of a month, in the Gregorian calendar.
+/// Days from 1970 to the start of a month, in the Gregorian calendar.
 fn days(year: i64, month: i64) -> i64 {
     // March is the first month of a year here, so that leap days are at its end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };

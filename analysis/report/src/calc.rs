@@ -62,7 +62,7 @@ pub struct CalcReport {
     pub scale: Option<Scale>,
     /// The procedure's time by cause.
     pub sums: TimeBreakdown,
-    /// Its loops, those with most samples first.
+    /// Its loops, those with the most samples first.
     pub loops: Vec<LoopRow>,
     /// Its blocks, by address.
     pub blocks: Vec<BlockRow>,

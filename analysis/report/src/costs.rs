@@ -31,7 +31,7 @@ pub struct Costs {
     pub samples: f64,
     /// Instructions by address, with their executions.
     pub rows: BTreeMap<u64, (Runs, InstructionCost)>,
-    /// The procedure's loops, those with most samples first.
+    /// The procedure's loops, those with the most samples first.
     pub loops: Vec<LoopRow>,
 }
 

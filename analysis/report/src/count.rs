@@ -44,7 +44,7 @@ pub struct CountRow {
     pub runs: Vec<f64>,
     /// The part of the time in which the event counted: 0 to 1.
     pub enabled_share: f64,
-    /// Whether an interval is told: several runs, or a scaled count.
+    /// Whether an interval is reported: several runs, or a scaled count.
     pub varies: bool,
     /// Whether the value is exact: counted by `dcpi ideal`.
     pub is_exact: bool,

@@ -103,7 +103,7 @@ pub trait Report {
     /// Writes the report as text.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns errors of writing the output.
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
     /// The report as JSON.
@@ -112,7 +112,7 @@ pub trait Report {
     /// Writes the report as CSV (RFC 4180): a line of titles, and rows.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns errors of writing the output.
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         fields::write(self, out)
     }
@@ -288,7 +288,7 @@ pub struct ProcedureName {
     pub address: Option<u64>,
     /// Another procedure of the image has the same name.
     pub ambiguous: bool,
-    /// Another procedure of the image has the same name but for what compilers appended to it.
+    /// Another procedure of the image has the same name except for what compilers appended to it.
     pub needs_suffix: bool,
 }
 

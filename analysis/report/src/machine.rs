@@ -88,7 +88,7 @@ impl From<Spread> for Told {
     }
 }
 
-/// Part of the CPUs' time that others had from which on it is told: what an idle system does by
+/// Part of the CPUs' time that others had from which on it is reported: what an idle system does by
 /// itself is less.
 const OTHERS_TOLD: f64 = 0.05;
 

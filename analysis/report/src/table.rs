@@ -296,7 +296,7 @@ impl Table {
         };
         let mut shown: Vec<Vec<String>> =
             self.rows.iter().map(|(row, _)| cells(row, None)).collect();
-        // What is no number may tell them apart already: an id, an address.
+        // What is not a number may tell them apart already: an id, an address.
         let name = |row: &[String]| -> Vec<String> {
             row.iter()
                 .zip(&self.columns)

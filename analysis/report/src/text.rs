@@ -493,7 +493,7 @@ fn push_new(lines: &mut Vec<String>, line: String) {
     }
 }
 
-/// One line for images with the same problem, those with the most samples first: the share of
+/// One line for images with the same problem, those with the the most samples first: the share of
 /// samples, `what` is wrong with them, the images, and the next step.
 fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
     images.retain(|(samples, _)| *samples > 0);

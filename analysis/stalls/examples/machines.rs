@@ -324,7 +324,7 @@ fn written(
         let uops = if intel && name.ends_with("_mem") && uops > 1.0 { uops - 1.0 } else { uops };
         let own = |cycles: f64| if loads { cycles - load } else { cycles };
         let latency = own(latency).max(0.0);
-        // How long a division takes depends on the numbers; models tell of the longest.
+        // How long a division takes depends on the numbers; models report the longest.
         let integers =
             name.starts_with("Div_") || name.starts_with("Idiv_") || name.starts_with("sdiv");
         let (latency, units) = match divides {
@@ -354,8 +354,8 @@ fn written(
     Ok(out)
 }
 
-/// Sets of units of which one is busy. Tables tell of each unit its part: those of one kind with
-/// the same part are a set.
+/// Sets of units of which one is busy. Tables report each unit its part: those of one kind with the
+/// same part are a set.
 fn units(uses: &[(usize, f64)], resources: &[String]) -> String {
     let stem = |unit: usize| {
         let name = resources.get(unit).map_or("", String::as_str);

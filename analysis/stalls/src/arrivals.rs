@@ -101,7 +101,7 @@ pub(crate) fn strides(profiled: &ProfiledProcedure<'_>) -> Strides {
 }
 
 /// The bytes by which the address of an instruction moves from one execution to the next, and the
-/// share of executions in which the address begins anew.
+/// share of executions in which the address begins again.
 pub(crate) fn stride(
     profiled: &ProfiledProcedure<'_>,
     (loop_codes, strides): (&[LoopCode], &Strides),

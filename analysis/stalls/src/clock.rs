@@ -8,7 +8,7 @@ const LINKS: u32 = 1 << 15;
 /// Rounds, of which the fastest counts: other load on the machine only makes rounds slower.
 const ROUNDS: u32 = 3000;
 
-/// Cycles a second of a busy CPU, measured in some 0.1 s. A multiplication of 64 bits takes 3
+/// Cycles a second of a busy CPU, measured in about 0.1 s. A multiplication of 64 bits takes 3
 /// cycles and a rotation by a constant 1, on all x86-64 processors since 2008 (A. Fog, instruction
 /// tables). None on others.
 #[must_use]

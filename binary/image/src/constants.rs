@@ -51,7 +51,7 @@ pub struct Constants {
     addresses: Vec<u32>,
 }
 
-/// Adjacent words: the distance of the first from the begin of the protected words, and its number
+/// Adjacent words: the distance of the first from the start of the protected words, and its number
 /// among all addresses.
 #[derive(Clone, Copy, Debug)]
 struct Run {

@@ -133,7 +133,7 @@ fn readable(symbol: &str) -> Option<String> {
     (rewritten != symbol).then_some(rewritten)
 }
 
-/// Bytes of a number at the begin of `rest`, and of the identifier whose length the number is. The
+/// Bytes of a number at the start of `rest`, and of the identifier whose length the number is. The
 /// number in a literal (`Lj32E`), a template parameter (`T0_`) or a substitution (`S1_`) is no
 /// length.
 fn number_and_identifier(before: &str, rest: &str) -> usize {

@@ -26,8 +26,8 @@ impl OnBehalf {
     /// root. Anybody else's process reads what its user may read.
     #[must_use]
     pub fn of_owner(owner: Option<u32>) -> Self {
-        // The directory belongs to the effective user (proc(5)). Where that cannot be told, it may
-        // be root.
+        // The directory belongs to the effective user (proc(5)). Where that cannot be determined,
+        // it may be root.
         let user = std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid());
         match owner {
             _ if user != 0 => Self::Own,

@@ -343,7 +343,7 @@ fn site(function: &str, begin: u64, line: u64, (discriminator, copies): (u32, u3
 }
 
 /// The values of the ranges that hold an address, the range that begins last first. Ranges are
-/// sorted by their begin.
+/// sorted by their start.
 fn covering(ranges: &[(u64, u64, usize)], address: u64) -> impl Iterator<Item = usize> {
     /// Ranges before an address that are tried. The ranges of one file do not overlap; where they
     /// do, further ones are tried.

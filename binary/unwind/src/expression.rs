@@ -24,7 +24,7 @@ pub enum NoValue {
     Unknown,
 }
 
-/// The value of the expression `code`. `first` lies on its stack at the begin: for a register's
+/// The value of the expression `code`. `first` lies on its stack at the start: for a register's
 /// rule, the CFA. `bias` is what loading added to the file's addresses.
 pub fn evaluate(
     code: &[u8],

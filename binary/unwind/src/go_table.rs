@@ -10,7 +10,7 @@
 //! - `pcsp`: pairs of variable-length numbers, a change of the distance and the number of code
 //!   bytes that the new distance is true for.
 //!
-//! A look-up reads some 12 rows of `functab`, one `_func`, its name and its `pcsp`.
+//! A look-up reads about 12 rows of `functab`, one `_func`, its name and its `pcsp`.
 //!
 //! Read are the tables of Go 1.18 and later; programs of earlier ones are walked by frame pointers.
 //!
@@ -314,7 +314,7 @@ impl GoTable {
             cfa: Cfa::Register(register, cfa),
             return_address: if is_first { Some(Saved::Undefined) } else { return_address },
             saved: saved.into(),
-            // What C has called returns to where the goroutine was left, which is no call.
+            // What C has called returns to where the goroutine was left, which is not a call.
             is_signal: is_injected || stack_pointer == StackPointer::ReturnedForIndirectCalls,
             stack_pointer,
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::source::ReadAt;
 
-/// Bytes of a page. A walk's reads are small (a row of the index, an entry of some 60 bytes), and
+/// Bytes of a page. A walk's reads are small (a row of the index, an entry of about 60 bytes), and
 /// the procedures of a stack are far apart in the table: larger pages hold more that nobody asks
 /// for (of cc1plus 4 KiB read 3.5 times as many bytes, in the same time), smaller ones cost more
 /// system calls.
@@ -24,7 +24,7 @@ pub struct Work {
     left: u64,
 }
 
-/// Largest work of a walk, in bytes: some 4 ms. A cold walk of 40 frames of the largest programs
+/// Largest work of a walk, in bytes: about 4 ms. A cold walk of 40 frames of the largest programs
 /// takes 2 MiB.
 const WORK_MAX: u64 = 32 << 20;
 

@@ -1,9 +1,10 @@
-//! What resolution asks the system about processes, files and the kernel, behind one handle.
+//! The questions that resolution asks the system about processes, files and the kernel, behind one
+//! handle.
 //!
-//! Live, a question that may never be answered goes to an inspector ([`inspect`]); numbers
-//! that the kernel has at hand are read from `/proc`. While a recording is made, the answer is kept
-//! too. In a replay only kept answers are given, and nothing of this machine is looked at: what was
-//! not asked when the recording was made has the answer of a process or file that is gone.
+//! Live, a question that may never be answered goes to an inspector ([`inspect`]); numbers that the
+//! kernel has at hand are read from `/proc`. While a recording is made, the answer is kept too. In
+//! a replay only recorded answers are given, and this machine is never consulted: a question that
+//! was not asked during the recording is answered as if the process or file were gone.
 
 use crate::cgroups;
 use image::kernel::{KernelPlace, Owner};
@@ -21,8 +22,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Answers kept at most. A recording of an hour on a busy host has fewer; beyond it answers are
-/// given and not kept, and [`System::refused`] counts them.
+/// Answers kept at most. A recording of an hour on a busy host has fewer. Further answers are given
+/// but not recorded, and [`System::refused`] counts them.
 const ANSWERS_MAX: usize = 1_000_000;
 
 /// Answers to one kind of question. Each holds from the step of the recording at which it was
@@ -241,7 +242,7 @@ impl System {
         Self { recorded: Some(Arc::default()), ..self }
     }
 
-    /// Whom questions about strangers go to.
+    /// Answers questions about strangers.
     #[must_use]
     pub fn inspectors(&self) -> &Inspectors {
         &self.inspectors
@@ -299,7 +300,7 @@ impl System {
     }
 
     fn kept(&self) -> Option<MutexGuard<'_, Kept>> {
-        // What a thread that panicked left behind is whole: each change is one call.
+        // The data is consistent even if a thread panicked, because each change is one call.
         self.recorded.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -373,7 +374,7 @@ impl System {
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
-    /// [`procfs::user_of`]. A recording of before users were asked for tells of none.
+    /// [`procfs::user_of`]. A recording of before users were asked for reports none.
     #[must_use]
     pub fn user(&self, pid: u32) -> Option<u32> {
         if let Some(kept) = self.kept().filter(|kept| kept.is_replay) {
@@ -448,7 +449,7 @@ impl System {
         id.parse().ok()
     }
 
-    /// One look at what a process tells of its generated code. Each is given once.
+    /// One look at what a process says about its generated code. Each is given once.
     pub fn code_look(&self, pid: u32, live: impl FnOnce() -> CodeLook) -> CodeLook {
         let Some(mut kept) = self.kept() else { return live() };
         if kept.is_replay {

@@ -247,7 +247,7 @@ fn replay(file: &Path, db: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whom questions about processes and files go to.
+/// Answers questions about processes and files.
 fn system(args: &DcpidArgs, inspectors: Inspectors) -> System {
     let system = System::through(inspectors);
     if args.record_input.is_some() { system.recording() } else { system }

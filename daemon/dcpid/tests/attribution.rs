@@ -2,7 +2,7 @@
 //! without privilege, and the samples held against those seconds.
 //!
 //! `cargo xtask record [NAME...]` makes `tests/recordings/NAME.dcpid-input` and `NAME.truth.json`
-//! anew; `tests/examples/record.rs` says what runs in each. Tests of `tests/tests/system` hold the
+//! again; `tests/examples/record.rs` says what runs in each. Tests of `tests/tests/system` hold the
 //! same against live samples, once for each mechanism of the kernel.
 #![allow(clippy::print_stderr, reason = "what tests print is shown when they fail")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
@@ -144,7 +144,7 @@ fn assert_two_builds(replayed: &Replayed, image: &str, work_s: &BTreeMap<String,
     }
 }
 
-/// A program built anew in place and run again, several times within one drain: the second build's
+/// A program built again in place and run again, several times within one drain: the second build's
 /// samples went to the first, or nowhere.
 #[test]
 fn a_program_built_anew_in_place_is_a_second_image() {
@@ -326,8 +326,8 @@ fn generated(replayed: &Replayed, of: &str, procedure: &str) -> f64 {
     replayed.seconds(|row| row.image == image && row.procedure.as_deref() == Some(procedure))
 }
 
-/// Every way in which compilers tell of their code: in a map, in a map of code that lies in a
-/// memory file, in a dump.
+/// Every way in which compilers report their code: in a map, in a map of code that lies in a memory
+/// file, in a dump.
 #[test]
 fn code_made_at_run_time_has_its_names_and_its_time() {
     let replayed = Replayed::of("generated");

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// Files known at most, some 150 bytes each; beyond it those go that were not met since the start.
+/// Files known at most, about 150 bytes each; beyond it those go that were not met since the start.
 const FILES_MAX: usize = 4096;
-/// sled's files together; larger ones are begun anew, since everything is in memory.
+/// sled's files together; larger ones are begun again, since everything is in memory.
 const DISK_BYTES_MAX: u64 = 16 << 20;
 /// sled's cache: all there is fits.
 const CACHE_BYTES: u64 = 256 << 10;
@@ -70,7 +70,7 @@ struct State {
     met: HashSet<FileKey>,
     /// Not on disk yet.
     unsaved: HashSet<FileKey>,
-    /// What is on disk has files that are not known any more, and is begun anew.
+    /// What is on disk has files that are not known any more, and is begun again.
     begin_anew: bool,
     /// None: nothing is kept on disk.
     place: Option<PathBuf>,
@@ -307,7 +307,7 @@ fn store(place: &Path, anew: bool, files: &[(FileKey, Known)]) -> Result<(), Fai
     }
     let (directory, files) = (place.to_owned(), files.to_vec());
     apart(move || {
-        // From here until the checksum is written anew, whoever finds it learns anew.
+        // From here until the checksum is written again, whoever finds it learns again.
         remove_file(&sum_path(&directory))?;
         make_private(&directory)?;
         let database = sled_at(&directory)?;

@@ -52,7 +52,7 @@ impl Connection {
     /// The next message. `None`: there is none until then; what has come of it is kept.
     ///
     /// # Errors
-    /// The other end is gone, or what it sends is no message.
+    /// The other end is gone, or what it sends is not a message.
     pub fn receive<Message: DeserializeOwned>(
         &mut self,
         until: Option<Instant>,

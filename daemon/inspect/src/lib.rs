@@ -15,7 +15,7 @@
 //! Begin with [`questions`], the closed list of what dcpid may ask; [`answers`] finds each answer,
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
-//! inspector none), [`vdso`], [`jit`] (what compilers tell of generated code), `stack_walks` and
+//! inspector none), [`vdso`], [`jit`] (what compilers say about generated code), `stack_walks` and
 //! [`walks`] (registers and stacks), and [`python`].
 
 #![forbid(unsafe_code)]

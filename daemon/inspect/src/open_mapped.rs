@@ -26,7 +26,7 @@ pub struct MappedAt {
 /// Opens the very file that a process has mapped: through the mapping itself (any mount namespace,
 /// deleted or not), or by its path as the process or we see it. Believes a path only if it leads to
 /// the same inode, and each of them only if `is_it` says so: where the kernel told a build id, it
-/// told no inode. Never blocks on what is no file, nor disturbs it.
+/// told no inode. Never blocks on what is not a file, nor disturbs it.
 pub fn open_mapped(
     id: &MappedFileId,
     path: &[u8],

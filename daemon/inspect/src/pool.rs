@@ -174,7 +174,7 @@ impl Inspectors {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a thread that panicked left behind is whole: each change is one call.
+    // The data is consistent even if a thread panicked, because each change is one call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

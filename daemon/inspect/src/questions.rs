@@ -339,7 +339,7 @@ pub struct Unwound {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PythonCode {
-    /// Its file, as the compiler was told.
+    /// Its file, as the compiler was reported.
     pub file: String,
     /// Its name, with its class where the version has that.
     pub name: String,

@@ -75,7 +75,7 @@ impl Walks {
             // Of a branch that is met again the first time is what tells: the more rounds a loop
             // makes, the more of them are seen here.
             let again = edges.iter().take(number).any(|before| before.from == *from);
-            // What leaves the image is no edge of it.
+            // What leaves the image is not an edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
                 walked.edges.push((from, to, number == 0));
             }

@@ -20,8 +20,8 @@ const RATE: u64 = 5000;
 /// Samples per second of a window without the sampler. Twice the highest sampling rate, so that the
 /// median gap does not come from the sampler, which goes on.
 const BARE_RATE: u64 = 2 * RATE;
-/// Length of a window: some 30 samples. A longer window is seldom left undisturbed on a busy CPU; a
-/// shorter one has too few samples for a median.
+/// Length of a window: about 30 samples. A longer window is seldom left undisturbed on a busy CPU;
+/// a shorter one has too few samples for a median.
 const WINDOW: Duration = Duration::from_millis(6);
 /// Windows with the sampler at start; one window without it is added for each two of them: 0.2 s in
 /// all. Fewer leave too few quiet windows, more delay the start.

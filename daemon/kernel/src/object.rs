@@ -374,7 +374,7 @@ impl Sampler {
 }
 
 /// Bytes of the ring of changes. Its pages count twice in the daemon's memory. It has room for 2730
-/// changes for each CPU: a CPU starts some 750 programs a second, each program makes three changes
+/// changes for each CPU: a CPU starts about 750 programs a second, each program makes three changes
 /// and one for each file that it maps to be executed, and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(64).next_power_of_two() as u32 * (128 << 10)).max(128 << 10)

@@ -80,7 +80,7 @@ mod tests {
     /// A window on a host where `contamination` of them are disturbed, and half of those without a
     /// sign of it.
     fn window(random: &mut fastrand::Rng, true_ns: f64, contamination: f64) -> Window {
-        // The sum of uniform numbers: a standard deviation of some 4 %.
+        // The sum of uniform numbers: a standard deviation of about 4 %.
         let noise = 1.0 + (0..12).map(|_| random.f64() - 0.5).sum::<f64>() * 0.04;
         let is_disturbed = random.f64() < contamination;
         let factor = if is_disturbed { 1.3 + 8.7 * random.f64() } else { 1.0 };

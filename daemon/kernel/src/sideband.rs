@@ -90,7 +90,7 @@ pub enum RecordKind {
         /// The user; 0: root alone.
         owner: u32,
     },
-    /// From now on the sampler tells of every file that is mapped to be executed.
+    /// From now on the sampler reports every file that is mapped to be executed.
     OwnersTold,
     /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.
@@ -135,7 +135,7 @@ pub enum RecordKind {
 }
 
 /// A program, or a mapping of a library, whose text the sampler counts by its distance from the
-/// begin.
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Program {
     /// As in [`abi::Space::Program`].
@@ -203,7 +203,7 @@ pub enum MappedFileId {
 }
 
 impl MappedFileId {
-    /// The image that the kernel's build id tells of; None where it told the file's place only.
+    /// The image that the kernel's build id reports; None where it told the file's place only.
     #[must_use]
     pub fn build(&self) -> Option<ImageId> {
         match self {

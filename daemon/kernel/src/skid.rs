@@ -13,8 +13,8 @@ use std::arch::asm;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Samples per second while measuring. Together with [`TIME`] some 300 samples, three times as many
-/// as the result needs.
+/// Samples per second while measuring. Together with [`TIME`] about 300 samples, three times as
+/// many as the result needs.
 const RATE: u64 = 5000;
 /// Duration of the measurement, which delays the start.
 const TIME: Duration = Duration::from_millis(60);

@@ -392,7 +392,7 @@ impl KernelSource {
                 }
             }
         }
-        // The kernel lets every reader of its old ring finish first, which takes some 15 ms for
+        // The kernel lets every reader of its old ring finish first, which takes about 15 ms for
         // each event: not while nothing has changed.
         if !(drained.gone.is_empty() && drained.back.is_empty()) {
             self.counters.share_rings(|cpu| self.sideband.descriptor(cpu));

@@ -170,7 +170,7 @@ fn fold(writer: &mut Writer) -> bool {
     }
 }
 
-/// Does it, and where the database, or a part of it, was removed meanwhile, makes that anew first.
+/// Does it, and where the database, or a part of it, was removed meanwhile, makes that again first.
 fn in_place<T>(
     writer: &mut Writer,
     mut work: impl FnMut(&mut Writer) -> Result<T, DbError>,
@@ -233,7 +233,7 @@ fn database_bytes(root: &Path) -> Result<u64, profiledb::DbError> {
     let mut bytes = 0;
     for host in database.hosts()? {
         for epoch in database.epochs(&host)? {
-            // One that cannot be listed is no reason to know nothing of the others.
+            // One that cannot be listed is not a reason to know nothing of the others.
             bytes += database.epoch_bytes(&host, &epoch).unwrap_or(0);
         }
     }

@@ -1,9 +1,9 @@
 //! Keeps the code of images that have samples, so that they can be named, listed and analysed when
 //! their files are gone.
 //!
-//! The drain tells of each image once a day and never waits for this thread. An inspector of its
-//! own opens the file at once, while the process lives, and this thread copies from it when there
-//! is time: those that are deleted already first, then the smallest.
+//! The drain reports each image once a day and never waits for this thread. An inspector of its own
+//! opens the file at once, while the process lives, and this thread copies from it when there is
+//! time: those that are deleted already first, then the smallest.
 
 use address_spaces::library::{CodeRequest, CodeStoreCounts, Library, Offer, Wanted};
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
@@ -505,7 +505,7 @@ mod tests {
         assert!(status.bytes > 0 && status.bytes < original.len() as u64);
     }
 
-    /// A program was written anew in place while it waited to be copied: the new build was kept
+    /// A program was written again in place while it waited to be copied: the new build was kept
     /// under the id of the old one, and every reader, also of a copy of the database, called that
     /// damage ("damaged at byte 79: it belongs somewhere else").
     #[test]

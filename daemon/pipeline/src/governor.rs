@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A term: the time over which a bill is computed and judged.
 pub const TERM: Duration = Duration::from_secs(60);
 /// Part of the budget that two terms in a row must cost for the rate to go down. A storm of
-/// compilers that makes the daemon work for one minute is no reason. Larger values let sampling
+/// compilers that makes the daemon work for one minute is not a reason. Larger values let sampling
 /// cost more, smaller ones let the rate follow noise.
 const TOO_MUCH: f64 = 1.25;
 /// Part of the budget that a single term must cost for the rate to go down at once.

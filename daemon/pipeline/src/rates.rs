@@ -14,7 +14,7 @@ use sampling::walk_cost::WalkCost;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the rings of records while many records come. Each ring holds some
+/// Time between two looks at the rings of records while many records come. Each ring holds about
 /// 4000 mappings; a longer time lets a storm of mappings overflow it.
 const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
 /// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
@@ -127,7 +127,7 @@ pub struct Rates {
     restraint: Restraint,
     cost: Cost,
     term_began: Instant,
-    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the begin of the term.
+    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the start of the term.
     before_term: (u64, u64, u64),
     last_bill: Option<Bill>,
     /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
@@ -329,7 +329,7 @@ impl Rates {
         self.snapshot_rate
     }
 
-    /// Moves the begin of the term back by this time.
+    /// Moves the start of the term back by this time.
     #[cfg(test)]
     pub fn age_term(&mut self, by: Duration) {
         self.term_began = self.term_began.checked_sub(by).unwrap();

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Path of the configuration file that is read when it exists and --config names no other.
 pub const DEFAULT_CONFIG: &str = "/etc/dcpi/dcpid.toml";
 
-/// Most bytes of a configuration file. A file with every key and its comments has some 4 KiB; each
+/// Most bytes of a configuration file. A file with every key and its comments has about 4 KiB; each
 /// exclusion adds a line.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -238,7 +238,7 @@ fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
 }
 
 /// The error of a key's value in the configuration file, with the file, the line where it can be
-/// told, and the key. Flags and keys have the same names.
+/// determined, and the key. Flags and keys have the same names.
 fn in_file(path: &Path, text: &str, error: &anyhow::Error) -> anyhow::Error {
     let (path, message) = (path.display(), format!("{error:#}"));
     let Some(message) = message.strip_prefix("--") else {

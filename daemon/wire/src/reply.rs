@@ -6,7 +6,7 @@ use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
 /// Longest reply that a client reads, in bytes. The longest replies are those with [`Counts`]:
-/// 65536 places of some 25 bytes, and the names of images and procedures. The limit keeps a
+/// 65536 places of about 25 bytes, and the names of images and procedures. The limit keeps a
 /// client's memory bounded when something else than dcpid answers on the socket.
 pub const REPLY_BYTES_MAX: u64 = 64 << 20;
 

@@ -37,7 +37,7 @@ const CONNECTIONS_MAX: usize = 64;
 const CONNECTION_MAX: Duration = Duration::from_secs(400);
 /// Longest time for a command of dcpi.
 const COMMAND_MAX: Duration = Duration::from_secs(300);
-/// Pages that are made at a time; more wait. A review of 20,000 procedures takes some 60 MB.
+/// Pages that are made at a time; more wait. A review of 20,000 procedures takes about 60 MB.
 const PAGES_MAX: usize = 4;
 /// Merged databases that are kept for the next question.
 const KEPT_MAX: usize = 8;

@@ -61,7 +61,7 @@ pub struct Ingested {
     pub refused: Vec<(EpochName, String)>,
     /// Epochs that cannot be read now, and why.
     pub left: Vec<(EpochName, String)>,
-    /// Weeks that were named anew, with the builds of which the store had got more.
+    /// Weeks that were named again, with the builds of which the store had got more.
     pub renamed: BTreeMap<Week, usize>,
 }
 
@@ -103,7 +103,7 @@ async fn take_week(
         let newest = Manifest::newest(store, week).await?;
         let known: BTreeSet<&EpochName> = newest.epochs.iter().collect();
         let refused: BTreeSet<&EpochName> = newest.refused.iter().map(|(name, _)| name).collect();
-        // A damaged epoch that was put anew since is looked at again.
+        // A damaged epoch that was put again since is looked at again.
         let is_refused =
             |epoch: &RawEpoch| refused.contains(&epoch.name) && epoch.put_s <= newest.made_s;
         let new: Vec<RawEpoch> = raw
@@ -138,7 +138,7 @@ async fn take_week(
     }
 }
 
-/// Names a week anew if the store has got more of the files of its builds since, and still has all
+/// Names a week again if the store has got more of the files of its builds since, and still has all
 /// of its epochs. Gives the number of such builds.
 async fn rename(store: &Store, raw: &mut Raw, week: Week) -> Result<usize, IngestError> {
     let mut builds = 0;

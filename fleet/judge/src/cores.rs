@@ -64,7 +64,7 @@ const COVERED_LEAST_S: f64 = DAY_S / 4.0;
 /// host. A review needs seven or fourteen.
 const DAYS_MOST: usize = 62;
 /// The least part of the new build's variation within hosts that must be no day's: below, build and
-/// day are one but for rounding.
+/// day are one except for rounding.
 const APART_LEAST: f64 = 1e-6;
 
 /// What a build did to the cores, by the cells of all hosts of a service.

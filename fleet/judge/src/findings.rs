@@ -47,7 +47,7 @@ impl Finding {
         Self { promised, got, low: got - reach, high: got + reach }
     }
 
-    /// What became of it; [`Outcome::Unknown`] also where a number is none.
+    /// What became of it; [`Outcome::Unknown`] even where a number is none.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let Self { promised, low, high, .. } = *self;

@@ -36,7 +36,7 @@ const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 /// The largest number of two digits: a trend's largest week.
 const TREND_MAX: f64 = 4095.0;
 
-/// All of the page's data but for the rows of procedures.
+/// All of the page's data except for the rows of procedures.
 #[derive(Serialize)]
 struct Page {
     /// How much of the fleet it is of: words and lines.
@@ -76,7 +76,7 @@ struct Columns {
 /// guess it.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write(report: &Report, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
     let json = json::compact(&page(report)?)?;
     // Within a string of JSON these may be spelt otherwise, and elsewhere they do not occur.

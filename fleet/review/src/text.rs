@@ -29,7 +29,7 @@ pub struct Style {
 /// Writes the review.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let page = Text { report, style };
     let parts: [(&str, Vec<String>); 11] = [

@@ -289,7 +289,7 @@ pub(crate) fn hosts(config: &Config) -> Vec<Host> {
     (0..config.hosts).map(host).collect()
 }
 
-/// The part of the hosts that each service is on: by its rank, at most 1, in sum what the
+/// The part of the hosts that each service is on: by its rank, at most 1, in total what the
 /// configuration says.
 fn placement(config: &Config) -> Vec<f64> {
     let rank = |at: usize| (at as f64 + 2.0).powf(-0.8);

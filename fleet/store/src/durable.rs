@@ -34,7 +34,7 @@ pub(crate) fn replace(root: &Path, place: &str, content: &[u8]) -> io::Result<()
 /// does not hide the others.
 ///
 /// # Errors
-/// Those of the file system, but for what is gone.
+/// Those of the file system, except for what is gone.
 pub(crate) fn list(root: &Path, directory: &str) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];

@@ -33,7 +33,7 @@ impl Key {
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         let is_part = |part: &str| {
-            // Object stores take a percent sign for the begin of a code.
+            // Object stores take a percent sign for the start of a code.
             let is_plain = |character: char| !character.is_control() && character != '%';
             !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain)
         };

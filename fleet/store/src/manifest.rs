@@ -166,8 +166,8 @@ impl Manifest {
     /// be done, and is asked again when another writer was faster.
     ///
     /// # Errors
-    /// Those of `change` and of the store, and [`StoreError::Damaged`] when others were faster each
-    /// time.
+    /// Returns the errors of `change` and of the store, and [`StoreError::Damaged`] when others
+    /// were faster each time.
     pub async fn change<E: From<StoreError>>(
         store: &Store,
         week: Week,

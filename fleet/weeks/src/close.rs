@@ -28,7 +28,7 @@ pub struct Closing {
     pub heads: usize,
     /// Close a week that is closed already.
     pub again: bool,
-    /// Services, images and procedures whose changes are told also where they may be chance: those
+    /// Services, images and procedures whose changes are told even where they may be chance: those
     /// of findings.
     pub watched: Vec<Watched>,
 }

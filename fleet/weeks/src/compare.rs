@@ -37,7 +37,8 @@ pub struct Comparison {
     pub builds: [String; 2],
     /// Hosts that ran both, and only the old one, and only the new one.
     pub hosts: [usize; 3],
-    /// Relative change of the service's cores, the day's load apart; or why it cannot be told.
+    /// Relative change of the service's cores, the day's load apart; or why it cannot be
+    /// determined.
     pub cores: Result<Cost, Untold>,
     /// Busy cores of the service, in the mean over the hosts and the time profiled.
     pub busy_cores: f64,

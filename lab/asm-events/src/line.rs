@@ -5,7 +5,7 @@
 pub enum Line<'a> {
     /// Nothing, or only a comment.
     Blank,
-    /// The begin of what the programmer wrote as assembly: gcc and clang both say `#APP`.
+    /// The start of what the programmer wrote as assembly: gcc and clang both say `#APP`.
     InlineBegin,
     /// The end of it.
     InlineEnd,

@@ -203,7 +203,7 @@ impl Output<'_> {
                 if survey.by_name.contains_key(label) {
                     (self.entry, self.begins) = (owner, None);
                 } else if survey.begins_block(label) || is_cold_part(label) {
-                    // A jump to the begin of a procedure must not load the position again.
+                    // A jump to the start of a procedure must not load the position again.
                     self.enter();
                     let before = self.begins.unwrap_or_default();
                     self.begins = Some(Begin {

@@ -183,7 +183,7 @@ impl Emitter {
         self.put(&[0x48, 0x8d, 0x0c, 0x09, 0x90]);
     }
 
-    /// An instruction as it is, but for data that it addresses relative to itself. `spare` is a
+    /// An instruction as it is, except for data that it addresses relative to itself. `spare` is a
     /// register that it leaves alone. Whether the data is out of reach, so that `spare` was used.
     pub fn copy(&mut self, decoded: &Decoded, spare: impl FnOnce() -> u8) -> bool {
         let bytes = decoded.bytes();

@@ -1,4 +1,4 @@
-//! The begin of a process: the program and its interpreter are mapped beside the engine, and the
+//! The start of a process: the program and its interpreter are mapped beside the engine, and the
 //! stack is laid as the kernel does.
 
 use crate::area::{EDGES, JUMPS, writer::Area};
@@ -111,7 +111,7 @@ fn options(stack: u64) -> Options {
     system::refuse(&[USAGE])
 }
 
-/// The begin of the process; `stack` is the kernel's.
+/// The start of the process; `stack` is the kernel's.
 pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
     if auxiliary(stack, AT_HWCAP2) & HWCAP2_FSGSBASE == 0 {
         system::refuse(&[b"the kernel lets no program set %gs (Linux before 5.9)"]);

@@ -1,8 +1,8 @@
 //! Probes of places in files, as tracepoints that this process defines in tracefs
 //! (Documentation/trace/uprobetracer.rst).
 //!
-//! Not by the PMU of uprobes: when a traced program forks, the kernel makes its events anew for the
-//! child, and reads the probe's path from the memory of the *forking* process then
+//! Not by the PMU of uprobes: when a traced program forks, the kernel makes its events again for
+//! the child, and reads the probe's path from the memory of the *forking* process then
 //! (perf_uprobe_init, kernel/trace/trace_event_perf.c, 6.18), where it is not. Their fork(2) fails.
 //! Tracepoints are inherited without. They are also one probe for all CPUs' events, where the PMU
 //! makes one for each.

@@ -256,7 +256,7 @@ enum Meaning {
 }
 
 impl Meaning {
-    /// The name under which lost events are told.
+    /// The name under which lost events are reported.
     fn lost_name(&self) -> String {
         match self {
             Self::Site(EventKind::Exit, name) => format!("{}, returns", name.text),

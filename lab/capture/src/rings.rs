@@ -1,7 +1,7 @@
 //! The border to the kernel: perf events, and the rings that they write to.
 //!
 //! There is one ring for each CPU: a ring of one event of all CPUs cannot be mapped where children
-//! inherit the event (perf_mmap, kernel/events/core.c). A dummy event owns it, which also tells of
+//! inherit the event (perf_mmap, kernel/events/core.c). A dummy event owns it, which also reports
 //! threads and their switches. All other events of that CPU write to the same ring
 //! (PERF_EVENT_IOC_SET_OUTPUT), so that a CPU's records are in one order.
 //!

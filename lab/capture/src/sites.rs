@@ -280,7 +280,7 @@ impl<'a> ProbedImage<'a> {
         })
     }
 
-    /// The begin of a line's code, once for each procedure that has some of it.
+    /// The start of a line's code, once for each procedure that has some of it.
     fn lines(&mut self, file: &str, line: u32) -> Result<Vec<Site>, TraceError> {
         let mut findings = Vec::new();
         let Some(info) = DebugInfo::of(&self.binary, &self.roots, &mut findings) else {

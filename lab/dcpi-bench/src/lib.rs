@@ -1,4 +1,4 @@
-//! Times of functions from 3 ns to 3 ms, for benchmarks of one's own code, in criterion's habits.
+//! Times of functions from 3 ns to 3 ms, for benchmarks of your own code, in criterion's habits.
 //!
 //! ```no_run
 //! use dcpi_bench::{Bench, bench_group, bench_main, black_box};
@@ -49,7 +49,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With settings of one's own, and no output: for programs that want the numbers.
+    /// With settings of your own, and no output: for programs that want the numbers.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, prefix: String::new(), results: Vec::new() }

@@ -82,8 +82,8 @@ fn step_ns() -> f64 {
     step_of(&moves.filter(|moved| *moved > 0).collect::<Vec<u64>>())
 }
 
-/// The largest number that nearly all moves are multiples of, but for the ns that rounding leaves;
-/// 1 where there is none.
+/// The largest number that nearly all moves are multiples of, except for the ns that rounding
+/// leaves; 1 where there is none.
 fn step_of(moves: &[u64]) -> f64 {
     let least = moves.iter().copied().min().unwrap_or(1);
     let fits = |step: u64| {

@@ -1,5 +1,5 @@
 //! Counting by callgrind, a tool of Valgrind: on every processor that Valgrind knows, one thread at
-//! a time, some 40 times slower than the command alone.
+//! a time, about 40 times slower than the command alone.
 
 use crate::{Counts, Engine, EngineError, Run, Site, Streams};
 use image::{Layout, Vaddr};

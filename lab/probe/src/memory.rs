@@ -109,7 +109,7 @@ pub fn line_latencies(region: &mut Region, seed: u64) -> Vec<f64> {
     LINE_DISTANCES.iter().map(|distance| of(*distance)).collect()
 }
 
-/// Loads of a piece of [`MemoryChain::pieces`]: some 0.1 ms.
+/// Loads of a piece of [`MemoryChain::pieces`]: about 0.1 ms.
 const MEMORY_STEPS: usize = 512;
 /// Loads before the pieces: several for each line of the page tables of 256 MiB in small pages.
 const WARM_STEPS: usize = 64 << 10;

@@ -59,7 +59,7 @@ pub fn fastest(pieces: usize, mut piece: impl FnMut()) -> f64 {
     asked.or_else(|| tries.flatten().next()).unwrap_or(f64::INFINITY)
 }
 
-/// Rounds of a piece of additions: some 8000 cycles.
+/// Rounds of a piece of additions: about 8000 cycles.
 const CORE_ROUNDS: u64 = 128;
 
 /// ns per cycle of the core now: of a chain of additions, the fastest of `pieces` pieces of 2 us.

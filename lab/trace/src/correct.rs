@@ -2,7 +2,7 @@
 //! trace, whoever captured it.
 //!
 //! Events cost what [`Facts::costs`](crate::Facts::costs) says. Locks, barriers, advances, the
-//! begin of threads, and waits that another thread of the trace ended (`wake`) are those of the
+//! start of threads, and waits that another thread of the trace ended (`wake`) are those of the
 //! event-based model; all else is time-based.
 
 mod calls;
@@ -21,7 +21,7 @@ use costs::Costs;
 pub use costs::cost;
 use graph::Graph;
 
-/// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
+/// Events of a trace that is corrected, at most: about 150 bytes of memory for each.
 pub const EVENTS_MAX: usize = 1 << 23;
 /// Largest plausible cost of an event, 1 s in ns, and largest plausible time of a run, 30 years in
 /// ns. A trace with larger ones is refused.
@@ -291,7 +291,7 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     let is_switch = |kind| matches!(kind, EventKind::SwitchOut | EventKind::SwitchIn);
     let mut switches = trace.facts.costs.iter().any(|cost| is_switch(cost.kind));
     let mut measured = 0_u64;
-    // perf tells of the threads of other programs that they got the CPU of the traced one, and not
+    // perf reports the threads of other programs that they got the CPU of the traced one, and not
     // that they left it; and of the kernel's idle threads, which have the number 0.
     let is_own = |event: &Event| !matches!(event.kind, EventKind::SwitchIn | EventKind::Wake);
     let own: HashSet<ThreadId> =

@@ -62,7 +62,7 @@ impl<W: Write> Writer<W> {
     /// Begins a trace. The facts may be told again, more fully, at the end.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn new(out: W, facts: &Facts) -> io::Result<Self> {
         let mut writer = Self {
             out,
@@ -131,7 +131,8 @@ impl<W: Write> Writer<W> {
     /// Adds an event. Events of one thread come in their order.
     ///
     /// # Errors
-    /// Those of `out`; [`io::ErrorKind::InvalidInput`] for a thread that was not added.
+    /// Returns the errors of `out`; [`io::ErrorKind::InvalidInput`] for a thread that was not
+    /// added.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         self.add(event, None)
     }
@@ -226,7 +227,7 @@ impl<W: Write> Writer<W> {
     /// Writes all that waits, so that the trace is readable up to here if the tracer is killed.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write_blocks()?;
         self.out.flush()
@@ -236,7 +237,7 @@ impl<W: Write> Writer<W> {
     /// output.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn finish(mut self, facts: &Facts) -> io::Result<(Written, W)> {
         self.write_blocks()?;
         self.write_names()?;
@@ -252,7 +253,8 @@ impl<W: Write> Writer<W> {
 /// Writes a trace that is in memory.
 ///
 /// # Errors
-/// Those of `out`; [`io::ErrorKind::InvalidInput`] for an event of a thread that the trace lacks.
+/// Returns the errors of `out`; [`io::ErrorKind::InvalidInput`] for an event of a thread that the
+/// trace lacks.
 pub fn write<W: Write>(trace: &Trace, out: W) -> io::Result<(Written, W)> {
     let mut writer = Writer::new(out, &trace.facts)?;
     // Numbers are kept as they are, also of names that are there twice.

@@ -40,7 +40,7 @@ pub const EVENT_BYTES: usize = 4;
 pub const LOSS: i32 = i32::MIN;
 /// Signal handlers within signal handlers whose events are kept.
 pub const DEPTH_MAX: u32 = 7;
-/// Longest path of a program that is told, in bytes.
+/// Longest path of a program that is reported, in bytes.
 pub const PATH_BYTES: usize = 1024;
 
 /// Offsets in the file's header.

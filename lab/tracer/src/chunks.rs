@@ -87,7 +87,7 @@ pub extern "C" fn full(position: usize) -> usize {
 
 /// Bytes of a chunk that lie before a position; None where the position is in another.
 fn filled(begin: usize, position: usize) -> Option<usize> {
-    // Moving on by 16 bits wraps to the begin of the 64 KiB.
+    // Moving on by 16 bits wraps to the start of the 64 KiB.
     if position == begin - FIRST_CHUNK {
         return Some(CHUNK_FILL_BYTES);
     }

@@ -105,7 +105,7 @@ impl Cpuid {
         facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
     }
 
-    /// The processor of the text of /proc/cpuinfo; None where it does not tell, or tells of several
+    /// The processor of the text of /proc/cpuinfo; None where it does not tell, or reports several
     /// kinds.
     #[must_use]
     pub fn of_cpuinfo(cpuinfo: &str) -> Option<Self> {

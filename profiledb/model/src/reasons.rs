@@ -83,7 +83,7 @@ reasons! {
         /// The mapped file is no ELF file.
         NotElf "not_elf"
             "code in a file that is no ELF file; tell with dcpictl register --file",
-        /// The file is an ELF file, but its build cannot be told: damaged, or unreadable.
+        /// The file is an ELF file, but its build cannot be determined: damaged, or unreadable.
         Unidentified "unidentified_file"
             "a file that is damaged or cannot be read",
         /// No inspector could look at the process or the file in time, or its user had used up the

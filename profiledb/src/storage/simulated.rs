@@ -29,7 +29,7 @@ struct State {
     renamed: BTreeMap<PathBuf, PathBuf>,
     /// Names that a directory got before forcing it out failed. As on Linux the error is reported
     /// once, and the next sync succeeds without them (fsync(2), "NOTES"; "Can applications recover
-    /// from fsync failures?", USENIX ATC 2020): only a name that is given anew is forced out.
+    /// from fsync failures?", USENIX ATC 2020): only a name that is given again is forced out.
     forgotten: BTreeSet<PathBuf>,
     /// Times of change that were set.
     modified: BTreeMap<PathBuf, u64>,

@@ -43,8 +43,8 @@ pub fn outgoing_place(host: &str, epoch: &EpochId) -> Result<String, DbError> {
     Ok(format!("hosts/{host}/{epoch}/{}", WHOLE.name()))
 }
 
-/// Refuses an object that is no epoch of the host and name that its place in a store says, or is
-/// damaged.
+/// Refuses an object that is not an epoch of the host and name that its place in a store says, or
+/// is damaged.
 ///
 /// # Errors
 /// [`DbError::Corrupt`], also for a place that [`outgoing_place`] does not give, and

@@ -71,7 +71,7 @@ pub(super) fn of_merge(sources: &[Epoch], whole: &mut EpochMeta) -> Result<Vec<P
     }
     whole.merges = slices.len() as u64;
     let piece = |(merge, slice): (u64, Slice)| Piece {
-        // Merge 0, the begin of the epoch, is in the first segment.
+        // Merge 0, the start of the epoch, is in the first segment.
         span: Span { first: if merge == 1 { 0 } else { merge }, last: merge },
         meta: EpochMeta { updated_unix_s: slice.until_unix_s, ..whole.clone() },
         parts: slice.parts,

@@ -28,7 +28,7 @@ impl Memory for Bytes<'_> {
     }
 }
 
-/// What memory tells of frames: a byte that chooses the version, frames of three words, memory.
+/// What memory says about frames: a byte that chooses the version, frames of three words, memory.
 pub fn memory(bytes: &[u8]) {
     let Some((choice, mut bytes)) = choice(bytes) else { return };
     let minor = 8 + choice % 6;

@@ -205,7 +205,7 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
                 .unwrap()
         })
         .collect();
-    // They ask twice: at the begin and the end of their five seconds.
+    // They ask twice: at the start and the end of their five seconds.
     std::thread::sleep(Duration::from_secs(1));
     let mut top = Command::new(binary("dcpi"));
     let _ = succeed(top.args(["top", "--once", "-d", "1s", "--control"]).arg(place.control()));

@@ -315,8 +315,8 @@ mod alone {
                 );
                 (sampled / used - 1.0).abs()
             };
-            // A shared machine may stand still for a moment: then samples come late, and that is
-            // said in the report.
+            // A shared machine may stand still for a moment: then samples come late, and the report
+            // says so in the report.
             let off = (0..3).map(|_| times()).find(|off| *off <= 0.04);
             assert!(off.is_some(), "{command:?}: never within 4 %");
         }

@@ -215,7 +215,7 @@ fn programs_are_the_same_whatever_is_there_instead_of_the_daemon() {
     );
 }
 
-/// dlopen, dlmopen, several threads, a child, and a file that is no library.
+/// dlopen, dlmopen, several threads, a child, and a file that is not a library.
 #[test]
 fn libraries_loaded_later_are_told_and_the_program_notices_nothing() {
     let directory = tempfile::tempdir().unwrap();

@@ -70,7 +70,7 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
     eprintln!(
         "[kernel]: {kernel:.3} s; the reader: {cpu:.3} s, of these {system:.3} s in the kernel"
     );
-    // Others use the kernel too, so there is no upper bound but for the reader's own part.
+    // Others use the kernel too, so there is no upper bound except for the reader's own part.
     assert!(
         kernel > 0.8 * system,
         "the reader alone was in the kernel for {system:.3} s, all samples there are {kernel:.3} s"
@@ -663,7 +663,7 @@ mod alone {
         assert_eq!(status.events[0].period, 1_000_000, "what the user says is not lowered");
     }
 
-    /// Each drain used to begin every event's period anew: what overflowed less often than it was
+    /// Each drain used to begin every event's period again: what overflowed less often than it was
     /// drained was never sampled.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]

@@ -34,7 +34,7 @@ const DRAIN_NS: f64 = 300_000.0;
 const BUCKET_NS: f64 = 8.0;
 
 /// What a table costs more that is not in the page of its CPU's own line: a page that the processor
-/// must look up anew, and, the larger the table, a line from a farther cache. Measured in turns in
+/// must look up again, and, the larger the table, a line from a farther cache. Measured in turns in
 /// a compile storm: one of 256 buckets 129 ns more than one of 31, of 1024 151, of 4096 257; in a
 /// loop that stays in one page of the table, beside other builds, 100, 114 and 143 (Zen 3, virtual,
 /// Linux 6.18).

@@ -200,7 +200,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// The folder of our programs, built anew.
+/// The folder of our programs, built again.
 fn built() -> anyhow::Result<String> {
     must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     blockcount::build()?;

@@ -14,7 +14,7 @@ use std::fs;
 use std::process::Command;
 
 /// Where the loops are, and how they are compiled: r9 and r10 are for events with times, r11 is for
-/// the position of all events. Raw and all others are the same code but for events.
+/// the position of all events. Raw and all others are the same code except for events.
 const SOURCES: &str = "xtask/livermore";
 const FLAGS: &str = "-O2 -g -ffixed-r9 -ffixed-r10 -ffixed-r11";
 const LOOPS: usize = 24;
@@ -117,7 +117,7 @@ fn compile(folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all variants and layouts in an order drawn anew each round; of each loop the fastest.
+/// Runs all variants and layouts in an order drawn again each round; of each loop the fastest.
 fn measured(folder: &str, rounds: u64) -> anyhow::Result<Table> {
     let mut table = vec![vec![Measured::default(); LOOPS + 1]; VARIANTS.len()];
     for _ in 0..rounds.max(1) {

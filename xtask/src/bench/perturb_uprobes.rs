@@ -67,7 +67,7 @@ pub struct Took {
     pub wall: f64,
 }
 
-/// The folder of our programs, built anew unless DCPI_BIN_DIR names one.
+/// The folder of our programs, built again unless DCPI_BIN_DIR names one.
 pub fn programs() -> anyhow::Result<String> {
     std::env::var("DCPI_BIN_DIR").or_else(|_| {
         must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;

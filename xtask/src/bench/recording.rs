@@ -46,7 +46,7 @@ pub struct Phase {
 /// Records the workloads, about `seconds` in all, to a file whose name is returned.
 ///
 /// The file has a line `# NAME` for each phase and then a line `CPU PID TIME PC` for each sample:
-/// time in microseconds, the rest of the numbers decimal but for the program counter, which is
+/// time in microseconds, the rest of the numbers decimal except for the program counter, which is
 /// hexadecimal.
 pub fn record(seconds: u64) -> anyhow::Result<String> {
     prepare(FOLDER)?;

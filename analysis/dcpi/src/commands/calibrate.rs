@@ -195,7 +195,7 @@ pub(crate) struct Traced {
     pub(crate) sched: bool,
 }
 
-/// Costs of the events that are going to be traced, measured now: some 0.3 s for each kind. A
+/// Costs of the events that are going to be traced, measured now: about 0.3 s for each kind. A
 /// signal ends it.
 ///
 /// # Errors

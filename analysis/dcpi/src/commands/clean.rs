@@ -126,7 +126,7 @@ fn recordings(directory: &Path, age_min: Duration, now: SystemTime) -> io::Resul
             continue;
         }
         let path = entry.path();
-        // Of the entry itself: a link is no directory. It may have gone meanwhile.
+        // Of the entry itself: a link is not a directory. It may have gone meanwhile.
         let Ok(metadata) = path.symlink_metadata() else { continue };
         let is_ours = metadata.is_dir()
             && metadata.uid() == own

@@ -66,8 +66,8 @@ impl OnMachine {
     /// sampled processor, else with generic ones.
     ///
     /// # Errors
-    /// Those of [`OnMachine::generic`]; [`AnalysisError::Refused`] where the latencies asked for
-    /// cannot be read or are of another processor.
+    /// Returns the errors of [`OnMachine::generic`]; [`AnalysisError::Refused`] where the latencies
+    /// asked for cannot be read or are of another processor.
     pub(super) fn model(
         &self,
         samples: &Samples,

@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     while counted.runs() < args.runs && stopped.signal().is_none() {
         let streams = input.streams(counted.runs() == 0)?;
         let run = totals.run((program, arguments), streams).map_err(refused)?;
-        // A run that a signal cut is no measurement, unless it is the only one.
+        // A run that a signal cut is not a measurement, unless it is the only one.
         if stopped.signal().is_none() || counted.runs() == 0 {
             counted.take(run);
         }

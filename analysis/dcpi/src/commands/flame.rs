@@ -150,7 +150,7 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
 /// The tree of an event.
 ///
 /// # Errors
-/// Those of [`Loaded::tree`].
+/// Returns the errors of [`Loaded::tree`].
 pub(super) fn layer(
     loaded: &mut Loaded,
     event: &EventCalls,

@@ -6,7 +6,7 @@ use estimate::Confidence;
 use annotate::graphs::Graph;
 use report::LoopRow;
 
-/// The loops that took samples or were seen to go round, those with most samples first.
+/// The loops that took samples or were seen to go round, those with the most samples first.
 pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let (cfg, loops) = (&graph.graph, &graph.loops);

@@ -32,7 +32,7 @@ pub(super) struct Loaded {
 /// threads there are stacks only.
 ///
 /// # Errors
-/// Those of [`Question::samples`] and [`Samples::stacks`].
+/// Returns the errors of [`Question::samples`] and [`Samples::stacks`].
 pub(super) fn read(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -54,8 +54,8 @@ pub(super) fn read(
 /// Reads the stacks alone, of the threads that the question chooses.
 ///
 /// # Errors
-/// Those of [`Question::opened`] and [`Samples::stacks`]; [`AnalysisError::NoScope`] for threads
-/// without stacks.
+/// Returns the errors of [`Question::opened`] and [`Samples::stacks`]; [`AnalysisError::NoScope`]
+/// for threads without stacks.
 pub(super) fn read_alone(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -72,7 +72,7 @@ pub(super) fn read_alone(
 /// The epochs, and the scope with the threads that the question chooses.
 ///
 /// # Errors
-/// Those of [`Question::opened`].
+/// Returns the errors of [`Question::opened`].
 pub(super) fn opened(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -89,7 +89,7 @@ pub(super) fn opened(
 /// The error of threads without stacks: it names those that have some.
 ///
 /// # Errors
-/// Those of [`Samples::stacks`].
+/// Returns the errors of [`Samples::stacks`].
 pub(super) fn no_threads(
     samples: &Samples,
     problems: &mut Vec<Problem>,
@@ -121,7 +121,7 @@ pub(super) fn is_wait(event: &str) -> bool {
 /// Samples of the events asked for that have any, and the names of all events asked for.
 ///
 /// # Errors
-/// Those of [`Question::samples`].
+/// Returns the errors of [`Question::samples`].
 pub(super) fn sampled(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -161,7 +161,7 @@ impl Loaded {
     /// Reads what was chosen, of all images: a procedure's callers may be in any.
     ///
     /// # Errors
-    /// Those of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
+    /// Returns the errors of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
     pub(super) fn of(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
         if question.events.iter().any(|event| event == USERTIME) {
             return Self::usertime(question, look);
@@ -173,7 +173,7 @@ impl Loaded {
     /// The same; None where there are no stacks.
     ///
     /// # Errors
-    /// Those of [`read`].
+    /// Returns the errors of [`read`].
     pub(super) fn if_any(question: &Question, look: &Look) -> Result<Option<Self>, AnalysisError> {
         Self::or_damage(question, look).map(|(found, _)| found)
     }
@@ -192,7 +192,7 @@ impl Loaded {
     /// Reads what a question chooses of the epochs of other samples, as they were then.
     ///
     /// # Errors
-    /// Those of [`Samples::again`] and [`Samples::stacks`].
+    /// Returns the errors of [`Samples::again`] and [`Samples::stacks`].
     pub(super) fn beside(
         samples: &Samples,
         question: &Question,
@@ -356,7 +356,7 @@ impl Loaded {
         }
     }
 
-    /// What a report is of.
+    /// The subject of a report.
     pub(super) fn head(
         &self,
         event: &EventCalls,

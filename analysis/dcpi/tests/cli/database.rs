@@ -347,7 +347,7 @@ pub fn two_events() -> Epoch {
 }
 
 /// Eight runs of one program, in figure 3's proportions: smooth varies, the others do but by
-/// chance. The program is built anew in between, in the same place.
+/// chance. The program is built again in between, in the same place.
 pub fn variable() -> Db {
     let db = Db::new();
     let smooth = [3816, 8808, 4100, 3900, 7900, 4000, 5100, 6476];

@@ -44,7 +44,7 @@ const BATCH: usize = 64 << 20;
 /// Of each batch so many procedures, the largest, are explained alone: what takes more than linear
 /// time shows in them.
 const LARGEST: usize = 3;
-/// KiB of memory, but for what is mapped of files, that explaining may take.
+/// KiB of memory, except for what is mapped of files, that explaining may take.
 const MEMORY_KIB: u64 = 2 << 20;
 
 /// What there was to say of all batches.

@@ -1,5 +1,5 @@
 //! The commands of README and guide that need no privilege, on the database of the example. What
-//! the pages show is what the commands print: `BLESS=1` writes it anew.
+//! the pages show is what the commands print: `BLESS=1` writes it again.
 
 use std::path::Path;
 use std::process::Command;

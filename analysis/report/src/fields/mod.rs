@@ -138,7 +138,7 @@ pub trait Shaped {
     /// Writes the value as JSON.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Returns the errors of the serializer.
     fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
 
     /// Adds the value's cells of CSV, with these titles. `key` is that of the map around the value.

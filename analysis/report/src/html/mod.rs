@@ -121,7 +121,7 @@ enum Line {
 /// guess it.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write(report: &HtmlReport, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string(&page(report)).map_err(io::Error::from)?;
     // Within a string of JSON these may be spelt otherwise, and elsewhere they do not occur.

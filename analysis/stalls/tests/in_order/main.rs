@@ -195,7 +195,7 @@ fn common(estimate: &Estimate, run: &Run) -> f64 {
 fn score(machine: &Machine, run: &Run, score: &mut Score) {
     let estimate = told(machine, run);
     let pace = estimate.pace.unwrap();
-    // Executions for one that is told: a sample stands for so many cycles.
+    // Executions for one that is reported: a sample stands for so many cycles.
     let unit =
         pace.samples_per_cycle * run.cycles as f64 / run.samples.iter().flatten().sum::<f64>();
     let (mut blocks, mut edges) = (Within::default(), Within::default());

@@ -4,7 +4,7 @@ use super::Code;
 use std::collections::BTreeMap;
 
 /// Most pieces of code kept of one process; further pieces are refused and counted. A large node or
-/// Java program has some 50 thousand.
+/// Java program has about 50 thousand.
 pub const CODE_MAX: usize = 262_144;
 /// Most bytes of names kept of one process.
 pub const NAMES_MAX: usize = 32 << 20;

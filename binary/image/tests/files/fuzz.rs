@@ -108,7 +108,7 @@ impl Seed {
         Self { bytes, place, program, work: start..start + size, parts }
     }
 
-    /// Changes it and asks everything. How many source lines were told.
+    /// Changes it and asks everything. How many source lines were reported.
     fn run(&self, random: &mut Random) -> usize {
         let mut bytes = self.bytes.clone();
         let part = random.of_slice(&self.parts);
@@ -257,7 +257,7 @@ impl Fuzzer {
         Self { seeds, _workshops: workshops }
     }
 
-    /// The execution of that number, on whatever machine; how many source lines were told.
+    /// The execution of that number, on whatever machine; how many source lines were reported.
     fn run(&self, number: u64) -> usize {
         let mut random = Random::of(number);
         let told = if random.below(16) == 0 { other_machines(&mut random) } else { 0 };

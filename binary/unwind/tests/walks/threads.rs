@@ -61,7 +61,7 @@ fn a_threads_stack_ends_where_the_thread_began() {
         ptrace::cont(thread, None).unwrap();
     }
     assert!(whole >= STOPS - 2, "{whole}");
-    // A traced thread would have to be waited for, or the process's end would not be told.
+    // A traced thread would have to be waited for, or the process's end would not be reported.
     ptrace::interrupt(thread).unwrap();
     waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
     ptrace::detach(thread, None).unwrap();

@@ -5,7 +5,7 @@ use profiledb::ImageRecord;
 use std::fs;
 use std::path::Path;
 
-/// Programs that compile at run time, by the begin of their file's name.
+/// Programs that compile at run time, by the start of their file's name.
 const RUNTIMES: [&str; 21] = [
     "node", "java", "dotnet", "luajit", "deno", "bun", "beam.smp", "julia", "pypy", "mono",
     "qemu-", "chrome", "chromium", "firefox", "php", "ruby", "wasmtime", "wasmer", "gjs", "d8",

@@ -19,7 +19,7 @@ const INSTRUCTIONS_MAX: u64 = 64 << 20;
 /// Bytes of names and tables that are kept of code objects of all processes; beyond, all are
 /// forgotten and read again.
 const KEPT_BYTES_MAX: usize = 8 << 20;
-/// Bytes of names and tables that are read or decoded for one question, some 10 ms of work: of a
+/// Bytes of names and tables that are read or decoded for one question, about 10 ms of work: of a
 /// process's own making, in which each frame of each stack may have a table of the longest kind.
 /// Frames beyond have no name.
 const WORK_BYTES_MAX: usize = 16 << 20;

@@ -118,7 +118,7 @@ fn run_from<Client: Future<Output = ()>>(
     })
 }
 
-/// A database that cannot be made anew.
+/// A database that cannot be made again.
 fn replace_by_a_file(root: &Path) {
     std::fs::remove_dir_all(root).unwrap();
     std::fs::write(root, "").unwrap();

@@ -372,8 +372,8 @@ pub fn process_of(record: &StackRecord) -> (u32, u16) {
     }
 }
 
-/// The program's own text: of the files that a process has mapped, the first by address that is no
-/// library of the system. Wrong where it is not; then code of Go without tables has no frames.
+/// The program's own text: of the files that a process has mapped, the first by address that is not
+/// a library of the system. Wrong where it is not; then code of Go without tables has no frames.
 fn program_of(map: &AddressMap) -> Option<&Mapping> {
     map.iter().find(|mapping| mapping.file.is_file())
 }

@@ -3,11 +3,11 @@
 //! The sampler adds up each thread's times exactly, and takes the stacks of some waits when they
 //! begin (`ebpf/src/waits.c`). A stack is walked like that of a sample; the end of its wait comes
 //! later, on any CPU. The time of a short wait is multiplied by the inverse of the probability with
-//! which the wait was chosen. The sampler tells of every long wait, and each counts once; a long
+//! which the wait was chosen. The sampler reports every long wait, and each counts once; a long
 //! wait of a thread whose waits were short before may have no stack, since none was taken at its
-//! begin. The time of a wait that goes on is counted at each drain, so what hangs shows.
+//! start. The time of a wait that goes on is counted at each drain, so what hangs shows.
 //!
-//! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that
+//! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
 //! is more than its share of the budget, all of it ends until there are fewer switches.
 
 pub mod reasons;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
-/// some 600 bytes each. Those beyond are not counted.
+/// about 600 bytes each. Further ones are not counted.
 const WAITS_MAX: usize = 8192;
 /// Length of waits that are always taken, in us, at least, with a budget of 1 %: SpeedShop's
 /// `usertime` looked at all threads as often.
@@ -256,7 +256,7 @@ impl Waits {
     }
 
     /// Gives each wait that has ended since to `count`, and of those that go on for long the part
-    /// that was not counted yet. `record` tells of a thread, in the root namespace, what records
+    /// that was not counted yet. `record` reports a thread, in the root namespace, what records
     /// tell; None where it is not known.
     pub fn count(
         &mut self,
@@ -419,7 +419,7 @@ impl Waits {
         is_new.then_some(scale_us)
     }
 
-    /// Forgets waits that go on: nothing tells of their ends any more.
+    /// Forgets waits that go on: nothing reports their ends any more.
     pub fn stop(&mut self) {
         (self.going, self.ends) = (HashMap::new(), HashMap::new());
         (self.unchosen, self.long) = (HashMap::new(), Vec::new());

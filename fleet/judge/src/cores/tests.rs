@@ -5,7 +5,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 }
 
 /// A week of so many hosts, host and day each of their own size; a host changes its build at the
-/// begin of a day. Within a host, days are alike: half of the noise is the host's half-week.
+/// start of a day. Within a host, days are alike: half of the noise is the host's half-week.
 fn week(
     hosts: usize,
     cost: f64,

@@ -82,7 +82,7 @@ pub const NOTE_BYTES: usize = 256;
 /// A counter that a block does not have.
 pub const NONE: u32 = u32::MAX;
 
-/// The begin of an area.
+/// The start of an area.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {

@@ -23,7 +23,7 @@ const SIZE: u64 = 1 << 29;
 const COLD: u64 = SIZE / 2;
 /// Return addresses, which calls push from memory.
 const LITERALS: u64 = SIZE / 8 * 7;
-/// Blocks that there is address space for from the begin: tables that grow are copied.
+/// Blocks that there is address space for from the start: tables that grow are copied.
 const EXPECTED: usize = 1 << 21;
 /// Room of a jump with instructions before it that align it, bytes.
 const JUMP_ROOM: u64 = 16;
@@ -410,7 +410,7 @@ impl Cache {
         true
     }
 
-    /// Forgets the protection of a range that the program has mapped or protected anew.
+    /// Forgets the protection of a range that the program has mapped or protected again.
     pub fn unprotected(&mut self, start: u64, end: u64) {
         let mut page = start & !0xfff;
         while page < end && !self.protected.is_empty() {

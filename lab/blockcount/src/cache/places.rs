@@ -38,7 +38,7 @@ pub enum Kind {
     Target,
     /// At a system call, an exec.
     Exec,
-    /// At the begin of a block, with two registers saved.
+    /// At the start of a block, with two registers saved.
     Prefix(u32),
     /// Counting of a taken branch, then a jump.
     Edge {
@@ -369,7 +369,7 @@ impl Cache {
     }
 }
 
-/// Undoes the begin of counting; whether it has counted.
+/// Undoes the start of counting; whether it has counted.
 fn undo_count(method: Method, offset: u64, frame: Frame, context: Context) -> bool {
     match method {
         Method::Flags => offset > 0,

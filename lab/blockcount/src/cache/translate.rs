@@ -259,7 +259,7 @@ impl Cache {
                 Some(next)
             }
             End::Transaction(target) => {
-                // mov eax, 0: aborted for no reason that is told.
+                // mov eax, 0: aborted for no reason that is reported.
                 code.put(&[0xb8, 0, 0, 0, 0]);
                 Some(target)
             }

@@ -189,7 +189,7 @@ impl Area {
     /// are 0 at its end.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns the errors of the file.
     pub fn bytes(&self, chunk: &Chunk) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; chunk.bytes];
         let begin = slot_offset(chunk.slot) + chunk_offset(chunk.chunk);
@@ -200,7 +200,7 @@ impl Area {
     /// Gives a chunk back to its thread.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns the errors of the file.
     pub fn free(&self, chunk: &Chunk) -> io::Result<()> {
         let state = slot_offset(chunk.slot) + slot::STATES + chunk.chunk * 8;
         if chunk.release {

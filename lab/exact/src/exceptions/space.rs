@@ -132,7 +132,7 @@ impl Mapped {
         bytes
     }
 
-    /// Reads the mappings anew; whether they are others.
+    /// Reads the mappings again; whether they are others.
     fn refresh(&mut self, process: Pid, unwinder: &mut Unwinder, files: &mut Files) -> bool {
         let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         if text == self.text {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const PREFIX: &str = "dcpi-counts-";
 /// Most folders that are looked at: a directory for temporary files may have any number.
 const LOOKED_AT_MAX: usize = 1000;
-/// Times that a folder is made anew because another run removed it before it was locked.
+/// Times that a folder is made again because another run removed it before it was locked.
 const ATTEMPTS: usize = 8;
 
 /// The folder of counts of a run: it goes with the value, and at the latest with the next run.
@@ -30,7 +30,7 @@ impl Folder {
     /// Makes a folder beneath a directory, and locks it.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn make(beneath: &Path) -> io::Result<Self> {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beneath)?;

@@ -12,7 +12,7 @@ const LOST_SAMPLES: u32 = 13;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 /// PROT_EXEC.
 const EXECUTABLE: u32 = 4;
-/// Bytes of the fields behind a record that is no sample.
+/// Bytes of the fields behind a record that is not a sample.
 const TRAILER_BYTES: usize = 16;
 
 /// A record.

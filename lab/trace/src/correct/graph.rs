@@ -123,7 +123,7 @@ impl Graph {
         true
     }
 
-    /// The begin of a thread follows its creator's last event.
+    /// The start of a thread follows its creator's last event.
     pub(super) fn find_forks(&mut self, trace: &Trace) {
         for (number, event) in trace.events.iter().enumerate() {
             let Some(&depart) = self.places.get(number) else { continue };

@@ -39,7 +39,7 @@ pub(super) struct Seen<'a> {
     pub(super) name: (NameKind, &'a str),
 }
 
-/// The begin of a text, as much as is kept of a name.
+/// The start of a text, as much as is kept of a name.
 pub(super) fn text_of(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes))
 }

@@ -34,7 +34,7 @@ pub enum Format {
 /// Writes a trace. Where it has corrected times, each event has both.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(trace: &Trace, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Own => crate::writer::write(trace, out).map(|_| ()),
@@ -48,7 +48,7 @@ pub fn write(trace: &Trace, format: Format, out: &mut dyn Write) -> io::Result<(
 /// Writes one event as a line of [`Format::Text`].
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_text_line(
     event: &crate::Event,
     name: &crate::Name,

@@ -125,9 +125,9 @@ fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatu
     }
 }
 
-/// While all CPUs are busy, all samples that their timers imply are taken, but for those that the
-/// hypervisor let pass, and what is missed is named for all of them. A machine that was disturbed
-/// for a moment is asked again: a sampler that loses samples loses them each time.
+/// While all CPUs are busy, all samples that their timers imply are taken, except for those that
+/// the hypervisor let pass, and what is missed is named for all of them. A machine that was
+/// disturbed for a moment is asked again: a sampler that loses samples loses them each time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn busy_cpus_take_what_their_timers_imply() {

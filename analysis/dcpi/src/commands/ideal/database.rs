@@ -274,8 +274,8 @@ pub(in crate::commands) fn symbols(
     chosen.map(symbol).collect()
 }
 
-/// Jumps that were taken from a procedure to the begin of another: what they lead to returns to
-/// the caller's caller.
+/// Jumps that were taken from a procedure to the start of another: what they lead to returns to the
+/// caller's caller.
 fn tail_calls<'a>(
     file: &'a CountedFile,
     known: &'a Procedures,

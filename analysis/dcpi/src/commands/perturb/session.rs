@@ -57,7 +57,7 @@ impl Session<'_> {
     /// machine does meanwhile then befalls both.
     ///
     /// # Errors
-    /// Those of the runs.
+    /// Returns the errors of the runs.
     pub(super) fn runs(
         &mut self,
         baselines: usize,
@@ -193,7 +193,7 @@ impl Session<'_> {
     /// some of a pool of runs for observed.
     ///
     /// # Errors
-    /// Those of the runs.
+    /// Returns the errors of the runs.
     pub(super) fn false_alarms(
         &mut self,
         trials: usize,
@@ -225,7 +225,7 @@ impl Session<'_> {
     /// groups, and whether each is still perturbed, which only a group of one item is.
     ///
     /// # Errors
-    /// Those of the runs.
+    /// Returns the errors of the runs.
     pub(super) fn split(
         &mut self,
         items: &[String],

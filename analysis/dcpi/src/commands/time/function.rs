@@ -193,7 +193,7 @@ fn own<'a>(words: impl Iterator<Item = &'a OsStr>) -> Result<Vec<u8>, AnalysisEr
     Ok(ran.stdout)
 }
 
-/// The file that has the procedure in runs of a command: `image`, but for the second command its
+/// The file that has the procedure in runs of a command: `image`, except for the second command its
 /// own program where `image` is the first one's.
 pub(super) fn image_of(image: &Path, first: &Words, words: &Words) -> PathBuf {
     let is_first = first.first().is_some_and(|program| Path::new(program) == image);

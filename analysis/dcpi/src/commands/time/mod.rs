@@ -28,7 +28,7 @@ use one_run::Runner;
 use query::error::AnalysisError;
 use session::{Measured, Plan};
 
-/// Most runs of a command: each takes some 100 bytes of memory, and its line in JSON.
+/// Most runs of a command: each takes about 100 bytes of memory, and its line in JSON.
 const RUNS_MAX: u64 = 100_000;
 /// Part of a run's wall-clock time that neither CPU time nor waiting for a CPU explains, up to
 /// which a command only computes.
@@ -184,7 +184,7 @@ fn functions(args: &Time, plan: &Plan, report: &mut TimeReport) -> Result<(), An
     Ok(())
 }
 
-/// Writes the report and the picture of runs, also where something else `failed` after them.
+/// Writes the report and the picture of runs, even where something else `failed` after them.
 fn kept(
     report: &TimeReport,
     output: &Output,

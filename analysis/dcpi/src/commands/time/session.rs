@@ -28,7 +28,7 @@ pub(super) struct Plan {
     /// Runs of each command in a layout; chosen by their time, without.
     pub(super) runs: Option<u32>,
     pub(super) layouts: u32,
-    /// The command that links both programs anew.
+    /// The command that links both programs again.
     pub(super) relink: Option<Words>,
     pub(super) seed: u64,
     pub(super) ignores_failure: bool,
@@ -151,7 +151,7 @@ fn one_run(plan: &Plan, runner: &Runner, command: usize, padding: usize) -> Resu
     })
 }
 
-/// Has both programs linked anew.
+/// Has both programs linked again.
 fn relink(words: &Words, seed: u32, runner: &Runner) -> Result<(), End> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = Command::new(program);
@@ -214,7 +214,7 @@ impl Progress {
             0 => String::new(),
             _ => format!(", about {left:.0} s left"),
         };
-        // A terminal that has gone away is no reason to stop.
+        // A terminal that has gone away is not a reason to stop.
         let _ = write!(
             io::stderr(),
             "\r\x1b[Klayout {} of {layouts}: {runs} runs so far{left}",

@@ -42,7 +42,7 @@ pub(super) enum Sort {
     Samples,
     /// By procedure.
     Procedure,
-    /// By image, in it most samples first.
+    /// By image, in it the most samples first.
     Image,
 }
 

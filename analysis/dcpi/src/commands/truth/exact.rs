@@ -178,7 +178,8 @@ fn is_same(path: &str, object: &str) -> bool {
 pub(super) struct Executed {
     /// Addresses of executed instructions.
     all: Vec<Vaddr>,
-    /// Of these, those in procedures that were looked at, and those that are no instructions there.
+    /// Of these, those in procedures that were looked at, and those that are not instructions
+    /// there.
     held: usize,
     odd: usize,
 }
