@@ -67,7 +67,7 @@ pub(crate) struct Stored {
 
 /// The segments of an epoch, as its writer knows them.
 #[derive(Debug)]
-pub(crate) struct Stock {
+pub(crate) struct SegmentSet {
     disk: Disk,
     directory: PathBuf,
     host: String,
@@ -102,7 +102,7 @@ struct Job {
     last: bool,
 }
 
-impl Stock {
+impl SegmentSet {
     /// The segments of an epoch.
     pub(crate) fn new(
         disk: Disk,

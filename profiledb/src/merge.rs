@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::description::{self, EpochMeta, PERIODS_MAX, PeriodChange};
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::fold::{self, Stock, Stored};
+use crate::fold::{self, SegmentSet, Stored};
 use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::ScopeTable;
@@ -75,7 +75,7 @@ pub struct MergeReport {
 /// The epoch being written, always in the state that is on disk.
 #[derive(Debug)]
 pub(crate) struct Current {
-    pub(crate) stock: Stock,
+    pub(crate) stock: SegmentSet,
     pub(crate) meta: EpochMeta,
     images: BTreeMap<ImageId, ImageRecord>,
     scopes: ScopeTable,
@@ -87,7 +87,7 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    pub(crate) fn of(stock: Stock, meta: EpochMeta) -> Self {
+    pub(crate) fn of(stock: SegmentSet, meta: EpochMeta) -> Self {
         let (images, scopes, names) = (BTreeMap::new(), ScopeTable::default(), Names::default());
         Self { stock, meta, images, scopes, names, unsynced: false, doubted: false }
     }
@@ -280,7 +280,7 @@ impl Current {
             stored.push(Stored { span: segment.span, bytes: segment.len(), end });
         }
         let of = (host.to_owned(), epoch.clone());
-        let mut stock = Stock::new(disk.clone(), directory, of, stored);
+        let mut stock = SegmentSet::new(disk.clone(), directory, of, stored);
         stock.began(meta.started_unix_s);
         let mut current = Self::of(stock, meta);
         current.images = snapshot.images()?;

@@ -61,7 +61,7 @@ pub struct Prof {
     pub sort: Option<String>,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -104,7 +104,7 @@ pub struct Epochs {
 /// Idle loop, confidence and debug files: options of every subcommand whose rows are images,
 /// procedures or their parts.
 #[derive(Clone, Debug, Args)]
-pub struct Look {
+pub struct DisplayArgs {
     /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
@@ -256,7 +256,7 @@ pub struct Source {
     pub epoch_label: Option<String>,
     /// Label, unit and process of the samples.
     #[command(flatten)]
-    pub scope: Whose,
+    pub scope: ScopeArgs,
 }
 
 impl Source {
@@ -300,7 +300,7 @@ impl Chosen {
 /// Label, unit and process of samples that were kept apart; without any of these options,
 /// samples of all scopes are summed up.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whose {
+pub struct ScopeArgs {
     /// Only samples of runs with this label (dcpilabel LABEL COMMAND)
     #[arg(long, value_name = "LABEL", value_parser = NonEmptyStringValueParser::new())]
     pub label: Option<String>,
@@ -313,7 +313,7 @@ pub struct Whose {
     pub pid: Option<u32>,
 }
 
-impl Whose {
+impl ScopeArgs {
     /// The scopes whose samples are read.
     #[must_use]
     pub fn choice(&self) -> ScopeChoice {
@@ -426,7 +426,7 @@ pub struct Compared {
     pub rows: Option<usize>,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Epochs of each host, for a SET that names none: latest, all, ID, ID..ID, or -N for the Nth
     /// before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]

@@ -17,7 +17,9 @@ use super::stacks::{self, Loaded};
 use super::trees::TreeOf;
 use super::{Outcome, inclusive, prof};
 use crate::destination::Destination;
-use crate::options::{self, Chosen, Look, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument};
+use crate::options::{
+    self, Chosen, DisplayArgs, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument,
+};
 use annotate::graphs::Surveyed;
 use annotate::listing::{self, Listing};
 use names::procedures::{self, Needed, Places};
@@ -158,8 +160,12 @@ fn report_of_threads(
     Ok((HtmlReport { procedures, images, listings, flames, skid: None }, problems))
 }
 
-fn look(args: &Html) -> Look {
-    Look { idle: args.idle, confidence: args.confidence, debug_root: args.on.debug_root.clone() }
+fn look(args: &Html) -> DisplayArgs {
+    DisplayArgs {
+        idle: args.idle,
+        confidence: args.confidence,
+        debug_root: args.on.debug_root.clone(),
+    }
 }
 
 /// Flame graphs of each event that has stacks, and of all whose times add up.

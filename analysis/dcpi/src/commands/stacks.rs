@@ -16,7 +16,7 @@ use query::stacks::ByEvent;
 use report::{Callee, ImageName, OfStacks, Selection, StackEvent};
 use stats::Confidence;
 
-use crate::options::{Chosen, Look};
+use crate::options::{Chosen, DisplayArgs};
 
 /// The event of CPU time in ns, on any machine.
 pub(super) const CLOCK: &str = "cpu-clock";
@@ -162,7 +162,7 @@ impl Loaded {
     ///
     /// # Errors
     /// Returns the errors of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
-    pub(super) fn of(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
+    pub(super) fn of(question: &Question, look: &DisplayArgs) -> Result<Self, AnalysisError> {
         if question.events.iter().any(|event| event == USERTIME) {
             return Self::usertime(question, look);
         }
@@ -174,14 +174,17 @@ impl Loaded {
     ///
     /// # Errors
     /// Returns the errors of [`read`].
-    pub(super) fn if_any(question: &Question, look: &Look) -> Result<Option<Self>, AnalysisError> {
+    pub(super) fn if_any(
+        question: &Question,
+        look: &DisplayArgs,
+    ) -> Result<Option<Self>, AnalysisError> {
         Self::or_damage(question, look).map(|(found, _)| found)
     }
 
     /// The same, and what could not be read.
     fn or_damage(
         question: &Question,
-        look: &Look,
+        look: &DisplayArgs,
     ) -> Result<(Option<Self>, Option<String>), AnalysisError> {
         let mut problems = Vec::new();
         let (samples, stacks) = read(question, &mut problems)?;
@@ -196,7 +199,7 @@ impl Loaded {
     pub(super) fn beside(
         samples: &Samples,
         question: &Question,
-        look: &Look,
+        look: &DisplayArgs,
     ) -> Result<Option<Self>, AnalysisError> {
         let mut problems = Vec::new();
         let samples = samples.again(question, &mut problems)?;
@@ -208,7 +211,7 @@ impl Loaded {
     fn named(
         samples: Samples,
         stacks: &ByEvent,
-        look: &Look,
+        look: &DisplayArgs,
         mut problems: Vec<Problem>,
     ) -> Option<Self> {
         if stacks.values().all(Stacks::is_empty) {
@@ -222,7 +225,7 @@ impl Loaded {
     }
 
     /// Wall-clock time as SpeedShop's `usertime` has it.
-    fn usertime(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
+    fn usertime(question: &Question, look: &DisplayArgs) -> Result<Self, AnalysisError> {
         if question.events.len() > 1 {
             let message = format!("{USERTIME} is the sum of other events: name it alone");
             return Err(AnalysisError::Usage { message, help: "dcpi prof --help".to_owned() });
@@ -514,7 +517,7 @@ pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
 pub(super) fn nobody_has(
     words: &[String],
     question: &Question,
-    (chosen, look): (&Chosen, &Look),
+    (chosen, look): (&Chosen, &DisplayArgs),
 ) -> AnalysisError {
     let whose = &question.whose;
     let of_all = Question { whose: whose.without_threads(), ..question.clone() };

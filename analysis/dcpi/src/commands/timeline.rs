@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
+use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
 use calls::USERTIME;
 use model::Thread;
 use names::procedures::{self, Place, Places};
@@ -42,7 +42,7 @@ pub struct TimelineArgs {
     pub limit: RowLimit,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Event, epochs, time, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,

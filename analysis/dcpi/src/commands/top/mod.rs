@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use wire::Counts;
 
 use super::Outcome;
-use crate::options::{Look, Output, RowLimit};
+use crate::options::{DisplayArgs, Output, RowLimit};
 use crate::signals;
 use query::error::AnalysisError;
 
@@ -77,7 +77,7 @@ pub struct Top {
     pub filter: String,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Control socket of dcpid
     #[arg(long, value_name = "PATH", default_value = "/run/dcpi/control.sock")]
     pub control: PathBuf,
