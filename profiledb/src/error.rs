@@ -65,7 +65,7 @@ pub enum DbError {
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What the directory is instead.
+        /// The actual content of the directory.
         found: NotADatabase,
     },
     /// The directory exists, but this user or this mount may not write to it.

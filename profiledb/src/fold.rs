@@ -530,8 +530,8 @@ mod tests {
         assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES])), None);
     }
 
-    /// However many merges there are, segments stay few and what is written again stays a few times
-    /// what is new.
+    /// However many merges there are, the number of segments stays small, and the rewritten data
+    /// stays a small multiple of the new data.
     #[test]
     fn a_week_of_merges_stays_a_few_segments_and_little_work() {
         let mut sizes: Vec<u64> = Vec::new();

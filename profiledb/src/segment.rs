@@ -62,7 +62,7 @@ impl Span {
 /// The segments to add up, and the merges that no segment has. A wider segment replaces all
 /// segments that it covers.
 pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
-    // Of segments with one begin the widest comes first.
+    // Among segments with the same start, the widest comes first.
     spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last)));
     let (mut taken, mut missing): (Vec<Span>, Vec<Span>) = (Vec::new(), Vec::new());
     let mut next = 0_u64;
@@ -510,7 +510,7 @@ impl SegmentBuilder {
         let sum = crc32c::crc32c_append(crc32c::crc32c(&before), &file);
         let mut head = envelope::header(Kind::Segment, (before.len() + file.len()) as u64, sum);
         head.extend_from_slice(&before);
-        // Growing by itself, the vector would reserve twice the room.
+        // If the vector grew by itself, it would reserve twice the memory.
         file.reserve_exact(head.len());
         drop(file.splice(0..0, head));
         Ok(file)

@@ -74,7 +74,7 @@ impl Stretch {
     }
 }
 
-/// What a reader that asked for a stretch was given: the segments that overlap it.
+/// The segments that overlap the stretch of time that a reader requested.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
     /// The stretch that these cover.

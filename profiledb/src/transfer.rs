@@ -149,7 +149,7 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     Ok(Copied::Updated)
 }
 
-/// A copy has ended: nobody adds to it.
+/// A copy has ended, because no writer adds to it.
 fn end(meta: &mut EpochMeta) {
     meta.ended_unix_s.get_or_insert(meta.updated_unix_s);
 }

@@ -317,7 +317,7 @@ impl Writer {
         Ok(Some(epoch))
     }
 
-    /// Folds an epoch no more, as a sealed one.
+    /// Stops folding an epoch, as for a sealed one.
     fn leave(&mut self, directory: &Path) {
         self.unfolded.retain(|stock| stock.directory() != directory);
         self.sliced.retain(|stock| stock.directory() != directory);

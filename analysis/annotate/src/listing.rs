@@ -222,7 +222,7 @@ pub fn of(
     }
 }
 
-/// The bytes of a procedure, as many as are listed, and what they mean.
+/// The listed bytes of a procedure, and their meaning.
 ///
 /// # Errors
 /// Why there are none.

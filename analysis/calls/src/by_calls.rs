@@ -179,7 +179,7 @@ impl ByCalls {
                 members.push(subject);
             }
         }
-        // A circle comes behind all that it calls.
+        // A cycle comes after all procedures that it calls.
         for (number, members) in members.iter().enumerate() {
             let outside = |subject: &usize| {
                 let callees = self.callees_of(*subject).iter();

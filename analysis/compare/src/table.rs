@@ -192,7 +192,7 @@ impl Table {
     }
 }
 
-/// What was read of a part: with it comes the set's number.
+/// The samples read for one part, with the set's number.
 struct Read {
     set: usize,
     part: Part,
@@ -278,8 +278,8 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     Ok(Table { sets, rows, rebuilt, left_out, problems })
 }
 
-/// Reads each epoch by itself: those with at least so many of the samples asked for. The others are
-/// `left_out`.
+/// Reads each epoch separately: the epochs with at least this many of the requested samples. The
+/// others are `left_out`.
 fn read_parts(
     db: &Database,
     epochs: &[(String, EpochId)],
@@ -466,7 +466,7 @@ impl Programs {
         for read in reads {
             for image in read.samples.images.iter().filter(|image| counts(image, args)) {
                 let name = name(image);
-                // Only of files: of what is none the path is the name.
+                // Only for files: other images have their name as path.
                 if image.record.kind == ImageKind::File {
                     paths.entry((read.set, name.clone())).or_default().insert(&image.record.path);
                 }

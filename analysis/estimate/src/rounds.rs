@@ -18,7 +18,7 @@ use image::Vaddr;
 
 use crate::samples::{ProcedureSamples, RemainingRounds, target};
 
-/// The trip count of a loop, as far as one of its tests tells.
+/// The trip count of a loop, as far as it follows from one of its tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TripCount {
     /// Index of the loop.
@@ -37,7 +37,7 @@ pub struct TripCount {
     /// Trip counts that 10, 50 and 90 % of the entries do not exceed. Each is the fewest and the
     /// most rounds of the class that the database counts it in.
     pub quantiles: [(u64, u64); 3],
-    /// Whether all entries make the same number of rounds, as far as samples tell.
+    /// Whether all entries make the same number of rounds, as far as samples show.
     pub constant: bool,
     /// Whether there are entries that make one test only. These are not part of the trip count,
     /// which is that of entries that come to the test again.

@@ -23,7 +23,7 @@ const VERSION: u32 = 47;
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// `resourceTable.type` of a library.
 const LIBRARY: u32 = 1;
-/// What images are; an index into this is a category.
+/// The kinds of images; an index into this list is a category.
 const CATEGORIES: [(&str, &str); 5] = [
     ("User", "yellow"),
     ("Kernel", "orange"),
@@ -188,7 +188,7 @@ fn threads(resolved: &Resolved, event: usize) -> Vec<Value> {
     made
 }
 
-/// What a sample weighs.
+/// The weight of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WeightType {
     Samples,

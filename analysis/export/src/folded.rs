@@ -84,8 +84,8 @@ mod tests {
     use super::super::test_profile::{resolved, with_lines, with_stacks, written};
     use super::*;
 
-    /// What readers of folded stacks do: the count is behind the last blank, frames are between
-    /// semicolons.
+    /// Parses as readers of folded stacks do: the count follows the last blank, frames are
+    /// separated by semicolons.
     fn read(text: &str) -> Vec<(Vec<&str>, u64)> {
         let line = |line: &str| line.rsplit_once(' ').map(|(_, count)| count.parse().unwrap());
         let stacks = text.lines().map(|text| {

@@ -114,7 +114,7 @@ pub struct Procedure {
     pub size: u64,
 }
 
-/// An instruction with samples, or one behind which samples skidded.
+/// An instruction with samples, or one from which samples skidded.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Offset in the image.
@@ -237,7 +237,7 @@ impl Event {
         self.unresolved.iter().fold(0, |sum: u64, (_, samples)| sum.saturating_add(*samples))
     }
 
-    /// Occurrences that so many samples stand for, rounded.
+    /// Occurrences that this many samples stand for, rounded.
     #[must_use]
     pub fn occurrences(&self, samples: u64) -> u64 {
         // The cast saturates.

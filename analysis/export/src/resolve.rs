@@ -28,7 +28,7 @@ pub enum Detail {
     Sites,
 }
 
-/// What to resolve.
+/// The level of detail to resolve.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Amount of information on each place.

@@ -36,7 +36,7 @@ pub struct EpochChoice {
 enum Bound {
     /// No bound on this side.
     Open,
-    /// So many before the latest.
+    /// The epoch this many before the latest.
     Back(usize),
     /// An epoch's name, or the start of one.
     Name(String),
@@ -219,7 +219,7 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
             _ => asked.which.choose(epochs),
         };
         if asked.stretch.is_some() {
-            // An epoch that is damaged tells so when it is read.
+            // A damaged epoch is reported when it is read.
             of_host.retain(|epoch| {
                 !matches!(db.epoch(&host, epoch), Err(DbError::NoSuchEpoch { .. }))
             });
@@ -294,7 +294,8 @@ fn is_meant(asked: &str, record: &ImageRecord) -> bool {
     {
         return true;
     }
-    // What the user names as seen from here: ./a.out, ../lib/x.so, a symbolic link.
+    // Arguments that are paths relative to the current directory, or symbolic links: ./a.out,
+    // ../lib/x.so.
     asked.contains('/')
         && Path::new(asked).canonicalize().is_ok_and(|path| path == record.real_path())
 }

@@ -18,7 +18,7 @@ pub type ByEvent = BTreeMap<String, Stacks>;
 pub type ByScope = BTreeMap<(String, Scope), Stacks>;
 
 impl Question {
-    /// The epochs and their scope, without samples: what is told by call stacks alone.
+    /// The epochs and their scope, without samples, for reports from call stacks alone.
     ///
     /// # Errors
     /// Returns the errors of [`select::open`]; [`AnalysisError::NoScope`] and

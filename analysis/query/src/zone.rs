@@ -118,7 +118,7 @@ impl Zone {
     }
 }
 
-/// The numbers in a header that tell how long a block is.
+/// The numbers in a header that determine the length of a block.
 struct Counts {
     times: usize,
     kinds: usize,
@@ -139,7 +139,7 @@ impl Counts {
     }
 }
 
-/// The header of a block, and the bytes behind it.
+/// The header of a block, and the bytes after it.
 fn header(bytes: &[u8]) -> Option<(Counts, &[u8])> {
     let rest = bytes.strip_prefix(b"TZif")?;
     let (head, rest) = rest.split_at_checked(40)?;
@@ -164,7 +164,7 @@ fn rule(text: &str) -> Option<Rule> {
     turns.next().is_none().then_some(Rule { standard_s, summer: Some(summer) })
 }
 
-/// What follows a name of at least three letters, or one in angle brackets.
+/// The text after a name of at least three letters, or a name in angle brackets.
 fn after_name(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('<') {
         return quoted.split_once('>').map(|(_, rest)| rest);
@@ -173,7 +173,7 @@ fn after_name(text: &str) -> Option<&str> {
     text.get(end..).filter(|_| end >= 3)
 }
 
-/// Seconds ahead of UTC, which POSIX writes as seconds behind, and what follows.
+/// Seconds ahead of UTC (POSIX writes seconds behind UTC), and the text that follows.
 fn distance(text: &str) -> Option<(i64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || "+-:".contains(c)));
     let (number, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -192,8 +192,8 @@ fn seconds(text: &str) -> Option<i64> {
     Some(if is_negative { -sum } else { sum })
 }
 
-/// `M3.5.0/2`. Days counted from the start of the year, which no zone of tzdata but a few have, are
-/// not understood: then there is only standard time.
+/// `M3.5.0/2`. Rules by day of the year, which only a few zones of tzdata have, are not supported;
+/// such zones have standard time only.
 fn turn(text: &str) -> Option<Turn> {
     let (day, time) = text.split_once('/').unwrap_or((text, "2"));
     let mut numbers = day.strip_prefix('M')?.split('.').map(|number| number.parse::<i64>().ok());

@@ -292,12 +292,12 @@ pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
     letters
 }
 
-/// The letters of these causes with their meanings, each with a comma behind it.
+/// The letters of these causes with their meanings, each followed by a comma.
 pub(super) fn meanings(causes: &[Cause]) -> String {
     causes.iter().map(|cause| format!("{} {cause}, ", cause.letter())).collect()
 }
 
-/// Cycles, with as many decimals as matter.
+/// Cycles, with the significant decimals only.
 pub(super) fn cycle(value: f64) -> String {
     match value {
         value if value < 10.0 => format!("{value:.2}"),

@@ -26,7 +26,7 @@ pub struct CountReport {
     pub confidence: Confidence,
     /// The events, in the order in which they were asked for.
     pub rows: Vec<CountRow>,
-    /// What could not be counted, and other remarks, a sentence each.
+    /// Events that could not be counted, and other remarks, one sentence each.
     pub notes: Vec<String>,
 }
 

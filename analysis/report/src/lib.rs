@@ -295,7 +295,7 @@ pub struct ProcedureName {
 /// A source line.
 #[derive(Clone, Debug)]
 pub struct LineName {
-    /// Its file, as the debug information has it.
+    /// Its file, as named in the debug information.
     pub file: String,
     /// Its number, from 1; none for code of no line in particular.
     pub line: Option<u32>,

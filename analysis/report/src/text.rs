@@ -19,7 +19,7 @@ use query::problem::Problem;
 use stats::Share;
 use stats::tally::Tally;
 
-/// Characters of an id that tell images of one name apart.
+/// Characters of an id that are shown to distinguish images of the same name.
 const SHORT_ID: usize = 8;
 /// Names of hosts, labels or images in one line.
 const NAMED: usize = 5;
@@ -135,7 +135,7 @@ pub(super) fn some_of(names: &[&str]) -> String {
 fn span(epoch: &EpochMeta) -> String {
     let (start, lasted) = (moment(epoch.started_unix_s), duration_s(epoch));
     let end = moment(epoch.started_unix_s.saturating_add(lasted));
-    // The database does not tell whether a daemon still adds to the epoch.
+    // The database does not record whether a daemon still adds to the epoch.
     let last = if epoch.ended_unix_s.is_none() { " (last merge)" } else { "" };
     format!("{start} to {end} UTC{last}, {}", duration(lasted))
 }

@@ -46,7 +46,7 @@ struct Grown {
     seen: Vec<(Vaddr, Vaddr)>,
 }
 
-/// One block that dispatches to so many pieces.
+/// One block that dispatches to this many pieces.
 fn central(pieces: usize) -> anyhow::Result<Grown> {
     let mut code = DISPATCH.to_vec();
     let mut begins = Vec::new();
@@ -76,7 +76,7 @@ fn threaded(pieces: usize) -> anyhow::Result<Grown> {
     Ok(Grown { code, begins, seen })
 }
 
-/// So many loops, each in the one before: mov ecx, 5; ...; dec ecx; jne.
+/// This many nested loops, each in the one before: mov ecx, 5; ...; dec ecx; jne.
 fn nested(loops: usize) -> anyhow::Result<Grown> {
     let mut code = [0xb9, 5, 0, 0, 0].repeat(loops);
     for inner in (0..loops).rev() {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use stalls::Machine;
 
 const A64: &str = include_str!("a64.txt");
-/// What older processors do not have is told as for those that do.
+/// Features that older processors lack get the values of processors that have them.
 const EXTENSIONS: &str = "-mattr=+lse,+crypto,+dotprod,+crc,+pauth";
 const PLACES: [&str; 3] =
     ["/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/lib/gcc/x86_64-linux-gnu"];
@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A processor whose table is made.
+/// A processor for which a table is generated.
 struct Asked<'a> {
     mca: &'a str,
     machine: &'a str,
@@ -77,7 +77,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What llvm-mca says of a source, all regions of it.
+    /// The output of llvm-mca for all regions of a source.
     fn json(&self, more: &[&str], source: &str) -> anyhow::Result<Value> {
         let input = env::temp_dir().join(format!("machines-{}.s", std::process::id()));
         fs::write(&input, source)?;

@@ -46,7 +46,7 @@ pub struct Machine {
     by_number: Vec<OnceLock<Option<u16>>>,
 }
 
-/// What a form of instruction costs.
+/// The cost of a form of an instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Cycles from operands to result, without the load from memory.
@@ -64,7 +64,7 @@ pub struct Cost {
     pub units: Vec<(u64, f64)>,
 }
 
-/// What LLVM's tables do not have of a processor, with its table.
+/// A processor's table, with the properties that LLVM's tables lack.
 struct Model {
     name: &'static str,
     isa: Isa,

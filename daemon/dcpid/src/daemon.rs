@@ -253,7 +253,8 @@ fn system(args: &DcpidArgs, inspectors: Inspectors) -> System {
     if args.record_input.is_some() { system.recording() } else { system }
 }
 
-/// Whom the daemon's loop asks about strangers: the inspectors of the service, or its own.
+/// The inspectors that the daemon's loop asks about other users' processes: those of the service,
+/// or its own.
 fn inspectors(config: &Config) -> anyhow::Result<Inspectors> {
     let address = match &config.inspector {
         Some(path) => SocketAddr::from_pathname(path)

@@ -31,7 +31,7 @@ struct Row {
     samples: u64,
 }
 
-/// What a recording became, and what its workloads said of themselves.
+/// The replayed recording, and the seconds that its workloads reported.
 struct Replayed {
     rows: Vec<Row>,
     /// Samples without an image, by reason.
@@ -242,7 +242,8 @@ fn a_process_number_that_is_used_again_does_not_inherit_a_label() {
     assert_eq!(replayed.rows.iter().filter(is_labelled).count(), 0);
 }
 
-/// Who has no label has none, and labels have nobody else's samples.
+/// Samples of processes without a label have no label, and a label has only its own processes'
+/// samples.
 #[test]
 fn labels_are_of_those_who_were_labelled() {
     let replayed = Replayed::of("apart");
@@ -350,7 +351,7 @@ fn what_node_compiles_has_its_names_and_its_time() {
     }
 }
 
-/// Without its option a compiler tells nobody, and its samples have a reason of their own.
+/// Without its option a compiler publishes no map, and its samples have a reason of their own.
 #[test]
 fn a_compiler_that_tells_nothing_is_named() {
     let replayed = Replayed::of("generated");

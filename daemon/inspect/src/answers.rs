@@ -30,10 +30,10 @@ use std::path::Path;
 /// Jitdumps of one process.
 const DUMPS_MAX: usize = 8;
 
-/// What an inspector has at hand.
+/// The state of an inspector.
 #[derive(Default)]
 pub struct Desk {
-    /// What it has learnt of files: it is gone with the inspector.
+    /// Its knowledge of files, which ends with the inspector.
     catalogue: Catalogue,
     walks: Option<Walks>,
     stack_walks: Option<StackWalks>,

@@ -49,7 +49,7 @@ impl User {
     }
 }
 
-/// Whose processes are that are gone: the number that no user has (chown(2)).
+/// The user of processes that are gone: the number that no user has (chown(2)).
 const GONE: User = User(u32::MAX);
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ pub struct Blame {
     users: HashMap<User, Waited>,
     /// A user has used up the time of this term.
     spent_until: Option<Instant>,
-    /// What was asked.
+    /// The question.
     pub counts: Counts,
 }
 

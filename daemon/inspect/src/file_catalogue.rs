@@ -30,10 +30,10 @@ const CACHE_BYTES: u64 = 256 << 10;
 const SEGMENT_BYTES: usize = 64 << 10;
 /// How long sled may take. It needs a hundredth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Modes of what is kept on disk: nobody but the daemon reads it.
+/// File modes of the catalogue on disk: only the daemon can read it.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// First line of the checksum file. Another is another version, which is not read.
+/// First line of the checksum file. A different line means another version, which is not read.
 const FIRST_LINE: &str = "dcpid catalogue 1";
 /// sled's tree of files; its keys are [`FileKey`]s.
 const TREE: &str = "files";
@@ -70,7 +70,7 @@ struct State {
     met: HashSet<FileKey>,
     /// Not on disk yet.
     unsaved: HashSet<FileKey>,
-    /// What is on disk has files that are not known any more, and is begun again.
+    /// The copy on disk has entries for forgotten files, and is written from scratch.
     begin_anew: bool,
     /// None: nothing is kept on disk.
     place: Option<PathBuf>,
@@ -121,7 +121,7 @@ impl Catalogue {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What is known of a file in this state.
+    /// The known facts about a file in this state.
     #[must_use]
     pub fn find(&self, facts: &FileFacts) -> Option<Known> {
         self.find_key(FileKey::of(facts))
@@ -134,8 +134,8 @@ impl Catalogue {
         Some(learnt)
     }
 
-    /// Remembers what a file is; `before` is what the system said of it before it was read, `after`
-    /// when that was done. A file that was changed meanwhile, or a moment ago, is not remembered.
+    /// Remembers the image of a file; `before` and `after` are the file's facts before and after it
+    /// was read. A file that changed in between, or just before, is not remembered.
     pub fn learn(&self, before: &FileFacts, after: &FileFacts, learnt: Known) {
         let key = FileKey::of(before);
         if key == FileKey::of(after) && before.is_settled() {
@@ -504,7 +504,7 @@ mod tests {
         assert!(!place.with_extension("damaged").exists());
     }
 
-    /// sled's files had the modes of the umask: readable by everybody.
+    /// sled's files had the modes of the umask and were readable by all users.
     #[test]
     fn nobody_else_may_read_what_is_kept() {
         let directory = tempfile::tempdir().unwrap();

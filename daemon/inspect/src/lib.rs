@@ -1,4 +1,4 @@
-//! Looking into strangers: other users' processes, and files that anybody may have made.
+//! Inspection of untrusted objects: other users' processes, and files that any user may have made.
 //!
 //! Any of these looks may never end: a file system that a program serves need not answer, and a
 //! thread that waits for such a file system cannot be killed. So dcpid itself looks at nothing. It

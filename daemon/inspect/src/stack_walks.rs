@@ -104,7 +104,7 @@ impl ReadAt for Vdso {
     }
 }
 
-/// What a process has mapped.
+/// The mappings of a process.
 struct Mapped {
     code: Vec<(u64, u64, Code)>,
     pid: u32,

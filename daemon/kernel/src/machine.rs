@@ -60,7 +60,7 @@ pub struct Machine {
     pub kernel_release: String,
     /// The kernel's build id, or an id made from its release and version where it has none.
     pub kernel_id: ImageId,
-    /// /proc/sys/kernel/random/boot_id: tells one boot from the next.
+    /// /proc/sys/kernel/random/boot_id, which differs for each boot.
     pub boot_id: String,
     /// Host name.
     pub host: String,
@@ -158,8 +158,8 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
 }
 
 /// What a record says about a thread, by its number in the root namespace, and of its process, from
-/// proc(5); None where it is gone or this process is in another namespace. These files tell it
-/// without a look at the thread's memory, so nobody can hold up their reader.
+/// proc(5); None where it is gone or this process is in another namespace. These files are read
+/// without access to the thread's memory, so no process can block their reader.
 #[must_use]
 pub fn thread_record(root_tid: u32) -> Option<StackRecord> {
     static IS_ROOT: OnceLock<bool> = OnceLock::new();

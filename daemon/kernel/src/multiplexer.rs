@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn one_of_each_group_counts_at_any_time_and_all_as_often() {
         let mut turns = Multiplexer::new(&events(), |_| true);
-        // What a kernel would have enabled.
+        // The events that a kernel would have enabled.
         let mut enabled: BTreeSet<usize> = (0..6).filter(|event| turns.may_count(*event)).collect();
         let mut ticks = [0_u32; 6];
         let mut lengths = BTreeSet::new();

@@ -335,7 +335,7 @@ impl Sampler {
         }
     }
 
-    /// Gives the number to nobody: no file has this identity.
+    /// Makes the number unusable: no file has this identity.
     pub fn dispute_number(&mut self, number: u32) {
         if let Some(mut claims) = self.hash_map::<u32, IdentityWords>("CLAIMS")
             && let Err(error) = claims.insert(number, IdentityWords::default(), 0)

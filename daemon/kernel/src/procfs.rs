@@ -1,5 +1,5 @@
-//! What `/proc` says of running processes: executable mappings, users, parents, start times. The
-//! daemon reads it at the start, and later to repair what no record told.
+//! Facts about running processes from `/proc`: executable mappings, users, parents, start times.
+//! The daemon reads them at startup, and later to make up for missing records.
 
 use crate::MappedFileId;
 use std::fs;

@@ -100,7 +100,7 @@ mod tests {
         for round in 0..1000 {
             let true_ns = 2_000.0 + 14_000.0 * random.f64();
             let contamination = 0.6 * f64::from(round) / 999.0;
-            // The worst case: nothing tells which windows were disturbed.
+            // The worst case: the disturbed windows cannot be recognised.
             let windows: Vec<Window> = (0..24)
                 .map(|_| window(&mut random, true_ns, contamination))
                 .map(|window| Window { disturbed: window.disturbed && round % 2 == 0, ..window })

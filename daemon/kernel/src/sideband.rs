@@ -69,7 +69,7 @@ pub enum RecordKind {
         generation: u16,
         /// The program, where the sampler counts its text once for all processes that run it.
         program: Option<Program>,
-        /// The real user of the process; None in a recording of before the sampler told.
+        /// The real user of the process; None in a recording made before the sampler reported it.
         #[serde(default)]
         user: Option<u32>,
     },
@@ -215,7 +215,7 @@ impl MappedFileId {
         }
     }
 
-    /// The same file, of which a user has told the build id.
+    /// The same file, with a build id given by a user.
     #[must_use]
     pub fn owned_by(self, owner: u32) -> Self {
         match self {
@@ -432,7 +432,8 @@ impl<'a> Visitor<'a> for ToRecord {
         Self::timed(&metadata, RecordKind::Lost { records: lost.lost })
     }
 }
-/// The text of a record's field, which ends with a zero; what is behind is another field.
+/// The text of a record's field, which ends with a zero; the bytes after it belong to another
+/// field.
 fn until_zero(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }

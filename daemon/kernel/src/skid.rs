@@ -84,8 +84,8 @@ const LOOP: [u64; 6] = [0, 3, 7, 11, 15, 18];
 #[cfg(target_arch = "aarch64")]
 const LOOP: [u64; 6] = [0, 4, 8, 12, 16, 20];
 
-/// A loop of divisions, each of which waits for the one before, with work behind each that takes a
-/// fraction of its time. Returns the address of the division.
+/// A loop of dependent divisions, each followed by work that takes a fraction of its time. Returns
+/// the address of the division.
 #[cfg(target_arch = "x86_64")]
 fn divide(rounds: u64) -> u64 {
     let at: u64;

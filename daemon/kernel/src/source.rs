@@ -292,7 +292,7 @@ impl KernelSource {
     /// ends both.
     pub fn take_waits(&mut self, scale_us: u32) {
         if self.wait_scale_us == 0 && scale_us > 0 {
-            // What threads did meanwhile is not known.
+            // The activity of threads in this time is not known.
             self.wait_times.iter().for_each(WaitTimes::clear);
         }
         self.wait_scale_us = scale_us;

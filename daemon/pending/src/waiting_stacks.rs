@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use image::ImageOffset;
 
-    /// One user's stacks, each another one, left no room for anybody else's.
+    /// One user's distinct stacks left no room for those of other users.
     #[test]
     fn a_flood_of_stacks_costs_the_user_who_sends_it() {
         let mut waiting = WaitingStacks::default();

@@ -20,13 +20,13 @@ const FOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Old epochs are looked for at the start, with each new epoch, and this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What the writer is asked to do.
+/// Requests to the writer.
 pub enum Job {
     /// Add to the open epoch.
     Merge(Box<Delta>),
     /// Seal the open epoch and open another.
     NextEpoch(Box<EpochStart>),
-    /// Other rules by which old epochs go; nothing is answered.
+    /// New rules for removing old epochs; there is no answer.
     Retain(Retention),
 }
 
@@ -43,7 +43,7 @@ pub enum Done {
 pub struct Merged {
     /// The epoch it went to.
     pub epoch: EpochId,
-    /// What was written.
+    /// The result of writing.
     pub report: MergeReport,
     /// Bytes of the whole database now.
     pub database_bytes: u64,
@@ -116,7 +116,7 @@ impl Flusher {
     }
 }
 
-/// What an epoch is opened with.
+/// The parameters of a new epoch.
 #[must_use]
 pub fn epoch_start(
     machine: &Machine,
@@ -233,7 +233,7 @@ fn database_bytes(root: &Path) -> Result<u64, profiledb::DbError> {
     let mut bytes = 0;
     for host in database.hosts()? {
         for epoch in database.epochs(&host)? {
-            // One that cannot be listed is not a reason to know nothing of the others.
+            // If one cannot be listed, the others are still read.
             bytes += database.epoch_bytes(&host, &epoch).unwrap_or(0);
         }
     }

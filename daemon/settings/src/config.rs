@@ -66,7 +66,7 @@ pub struct Config {
     pub waits: bool,
     /// Bytes that the code store may take; None: no code is kept.
     pub code_store: Option<u64>,
-    /// Whether code of files that not everybody may read is kept too.
+    /// Whether code of files that are not world-readable is kept too.
     pub private_code: bool,
     /// Socket of the service's inspectors; None: dcpid starts its own.
     pub inspector: Option<PathBuf>,
@@ -79,8 +79,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// What the sampler counts once for all processes: as much as possible, except what is to be
-    /// kept apart.
+    /// The code that the sampler counts once for all processes: as much as possible, except code
+    /// that is to be kept apart.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         let rules = &self.rules;

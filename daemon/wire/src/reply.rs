@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// client's memory bounded when something else than dcpid answers on the socket.
 pub const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// A reply: an error, or what was asked for. A request to which there is nothing to tell, such as
-/// to label a process, has an empty reply when it was done.
+/// A reply: an error, or the requested data. A request that returns no data, such as labelling a
+/// process, has an empty reply when it is done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// Why the request was not done, on one line.

@@ -72,8 +72,8 @@ struct Columns {
     trend: String,
 }
 
-/// Writes the page. `nonce` is what its policy tells its own script by: nobody who makes names may
-/// guess it.
+/// Writes the page. The page's policy recognises its own script by `nonce`, which must not be
+/// guessable by anyone who can choose names.
 ///
 /// # Errors
 /// Returns errors of writing the output.

@@ -79,7 +79,7 @@ pub enum Target {
 pub struct Captured {
     /// How the command ended; None for a process.
     pub status: Option<ExitStatus>,
-    /// What was written.
+    /// The result of writing.
     pub written: Written,
     /// The trace's facts, with what was lost.
     pub facts: Facts,

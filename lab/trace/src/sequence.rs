@@ -163,7 +163,7 @@ fn decode(
     (numbers.next()? == 0).then_some(())
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Events.

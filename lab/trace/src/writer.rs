@@ -39,7 +39,7 @@ struct Waiting {
     corrected: Vec<Corrected>,
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Events.

@@ -196,7 +196,7 @@ pub struct Restraints(pub Vec<Restraint>);
 pub struct Restraint {
     /// Time of the change, in seconds since 1970 UTC.
     pub unix_s: u64,
-    /// What the daemon did from then on: `all`, `counts only` or `nothing`.
+    /// The daemon's level of activity from then on: `all`, `counts only` or `nothing`.
     pub doing: String,
     /// Reason for the change, in a phrase.
     pub why: String,

@@ -47,7 +47,7 @@ impl Ledger {
         add_reasons(&mut self.lost, &other.lost);
     }
 
-    /// What was added since this ledger was `earlier`.
+    /// The difference between this ledger and `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let reasons = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {

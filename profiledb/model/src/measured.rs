@@ -113,7 +113,7 @@ pub struct MeasuredMachine {
 /// Cycles of one thing: a load on an emulated processor may take thousands, and no processor a
 /// million. Measured numbers are told to a thousandth.
 const CYCLES: RangeInclusive<f64> = 0.001..=1e6;
-/// Cycles of what is a difference of two measurements, which may be nothing.
+/// Cycles computed as the difference of two measurements, which may be 0.
 const MORE_CYCLES: RangeInclusive<f64> = 0.0..=1e6;
 /// Times of events in ns: a page fault may wait for a hypervisor, and for no second.
 const NS: RangeInclusive<f64> = 0.001..=1e9;
@@ -289,7 +289,7 @@ impl MeasuredMachine {
             schema: Schema,
         }
         let head = serde_json::from_slice(text).map_err(|error| {
-            // One of ours that was edited or cut still has its schema at the start.
+            // A file of ours that was edited or truncated still begins with its schema.
             let is_ours = text.windows(SCHEMA.len()).any(|part| part == SCHEMA.as_bytes());
             match is_ours {
                 true => damage(text, &error),

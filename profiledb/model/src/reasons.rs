@@ -140,7 +140,7 @@ reasons! {
         /// Code made at run time, not known to keep frame pointers.
         Generated "generated"
             "code made at run time that is not known to keep frame pointers",
-        /// What a table gave as the next frame is none.
+        /// The unwind table led to an impossible next frame.
         Refused "refused"
             "the address that the table gives as the caller's follows no call",
         /// A table, a register or a word of the stack that is needed cannot be read.
@@ -175,7 +175,7 @@ reasons! {
 }
 
 reasons! {
-    /// What a thread that did not run waited for.
+    /// The reason why a thread did not run.
     Wait {
         /// Another thread took its CPU.
         Preempted "preempted"

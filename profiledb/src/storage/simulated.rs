@@ -78,7 +78,7 @@ impl SimulatedDisk {
         self.set_fault(skip, u64::MAX, 5);
     }
 
-    /// Lets no operation fail any more.
+    /// From now on no operation fails.
     pub fn heal(&self) {
         self.state().fault = None;
     }

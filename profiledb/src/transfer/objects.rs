@@ -77,7 +77,7 @@ fn misplaced(name: &str) -> DbError {
     DbError::Corrupt { path: PathBuf::from(name), offset: 0, damage: Damage::Misplaced }
 }
 
-/// What makes a directory a database: the file `format` of a store's raw epochs.
+/// The file `format`, which marks a store's raw epochs as a database.
 pub const FORMAT: &[u8] = format_file::TEXT.as_bytes();
 
 /// Whether two files for a store are states of one epoch of one machine, whichever release wrote

@@ -1,4 +1,4 @@
-//! An event over the selected epochs: its samples, and what they stand for.
+//! An event over the selected epochs: its samples and their weights.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,9 @@ pub struct EventSamples {
     pub period: u64,
     /// The periods that its samples have, the shortest first.
     pub periods: Vec<u64>,
-    /// What a sample stands for of those that [`stats::tally::Weighed::equal`] gives: the weight of
-    /// all of them, where there is one, else that of which so many would be as unsure as they are.
+    /// The weight of each sample that [`stats::tally::Weighed::equal`] returns: the common weight
+    /// of all samples, if there is one; otherwise the weight at which that number of samples would
+    /// have the same relative uncertainty.
     pub weight: f64,
     /// Samples that were taken and not lost, with what they stand for; where a label, unit or
     /// process was chosen, its samples.
@@ -141,7 +142,7 @@ fn scale(ledger: &Ledger) -> Option<f64> {
     }
 }
 
-/// What the epochs say about an event, together.
+/// The combined descriptions of an event in all epochs.
 pub(super) fn join_event(
     name: &str,
     epochs: &[Epoch],

@@ -35,7 +35,7 @@ pub fn page(schemas: &[Schema]) -> String {
 #[derive(Default)]
 struct Rows(Vec<String>);
 
-/// What the field around a field says of it.
+/// The attributes that a field inherits from the field around it.
 #[derive(Clone, Copy, Default)]
 struct Around<'a> {
     path: &'a str,

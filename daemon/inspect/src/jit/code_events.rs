@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A line of what a process says about its generated code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CodeEvent {
-    /// The file was written again: what it told before is forgotten.
+    /// The file was rewritten; everything read from it before is forgotten.
     Clear,
     /// Code at an address: first byte, bytes, name.
     Load(u64, u32, String),
@@ -18,7 +18,7 @@ pub enum CodeEvent {
 /// One look at what a process says about its generated code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLook {
-    /// What was new.
+    /// The new entries.
     pub events: Vec<CodeEvent>,
     /// Why a file was not believed.
     pub refused: Option<String>,

@@ -101,7 +101,7 @@ pub fn trusted(file: &File, owners: &[u32]) -> Result<FileFacts, NoFile> {
 
 /// Where goes what a file says about code.
 pub trait CodeSink {
-    /// The file was written again: what it told before is forgotten.
+    /// The file was rewritten; everything read from it before is forgotten.
     fn clear(&mut self);
     /// There is code.
     fn load(&mut self, code: &Code<'_>);
@@ -134,8 +134,8 @@ pub struct MapReader {
 
 impl MapReader {
     /// Reads what the file has grown by, at most `allowance` bytes, which become fewer. False: the
-    /// allowance did not suffice. A file that was written again is read again, and what it told
-    /// before is forgotten.
+    /// allowance did not suffice. A file that was rewritten is read from its start, and everything
+    /// read before is forgotten.
     pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
         let Ok(metadata) = file.metadata() else { return true };
         let metadata = FileFacts::of(&metadata);
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(open("good", &own()), Ok(()), "a link's / is the process's own");
     }
 
-    /// What programs serve may say anything of owners, and need not answer.
+    /// A file system served by a program can report any owner, and need not answer.
     #[test]
     fn a_file_on_a_file_system_of_another_kind_is_not_believed() {
         let file = File::open("/proc/self/status").unwrap();

@@ -1,5 +1,5 @@
-//! Who a process is that makes code: what must be known of it to trust the files that it writes,
-//! and to name its image.
+//! The identity of a process that generates code: the facts needed to trust the files that it
+//! writes, and to name its image.
 
 use profiledb::ImageRecord;
 use std::fs;
@@ -32,7 +32,7 @@ pub struct Who {
     pub name: String,
     /// Path of its program, escaped as in the database.
     pub path: String,
-    /// Who owns the files that it makes: its effective and its file system user.
+    /// The owners of the files that it creates: its effective and its file system user.
     pub owners: [u32; 2],
     /// Its number in its own pid namespace, by which it names its files.
     pub own_pid: u32,

@@ -119,7 +119,7 @@ impl Edges {
         }
     }
 
-    /// Whether so many snapshots are held that they should be interpreted soon.
+    /// Whether enough snapshots are held that they should be interpreted soon.
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.held.len() >= HELD_MANY

@@ -168,7 +168,7 @@ pub enum Step {
         /// The records, in the order of the rings.
         records: Vec<TimedRecord>,
     },
-    /// A notice of the loader hook told of a mapping that no record had.
+    /// A notice of the loader hook reported a mapping that had no record.
     Learnt(TimedRecord),
     /// Observations from snapshots. The registers themselves are never written.
     Observed(Vec<Observed>),

@@ -216,7 +216,7 @@ impl Done {
         File::create(&path).map(drop).map_err(|error| io(Operation::Write, &path, error))
     }
 
-    /// Forgets the epochs of a host that the database does not have any more.
+    /// Forgets the epochs of a host that are no longer in the database.
     fn forget_gone(&self, host: &str, there: &[EpochId]) -> Result<(), DbError> {
         let directory = self.directory(host);
         let entries = match fs::read_dir(&directory) {
