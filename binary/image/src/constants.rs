@@ -132,7 +132,7 @@ impl Constants {
         {
             this.protected_begin = protected.vaddr;
             let mut words = match dynamic.words(elf, &layout, protected) {
-                // Memory that nobody writes is constant all the same.
+                // Memory that is never written is constant, too.
                 Err(ImageError::TooLarge { .. }) => Vec::new(),
                 words => words?,
             };

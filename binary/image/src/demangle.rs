@@ -265,7 +265,7 @@ mod tests {
             ("foo(int) const.constprop.0.isra.12.cold", "foo(int) const"),
             ("x.__uniq.82281234.llvm.99", "x"),
             ("x.lto_priv.0.lto_priv.1", "x"),
-            // Of no compiler's, as far as the name tells.
+            // The name does not look like a compiler's.
             ("main.part", "main.part"),
             ("runtime.gc.1", "runtime.gc.1"),
             (".cold", ".cold"),

@@ -17,14 +17,14 @@ pub(crate) struct Near<'a> {
 /// Begins of the symbols around an address, so far.
 #[derive(Clone, Copy)]
 struct Around {
-    /// Of the symbols with a size that hold it, the last to begin.
+    /// Among the sized symbols that contain the address, the one that starts last.
     holder: Option<u64>,
     /// Of the symbols with a size that begin at it or before, the farthest end, and the start of
     /// that symbol.
     reached: Option<(u64, u64)>,
     /// The last symbol without a size that begins at it or before.
     unsized_before: Option<u64>,
-    /// The first symbol behind it, with a size and without.
+    /// The first symbols after the address, with and without a size.
     next: [u64; 2],
 }
 

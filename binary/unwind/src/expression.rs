@@ -18,7 +18,7 @@ const ASKED_MAX: u32 = 64;
 /// Why an expression has no value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum NoValue {
-    /// The expression reads what was not copied, or is no stack.
+    /// The expression reads memory that was not copied, or is not stack.
     Missing(Missing),
     /// The expression reads a register that is not known, or is broken.
     Unknown,

@@ -4,7 +4,7 @@
 //! Go's linker writes no `.eh_frame`. Its runtime has a table of its own, `.gopclntab`, which even
 //! stripped programs keep because the collector of garbage walks stacks with it:
 //!
-//! - a header, whose magic number tells the version;
+//! - a header, whose magic number identifies the version;
 //! - `functab`: sorted (first address, place of the procedure's `_func`), 4 bytes each;
 //! - `_func`: name, place of the procedure's `pcsp`, flags;
 //! - `pcsp`: pairs of variable-length numbers, a change of the distance and the number of code
@@ -169,7 +169,7 @@ impl GoTable {
     pub fn row(&self, file: &mut File<'_>, address: u64) -> Result<Row, NoRule> {
         let procedure = self.procedure(file, address).ok_or(NoRule::NotCovered)?;
         if procedure.name().starts_with(b"runtime.sigreturn") {
-            // What signal handlers return to is known by its code.
+            // The return trampoline of signal handlers is recognised by its code.
             return Err(NoRule::NotCovered);
         }
         let (begin, end, distance) =
@@ -321,7 +321,7 @@ impl GoTable {
     }
 }
 
-/// What a procedure that sets the stack pointer does with it (src/runtime/asm_{amd64,arm64}.s,
+/// How a procedure that sets the stack pointer changes it (src/runtime/asm_{amd64,arm64}.s,
 /// sys_linux_{amd64,arm64}.s, time_linux_amd64.s).
 fn stack_pointer(name: &[u8], distance: i64) -> StackPointer {
     match name {

@@ -17,9 +17,9 @@ pub mod length {
     pub const CONDITIONAL: u64 = 6;
     pub const POP: u64 = 1;
     pub const PUSH: u64 = 6;
-    /// What a jump may replace.
+    /// Instructions that a jump may replace.
     pub const REPLACEABLE: u64 = 5;
-    /// Of a system call, up to the instruction `syscall` and with it.
+    /// The part of a system call up to and including the instruction `syscall`.
     pub const WITH_CALL: u64 = 20;
 }
 

@@ -40,7 +40,7 @@ const PF_X: u32 = 1;
 
 /// A mapped file.
 struct Image {
-    /// What is added to the file's addresses.
+    /// The load bias.
     base: u64,
     entry: u64,
     headers: u64,
@@ -48,10 +48,10 @@ struct Image {
     interpreter: Option<Vec<u8>>,
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     folder: Vec<u8>,
-    /// What is counted besides blocks: flags of the area's header.
+    /// Quantities counted besides blocks: flags of the area's header.
     counted: u32,
     first: Option<u64>,
     /// Place of the program's path among the arguments.

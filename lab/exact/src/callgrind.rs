@@ -169,7 +169,7 @@ pub fn read(text: impl BufRead) -> std::io::Result<HashMap<String, ObjectCounts>
     Ok(reading.all)
 }
 
-/// What the line after a line about a branch is of.
+/// The subject of the line after a line about a branch.
 enum Next {
     Jump { count: u64, to: Vaddr },
     Call { count: u64, object: String, to: Vaddr },
@@ -179,7 +179,7 @@ enum Next {
 struct Reading {
     all: HashMap<String, ObjectCounts>,
     object: String,
-    /// Object file of the next call's target, where it is another.
+    /// Object file of the next call's target, if it is a different one.
     called: Option<String>,
     next: Option<Next>,
 }

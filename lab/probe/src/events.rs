@@ -39,7 +39,7 @@ impl Events {
 const TIMES: usize = 200;
 /// Pages of a piece of page faults.
 const FAULTS: usize = 256;
-/// Pieces of each kind, of which the fastest counts.
+/// Pieces of each kind; the fastest one counts.
 const PIECES: usize = 5;
 
 /// Measures each event.

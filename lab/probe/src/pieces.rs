@@ -39,7 +39,7 @@ impl Stable {
     }
 }
 
-/// Time of a piece in ns; None where another thread had the CPU meanwhile.
+/// Time of a piece in ns; None if another thread had the CPU in between.
 pub fn time(piece: impl FnOnce()) -> Option<f64> {
     let before = preemptions();
     let begun = Instant::now();

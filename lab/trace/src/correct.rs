@@ -125,7 +125,7 @@ pub enum Says {
     Contradict,
 }
 
-/// What the correction found.
+/// The results of the correction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Correction {
     /// From the first event to the last one. Its interval includes what lost events may have cost.
@@ -134,7 +134,7 @@ pub struct Correction {
     pub on_cpu: Option<Times>,
     /// Threads that have events.
     pub threads: usize,
-    /// Events that have a cost, and what they cost together, ns.
+    /// Events that have a cost, and their total cost in ns.
     pub events: u64,
     /// Their cost, ns.
     pub cost_ns: f64,
@@ -150,8 +150,8 @@ pub struct Correction {
     /// The program's own factor. None without runs without events, and where the traced run has
     /// lost events or events of unknown cost.
     pub in_situ: Option<InSitu>,
-    /// Kinds of events whose costs nothing says; they are left in, and the intervals hold what they
-    /// may be.
+    /// Kinds of events with unknown costs; their costs are not subtracted, and the intervals cover
+    /// the possible values.
     pub unknown: Vec<EventKind>,
     /// How many events that is.
     pub unknown_events: u64,
@@ -270,7 +270,7 @@ impl Times {
     }
 }
 
-/// Whether costs and times are plausible measurements: a trace may come from anybody.
+/// Whether costs and times are plausible measurements: a trace may come from an untrusted source.
 fn has_possible_costs(facts: &Facts) -> bool {
     let is_cost = |cost: &Cost| {
         let Interval { low, value, high } = cost.alpha_ns;

@@ -18,7 +18,7 @@ const OPEN_MAX: usize = 1 << 22;
 pub struct Slice {
     /// The thread.
     pub thread: ThreadId,
-    /// What it is of.
+    /// Its subject.
     pub name: NameId,
     /// The kind of the event that began it.
     pub kind: EventKind,

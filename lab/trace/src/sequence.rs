@@ -89,7 +89,7 @@ struct Predictor {
 }
 
 impl Predictor {
-    /// That of a stream, which has so many before it.
+    /// The number of a stream with this many before it.
     fn of_stream(before: usize) -> Self {
         let is_early = before < STREAMS_OF_MANY_CONTEXTS;
         let bits = if is_early { CONTEXT_BITS } else { FEW_CONTEXT_BITS };
@@ -268,7 +268,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What a trace has besides its events.
+/// The parts of a trace other than its events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequences {
     /// The run.
@@ -330,7 +330,7 @@ struct State {
     predictors: Vec<Predictor>,
     blocks: usize,
     events: Vec<u32>,
-    /// Bytes of what is kept of programs, blocks and streams.
+    /// Memory of programs, blocks and streams, in bytes.
     bytes: usize,
     is_full: bool,
 }
@@ -343,7 +343,7 @@ fn bytes_of(block: &Block) -> usize {
 }
 
 impl State {
-    /// None where there is no room for so many more bytes.
+    /// None if there is no room for this many more bytes.
     fn keep(&mut self, bytes: usize) -> Option<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         self.is_full |= self.bytes > BLOCKS_BYTES_MAX;

@@ -59,7 +59,7 @@ impl Written {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace. The facts may be told again, more fully, at the end.
+    /// Begins a trace. The facts may be written again, more completely, at the end.
     ///
     /// # Errors
     /// Returns the errors of `out`.
@@ -113,7 +113,7 @@ impl<W: Write> Writer<W> {
         Some(number)
     }
 
-    /// Changes what is known of a thread, such as its command after an exec.
+    /// Changes the description of a thread, such as its command after an exec.
     pub fn set_thread(&mut self, number: ThreadId, thread: Thread) {
         let known = self.threads.get_mut(number.0 as usize);
         if let Some(known) = known.filter(|known| **known != thread) {
@@ -122,7 +122,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// What is known of a thread.
+    /// The description of a thread.
     #[must_use]
     pub fn known_thread(&self, number: ThreadId) -> Option<&Thread> {
         self.threads.get(number.0 as usize)
@@ -175,7 +175,7 @@ impl<W: Write> Writer<W> {
         }
         let waiting = std::mem::take(waiting);
         self.waiting_events -= waiting.events.len();
-        // Names and threads come before the events of them: what is cut behind is readable.
+        // Names and threads come before their events, so that a truncated file is readable.
         self.write_names()?;
         self.write_threads()?;
         let plain = codec::encode_events(thread, &waiting.events, &waiting.corrected);

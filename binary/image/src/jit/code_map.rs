@@ -32,7 +32,7 @@ pub struct CodeMap {
     entries: BTreeMap<u64, Entry>,
     /// Names, each ended by a NUL, which no name contains.
     names: String,
-    /// Bytes of names that no entry has any more.
+    /// Bytes of names that no entry uses any longer.
     dead: usize,
     refused: u64,
 }

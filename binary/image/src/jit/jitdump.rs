@@ -187,7 +187,8 @@ mod tests {
         }
     }
 
-    /// What records tell, given so many bytes at a time; and whether the dump was damaged.
+    /// The events from a dump that is read this many bytes at a time, and whether the dump was
+    /// damaged.
     fn told(bytes: &[u8], window: usize) -> (Vec<String>, bool) {
         let mut found = Vec::new();
         let Some(header) = header(bytes) else { return (found, true) };

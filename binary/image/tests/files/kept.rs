@@ -1,4 +1,4 @@
-//! What is kept of a file answers every question as the file itself does.
+//! The kept part of a file gives the same answers as the file itself.
 
 use std::fs::File;
 use std::path::Path;

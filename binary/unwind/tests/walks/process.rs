@@ -22,7 +22,7 @@ struct Mapping {
     frame_pointers: bool,
 }
 
-/// What is mapped executable in a process.
+/// The executable mappings of a process.
 pub struct Mapped {
     pid: Pid,
     mappings: Vec<Mapping>,

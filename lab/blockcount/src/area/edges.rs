@@ -1,4 +1,4 @@
-//! Edges of what was counted: jumps that were taken, and calls.
+//! Counted edges: jumps that were taken, and calls.
 
 use super::reader::{Counted, CountedBlock, Edge};
 use super::{Call, JUMPS, kind};

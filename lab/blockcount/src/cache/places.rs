@@ -1,5 +1,6 @@
-//! What translated code is for, and the program's own state at each of its instructions. Nothing
-//! is recorded while code runs: when a signal has come, its place tells what to undo.
+//! The purpose of translated code, and the program's own state at each of its instructions. Nothing
+//! is recorded while code runs: when a signal arrives, its place in the code determines what to
+//! undo.
 
 use super::{Block, Cache};
 use crate::area::event;
@@ -18,7 +19,7 @@ pub struct Place {
     pub kind: Kind,
 }
 
-/// What cold code is for.
+/// The purpose of cold code.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// No signal arrives here: they are blocked, or the engine runs.

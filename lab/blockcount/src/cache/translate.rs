@@ -72,7 +72,7 @@ impl Cache {
         if self.changes(at, area) {
             let end = into.last().map_or(at + 1, |last| last.instruction.next_ip());
             self.protect(at, end);
-            // What was decoded may have been written over before the page was protected.
+            // The decoded bytes may have been overwritten before the page was protected.
             return Some(decode::block(at, limit, max, into));
         }
         Some(end)

@@ -104,7 +104,7 @@ impl Area {
     /// threads that have ended.
     ///
     /// # Errors
-    /// Those of the file, or a program that names too many others.
+    /// Errors of reading the file, or a program that names too many others.
     pub fn full(&mut self, all: bool) -> io::Result<Vec<Chunk>> {
         let mut first = [0; 32];
         self.file.read_exact_at(&mut first, 0)?;

@@ -49,7 +49,7 @@ struct Mapping {
 }
 
 impl Stacks {
-    /// Forgets a process, or what it had mapped.
+    /// Forgets a process, or its mappings.
     pub(super) fn forget(&mut self, process: Pid) {
         self.spaces.remove(&process);
     }

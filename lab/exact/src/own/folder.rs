@@ -34,7 +34,7 @@ impl Folder {
     pub(super) fn make(beneath: &Path) -> io::Result<Self> {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beneath)?;
-            // Another run may take the folder for one that was left behind until it is locked.
+            // Until the folder is locked, another run may mistake it for a leftover.
             let lock = match File::open(folder.path()) {
                 Ok(lock) => lock,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -73,7 +73,7 @@ impl Folder {
     }
 }
 
-/// Removes a folder of `user` that nobody has locked. Returns whether it is gone.
+/// Removes a folder of `user` that no process has locked. Returns whether it is gone.
 fn remove_unowned(path: &PathBuf, user: u32) -> bool {
     let is_own = |found: &fs::Metadata| found.is_dir() && found.uid() == user;
     // Not through a symbolic link: that would be a file, or of another user.

@@ -38,7 +38,7 @@ struct Written<'a> {
 
 #[derive(Default, Serialize)]
 struct Args<'a> {
-    /// Only where the phase does not tell it.
+    /// Only if the phase does not determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]

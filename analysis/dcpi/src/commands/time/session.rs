@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) ignores_failure: bool,
 }
 
-/// What was measured.
+/// The measurements.
 pub(super) struct Measured {
     pub(super) rows: Vec<RunRow>,
     pub(super) host: Host,
