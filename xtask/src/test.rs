@@ -26,7 +26,7 @@ const LONG: [(&str, &str); 7] = [
 /// threads of the lowest priority were late on two CPUs.
 const PRIVILEGED_AT_ONCE: usize = 3;
 
-/// What to run.
+/// The commands to run.
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     privileged: bool,

@@ -29,7 +29,7 @@ impl Destination {
     }
 
     /// Whether a file can be made there, asked before the work whose result it is for. Nothing is
-    /// left behind, and what was there stays.
+    /// left behind, and existing files stay.
     ///
     /// # Errors
     /// [`AnalysisError::OutputFile`].
@@ -135,8 +135,8 @@ fn to_file<T>(
         Ok(value)
     });
     if kept.is_err() {
-        // It is ours, and nobody waits for it. If it cannot be removed, the error before is the one
-        // to tell.
+        // The file is ours, and no process waits for it. If it cannot be removed, the previous
+        // error is reported.
         let _ = fs::remove_file(&partial);
     }
     kept
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The measurement was over before anybody looked whether its file can be written.
+    /// The measurement was over before the program checked that its file can be written.
     #[test]
     fn where_no_file_can_be_is_known_before_the_work() {
         let directory = tempfile::tempdir().unwrap();

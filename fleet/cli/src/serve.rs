@@ -98,7 +98,7 @@ struct Shared {
     pages: Semaphore,
 }
 
-/// What a drill-down is of.
+/// The subject of a drill-down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
     week: Week,
@@ -237,7 +237,7 @@ async fn drill_of(shared: &Shared, week: &str, query: &str) -> Result<Answer, St
     })
 }
 
-/// What a command writes, unless it takes too long. This thread is one for waiting.
+/// The output of a command, unless it takes too long. Runs on a thread that may block.
 fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let mut child = command
         .stdin(Stdio::null())

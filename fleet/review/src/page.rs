@@ -59,14 +59,14 @@ struct Columns {
     service: Vec<usize>,
     image: Vec<usize>,
     procedure: Vec<usize>,
-    /// -1: nobody.
+    /// -1: no owner.
     owner: Vec<i64>,
     core_hours: Vec<f64>,
     hosts: Vec<u64>,
     money: Vec<Option<f64>>,
     /// Weeks of each trend.
     weeks: usize,
-    /// What the number 4095 of the row's trend stands for, in core-hours.
+    /// The core-hours that the value 4095 in the row's trend stands for.
     most: Vec<f64>,
     /// Two digits for each week of each row: 0 stands for no samples.
     trend: String,
@@ -168,7 +168,7 @@ fn brief(number: f64) -> f64 {
 struct Names {
     list: Vec<String>,
     numbers: BTreeMap<String, usize>,
-    /// What is shown of names that are shown otherwise.
+    /// The displayed form of names that are not shown as they are.
     shown: BTreeMap<String, String>,
     /// All that is shown instead of another name.
     taken: BTreeSet<String>,

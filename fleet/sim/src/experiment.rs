@@ -26,7 +26,7 @@ pub enum Way {
     Review,
 }
 
-/// What is compared.
+/// The compared sets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sides {
     /// The builds of the week.
@@ -35,12 +35,12 @@ pub enum Sides {
     Weeks,
 }
 
-/// What was marked, over several fleets.
+/// The marked rows, over several fleets.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Marks {
     /// Procedures marked.
     pub marked: usize,
-    /// Those that nobody changed.
+    /// The unchanged procedures.
     pub wrong: usize,
     /// Procedures changed.
     pub real: usize,
@@ -75,11 +75,11 @@ pub struct Table {
     hosts: [f64; 2],
 }
 
-/// What the sums of pairs do not tell of a procedure.
+/// The properties of a procedure that are not in the sums of pairs.
 struct Row {
     /// Whether the procedure was changed.
     real: bool,
-    /// Of each side, sums over hosts of shares, and of their squares.
+    /// For each side, sums over hosts of shares, and of their squares.
     shares: [(f64, f64); 2],
 }
 

@@ -19,7 +19,7 @@ const KEY_BYTES_MAX: usize = 320;
 /// The key of an object that hosts put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// What makes the epochs a database.
+    /// The file that makes the epochs a database.
     Format,
     /// An epoch of a host: its place in the database.
     Epoch(String),

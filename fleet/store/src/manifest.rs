@@ -55,7 +55,7 @@ struct Schema {
     schema: u32,
 }
 
-/// What a week consists of.
+/// The parts of a week.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of this form.

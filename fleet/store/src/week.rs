@@ -33,7 +33,7 @@ impl Week {
         (self.monday + 7) * DAY_S
     }
 
-    /// The week so many weeks before.
+    /// The week this many weeks before.
     #[must_use]
     pub const fn before(self, weeks: i64) -> Self {
         Self { monday: self.monday - 7 * weeks }

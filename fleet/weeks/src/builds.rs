@@ -32,7 +32,7 @@ fn of(load: &Load) -> Sum {
 /// A build of an image on a host.
 #[derive(Copy, Clone, Debug)]
 struct Ran {
-    /// What the service did while it ran.
+    /// The work of the service while it ran.
     service: Sum,
     /// What it did itself.
     image: Sum,

@@ -16,7 +16,7 @@ use crate::dimensions::Dimensions;
 const BUILDS: &str = "build";
 const WEEKS: &str = "week";
 
-/// A comparison: what it is of.
+/// A comparison: its subject.
 #[derive(Clone, Debug)]
 struct Comparison {
     kind: &'static str,
@@ -115,7 +115,8 @@ impl Comparisons {
             changes.extend(sided(&of, dimensions, &images, known_before));
         }
         changes.sort_by(|a, b| b.core_s.abs().total_cmp(&a.core_s.abs()));
-        // What a build brought or took is told with its builds, not again from week to week.
+        // A procedure that a build added or removed is reported with the builds, and not again from
+        // week to week.
         let key = |change: &Change| {
             (change.service.clone(), change.image.clone(), change.procedure.clone())
         };
@@ -134,7 +135,7 @@ impl Comparisons {
     }
 }
 
-/// A comparison being told.
+/// Writes the changes of one comparison.
 struct ChangeWriter<'a> {
     of: &'a Comparison,
     group: &'a Group,

@@ -15,7 +15,7 @@ use crate::close::CloseError;
 use crate::dimensions::{Dimensions, rows};
 use crate::statement;
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The week of the roll-out; the one before it is looked at as well.
@@ -119,7 +119,7 @@ fn busy(cells: &[Cell]) -> f64 {
     known.map(|(core_s, covered)| core_s / covered).sum::<f64>() + 0.0
 }
 
-/// What is known of the service.
+/// The facts of the service.
 #[derive(Default)]
 struct Rows {
     loads: Vec<Load>,

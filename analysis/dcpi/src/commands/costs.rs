@@ -42,7 +42,7 @@ pub struct OnMachine {
 
 /// The model for each instruction set where neither the user nor the database names the processor.
 const ASSUMED: [(Isa, &str); 2] = [(Isa::X86_64, "skylake-avx512"), (Isa::Aarch64, "neoverse-n1")];
-/// Fewer samples of time in a procedure do not tell what its executions took.
+/// Fewest samples of time in a procedure that are enough to estimate the time of its executions.
 const SAMPLES_MIN: u64 = 100;
 
 impl OnMachine {

@@ -134,7 +134,7 @@ fn report(args: &Html) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
     let skid = samples.skid().and_then(named);
     let mut flames = Vec::new();
     if stacks::any(&samples) {
-        // The same state of the database, whatever dcpid writes meanwhile.
+        // The same state of the database, even if dcpid writes to it meanwhile.
         let loaded = Loaded::beside(&samples, &args.chosen.question(&[])?, &look(args))?;
         flames = drawn(args, loaded, &mut problems)?;
     }
@@ -259,7 +259,7 @@ fn of_image(
     (places, syntax): (&Places, Syntax),
     problems: &mut Vec<Problem>,
 ) -> Vec<(usize, (Listing, Option<Costs>))> {
-    // The table has told what is wrong with the image.
+    // The table has already reported the image's problem.
     let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else {
         return Vec::new();
     };

@@ -221,7 +221,7 @@ fn rows(
     Ok(rows)
 }
 
-/// What stands for the image of a subject that is no code.
+/// The image name for a subject that is not code.
 fn nobodys(name: &str) -> ImageName {
     ImageName {
         id: ImageId::unresolved("", name),

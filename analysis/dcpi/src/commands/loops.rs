@@ -52,7 +52,7 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     }
     for trips in &estimate.trips {
         let Some(row) = rows.get_mut(trips.loop_number) else { continue };
-        // What the test says holds however often the loop is entered.
+        // The result of the test is valid for any number of entries of the loop.
         let header =
             loops.loops().get(trips.loop_number).and_then(|one| estimate.blocks.get(one.header));
         if let Some(header) = header.filter(|_| trips.decides && trips.only_exit) {

@@ -111,7 +111,7 @@ struct Versioned<T> {
     report: T,
 }
 
-/// What stacks of one context stand for. Squares are of weights in units of 1024.
+/// The sum of the weights of one context's stacks. Squares are in units of 1024.
 fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
     let (occurrences, squares) = (value.weight as f64, value.squares as f64 * (1024.0 * 1024.0));
     let heaviest = if occurrences > 0.0 { squares / occurrences } else { 0.0 };

@@ -37,7 +37,7 @@ pub(super) fn pass_on() -> io::Result<Stopped> {
     let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     std::thread::Builder::new().name("pass on".into()).spawn(move || {
         for signal in heard {
-            // A further signal is passed on as well; the first is what is reported.
+            // A further signal is passed on as well; the first one is reported.
             let _ = told.0.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
             if [SIGINT, SIGQUIT].contains(&signal) && in_foreground() {
                 continue;

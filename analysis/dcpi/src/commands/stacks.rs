@@ -106,7 +106,7 @@ pub(super) fn usertime_parts(epochs: &[Epoch]) -> Vec<String> {
     [CLOCK, OFF_CPU, RUNNABLE].into_iter().filter_map(|of| known.get(of).cloned()).collect()
 }
 
-/// The events asked for, each by itself.
+/// The requested events, split up.
 pub(super) fn asked(question: &Question) -> Vec<String> {
     let events = question.events.join(",");
     let asked = profiledb::split_events(&events).filter(|event| !event.is_empty());
@@ -158,7 +158,7 @@ pub(super) fn any(samples: &Samples) -> bool {
 }
 
 impl Loaded {
-    /// Reads what was chosen, of all images: a procedure's callers may be in any.
+    /// Reads the chosen samples of all images, because a procedure's callers may be in any image.
     ///
     /// # Errors
     /// Returns the errors of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
@@ -329,7 +329,7 @@ impl Loaded {
         Some((at, self.calls.by_calls(at)?))
     }
 
-    /// What a report on exact counts is of.
+    /// The subject of a report on exact counts.
     pub(super) fn counted_head(
         &self,
         (at, by_calls): (usize, &ByCalls),
@@ -368,7 +368,7 @@ impl Loaded {
     ) -> OfStacks {
         let contexts = &event.contexts;
         let (mut whole, mut all, mut stacks) = (0.0, 0.0, 0_u64);
-        // What has no stack is in the contexts of samples.
+        // Samples without a stack are in the contexts of samples.
         for entry in contexts.entries().iter().filter(|entry| entry.value.stacks > 0) {
             let weight = entry.value.weight as f64;
             let known = if self.begins_cut(event, entry) { 0.0 } else { weight };
@@ -468,7 +468,7 @@ impl Loaded {
             let is_preferred = |at: &usize| {
                 let Some((number, subject, _)) = candidates.get(*at) else { return false };
                 match step {
-                    // What a text means part of is rather code than words in brackets.
+                    // A partial name is more likely to mean code than a name in brackets.
                     0 => subject.address().is_some(),
                     1 => called.contains(number),
                     _ => is_of_command(subject),

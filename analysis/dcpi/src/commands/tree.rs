@@ -73,7 +73,7 @@ fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
         return Err(nobody_has(&args.part.from, &question, (&args.chosen, &args.look)));
     }
     let all = timed.whole().occurrences;
-    // Of the stacks with the procedure, not of all.
+    // The share refers to the stacks with the procedure, not to all stacks.
     let contexts = if from.is_some() { timed.contexts().clone() } else { event.contexts.clone() };
     let event = EventCalls { contexts, ..event };
     Ok(TreeReport {

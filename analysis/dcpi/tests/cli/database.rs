@@ -52,7 +52,7 @@ impl Db {
         writer.merge(&epoch.delta).unwrap();
         if let Some(end) = epoch.end {
             writer.seal(end).unwrap();
-            // Nobody copies it meanwhile: what was folded goes at once.
+            // No copy is under way, so folded segments are removed at once.
             writer.fold(u64::MAX, u64::MAX).unwrap();
         }
     }
@@ -194,7 +194,7 @@ impl Epoch {
         self
     }
 
-    /// An event counted so long, of the time in which it should have.
+    /// The time for which an event counted, of the time in which it should have.
     pub fn counted(mut self, event: &str, running_ns: u64, enabled_ns: u64) -> Self {
         let ledger = self.ledger(event);
         (ledger.running_ns, ledger.enabled_ns) = (running_ns, enabled_ns);

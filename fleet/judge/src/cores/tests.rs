@@ -71,7 +71,7 @@ fn no_cost_is_seldom_seen_even_with_three_hosts() {
 fn what_cannot_be_told_from_the_day_is_no_number() {
     let mut random = fastrand::Rng::with_seed(3);
     assert_eq!(told(&week(100, 0.5, |_| 3, &mut random)), Err(Untold::SameDay));
-    // One host apart is one host's word.
+    // With a single host set apart, the result would rest on that host alone.
     let one = |host: usize| if host == 0 { 5 } else { 3 };
     assert_eq!(told(&week(100, 0.5, one, &mut random)), Err(Untold::SameDay));
     assert_eq!(told(&week(100, 0.5, |_| 9, &mut random)), Err(Untold::Hosts));

@@ -28,7 +28,7 @@ pub(super) struct Session<'a> {
     pub(super) per_record: usize,
     /// Probability of finding a perturbation where there is none.
     pub(super) level: f64,
-    /// What readers should know, each once.
+    /// Remarks for the reader, without duplicates.
     pub(super) notes: Vec<String>,
     /// The signal that asks to stop.
     pub(super) stopped: Stopped,
@@ -53,8 +53,8 @@ pub(super) struct Judged {
 }
 
 impl Session<'_> {
-    /// So many runs without the observer and with it, spread evenly among each other: what the
-    /// machine does meanwhile then befalls both.
+    /// The order of this many runs without and with the observer, evenly interleaved so that
+    /// changes of the machine affect both alike.
     ///
     /// # Errors
     /// Returns the errors of the runs.
@@ -144,7 +144,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether a run with so many ticks has enough records.
+    /// Whether a run with this many ticks has enough records.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where it is too short.

@@ -11,11 +11,11 @@ use std::str::FromStr;
 pub struct Experiment {
     /// Its name, as typed.
     pub(super) name: String,
-    /// What it samples.
+    /// The events that it samples.
     pub(super) kind: Kind,
 }
 
-/// What an experiment samples.
+/// The events that an experiment samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Wall-clock time of threads, running or not.

@@ -27,7 +27,7 @@ const DELAY_TOLD: f64 = 0.02;
 /// thread.
 const DELAYS_DIFFER: f64 = 0.1;
 
-/// What was seen so far.
+/// The observations so far.
 pub(super) struct Host {
     /// Rounds of the loop in a piece.
     rounds: u32,
@@ -130,7 +130,7 @@ impl Host {
     }
 }
 
-/// What other programs took of the commands' time, if it was much.
+/// The time that other programs took from the commands, if it was much.
 fn of_delays(delayed: &[f64]) -> Option<String> {
     let had = "other programs had the CPUs: the first thread of";
     let percent = |share: f64| format!("{:.0} %", share * 100.0);

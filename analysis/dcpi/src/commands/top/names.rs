@@ -37,7 +37,7 @@ pub(super) type Named = BTreeMap<Arc<Label>, Vec<u64>>;
 pub(super) struct Names {
     places: Places,
     images: HashMap<String, Met>,
-    /// Number of answers so far: tells when an image was last used.
+    /// Number of answers so far, used to record when an image was last used.
     now: u64,
 }
 
