@@ -47,7 +47,7 @@ pub fn memory(bytes: &[u8]) {
     assert!(runs.iter().map(|run| run.frames.len()).sum::<usize>() <= FRAMES);
     let (mut codes, mut functions) = (Codes::default(), Functions::default());
     let reader = Reader { memory: &memory, layout: &layout, types: TYPES };
-    // A second question looks at what is known.
+    // A second question uses the cached data.
     for _ in 0..2 {
         codes.begin();
         for frame in &frames {

@@ -18,7 +18,7 @@ use wire::Request;
 struct Crowd {
     socket: PathBuf,
     ends: Arc<AtomicBool>,
-    /// What they have done, all together.
+    /// The sum of their work.
     rounds: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -40,7 +40,8 @@ impl Crowd {
         }));
     }
 
-    /// So many connections, each of which is written to as `write` does; who is let go comes again.
+    /// This many connections, each written to by `write`; a client that is disconnected connects
+    /// again.
     fn connections(
         &mut self,
         count: usize,

@@ -1,4 +1,4 @@
-//! What observing does to programs: `dcpi perturb`, `dcpi trace --correct`.
+//! The effect of observers on programs: `dcpi perturb`, `dcpi trace --correct`.
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;

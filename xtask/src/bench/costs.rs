@@ -48,7 +48,7 @@ fn far_ns(shape: &Shape) -> f64 {
 
 /// Kernel memory that a CPU's tables may take.
 pub const BYTES_MAX: u64 = 1 << 20;
-/// The default is kept unless another shape is so much cheaper.
+/// The default is kept unless another shape is cheaper by this factor.
 pub const WORTH_A_CHANGE: f64 = 0.1;
 /// Shapes whose cost differs by less are equal.
 pub const EQUAL: f64 = 0.03;

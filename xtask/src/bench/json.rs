@@ -15,7 +15,7 @@ pub fn text(value: &str) -> String {
     quoted + "\""
 }
 
-/// A number; JSON has none for what is not finite.
+/// A number; JSON cannot represent one that is not finite.
 pub fn number(value: f64) -> String {
     if value.is_finite() { format!("{value}") } else { "null".to_owned() }
 }

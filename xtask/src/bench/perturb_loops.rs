@@ -32,7 +32,7 @@ const EXECUTIONS: &str = "60";
 /// Runs whose samples are taken for the truth: more than in a trial, so that their chance hardly
 /// counts.
 const TRUTH_RUNS: u64 = 60;
-/// Times that intervals are held against the truth.
+/// Number of comparisons of intervals with the true value.
 const TRIALS: u32 = 5;
 /// Blocks with less of the time are left out: those of the harness that run between loops.
 const SHARE_MIN: f64 = 0.000_2;
@@ -55,7 +55,7 @@ const TWICE: usize = 4;
 const STATEMENTS: usize = 5;
 const BLOCKS: usize = 6;
 
-/// What the harness measured of a loop: ticks, events, sum of the data.
+/// The harness's measurement of a loop: ticks, events, sum of the data.
 #[derive(Clone, Debug, Default)]
 struct Measured {
     ticks: f64,

@@ -37,9 +37,9 @@ impl Sample {
 /// Samples of one workload, in order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
-    /// What ran.
+    /// The workload.
     pub name: String,
-    /// What was sampled.
+    /// The sampled events.
     pub samples: Vec<Sample>,
 }
 

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What `--only` takes.
+/// The values of `--only`.
 const PARTS: [&str; 5] = ["lecture", "functions", "same", "effect", "peers"];
 /// Size of the work of one run: about 30 ms.
 const SIZE: u32 = 1500;

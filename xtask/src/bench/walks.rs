@@ -8,7 +8,7 @@ use crate::{Outcome, packages};
 
 const STATES: &str = "1000000";
 const STATES_QUICK: &str = "50000";
-/// Of each program: a hot image has so many in a few minutes.
+/// Samples per program: a hot image gets this many in a few minutes.
 const SNAPSHOTS: u64 = 100_000;
 const SNAPSHOTS_QUICK: u64 = 5_000;
 

@@ -68,7 +68,7 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
     assert!(text.contains("throttled"), "{text}");
     assert_closes(&status.samples);
 
-    // And what is throttled no longer is sampled again.
+    // An event that is no longer throttled is sampled again.
     let before = daemon.status();
     busy(&workload, 2).into_iter().for_each(|running| drop(running.wait()));
     let after = daemon.status();
