@@ -22,7 +22,7 @@ use crate::storage::Disk;
 const SUFFIX: &str = ".segment";
 /// Length of the directory, and checksum of both.
 const PREFIX_BYTES: usize = 8;
-/// The format version of segments from which on an event may have several periods.
+/// First format version of segments in which an event may have several periods.
 const PERIODS_VERSION: u16 = 3;
 /// Most bytes of a directory, unpacked: about 200000 sections. The limit bounds the memory that a
 /// damaged file can cost.

@@ -5,9 +5,9 @@
 //! Folding keeps to slices, so that a reader can tell what happened when: short ones for what is
 //! recent, longer ones for what is old. Slices begin with their epoch, as its merges do.
 
-/// Ages in seconds from which on a slice has a length in seconds, the youngest first. Each length
-/// is a multiple of the one before. Ten minutes are the daemon's own interval of merges: a day has
-/// 144 slices, a week twice as many, and a year 388.
+/// Ages in seconds from which a slice has a given length in seconds, the youngest first. Each
+/// length is a multiple of the one before. Ten minutes are the daemon's own interval of merges: a
+/// day has 144 slices, a week twice as many, and a year 388.
 const LENGTHS: [(u64, u64); 4] =
     [(0, 600), (86_400, 3600), (7 * 86_400, 86_400), (63 * 86_400, 7 * 86_400)];
 
@@ -89,7 +89,7 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
-    /// The number of slices of merges every ten minutes for so many days, at their end.
+    /// The number of slices after this many days of merges every ten minutes.
     fn count(days: u64) -> usize {
         let began = 1_763_697_753;
         // Merges come some seconds late.

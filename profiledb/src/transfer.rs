@@ -246,7 +246,7 @@ pub fn copy_host(
 /// An epoch as one segment, with what leaves of it.
 ///
 /// # Errors
-/// Those of reading the epoch, and of a description that no segment may have.
+/// Errors of reading the epoch, and of a description that no segment may have.
 fn whole_file(
     span: Span,
     meta: EpochMeta,

@@ -10,7 +10,7 @@ const DAY_S: i64 = 86_400;
 /// Distances of local time from UTC, by time (RFC 9636).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
-    /// Times in seconds since 1970 UTC from which on local time has a distance, in seconds.
+    /// Times, in seconds since 1970 UTC, from which local time has an offset, in seconds.
     changes: Vec<(i64, i64)>,
     /// The distance before all changes.
     first_s: i64,

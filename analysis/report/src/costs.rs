@@ -17,7 +17,7 @@ const STALL_SAMPLES: u64 = 10;
 const STALL_SHARE: f64 = 0.005;
 /// Factor between the ends of a range below which the range is shown as one number.
 pub(super) const ROUGHLY: f64 = 1.2;
-/// Factor between the ends of an interval from which on it counts as having no bounds.
+/// Smallest ratio of the ends of an interval at which it counts as unbounded.
 pub(super) const UNKNOWN: f64 = 100.0;
 
 /// Executions, cycles and stalls of a listing's instructions.

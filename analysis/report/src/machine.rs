@@ -88,8 +88,8 @@ impl From<Spread> for Told {
     }
 }
 
-/// Part of the CPUs' time that others had from which on it is reported: what an idle system does by
-/// itself is less.
+/// Smallest share of the CPUs' time taken by other programs that is reported: an idle system's own
+/// work takes less.
 const OTHERS_TOLD: f64 = 0.05;
 
 /// From this level on a cache is shared with other CPUs: what one program gets of it varies.

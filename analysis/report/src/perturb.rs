@@ -198,7 +198,7 @@ crate::fields! {
     }
 }
 
-/// Slowdown from which on the verdict begins with it.
+/// Smallest slowdown with which the verdict begins.
 const SLOWER_MIN: f64 = 1.1;
 /// Names of metrics in a sentence at most.
 const NAMED: usize = 6;

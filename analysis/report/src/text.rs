@@ -25,7 +25,7 @@ const SHORT_ID: usize = 8;
 const NAMED: usize = 5;
 /// Width of the first word of a line of the head.
 const HEAD: usize = 10;
-/// Smallest share of samples, of any event, from which on a note explains a reason for unresolved
+/// Smallest share of samples, of any event, for which a note explains a reason for unresolved
 /// samples.
 const MEANING_SHARE: f64 = 0.001;
 

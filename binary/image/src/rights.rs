@@ -42,7 +42,7 @@ impl OnBehalf {
     /// unknown.
     ///
     /// # Errors
-    /// Those of looking at the file and the directories.
+    /// Returns the errors of reading the metadata of the file and the directories.
     pub fn may_read(self, file: &File) -> io::Result<bool> {
         let user = match self {
             Self::Own => return Ok(true),

@@ -11,8 +11,8 @@ pub const SITES_MAX: usize = 65536;
 pub const ROWS_MAX: usize = 65536;
 /// Largest number of addresses kept that no row covers.
 pub const UNCOVERED_MAX: usize = 16384;
-/// Number of distinct rules from which on all are forgotten before the next walk. Other agents
-/// allow as many for a whole machine.
+/// Number of distinct rules above which all are forgotten before the next walk. Other agents allow
+/// this many for a whole machine.
 pub const RULES_MAX: usize = 16384;
 
 /// The cached rule of an address.

@@ -149,7 +149,7 @@ mod tests {
         let at = MappedAt { pid: std::process::id(), start: line.start, end: line.end };
         let through_mapping =
             Versions::default().content(&Inspectors::default(), &id, b"/gone", at, 0);
-        // Who may not look through mappings (it takes a capability) sees nothing, which is not an
+        // A process without the capability to look through mappings sees nothing, which is not an
         // error.
         assert!(
             through_mapping.is_none_or(|content| content == FileFacts::of(&exe).content()),

@@ -374,7 +374,7 @@ impl System {
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
-    /// [`procfs::user_of`]. A recording of before users were asked for reports none.
+    /// [`procfs::user_of`]. A recording made before users were recorded has none.
     #[must_use]
     pub fn user(&self, pid: u32) -> Option<u32> {
         if let Some(kept) = self.kept().filter(|kept| kept.is_replay) {
@@ -435,7 +435,7 @@ impl System {
         self.ask(|answers| &mut answers.registered_file, question.clone(), live)
     }
 
-    /// The vdso of a 32-bit process, which is the same in all where it has so many bytes.
+    /// The vdso of a 32-bit process; all such vdsos of this size are the same.
     #[must_use]
     pub fn vdso32(&self, at: MappedAt) -> Option<StoredVdso> {
         let live = || self.inspectors.ask(NarrowVdsoOf { at })?;

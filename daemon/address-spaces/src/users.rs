@@ -33,7 +33,7 @@ impl Payer {
     }
 }
 
-/// Whose a process is.
+/// The user of a process.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     /// That user's.
@@ -221,7 +221,7 @@ mod tests {
         // Another process of that number.
         users.foresee(&RecordKind::Fork { pid: su, parent: cron }, &nobody);
         assert_eq!(users.of(su, &nobody), Some(0));
-        // Who is not root any more is who it is.
+        // A process that is no longer root's has its current user.
         users.note(child, 1001);
         assert_eq!(users.of(child, &nobody), Some(1001));
         for pid in [child, su] {

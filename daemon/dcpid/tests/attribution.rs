@@ -1,5 +1,5 @@
-//! Whose samples are whose: recordings of workloads that know the seconds that they used, replayed
-//! without privilege, and the samples held against those seconds.
+//! Attribution of samples: recordings of workloads that report the CPU seconds they used are
+//! replayed without privilege, and the samples are compared with those seconds.
 //!
 //! `cargo xtask record [NAME...]` makes `tests/recordings/NAME.dcpid-input` and `NAME.truth.json`
 //! again; `tests/examples/record.rs` says what runs in each. Tests of `tests/tests/system` hold the

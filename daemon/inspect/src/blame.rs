@@ -1,5 +1,5 @@
-//! Who kept inspectors waiting: processes that are not asked about for a while, and users whose
-//! processes have used up the time that dcpid waits for them.
+//! Records which processes and users kept inspectors waiting: dcpid asks nothing about such a
+//! process for a while, nor about a user whose processes have used up their waiting time.
 
 use kernel::procfs;
 use std::collections::HashMap;

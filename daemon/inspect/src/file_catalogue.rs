@@ -466,8 +466,8 @@ mod tests {
         catalogue
     }
 
-    /// Who owns the folder above a database put a link in its place, and the catalogue was written
-    /// to where the link led.
+    /// The owner of the folder above a database put a link in its place, and the catalogue was
+    /// written to the link's target.
     #[test]
     fn an_open_directory_stays_that_one_whatever_its_path_comes_to_mean() {
         let directory = tempfile::tempdir().unwrap();

@@ -29,11 +29,11 @@ const WINDOWS: usize = 24;
 /// Fewest samples of a window that is used: in a window with fewer, something else had the CPU for
 /// most of the time.
 const SAMPLES_MIN: usize = 12;
-/// Time between two readings of the clock, in ns, from which on it is an interruption: reading
-/// takes 20 to 60 ns, an interrupt 500 at least.
+/// Time between two readings of the clock, in ns, above which it is an interruption: reading takes
+/// 20 to 60 ns, an interrupt 500 at least.
 const GAP_NS: u64 = 300;
-/// Time in ns from which on an interruption is another task or the hypervisor: samples of that
-/// length would take half the CPU at the rates above.
+/// Time in ns above which an interruption is another task or the hypervisor: samples of that length
+/// would take half the CPU at the rates above.
 const LONG_NS: u64 = 100_000;
 /// A window is disturbed when such long interruptions take more than this part of it. Larger values
 /// let disturbed windows make samples dearer; smaller ones leave no window on a busy machine.

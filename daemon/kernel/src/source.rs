@@ -282,7 +282,7 @@ impl KernelSource {
         taken
     }
 
-    /// Makes every CPU take a call stack for every so many samples; 0: none.
+    /// Makes every CPU take a call stack for each period of this many samples; 0: none.
     pub fn stack_every(&mut self, every: u32) {
         self.stack_every = every;
         self.counters.cpus().for_each(|cpu| self.table.stack_every(cpu, every));
@@ -317,7 +317,7 @@ impl KernelSource {
         self.sampler.set_python(space, layout);
     }
 
-    /// Makes every CPU take a snapshot for every so many samples of user code; 0: none.
+    /// Makes every CPU take a snapshot for each period of this many samples of user code; 0: none.
     pub fn snapshot_every(&mut self, every: u32) {
         self.snapshot_every = every;
         self.counters.cpus().for_each(|cpu| self.table.snapshot_every(cpu, every));

@@ -12,9 +12,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// While there is nothing else to do, so many bytes of small files are made into larger ones, and
-/// then again after this long: a merge an hour ago or a week of them is the same few milliseconds a
-/// second.
+/// While idle, the thread folds this many bytes of small files into larger ones, and again after
+/// this interval, so that folding never takes more than a few milliseconds a second.
 const FOLD_BYTES: u64 = 128 << 10;
 const FOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Old epochs are looked for at the start, with each new epoch, and this often.

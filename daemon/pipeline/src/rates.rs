@@ -24,8 +24,8 @@ const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
 /// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges
 /// and stacks.
 const WALK_BUDGET_SHARE: f64 = 0.2;
-/// Walks from which on their measured mean is used. The cost of fewer is mostly that of opening
-/// their files.
+/// Number of walks above which their measured mean is used. The cost of fewer is mostly that of
+/// opening their files.
 const WALKS_MEASURED_MIN: u64 = 1000;
 
 /// Cost of a kind of walk, as far as it is not measured.
@@ -96,9 +96,9 @@ pub struct Spent {
 pub struct Decision {
     /// Stop sampling (true) or go on (false).
     pub pause: Option<bool>,
-    /// Take one snapshot for every so many samples of user code; 0: none.
+    /// Number of samples of user code per snapshot; 0: none.
     pub snapshot_every: Option<u32>,
-    /// Take one call stack for every so many samples; 0: none.
+    /// Number of samples per call stack; 0: none.
     pub stack_every: Option<u32>,
     /// Sample adjustable events at this many samples per second and CPU.
     pub rate: Option<u64>,

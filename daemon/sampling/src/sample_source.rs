@@ -60,9 +60,9 @@ pub enum Order {
         /// As in [`abi::Space::Program`].
         number: u32,
     },
-    /// Take one snapshot per CPU for every this many samples of user code; 0: none.
+    /// Number of samples of user code per snapshot on each CPU; 0: none.
     SnapshotEvery(u32),
-    /// Take one call stack per CPU for every this many samples; 0: none.
+    /// Number of samples per call stack on each CPU; 0: none.
     StackEvery(u32),
     /// Copy at most `1 KiB << class` of the stacks of threads whose name has this number.
     StackWindow {

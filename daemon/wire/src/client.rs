@@ -22,7 +22,7 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens on the socket.
+    /// No process listens on the socket.
     #[error(
         "no dcpid listens on {}; start it, or name its socket with --control",
         socket.display()

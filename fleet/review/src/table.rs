@@ -29,7 +29,7 @@ impl Table {
         self.notes.push(notes.iter().map(spelt).collect());
     }
 
-    /// The table, in lines of at most so many characters where its numbers leave any room.
+    /// The table, in lines of at most this many characters if its numbers leave any room.
     pub(crate) fn lines(&self, columns: usize) -> Vec<String> {
         let titles: Vec<String> = self.titles.iter().map(|title| title.trim().to_owned()).collect();
         let widths: Vec<usize> = (0..titles.len())

@@ -171,8 +171,8 @@ impl Config {
         config
     }
 
-    /// One service of 2,000 procedures on so many hosts, whose image has a new build each week;
-    /// nothing is planted.
+    /// One service of 2,000 procedures on this many hosts, whose image has a new build each week;
+    /// without planted changes.
     #[must_use]
     pub fn service(hosts: usize, seed: u64) -> Self {
         Self {

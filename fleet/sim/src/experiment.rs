@@ -195,7 +195,7 @@ impl Table {
     }
 }
 
-/// So many planted changes of the first service in week 1, each of this relative size, at ranks
+/// This many planted changes of the first service in week 1, each of this relative size, at ranks
 /// drawn evenly by their logarithm from `ranks`; the same of the same seed.
 #[must_use]
 pub fn plants(count: usize, relative: f64, ranks: std::ops::Range<usize>, seed: u64) -> Vec<Plant> {

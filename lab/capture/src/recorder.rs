@@ -34,7 +34,7 @@ pub const RING_BYTES: usize = 4 << 20;
 pub const RING_BYTES_RANGE: (usize, usize) = (4 << 10, 1 << 30);
 /// Time between two readings of the rings.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Records of one reading from which on the next one follows at once.
+/// Records of one reading above which the next reading follows at once.
 const MANY_RECORDS: usize = 10_000;
 /// Time after which all that is known is in the file, so that a killed tracer leaves it.
 const FLUSHED_EVERY: Duration = Duration::from_secs(1);

@@ -159,7 +159,7 @@ fn add(counts: &mut Counts, objects: &HashMap<String, ObjectCounts>) {
 /// "Callgrind Format Specification"). Lines that are none of these are left out.
 ///
 /// # Errors
-/// Those of reading.
+/// Returns the errors of reading.
 pub fn read(text: impl BufRead) -> std::io::Result<HashMap<String, ObjectCounts>> {
     let mut reading = Reading::default();
     for line in text.split(b'\n') {

@@ -237,7 +237,7 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
 }
 
 impl Times {
-    /// Whether only events of unknown cost, so many, make the interval too wide.
+    /// Whether the interval is too wide only because of this many events of unknown cost.
     #[must_use]
     pub fn is_wide_by_unknown(&self, events: u64) -> bool {
         let known = Range {

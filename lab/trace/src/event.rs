@@ -408,7 +408,7 @@ pub struct Interval {
 pub struct Sampled {
     /// Calls kept.
     pub keep: u64,
-    /// Of so many.
+    /// The total number.
     pub of: u64,
 }
 
@@ -451,7 +451,7 @@ impl Trace {
         }
     }
 
-    /// Whether so many more events fit into [`EVENTS_BYTES_MAX`] beside those that are there;
+    /// Whether this many more events fit into [`EVENTS_BYTES_MAX`] beside those that are there;
     /// `corrected` of them have corrected times.
     #[must_use]
     pub fn has_room(&self, events: usize, corrected: usize) -> bool {

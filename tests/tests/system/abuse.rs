@@ -226,8 +226,8 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
 mod alone {
     use super::*;
 
-    /// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's
-    /// time, and none of its memory.
+    /// A process that writes to the loader hook's socket as fast as it can takes little of the
+    /// daemon's time, and none of its memory.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]
     fn a_flood_of_notices_costs_little() {

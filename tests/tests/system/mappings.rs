@@ -1,6 +1,6 @@
-//! Whose samples are whose: programs that change what is mapped where, faster than the daemon
-//! drains. One test for each way in which the sampler tells such samples apart; recordings show
-//! what resolution makes of them (`daemon/dcpid/tests/attribution.rs`).
+//! Attribution of samples of programs that change their mappings faster than the daemon drains.
+//! There is one test for each way in which the sampler distinguishes such samples; recordings show
+//! how they are resolved (`daemon/dcpid/tests/attribution.rs`).
 
 use std::path::Path;
 use std::process::Command;

@@ -202,7 +202,7 @@ fn ask(
     // round.
     for round in 0..=rounds {
         for (reader, times) in question.readers.iter().zip(&mut all) {
-            // Who once took too long or failed is not asked again; the first round warms up.
+            // A reader that took too long or failed is not run again; the first round is a warm-up.
             if times.iter().any(Once::is_last) || (cold && round == 0) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! `bench walks`: the interpreter of sampled registers, held against what programs do
+//! `bench walks`: compares the interpreter of sampled registers with the execution of programs
 //! (`binary/code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell
 //! how often branches are taken.
 

@@ -33,7 +33,8 @@ use stats::Confidence;
 
 /// Most rows of the table of images.
 const IMAGES_MAX: usize = 500;
-/// Most rows of the table of procedures: a browser sorts so many without a noticeable pause.
+/// Most rows of the table of procedures: up to this number, a browser sorts without a noticeable
+/// pause.
 const ROWS_MAX: usize = 20_000;
 /// Most listings in a page: each may take some hundred KiB.
 const LISTINGS_MAX: usize = 500;

@@ -1,4 +1,4 @@
-//! What the commands print, held against the schemas of `dcpi help schema`.
+//! Compares the output of the commands with the schemas of `dcpi help schema`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;

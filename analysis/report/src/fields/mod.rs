@@ -1,5 +1,5 @@
-//! Fields of reports, each stated once: name, type, unit, title in CSV, meaning. JSON, CSV, the JSON
-//! Schemas and `docs/src/output.md` are made from these statements.
+//! Fields of reports. Each is stated once: name, type, unit, title in CSV, meaning. JSON, CSV, the
+//! JSON Schemas and `docs/src/output.md` are generated from these statements.
 //!
 //! The statement of a field, inside [`fields!`](crate::fields!):
 //!

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 pub const CODE_MAX: usize = 262_144;
 /// Most bytes of names kept of one process.
 pub const NAMES_MAX: usize = 32 << 20;
-/// Bytes of names of removed code from which on they are freed, when they are also half of all
-/// names.
+/// Bytes of names of removed code above which they are freed, if they are also half of all names.
 const DEAD_MAX: usize = 64 << 10;
 
 /// A piece of code.

@@ -1,5 +1,5 @@
 //! A program executed instruction by instruction, with a stack of its calls kept beside it: the
-//! truth that walks are held against.
+//! truth with which walks are compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::{Child, Command, Stdio};

@@ -65,7 +65,7 @@ pub struct Mappings {
     pub tagger: Tagger,
     /// Answers questions about processes.
     pub system: System,
-    /// Whose processes are.
+    /// The users of processes.
     users: Users,
     /// Mappings that were learnt from notices since the last drain.
     pub learnt: Vec<TimedRecord>,

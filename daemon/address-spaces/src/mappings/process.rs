@@ -17,7 +17,7 @@ const VERSIONS_MAX: usize = 64;
 pub struct Found {
     /// What was mapped there.
     pub mapping: Mapping,
-    /// Whose process that was.
+    /// The tags of that process.
     pub tags: Tags,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Version {
     pub(super) until_ns: u64,
     /// Replaced mappings, and the time until which they were valid.
     pub(super) replaced: Vec<(Mapping, u64)>,
-    /// Whose its samples are.
+    /// The tags of its samples.
     pub(super) tags: Tags,
     /// Numbers of code shared with other processes, as far as records have reported them; 0: none.
     pub(super) numbers: Numbers,

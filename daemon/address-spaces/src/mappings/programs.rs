@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(found(&programs, 0x10), Ok(0x4110));
         assert!(!programs.learn(program(0x1100), 6, &AddressMap::default(), 20));
         assert_eq!(found(&programs, 0x10), Ok(0x4110));
-        // Whoever told last may have mapped something else there since.
+        // The process that reported last may have mapped another file there since.
         let other = map(&mut files, 2, 0x1000);
         assert!(!programs.learn(program(0x1100), 7, &other, 30));
         let file = programs.find(9, 0x10).unwrap().0.file;

@@ -1,7 +1,7 @@
 //! The files that just-in-time compilers leave in `/tmp` for profilers: opened with suspicion, read
 //! as they grow.
 //!
-//! Anybody may put a file there, so a file counts only if it is a plain file of the process's own
+//! Any user may put a file there, so a file counts only if it is a plain file of the process's own
 //! user, on a file system that the kernel itself keeps; nothing here waits for a FIFO, opens a
 //! device, follows a link or enters a mount at the last step, or leaves the directory tree that the
 //! process sees.

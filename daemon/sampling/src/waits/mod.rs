@@ -41,7 +41,7 @@ const PLENTY_MAX: f64 = 10.0;
 const SWITCH_NS: f64 = 450.0;
 /// Share of the budget that switches may cost.
 const BUDGET_SHARE: f64 = 0.3;
-/// Part of the largest number of switches from which on waits are taken again.
+/// Part of the largest number of switches below which waits are taken again.
 const AGAIN: f64 = 0.7;
 /// A wait that goes on for this long is counted as it goes, in ns.
 /// Long waits are those of this length at most (`LONG_WAIT_US` of the sampler).

@@ -71,7 +71,7 @@ impl Area {
     /// events otherwise. It is sparse: 1 GiB, of which threads use 1 MiB each at most.
     ///
     /// # Errors
-    /// Those of making a file in memory (/dev/shm), or else in the directory for temporary files.
+    /// Errors of making a file in memory (/dev/shm), or else in the directory for temporary files.
     pub fn new(wait: bool) -> io::Result<Self> {
         let name = format!("dcpi-blocks-{}-{:x}", std::process::id(), unique());
         let make = |directory: &Path| {

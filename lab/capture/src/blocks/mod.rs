@@ -74,7 +74,7 @@ impl<W: Write> Capture<W> {
     /// number of chunks.
     ///
     /// # Errors
-    /// Those of the area's file and of the trace's.
+    /// Errors of the area's file and of the trace's file.
     pub fn poll(&mut self, all: bool) -> io::Result<usize> {
         let chunks = self.area.full(all)?;
         let taken = chunks.len();

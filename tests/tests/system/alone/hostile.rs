@@ -108,7 +108,7 @@ fn a_process_with_sixty_thousand_mappings_does_no_harm() {
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn ten_thousand_mappings_a_second_do_no_harm() {
-    // So many where nothing else runs.
+    // The number if nothing else runs.
     assert!(strange("storm", 8) > 8.0 * 2_000.0, "not enough of them");
 }
 
@@ -236,7 +236,7 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     status
 }
 
-/// Whoever kept inspectors waiting is named.
+/// The user who kept inspectors waiting is named.
 fn assert_named(status: &wire::Status) {
     let user = status.inspectors.users.iter().find(|user| user.uid == 12_345);
     assert!(user.is_some_and(|user| user.unanswered > 0), "{:?}", status.inspectors);

@@ -16,7 +16,7 @@ fn start_at_the_papers_rate(place: &Place) -> Daemon<'_> {
     place.start_as(command)
 }
 
-/// Keeps every CPU busy, each with a process of its own, for so many seconds of CPU time.
+/// Keeps every CPU busy, each with a process of its own, for this many seconds of CPU time.
 fn busy(workload: &Workload, seconds: u32) -> Vec<Running> {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let pinned = |cpu: usize| {

@@ -8,8 +8,8 @@ use exact::series::{Captured, Happened, Place};
 use image::{ImageOffset, Procedures, default_debug_roots};
 use measure::perturbation::Series;
 
-/// Part of the time from which on a procedure is a metric of its own. Of 40 ticks in a record a
-/// smaller one has less than one, and its correlations are those of chance.
+/// Smallest share of the time for which a procedure is a separate metric. A smaller procedure has
+/// less than one of the 40 ticks in a record, and its correlations are noise.
 const SHARE_MIN: f64 = 0.03;
 /// Procedures that are metrics at most: each more multiplies the comparisons, and what is left of
 /// the sight for each.

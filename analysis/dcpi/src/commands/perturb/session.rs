@@ -189,8 +189,8 @@ impl Session<'_> {
         Ok(Judged { columns, judgement, moved, shares_moved })
     }
 
-    /// How many of so many comparisons of runs without an observer find a perturbation: each takes
-    /// some of a pool of runs for observed.
+    /// The number of comparisons of runs without an observer that find a perturbation; each
+    /// comparison treats some runs of a pool as observed.
     ///
     /// # Errors
     /// Returns the errors of the runs.
@@ -273,7 +273,7 @@ impl Session<'_> {
 }
 
 /// Runs of the pool of false alarms over those of one comparison: with fewer, the same runs would
-/// be held against each other again and again.
+/// be compared again and again.
 const POOL: usize = 3;
 
 /// Whether run `at` of `all` is one of `observed`, which are spread evenly.

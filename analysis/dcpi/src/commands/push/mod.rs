@@ -408,8 +408,8 @@ fn file_name(text: &str) -> String {
     text.chars().map(plain).take(200).collect()
 }
 
-/// Time until the next attempt after so many: as the receiver asks, else twice as long each time,
-/// and some part of that more, so that many hosts do not come at once.
+/// Time until the next attempt after this many attempts: the time that the receiver asks for, or
+/// else doubled each time, plus a random part, so that many hosts do not retry at once.
 fn pause(attempts: u32, failure: &Failure) -> Duration {
     let doubled = BACKOFF.saturating_mul(1_u32 << attempts.saturating_sub(1).min(16));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -16,13 +16,13 @@ const PIECE: Duration = Duration::from_micros(10);
 const PIECES: usize = 25;
 /// Most pieces that are kept: a megabyte of numbers.
 const PIECES_MAX: usize = 1 << 17;
-/// Steal time from which on it is reported, as a share of the time of all CPUs.
+/// Smallest steal time that is reported, as a share of the time of all CPUs.
 const STEAL_TOLD: f64 = 0.005;
-/// Difference of clock rates from which on it is reported, as a share of the fastest.
+/// Smallest difference of clock rates that is reported, as a share of the fastest rate.
 const RATES_TOLD: f64 = 0.05;
-/// Delay from which on other load is reported, as a share of the commands' wall-clock time.
+/// Smallest delay for which other load is reported, as a share of the commands' wall-clock time.
 const DELAY_TOLD: f64 = 0.02;
-/// Difference of two commands' delays from which on other load may decide which is faster: a
+/// Smallest difference of two commands' delays for which other load may decide which is faster: a
 /// command with several threads loses more of its time to other programs than one with a single
 /// thread.
 const DELAYS_DIFFER: f64 = 0.1;
