@@ -41,7 +41,8 @@ impl Slice {
     }
 }
 
-/// The slice of each segment of an epoch. Segments are told by the times of their last merges.
+/// The slice of each segment of an epoch. Segments are identified by the times of their last
+/// merges.
 pub(crate) fn slices(began_s: u64, ends_s: &[u64], now_s: u64) -> Vec<Slice> {
     // A segment without time of its own begins an epoch or ends it, or has the rest of a merge.
     let first_s = ends_s.iter().copied().find(|to_s| *to_s > began_s).unwrap_or(began_s);

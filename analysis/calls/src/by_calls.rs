@@ -13,9 +13,9 @@ use crate::timed::Estimate;
 /// Numbers of calls between subjects.
 #[derive(Debug, Default)]
 struct Graph {
-    /// Of each subject: what it called, and how often.
+    /// For each subject: its callees, and the number of calls.
     callees: Vec<Vec<(usize, f64)>>,
-    /// Of each subject: calls of itself by itself.
+    /// For each subject: its direct recursive calls.
     recursive: Vec<f64>,
 }
 
@@ -111,7 +111,7 @@ impl Graph {
 #[derive(Debug)]
 pub struct ByCalls {
     graph: Graph,
-    /// Of each subject.
+    /// One entry per subject.
     circle: Vec<usize>,
     of_subject: Vec<OfSubject>,
     /// Whether a circle was too large for its system.

@@ -183,8 +183,7 @@ impl Table {
         of_sets
     }
 
-    /// The weight of a sample in the first part of all, which amounts are told in; 1 where there is
-    /// none.
+    /// The weight of a sample in the first part, which is the unit of amounts; 1 if there is none.
     #[must_use]
     pub fn weight(&self) -> f64 {
         let mut weights = self.sets.iter().flat_map(|set| &set.parts).map(|part| part.event.weight);

@@ -27,7 +27,7 @@ pub struct EliminationOrder {
     steps: Vec<Step>,
     /// For each transition of each step, the state at its other end.
     others: Vec<u32>,
-    /// Of each transition that the order was made for, its index in `others`; [`NONE`] for a
+    /// For each transition that the order was made for, its index in `others`; [`NONE`] for a
     /// transition from a state to itself.
     places: Vec<u32>,
     /// For each step, for each transition to its state, for each transition from it: the index in

@@ -60,8 +60,8 @@ pub(crate) fn check_scope(
 
 impl Samples {
     /// The call stacks of the same state of the same epochs, and of the same processes: of these
-    /// events, the database's names or perf's, or of all. Of an event that has samples too, the
-    /// weights of all threads of an epoch sum up to the samples, whatever stacks were dropped.
+    /// events, the database's names or perf's, or of all. If the event also has samples, the
+    /// weights of all threads in an epoch add up to the samples, even if stacks were dropped.
     ///
     /// # Errors
     /// [`AnalysisError::NoEvent`] for an event that the epochs do not have.
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(weight(&clocks[..1], &all), (1, 1300));
         let run = ScopeChoice { label: Some("run".into()), ..ScopeChoice::default() };
         assert_eq!(weight(&clocks, &run), (1, 300));
-        // Of one thread: what is left of the others is not its own.
+        // For one thread: samples left over from other threads are not its own.
         let nobody = ScopeChoice { pid: Some(9), ..ScopeChoice::default() };
         assert_eq!(weight(&clocks, &nobody), (0, 0));
     }

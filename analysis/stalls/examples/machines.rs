@@ -282,7 +282,7 @@ fn forwarded(asked: &Asked<'_>, texts: &[&str]) -> anyhow::Result<Vec<(Option<f6
         .map(|((after, before), text)| {
             let makes = !text.starts_with("st")
                 && text.split([' ', ',']).nth(1).is_some_and(|to| to == "x0" || to == "w0");
-            // Addresses are told apart already.
+            // Addresses are already unique.
             let reads = !text.contains('[')
                 && ["x1", "w1"].iter().any(|from| text.contains(&format!(", {from}")));
             (after.filter(|_| makes), before.filter(|_| reads).map_or(0.0, |before| before - least))

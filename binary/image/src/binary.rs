@@ -153,7 +153,7 @@ impl Binary {
     }
 
     /// Symbols of code that `is_wanted` selects, by their start and their name as the image has it;
-    /// at most 100. Of several symbols at one address [`Binary::procedures`] has only one.
+    /// at most 100. [`Binary::procedures`] has only one of several symbols at the same address.
     ///
     /// # Errors
     /// As [`Binary::procedures`].

@@ -243,7 +243,7 @@ mod tests {
                 "_ZSteqIcEN9__gnu_cxx11__enable_ifIXsrSt9__is_charIT_E7__valueEbE6__typeERKNSt7__cxx1112basic_stringIS3_St11char_traitsIS3_ESaIS3_EEESE_",
                 "__gnu_cxx::__enable_if<std::__is_char<char>::__value, bool>::__type std::operator==<char>(std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const&, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const&)",
             ),
-            // The number that is the length of `use_srSt` tells that this `srSt` is part of a name.
+            // The number is the length of `use_srSt`, so this `srSt` is part of a name.
             ("_Z8use_srStILb1EEvv", "void use_srSt<true>()"),
             ("_ZN3foo3barC5Ei", "foo::bar::bar(int)"),
             ("_ZThn16_N3foo3barEv.cold", "non-virtual thunk to foo::bar().cold"),

@@ -19,7 +19,7 @@ pub(crate) struct Near<'a> {
 struct Around {
     /// Among the sized symbols that contain the address, the one that starts last.
     holder: Option<u64>,
-    /// Of the symbols with a size that begin at it or before, the farthest end, and the start of
+    /// The farthest end of the sized symbols that start at or before the address, and the start of
     /// that symbol.
     reached: Option<(u64, u64)>,
     /// The last symbol without a size that begins at it or before.

@@ -29,8 +29,8 @@
 //!
 //! # What it assumes
 //!
-//! - The file is the one that is mapped. Of another build a table is wrong; the check of calls
-//!   finds that out within a frame or two.
+//! - The file is the one that is mapped. The table of another build is wrong; the check of calls
+//!   detects this within a frame or two.
 //! - Tables say the truth at every instruction (`-fasynchronous-unwind-tables`, the default of
 //!   both machines).
 //! - Frame records are complete where frame pointers are known to be kept. The usual first and last

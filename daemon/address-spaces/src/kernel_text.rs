@@ -250,7 +250,7 @@ fn part(kind: ImageKind, name: &str, kernel: &ImageId, system: &System) -> Image
     Image { id, kind, path: name.clone(), name, size_bytes: None, procedures: None }
 }
 
-/// Of each line of /proc/modules (name, size, users, used by, state, address) the name, the size
+/// From each line of /proc/modules (name, size, users, used by, state, address), the name, the size
 /// and the address: the list of users changes all the time.
 fn module_addresses(list: &[u8]) -> impl Iterator<Item = [&[u8]; 3]> {
     list.split(|byte| *byte == b'\n').filter_map(|line| {

@@ -416,8 +416,8 @@ mod tests {
         );
     }
 
-    /// Records were dropped in a storm of short processes, and at the drain /proc no longer knew
-    /// those that had told of themselves.
+    /// Records were dropped in a storm of short processes, and at the drain the processes that had
+    /// sent notices were no longer in /proc.
     #[test]
     fn after_lost_records_a_process_is_looked_at_while_it_lives() {
         for (records_were_lost, expected) in [(true, [1, 0, 1, 0]), (false, [1, 0, 0, 1])] {

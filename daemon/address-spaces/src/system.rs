@@ -116,7 +116,7 @@ impl RecordedKernel {
             Owner::Other(name) => ("other", name),
         };
         let end = start.wrapping_add(place.symbol_end.0.wrapping_sub(place.symbol_start.0));
-        // Of code that came where other code had been, the first is kept.
+        // If code replaced other code at the same place, the first piece is kept.
         let is_apart = |(at, piece): (&u64, &KernelPiece)| *at == start || piece.end <= start;
         if end <= start || !self.pieces.range(..end).next_back().is_none_or(is_apart) {
             return;
@@ -157,7 +157,7 @@ impl RecordedKernel {
     }
 }
 
-/// A file as the kernel told of it, and its path.
+/// A file as the kernel's record describes it, and its path.
 type FileQuestion = (MappedFileId, Bytes);
 
 /// All answers.

@@ -56,7 +56,7 @@ pub struct Users {
     risen: HashMap<u32, u32, foldhash::fast::RandomState>,
     /// Processes that ended since the last drain, and before it.
     ended: [Vec<u32>; 2],
-    /// The sampler has told the user of an exec, so `/proc` need not be asked at the next.
+    /// The sampler has reported the user of an exec, so `/proc` need not be asked at the next.
     are_told: bool,
 }
 

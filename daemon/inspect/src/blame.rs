@@ -29,7 +29,7 @@ const USERS_MAX: usize = 1024;
 pub struct User(u32);
 
 impl User {
-    /// Of a user's number.
+    /// For the user of that number.
     #[must_use]
     pub fn of(uid: u32) -> Self {
         Self(procfs::first_of_row(uid))

@@ -317,7 +317,7 @@ impl Sampler {
     }
 
     /// Calls `write`, which writes the slot of a process, while the sampler does not write that
-    /// slot, if that can be; `write` is told whether it is so.
+    /// slot, if that can be; `write` is passed whether that was possible.
     pub fn writing_slot(&mut self, pid: u32, write: impl FnOnce(bool)) {
         let index = pid & ((1 << SLOT_BITS) - 1);
         let Some(mut writers) = self.hash_map::<u32, u32>("WRITERS") else { return write(false) };
@@ -437,8 +437,8 @@ fn told(change: &Change) -> Option<RecordKind> {
     })
 }
 
-/// The chain of causes on one line. Of a verifier's log of many lines, the reason is the last line
-/// that says something, before the verifier's statistics.
+/// The chain of causes on one line. In a verifier's log of many lines, the reason is the last line
+/// with content before the verifier's statistics.
 fn refused(error: impl std::error::Error) -> KernelError {
     let mut reason = error.to_string();
     let mut cause = error.source();

@@ -60,7 +60,7 @@ pub enum RecordKind {
         /// Process.
         pid: u32,
     },
-    /// The sampler's message of an exec, which is told after the records of the exec and of its
+    /// The sampler's message about an exec, which arrives after the records of the exec and of its
     /// first mappings.
     Execed {
         /// Process.

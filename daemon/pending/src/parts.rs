@@ -32,7 +32,7 @@ impl Pending {
             return VecDeque::from([self]);
         }
         let mut profiles: Vec<_> = std::mem::take(&mut self.profiles).into_iter().collect();
-        // An image's profiles are one behind the other, mostly in one part.
+        // An image's profiles are adjacent, and mostly in one part.
         profiles.sort_by_key(|((image, ..), _)| *image);
         let mut parts = VecDeque::new();
         let (mut part, mut bytes) = (self.part(), (0, 0));

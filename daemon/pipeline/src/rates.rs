@@ -70,9 +70,9 @@ pub struct Limits {
 /// Costs of both kinds of walks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walks {
-    /// Of interpreting snapshots of registers.
+    /// Cost of interpreting snapshots of registers.
     pub edges: WalkCost,
-    /// Of walking call stacks.
+    /// Cost of walking call stacks.
     pub stacks: WalkCost,
 }
 

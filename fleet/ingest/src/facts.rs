@@ -43,7 +43,7 @@ impl Amount {
     const PARTS: f64 = (1_u64 << 40) as f64;
 
     fn add(&mut self, samples: u64, weight: f64) {
-        // Of what is too large, the conversion makes the largest.
+        // The conversion saturates.
         let parts = ((weight * Self::PARTS) as u128).saturating_mul(u128::from(samples));
         self.merge(Self { samples, parts });
     }

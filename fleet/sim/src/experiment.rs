@@ -68,7 +68,7 @@ impl std::ops::AddAssign for Marks {
 /// A comparison of the first service in a week.
 pub struct Table {
     group: Group,
-    /// Of each row of the group.
+    /// One entry per row of the group.
     rows: Vec<Row>,
     rule: Rule,
     /// Hosts of each side.

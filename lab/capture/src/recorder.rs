@@ -38,7 +38,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MANY_RECORDS: usize = 10_000;
 /// Time after which all that is known is in the file, so that a killed tracer leaves it.
 const FLUSHED_EVERY: Duration = Duration::from_secs(1);
-/// ns between two records of one wake: it is told to the waker's events and to the woken thread's.
+/// Largest time in ns between the two records of one wake, one among the waker's events and one
+/// among the woken thread's.
 const SAME_WAKE_NS: u64 = 10_000;
 
 /// The events to trace.
@@ -94,7 +95,7 @@ pub struct Captured {
 /// Receives events as they arrive, in the order of time.
 pub type Follower<'a> = &'a mut dyn FnMut(&Event, &Name, &Thread) -> io::Result<()>;
 
-/// Traces until the command or process ends, the time is over, or `stop` says so, which is told
+/// Traces until the command or process ends, the time is over, or `stop` says so, which is passed
 /// whether tracing has begun. A command that still runs then is waited for.
 ///
 /// # Errors

@@ -19,13 +19,13 @@ pub struct Stable {
 }
 
 impl Stable {
-    /// Of the values of all rounds; None without any.
+    /// The range of the values of all rounds; None without values.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Self> {
         Self::between(rounds, 0.0, 1.0)
     }
 
-    /// Of a distribution: the 5th percentile, the median and the 99th percentile.
+    /// Summarises a distribution: the 5th percentile, the median and the 99th percentile.
     #[must_use]
     pub fn of_pieces(pieces: &[f64]) -> Option<Self> {
         Self::between(pieces, 0.05, 0.99)

@@ -386,9 +386,9 @@ pub struct Cost {
 /// the run with events, and of runs without.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Untraced {
-    /// Of the traced run, in ns.
+    /// CPU time of the traced run, in ns.
     pub traced_cpu_ns: f64,
-    /// Of each run without events, in ns.
+    /// CPU time of each run without events, in ns.
     pub cpu_ns: Vec<f64>,
 }
 

@@ -28,8 +28,8 @@ pub(super) struct Loaded {
     pub(super) problems: Vec<Problem>,
 }
 
-/// Reads the samples and the stacks of a question. Events may be those of stacks only. Of some
-/// threads there are stacks only.
+/// Reads the samples and the stacks of a question. Events may be those of stacks only. For some
+/// threads there are only stacks.
 ///
 /// # Errors
 /// Returns the errors of [`Question::samples`] and [`Samples::stacks`].

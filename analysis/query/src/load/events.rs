@@ -29,13 +29,13 @@ pub struct EventSamples {
     /// Samples that were taken and not lost, with what they stand for; where a label, unit or
     /// process was chosen, its samples.
     pub taken: Tally,
-    /// Of these those of unknown code, by reason.
+    /// Samples of unknown code among these, by reason.
     pub unknown: BTreeMap<String, Tally>,
     /// Notes on the event, each once.
     pub notes: Vec<String>,
     /// The ledger: samples taken, merged, unresolved and lost.
     pub ledger: Ledger,
-    /// Of each period in each epoch: samples taken and not lost, and how many occurrences each
+    /// For each period in each epoch: samples taken and not lost, and how many occurrences each
     /// stands for: the period, scaled to the time in which the event did not count. None: it never
     /// counted there.
     pub weights: Vec<(u64, Option<f64>)>,
@@ -244,8 +244,8 @@ impl EventSamples {
 /// time in which the event did not count.
 pub(crate) fn weight(meta: &EpochMeta, event: &str, period: u64) -> f64 {
     let scale = meta.ledgers.at(event, period).and_then(scale).unwrap_or(1.0);
-    // Of a period of 0, which only damage has, nothing is known; samples then count as one.
-    // Scales differ from drain to drain in the last digits: epochs of one rate are of one weight.
+    // A period of 0 occurs only in damaged data; its samples then count as one. Scales differ from
+    // drain to drain in the last digits: epochs of one rate are of one weight.
     (period as f64).max(1.0) * ((scale * 1e5).round() / 1e5).max(1.0)
 }
 

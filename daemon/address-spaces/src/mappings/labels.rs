@@ -358,7 +358,7 @@ mod tests {
             mappings.apply(mmap(1, child, 0x1000));
             mappings.label(parent, procfs::start_time(parent), "run", with_children).unwrap();
             assert_eq!(label(&mut mappings, child, (0, 9)).as_deref(), expected);
-            // And one that no record told of.
+            // And a process whose fork had no record.
             assert!(mappings.read_process(std::process::id(), 1, None));
             assert!(
                 of_parent(&mappings.processes, &mappings.tagger, &mappings.system, child)

@@ -406,7 +406,7 @@ impl Mappings {
         self.processes.is_empty()
     }
 
-    /// The process, with the tags of its parent if no record told of its birth.
+    /// The process, with the tags of its parent if its fork had no record.
     fn process(&mut self, pid: u32) -> Option<&mut Process> {
         let unseen = self.tagger.gives_tags() && !self.processes.contains_key(&pid);
         let tags =

@@ -61,7 +61,7 @@ pub(super) struct Version {
     pub(super) map: Arc<AddressMap>,
     /// The generations whose samples belong to it; None until a record or a sample shows them.
     pub(super) generations: Option<Generations>,
-    /// The generation that the next mapping begins, and when the sampler told of it.
+    /// The generation that the next mapping begins, and the time of the sampler's report.
     pub(super) next: Option<(u16, u64)>,
     /// When the process left it; `u64::MAX`: not yet.
     pub(super) until_ns: u64,
@@ -207,8 +207,8 @@ impl Process {
         self.versions.push(Version::new(map, tags, numbers));
     }
 
-    /// The map of the address space of that generation; where no record or sample told the
-    /// generation yet, of the newest space that could be it.
+    /// The map of the address space of that generation; if no record or sample has shown the
+    /// generation yet, the map of the newest space that could have it.
     pub(super) fn space(&self, generation: u16, window: Window) -> Option<(Arc<AddressMap>, Tags)> {
         let then = |version: &&Version| version.until_ns >= window.from_ns;
         let known = self.versions.iter().rev().filter(then);

@@ -90,13 +90,13 @@ pub enum Kind {
 struct Known {
     kind: Kind,
     parts: Vec<Part>,
-    /// /proc told the parts, later than the exec: the process may have mapped something else there
-    /// meanwhile. Records are more reliable.
+    /// The parts come from a reading of /proc after the exec: the process may have mapped another
+    /// file there meanwhile. Records are more reliable.
     from_proc: bool,
     /// The process that reported these parts last, and the address of the text in that process.
     pid: u32,
     text: u64,
-    /// When the sampler told of the number last, whoever runs it.
+    /// Time at which the sampler last reported the number, for any process.
     told_ns: u64,
 }
 
@@ -219,7 +219,7 @@ impl Programs {
         Ok((mapping, MappedAt { pid: known.pid, start, end }))
     }
 
-    /// Where to look for a program whose mappings no record told of: the process that exec'ed it
+    /// The process to ask about a program whose mappings have no record: the one that exec'ed it
     /// last.
     pub fn last(&self, number: u32) -> Option<(u32, u64)> {
         self.known.get(&number).map(|known| (known.pid, known.text))

@@ -163,8 +163,8 @@ impl Codes {
         }
     }
 
-    /// The code object at an address of a process. None: there is none, or it cannot be read. Of a
-    /// process that is gone the one that was there last.
+    /// The code object at an address of a process. None: there is none, or it cannot be read. For a
+    /// process that is gone, the last known one.
     pub fn get(&mut self, space: u32, at: u64, reader: &Reader<'_, impl Memory>) -> Option<&Code> {
         let (key, now) = ((space, at), self.now);
         let is_checked = self.known.get(&key).is_some_and(|known| known.checked == now);

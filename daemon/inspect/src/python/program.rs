@@ -22,11 +22,11 @@ const SYMBOLS: [&str; 6] = [
 /// Addresses of types, which identify the kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types {
-    /// Of code objects.
+    /// Of the code type.
     pub code: u64,
-    /// Of strings.
+    /// Of the string type.
     pub string: u64,
-    /// Of byte strings.
+    /// Of the bytes type.
     pub bytes: u64,
 }
 

@@ -555,7 +555,8 @@ mod tests {
         for tid in [1, 2, 3] {
             waits.begin(stack(tid, 5));
         }
-        // Of the first nothing is known any more; the second has gone on for long, the third just.
+        // The first wait is forgotten; the second has lasted for a long time, the third has just
+        // begun.
         waits.look(|lines| {
             for (tid, since_ns) in [(2, 6_000_000_000), (3, 7_900_000_000)] {
                 lines.push(WaitLine { tid, since_ns, ..WaitLine::default() });

@@ -48,7 +48,7 @@ struct Met {
     idle: bool,
     /// Of a file: its procedures, or why there are none. None: not looked for, or let go.
     known: Option<Result<Known, &'static str>>,
-    /// Of what is not a file: by start, end and name.
+    /// Procedures of an image that is not a file, by start, end and name.
     symbols: BTreeMap<u64, (u64, String)>,
     used: u64,
 }
