@@ -196,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Objects that fill more than one datagram, and one whose base is no address of a page.
+    /// Objects that fill more than one datagram, and one whose base is not an address of a page.
     #[test]
     fn objects_are_noted_and_told() {
         let directory = std::env::temp_dir().join(format!("dcpi-audit-{}", std::process::id()));

@@ -37,7 +37,7 @@ pub struct Start {
     environment: usize,
 }
 
-/// The begin of the stack, as the object at `base` with this dynamic section exports it; None when
+/// The start of the stack, as the object at `base` with this dynamic section exports it; None when
 /// the object is not ld.so.
 ///
 /// # Safety

@@ -134,7 +134,7 @@ fn some(stacks: &Stacks, random: &mut Random) -> Stacks {
 /// All profiles of an epoch, those of one image and event together.
 fn profiles(epoch: &Epoch) -> BTreeMap<ProfileKey, Profile> {
     let mut all: BTreeMap<ProfileKey, Profile> = BTreeMap::new();
-    // Samples of unknown code are no samples of an image.
+    // Samples of unknown code are not samples of an image.
     for key in epoch.profiles().unwrap().into_iter().filter(|key| !key.image.is_unresolved()) {
         let unscoped = ProfileKey { scope: Scope::default(), ..key.clone() };
         all.entry(unscoped).or_default().merge(&epoch.profile(&key).unwrap());

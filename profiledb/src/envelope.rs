@@ -230,7 +230,7 @@ fn expect(expected: Kind, found: Kind) -> Result<(), OpenError> {
     })
 }
 
-/// Reads the header from its begin to its end.
+/// Reads the header from its start to its end.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

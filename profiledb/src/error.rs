@@ -53,19 +53,19 @@ pub enum DbError {
         path: PathBuf,
     },
     /// The database, or a part of it that a writer needs, was removed while it was written. Nothing
-    /// is written there until it is opened anew, because another writer may have begun to.
+    /// is written there until it is opened again, because another writer may have begun to.
     #[error("{} is gone: the database, or a part of it, was removed while it was \
     written", path.display())]
     Removed {
         /// The missing or replaced file or directory.
         path: PathBuf,
     },
-    /// The directory is missing, or is no database.
+    /// The directory is missing, or is not a database.
     #[error("{} is not a profile database: {found}", path.display())]
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What the directory is instead.
+        /// The actual content of the directory.
         found: NotADatabase,
     },
     /// The directory exists, but this user or this mount may not write to it.

@@ -30,14 +30,14 @@ const FOLD_MAX_BYTES: u64 = 24 << 20;
 /// space.
 const COVERED_KEPT_S: u64 = 600;
 /// Most replaced segments that stay; beyond, the oldest are removed early. A directory of fewer
-/// than some 700 entries is listed by one getdents64(2) of the 32 KiB that the C library and rsync
+/// than about 700 entries is listed by one getdents64(2) of the 32 KiB that the C library and rsync
 /// give it, which sees one state of the directory.
 const COVERED_MAX: usize = 192;
 /// Most bytes of replaced segments that stay; beyond, the oldest are removed early.
 const COVERED_MAX_BYTES: u64 = 64 << 20;
 
 /// Most segments of an epoch that keep to slices of time; beyond, adjacent ones are folded whatever
-/// their times are. An epoch of a year has some 400 slices. With the segments that stay for copies
+/// their times are. An epoch of a year has about 400 slices. With the segments that stay for copies
 /// the directory must keep below 700 entries.
 pub(crate) const SEGMENTS_MAX: usize = 480;
 
@@ -67,7 +67,7 @@ pub(crate) struct Stored {
 
 /// The segments of an epoch, as its writer knows them.
 #[derive(Debug)]
-pub(crate) struct Stock {
+pub(crate) struct SegmentSet {
     disk: Disk,
     directory: PathBuf,
     host: String,
@@ -82,7 +82,7 @@ pub(crate) struct Stock {
     /// A fold that has its name, which may not be safe on the disk yet. The segments that it
     /// replaces must stay, and nothing is folded across it.
     unsynced: Option<Stored>,
-    /// Forcing the directory to the disk has failed since, so that fold has to be written anew.
+    /// Forcing the directory to the disk has failed since, so that fold has to be written again.
     doubted: bool,
     /// A fold that failed, whose file perhaps could not be removed.
     failed: Option<Span>,
@@ -102,7 +102,7 @@ struct Job {
     last: bool,
 }
 
-impl Stock {
+impl SegmentSet {
     /// The segments of an epoch.
     pub(crate) fn new(
         disk: Disk,
@@ -530,8 +530,8 @@ mod tests {
         assert_eq!(choose_all(&row(&[FOLD_MAX_BYTES, FOLD_MAX_BYTES])), None);
     }
 
-    /// However many merges there are, segments stay few and what is written anew stays a few times
-    /// what is new.
+    /// However many merges there are, the number of segments stays small, and the rewritten data
+    /// stays a small multiple of the new data.
     #[test]
     fn a_week_of_merges_stays_a_few_segments_and_little_work() {
         let mut sizes: Vec<u64> = Vec::new();

@@ -92,7 +92,7 @@ fn escape_bytes(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The byte that an escape at the begin of `text` means, and the escape's length. A backslash that
+/// The byte that an escape at the start of `text` means, and the escape's length. A backslash that
 /// begins no escape means itself.
 fn unescape(text: &str) -> (u8, usize) {
     if text.starts_with("\\\\") {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::description::{self, EpochMeta, PERIODS_MAX, PeriodChange};
 use crate::epoch::EpochId;
 use crate::error::DbError;
-use crate::fold::{self, Stock, Stored};
+use crate::fold::{self, SegmentSet, Stored};
 use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::ScopeTable;
@@ -27,7 +27,7 @@ use crate::symbols::{Names, Symbol};
 /// merge.
 const FACTS_MAX_BYTES: u64 = 64 << 10;
 
-/// Images of an epoch, at most. The writer has all in memory, some 350 bytes each, as has each
+/// Images of an epoch, at most. The writer has all in memory, about 350 bytes each, as has each
 /// reader; a build server meets some thousands with samples a day. A merge of more is refused by
 /// name ([`DbError::TooMany`]), and belongs into the next epoch.
 pub const IMAGES_MAX: usize = 65_536;
@@ -75,19 +75,19 @@ pub struct MergeReport {
 /// The epoch being written, always in the state that is on disk.
 #[derive(Debug)]
 pub(crate) struct Current {
-    pub(crate) stock: Stock,
+    pub(crate) stock: SegmentSet,
     pub(crate) meta: EpochMeta,
     images: BTreeMap<ImageId, ImageRecord>,
     scopes: ScopeTable,
     names: Names,
     /// True while a segment has its name, which may not be safe on the disk yet.
     pub(crate) unsynced: bool,
-    /// Forcing the directory to the disk has failed since: the segment has to be written anew.
+    /// Forcing the directory to the disk has failed since: the segment has to be written again.
     doubted: bool,
 }
 
 impl Current {
-    pub(crate) fn of(stock: Stock, meta: EpochMeta) -> Self {
+    pub(crate) fn of(stock: SegmentSet, meta: EpochMeta) -> Self {
         let (images, scopes, names) = (BTreeMap::new(), ScopeTable::default(), Names::default());
         Self { stock, meta, images, scopes, names, unsynced: false, doubted: false }
     }
@@ -280,7 +280,7 @@ impl Current {
             stored.push(Stored { span: segment.span, bytes: segment.len(), end });
         }
         let of = (host.to_owned(), epoch.clone());
-        let mut stock = Stock::new(disk.clone(), directory, of, stored);
+        let mut stock = SegmentSet::new(disk.clone(), directory, of, stored);
         stock.began(meta.started_unix_s);
         let mut current = Self::of(stock, meta);
         current.images = snapshot.images()?;

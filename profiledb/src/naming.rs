@@ -81,7 +81,7 @@ impl ProfileKey {
         Ok(())
     }
 
-    /// Name of the event, or of the measure where its counts are no samples.
+    /// Name of the event, or of the measure where its counts are not samples.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.measure.name

@@ -1,4 +1,4 @@
-//! What of an epoch leaves its host for the store of a fleet.
+//! The parts of an epoch that leave its host for the store of a fleet.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ impl Outgoing {
     }
 }
 
-/// Whether a path is in somebody's home directory.
+/// Whether a path is in a user's home directory.
 fn is_in_home(path: &str) -> bool {
     ["/home/", "/root/", "/var/home/", "/run/user/"].iter().any(|home| path.starts_with(home))
 }

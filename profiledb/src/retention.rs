@@ -9,11 +9,11 @@ use crate::writer::{Writer, epoch_directories};
 /// Rules for removing the epochs of a host.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// Age in seconds, since an epoch ended, from which on it is removed; None: age is no reason.
+    /// Age in seconds, since an epoch ended, at which it is removed; None: no limit of age.
     pub max_age_s: Option<u64>,
     /// Number of the newest epochs that stay, whatever their age and size.
     pub keep_newest: usize,
-    /// Bytes of all epochs together above which the oldest is removed; None: size is no reason.
+    /// Bytes of all epochs together above which the oldest is removed; None: size is not a reason.
     pub max_bytes: Option<u64>,
 }
 

@@ -22,9 +22,9 @@ use crate::storage::Disk;
 const SUFFIX: &str = ".segment";
 /// Length of the directory, and checksum of both.
 const PREFIX_BYTES: usize = 8;
-/// The format version of segments from which on an event may have several periods.
+/// First format version of segments in which an event may have several periods.
 const PERIODS_VERSION: u16 = 3;
-/// Most bytes of a directory, unpacked: some 200000 sections. The limit bounds the memory that a
+/// Most bytes of a directory, unpacked: about 200000 sections. The limit bounds the memory that a
 /// damaged file can cost.
 const MAX_DIRECTORY_BYTES: u64 = 4 << 20;
 
@@ -62,7 +62,7 @@ impl Span {
 /// The segments to add up, and the merges that no segment has. A wider segment replaces all
 /// segments that it covers.
 pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
-    // Of segments with one begin the widest comes first.
+    // Among segments with the same start, the widest comes first.
     spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last)));
     let (mut taken, mut missing): (Vec<Span>, Vec<Span>) = (Vec::new(), Vec::new());
     let mut next = 0_u64;
@@ -181,7 +181,7 @@ impl SectionKey {
         Self { kind, image, event: key.name().to_owned(), period, scope }
     }
 
-    /// The profile of the section, in an epoch of these events; None for a section that is no
+    /// The profile of the section, in an epoch of these events; None for a section that is not a
     /// profile.
     pub(crate) fn profile(&self, events: &[EventMeta]) -> Option<ProfileKey> {
         let (image, shape) = (self.image?, self.kind.shape()?);
@@ -510,7 +510,7 @@ impl SegmentBuilder {
         let sum = crc32c::crc32c_append(crc32c::crc32c(&before), &file);
         let mut head = envelope::header(Kind::Segment, (before.len() + file.len()) as u64, sum);
         head.extend_from_slice(&before);
-        // Growing by itself, the vector would reserve twice the room.
+        // If the vector grew by itself, it would reserve twice the memory.
         file.reserve_exact(head.len());
         drop(file.splice(0..0, head));
         Ok(file)

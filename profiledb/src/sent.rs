@@ -1,4 +1,5 @@
-//! What a reader has sent on of a database: each merge once, whatever is folded meanwhile.
+//! The bookmark of a reader that forwards a database: each merge is sent once, even if segments are
+//! folded meanwhile.
 //!
 //! A merge has a number in its epoch, and segments say which merges they have. So the last merge
 //! that was sent is a bookmark. A fold may put merges of both sides of the bookmark into one
@@ -22,7 +23,7 @@ use crate::storage::{Beneath, Disk, Lock};
 /// Name of the file that the one process that sends holds a lock on.
 const LOCK: &str = "sent.lock";
 
-/// The copies of what was sent.
+/// Copies of the segments that were sent.
 #[derive(Debug)]
 pub struct Sent {
     disk: Disk,
@@ -43,13 +44,13 @@ impl Sent {
         Ok(Self { disk, root: root.to_owned(), _lock: lock })
     }
 
-    /// The merges of an epoch that were not sent, up to some bytes of segments and one segment at
-    /// least; None when all were, or there is no such epoch any more. Epochs of format 1, which no
-    /// release writes any more, have none.
+    /// The merges of an epoch that were not sent yet: at least one segment, and further ones up to
+    /// a number of bytes. None when all were sent, or the epoch no longer exists. Epochs of format
+    /// 1, which releases no longer write, have none.
     ///
     /// # Errors
-    /// Those of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and unsent merges
-    /// and copies are missing.
+    /// Returns the errors of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and
+    /// unsent merges and copies are missing.
     pub fn unsent(
         &self,
         db: &Database,
@@ -99,7 +100,7 @@ impl Sent {
         for span in snapshot::spans(&self.disk, &directory)? {
             let is_covered =
                 snapshot.counted_files().any(|(wide, _)| wide != span && wide.covers(span));
-            // Of an epoch that is over nothing more comes, and the bookmark is enough.
+            // A finished epoch gets no more merges, so the bookmark is enough.
             if is_covered || (is_over && newest != Some(span)) {
                 self.disk.remove_if_there(&directory.join(span.name()))?;
             }
@@ -107,10 +108,10 @@ impl Sent {
         Ok(())
     }
 
-    /// Forgets the epochs of a host that the database does not have any more.
+    /// Forgets the epochs of a host that are no longer in the database.
     ///
     /// # Errors
-    /// Those of [`Database::epochs`].
+    /// Returns the errors of [`Database::epochs`].
     pub fn forget_gone(&self, db: &Database, host: &str) -> Result<(), DbError> {
         let there = db.epochs(host)?;
         let sent = Database::of(self.disk.clone(), &self.root);

@@ -5,13 +5,13 @@
 //! Folding keeps to slices, so that a reader can tell what happened when: short ones for what is
 //! recent, longer ones for what is old. Slices begin with their epoch, as its merges do.
 
-/// Ages in seconds from which on a slice has a length in seconds, the youngest first. Each length
-/// is a multiple of the one before. Ten minutes are the daemon's own interval of merges: a day has
-/// 144 slices, a week twice as many, and a year 388.
+/// Ages in seconds from which a slice has a given length in seconds, the youngest first. Each
+/// length is a multiple of the one before. Ten minutes are the daemon's own interval of merges: a
+/// day has 144 slices, a week twice as many, and a year 388.
 const LENGTHS: [(u64, u64); 4] =
     [(0, 600), (86_400, 3600), (7 * 86_400, 86_400), (63 * 86_400, 7 * 86_400)];
 
-/// A slice of an epoch's time: length in seconds, and number from the begin of the epoch.
+/// A slice of an epoch's time: length in seconds, and number from the start of the epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
     length_s: u64,
@@ -41,7 +41,8 @@ impl Slice {
     }
 }
 
-/// The slice of each segment of an epoch. Segments are told by the times of their last merges.
+/// The slice of each segment of an epoch. Segments are identified by the times of their last
+/// merges.
 pub(crate) fn slices(began_s: u64, ends_s: &[u64], now_s: u64) -> Vec<Slice> {
     // A segment without time of its own begins an epoch or ends it, or has the rest of a merge.
     let first_s = ends_s.iter().copied().find(|to_s| *to_s > began_s).unwrap_or(began_s);
@@ -74,7 +75,7 @@ impl Stretch {
     }
 }
 
-/// What a reader that asked for a stretch was given: the segments that overlap it.
+/// The segments that overlap the stretch of time that a reader requested.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
     /// The stretch that these cover.
@@ -89,7 +90,7 @@ mod tests {
 
     const DAY: u64 = 86_400;
 
-    /// The number of slices of merges every ten minutes for so many days, at their end.
+    /// The number of slices after this many days of merges every ten minutes.
     fn count(days: u64) -> usize {
         let began = 1_763_697_753;
         // Merges come some seconds late.

@@ -21,7 +21,7 @@ use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols::Symbol;
 
-/// Times that a reading begins anew when segments are folded meanwhile. A fold takes longer than a
+/// Times that a reading begins again when segments are folded meanwhile. A fold takes longer than a
 /// listing, and segments already read are kept, so each reading has fewer segments left.
 const READINGS_MAX: usize = 200;
 
@@ -34,7 +34,7 @@ pub(crate) struct Snapshot {
     /// The segments whose counts are read: all, or those of a stretch of time. Images and symbols
     /// are those of all, since a segment has only new ones.
     counted: Range<usize>,
-    /// Segments whose counts are taken away: those that a reader had before.
+    /// Segments whose counts are subtracted: those that a reader already had.
     had: Arc<Vec<Arc<Segment>>>,
     damage: Arc<Vec<DbError>>,
     /// The stretch of time of each segment. Parts of an epoch share it: a week has hundreds of
@@ -247,7 +247,7 @@ impl Snapshot {
             started_unix_s: since_unix_s,
             updated_unix_s: until_unix_s,
             ended_unix_s: if is_end { whole.ended_unix_s } else { Some(until_unix_s) },
-            // Two readings are told apart by the state of the whole epoch.
+            // Two readings are distinguished by the state of the whole epoch.
             merges: whole.merges,
             covered: Some(Covered { stretch: Stretch { since_unix_s, until_unix_s }, slice_s }),
             ..meta
@@ -357,7 +357,7 @@ impl Snapshot {
         Ok(apart)
     }
 
-    /// Whether a segment has merges up to `merge` and behind it.
+    /// Whether a segment has merges both up to `merge` and after it.
     pub(crate) fn has_both(&self, merge: u64) -> bool {
         let both = |span: Span| span.first <= merge && merge < span.last;
         self.segments.iter().any(|segment| both(segment.span))
@@ -368,7 +368,7 @@ impl Snapshot {
         self.counted().iter().map(|segment| (segment.span, segment.file()))
     }
 
-    /// Whether any segment whose counts are read has some.
+    /// Whether any segment that is read has counts.
     pub(crate) fn has_counts(&self) -> bool {
         let is_counts = |kind: SectionKind| kind.shape().is_some() || kind == SectionKind::STACKS;
         self.keys().into_iter().any(|key| is_counts(key.kind))

@@ -6,11 +6,11 @@ use crate::scope::Scope;
 use crate::shapes::DEPTH_MAX;
 
 /// Most nodes of the stacks of one event and scope in a segment. Beyond, the rarest frames become
-/// `[deeper]`. A fold has three trees of this size in dcpid's memory, some 100 bytes a node; with
+/// `[deeper]`. A fold has three trees of this size in dcpid's memory, about 100 bytes a node; with
 /// fewer, an hour of a busy host loses rare contexts.
 pub(crate) const NODES_MAX: usize = 262_144;
 /// Most values, by context and thread, of the stacks of one event and scope in a segment. Beyond,
-/// threads are joined by command, then all threads are one. A value takes some 60 bytes of memory.
+/// threads are joined by command, then all threads are one. A value takes about 60 bytes of memory.
 pub(crate) const CONTEXTS_MAX: usize = 524_288;
 
 /// Identity of stacks in an epoch: those of one event, of the processes of a scope.

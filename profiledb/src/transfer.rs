@@ -70,8 +70,8 @@ fn writer(database: &Database, host: &str) -> Result<Writer, DbError> {
 }
 
 /// Merges several epochs into one of `host` in `target`: all counts and ledgers are added up. The
-/// epochs themselves stay. Slices of time stay apart, but for those that overlap. Fields in which
-/// the machines and facts differ are left out; the fact `merged_from` names the epochs, and
+/// epochs themselves stay. Slices of time stay apart, except for those that overlap. Fields in
+/// which the machines and facts differ are left out; the fact `merged_from` names the epochs, and
 /// `stated` is added.
 ///
 /// # Errors
@@ -149,7 +149,7 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     Ok(Copied::Updated)
 }
 
-/// A copy has ended: nobody adds to it.
+/// A copy has ended, because no writer adds to it.
 fn end(meta: &mut EpochMeta) {
     meta.ended_unix_s.get_or_insert(meta.updated_unix_s);
 }
@@ -246,7 +246,7 @@ pub fn copy_host(
 /// An epoch as one segment, with what leaves of it.
 ///
 /// # Errors
-/// Those of reading the epoch, and of a description that no segment may have.
+/// Errors of reading the epoch, and of a description that no segment may have.
 fn whole_file(
     span: Span,
     meta: EpochMeta,

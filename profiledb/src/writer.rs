@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::description::{EpochMeta, EpochStart};
 use crate::epoch::EpochId;
 use crate::error::{DbError, Operation};
-use crate::fold::{Covered, Folded, Stock};
+use crate::fold::{Covered, Folded, SegmentSet};
 use crate::format_file;
 use crate::host_lock::{HostLock, prepare};
 use crate::merge::{Current, Delta, MergeReport};
@@ -24,9 +24,9 @@ pub struct Writer {
     host: String,
     current: Option<Current>,
     /// Sealed epochs that have segments to fold, or may have.
-    unfolded: VecDeque<Stock>,
+    unfolded: VecDeque<SegmentSet>,
     /// Sealed epochs whose slices have a segment each for now.
-    sliced: Vec<Stock>,
+    sliced: Vec<SegmentSet>,
     covered: Covered,
     findings: Vec<DbError>,
     lock: HostLock,
@@ -89,14 +89,14 @@ impl Writer {
             if found.segments.len() > 1 {
                 let directory = directory.join(epoch.as_str());
                 let of = (self.host.clone(), epoch);
-                let stock = Stock::new(self.disk.clone(), directory, of, found.segments);
+                let stock = SegmentSet::new(self.disk.clone(), directory, of, found.segments);
                 self.unfolded.push_back(stock);
             }
         }
         Ok(())
     }
 
-    /// Creates anew what was removed under the writer, after [`DbError::Removed`], and takes the
+    /// Creates again what was removed under the writer, after [`DbError::Removed`], and takes the
     /// lock again if its file is another one now. The writer has no epoch then: [`Writer::begin`]
     /// continues the last one, if it is still there.
     ///
@@ -263,7 +263,7 @@ impl Writer {
                 return folded.map(|folded| Folded { more: !self.unfolded.is_empty(), ..folded });
             }
         }
-        let is_ripe = |stock: &mut Stock| stock.is_ripe(now_unix_s);
+        let is_ripe = |stock: &mut SegmentSet| stock.is_ripe(now_unix_s);
         if let Some(at) = self.sliced.iter_mut().position(is_ripe) {
             self.unfolded.push_back(self.sliced.swap_remove(at));
         }
@@ -288,7 +288,7 @@ impl Writer {
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. }))
             && let Some(Current { mut stock, unsynced, .. }) = self.current.take()
         {
-            let fold = |stock: &mut Stock| stock.fold(u64::MAX, true, now_unix_s);
+            let fold = |stock: &mut SegmentSet| stock.fold(u64::MAX, true, now_unix_s);
             while !unsynced && fold(&mut stock).is_ok_and(|folded| folded.more) {}
             stock.retire(&mut self.covered, now_unix_s);
             if !stock.is_whole() {
@@ -317,7 +317,7 @@ impl Writer {
         Ok(Some(epoch))
     }
 
-    /// Folds an epoch no more, as a sealed one.
+    /// Stops folding an epoch, as for a sealed one.
     fn leave(&mut self, directory: &Path) {
         self.unfolded.retain(|stock| stock.directory() != directory);
         self.sliced.retain(|stock| stock.directory() != directory);
@@ -365,7 +365,7 @@ impl Writer {
     fn create(&mut self, meta: EpochMeta) -> Result<EpochId, DbError> {
         let (host, epoch) = (naming::host_path(&self.root, &self.host), meta.epoch.clone());
         let directory = naming::epoch_path(&self.root, &self.host, &epoch);
-        let mut stock = Stock::new(
+        let mut stock = SegmentSet::new(
             self.disk.clone(),
             directory.clone(),
             (self.host.clone(), epoch.clone()),

@@ -2,8 +2,9 @@
 //! `cargo xtask record [NAME...]`, as root, on a machine that does little else meanwhile.
 //!
 //! Each recording is two files in `daemon/dcpid/tests/recordings`: `NAME.dcpid-input` is what dcpid
-//! was told, `NAME.truth.json` what the workloads say of themselves. Neither file names directories
-//! of this machine: the workloads' own directory is `/opt/build`, all others are `/opt/other`.
+//! was reported, `NAME.truth.json` what the workloads say of themselves. Neither file names
+//! directories of this machine: the workloads' own directory is `/opt/build`, all others are
+//! `/opt/other`.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 #![allow(
     clippy::unwrap_used,
@@ -151,7 +152,7 @@ fn cpu_s(running: Running) -> f64 {
     running.wait().number("cpu_s")
 }
 
-/// A program, and a library that may be counted once for all, each built anew in place and run
+/// A program, and a library that may be counted once for all, each built again in place and run
 /// again, several times within one drain. The truth: seconds by build id.
 fn rebuilt(place: &Place) -> Value {
     let seeds = ["-DSEED=1442695040888963407u", "-DSEED=1442695040888963409u"];
@@ -265,7 +266,7 @@ fn told(truth: &Truth) -> Value {
     json!({ "pid": pid as u32, "first_s": first, "second_s": second })
 }
 
-/// A compiler of JavaScript that tells of its code in a map.
+/// A compiler of JavaScript that reports its code in a map.
 fn node(place: &Place) -> Value {
     // Names of procedures have the script's path in them.
     let workload = place.path().join("jit.js");

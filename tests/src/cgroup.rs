@@ -30,7 +30,7 @@ impl Group {
         group
     }
 
-    /// The program, run in the group for so many seconds.
+    /// The program, run in the group for this many seconds.
     ///
     /// # Panics
     /// When the program cannot be started.

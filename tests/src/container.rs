@@ -42,7 +42,7 @@ impl Container {
             "--volatile=overlay",
             "--private-network",
         ]);
-        // What it takes to sample; the service has only what its unit says.
+        // The capabilities that sampling takes; the service has only those of its unit.
         command.args([
             "--capability=all",
             "--system-call-filter=bpf perf_event_open",
@@ -88,7 +88,7 @@ impl Container {
         crate::run(&mut self.command(line))
     }
 
-    /// What a line of shell that must succeed says.
+    /// The output of a shell command that must succeed.
     ///
     /// # Panics
     /// When it fails; the journal of the service is shown.

@@ -166,7 +166,7 @@ impl Place {
         self.path().join("dcpid.log")
     }
 
-    /// What the daemon has said so far.
+    /// The daemon's output so far.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
@@ -186,7 +186,7 @@ impl Daemon<'_> {
         self.child.id()
     }
 
-    /// What it logged.
+    /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
         self.place.log()

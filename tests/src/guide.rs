@@ -1,10 +1,10 @@
 //! The commands of README and guide, as tests find them.
 //!
-//! A fenced block of the language `console` holds commands, each on a line behind `$ `, and what
-//! they print. The mark behind the word says which test runs them:
+//! A fenced block of the language `console` holds commands, each on a line after `$ `, and their
+//! output. The mark after the word says which test runs them:
 //!
 //! - none: `analysis/dcpi/tests/cli/guide.rs`, without privilege, on the database of the example;
-//!   what is shown is compared with what is printed;
+//!   the shown output is compared with the actual output;
 //! - `root`: `tests/tests/system/alone/guide.rs`, beside a dcpid;
 //! - `in=FILE`: what FILE of this repository already runs, such as the tests of the package. The
 //!   program and its options must occur there.
@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 /// Languages of blocks that hold no commands.
 const LANGUAGES: [&str; 6] = ["text", "toml", "c", "rust", "ini", "console"];
 
-/// Who runs a block.
+/// The test that runs a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// The unprivileged test.
     Plain,
     /// The privileged test.
     Root,
-    /// What runs in this file of the repository.
+    /// The block runs in this file of the repository.
     In(String),
 }
 
@@ -35,9 +35,9 @@ pub struct Block {
     pub page: PathBuf,
     /// Line of the opening fence, from 1.
     pub line: usize,
-    /// Who runs it.
+    /// The test that runs it.
     pub mark: Mark,
-    /// The commands with what is shown of their output.
+    /// The commands with the shown part of their output.
     pub commands: Vec<Shown>,
 }
 
@@ -46,7 +46,7 @@ pub struct Block {
 pub struct Shown {
     /// As a shell takes it.
     pub command: String,
-    /// What it prints; none: that is not shown.
+    /// Its output; none: the output is not shown.
     pub output: Vec<String>,
 }
 

@@ -130,7 +130,7 @@ pub fn run(command: &mut Command) -> Output {
     output
 }
 
-/// What a program that must succeed writes to its standard output.
+/// The standard output of a program that must succeed.
 ///
 /// # Panics
 /// When its exit code is not 0.

@@ -57,7 +57,7 @@ pub fn prof_by(db: &Path, what: &str, arguments: &[&str]) -> BTreeMap<Option<Str
 /// `dcpi prof --format json`, as far as tests look at it.
 #[derive(Debug, Deserialize)]
 pub struct Prof {
-    /// What was sampled.
+    /// The sampled events.
     pub events: Vec<Event>,
     /// Procedures, or images, with their samples.
     pub rows: Vec<Row>,
@@ -65,7 +65,7 @@ pub struct Prof {
     pub unresolved: BTreeMap<String, u64>,
     /// Samples in no profile, by reason.
     pub lost: BTreeMap<String, u64>,
-    /// What the reader should know.
+    /// Remarks for the reader.
     pub problems: Vec<Problem>,
 }
 
@@ -85,7 +85,7 @@ pub struct Event {
     pub name: String,
     /// Mean period.
     pub period: u64,
-    /// What the period counts.
+    /// The unit of the period.
     pub unit: String,
     /// Samples taken and not lost.
     pub total: u64,
@@ -215,7 +215,7 @@ impl Prof {
         }
     }
 
-    /// The CPU time that so many samples stand for, s. Only events of time know.
+    /// The CPU time that this many samples stand for, s. Only for events of time.
     ///
     /// # Panics
     /// When the event is of no time.

@@ -172,7 +172,7 @@ impl Workload {
         &self.program
     }
 
-    /// Runs it for so many seconds and returns what it says it did.
+    /// Runs it for this many seconds and returns its own report.
     ///
     /// # Panics
     /// When it fails.
@@ -181,7 +181,7 @@ impl Workload {
         self.start(seconds).wait()
     }
 
-    /// Starts it for so many seconds.
+    /// Starts it for this many seconds.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -229,7 +229,7 @@ impl Running {
         let _ = self.child.wait().expect("waiting for a workload");
     }
 
-    /// Waits until it is done. Returns what it says it did.
+    /// Waits until it is done. Returns its own report.
     ///
     /// # Panics
     /// When it fails.
@@ -254,7 +254,7 @@ impl Drop for Running {
     }
 }
 
-/// What a workload measured itself.
+/// The workload's own measurement.
 pub struct Truth {
     truth: serde_json::Value,
 }
@@ -271,7 +271,7 @@ impl Truth {
     }
 }
 
-/// Build id of an ELF file, as the file's image id has it.
+/// Build id of an ELF file, in the form of an image id.
 ///
 /// # Panics
 /// When the file has none.
@@ -290,8 +290,8 @@ pub fn build_id(file: &Path) -> String {
 pub fn start_as_number(number: u32, command: &mut Command) -> Running {
     let begin = Instant::now();
     loop {
-        // The number that the kernel gave last (proc_sys_kernel(5)); somebody else may fork in
-        // between.
+        // The last process number that the kernel assigned (proc_sys_kernel(5)); another process
+        // may fork in between.
         let last = (number - 1).to_string();
         std::fs::write("/proc/sys/kernel/ns_last_pid", last).expect("root may choose numbers");
         let running = Running::start(command);

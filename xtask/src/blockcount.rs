@@ -15,7 +15,7 @@ pub const PROGRAM: &str = "target/blockcount/dcpi-blockcount";
 /// The library that Cargo makes of the crate.
 const LIBRARY: &str = "target/blockcount/libblockcount.a";
 
-/// One static program that can be loaded anywhere, with all that it refers to.
+/// One static, position-independent program with all its dependencies.
 const LINK: &str = "-Wl,--gc-sections,--strip-all,--build-id,-z,defs,-z,text,-z,noexecstack,--no-eh-frame-hdr,--hash-style=gnu";
 
 /// Builds and checks it, and says where it is.
@@ -47,7 +47,7 @@ pub fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What readelf shows that must not be.
+/// Forbidden entries in the output of readelf.
 fn problems(shown: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (word, problem) in [

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 const FOLDER: &str = "target/container";
-/// What is in the tree beside the base system.
+/// The files in the tree besides the base system.
 const INCLUDED: &str = "systemd,dbus";
 
 /// Makes the tree, unless it is there.

@@ -28,7 +28,7 @@ pub fn build() -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Compares what the source gives with what is committed.
+/// Compares the object built from the source with the committed one.
 pub fn check() -> anyhow::Result<Outcome> {
     packages::ensure(&packages::BPF_COMPILER)?;
     let mut outcome = Outcome::Clean;

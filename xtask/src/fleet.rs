@@ -10,7 +10,7 @@ use std::path::Path;
 const TARGET: &str = "target/fleet";
 /// Where the host's programs are built.
 const PROGRAMS: &str = "target/debug";
-/// What its programs are made of.
+/// The sources of its programs.
 const PARTS: &str =
     "fleet profiledb binary/image analysis/stats analysis/report/src/escape.rs xtask";
 

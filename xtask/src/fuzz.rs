@@ -136,7 +136,7 @@ fn fuzz(target: &str, program: &Path, seconds: u64) -> anyhow::Result<Run> {
     Ok(run)
 }
 
-/// What libFuzzer's log says.
+/// The results in libFuzzer's log.
 fn parse(target: &str, log: &str) -> Run {
     let after = |line: &str, words: &str| {
         let (_, rest) = line.split_once(words)?;

@@ -13,8 +13,8 @@ use anyhow::bail;
 /// The product.
 pub const HOOK: &str = "target/hook/libdcpi_loader_hook.so";
 
-/// The linker is GNU ld on every architecture: what others make of these flags is not what is
-/// checked here.
+/// The linker is GNU ld on every architecture, because the check below does not hold for other
+/// linkers.
 const LINK: &str = "-Wl,-z,defs,-z,norelro,-z,lazy,-z,noseparate-code,--hash-style=gnu,--build-id,-Bsymbolic,--no-eh-frame-hdr";
 
 /// The largest page of a kernel for this architecture: segments must not share one.
@@ -52,7 +52,7 @@ pub fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What readelf shows that must not be.
+/// Forbidden entries in the output of readelf.
 fn problems(shown: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (word, problem) in [

@@ -1,4 +1,4 @@
-//! `machines`: the tables of processors that `stalls` schedules on, made anew from LLVM's models.
+//! `machines`: the tables of processors that `stalls` schedules on, made again from LLVM's models.
 
 use crate::process::{command, succeeds};
 use crate::{Outcome, packages};

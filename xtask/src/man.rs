@@ -44,7 +44,7 @@ fn files(directory: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What a program says against its input.
+/// The objections of a program to its input.
 fn complaint(command: &mut Command) -> anyhow::Result<Option<String>> {
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();

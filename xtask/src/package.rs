@@ -91,7 +91,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// What to do with the package.
+/// The action for the package.
 fn next_steps(package: &Path) -> String {
     format!(
         "{0}\n\
@@ -187,7 +187,7 @@ fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What dpkg is told.
+/// The arguments for dpkg.
 fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<String> {
     let mut newest = (2, 0);
     for program in PROGRAMS {

@@ -107,7 +107,7 @@ pub const ARM: [Need; 3] = [
     need("qemu-aarch64", "qemu-user", "tells what programs for Arm execute"),
 ];
 
-/// To take what is exported.
+/// To read the exported files.
 pub const CONSUMERS: [Need; 8] = [
     need("go", "golang-go", "reads pprof's format"),
     need("clang-19", "clang-19", "is fed with a profile"),
@@ -150,14 +150,14 @@ pub const STACKED: [Need; 8] = [
     need("setpriv", "util-linux", "runs programs without rights"),
 ];
 
-/// What else reads programs, and what makes large ones.
+/// Other readers of programs, and tools that build large ones.
 pub const READERS: [Need; 3] = [
     need("c++", "g++", "builds programs to read"),
     need("objdump", "binutils", "lists procedures"),
     need("addr2line", "binutils", "finds source lines"),
 ];
 
-/// Programs that walks are held against.
+/// Programs with which walks are compared.
 pub const WALKED: [Need; 6] = [
     need("g++", "g++", "builds workloads"),
     need("gzip", "gzip", "a program to walk through"),
@@ -167,7 +167,7 @@ pub const WALKED: [Need; 6] = [
     need("/usr/bin/python3", "python3", "a program to walk through"),
 ];
 
-/// Programs of more kinds, whose estimates are held against exact counts.
+/// Further kinds of programs whose estimates are compared with exact counts.
 pub const COUNTED: [Need; 9] = [
     need("valgrind", "valgrind", "counts what is executed"),
     need("go", "golang-go", "builds a program in Go"),
@@ -207,7 +207,7 @@ pub const CALLGRIND: [Need; 4] = [
     need("perl", "perl", "a program to count branches of"),
 ];
 
-/// Installs what is missing of `needs`.
+/// Installs the missing packages of `needs`.
 pub fn ensure<'a>(needs: impl IntoIterator<Item = &'a Need>) -> anyhow::Result<()> {
     let present = |program: &str| {
         if program.starts_with('/') { Path::new(program).exists() } else { exists(program) }

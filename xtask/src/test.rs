@@ -26,7 +26,7 @@ const LONG: [(&str, &str); 7] = [
 /// threads of the lowest priority were late on two CPUs.
 const PRIVILEGED_AT_ONCE: usize = 3;
 
-/// What to run.
+/// The commands to run.
 #[derive(Clone, Copy)]
 struct Choice<'a> {
     privileged: bool,
@@ -87,7 +87,7 @@ fn with_nextest(Choice { privileged, all, filter }: Choice<'_>) -> anyhow::Resul
     let none = if filter.is_empty() { "" } else { "--no-tests pass" };
     let profile = if all { "--profile all" } else { "" };
     // Always of the whole workspace: with `--package`, Cargo would build what several packages
-    // depend on anew, with fewer features.
+    // depend on again, with fewer features.
     let run = |which: &str| {
         let words =
             format!("cargo nextest run --workspace {profile} --no-fail-fast {none} {which}");

@@ -105,7 +105,7 @@ impl Kernel {
 /// How one guest went.
 struct Row {
     kernel: Kernel,
-    /// What the guest said, or why there was no guest.
+    /// The output of the guest, or the reason why there was none.
     said: anyhow::Result<Said>,
     took: Duration,
 }

@@ -51,11 +51,11 @@ pub struct Covered {
 
 /// Most images that are explained at a time. One processor reads and surveys the code of an image,
 /// while others explain procedures of other images. Each image takes the memory of its code and
-/// symbols, some 200 MB for the largest compilers.
+/// symbols, about 200 MB for the largest compilers.
 const IMAGES_AT_ONCE: usize = 3;
 
 /// Explains the time of the chosen procedures and gives the result of `told` on each to `take`:
-/// image by image, those with most samples first.
+/// image by image, those with the most samples first.
 ///
 /// # Errors
 /// [`query::error::AnalysisError::Refused`] where no event counts time.

@@ -20,7 +20,7 @@ pub struct Listing {
     pub id: ImageId,
     /// The procedure's name, demangled.
     pub procedure: String,
-    /// Its addresses, as `nm` and `objdump` show them; in an image that is no file, its offsets.
+    /// Its addresses, as `nm` and `objdump` show them; in an image that is not a file, its offsets.
     pub addresses: Range<u64>,
     /// Its offsets in the image.
     pub offsets: Range<ImageOffset>,
@@ -222,7 +222,7 @@ pub fn of(
     }
 }
 
-/// The bytes of a procedure, as many as are listed, and what they mean.
+/// The listed bytes of a procedure, and their meaning.
 ///
 /// # Errors
 /// Why there are none.

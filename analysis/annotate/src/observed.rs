@@ -1,4 +1,4 @@
-//! What was observed or counted of the branches of an image.
+//! The observed or counted branches of an image.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -13,9 +13,9 @@ use crate::timed::Estimate;
 /// Numbers of calls between subjects.
 #[derive(Debug, Default)]
 struct Graph {
-    /// Of each subject: what it called, and how often.
+    /// For each subject: its callees, and the number of calls.
     callees: Vec<Vec<(usize, f64)>>,
-    /// Of each subject: calls of itself by itself.
+    /// For each subject: its direct recursive calls.
     recursive: Vec<f64>,
 }
 
@@ -111,7 +111,7 @@ impl Graph {
 #[derive(Debug)]
 pub struct ByCalls {
     graph: Graph,
-    /// Of each subject.
+    /// One entry per subject.
     circle: Vec<usize>,
     of_subject: Vec<OfSubject>,
     /// Whether a circle was too large for its system.
@@ -179,7 +179,7 @@ impl ByCalls {
                 members.push(subject);
             }
         }
-        // A circle comes behind all that it calls.
+        // A cycle comes after all procedures that it calls.
         for (number, members) in members.iter().enumerate() {
             let outside = |subject: &usize| {
                 let callees = self.callees_of(*subject).iter();
@@ -286,8 +286,8 @@ impl ByCalls {
     }
 
     /// The callees of a subject, those with the most time first, among them none: its own time.
-    /// Shares sum up to 1, but for calls within a circle whose subjects have the time of all: these
-    /// have no time.
+    /// Shares sum up to 1, except for calls within a circle whose subjects have the time of all:
+    /// these have no time.
     #[must_use]
     pub fn callees(&self, subject: SubjectId) -> Vec<Neighbour> {
         let subject = subject as usize;

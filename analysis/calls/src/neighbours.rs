@@ -45,8 +45,8 @@ impl Timed {
     }
 }
 
-/// The callers of a subject, those with the most time first. Of a stack that has the subject
-/// several times the outermost call counts. Shares are of the subject's time with all that it
+/// The callers of a subject, those with the most time first. If a stack contains the subject
+/// several times, the outermost call counts. Shares are of the subject's time with all that it
 /// called, and sum up to 1. Frames that `without` holds of are left out.
 #[must_use]
 pub fn callers(
@@ -61,9 +61,9 @@ pub fn callers(
     })
 }
 
-/// The callees of a subject, those with the most time first. Of a stack that has the subject
-/// several times the innermost call counts. Shares are as those of [`callers`]; a neighbour that is
-/// none is the subject itself.
+/// The callees of a subject, those with the most time first. If a stack contains the subject
+/// several times, the innermost call counts. Shares are as those of [`callers`]; a neighbour that
+/// is none is the subject itself.
 #[must_use]
 pub fn callees(
     timed: &Timed,

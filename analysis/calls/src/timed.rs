@@ -16,7 +16,7 @@ pub struct Timed {
     order: Vec<usize>,
     /// By subject, what it is as innermost procedure.
     leaves: Vec<Leaf>,
-    /// What shares are of.
+    /// The total that shares refer to.
     whole: Tally,
     /// Whether times come from samples, or else from the weights of stacks.
     is_sampled: bool,
@@ -47,7 +47,7 @@ pub struct Estimate {
     pub time: f64,
     /// Its share of the whole, with its interval.
     pub share: Share,
-    /// Number of stacks that tell of it.
+    /// Number of stacks behind it.
     pub stacks: u64,
 }
 
@@ -136,7 +136,7 @@ impl Timed {
         &self.contexts
     }
 
-    /// What shares are of.
+    /// The total that shares refer to.
     #[must_use]
     pub fn whole(&self) -> Tally {
         self.whole

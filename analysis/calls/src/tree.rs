@@ -142,7 +142,7 @@ fn arranged(shape: &Contexts, estimates: &[Estimate], own: &[f64], least: f64) -
             children.entry(parent).or_default().push((node, subject));
         } else if time(node) > 0.0 {
             tree.left_out_nodes += 1;
-            // What is below a node that is left out is part of it.
+            // The descendants of a left-out node are left out with it.
             let is_top = parent.is_none_or(|parent| time(parent) >= least);
             tree.left_out += if is_top { time(node) } else { 0.0 };
         }

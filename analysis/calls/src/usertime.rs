@@ -54,7 +54,7 @@ impl Calls {
     }
 }
 
-/// What a frame is of.
+/// The subject of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOf {
     /// A procedure of a program.

@@ -82,7 +82,7 @@ fn samples_say_how_long_and_stacks_say_for_whom() {
         assert!(of.share.low <= value && value <= of.share.high, "{of:?}");
     }
     let print = all[PRINT as usize].share;
-    // One stack of four: little is known.
+    // One stack of four: the interval is wide.
     assert!(print.low < 0.05 && print.high > 0.35, "{print:?}");
     // Six stacks cannot exclude that copies call it; six hundred say that they do not.
     let rare = all[RARE as usize].share;
@@ -213,7 +213,7 @@ fn threads_are_kept_apart_below_their_roots() {
 /// 100, whether the share is large or small, and whether stacks are many or few.
 #[test]
 fn intervals_hold_the_truth_as_often_as_they_say() {
-    // What takes the time, for whom, and how much of the time.
+    // The subject that takes the time, its caller, and the share of the time.
     let paths: [(&[SubjectId], f64); 6] = [
         (&[MAIN, PARSE, COPY], 0.30),
         (&[MAIN, PRINT, COPY], 0.10),
@@ -341,7 +341,7 @@ fn what_the_kernel_does_for_a_procedure_is_the_procedures_own() {
         (vec![FUTEX], 32_768),
     ];
     assert_eq!(paths, expected);
-    // Where samples tell the time, it is theirs: stacks only divide it.
+    // Where there are samples, they determine the time; stacks only divide it.
     let all = stacks(&[(&[MAIN, PARSE], 1, 1024), (&[MAIN, PARSE, kernel], 3, 1024)]);
     let own = sampled(all, &[(PARSE, 10), (kernel, 6)]).within_programs(of);
     let weight: u64 = own.entries().iter().map(|entry| entry.value.weight).sum();

@@ -183,8 +183,7 @@ impl Table {
         of_sets
     }
 
-    /// The weight of a sample in the first part of all, which amounts are told in; 1 where there is
-    /// none.
+    /// The weight of a sample in the first part, which is the unit of amounts; 1 if there is none.
     #[must_use]
     pub fn weight(&self) -> f64 {
         let mut weights = self.sets.iter().flat_map(|set| &set.parts).map(|part| part.event.weight);
@@ -192,7 +191,7 @@ impl Table {
     }
 }
 
-/// What was read of a part: with it comes the set's number.
+/// The samples read for one part, with the set's number.
 struct Read {
     set: usize,
     part: Part,
@@ -204,8 +203,8 @@ struct Read {
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
 ///
 /// # Errors
-/// Those of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that has nothing of
-/// what is asked for; [`AnalysisError::EmptySet`].
+/// Returns the errors of [`Database::open`], [`select::epochs`] and [`load::load`], of a set that
+/// has nothing of what is asked for; [`AnalysisError::EmptySet`].
 pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Table, AnalysisError> {
     let mut sets = Vec::new();
     let mut reads = Vec::new();
@@ -278,8 +277,8 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     Ok(Table { sets, rows, rebuilt, left_out, problems })
 }
 
-/// Reads each epoch by itself: those with at least so many of the samples asked for. The others are
-/// `left_out`.
+/// Reads each epoch separately: the epochs with at least this many of the requested samples. The
+/// others are `left_out`.
 fn read_parts(
     db: &Database,
     epochs: &[(String, EpochId)],
@@ -466,7 +465,7 @@ impl Programs {
         for read in reads {
             for image in read.samples.images.iter().filter(|image| counts(image, args)) {
                 let name = name(image);
-                // Only of files: of what is none the path is the name.
+                // Only for files: other images have their name as path.
                 if image.record.kind == ImageKind::File {
                     paths.entry((read.set, name.clone())).or_default().insert(&image.record.path);
                 }

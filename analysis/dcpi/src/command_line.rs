@@ -318,7 +318,7 @@ fn with_classic_name(mut arguments: Vec<OsString>) -> Vec<OsString> {
 }
 
 /// Puts an `@` in front of each SET of `stats` and `diff` that is a range of epochs and begins with
-/// a dash, such as `-3..latest`. The argument parser takes `-3` for a value, but the begin of a
+/// a dash, such as `-3..latest`. The argument parser takes `-3` for a value, but the start of a
 /// range for an option; letting it take all words with a dash for values (clap's
 /// `allow_hyphen_values`) would make sets of the options behind the first SET.
 fn with_marked_epochs(mut arguments: Vec<OsString>) -> Vec<OsString> {

@@ -29,7 +29,7 @@ impl Destination {
     }
 
     /// Whether a file can be made there, asked before the work whose result it is for. Nothing is
-    /// left behind, and what was there stays.
+    /// left behind, and existing files stay.
     ///
     /// # Errors
     /// [`AnalysisError::OutputFile`].
@@ -69,9 +69,9 @@ impl Overwritten {
     /// Opens the file, or makes it.
     ///
     /// # Errors
-    /// [`AnalysisError::OutputFile`], also for what is no plain file (opening a pipe would wait for
-    /// a reader) and for programs: the program that is to be observed stands near on the command
-    /// line, and a slip would destroy it.
+    /// [`AnalysisError::OutputFile`], also for what is not a plain file (opening a pipe would wait
+    /// for a reader) and for programs: the program that is to be observed stands near on the
+    /// command line, and a slip would destroy it.
     pub fn open(path: &Path) -> Result<Self, AnalysisError> {
         let failed = |source| AnalysisError::OutputFile { path: path.to_path_buf(), source };
         let refused = |what: &str| failed(io::Error::other(what.to_owned()));
@@ -135,8 +135,8 @@ fn to_file<T>(
         Ok(value)
     });
     if kept.is_err() {
-        // It is ours, and nobody waits for it. If it cannot be removed, the error before is the one
-        // to tell.
+        // The file is ours, and no process waits for it. If it cannot be removed, the previous
+        // error is reported.
         let _ = fs::remove_file(&partial);
     }
     kept
@@ -181,8 +181,8 @@ pub(crate) fn not_svg(path: &Path) -> Option<String> {
     })
 }
 
-/// What a symbolic link leads to, also where nothing is there yet: the link stays, its target is
-/// written. A path that is no link is as it was.
+/// What a symbolic link leads to, even where nothing is there yet: the link stays, its target is
+/// written. A path that is not a link is as it was.
 pub(crate) fn through_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The measurement was over before anybody looked whether its file can be written.
+    /// The measurement was over before the program checked that its file can be written.
     #[test]
     fn where_no_file_can_be_is_known_before_the_work() {
         let directory = tempfile::tempdir().unwrap();

@@ -10,8 +10,9 @@
 //!
 //! Invariants:
 //! - Every share is of a stated number of samples and carries its confidence interval.
-//! - No sample of the selection is silently left out: what has no name is a row of its own, what is
-//!   in no profile is told by reason, what could not be read is a [`query::Problem`].
+//! - No sample of the selection is silently left out: code without a name has a row of its own,
+//!   samples in no profile are counted by reason, and unreadable data is reported as a
+//!   [`query::Problem`].
 #![forbid(unsafe_code)]
 
 pub mod command_line;

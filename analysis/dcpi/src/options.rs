@@ -18,10 +18,10 @@ use query::times::{self, Moment};
 use query::zone::Zone;
 use stats::Confidence;
 
-/// Parses the options of one command as if they had been typed behind its name.
+/// Parses the options of one command as if they had been typed after its name.
 ///
 /// # Errors
-/// What clap says of words that the command does not take.
+/// Clap's message for words that the command does not take.
 pub fn typed<Options: Args + FromArgMatches>(
     words: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Result<Options, clap::Error> {
@@ -61,7 +61,7 @@ pub struct Prof {
     pub sort: Option<String>,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -104,7 +104,7 @@ pub struct Epochs {
 /// Idle loop, confidence and debug files: options of every subcommand whose rows are images,
 /// procedures or their parts.
 #[derive(Clone, Debug, Args)]
-pub struct Look {
+pub struct DisplayArgs {
     /// Include the samples of the idle loop in rows and shares
     #[arg(long)]
     pub idle: bool,
@@ -256,7 +256,7 @@ pub struct Source {
     pub epoch_label: Option<String>,
     /// Label, unit and process of the samples.
     #[command(flatten)]
-    pub scope: Whose,
+    pub scope: ScopeArgs,
 }
 
 impl Source {
@@ -300,7 +300,7 @@ impl Chosen {
 /// Label, unit and process of samples that were kept apart; without any of these options,
 /// samples of all scopes are summed up.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Whose {
+pub struct ScopeArgs {
     /// Only samples of runs with this label (dcpilabel LABEL COMMAND)
     #[arg(long, value_name = "LABEL", value_parser = NonEmptyStringValueParser::new())]
     pub label: Option<String>,
@@ -313,7 +313,7 @@ pub struct Whose {
     pub pid: Option<u32>,
 }
 
-impl Whose {
+impl ScopeArgs {
     /// The scopes whose samples are read.
     #[must_use]
     pub fn choice(&self) -> ScopeChoice {
@@ -426,7 +426,7 @@ pub struct Compared {
     pub rows: Option<usize>,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Epochs of each host, for a SET that names none: latest, all, ID, ID..ID, or -N for the Nth
     /// before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
@@ -503,7 +503,7 @@ fn path_or_empty() -> impl TypedValueParser<Value = PathBuf> {
 
 pub(crate) fn parse_confidence(text: &str) -> Result<Confidence, String> {
     percentage(text)
-        // 0.95 is 95 % mistyped: nobody wants to be wrong more often than right.
+        // 0.95 is taken for a mistyped 95 %: a confidence below 50 % makes no sense.
         .filter(|percent| *percent >= 50.0)
         .and_then(Confidence::from_percent)
         .ok_or_else(|| "must be a percentage from 50 and below 100, such as 95 or 99.9".to_owned())
@@ -517,7 +517,7 @@ fn parse_keep(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "must be a percentage above 0, such as 90%".to_owned())
 }
 
-/// The smallest share of what is shown, as a fraction.
+/// The smallest share that is shown, as a fraction.
 pub(crate) fn parse_min(text: &str) -> Result<f64, String> {
     percentage(text)
         .filter(|percent| (0.0..=100.0).contains(percent))
@@ -576,7 +576,7 @@ pub(crate) fn with_unit(text: &str) -> Option<Duration> {
 
 /// A time in seconds.
 fn in_seconds(text: &str) -> Option<Duration> {
-    // A float has names for what is no number.
+    // Floats also parse names such as NaN.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let seconds = text.parse().ok().filter(|_| is_number)?;
     Duration::try_from_secs_f64(seconds).ok()

@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 /// Opens a plain file for reading.
 ///
 /// # Errors
-/// Those of open(2), and a line for what is no plain file.
+/// The errors of open(2), and a one-line error for a file that is not a plain file.
 pub fn open(path: &Path) -> io::Result<File> {
     check(path)?;
     // If the name comes to mean something else after the look, to open that has no effect.

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use signal_hook::iterator::Signals;
 
-/// From now on these signals end nobody, but are told here.
+/// From now on these signals do not end the process, but are reported here.
 ///
 /// # Errors
 /// When the system refuses.

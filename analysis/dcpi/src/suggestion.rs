@@ -8,7 +8,7 @@ use query::error::quoted;
 
 use crate::command_line::Arguments;
 
-/// What was typed after `--db`, or `--db=`, before any `--`.
+/// The word after `--db`, or `--db=`, before any `--`.
 #[must_use]
 pub fn typed_db(arguments: &[OsString]) -> Option<String> {
     let mut arguments = arguments
@@ -28,7 +28,7 @@ pub fn typed_db(arguments: &[OsString]) -> Option<String> {
 pub fn with_db(message: &str, db: &str) -> String {
     let program = Arguments::command();
     let takes_db = |name: &str| {
-        // What records writes; all others read.
+        // `record` writes a database; all other commands read one.
         let command = program.find_subcommand(name).filter(|_| name != "record");
         command.is_some_and(|command| {
             command.get_arguments().any(|argument| argument.get_long() == Some("db"))

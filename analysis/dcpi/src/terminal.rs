@@ -1,5 +1,5 @@
-//! What a terminal gets and a file or pipe does not: lines as wide as it is, colour, and a pager
-//! for what is longer than the screen.
+//! Output features for terminals, not for files and pipes: the terminal's width, colour, and a
+//! pager for output longer than the screen.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::process::{Child, Command, Stdio};
@@ -56,7 +56,7 @@ impl Paged {
     /// Waits until the reader has seen enough.
     ///
     /// # Errors
-    /// Those of waiting.
+    /// Returns the errors of waiting.
     pub fn finish(self) -> io::Result<()> {
         let Some(mut pager) = self.pager.flatten() else {
             return Ok(());

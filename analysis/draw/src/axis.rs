@@ -26,7 +26,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis from `low` to `high`. What no axis can have is mended: ends that are no numbers, in
+    /// An axis from `low` to `high`. What no axis can have is mended: ends that are not numbers, in
     /// the wrong order or equal; and logarithms of 0 or less.
     #[must_use]
     pub fn new(label: &str, scale: Scale, low: f64, high: f64) -> Self {
@@ -69,7 +69,7 @@ impl Axis {
         Self::new(label, scale, if low == 0.0 { low } else { low - room }, high + room)
     }
 
-    /// Where a value lies: 0 at the begin of the axis, 1 at its end. Not finite for a logarithm of
+    /// Where a value lies: 0 at the start of the axis, 1 at its end. Not finite for a logarithm of
     /// 0 or less.
     #[must_use]
     pub fn share(&self, value: f64) -> f64 {

@@ -50,7 +50,7 @@ pub enum Paint {
     Ink,
     /// The colour of lines that guide the eye.
     Faint,
-    /// A colour of one's own for each number; after the sixth they are used again.
+    /// A colour of your own for each number; after the sixth they are used again.
     Series(usize),
     /// From blue (0) to red (1): an amount.
     Amount(f64),
@@ -84,7 +84,7 @@ impl Paint {
 /// Where a text's point is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Anchor {
-    /// At its begin.
+    /// At its start.
     Start,
     /// In its middle.
     Middle,
@@ -92,7 +92,7 @@ pub enum Anchor {
     End,
 }
 
-/// An SVG document. Places are pixels from the upper left corner; shapes at places that are no
+/// An SVG document. Places are pixels from the upper left corner; shapes at places that are not
 /// numbers are left out.
 #[derive(Debug)]
 pub struct Drawing {

@@ -81,7 +81,7 @@ pub struct SplitEdge {
     pub from_table: usize,
 }
 
-/// Of each transition, the logarithm of its observed branch probability and the weight of that
+/// For each transition, the logarithm of its observed branch probability and the weight of that
 /// observation: 1 / standard deviation of the logarithm. The weight is 0 where a node has only one
 /// transition.
 pub(super) fn log_probabilities(flow_graph: &FlowGraph) -> Vec<(f64, f64)> {

@@ -27,7 +27,7 @@ pub struct IssuePoint {
     pub producer_distance: Option<usize>,
 }
 
-/// What the issue points of a class say of one of its blocks.
+/// The estimate that the issue points of a class give for one of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct IssueRate {
     /// S/M: samples per cycle at the head of the issue queue, in proportion to executions with the
@@ -41,7 +41,7 @@ pub(crate) struct IssueRate {
 }
 
 impl IssueRate {
-    /// What is said of a class without issue points: nothing.
+    /// The estimate for a class without issue points: none.
     const UNKNOWN: Self =
         Self { rate: 1.0, log_sd_below: f64::INFINITY, log_mean_above: f64::INFINITY };
 
@@ -100,7 +100,7 @@ const BEST_CASE_ERROR: f64 = 0.06;
 /// From the time model of the first experiments.
 const PSEUDO_SAMPLES: f64 = 0.3;
 
-/// What the classes of the graph say of each block.
+/// The estimates that the classes of the graph give for each block.
 pub(crate) fn rates_of_blocks(graph: &Cfg, issue_points: &[Vec<IssuePoint>]) -> Vec<IssueRate> {
     let classes = Classes::of(graph);
     let mut of_class: Vec<Vec<(f64, f64)>> = vec![Vec::new(); classes.count()];
@@ -288,7 +288,7 @@ mod tests {
         let few = rate_of_class(&[(3.0, 1.0), (0.0, 1.0), (2.0, 1.0), (1.0, 1.0)]);
         assert!((few.rate - 6.3 / 4.0).abs() < 1e-9 && few.log_sd(0.1) > 0.5, "{few:?}");
         assert_eq!(rate_of_class(&[]), IssueRate::UNKNOWN);
-        // One of many is lower than it can be: the cluster of the others counts.
+        // One of many points is too low to be true, so the cluster of the others counts.
         let low = rate_of_class(&[
             (10.0, 1.0),
             (1000.0, 1.0),

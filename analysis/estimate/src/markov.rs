@@ -25,9 +25,9 @@ const LEAVE_MIN: f64 = 1e-15;
 pub struct EliminationOrder {
     states: usize,
     steps: Vec<Step>,
-    /// Of each transition of each step, the state at its other end.
+    /// For each transition of each step, the state at its other end.
     others: Vec<u32>,
-    /// Of each transition that the order was made for, its index in `others`; [`NONE`] for a
+    /// For each transition that the order was made for, its index in `others`; [`NONE`] for a
     /// transition from a state to itself.
     places: Vec<u32>,
     /// For each step, for each transition to its state, for each transition from it: the index in
@@ -135,7 +135,7 @@ impl EliminationOrder {
 
     /// Fills `places` and `added`.
     fn place(&mut self, transitions: impl Iterator<Item = (usize, usize)>) -> Option<()> {
-        // Of each state, its transitions: where they lead to, and their index in `others`.
+        // For each state, its transitions: their targets, and their indices in `others`.
         let mut rows: Vec<Vec<(u32, u32)>> = vec![Vec::new(); self.states];
         for step in &self.steps {
             for (place, other) in step.to.clone().zip(self.others.get(step.to.clone())?) {

@@ -196,7 +196,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A transition that is no edge of the graph, and so has no observations.
+/// A transition that is not an edge of the graph, and so has no observations.
 fn unobserved_transition(from: usize, to: Option<usize>, prior: f64) -> Transition {
     Transition { edge: None, from, to, observed: 0.0, prior, by_trips: None }
 }
@@ -260,7 +260,7 @@ fn observed_counts(branches: &[Branch]) -> HashMap<(Vaddr, Vaddr), f64> {
 /// Jump tables that several blocks jump through. Each is a node of the flow graph, after those of
 /// the blocks.
 struct SharedTables {
-    /// Of each table, its targets, and how many entries of the table lead to each.
+    /// For each table, its targets, and the number of table entries that lead to each.
     tables: Vec<Vec<(usize, u32)>>,
     /// The table that a block jumps through.
     of_blocks: HashMap<usize, usize>,
@@ -311,7 +311,7 @@ impl SharedTables {
     }
 }
 
-/// Of each block, whether no path from it leaves the procedure.
+/// For each block, whether no path from it leaves the procedure.
 fn endless(graph: &Cfg) -> Vec<bool> {
     let mut endless = vec![true; graph.blocks().len()];
     let exits = graph.edges().iter().filter(|edge| !matches!(edge.to, To::Block(_)));

@@ -2,7 +2,7 @@
 //!
 //! A sample is equally likely in each round of a loop. So the number of samples with r tests left
 //! is in proportion to the entries that make r tests or more: the density of r falls, and its value
-//! at the begin is the probability that a test ends the loop (the density of a renewal process's
+//! at the start is the probability that a test ends the loop (the density of a renewal process's
 //! remaining life; Cox, Renewal Theory, 1962). The observed density is made to fall by taking the
 //! least concave majorant of its sum (Grenander 1956). The density is read from two tests on: that
 //! one test is left is also observed in samples before the loop.
@@ -18,7 +18,7 @@ use image::Vaddr;
 
 use crate::samples::{ProcedureSamples, RemainingRounds, target};
 
-/// The trip count of a loop, as far as one of its tests tells.
+/// The trip count of a loop, as far as it follows from one of its tests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TripCount {
     /// Index of the loop.
@@ -37,7 +37,7 @@ pub struct TripCount {
     /// Trip counts that 10, 50 and 90 % of the entries do not exceed. Each is the fewest and the
     /// most rounds of the class that the database counts it in.
     pub quantiles: [(u64, u64); 3],
-    /// Whether all entries make the same number of rounds, as far as samples tell.
+    /// Whether all entries make the same number of rounds, as far as samples show.
     pub constant: bool,
     /// Whether there are entries that make one test only. These are not part of the trip count,
     /// which is that of entries that come to the test again.

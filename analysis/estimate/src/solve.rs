@@ -142,8 +142,8 @@ impl Flow<'_> {
         })
     }
 
-    /// Of each node, the difference of the logarithm of its visits, to first order, between each of
-    /// the `replicas` and this solution. The replicas have other observations of the same graph.
+    /// For each node, the difference of the logarithm of its visits, to first order, between each
+    /// of the `replicas` and this solution. The replicas have other observations of the same graph.
     #[must_use]
     pub fn differences<const N: usize>(&self, replicas: &[FlowGraph; N]) -> Vec<[f64; N]> {
         let (problem, iterate) = (&self.problem, &self.iterate);

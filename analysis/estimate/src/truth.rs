@@ -76,7 +76,7 @@ pub struct ProcedureScore {
     pub edges: Score,
     /// Trip counts of loops with one exit, weighted by the samples that the trip count is from.
     pub rounds: Score,
-    /// Of each block that was executed, its index and the logarithm of estimated by true
+    /// For each block that was executed, its index and the logarithm of estimated by true
     /// executions, divided by `scale`.
     pub errors: Vec<(usize, f64)>,
     /// Samples in blocks with a true count of 0.

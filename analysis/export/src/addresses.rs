@@ -12,7 +12,7 @@ use report::escape;
 /// Writes the samples of an event in an image.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(
     resolved: &Resolved,
     image: &Image,

@@ -37,11 +37,11 @@ type Line = (u32, u32);
 #[derive(Default)]
 struct Function {
     head: u64,
-    /// Of its own instructions, without those of calls.
+    /// Executions of its own instructions, without those of callees.
     samples: u64,
     /// Its lines' executions, where these are known.
     executed: u64,
-    /// Of the instruction with the most.
+    /// Executions of the most executed instruction.
     lines: BTreeMap<Line, u64>,
     calls: BTreeMap<Line, BTreeMap<String, Function>>,
     /// Called and not inlined.
@@ -51,7 +51,7 @@ struct Function {
 /// Writes the samples of an event in all images.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     let (mut carried, mut kernel, mut no_lines, mut no_estimate) = (0_u64, 0_u64, 0_u64, 0_u64);

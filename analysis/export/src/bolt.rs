@@ -15,7 +15,7 @@ use super::{Carried, Image, Resolved};
 /// Writes the executions of an image, or where none are known the samples of an event.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(
     resolved: &Resolved,
     image: &Image,

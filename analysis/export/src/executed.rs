@@ -28,7 +28,7 @@ pub const FIDELITY: &str = "counts are executions, estimated from samples of tim
 /// The reason why some samples of an image with executions are left out.
 pub const LEFT_OUT: &str = "of code that is in no procedure's graph";
 
-/// What is said of exact counts, in a line.
+/// The remark on exact counts, in one line.
 pub const EXACT: &str = "counts are executions, each of them counted (dcpi ideal)";
 
 /// Executions of an image's instructions and edges.
@@ -114,7 +114,7 @@ impl Executed {
         (!executed.steps.is_empty()).then_some(executed)
     }
 
-    /// What is said of the counts.
+    /// The remark on the counts.
     #[must_use]
     pub fn fidelity(&self) -> &'static str {
         if self.exact { EXACT } else { FIDELITY }
@@ -204,7 +204,7 @@ enum Kind {
     Falls,
     /// To another block of the procedure.
     Jump,
-    /// To another procedure, or to the begin of this one.
+    /// To another procedure, or to the start of this one.
     Call,
 }
 
@@ -306,7 +306,7 @@ mod tests {
             (0x1004, 0x2000, false, Some("f"), 1000),
         ];
         assert_eq!(edges.collect::<Vec<_>>(), expected);
-        // Nothing executed tells nothing.
+        // Without executions there is no evidence.
         let mut executed = Executed::default();
         graph
             .estimate

@@ -23,7 +23,7 @@ const VERSION: u32 = 47;
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// `resourceTable.type` of a library.
 const LIBRARY: u32 = 1;
-/// What images are; an index into this is a category.
+/// The kinds of images; an index into this list is a category.
 const CATEGORIES: [(&str, &str); 5] = [
     ("User", "yellow"),
     ("Kernel", "orange"),
@@ -35,7 +35,7 @@ const CATEGORIES: [(&str, &str); 5] = [
 /// Writes the samples of all events.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let categories = CATEGORIES
         .map(|(name, color)| json!({"name": name, "color": color, "subcategories": ["Other"]}));
@@ -188,7 +188,7 @@ fn threads(resolved: &Resolved, event: usize) -> Vec<Value> {
     made
 }
 
-/// What a sample weighs.
+/// The weight of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WeightType {
     Samples,
@@ -315,14 +315,14 @@ impl Thread {
         number
     }
 
-    /// A stack of something that is no procedure.
+    /// A stack of something that is not a procedure.
     fn label(&mut self, name: &str, prefix: Option<usize>, category: usize) -> usize {
         let frame = self.words(name);
         self.frames.iter_mut().skip(frame).for_each(|frame| frame.category = category);
         self.stack(frame, prefix, category)
     }
 
-    /// A frame of something that is no procedure.
+    /// A frame of something that is not a procedure.
     fn words(&mut self, name: &str) -> usize {
         let function = self.function(name, None, None);
         let category = OTHER;

@@ -18,7 +18,7 @@ pub(super) const NO_STACK: &str = "[no stack]";
 /// Writes the samples of an event. Unknown code is `[unknown code];[REASON]`.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     let flat = if resolved.stacks.is_empty() { &[][..] } else { &[NO_STACK] };
@@ -84,8 +84,8 @@ mod tests {
     use super::super::test_profile::{resolved, with_lines, with_stacks, written};
     use super::*;
 
-    /// What readers of folded stacks do: the count is behind the last blank, frames are between
-    /// semicolons.
+    /// Parses as readers of folded stacks do: the count follows the last blank, frames are
+    /// separated by semicolons.
     fn read(text: &str) -> Vec<(Vec<&str>, u64)> {
         let line = |line: &str| line.rsplit_once(' ').map(|(_, count)| count.parse().unwrap());
         let stacks = text.lines().map(|text| {

@@ -88,8 +88,8 @@ pub struct Image {
     pub name: String,
     /// Its path, escaped; empty where there is none.
     pub path: String,
-    /// Its pieces that may be executed; none where the file could not be read, and for what is no
-    /// file: addresses are offsets then.
+    /// Its pieces that may be executed; none where the file could not be read, and for what is not
+    /// a file: addresses are offsets then.
     pub segments: Vec<Segment>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
@@ -114,7 +114,7 @@ pub struct Procedure {
     pub size: u64,
 }
 
-/// An instruction with samples, or one behind which samples skidded.
+/// An instruction with samples, or one from which samples skidded.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// Offset in the image.
@@ -237,7 +237,7 @@ impl Event {
         self.unresolved.iter().fold(0, |sum: u64, (_, samples)| sum.saturating_add(*samples))
     }
 
-    /// Occurrences that so many samples stand for, rounded.
+    /// Occurrences that this many samples stand for, rounded.
     #[must_use]
     pub fn occurrences(&self, samples: u64) -> u64 {
         // The cast saturates.
@@ -286,7 +286,7 @@ impl Resolved {
     /// The name of an event's samples: with one event, the name that other profilers use.
     #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
-        // Stacks of time off the CPU are no samples.
+        // Stacks of time off the CPU are not samples.
         let sampled = self.events.iter().filter(|event| event.period > 0).count();
         if sampled <= 1 && (event.period > 0 || self.events.len() == 1) {
             "samples".to_owned()

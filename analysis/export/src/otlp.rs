@@ -40,7 +40,7 @@ mod table {
 /// Writes the samples of all events.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut dictionary = Dictionary::new();
     let mut samples = BySource::new(resolved);
@@ -137,7 +137,7 @@ struct BySource {
 
 impl BySource {
     fn new(resolved: &Resolved) -> Self {
-        // Scopes are sorted: nobody's is the first, if there is one.
+        // Scopes are sorted: the scope without label, unit and process comes first, if it exists.
         let before = usize::from(resolved.scopes.first() != Some(&Scope::default()));
         let sources =
             std::iter::repeat_n(Scope::default(), before).chain(resolved.scopes.iter().cloned());
@@ -253,7 +253,7 @@ fn profile(
     message
 }
 
-/// What an attribute says.
+/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Value {
     Text(String),
@@ -383,7 +383,7 @@ impl Dictionary {
         let frame = match image.kind {
             _ if image.is_kernel() => Some("kernel"),
             ImageKind::File | ImageKind::Vdso => Some("native"),
-            // Whose code it is, nobody knows.
+            // The code's owner is unknown.
             _ => None,
         };
         let frame =

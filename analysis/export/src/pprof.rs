@@ -39,7 +39,7 @@ mod profile {
 /// Writes the samples of all events.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut writer = Writer::default();
     writer.text(""); // the first must be empty

@@ -28,7 +28,7 @@ pub enum Detail {
     Sites,
 }
 
-/// What to resolve.
+/// The level of detail to resolve.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// Amount of information on each place.
@@ -265,7 +265,7 @@ fn name_places(
     let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
     to.segments = segments.copied().collect();
     // Formats with room for it are of the first event: only where that counts time do its samples
-    // tell of executions. Counted ones need no event of time.
+    // report executions. Counted ones need no event of time.
     let time = samples.time().ok().filter(|(event, _)| *event == 0);
     let counted = samples.executed().map(|event| (event, Skid::default()));
     let time = counted.or(time).filter(|_| wanted.executed);

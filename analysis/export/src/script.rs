@@ -19,7 +19,7 @@ use report::escape;
 /// Writes the samples of all events.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     for comment in resolved.comments() {
         writeln!(out, "# {}", escape(&comment))?;
@@ -89,7 +89,7 @@ fn record(
 ) -> io::Result<()> {
     let label = scope.label.as_deref().or(thread.map(|thread| thread.name.as_str()));
     let label = label.filter(|label| !label.is_empty()).unwrap_or("unknown");
-    // What reads it takes the command's name to the first blank before a number.
+    // Readers of this format take the command's name up to the first blank before a number.
     let command: String =
         escape(label).chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
     let pid = scope.pid.or(thread.map(|thread| thread.pid)).unwrap_or(0);

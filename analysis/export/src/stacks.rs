@@ -372,7 +372,7 @@ mod tests {
                 "evil\nname > ns::f(int) > [futex]: 1, 5000000",
             ]
         );
-        // Those of another scope, and of procedures without stacks, stay at their places.
+        // Samples of another scope, and of procedures without stacks, stay at their places.
         let before = resolved();
         for event in 0..2 {
             let flat: u64 = divided.images.iter().map(|image| image.samples(event)).sum();

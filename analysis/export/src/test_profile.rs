@@ -151,7 +151,7 @@ pub(crate) fn with_stacks() -> Resolved {
     resolved
 }
 
-/// What a writer writes and says.
+/// The output and the messages of a writer.
 pub(crate) fn written(
     write: impl FnOnce(&mut dyn Write) -> io::Result<Carried>,
 ) -> (String, Carried) {

@@ -117,7 +117,7 @@ fn wrapped(text: &str, first: &str, others: &str) -> String {
     out + &line + "\n"
 }
 
-/// Markdown's own characters as themselves, but for those in backticks.
+/// Markdown's own characters as themselves, except for those in backticks.
 fn escaped(text: &str) -> String {
     let mut in_code = false;
     let mut out = String::new();

@@ -3,9 +3,9 @@
 //! `DIRECTORY/commands.md`, `DIRECTORY/output.md` and `DIRECTORY/schemas`.
 //!
 //! They come from the definitions of the arguments, as `--help` does, and from the statements of
-//! the fields, so there is nothing to keep in step. It is a crate of its own because it names both
-//! the daemon and the analysis, and because no program that is installed should carry a writer of
-//! man pages.
+//! the fields, so there is nothing to keep in step. The crate is separate because it names both the
+//! daemon and the analysis, and because no program that is installed should carry a writer of man
+//! pages.
 #![allow(clippy::print_stderr, reason = "a main program prints")]
 #![forbid(unsafe_code)]
 

@@ -230,7 +230,7 @@ mod tests {
         }
         let place = dir.path().join("cache").join(ID).join("debuginfo");
         assert_eq!(client.fetch(&id), Ok(place.clone()));
-        // The server answers no more: this is from the cache.
+        // The server has stopped, so this comes from the cache.
         assert_eq!(client.fetch(&id), Ok(place.clone()));
         assert_eq!(fs::read(&place).unwrap(), b"ELF!");
         let left: Vec<_> = fs::read_dir(place.parent().unwrap()).unwrap().collect();

@@ -4,8 +4,8 @@
 //! let go once its samples have names: a machine's images together would take gigabytes.
 //!
 //! They come from the file itself if it is still the same build, with its debug file; else from
-//! what the daemon kept of it, with the debug file; else, and for what is no file, from the symbols
-//! that the daemon recorded beside the samples.
+//! what the daemon kept of it, with the debug file; else, and for what is not a file, from the
+//! symbols that the daemon recorded beside the samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -89,7 +89,7 @@ pub enum Place {
 pub struct Located {
     /// The procedure.
     pub place: Place,
-    /// Bytes from the begin of the procedure; 0 where there is none.
+    /// Bytes from the start of the procedure; 0 where there is none.
     pub into: u64,
     /// Its address, as [`Place::Procedure`]'s.
     pub address: u64,
@@ -346,7 +346,7 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
 }
 
 /// Finds an image's procedures: of a file in the file, if it is still the same build, or in what
-/// was kept of it; else, as for the kernel and all that is no file, among the symbols that the
+/// was kept of it; else, as for the kernel and all that is not a file, among the symbols that the
 /// daemon recorded.
 ///
 /// # Errors
@@ -514,7 +514,7 @@ mod tests {
             .collect()
     }
 
-    /// A procedure that a compiler had made anew ten times was ten rows.
+    /// A procedure that a compiler had made again ten times was ten rows.
     #[test]
     fn code_made_again_is_the_same_procedure_but_statics_of_one_name_are_two() {
         let row = |name: &str, address, count| {

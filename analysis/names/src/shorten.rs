@@ -1,4 +1,4 @@
-//! Names of procedures in little room: the parts that tell least are left out first.
+//! Shortens names of procedures to fit: the least informative parts are left out first.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const LEFT_OUT: char = '…';
 const ANONYMOUS: &str = "(anonymous namespace)";
 /// What the names of C++'s operators begin with.
 const WORD: &str = "operator";
-/// What C++ calls its operators behind that, each before those that it begins with.
+/// The names of C++'s operators after that word, each before its own prefixes.
 const OPERATORS: [&str; 43] = [
     "()",
     "[]",
@@ -60,7 +60,7 @@ const OPERATORS: [&str; 43] = [
 /// A piece of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece<'a> {
-    /// What is always shown.
+    /// The part that is always shown.
     Text(&'a str),
     /// Template or generic arguments, with their brackets.
     Arguments(&'a str),
@@ -270,7 +270,8 @@ fn scopes(name: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Bytes of what is no more than text at `at`, though it has brackets; or of a whole bracket.
+/// Length of the token at `at` that contains brackets but does not open one, or of a complete
+/// bracket.
 fn skipped(name: &str, at: usize) -> Option<usize> {
     operator(name, at).or_else(|| {
         let rest = name.get(at..)?;
@@ -402,7 +403,7 @@ fn is_operator(name: &str, at: usize) -> bool {
         && name.get(..at).is_some_and(|before| !before.ends_with(is_word))
 }
 
-/// Where the bracket ends that begins at `at`: behind the one that closes it.
+/// The end of the bracket that opens at `at`: the place after its closing bracket.
 fn bracket(name: &str, at: usize) -> Option<usize> {
     let mut open: Vec<u8> = Vec::new();
     let bytes = name.as_bytes();

@@ -21,7 +21,7 @@ const NO_SURPRISE: i32 = 0o4000 | 0o400;
 #[derive(Debug, Default)]
 pub struct Sources {
     directories: Vec<PathBuf>,
-    /// Who may read what the debug information names.
+    /// The user on whose behalf source files named by debug information are read.
     names_for: OnBehalf,
     files: RefCell<BTreeMap<String, Result<Vec<String>, NoSource>>>,
 }

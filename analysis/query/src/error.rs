@@ -7,7 +7,7 @@ use profiledb::{DbError, EpochId, NotADatabase, Stretch};
 
 /// Why a command could not do its work.
 ///
-/// Missing data that a report can do without is no error but a
+/// Missing data that a report can do without is not an error but a
 /// [`Problem`](crate::problem::Problem) of the report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -133,9 +133,9 @@ pub enum AnalysisError {
     AmbiguousProcedure {
         /// The argument.
         asked: String,
-        /// What it may be: name, address and image.
+        /// The candidates: name, address and image.
         known: Vec<String>,
-        /// How to tell them apart.
+        /// Advice on how to choose one.
         next: &'static str,
     },
     /// The command cannot do its work; the text has the reason and the next step.
@@ -145,9 +145,9 @@ pub enum AnalysisError {
     /// the reason.
     #[error("{error}; besides, {damage}; to see what is lost: dcpi check")]
     BesideDamage {
-        /// What could not be done.
+        /// The operation that failed.
         error: Box<AnalysisError>,
-        /// What could not be read.
+        /// The data that could not be read.
         damage: String,
     },
     /// A set has nothing to compare.
@@ -179,9 +179,9 @@ pub enum AnalysisError {
     /// The command line cannot be understood.
     #[error("{message}; see {help}")]
     Usage {
-        /// What cannot be understood.
+        /// The part that cannot be understood.
         message: String,
-        /// The command that tells how to say it.
+        /// The command whose help shows the correct form.
         help: String,
     },
     /// The report could not be written.

@@ -11,11 +11,12 @@
 //!
 //! Invariants:
 //! - Every sum knows its weight: samples of several periods are added as occurrences.
-//! - No sample of the selection is silently left out: what has no name is a row of its own, what is
-//!   in no profile is told by reason, what could not be read is a [`problem::Problem`].
+//! - No sample of the selection is silently left out: code without a name has a row of its own,
+//!   samples in no profile are counted by reason, and unreadable data is reported as a
+//!   [`problem::Problem`].
 #![forbid(unsafe_code)]
 
-/// The database where nobody names one.
+/// The default database.
 pub const DEFAULT_DB: &str = "/var/lib/dcpi";
 
 pub mod error;

@@ -241,11 +241,12 @@ pub struct Question {
 }
 
 impl Question {
-    /// Reads the samples. Each epoch is read as of the moment it was opened, whatever a daemon does
-    /// meanwhile; a file that cannot be read is left out and told in [`Samples::problems`].
+    /// Reads the samples. Each epoch is read in its state at the time of opening, even if a daemon
+    /// changes it meanwhile; a file that cannot be read is left out and reported in
+    /// [`Samples::problems`].
     ///
     /// # Errors
-    /// Those of [`Database::open`], [`select::epochs`] and [`load`].
+    /// Returns the errors of [`Database::open`], [`select::epochs`] and [`load`].
     pub fn samples(&self) -> Result<Samples, AnalysisError> {
         let (db, epochs) = select::open(&self.db, &self.epochs)?;
         read(&db, &epochs, &self.asked()).map_err(|error| self.whose.hinted(error, &db, &epochs))
@@ -293,11 +294,11 @@ pub(crate) struct Asked<'a> {
     pub(crate) by_scope: bool,
 }
 
-/// Reads what is selected. `events` and `images` are as typed; none means all. `whose` chooses
-/// among samples that were kept apart; without, and unless `all` are asked for, those of the one
-/// command that was recorded.
+/// Reads the selected samples. `events` and `images` are as typed; none means all. `whose` chooses
+/// among samples that were kept apart. Without it, the samples of the recorded command are read,
+/// unless `all` is set.
 ///
-/// A file that cannot be read is left out and told in [`Samples::problems`].
+/// A file that cannot be read is left out and reported in [`Samples::problems`].
 ///
 /// # Errors
 /// [`AnalysisError::NoEvent`], [`AnalysisError::NoScope`], [`AnalysisError::NoImage`];
@@ -312,8 +313,8 @@ pub fn load(
     read(db, chosen, &Asked { events, images, whose, all, by_scope: false })
 }
 
-/// Reads what is asked for. Each epoch is read as of the moment it was opened, whatever the daemon
-/// does meanwhile.
+/// Reads the requested samples. Each epoch is read in its state at the time of opening, even if the
+/// daemon changes it meanwhile.
 fn read(
     db: &Database,
     chosen: &[(String, EpochId)],
@@ -321,7 +322,7 @@ fn read(
 ) -> Result<Samples, AnalysisError> {
     let mut problems = Vec::new();
     let samples = sums(db, (chosen, asked), &mut problems);
-    // What is asked for may be missing because of the damage.
+    // The requested data may be missing because of the damage.
     let samples = samples.map_err(|error| error.beside(problem::damage(&problems)))?;
     Ok(Samples { problems, ..samples })
 }
@@ -422,7 +423,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// Leaves out what is not of those processes.
+    /// Leaves out samples of other processes.
     fn choose(&mut self, whose: &ScopeChoice) {
         if !whose.is_all() {
             self.profiles.retain(|(key, _)| whose.admits(&key.scope));

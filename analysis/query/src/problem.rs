@@ -213,7 +213,7 @@ pub enum NoCode {
 pub enum NoProcedures {
     /// There is no file at the image's path any more, or on this machine.
     FileGone,
-    /// Another build has taken the file's place.
+    /// The file has been replaced by another build.
     FileChanged {
         /// The build that is there now.
         found: ImageId,
@@ -225,7 +225,7 @@ pub enum NoProcedures {
     },
     /// The file has no procedures.
     NoneInFile,
-    /// The image is no file, and dcpid could not read its symbols.
+    /// The image is not a file, and dcpid could not read its symbols.
     NotRecorded,
 }
 

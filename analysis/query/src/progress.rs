@@ -1,8 +1,8 @@
 //! Progress of a command that takes long: one line on standard error, as git and cargo have it.
 //!
 //! The line is there only where standard error is a terminal, only after two seconds, and is erased
-//! before the report is written. Commands say what they do with [`stage`] wherever they work
-//! through many images, epochs or procedures; what is drawn of that, and when, is decided here.
+//! before the report is written. Commands announce their work with [`stage`] wherever they process
+//! many images, epochs or procedures; this module decides what to draw, and when.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(200);
-/// Moves to the begin of the line and erases it (ECMA-48: CR, EL).
+/// Moves to the start of the line and erases it (ECMA-48: CR, EL).
 const ERASE: &str = "\r\x1b[K";
 
 static LINE: Mutex<Line> = Mutex::new(Line { stage: None, drawn: false });
 
-/// The line, and what it tells of.
+/// The progress line and its content.
 #[derive(Debug)]
 struct Line {
     stage: Option<Told>,
@@ -37,12 +37,12 @@ struct Told {
 #[derive(Debug)]
 #[must_use]
 pub struct Stage {
-    /// None within another stage: of that is told.
+    /// None within another stage, which is the one that is shown.
     line: Option<&'static Mutex<Line>>,
 }
 
-/// Begins to draw, if standard error is a terminal that understands it. Until then stages tell
-/// nobody.
+/// Begins to draw, if standard error is a terminal that understands it. Until then stages are not
+/// shown.
 pub fn begin() {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if dumb || !io::stderr().is_terminal() {
@@ -58,8 +58,8 @@ pub fn begin() {
     let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(draw);
 }
 
-/// Begins a stage: `what` is done (`reading epochs`), in so many parts, of whatever size; 0: nobody
-/// knows how many. Within another stage nothing is told of it.
+/// Begins a stage that does `what` (`reading epochs`) in this many parts of any size; 0: the number
+/// is not known. A stage within another stage is not shown.
 pub fn stage(what: &'static str, of: u64) -> Stage {
     Stage::on(&LINE, what, of)
 }
@@ -74,7 +74,7 @@ impl Stage {
         Self { line: outermost.then_some(line) }
     }
 
-    /// So many parts more are done.
+    /// Notes that this many more parts are done.
     pub fn advance(&self, parts: u64) {
         if let Some(line) = self.line
             && let Some(stage) = &mut locked(line).stage
@@ -97,7 +97,7 @@ fn locked(line: &'static Mutex<Line>) -> MutexGuard<'static, Line> {
 }
 
 impl Line {
-    /// Draws it, so long after the begin of the command.
+    /// Draws the line, at this time after the start of the command.
     fn draw(&mut self, elapsed: Duration, out: &mut dyn Write) -> io::Result<()> {
         let Some(Told { what, done, of }) = self.stage.as_ref().filter(|_| elapsed >= PATIENCE)
         else {

@@ -187,7 +187,7 @@ impl ScopeChoice {
         self.pid.is_some() || self.needs_stacks()
     }
 
-    /// Whether only call stacks can tell what is chosen.
+    /// Whether the choice can be answered from call stacks only.
     #[must_use]
     pub const fn needs_stacks(&self) -> bool {
         self.command.is_some() || self.thread.is_some() || !self.tids.is_empty()
@@ -250,7 +250,7 @@ impl ScopeChoice {
         self.asked().into_iter().map(shown).collect::<Vec<_>>().join(", ")
     }
 
-    /// Refuses a choice of which there are no samples in any of these scopes.
+    /// Refuses a choice that has no samples in any of these scopes.
     ///
     /// # Errors
     /// [`AnalysisError::NoScope`], which names what there is.

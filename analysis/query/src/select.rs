@@ -19,7 +19,7 @@ const MIN_ID_PREFIX: usize = 4;
 
 /// Epochs of each host, as typed after `--epoch`.
 ///
-/// `latest`; `all`; `-N`, the Nth before the latest; `ID`, an epoch's name or the begin of one
+/// `latest`; `all`; `-N`, the Nth before the latest; `ID`, an epoch's name or the start of one
 /// (then all that begin so: `20261105` is a day); `A..B`, from one to another of these, both
 /// included, where an end that is left out is the oldest or the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub struct EpochChoice {
 enum Bound {
     /// No bound on this side.
     Open,
-    /// So many before the latest.
+    /// The epoch this many before the latest.
     Back(usize),
-    /// An epoch's name, or the begin of one.
+    /// An epoch's name, or the start of one.
     Name(String),
 }
 
@@ -139,7 +139,7 @@ impl Default for Epochs {
 /// the chosen epochs.
 ///
 /// # Errors
-/// Those of [`Database::open`] and [`epochs`].
+/// Returns the errors of [`Database::open`] and [`epochs`].
 pub fn open(
     root: &Path,
     asked: &Epochs,
@@ -173,7 +173,7 @@ fn covered(db: &Database, asked: &Epochs) -> Option<Stretch> {
 }
 
 /// The epochs that may have a part of a stretch of time, by their names: each lasts until the next
-/// one begins, but for clocks that were set.
+/// one begins, except for clocks that were set.
 fn near(epochs: Vec<EpochId>, stretch: Stretch) -> Vec<EpochId> {
     let ends: Vec<u64> =
         epochs.iter().skip(1).map(EpochId::unix_s).chain(std::iter::once(u64::MAX)).collect();
@@ -219,7 +219,7 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
             _ => asked.which.choose(epochs),
         };
         if asked.stretch.is_some() {
-            // An epoch that is damaged tells so when it is read.
+            // A damaged epoch is reported when it is read.
             of_host.retain(|epoch| {
                 !matches!(db.epoch(&host, epoch), Err(DbError::NoSuchEpoch { .. }))
             });
@@ -276,7 +276,7 @@ pub fn images<'a>(
     Ok(chosen)
 }
 
-/// `libc` is the begin of libc.so.6 and libc-2.36.so, and not of libclang.so.
+/// `libc` is the start of libc.so.6 and libc-2.36.so, and not of libclang.so.
 fn is_begin(asked: &str, name: &str) -> bool {
     let rest = name.strip_prefix(asked);
     rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
@@ -294,7 +294,8 @@ fn is_meant(asked: &str, record: &ImageRecord) -> bool {
     {
         return true;
     }
-    // What the user names as seen from here: ./a.out, ../lib/x.so, a symbolic link.
+    // Arguments that are paths relative to the current directory, or symbolic links: ./a.out,
+    // ../lib/x.so.
     asked.contains('/')
         && Path::new(asked).canonicalize().is_ok_and(|path| path == record.real_path())
 }

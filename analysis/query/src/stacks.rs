@@ -18,10 +18,10 @@ pub type ByEvent = BTreeMap<String, Stacks>;
 pub type ByScope = BTreeMap<(String, Scope), Stacks>;
 
 impl Question {
-    /// The epochs and their scope, without samples: what is told by call stacks alone.
+    /// The epochs and their scope, without samples, for reports from call stacks alone.
     ///
     /// # Errors
-    /// Those of [`select::open`]; [`AnalysisError::NoScope`] and
+    /// Returns the errors of [`select::open`]; [`AnalysisError::NoScope`] and
     /// [`AnalysisError::NothingRecorded`].
     pub fn opened(&self) -> Result<Samples, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
@@ -60,8 +60,8 @@ pub(crate) fn check_scope(
 
 impl Samples {
     /// The call stacks of the same state of the same epochs, and of the same processes: of these
-    /// events, the database's names or perf's, or of all. Of an event that has samples too, the
-    /// weights of all threads of an epoch sum up to the samples, whatever stacks were dropped.
+    /// events, the database's names or perf's, or of all. If the event also has samples, the
+    /// weights of all threads in an epoch add up to the samples, even if stacks were dropped.
     ///
     /// # Errors
     /// [`AnalysisError::NoEvent`] for an event that the epochs do not have.
@@ -88,7 +88,7 @@ impl Samples {
     /// The stacks of all events of others of the same epochs.
     ///
     /// # Errors
-    /// None, but for those that [`Samples::stacks`] has.
+    /// None, except for those that [`Samples::stacks`] has.
     pub fn stacks_of(
         &self,
         whose: &ScopeChoice,
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(weight(&clocks[..1], &all), (1, 1300));
         let run = ScopeChoice { label: Some("run".into()), ..ScopeChoice::default() };
         assert_eq!(weight(&clocks, &run), (1, 300));
-        // Of one thread: what is left of the others is not its own.
+        // For one thread: samples left over from other threads are not its own.
         let nobody = ScopeChoice { pid: Some(9), ..ScopeChoice::default() };
         assert_eq!(weight(&clocks, &nobody), (0, 0));
     }

@@ -13,7 +13,7 @@ use crate::scope::ScopeChoice;
 use crate::select;
 use crate::stacks::{check_scope, of_epochs, without_stacks};
 
-/// What a timeline is of.
+/// The subject of a timeline.
 #[derive(Clone, Copy, Debug)]
 pub enum Of<'a> {
     /// Samples by place.
@@ -42,8 +42,8 @@ pub struct Timeline {
     /// The call stacks by column, where they were asked for: those of the event, or of all parts of
     /// [`Of::Stacks`].
     pub stacks: Vec<Stacks>,
-    /// What the samples of a column stand for that has no call stacks, by column: nobody knows
-    /// whose they are. None where stacks of some threads were asked for.
+    /// The weight of the samples in columns without call stacks, by column; their threads are
+    /// unknown. None if stacks of some threads were requested.
     pub without_stacks: Vec<f64>,
     /// Seconds of each column for which there are counts, the longest of any host.
     pub covered_s: Vec<u64>,
@@ -55,7 +55,7 @@ impl Question {
     /// slices whose middle is theirs.
     ///
     /// # Errors
-    /// Those of [`Question::samples`].
+    /// Returns the errors of [`Question::samples`].
     pub fn timeline(&self, columns_max: usize, of: Of<'_>) -> Result<Timeline, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();
@@ -232,7 +232,7 @@ impl Sums {
         }
     }
 
-    /// Adds the samples of a column, whose epochs are these of all.
+    /// Adds the samples of a column; `epochs` are its epochs' indices among all epochs.
     fn add(&mut self, samples: Samples, (column, columns): (usize, usize), epochs: &[usize]) {
         self.events.extend(samples.events.into_iter().next());
         for image in samples.images {

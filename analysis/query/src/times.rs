@@ -17,7 +17,7 @@ pub enum Moment {
     Local(u64),
     /// The last such time of day where the reader is, in seconds from midnight on.
     Clock(u64),
-    /// So many seconds ago.
+    /// This many seconds ago.
     Ago(u64),
 }
 
@@ -88,7 +88,7 @@ fn dated(text: &str) -> Option<Moment> {
     let is_date = date.len() == 10 && date.matches('-').count() == 2;
     let midnight = midnight.parse::<EpochId>().ok().filter(|_| is_date)?.unix_s();
     let local_s = midnight.checked_add(clock(time)?)?;
-    // Parts of a second are nothing here: merges have whole ones.
+    // Fractions of a second are ignored, because merges have whole seconds.
     let fraction =
         zone.strip_prefix('.').map(|zone| zone.trim_start_matches(|c: char| c.is_ascii_digit()));
     match fraction.unwrap_or(zone) {
@@ -105,7 +105,7 @@ fn dated(text: &str) -> Option<Moment> {
     }
 }
 
-/// The stretch between two moments as typed; without one, from the begin of time or until now.
+/// The stretch between two moments as typed; without one, from the start of time or until now.
 ///
 /// # Errors
 /// A stretch of no time, or of the future, in words.

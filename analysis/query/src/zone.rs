@@ -10,7 +10,7 @@ const DAY_S: i64 = 86_400;
 /// Distances of local time from UTC, by time (RFC 9636).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
-    /// Times in seconds since 1970 UTC from which on local time has a distance, in seconds.
+    /// Times, in seconds since 1970 UTC, from which local time has an offset, in seconds.
     changes: Vec<(i64, i64)>,
     /// The distance before all changes.
     first_s: i64,
@@ -118,7 +118,7 @@ impl Zone {
     }
 }
 
-/// The numbers in a header that tell how long a block is.
+/// The numbers in a header that determine the length of a block.
 struct Counts {
     times: usize,
     kinds: usize,
@@ -139,7 +139,7 @@ impl Counts {
     }
 }
 
-/// The header of a block, and the bytes behind it.
+/// The header of a block, and the bytes after it.
 fn header(bytes: &[u8]) -> Option<(Counts, &[u8])> {
     let rest = bytes.strip_prefix(b"TZif")?;
     let (head, rest) = rest.split_at_checked(40)?;
@@ -164,7 +164,7 @@ fn rule(text: &str) -> Option<Rule> {
     turns.next().is_none().then_some(Rule { standard_s, summer: Some(summer) })
 }
 
-/// What follows a name of at least three letters, or one in angle brackets.
+/// The text after a name of at least three letters, or a name in angle brackets.
 fn after_name(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('<') {
         return quoted.split_once('>').map(|(_, rest)| rest);
@@ -173,7 +173,7 @@ fn after_name(text: &str) -> Option<&str> {
     text.get(end..).filter(|_| end >= 3)
 }
 
-/// Seconds ahead of UTC, which POSIX writes as seconds behind, and what follows.
+/// Seconds ahead of UTC (POSIX writes seconds behind UTC), and the text that follows.
 fn distance(text: &str) -> Option<(i64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || "+-:".contains(c)));
     let (number, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -192,8 +192,8 @@ fn seconds(text: &str) -> Option<i64> {
     Some(if is_negative { -sum } else { sum })
 }
 
-/// `M3.5.0/2`. Days counted from the begin of the year, which no zone of tzdata but a few have, are
-/// not understood: then there is only standard time.
+/// `M3.5.0/2`. Rules by day of the year, which only a few zones of tzdata have, are not supported;
+/// such zones have standard time only.
 fn turn(text: &str) -> Option<Turn> {
     let (day, time) = text.split_once('/').unwrap_or((text, "2"));
     let mut numbers = day.strip_prefix('M')?.split('.').map(|number| number.parse::<i64>().ok());
@@ -234,7 +234,7 @@ impl Turn {
     }
 }
 
-/// Days from 1970 to the begin of a month, in the Gregorian calendar.
+/// Days from 1970 to the start of a month, in the Gregorian calendar.
 fn days(year: i64, month: i64) -> i64 {
     // March is the first month of a year here, so that leap days are at its end.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };

@@ -54,7 +54,7 @@ pub struct CalcReport {
     pub is_exact: bool,
     /// Whether the procedure may have edges that are not in the graph.
     pub missing_edges: bool,
-    /// Addresses of code whose edges are not known, with the reason.
+    /// Addresses of code with unknown edges, with the reason.
     pub findings: Vec<(u64, String)>,
     /// The model of the processor that gives the best cases.
     pub machine: Model,
@@ -62,7 +62,7 @@ pub struct CalcReport {
     pub scale: Option<Scale>,
     /// The procedure's time by cause.
     pub sums: TimeBreakdown,
-    /// Its loops, those with most samples first.
+    /// Its loops, those with the most samples first.
     pub loops: Vec<LoopRow>,
     /// Its blocks, by address.
     pub blocks: Vec<BlockRow>,
@@ -88,7 +88,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The name, that it is assumed, and whose latencies it has.
+    /// The model's name, a remark if it is assumed, and the source of its latencies.
     pub(super) fn shown(self) -> String {
         let Self { name, assumed, scatter, .. } = self;
         let latencies = match self.measured_on() {
@@ -159,7 +159,7 @@ pub struct InstructionCost {
     pub text: String,
     /// Samples by event.
     pub counts: Vec<u64>,
-    /// Of these, samples of time.
+    /// Samples of time among these.
     pub samples: u64,
     /// Cycles and causes of stalls of one execution.
     pub why: Explanation,

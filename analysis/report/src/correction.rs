@@ -39,7 +39,7 @@ pub struct CorrectionReport {
     pub relative_spread: f64,
     /// Standard deviation of the total by the rule, over the total.
     pub error: f64,
-    /// What events cost.
+    /// The cost of events.
     pub costs: Vec<CostRow>,
     /// The cost of events in this program over that in vitro; None without runs without events.
     pub in_situ: Option<InSituCosts>,
@@ -47,7 +47,7 @@ pub struct CorrectionReport {
     pub rows: Vec<CorrectionRow>,
     /// How many of them are shown.
     pub shown: ShownRows,
-    /// What a reader should know, a sentence each.
+    /// Remarks for the reader, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct CorrectedTime {
     pub measured_ns: f64,
     /// Without the events, with its interval (95 %).
     pub corrected_ns: Range,
-    /// What else but known events is in it; None where that is nothing.
+    /// Content other than known events; None if there is none.
     pub unbounded: Option<Unbounded>,
 }
 
@@ -109,7 +109,7 @@ pub enum InSituSays {
 /// The cost of a kind of event.
 #[derive(Debug)]
 pub struct CostRow {
-    /// The kind of event, and of which places.
+    /// The kind of the events, and their places.
     pub of: String,
     /// ns of an event, with the interval of the mean at another place.
     pub ns: Range,
@@ -211,7 +211,7 @@ impl CorrectionReport {
         (!self.total().1.holds()).then(|| self.verdict())
     }
 
-    /// What rows are sums of.
+    /// The unit that each row sums up.
     fn of_rows(&self) -> String {
         let time = if self.on_cpu.is_some() { "CPU time" } else { "time, waits included" };
         match self.threads {

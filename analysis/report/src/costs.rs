@@ -17,7 +17,7 @@ const STALL_SAMPLES: u64 = 10;
 const STALL_SHARE: f64 = 0.005;
 /// Factor between the ends of a range below which the range is shown as one number.
 pub(super) const ROUGHLY: f64 = 1.2;
-/// Factor between the ends of an interval from which on it counts as having no bounds.
+/// Smallest ratio of the ends of an interval at which it counts as unbounded.
 pub(super) const UNKNOWN: f64 = 100.0;
 
 /// Executions, cycles and stalls of a listing's instructions.
@@ -31,7 +31,7 @@ pub struct Costs {
     pub samples: f64,
     /// Instructions by address, with their executions.
     pub rows: BTreeMap<u64, (Runs, InstructionCost)>,
-    /// The procedure's loops, those with most samples first.
+    /// The procedure's loops, those with the most samples first.
     pub loops: Vec<LoopRow>,
 }
 
@@ -292,12 +292,12 @@ pub(super) fn letters(culprits: &[Culprit], unexplained: bool) -> String {
     letters
 }
 
-/// The letters of these causes with their meanings, each with a comma behind it.
+/// The letters of these causes with their meanings, each followed by a comma.
 pub(super) fn meanings(causes: &[Cause]) -> String {
     causes.iter().map(|cause| format!("{} {cause}, ", cause.letter())).collect()
 }
 
-/// Cycles, with as many decimals as matter.
+/// Cycles, with the significant decimals only.
 pub(super) fn cycle(value: f64) -> String {
     match value {
         value if value < 10.0 => format!("{value:.2}"),

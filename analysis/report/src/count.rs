@@ -26,7 +26,7 @@ pub struct CountReport {
     pub confidence: Confidence,
     /// The events, in the order in which they were asked for.
     pub rows: Vec<CountRow>,
-    /// What could not be counted, and other remarks, a sentence each.
+    /// Events that could not be counted, and other remarks, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ pub struct CountRow {
     pub runs: Vec<f64>,
     /// The part of the time in which the event counted: 0 to 1.
     pub enabled_share: f64,
-    /// Whether an interval is told: several runs, or a scaled count.
+    /// Whether an interval is reported: several runs, or a scaled count.
     pub varies: bool,
     /// Whether the value is exact: counted by `dcpi ideal`.
     pub is_exact: bool,

@@ -6,7 +6,7 @@ use super::EventColumn;
 use super::quantity::{percent, thousands};
 use super::text::ratio;
 
-/// Part of the time from which on an event counts as having had a counter all the time.
+/// Part of the time at which an event counts as having had a counter all the time.
 const WHOLE_TIME: f64 = 0.999;
 
 /// A note on samples that the event's period implies and that were not taken, from 1 % on.

@@ -239,7 +239,7 @@ impl Report for DiffReport {
     }
 }
 
-/// Bytes of the words that both begin with, the separator behind the last one included.
+/// Length in bytes of the words that both begin with, including the separator after the last one.
 fn common_words(a: &str, b: &str) -> usize {
     let same = a.char_indices().zip(b.chars()).take_while(|((_, a), b)| a == b);
     let ends = same.filter(|((_, c), _)| !c.is_alphanumeric() && *c != '_');

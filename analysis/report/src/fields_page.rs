@@ -36,7 +36,7 @@ pub fn page_of_fields(schemas: &[Schema]) -> String {
 #[derive(Default)]
 struct Rows(Vec<String>);
 
-/// What the field around a field says of it.
+/// The attributes that a field inherits from the field around it.
 #[derive(Clone, Copy, Default)]
 struct Around<'a> {
     path: &'a str,

@@ -1,4 +1,4 @@
-//! The hottest blocks of a procedure that is too long to be read from its begin.
+//! The hottest blocks of a procedure that is too long to be read from its start.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -105,7 +105,7 @@ impl Report for ImagesReport {
             cells.push(if row.code_kept { "kept" } else { "" }.to_owned());
             cells.extend([record.kind.as_str().to_owned(), short_id(&record.id)]);
             let place = if record.path.is_empty() { &record.name } else { &record.path };
-            // An image that is no file has a name for a path, or nothing.
+            // An image that is not a file has a name for a path, or nothing.
             let place = if record.kind == image::ImageKind::File { place } else { &record.name };
             cells.push(escape(place).into_owned());
             table.row(cells);

@@ -19,7 +19,7 @@ pub(super) fn rounded(share: f64) -> f64 {
     (share * 1e8).round() / 1e8
 }
 
-/// Label, unit or process whose samples a report is of.
+/// Label, unit or process whose samples a report covers.
 #[derive(Debug)]
 pub struct Only(BTreeMap<&'static str, Value>);
 

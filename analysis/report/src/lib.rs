@@ -108,7 +108,7 @@ pub trait Report {
     /// Writes the report as text.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns errors of writing the output.
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
     /// The report as JSON.
@@ -117,7 +117,7 @@ pub trait Report {
     /// Writes the report as CSV (RFC 4180): a line of titles, and rows.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Returns errors of writing the output.
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         fields::write(self, out)
     }
@@ -293,14 +293,14 @@ pub struct ProcedureName {
     pub address: Option<u64>,
     /// Another procedure of the image has the same name.
     pub ambiguous: bool,
-    /// Another procedure of the image has the same name but for what compilers appended to it.
+    /// Another procedure of the image has the same name except for what compilers appended to it.
     pub needs_suffix: bool,
 }
 
 /// A source line.
 #[derive(Clone, Debug)]
 pub struct LineName {
-    /// Its file, as the debug information has it.
+    /// Its file, as named in the debug information.
     pub file: String,
     /// Its number, from 1; none for code of no line in particular.
     pub line: Option<u32>,

@@ -27,7 +27,7 @@ const AROUND: u32 = 2;
 const FILES: usize = 5;
 /// Most other names of the procedure in the head.
 const ALIASES: usize = 8;
-/// Space behind a column.
+/// Space after a column.
 const GAP: &str = "  ";
 /// Spaces that a tab is worth.
 const TAB: &str = "    ";
@@ -478,7 +478,7 @@ fn titles(column: &EventColumn) -> [String; 3] {
     [column.event.nouns(), "%".to_owned(), interval.to_owned()]
 }
 
-/// Characters of columns, with the gap behind each; columns of no width are not shown.
+/// Widths of columns in characters, with the gap after each; columns of width 0 are not shown.
 fn shown_width(widths: &[usize]) -> usize {
     widths.iter().filter(|width| **width > 0).map(|width| width + GAP.len()).sum()
 }

@@ -68,7 +68,7 @@ pub struct LostRow {
 /// A block.
 #[derive(Debug)]
 pub struct LostBlock {
-    /// Addresses of its first instruction and behind its last.
+    /// Addresses of its first instruction and of the byte after its last.
     pub addresses: (u64, u64),
     /// Exact executions in a run.
     pub executions: f64,
@@ -170,7 +170,7 @@ impl LostReport {
     }
 }
 
-/// A share of 1 in percent; of what is below 0, too.
+/// A share of 1 in percent; negative shares are allowed.
 fn signed_percent(share: f64) -> String {
     if share < 0.0 { format!("-{}", percent(-share)) } else { percent(share) }
 }

@@ -15,7 +15,7 @@ use super::{Report, Style};
 /// `dcpi machine`.
 #[derive(Debug)]
 pub struct MachineReport {
-    /// What was measured, as files and epochs keep it.
+    /// The measurement, as files and epochs store it.
     pub measured: MeasuredMachine,
     /// Time that it took, s.
     pub seconds: f64,
@@ -88,14 +88,14 @@ impl From<Spread> for Told {
     }
 }
 
-/// Part of the CPUs' time that others had from which on it is told: what an idle system does by
-/// itself is less.
+/// Smallest share of the CPUs' time taken by other programs that is reported: an idle system's own
+/// work takes less.
 const OTHERS_TOLD: f64 = 0.05;
 
 /// From this level on a cache is shared with other CPUs: what one program gets of it varies.
 const SHARED_LEVEL: u32 = 3;
 
-/// Beside what was measured, what the processor or the kernel says.
+/// The measured values beside those that the processor or the kernel states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Agreement {
     /// They say nothing, or no end was found.
@@ -140,7 +140,7 @@ fn size(low: Option<u64>, high: Option<u64>, stated: Option<u64>) -> Option<u64>
 }
 
 impl MachineReport {
-    /// Each size with its name and whether it agrees with what is stated.
+    /// Each size with its name, and whether it agrees with the stated size.
     fn agreements(&self) -> Vec<(String, Agreement)> {
         let MeasuredMachine { caches, tlbs, .. } = &self.measured;
         let caches_of = caches.iter().map(|cache| (level(cache.level), Agreement::of_cache(cache)));
@@ -149,7 +149,7 @@ impl MachineReport {
         caches_of.chain(line).chain(tlbs).collect()
     }
 
-    /// The first lines: what was found, in words.
+    /// The first lines, which sum up the results in words.
     fn verdict(&self) -> Vec<String> {
         let all = self.agreements();
         let named = |which: Agreement| {
@@ -504,7 +504,7 @@ mod tests {
         assert!(several["core_ghz"]["low"].is_f64(), "{several}");
     }
 
-    /// Under load L3 was not found, and no word said so.
+    /// Under load L3 was not found, and the report did not say so.
     #[test]
     fn what_was_not_found_or_not_measured_is_said() {
         let mut report = report();

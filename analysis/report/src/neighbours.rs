@@ -14,7 +14,7 @@ use query::problem::Problem;
 /// The callers or the callees of a procedure.
 #[derive(Debug)]
 pub struct Neighbours {
-    /// What the report is of.
+    /// The subject of the report.
     pub of: OfStacks,
     /// The procedure.
     pub procedure: Callee,

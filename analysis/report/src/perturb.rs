@@ -15,7 +15,7 @@ use query::problem::Problem;
 pub struct PerturbReport {
     /// The command, as a shell takes it.
     pub command: String,
-    /// What observed it.
+    /// The observer.
     pub observer: String,
     /// Runs without the observer.
     pub baselines: u32,
@@ -41,12 +41,13 @@ pub struct PerturbReport {
     pub level: f64,
     /// The metrics.
     pub metrics: Vec<MetricRow>,
-    /// What to collect together, where that was asked for and the observer perturbs.
+    /// Groups of items that may be collected together, if a split was requested and the observer
+    /// perturbs.
     pub groups: Vec<Group>,
     /// Comparisons of the command with itself, where these were asked for: then there is nothing
     /// else.
     pub false_alarms: Option<FalseAlarms>,
-    /// What a reader should know, a sentence each.
+    /// Remarks for the reader, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -197,7 +198,7 @@ crate::fields! {
     }
 }
 
-/// Slowdown from which on the verdict begins with it.
+/// Smallest slowdown with which the verdict begins.
 const SLOWER_MIN: f64 = 1.1;
 /// Names of metrics in a sentence at most.
 const NAMED: usize = 6;

@@ -63,7 +63,7 @@ pub fn bytes(bytes: u64) -> String {
     let mut size = bytes as f64;
     let mut unit = "B";
     for larger in UNITS {
-        // What would be printed as 1024.0 is 1.0 of the next.
+        // A value that would be printed as 1024.0 becomes 1.0 of the next unit.
         if size < 1023.95 {
             break;
         }

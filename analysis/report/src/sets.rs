@@ -153,7 +153,7 @@ impl SetsReport {
         compare::is_exact(&self.sets)
     }
 
-    /// The noun of what is counted.
+    /// The noun for the counted things.
     fn noun(&self) -> &'static str {
         let first = self.sets.iter().flat_map(|set| &set.parts).next();
         first.map_or("sample", |part| part.event.noun())

@@ -35,7 +35,7 @@ crate::fields! {
     }
 }
 
-/// What a report of stacks is of.
+/// The subject of a report on stacks.
 #[derive(Clone, Debug)]
 pub struct OfStacks {
     /// Database, epochs and hosts that were read.
@@ -90,7 +90,7 @@ impl OfStacks {
         head(style, out, "only", &format!("{what} {}", self.whose.shown()))
     }
 
-    /// What shares are of, as a line of the head.
+    /// The line in the header that names the total of all shares.
     pub(super) fn shares(&self, of: &str, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         if self.event.counted {
             return head(style, out, "shares", &format!("of {of}"));
@@ -179,7 +179,7 @@ pub(super) fn inclusive_cells(share: Option<&Share>, single: bool) -> [String; 2
     }
 }
 
-/// What several exact events count, each word once where they follow one another.
+/// The nouns of several exact events, without adjacent repetitions.
 pub(super) fn nouns(events: &[EventColumn]) -> String {
     let mut nouns: Vec<String> = events.iter().map(|one| one.event.nouns()).collect();
     nouns.dedup();

@@ -9,7 +9,7 @@ use super::fields::Fraction;
 use super::quantity::percent;
 use super::text::head;
 
-/// What an instruction waits for in the best case.
+/// The reason for an instruction's wait in the best case.
 pub(super) fn wait(wait: Wait) -> &'static str {
     match wait {
         Wait::Nothing => "its turn",

@@ -14,7 +14,7 @@ const GAP: usize = 2;
 const ROOM: usize = 30;
 /// Columns of names are not cut to less than this, however narrow the terminal is.
 const MIN_NAMES: usize = 8;
-/// Characters of what tells two names apart that would be shown as one.
+/// Length of the suffix that distinguishes two names that would otherwise be shown alike.
 const DIFFERENCE: usize = 12;
 
 /// How a text is to look.
@@ -48,7 +48,7 @@ pub(super) enum Colour {
 }
 
 impl Colour {
-    /// That of a share of samples; none where it is small.
+    /// The interval of a share of samples; none if the share is small.
     pub(super) fn of_share(share: f64) -> Option<Self> {
         match share {
             hot if hot >= HOT => Some(Self::Hot),
@@ -77,7 +77,7 @@ pub(super) struct Table {
     rows: Vec<(Vec<Cell>, Option<Colour>)>,
 }
 
-/// How texts of a column are cut that have no room: to so many characters.
+/// Cuts the texts of a column that do not fit, to this many characters.
 type Cut = fn(&str, usize) -> String;
 
 #[derive(Clone, Debug)]
@@ -113,12 +113,12 @@ impl Cell {
         escape(name).into_owned().into()
     }
 
-    /// The same with more behind it.
+    /// The same, followed by more text.
     pub(super) fn tail(self, tail: String) -> Self {
         Self { tail, ..self }
     }
 
-    /// The same with something to tell it from others by.
+    /// The same, with a suffix that distinguishes it from others.
     pub(super) fn apart(self, apart: String) -> Self {
         Self { apart, ..self }
     }
@@ -210,7 +210,7 @@ impl Table {
         for (at, (column, width)) in
             self.columns.iter().zip(&mut widths).enumerate().filter(|(_, of)| of.0.cut.is_some())
         {
-            // What was cut may be shorter than it has to be.
+            // A cut text may be shorter than necessary.
             let cells = shown.iter().filter_map(|row| row.get(at)).map(|cell| self::width(cell));
             *width = cells.chain([self::width(&column.title)]).max().unwrap_or(0);
         }
@@ -252,8 +252,7 @@ impl Table {
         (widths, whole)
     }
 
-    /// Columns whose names are cut get what the others leave, each as much as it needs if there is
-    /// so much.
+    /// Columns with cut names share the width that the other columns leave, each up to its need.
     fn widths(&self, style: &Style) -> Vec<usize> {
         let (mut widths, whole) = self.natural();
         if style.full_names {
@@ -267,7 +266,8 @@ impl Table {
             .collect();
         let wanted: usize = cut.iter().filter_map(|(at, _)| widths.get(*at)).sum();
         let mut room = (style.columns + GAP).saturating_sub(whole - wanted);
-        // What wants least of its part goes first; what it leaves is the others'.
+        // The column that needs the least of its part comes first; it leaves the rest to the
+        // others.
         cut.sort_by_key(|(at, part)| widths.get(*at).map_or(0, |wanted| wanted * 12 / part));
         let mut parts: usize = cut.iter().map(|(_, part)| part).sum();
         for (at, part) in cut {
@@ -296,7 +296,8 @@ impl Table {
         };
         let mut shown: Vec<Vec<String>> =
             self.rows.iter().map(|(row, _)| cells(row, None)).collect();
-        // What is no number may tell them apart already: an id, an address.
+        // A column that is not a number, such as an id or an address, may already distinguish the
+        // rows.
         let name = |row: &[String]| -> Vec<String> {
             row.iter()
                 .zip(&self.columns)

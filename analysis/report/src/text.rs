@@ -19,13 +19,13 @@ use query::problem::Problem;
 use stats::Share;
 use stats::tally::Tally;
 
-/// Characters of an id that tell images of one name apart.
+/// Characters of an id that are shown to distinguish images of the same name.
 const SHORT_ID: usize = 8;
 /// Names of hosts, labels or images in one line.
 const NAMED: usize = 5;
 /// Width of the first word of a line of the head.
 const HEAD: usize = 10;
-/// Smallest share of samples, of any event, from which on a note explains a reason for unresolved
+/// Smallest share of samples, of any event, for which a note explains a reason for unresolved
 /// samples.
 const MEANING_SHARE: f64 = 0.001;
 
@@ -135,7 +135,7 @@ pub(super) fn some_of(names: &[&str]) -> String {
 fn span(epoch: &EpochMeta) -> String {
     let (start, lasted) = (moment(epoch.started_unix_s), duration_s(epoch));
     let end = moment(epoch.started_unix_s.saturating_add(lasted));
-    // The database does not tell whether a daemon still adds to the epoch.
+    // The database does not record whether a daemon still adds to the epoch.
     let last = if epoch.ended_unix_s.is_none() { " (last merge)" } else { "" };
     format!("{start} to {end} UTC{last}, {}", duration(lasted))
 }
@@ -493,7 +493,7 @@ fn push_new(lines: &mut Vec<String>, line: String) {
     }
 }
 
-/// One line for images with the same problem, those with the most samples first: the share of
+/// One line for images with the same problem, those with the the most samples first: the share of
 /// samples, `what` is wrong with them, the images, and the next step.
 fn group(mut images: Vec<(u64, String)>, all: u64, what: &str, next: &str) -> Option<String> {
     images.retain(|(samples, _)| *samples > 0);

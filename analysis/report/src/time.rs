@@ -24,7 +24,7 @@ pub struct TimeReport {
     pub commands: Vec<Timed>,
     /// Layouts with runs.
     pub layouts: usize,
-    /// What differs between layouts, in words.
+    /// The differences between layouts, in words.
     pub drawn: String,
     /// Which time decides, and why.
     pub clock: Clock,
@@ -38,7 +38,7 @@ pub struct TimeReport {
     pub confidence: Confidence,
     /// Every run, in the order of their starts.
     pub runs: Vec<RunRow>,
-    /// What was seen of the machine, and other remarks, a sentence each.
+    /// Observations about the machine, and other remarks, one sentence each.
     pub notes: Vec<String>,
     /// Problems: none so far, the trait asks for them.
     pub problems: Vec<Problem>,
@@ -213,7 +213,7 @@ impl TimeReport {
         table
     }
 
-    /// What the table's last columns are, and what else it does not say itself.
+    /// The meaning of the table's last columns, and other remarks.
     fn notes_of_table(&self) -> Vec<String> {
         let of_all = self.commands.iter().flat_map(|timed| [timed.cpu_s.kbest, timed.wall_s.kbest]);
         let disagree = of_all.flatten().any(|best| !best.converged);
@@ -314,7 +314,7 @@ fn ns_within(Interval { value, low, high }: Interval) -> String {
     format!("{value} ns ({low} to {high})")
 }
 
-/// A number with so many digits that say something.
+/// A number with this many significant digits.
 fn digits_of(number: f64, digits: usize) -> String {
     let place = number.max(f64::MIN_POSITIVE).log10().floor() - (digits as f64 - 1.0);
     let step = 10_f64.powf(place);
@@ -503,7 +503,7 @@ mod tests {
         ns_within(Interval { value, low: value - reach, high: value + reach })
     }
 
-    /// A time that was 6 % wrong was told to a hundredth of a nanosecond.
+    /// A time that was 6 % wrong was printed to a hundredth of a nanosecond.
     #[test]
     fn a_time_has_the_digits_that_its_interval_allows() {
         assert_eq!(within(12.3456, 0.34), "12.3 ns (12.0 to 12.7)");

@@ -157,7 +157,7 @@ impl TimelineReport {
     /// The column with the most counts in a second, and how many.
     fn peak(&self, row: &TimelineRow) -> Option<(Stretch, f64)> {
         let rates = self.rates(row).into_iter().zip(&self.columns);
-        // Of several the first.
+        // If there are several, the first.
         rates.rev().max_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, column)| (*column, rate))
     }
 }

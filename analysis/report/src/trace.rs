@@ -130,7 +130,7 @@ pub struct ShownRows {
 }
 
 impl ShownRows {
-    /// Keeps as many rows as are asked for, 0: all.
+    /// Keeps the requested number of rows, 0: all.
     #[must_use]
     pub fn of<T>(rows: &mut Vec<T>, asked: Option<usize>) -> Self {
         let all = rows.len();
@@ -164,7 +164,7 @@ impl TraceReport {
         self.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.events))
     }
 
-    /// What a reader needs first: whether all is there.
+    /// Whether the data is complete, which a reader needs to know first.
     fn verdict(&self) -> String {
         let events = counted(self.events, "event");
         let (threads, seconds) = (counted(self.threads, "thread"), self.seconds);

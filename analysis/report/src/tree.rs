@@ -14,7 +14,7 @@ use query::problem::Problem;
 /// `dcpi tree`.
 #[derive(Debug)]
 pub struct TreeReport {
-    /// What the report is of.
+    /// The subject of the report.
     pub of: OfStacks,
     /// The only root, where the tree is of the time of one procedure.
     pub from: Option<Callee>,

@@ -25,7 +25,7 @@ pub struct TruthReport {
     pub samples: u64,
     /// Fewest samples of a procedure among the rows.
     pub least: u64,
-    /// Procedures, those with the most samples first.
+    /// Procedures, those with the the most samples first.
     pub rows: Vec<TruthRow>,
     /// Most rows that text shows.
     pub shown: usize,

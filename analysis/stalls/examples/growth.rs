@@ -28,7 +28,7 @@ impl ReadOnly for Table<'_> {
 
 /// mov eax, [rdi]; add rdi, 4; jmp [rsi + rax * 8]
 const DISPATCH: &[u8] = &[0x8b, 0x07, 0x48, 0x83, 0xc7, 4, 0xff, 0x24, 0xc6];
-/// add rbx, [rdi]; test rbx, rbx; je over; mov ecx, 5; (dec ecx; jne); over: jmp to the begin
+/// add rbx, [rdi]; test rbx, rbx; je over; mov ecx, 5; (dec ecx; jne); over: jmp to the start
 const PIECE: &[u8] =
     &[0x48, 0x03, 0x1f, 0x48, 0x85, 0xdb, 0x74, 9, 0xb9, 5, 0, 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0xe9];
 /// mov eax, [rdi]; add rdi, 4; and eax, a mask; jmp [rax * 8 + TABLE]
@@ -46,7 +46,7 @@ struct Grown {
     seen: Vec<(Vaddr, Vaddr)>,
 }
 
-/// One block that dispatches to so many pieces.
+/// One block that dispatches to this many pieces.
 fn central(pieces: usize) -> anyhow::Result<Grown> {
     let mut code = DISPATCH.to_vec();
     let mut begins = Vec::new();
@@ -76,7 +76,7 @@ fn threaded(pieces: usize) -> anyhow::Result<Grown> {
     Ok(Grown { code, begins, seen })
 }
 
-/// So many loops, each in the one before: mov ecx, 5; ...; dec ecx; jne.
+/// This many nested loops, each in the one before: mov ecx, 5; ...; dec ecx; jne.
 fn nested(loops: usize) -> anyhow::Result<Grown> {
     let mut code = [0xb9, 5, 0, 0, 0].repeat(loops);
     for inner in (0..loops).rev() {

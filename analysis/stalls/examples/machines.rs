@@ -17,7 +17,7 @@ use serde_json::Value;
 use stalls::Machine;
 
 const A64: &str = include_str!("a64.txt");
-/// What older processors do not have is told as for those that do.
+/// Features that older processors lack get the values of processors that have them.
 const EXTENSIONS: &str = "-mattr=+lse,+crypto,+dotprod,+crc,+pauth";
 const PLACES: [&str; 3] =
     ["/usr/bin", "/usr/lib/x86_64-linux-gnu", "/usr/lib/gcc/x86_64-linux-gnu"];
@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A processor whose table is made.
+/// A processor for which a table is generated.
 struct Asked<'a> {
     mca: &'a str,
     machine: &'a str,
@@ -77,7 +77,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What llvm-mca says of a source, all regions of it.
+    /// The output of llvm-mca for all regions of a source.
     fn json(&self, more: &[&str], source: &str) -> anyhow::Result<Value> {
         let input = env::temp_dir().join(format!("machines-{}.s", std::process::id()));
         fs::write(&input, source)?;
@@ -282,7 +282,7 @@ fn forwarded(asked: &Asked<'_>, texts: &[&str]) -> anyhow::Result<Vec<(Option<f6
         .map(|((after, before), text)| {
             let makes = !text.starts_with("st")
                 && text.split([' ', ',']).nth(1).is_some_and(|to| to == "x0" || to == "w0");
-            // Addresses are told apart already.
+            // Addresses are already unique.
             let reads = !text.contains('[')
                 && ["x1", "w1"].iter().any(|from| text.contains(&format!(", {from}")));
             (after.filter(|_| makes), before.filter(|_| reads).map_or(0.0, |before| before - least))
@@ -324,7 +324,7 @@ fn written(
         let uops = if intel && name.ends_with("_mem") && uops > 1.0 { uops - 1.0 } else { uops };
         let own = |cycles: f64| if loads { cycles - load } else { cycles };
         let latency = own(latency).max(0.0);
-        // How long a division takes depends on the numbers; models tell of the longest.
+        // How long a division takes depends on the numbers; models report the longest.
         let integers =
             name.starts_with("Div_") || name.starts_with("Idiv_") || name.starts_with("sdiv");
         let (latency, units) = match divides {
@@ -354,8 +354,8 @@ fn written(
     Ok(out)
 }
 
-/// Sets of units of which one is busy. Tables tell of each unit its part: those of one kind with
-/// the same part are a set.
+/// Sets of units of which one is busy. Tables report each unit its part: those of one kind with the
+/// same part are a set.
 fn units(uses: &[(usize, f64)], resources: &[String]) -> String {
     let stem = |unit: usize| {
         let name = resources.get(unit).map_or("", String::as_str);

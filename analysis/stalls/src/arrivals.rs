@@ -24,7 +24,7 @@ const CACHED_CODE_PAGES: u64 = 16;
 /// mispredictions far from their branch.
 const REFILL_BLOCKS: usize = 3;
 
-/// Of each block, an upper limit of the share of its executions that come shortly after a
+/// For each block, an upper limit of the share of its executions that come shortly after a
 /// misprediction. Until the front end is ahead again, a branch in a loop of short blocks is waited
 /// for in each of them.
 pub(crate) fn mispredicted_before(
@@ -101,7 +101,7 @@ pub(crate) fn strides(profiled: &ProfiledProcedure<'_>) -> Strides {
 }
 
 /// The bytes by which the address of an instruction moves from one execution to the next, and the
-/// share of executions in which the address begins anew.
+/// share of executions in which the address begins again.
 pub(crate) fn stride(
     profiled: &ProfiledProcedure<'_>,
     (loop_codes, strides): (&[LoopCode], &Strides),
@@ -201,7 +201,7 @@ pub(crate) fn loop_codes(profiled: &ProfiledProcedure<'_>) -> Vec<LoopCode> {
     loop_codes
 }
 
-/// Of each branch, by its address: its observed count, and an upper limit of its changes of
+/// For each branch, by its address: its observed count, and an upper limit of its changes of
 /// direction per execution, if samples show that.
 pub(crate) type BranchHistory = HashMap<u64, (f64, Option<f64>)>;
 

@@ -36,7 +36,7 @@ pub struct FrequentPaths<'a> {
     graph: &'a Cfg,
     loops: &'a Loops,
     estimate: &'a Estimate,
-    /// Of each block, the one that most often precedes it.
+    /// For each block, its most frequent predecessor.
     predecessors: Vec<Option<usize>>,
 }
 
@@ -264,8 +264,8 @@ fn mean_over_walk(
             *count += 1;
             for (sum, work) in own_sums.iter_mut().zip(own) {
                 let issued = pipeline.issue(work);
-                // Of all visits, the reason of the longest wait is kept. Its cycles are in
-                // `issue_cycles` meanwhile, which `mean` overwrites.
+                // Over all visits, the reason for the longest wait is kept. Until `mean` overwrites
+                // `issue_cycles`, that field holds the cycles of the longest wait.
                 let longest = if issued.cycles > sum.issue_cycles { issued } else { *sum };
                 *sum = BestCase {
                     cycles: sum.cycles + issued.cycles,

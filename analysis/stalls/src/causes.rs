@@ -200,7 +200,7 @@ pub struct Site {
     /// instruction that reaches into another line or page than the one before it.
     pub crossing: (f64, f64),
     /// The bytes by which the address of the data moves from one execution to the next, and the
-    /// share of executions in which it begins anew elsewhere; `None` if unknown.
+    /// share of executions in which it begins again elsewhere; `None` if unknown.
     pub stride: Option<(f64, f64)>,
     /// Cycles of the best case that unlimited units would save. When other instructions get a unit
     /// first, the instruction can lose as many again.

@@ -3,12 +3,12 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Multiplications and rotations of a round, each of which needs the result before it.
+/// Multiplications and rotations per round, each dependent on the previous result.
 const LINKS: u32 = 1 << 15;
-/// Rounds, of which the fastest counts: other load on the machine only makes rounds slower.
+/// Number of rounds. The fastest round counts, because other load only makes rounds slower.
 const ROUNDS: u32 = 3000;
 
-/// Cycles a second of a busy CPU, measured in some 0.1 s. A multiplication of 64 bits takes 3
+/// Cycles a second of a busy CPU, measured in about 0.1 s. A multiplication of 64 bits takes 3
 /// cycles and a rotation by a constant 1, on all x86-64 processors since 2008 (A. Fog, instruction
 /// tables). None on others.
 #[must_use]

@@ -60,7 +60,7 @@ pub struct Explanation {
     /// Upper limit of `cycles`: by the scale that holds for 19 of 20 procedures, and with as few
     /// executions as their standard deviation allows. Infinite where the scale is unknown.
     pub cycles_max: f64,
-    /// What may have taken the time beyond the best case, the largest first.
+    /// Possible causes of the time beyond the best case, the largest first.
     pub culprits: Vec<Culprit>,
     /// Cycles beyond the best case that no suspect accounts for.
     pub unexplained: f64,

@@ -51,7 +51,7 @@ struct Delay {
 pub(crate) struct Pipeline<'a> {
     machine: &'a Machine,
     results: [Result; 64],
-    /// Of each unit, the cycle in which it is free, and the instruction that occupies it until
+    /// For each unit, the cycle in which it is free, and the instruction that occupies it until
     /// then.
     units: [(f64, Option<usize>); 64],
     /// The cycle in which the last instruction was issued.

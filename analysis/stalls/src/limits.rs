@@ -16,7 +16,7 @@ pub(crate) struct Stall<'a> {
     pub(crate) samples: f64,
     /// The same at the upper limit of the scale, less what no suspect explains.
     pub(crate) sure: f64,
-    /// What other instructions add, where it is not known where samples land.
+    /// The share of other instructions, if the skid of samples is not known.
     pub(crate) nearby: Nearby,
 }
 

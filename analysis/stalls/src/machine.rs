@@ -46,7 +46,7 @@ pub struct Machine {
     by_number: Vec<OnceLock<Option<u16>>>,
 }
 
-/// What a form of instruction costs.
+/// The cost of a form of an instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Cycles from operands to result, without the load from memory.
@@ -64,7 +64,7 @@ pub struct Cost {
     pub units: Vec<(u64, f64)>,
 }
 
-/// What LLVM's tables do not have of a processor, with its table.
+/// A processor's table, with the properties that LLVM's tables lack.
 struct Model {
     name: &'static str,
     isa: Isa,
@@ -137,8 +137,8 @@ const PAGE_WALK_CYCLES_MAX: f64 = 2.0 * MISS_CYCLES_MAX;
 /// a walk in five takes half as long again, by other load on memory. Set by hand.
 const COLD_WALK_FACTOR: f64 = 1.5;
 /// Factor between the cost of a misprediction at most and that in the loop where it is measured,
-/// whose code comes from the cache of decoded instructions. Code that is decoded anew comes some 5
-/// cycles later (A. Fog, microarchitecture, 2024: 11 to 18 cycles on Zen, 15 to 20 on Skylake).
+/// whose code comes from the cache of decoded instructions. Code that is decoded again comes about
+/// 5 cycles later (A. Fog, microarchitecture, 2024: 11 to 18 cycles on Zen, 15 to 20 on Skylake).
 const DECODE_FACTOR: f64 = 1.5;
 
 /// The processors on which the attribution of samples and the bias of branches were measured.

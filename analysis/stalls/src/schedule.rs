@@ -13,7 +13,7 @@ use code::isa::work::{Registers, Work};
 use crate::in_order;
 use crate::machine::{Cost, Machine};
 
-/// What an instruction waits for in its best case.
+/// The resource or operand that an instruction waits for in its best case.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
     /// Nothing: the instruction takes its share of the issue width.
@@ -35,7 +35,7 @@ pub struct BestCase {
     /// Mean cycles as the oldest instruction that has not retired (in order: at the head of the
     /// issue queue).
     pub cycles: f64,
-    /// What most of those cycles are spent waiting for.
+    /// The reason for most of those cycles.
     pub wait: Wait,
     /// Distance, in instructions, back to the one that is waited for; only on processors that issue
     /// in order.
@@ -56,7 +56,7 @@ const ROUNDS_MAX: usize = 64;
 #[derive(Clone)]
 struct Core<'a> {
     machine: &'a Machine,
-    /// Of each register, when its value is ready, and what that waits for.
+    /// For each register, the cycle in which its value is ready, and the reason for its wait.
     registers: [(f64, Wait); 64],
     /// When each unit is free.
     units: [f64; UNITS],

@@ -158,7 +158,7 @@ fn whatever_the_code_is_sums_add_up() {
     assert!(explained > 500, "only {explained} were explained");
 }
 
-/// Asserts what is true of every explanation.
+/// Asserts the invariants of every explanation.
 fn holds(seed: u64, scale: Scale, explained_procedure: &Explained) {
     assert!(0.0 <= scale.lower_if_stalled && scale.lower_if_stalled <= scale.lower);
     assert!(

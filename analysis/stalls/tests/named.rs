@@ -215,7 +215,7 @@ fn a_loop_in_one_page_has_no_misses_of_code_after_its_first_round() {
         assert!(most(&sums, cause) < 0.5, "{cause}: {sums:#?}");
     }
     assert!(most(&sums, Cause::DataCache) > 0.6, "{sums:#?}");
-    // Nothing tells how long a round took, so nothing is called static.
+    // The length of a round is unknown, so no time is called static.
     assert!(sums.unknown == sums.samples && sums.waits.is_empty(), "{sums:#?}");
 }
 

@@ -57,9 +57,10 @@ impl Skid {
     /// `instructions` are those of one procedure in the order of their addresses, without a gap.
     ///
     /// A sample moves back within its block. A sample on a block's first instruction came from any
-    /// block before it: it moves to the instruction before only if that falls through, is no branch
-    /// and no padding, and no loop begins there; else it stays. A sample after a call belongs to
-    /// the procedure that was called, which has none of these instructions, so it stays too.
+    /// block before it: it moves to the instruction before only if that falls through, is not a
+    /// branch and no padding, and no loop begins there; else it stays. A sample after a call
+    /// belongs to the procedure that was called, which has none of these instructions, so it stays
+    /// too.
     #[must_use]
     pub fn attributed(self, instructions: &[Sampled]) -> Attributed {
         let mut attributed = Attributed { samples: vec![0; instructions.len()], kept: 0 };
@@ -99,7 +100,7 @@ pub struct Attributed {
     /// Samples by instruction, in the order of the instructions.
     pub samples: Vec<u64>,
     /// Samples that could not go back by the whole skid, because a jump, a call, a no-op, or the
-    /// begin of a loop or of the procedure is before the instruction that they landed on.
+    /// start of a loop or of the procedure is before the instruction that they landed on.
     pub kept: u64,
 }
 

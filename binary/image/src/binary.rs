@@ -152,8 +152,8 @@ impl Binary {
         Ok(self.elf()?.sections()?.iter().any(|section| &*section.name == name))
     }
 
-    /// Symbols of code that `is_wanted` selects, by their begin and their name as the image has it;
-    /// at most 100. Of several symbols at one address [`Binary::procedures`] has only one.
+    /// Symbols of code that `is_wanted` selects, by their start and their name as the image has it;
+    /// at most 100. [`Binary::procedures`] has only one of several symbols at the same address.
     ///
     /// # Errors
     /// As [`Binary::procedures`].

@@ -24,7 +24,7 @@ const MINI_LIMIT: u64 = 128 << 20;
 const MINI_MEMORY_KIB: u32 = 128 << 10;
 /// Most symbols that are returned for a name or an address.
 const ALIASES_MAX: usize = 100;
-/// Times that the symbols near some addresses are searched again because some of them were no
+/// Times that the symbols near some addresses are searched again because some of them were not
 /// procedures; then all symbols are sorted.
 const ROUNDS: usize = 4;
 
@@ -124,7 +124,7 @@ pub(crate) fn collect_at(
     Ok((tables.procedures(&pieces, &sections, &layout), findings))
 }
 
-/// The symbols of code that `wanted` selects, each once, by begin and name; at most
+/// The symbols of code that `wanted` selects, each once, by start and name; at most
 /// [`ALIASES_MAX`].
 pub(crate) fn symbols(
     source: Source<'_>,
@@ -309,7 +309,7 @@ impl Tables {
     /// The candidates that decide which procedure holds each of these addresses, and the number of
     /// symbols of code that were left out. None where finding them takes more work than taking all.
     fn near(&self, addresses: &[u64], layout: &Layout) -> Option<(Vec<Candidate>, usize)> {
-        // Names of symbols that are no procedures, by table: such symbols are many, but they have
+        // Names of symbols that are not procedures, by table: such symbols are many, but they have
         // few names.
         let mut refused: BTreeSet<(usize, u32)> = BTreeSet::new();
         for _ in 0..ROUNDS {

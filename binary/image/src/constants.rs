@@ -51,7 +51,7 @@ pub struct Constants {
     addresses: Vec<u32>,
 }
 
-/// Adjacent words: the distance of the first from the begin of the protected words, and its number
+/// Adjacent words: the distance of the first from the start of the protected words, and its number
 /// among all addresses.
 #[derive(Clone, Copy, Debug)]
 struct Run {
@@ -132,7 +132,7 @@ impl Constants {
         {
             this.protected_begin = protected.vaddr;
             let mut words = match dynamic.words(elf, &layout, protected) {
-                // Memory that nobody writes is constant all the same.
+                // Memory that is never written is constant, too.
                 Err(ImageError::TooLarge { .. }) => Vec::new(),
                 words => words?,
             };

@@ -185,7 +185,7 @@ impl DebugInfo {
     /// The source lines.
     ///
     /// # Errors
-    /// [`ImageError::Malformed`] when not even the units can be told apart.
+    /// [`ImageError::Malformed`] when not even the units can be separated.
     pub fn lines(&self) -> Result<Lines<'_>, ImageError> {
         Lines::of(self)
     }

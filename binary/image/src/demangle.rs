@@ -133,7 +133,7 @@ fn readable(symbol: &str) -> Option<String> {
     (rewritten != symbol).then_some(rewritten)
 }
 
-/// Bytes of a number at the begin of `rest`, and of the identifier whose length the number is. The
+/// Bytes of a number at the start of `rest`, and of the identifier whose length the number is. The
 /// number in a literal (`Lj32E`), a template parameter (`T0_`) or a substitution (`S1_`) is no
 /// length.
 fn number_and_identifier(before: &str, rest: &str) -> usize {
@@ -243,7 +243,7 @@ mod tests {
                 "_ZSteqIcEN9__gnu_cxx11__enable_ifIXsrSt9__is_charIT_E7__valueEbE6__typeERKNSt7__cxx1112basic_stringIS3_St11char_traitsIS3_ESaIS3_EEESE_",
                 "__gnu_cxx::__enable_if<std::__is_char<char>::__value, bool>::__type std::operator==<char>(std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const&, std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> > const&)",
             ),
-            // The number that is the length of `use_srSt` tells that this `srSt` is part of a name.
+            // The number is the length of `use_srSt`, so this `srSt` is part of a name.
             ("_Z8use_srStILb1EEvv", "void use_srSt<true>()"),
             ("_ZN3foo3barC5Ei", "foo::bar::bar(int)"),
             ("_ZThn16_N3foo3barEv.cold", "non-virtual thunk to foo::bar().cold"),
@@ -265,7 +265,7 @@ mod tests {
             ("foo(int) const.constprop.0.isra.12.cold", "foo(int) const"),
             ("x.__uniq.82281234.llvm.99", "x"),
             ("x.lto_priv.0.lto_priv.1", "x"),
-            // Of no compiler's, as far as the name tells.
+            // The name does not look like a compiler's.
             ("main.part", "main.part"),
             ("runtime.gc.1", "runtime.gc.1"),
             (".cold", ".cold"),

@@ -13,7 +13,7 @@ use crate::{Finding, ImageError};
 
 /// Largest table read, in bytes; the largest programs have a fifth of that.
 const TABLE_LIMIT: u64 = 128 << 20;
-/// Bytes read of `.eh_frame_hdr`: only the pointer to the table at its begin is used.
+/// Bytes read of `.eh_frame_hdr`: only the pointer to the table at its start is used.
 const HEADER_LIMIT: u64 = 64;
 
 /// The unwind table's bytes and the address of its first byte.

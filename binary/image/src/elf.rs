@@ -181,7 +181,7 @@ impl<'a> Elf<'a> {
         let table = parse(count)?;
         let headers = pod::slice_from_all_bytes::<H::SectionHeader>(&table)
             .map_err(|()| malformed(what, offset))?;
-        // Names are only a convenience: without them the sections still tell code from data.
+        // Names are only a convenience: without them the sections still distinguish code from data.
         let names = usize::try_from(names)
             .ok()
             .and_then(|names| headers.get(names))

@@ -29,7 +29,7 @@ const JUMPS_MIN: usize = 3;
 /// A symbol.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Address, as the file has it.
+    /// Address in the file.
     pub vaddr: Vaddr,
     /// Length in bytes; 0: not told.
     pub size_bytes: u64,

@@ -58,7 +58,7 @@ impl ImageId {
     /// The id of an image that has a GNU build id (the descriptor of an `NT_GNU_BUILD_ID` note).
     ///
     /// `None` unless it has 1 to 20 bytes of which one is not zero: linkers reserve the note as
-    /// zeroes and fill it in last, so an all-zero one tells nothing.
+    /// zeroes and fill it in last, so an id of zeroes identifies nothing.
     pub fn from_build_id(bytes: &[u8]) -> Option<Self> {
         if bytes.iter().all(|&byte| byte == 0) {
             return None;
@@ -109,7 +109,7 @@ impl ImageId {
         self.owner
     }
 
-    /// The id as a file tells it: without owner.
+    /// The id from the file itself, without owner.
     #[must_use]
     pub fn build(&self) -> Self {
         self.owned_by(None)

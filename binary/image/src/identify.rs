@@ -9,8 +9,8 @@ use crate::id::TextHasher;
 use crate::source::Source;
 use crate::{ImageError, ImageId};
 
-/// Bytes of code that are hashed: the largest programs have less. A file that claims more costs no
-/// more time; two files that differ only behind them would be one image.
+/// Bytes of code that are hashed: the largest programs have less. A file that claims more takes no
+/// more time; two files that differ only beyond this limit would be one image.
 const TEXT_LIMIT: u64 = 256 << 20;
 
 /// The id of an ELF file in memory: its GNU build id, else a hash of its code.

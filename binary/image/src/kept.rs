@@ -213,7 +213,7 @@ pub struct KeptFile {
     ranges: KeptRanges,
     /// True when code of the file is missing.
     is_excerpt: bool,
-    /// The bytes of all ranges, one range behind the other.
+    /// The bytes of all ranges, concatenated.
     bytes: Vec<u8>,
     /// Begin of each range in `bytes`.
     starts: Vec<usize>,
@@ -308,7 +308,7 @@ impl KeptFile {
         &self.ranges
     }
 
-    /// The bytes of all ranges, one range behind the other.
+    /// The bytes of all ranges, concatenated.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(excerpt.bytes(), [101, 103, 106, 107, 108]);
         assert!(excerpt.is_excerpt() && !kept.is_excerpt());
         assert_eq!(kept.without(&[]).unwrap().bytes(), kept.bytes());
-        // A hash of all code cannot be checked any more; a build id can.
+        // A hash of all code can no longer be checked; a build id can.
         let own = KeptFile::of(&std::fs::read(std::env::current_exe().unwrap()).unwrap()).unwrap();
         let own_id = own.identify().unwrap();
         let segments = own.layout().unwrap();

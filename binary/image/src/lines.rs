@@ -28,7 +28,8 @@ const NAME_MAX: usize = 32 << 10;
 /// out.
 const FRAMES_MAX: usize = 64;
 
-/// Most stretches of code of one line that are told; more are of a line that is inlined everywhere.
+/// Most stretches of code of one line that are reported; more are of a line that is inlined
+/// everywhere.
 pub const STRETCHES_MAX: usize = 256;
 
 /// Source position of an instruction: of one of the calls that were inlined there, or of the
@@ -37,7 +38,7 @@ pub const STRETCHES_MAX: usize = 256;
 pub struct Frame {
     /// The function, demangled.
     pub function: Option<String>,
-    /// The source file, as the compiler was told, joined with the directory it ran in.
+    /// The source file, as the compiler was reported, joined with the directory it ran in.
     pub file: Option<String>,
     /// Line, from 1; None for code that belongs to no line in particular.
     pub line: Option<u32>,
@@ -162,7 +163,7 @@ impl fmt::Debug for Lines<'_> {
     }
 }
 
-/// The debug information, and the meter of its reads, which begins anew.
+/// The debug information, and the meter of its reads, which begins again.
 pub(crate) fn begin(info: &DebugInfo) -> (gimli::Dwarf<Metered<'_>>, &Meter) {
     let meter = &info.meter;
     let bytes =

@@ -17,14 +17,14 @@ pub(crate) struct Near<'a> {
 /// Begins of the symbols around an address, so far.
 #[derive(Clone, Copy)]
 struct Around {
-    /// Of the symbols with a size that hold it, the last to begin.
+    /// Among the sized symbols that contain the address, the one that starts last.
     holder: Option<u64>,
-    /// Of the symbols with a size that begin at it or before, the farthest end, and the begin of
+    /// The farthest end of the sized symbols that start at or before the address, and the start of
     /// that symbol.
     reached: Option<(u64, u64)>,
     /// The last symbol without a size that begins at it or before.
     unsized_before: Option<u64>,
-    /// The first symbol behind it, with a size and without.
+    /// The first symbols after the address, with and without a size.
     next: [u64; 2],
 }
 
@@ -89,7 +89,7 @@ impl<'a> Near<'a> {
             reached = reached.max(around.reached);
             unsized_before = unsized_before.max(around.unsized_before);
             match around.holder {
-                // A symbol that begins inside before the address may have taken its begin.
+                // A symbol that begins inside before the address may have taken its start.
                 Some(start) => match held
                     .and_then(|(holder, at)| ranges.get_mut(at).filter(|_| holder == start))
                 {
@@ -126,7 +126,7 @@ impl<'a> Near<'a> {
 }
 
 impl Deciding {
-    /// Whether a symbol with this begin is one of those that decide.
+    /// Whether a symbol with this start is one of those that decide.
     pub(crate) fn has(&self, start: u64) -> bool {
         let behind = self.0.partition_point(|(first, _)| *first <= start);
         behind.checked_sub(1).and_then(|at| self.0.get(at)).is_some_and(|(_, last)| start <= *last)

@@ -9,15 +9,15 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// On whose behalf a file is read that another file names.
+/// The user on whose behalf a file named in another file is read.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum OnBehalf {
     /// This process's own user.
     #[default]
     Own,
-    /// Another user, who owns the file that names it.
+    /// Another user: the owner of the file that contains the name.
     User(u32),
-    /// Nobody knows who: only what everybody may read is.
+    /// An unknown user: only world-readable files are read.
     Anybody,
 }
 
@@ -26,8 +26,8 @@ impl OnBehalf {
     /// root. Anybody else's process reads what its user may read.
     #[must_use]
     pub fn of_owner(owner: Option<u32>) -> Self {
-        // The directory belongs to the effective user (proc(5)). Where that cannot be told, it may
-        // be root.
+        // The directory belongs to the effective user (proc(5)). Where that cannot be determined,
+        // it may be root.
         let user = std::fs::metadata("/proc/self").map_or(0, |metadata| metadata.uid());
         match owner {
             _ if user != 0 => Self::Own,
@@ -38,11 +38,11 @@ impl OnBehalf {
     }
 
     /// Whether that user may read an open file by the path that it has now: its permissions say so,
-    /// and those of every directory on the way. Groups do not count, because nobody knows whose
-    /// they are.
+    /// and those of every directory on the way. Groups are ignored, because their members are
+    /// unknown.
     ///
     /// # Errors
-    /// Those of looking at the file and the directories.
+    /// Returns the errors of reading the metadata of the file and the directories.
     pub fn may_read(self, file: &File) -> io::Result<bool> {
         let user = match self {
             Self::Own => return Ok(true),

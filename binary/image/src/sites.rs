@@ -66,7 +66,7 @@ struct Content {
 /// Addresses of one line, up to the next row's.
 struct Row {
     address: u64,
-    /// The line; 0 for none, and behind the last row of a sequence.
+    /// The line; 0 for none, and after the last row of a sequence.
     line: u64,
     discriminator: u32,
     copies: u32,
@@ -153,7 +153,7 @@ impl<'a> Sites<'a> {
             let (discriminator, copies) = if encoded { unpacked(raw) } else { (raw, 1) };
             let row = Row { address: row.address(), line, discriminator, copies };
             match into.last_mut() {
-                // Of several rows at an address the last one counts (DWARF 5, 6.2.2).
+                // If an address has several rows, the last one counts (DWARF 5, 6.2.2).
                 Some(last) if last.address == row.address && row.line != 0 => *last = row,
                 _ => into.push(row),
             }
@@ -325,7 +325,7 @@ impl Content {
         let (mut name, mut begin, mut reached) = (&function.name, function.line, isize::MIN);
         for call in &function.calls {
             let holds = call.ranges.iter().any(|(from, to)| (*from..*to).contains(&address));
-            // Of two calls at one depth neither is inside the other: the first is used.
+            // Two calls at the same depth cannot be nested: the first is used.
             if holds && call.depth > reached && sites.len() < DEPTH_MAX {
                 sites.push(site(name, begin, call.call_line, (call.call_discriminator, 1)));
                 (name, begin, reached) = (&call.name, call.line, call.depth);
@@ -343,7 +343,7 @@ fn site(function: &str, begin: u64, line: u64, (discriminator, copies): (u32, u3
 }
 
 /// The values of the ranges that hold an address, the range that begins last first. Ranges are
-/// sorted by their begin.
+/// sorted by their start.
 fn covering(ranges: &[(u64, u64, usize)], address: u64) -> impl Iterator<Item = usize> {
     /// Ranges before an address that are tried. The ranges of one file do not overlap; where they
     /// do, further ones are tried.

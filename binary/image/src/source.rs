@@ -47,7 +47,7 @@ impl<'a> Source<'a> {
         Ok(Self::File { file, len: metadata.len() })
     }
 
-    /// Whose file it is; none for what is no file here.
+    /// The file's owner; none if there is no such file here.
     pub(crate) fn owner(&self) -> Option<u32> {
         match self {
             Self::File { file, .. } => file.metadata().ok().map(|metadata| metadata.uid()),

@@ -170,7 +170,7 @@ pub(crate) struct Unnamed {
 pub(crate) enum Verdict {
     /// The symbol may be a procedure.
     Procedure(Candidate),
-    /// The symbol is no procedure.
+    /// The symbol is not a procedure.
     Other,
     /// The name is unreadable, or beyond the limit.
     LeftOut,

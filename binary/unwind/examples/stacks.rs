@@ -27,7 +27,7 @@ mod measure {
         [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 1 << 20];
     const RED_ZONE: u64 = 128;
 
-    /// What a stop left.
+    /// The state at a stop.
     struct Snapshot {
         registers: Registers,
         begin: u64,

@@ -6,7 +6,7 @@ use crate::registers::Machine;
 /// index and 32-bit displacement (opcode, ModRM, SIB, displacement); prefixes do not matter.
 pub const CALL_BYTES_MAX: usize = 7;
 
-/// What is before a return address.
+/// The instruction before a return address.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// A call of the procedure at this address.

@@ -18,13 +18,13 @@ const ASKED_MAX: u32 = 64;
 /// Why an expression has no value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum NoValue {
-    /// The expression reads what was not copied, or is no stack.
+    /// The expression reads memory that was not copied, or is not stack.
     Missing(Missing),
     /// The expression reads a register that is not known, or is broken.
     Unknown,
 }
 
-/// The value of the expression `code`. `first` lies on its stack at the begin: for a register's
+/// The value of the expression `code`. `first` lies on its stack at the start: for a register's
 /// rule, the CFA. `bias` is what loading added to the file's addresses.
 pub fn evaluate(
     code: &[u8],

@@ -29,7 +29,7 @@ pub struct Frame {
     /// address, which may be the last instruction of its procedure. Names and lines are looked up
     /// with it.
     pub lookup: u64,
-    /// What is at `lookup`.
+    /// The procedure at `lookup`.
     pub code: Code,
     /// The stack pointer in this frame, if known. From one frame to the next it grows by the size
     /// of the lower one's part of the stack, so this shows where a second window would help.

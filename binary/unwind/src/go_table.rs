@@ -4,13 +4,13 @@
 //! Go's linker writes no `.eh_frame`. Its runtime has a table of its own, `.gopclntab`, which even
 //! stripped programs keep because the collector of garbage walks stacks with it:
 //!
-//! - a header, whose magic number tells the version;
+//! - a header, whose magic number identifies the version;
 //! - `functab`: sorted (first address, place of the procedure's `_func`), 4 bytes each;
 //! - `_func`: name, place of the procedure's `pcsp`, flags;
 //! - `pcsp`: pairs of variable-length numbers, a change of the distance and the number of code
 //!   bytes that the new distance is true for.
 //!
-//! A look-up reads some 12 rows of `functab`, one `_func`, its name and its `pcsp`.
+//! A look-up reads about 12 rows of `functab`, one `_func`, its name and its `pcsp`.
 //!
 //! Read are the tables of Go 1.18 and later; programs of earlier ones are walked by frame pointers.
 //!
@@ -169,7 +169,7 @@ impl GoTable {
     pub fn row(&self, file: &mut File<'_>, address: u64) -> Result<Row, NoRule> {
         let procedure = self.procedure(file, address).ok_or(NoRule::NotCovered)?;
         if procedure.name().starts_with(b"runtime.sigreturn") {
-            // What signal handlers return to is known by its code.
+            // The return trampoline of signal handlers is recognised by its code.
             return Err(NoRule::NotCovered);
         }
         let (begin, end, distance) =
@@ -314,14 +314,14 @@ impl GoTable {
             cfa: Cfa::Register(register, cfa),
             return_address: if is_first { Some(Saved::Undefined) } else { return_address },
             saved: saved.into(),
-            // What C has called returns to where the goroutine was left, which is no call.
+            // What C has called returns to where the goroutine was left, which is not a call.
             is_signal: is_injected || stack_pointer == StackPointer::ReturnedForIndirectCalls,
             stack_pointer,
         })
     }
 }
 
-/// What a procedure that sets the stack pointer does with it (src/runtime/asm_{amd64,arm64}.s,
+/// How a procedure that sets the stack pointer changes it (src/runtime/asm_{amd64,arm64}.s,
 /// sys_linux_{amd64,arm64}.s, time_linux_amd64.s).
 fn stack_pointer(name: &[u8], distance: i64) -> StackPointer {
     match name {

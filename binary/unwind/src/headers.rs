@@ -112,7 +112,7 @@ pub struct Sections {
     pub relocated_data: Option<Segment>,
     /// `.text`.
     pub text: Option<Segment>,
-    /// What Go's runtime knows of the program's parts.
+    /// Module data: what Go's runtime records about the parts of the program.
     pub go_module: Option<Segment>,
     /// Whether Go's linker has left `.go.buildinfo`, as it does since Go 1.13.
     pub is_go: bool,

@@ -14,10 +14,10 @@
 //! 1. [`Space::code_at`] says which file the address is in. For a return address the address
 //!    before it decides: a call may be the last instruction of its procedure.
 //! 2. The index that the program header `PT_GNU_EH_FRAME` names is searched for the procedure's
-//!    entry, piece by piece: some 20 reads of 8 bytes in pages that are kept. Nothing else of the
+//!    entry, piece by piece: about 20 reads of 8 bytes in pages that are kept. Nothing else of the
 //!    table is read, so a program with millions of rows costs as little as a small one. Files
-//!    without an index (static programs) have their `.eh_frame` scanned once.
-//!    Programs of Go have a table of their own (`go_table.rs`), which is asked first.
+//!    without an index (static programs) have their `.eh_frame` scanned once. Programs of Go have a
+//!    table of their own (`go_table.rs`), which is asked first.
 //! 3. gimli interprets the entry up to the address. The resulting rule is kept.
 //! 4. The rule is applied. Only the copied stack and known registers are read. A register that a
 //!    procedure does not preserve is unknown in its caller.
@@ -29,8 +29,8 @@
 //!
 //! # What it assumes
 //!
-//! - The file is the one that is mapped. Of another build a table is wrong; the check of calls
-//!   finds that out within a frame or two.
+//! - The file is the one that is mapped. The table of another build is wrong; the check of calls
+//!   detects this within a frame or two.
 //! - Tables say the truth at every instruction (`-fasynchronous-unwind-tables`, the default of
 //!   both machines).
 //! - Frame records are complete where frame pointers are known to be kept. The usual first and last

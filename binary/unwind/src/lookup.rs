@@ -1,4 +1,4 @@
-//! What the walker knows of an address: found in the files, and kept.
+//! The unwind rules of addresses, read from the files and cached.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ struct Mapped {
     table: Option<Option<Table>>,
 }
 
-/// The files, and what is kept of them.
+/// The files, and their cached data.
 pub struct Lookup {
     files: HashMap<u32, Mapped, foldhash::fast::FixedState>,
     next: u32,
@@ -122,7 +122,7 @@ impl Lookup {
             let source = &*file.source;
             let table =
                 Table::read(&mut File { number: image, source, pages: &mut self.pages, work });
-            // What was not read because of the work may still be there.
+            // Data skipped because of the work limit may still exist.
             if work.is_spent() {
                 return None;
             }
@@ -135,7 +135,7 @@ impl Lookup {
         Some(Place { image, offset, address, machine, entry, is_go })
     }
 
-    /// What is known of an instruction to be executed next.
+    /// The cached rule for an instruction to be executed next.
     pub fn exact(&mut self, place: Place, work: &mut Work) -> Known {
         if let Some(known) = self.rules.uncovered(place.key()) {
             return known;
@@ -158,7 +158,7 @@ impl Lookup {
         known
     }
 
-    /// What is known of the return address after `place`.
+    /// The cached rule for the return address after `place`.
     pub fn site(&mut self, place: Place, work: &mut Work) -> Site {
         if let Some(site) = self.rules.site(place.key()) {
             return site;
@@ -218,7 +218,7 @@ impl Lookup {
         Some(code)
     }
 
-    /// What is known of a procedure that may set the stack pointer, where it calls.
+    /// The cached facts about a procedure that may set the stack pointer, at its calls.
     fn at_a_call(
         &mut self,
         known: Known,
@@ -296,7 +296,7 @@ impl Lookup {
         (code == SYSCALL && known != Known::None).then_some(known)
     }
 
-    /// Copies code from `distance` bytes behind `place` on. Returns the number of bytes copied.
+    /// Copies code that starts `distance` bytes after `place`. Returns the number of bytes copied.
     pub fn read_from(
         &mut self,
         place: Place,

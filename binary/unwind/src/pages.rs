@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use crate::source::ReadAt;
 
-/// Bytes of a page. A walk's reads are small (a row of the index, an entry of some 60 bytes), and
-/// the procedures of a stack are far apart in the table: larger pages hold more that nobody asks
-/// for (of cc1plus 4 KiB read 3.5 times as many bytes, in the same time), smaller ones cost more
-/// system calls.
+/// Bytes of a page. A walk's reads are small (a row of the index, an entry of about 60 bytes), and
+/// the procedures of a stack are far apart in the table: larger pages hold more unused bytes (for
+/// cc1plus, 4 KiB read 3.5 times as many bytes, in the same time), smaller ones cost more system
+/// calls.
 pub const PAGE_BYTES: usize = 1024;
 /// Largest number of pages kept in all: 4 MiB. Rules are kept, too, so an entry is read again only
 /// for another address of its procedure. The pages that the binary searches of 500 files
@@ -24,7 +24,7 @@ pub struct Work {
     left: u64,
 }
 
-/// Largest work of a walk, in bytes: some 4 ms. A cold walk of 40 frames of the largest programs
+/// Largest work of a walk, in bytes: about 4 ms. A cold walk of 40 frames of the largest programs
 /// takes 2 MiB.
 const WORK_MAX: u64 = 32 << 20;
 
@@ -36,7 +36,7 @@ impl Work {
         Self { left: WORK_MAX }
     }
 
-    /// Takes `bytes` from what is left, or says that so much is not left.
+    /// Takes `bytes` from the remaining work, or fails if less is left.
     pub fn spend(&mut self, bytes: usize) -> Option<()> {
         self.left = self.left.checked_sub(bytes as u64)?;
         Some(())

@@ -80,7 +80,7 @@ impl Registers {
         registers
     }
 
-    /// Whose registers these are.
+    /// The architecture of the registers.
     pub const fn machine(&self) -> Machine {
         self.machine
     }

@@ -75,12 +75,14 @@ pub enum Saved {
     Expression(Box<[u8]>),
 }
 
-/// What a procedure does with the stack pointer. The tables of C's procedures tell all of it.
+/// How a procedure changes the stack pointer. The unwind tables of C procedures describe every
+/// change.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StackPointer {
     /// The CFA follows from the rule, in the whole procedure.
     Followed,
-    /// The procedure sets the stack pointer somewhere; behind that the rule does not hold.
+    /// The procedure sets the stack pointer somewhere; after that instruction the rule does not
+    /// hold.
     Unknown,
     /// The procedure loads the stack pointer with a `mov`; until then the rule holds. Its calls are
     /// the first on another stack.

@@ -11,11 +11,11 @@ pub const SITES_MAX: usize = 65536;
 pub const ROWS_MAX: usize = 65536;
 /// Largest number of addresses kept that no row covers.
 pub const UNCOVERED_MAX: usize = 16384;
-/// Number of distinct rules from which on all are forgotten before the next walk. Other agents
-/// allow as many for a whole machine.
+/// Number of distinct rules above which all are forgotten before the next walk. Other agents allow
+/// this many for a whole machine.
 pub const RULES_MAX: usize = 16384;
 
-/// What is known of an address.
+/// The cached rule of an address.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Number of the rule, and the first address of its procedure's FDE, the file's own.
@@ -118,7 +118,7 @@ impl Rules {
         Known::Rule { rule, entry: row.entry }
     }
 
-    /// Forgets what is known of the addresses of `file`.
+    /// Forgets the cached rules of `file`.
     pub fn forget(&mut self, file: u32) {
         self.sites.retain(|&(of, _), _| of != file);
         self.rows.retain(|&(of, _), _| of != file);

@@ -11,7 +11,7 @@ pub const TRAMPOLINE_BYTES_MAX: usize = 9;
 /// (arch/x86/include/uapi/asm/sigcontext.h). When the trampoline runs, the stack pointer points to
 /// that struct (`struct rt_sigframe`, whose first word the handler's return has popped).
 const X86_64_CONTEXT: u64 = 40;
-/// DWARF numbers of the registers at the begin of x86-64's `struct sigcontext`; rip follows.
+/// DWARF numbers of the registers at the start of x86-64's `struct sigcontext`; rip follows.
 const X86_64_ORDER: [u8; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7];
 /// Offset of `regs` in arm64's `struct rt_sigframe`: siginfo (128 bytes), `uc_mcontext` in
 /// `struct ucontext` (176), `fault_address` (8). x0 to x30, sp and pc follow

@@ -1,10 +1,10 @@
-//! What the caller knows: which code is at which address of the process.
+//! The caller's knowledge of the process: which code is at which address.
 
 /// A file that the walker was given.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Image(pub(crate) u32);
 
-/// What is at an address.
+/// The code at an address.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Code of a file.
@@ -29,7 +29,7 @@ pub enum Code {
 
 /// The mapped code of a process.
 pub trait Space {
-    /// What is at `address`.
+    /// The code at `address`.
     fn code_at(&self, address: u64) -> Code;
 
     /// Copies code bytes from `address` on into `buffer` and returns their number. Asked for

@@ -14,14 +14,14 @@ pub struct Window<'a> {
 /// Why a word of the stack is not there.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The word lies above the begin of the lowest window, where a larger copy would have it.
+    /// The word lies above the start of the lowest window, where a larger copy would have it.
     NotCopied,
     /// The word lies below the windows, or so far above that no stack reaches there.
     NoStack,
 }
 
 /// Farthest above the lowest window that a stack is believed to reach, in bytes. Stacks of 8 MiB
-/// are usual; above this distance an address is a value that is no address.
+/// are usual; above this distance an address is a value that is not an address.
 const STACK_BYTES_MAX: u64 = 1 << 30;
 
 /// The copied windows of one stack, lowest first or in any order.

@@ -198,7 +198,8 @@ pub fn by_frame_pointer(
     let mut caller = Registers::new(machine, return_address);
     caller.set(machine.frame_pointer(), Some(callers));
     if machine == Machine::X86_64 {
-        // arm64's record is at the lower end of its frame, whose size it does not tell.
+        // arm64's frame record is at the lower end of its frame and does not contain the frame's
+        // size.
         caller.set(machine.stack_pointer(), Some(frame.wrapping_add(16)));
     }
     Ok(caller)

@@ -5,7 +5,7 @@
 //! `.eh_frame_hdr`, the index, has a sorted table of (address, FDE). The program header
 //! `PT_GNU_EH_FRAME` says where the index is; the index says where the FDEs are, so no section's
 //! name matters: BOLT leaves two sections of FDEs, and only the index names the right one of each
-//! procedure. A look-up reads some 20 rows of the index, one FDE and one CIE.
+//! procedure. A look-up reads about 20 rows of the index, one FDE and one CIE.
 
 use gimli::constants as dw;
 

@@ -18,7 +18,7 @@ use crate::step;
 /// signed in the bits above.
 const AARCH64_ADDRESS_MASK: u64 = (1 << 48) - 1;
 
-/// What the walker holds and did.
+/// The walker's size and counters.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes read from files so far.
@@ -63,7 +63,7 @@ struct Here {
     registers: Registers,
     frame: Frame,
     how: How,
-    /// What loading added to the file's addresses.
+    /// The load bias of the file.
     bias: u64,
     /// First address of the procedure, in the process's terms.
     procedure: Option<u64>,
@@ -111,7 +111,7 @@ impl Unwinder {
         self.lookup.empty();
     }
 
-    /// What the walker holds and did.
+    /// The walker's size and counters.
     pub fn figures(&self) -> Figures {
         let (sites, rows, rules) = self.lookup.rules.sizes();
         Figures {
@@ -145,7 +145,7 @@ impl Unwinder {
             frames.push(here.frame);
             let caller = match self.leave(&here, &stack) {
                 Ok(caller) => caller,
-                // What was not read because of the work says nothing about the table.
+                // A failure due to the work limit says nothing about the table.
                 Err(End::NoUnwindInfo | End::Unreadable) if work.is_spent() => return End::Costly,
                 Err(end) => return end,
             };
@@ -329,7 +329,7 @@ impl Here {
         }
     }
 
-    /// Takes what is known of the place of the frame's code.
+    /// Uses the cached rule for the frame's code.
     fn know(&mut self, known: Known, place: Place, frame_pointers: bool) {
         self.bias = self.frame.lookup.wrapping_sub(place.address);
         self.how = match known {

@@ -1,16 +1,17 @@
-//! Which systemd unit or container a process belongs to, as its control group tells (cgroups(7),
+//! The systemd unit or container of a process, derived from its control group (cgroups(7),
 //! /proc/PID/cgroup).
 
 use std::fs::File;
 use std::io::Read;
 
-/// More of /proc/PID/cgroup is not read: a dozen hierarchies, each with a path of at most PATH_MAX.
+/// Bytes of /proc/PID/cgroup that are read: a dozen hierarchies, each with a path of at most
+/// PATH_MAX.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Longest name of a unit in bytes, as the database allows.
 const NAME_BYTES_MAX: usize = 128;
 /// Digits that are kept of a container's id: what `docker ps` shows.
 const ID_DIGITS: usize = 12;
-/// What is a name of its own in a path, least telling last (systemd.unit(5)).
+/// Suffixes of the path components that name a unit, the least specific last (systemd.unit(5)).
 const UNIT_SUFFIXES: [&[u8]; 6] =
     [b".service", b".scope", b".socket", b".mount", b".swap", b".slice"];
 
@@ -27,9 +28,9 @@ pub fn of_process(pid: u32) -> Option<Vec<u8>> {
     Some(parse(&text))
 }
 
-/// The path in the unified hierarchy (`0::`) that a text of /proc/PID/cgroup tells, or, where the
-/// process is at the root of that, in systemd's own (`name=systemd`), which is where version 1 has
-/// units and containers.
+/// The path in the unified hierarchy (`0::`) of a text of /proc/PID/cgroup. If the process is at
+/// the root of that hierarchy, the path in systemd's own (`name=systemd`), which has the units and
+/// containers under version 1.
 #[must_use]
 pub fn parse(text: &[u8]) -> Vec<u8> {
     let path = |controllers: &[u8]| {
@@ -45,7 +46,7 @@ pub fn parse(text: &[u8]) -> Vec<u8> {
 }
 
 /// A short, stable name for a control group: the container, else the unit, else the path itself.
-/// None for the root, where kernel threads are and, without systemd, everybody else. At most 128
+/// None for the root, which holds kernel threads and, without systemd, all processes. At most 128
 /// bytes without control character, whatever the path.
 #[must_use]
 pub fn unit_name(path: &[u8]) -> Option<String> {
@@ -53,7 +54,7 @@ pub fn unit_name(path: &[u8]) -> Option<String> {
         .split(|byte| *byte == b'/')
         .filter(|part| !part.is_empty() && *part != b"..")
         .collect();
-    // The innermost container, whatever units run in it: those are the container's business.
+    // The innermost container decides; units inside the container are ignored.
     let container = (0..parts.len()).rev().find_map(|at| container(&parts, at));
     let unit = || {
         // A user's manager is in a group `init.scope` of its own, below its service.
@@ -123,20 +124,20 @@ fn fnv_1a(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Control groups that a user names: by path, `/user.slice`, with all groups below; or by the name
-/// of a unit, container or any part of the path.
+/// Control groups that a user names: by path (`/user.slice`, which includes all groups below it),
+/// or by the name of a unit, a container or any path component.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// A pattern; None for one that would mean everybody.
+    /// Parses a pattern; None if it would match every process.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim_end_matches('/');
         (!text.is_empty()).then(|| Self(text.to_owned()))
     }
 
-    /// Whether it means this group, whose unit has that name.
+    /// Returns whether the pattern matches this group, whose unit has that name.
     #[must_use]
     pub fn means(&self, path: &[u8], unit: Option<&str>) -> bool {
         let pattern = self.0.as_bytes();

@@ -1,9 +1,9 @@
-//! Which content of a file a process mapped, where the kernel tells nothing but the inode: a
-//! program without build id may be built anew in the same inode, or in a new one of the same
+//! The version of a file that a process mapped, for files that the kernel identifies by inode only.
+//! A program without a build id may be rebuilt in the same inode, or in a new inode with the same
 //! number, and run again before the next drain.
 //!
 //! Such a file is looked at when the record of its mapping is read, a fraction of a second after it
-//! was mapped. Files with build id cost nothing here.
+//! was mapped. Files with a build id are never looked at here.
 
 use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;
@@ -21,20 +21,22 @@ struct Looked {
     changed_ns: u64,
 }
 
-/// Files looked at since the last records were read: each once, whoever maps it.
+/// Files looked at since records were last read. Each file is looked at once, even if several
+/// processes map it.
 #[derive(Debug, Default)]
 pub struct Versions {
     looked: HashMap<(MappedFileId, Vec<u8>), Option<Looked>, foldhash::fast::RandomState>,
 }
 
 impl Versions {
-    /// Forgets what was found: files are looked at again.
+    /// Forgets all results, so that files are looked at again.
     pub fn look_anew(&mut self) {
         self.looked.clear();
     }
 
-    /// The content of a file that was mapped at `time_ns` (CLOCK_MONOTONIC): a number that is
-    /// another after each change. None: it was changed or removed before anybody looked.
+    /// Identifies the content of a file that was mapped at `time_ns` (CLOCK_MONOTONIC), by a number
+    /// that differs after each change. None: the file was changed or removed before it could be
+    /// looked at.
     pub fn content(
         &mut self,
         inspectors: &Inspectors,
@@ -54,7 +56,7 @@ impl Versions {
         if let Some(looked) = looked.filter(|looked| looked.changed_ns <= time_ns) {
             return Some(looked.content);
         }
-        // Renamed since, perhaps: what a process has mapped is what it mapped.
+        // The file may have been renamed since; the mapping still leads to it.
         Some(inspectors.ask(FactsOfMapping(file()))??.content())
     }
 }
@@ -79,7 +81,7 @@ mod tests {
         (path, MappedFileId::Inode { major, minor, inode: metadata.ino() })
     }
 
-    /// Built anew in place between two runs: the second build is another file, and which one the
+    /// Built again in place between two runs: the second build is another file, and which one the
     /// first run had cannot be known any more.
     #[test]
     fn what_was_changed_after_it_was_mapped_is_not_what_was_mapped() {
@@ -147,7 +149,7 @@ mod tests {
         let at = MappedAt { pid: std::process::id(), start: line.start, end: line.end };
         let through_mapping =
             Versions::default().content(&Inspectors::default(), &id, b"/gone", at, 0);
-        // Who may not look through mappings (it takes a capability) sees nothing, which is no
+        // A process without the capability to look through mappings sees nothing, which is not an
         // error.
         assert!(
             through_mapping.is_none_or(|content| content == FileFacts::of(&exe).content()),

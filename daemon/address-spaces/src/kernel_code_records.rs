@@ -1,5 +1,5 @@
-//! Code that the kernel wrote for itself since its symbols were read: BPF programs and trampolines,
-//! as its records tell at once.
+//! Code that the kernel has generated since its symbols were read: BPF programs and trampolines,
+//! which the kernel's records report at once.
 
 use image::ImageOffset;
 use image::kernel::{KernelPlace, Owner};
@@ -31,8 +31,8 @@ impl Written {
     pub fn apply(&mut self, symbol: &KernelSymbol, time_ns: u64) {
         let (start, end) = (symbol.address, symbol.address.saturating_add(u64::from(symbol.len)));
         if symbol.is_gone {
-            // Samples taken before are still to come; one that was only read of needs no end, for
-            // what takes its place is told of.
+            // Samples taken before the removal are still to be resolved. A piece that was only read
+            // from the symbols needs no end: the record of its replacement ends it.
             if let Some(piece) = self.by_start.get_mut(&start) {
                 piece.until_ns = time_ns;
             }
@@ -52,7 +52,7 @@ impl Written {
         }
     }
 
-    /// Forgets what went before that time.
+    /// Forgets code that was removed before that time.
     pub fn forget_gone(&mut self, from_ns: u64) {
         self.by_start.retain(|_, piece| piece.until_ns >= from_ns);
     }

@@ -14,12 +14,12 @@ use std::hash::{Hash as _, Hasher as _};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The list of modules is looked at this often, because nothing tells when one comes or goes; and
-/// the kernel's text is read again at most this often, when modules changed, or records of BPF
-/// programs were lost.
+/// Time between two looks at the list of modules; the kernel does not report when a module is
+/// loaded or removed. The kernel's text is read again at most this often, when modules changed or
+/// records of BPF programs were lost.
 const REFRESH_INTERVAL_NS: u64 = 10_000_000_000;
-/// The same when only an address is in none of it: there is code that the kernel lists nowhere, and
-/// asking for it again is in vain.
+/// The same interval when an address is in no known text. It is longer because the kernel does not
+/// list all of its code, and reading the symbols again would not find such code.
 const VAIN_REFRESH_INTERVAL_NS: u64 = 600_000_000_000;
 
 /// Modules and BPF programs remembered.
@@ -49,13 +49,13 @@ pub struct KernelPlace<'a> {
     pub image: Arc<Image>,
     /// At which offset.
     pub offset: ImageOffset,
-    /// The first address after it of which this may not be so: those until then have the same image
-    /// and symbol.
+    /// The first following address that may differ: all addresses before it have the same image and
+    /// symbol.
     pub until: u64,
     /// Offsets of the symbol there.
     pub symbol_range: Range<u64>,
-    /// Its name: the reader of the profile may not be allowed to ask the kernel, or be on another
-    /// machine.
+    /// The symbol's name. It is stored because the reader of the profile may lack the right to ask
+    /// the kernel, or be on another machine.
     pub symbol: &'a str,
 }
 
@@ -81,10 +81,10 @@ impl Symbols {
     }
 }
 
-/// The kernel's text as last read, and what it told of its changes since.
+/// The kernel's text as last read, and the changes that its records have reported since.
 pub struct KernelText {
     symbols: Option<Symbols>,
-    /// Whom questions about modules go to.
+    /// Answers questions about modules.
     system: System,
     written: Written,
     read_ns: u64,
@@ -132,7 +132,7 @@ impl KernelText {
         }
     }
 
-    /// Takes up a new reading of the symbols; None, when it failed, keeps the old one.
+    /// Replaces the symbols by a new reading; None (the reading failed) keeps the old symbols.
     pub fn refresh(&mut self, symbols: Option<KernelSymbols>, now_ns: u64) {
         if let Some(symbols) = symbols {
             self.system.keep_idle_text(symbols.idle_text());
@@ -140,7 +140,7 @@ impl KernelText {
         }
         (self.read_ns, self.checked_ns) = (now_ns, now_ns);
         if std::mem::take(&mut self.doubtful) {
-            // What went may still be in it, and what came is in the new reading.
+            // The new reading may still contain removed code, and already contains new code.
             self.written = Written::default();
         }
         self.missed = false;
@@ -192,7 +192,7 @@ impl KernelText {
             return Err(Unresolved::Vsyscall);
         }
         let symbols = self.symbols.as_ref().ok_or(Unresolved::KernelAddressesHidden)?;
-        // What was told last is believed first.
+        // The newest record takes precedence.
         let read = || {
             let place = symbols.place(address)?;
             self.system.keep_kernel(address, &place);
@@ -204,8 +204,7 @@ impl KernelText {
         };
         let end = address.saturating_add(place.symbol_end.0.saturating_sub(place.offset.0));
         let idle = symbols.idle_text().filter(|idle| idle.end > address);
-        // Where the idle text begins or ends, and what was written into a gap, parts a symbol at
-        // most.
+        // At most, a symbol is split by the bounds of the idle text, or by code written into a gap.
         let idle_edge =
             idle.as_ref().map(|idle| if idle.start > address { idle.start } else { idle.end });
         let until =
@@ -251,8 +250,8 @@ fn part(kind: ImageKind, name: &str, kernel: &ImageId, system: &System) -> Image
     Image { id, kind, path: name.clone(), name, size_bytes: None, procedures: None }
 }
 
-/// Of each line of /proc/modules (name, size, users, used by, state, address) the name, the size
-/// and the address: who uses a module changes all the time.
+/// From each line of /proc/modules (name, size, users, used by, state, address), the name, the size
+/// and the address: the list of users changes all the time.
 fn module_addresses(list: &[u8]) -> impl Iterator<Item = [&[u8]; 3]> {
     list.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(u8::is_ascii_whitespace);

@@ -1,7 +1,7 @@
-//! Which image a file is, and the desk at which the drain offers code to be kept.
+//! The images of files, and the queue through which the drain offers code to the librarian.
 //!
-//! The librarian behind the desk is a thread of the crate `persistence`, which copies the code of
-//! images with samples. A file is offered once a day and never waits for the librarian.
+//! The librarian is a thread of the crate `persistence`, which copies the code of images with
+//! samples. A file is offered once a day and never waits for the librarian.
 
 use image::{ImageId, ImageKind};
 use inspect::file_catalogue::Catalogue;
@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use wire::CodeStoreStatus;
 
-/// A file that cannot be opened is tried so often, each time through another process that has
-/// samples in it.
+/// Attempts to open a file, each through another process that has samples in it.
 const TRIES_MAX: u32 = 8;
 
 /// An image whose code is wanted, and where its file can be found now.
@@ -68,7 +67,7 @@ pub enum CodeRequest {
     Wake,
 }
 
-/// What the librarian did so far, and whether it is told to end.
+/// The librarian's counters, and whether it has been asked to end.
 #[derive(Debug, Default)]
 pub struct CodeStoreCounts {
     /// The daemon is ending.
@@ -97,8 +96,8 @@ pub struct CodeStoreCounts {
     pub cpu_ns: AtomicU64,
 }
 
-/// Where images are looked up, and told of to be kept. The default one knows nothing and keeps
-/// nothing.
+/// Looks up images and offers their code to the librarian. The default library knows nothing and
+/// keeps nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
     /// What is known of files.
@@ -129,7 +128,7 @@ impl Library {
         self.desk.is_some() && offer.next_day.load(Relaxed) <= today()
     }
 
-    /// Tells of an image. Never waits: when too many wait already, the file is to be offered again.
+    /// Offers an image. Never waits: if too many offers are queued, the file must be offered again.
     pub fn offer(&self, wanted: Wanted, offer: &Arc<Offer>) {
         let Some(desk) = &self.desk else { return };
         offer.next_day.store(today().saturating_add(1), Relaxed);
@@ -142,7 +141,7 @@ impl Library {
         }
     }
 
-    /// How the code store is; None: it is off.
+    /// The state of the code store; None: it is off.
     #[must_use]
     pub fn status(&self) -> Option<CodeStoreStatus> {
         let counts = &self.desk.as_ref()?.counts;

@@ -1,15 +1,15 @@
 //! The loader hook's notices: a Unix datagram socket that every program may write to, and the check
 //! of what they say.
 //!
-//! A notice is a hint and nothing more. It is held against the kernel's records first; only where
-//! those are silent, or name another build, is the sender looked up in /proc, and what is taken up
-//! then is what /proc shows. The process is the one that the kernel names (SCM_CREDENTIALS,
-//! unix(7)), not the one that the notice names, so nobody can speak for another.
+//! A notice is only a hint. It is first compared with the kernel's records. Only if they have no
+//! such mapping, or name another build, is the sender looked up in /proc, and only mappings that
+//! /proc shows are added. The process is the one that the kernel names (SCM_CREDENTIALS, unix(7)),
+//! not the one in the notice, so no process can report mappings for another.
 //!
-//! The socket is read together with the kernel's records, ten times a second, and not when
-//! something comes: waking the daemon would cost the sending program more than all the rest of the
-//! hook. What does not fit into the socket's queue meanwhile (`net.unix.max_dgram_qlen`, 10 or 512
-//! datagrams) is dropped by its sender.
+//! The socket is read together with the kernel's records, ten times a second, and not when a
+//! datagram arrives: waking the daemon would cost the sending program more than the rest of the
+//! hook. A datagram that does not fit into the socket's queue meanwhile (`net.unix.max_dgram_qlen`,
+//! 10 or 512 datagrams) is dropped by its sender.
 
 use crate::mappings::Mappings;
 use crate::system::System;
@@ -37,8 +37,8 @@ use wire::LoaderStatus;
 const DATAGRAMS_MAX: usize = 256;
 /// Objects that wait for the next drain; more are refused.
 const WAITING_MAX: usize = 4096;
-/// Processes looked up in /proc in a second, each once, and the CPU time that may take: a process
-/// with 65530 mappings takes it all.
+/// Processes looked up in /proc per second, each once, and the CPU time that this may take: a
+/// single process with 65530 mappings uses all of it.
 const LOOKS_MAX: usize = 64;
 const LOOKS_CPU_NS: u64 = 20_000_000;
 const LOOKS_TERM_NS: u64 = 1_000_000_000;
@@ -53,14 +53,14 @@ pub struct LoaderError {
     source: io::Error,
 }
 
-/// One object that somebody says he has mapped.
+/// An object that a process claims to have mapped.
 struct Hint {
     /// As the kernel names the sender.
     pid: u32,
     /// First address of its code.
     address: u64,
     build: Option<ImageId>,
-    /// What /proc showed when this came, if it was asked.
+    /// The answer of /proc when the notice came, if /proc was read.
     seen: Option<Arc<Seen>>,
 }
 
@@ -84,7 +84,7 @@ struct Bound {
     path: PathBuf,
 }
 
-/// The socket and what came through it. Without a socket (the default) it does nothing.
+/// The socket and the notices received. Without a socket (the default) it does nothing.
 #[derive(Default)]
 pub struct Notices {
     socket: Option<Bound>,
@@ -93,16 +93,16 @@ pub struct Notices {
     /// The kernel has dropped records since the last drain.
     is_doubtful: bool,
     counts: LoaderStatus,
-    /// Whom questions about senders go to.
+    /// Answers questions about senders.
     system: System,
 }
 
 impl Notices {
-    /// Binds the socket; anybody may send to it. One that a dead daemon left is replaced; anything
-    /// else is not.
+    /// Binds the socket, to which any user may send. A socket left by a dead daemon is replaced;
+    /// any other file is not.
     ///
     /// # Errors
-    /// Somebody listens there, or the system refuses.
+    /// Another process listens on the path, or the system refuses.
     pub fn bind(path: &Path) -> Result<Self, LoaderError> {
         let fail = |source| LoaderError { path: path.display().to_string(), source };
         if UnixDatagram::unbound().and_then(|probe| probe.connect(path)).is_ok() {
@@ -136,11 +136,11 @@ impl Notices {
         self.counts.clone()
     }
 
-    /// Reads what has come. After the kernel has dropped records its senders are looked up at once,
-    /// for they may not live until the next drain.
+    /// Reads the waiting notices. If the kernel has dropped records, the senders are looked up at
+    /// once, because they may end before the next drain.
     pub fn read(&mut self, records_were_lost: bool, now_ns: u64) {
         self.is_doubtful |= records_were_lost;
-        // One more, so that one that is too long is seen to be.
+        // One byte more than the limit, so that a datagram that is too long is noticed.
         let mut bytes = [0; DATAGRAM_MAX + 1];
         for _ in 0..DATAGRAMS_MAX {
             let received =
@@ -174,8 +174,8 @@ impl Notices {
         self.waiting.push(hint);
     }
 
-    /// Holds what has come against what is known; to be called when all records before `now_ns` are
-    /// applied.
+    /// Compares the waiting notices with the known mappings. Call it when all records before
+    /// `now_ns` are applied.
     pub fn judge(&mut self, mappings: &mut Mappings, now_ns: u64) {
         for hint in std::mem::take(&mut self.waiting) {
             if mappings.shows(hint.pid, hint.address, hint.build) {
@@ -189,8 +189,8 @@ impl Notices {
         self.is_doubtful = false;
     }
 
-    /// Takes up what /proc shows at the hint's address; None when it shows nothing, or another
-    /// build, or may not be asked now.
+    /// Adds the mapping that /proc shows at the hint's address; None if /proc shows no mapping or
+    /// another build, or must not be read now.
     fn learn(&mut self, hint: Hint, mappings: &mut Mappings, now_ns: u64) -> Option<()> {
         let seen = hint.seen.or_else(|| self.looks.look(hint.pid, &mappings.system, now_ns))?;
         if mappings.has_left_since(hint.pid, seen.time_ns) {
@@ -229,7 +229,8 @@ impl Drop for Bound {
 }
 
 impl Looks {
-    /// What /proc shows of the process, or has shown in this second. None when it was asked enough.
+    /// The process's mappings from /proc, read at most once per second. None when the limit of
+    /// look-ups is reached.
     fn look(&mut self, pid: u32, system: &System, now_ns: u64) -> Option<Arc<Seen>> {
         if now_ns.saturating_sub(self.began_ns) >= LOOKS_TERM_NS {
             *self = Self { began_ns: now_ns, ..Self::default() };
@@ -245,7 +246,7 @@ impl Looks {
         self.seen.get(&pid).cloned()
     }
 
-    /// Does that if there is time left in this second.
+    /// Reads /proc if this second's CPU time is not used up.
     fn spend<T>(&mut self, system: &System, work: impl FnOnce() -> T) -> Option<T> {
         if self.cpu_ns >= LOOKS_CPU_NS {
             return None;
@@ -415,8 +416,8 @@ mod tests {
         );
     }
 
-    /// Records were dropped in a storm of short processes, and at the drain /proc no longer knew
-    /// those that had told of themselves.
+    /// Records were dropped in a storm of short processes, and at the drain the processes that had
+    /// sent notices were no longer in /proc.
     #[test]
     fn after_lost_records_a_process_is_looked_at_while_it_lives() {
         for (records_were_lost, expected) in [(true, [1, 0, 1, 0]), (false, [1, 0, 0, 1])] {

@@ -2,9 +2,9 @@
 //!
 //! A build id in the kernel's record is taken as it is; otherwise an inspector opens the file,
 //! through the process while it lives, and reads it, unless the
-//! [catalogue](inspect::file_catalogue) knows it.
-//! Either happens once for a file, when its first sample is resolved. Then the
-//! librarian hears of it through the [library](crate::library), and keeps its code.
+//! [catalogue](inspect::file_catalogue) knows it. Either happens once for a file, when its first
+//! sample is resolved. The file is then offered to the librarian through the
+//! [library](crate::library), which keeps its code.
 
 use crate::file_versions::Versions;
 use crate::library::{Library, Offer, Wanted};
@@ -24,17 +24,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-/// Files remembered although no process maps them; beyond it those are forgotten and, if they come
-/// back, learnt again.
+/// Files kept although no process maps them. Above this limit they are forgotten, and identified
+/// again if they return.
 const FILES_MAX: usize = 16_384;
 
 /// Files without build id that are read as soon as they are mapped, each time records are read.
-/// More are read when they have samples, if they are the same still.
+/// Further files are read at their first sample, if they are unchanged.
 const IDENTIFIED_MAX: usize = 64;
-/// And the CPU time for it, ns: a file has up to 256 MiB of text to read.
+/// CPU time for these files, in ns: a file may have up to 256 MiB of text to read.
 const IDENTIFIED_NS_MAX: u64 = 20_000_000;
 
-/// Something that has code in it and a name that outlives this boot.
+/// An image: code with a name that is still valid after a reboot.
 #[derive(Debug)]
 pub struct Image {
     /// Which build.
@@ -70,11 +70,11 @@ type Paths = HashMap<Box<[u8]>, Arc<MappedFile>, foldhash::fast::RandomState>;
 /// All files that processes map, each once.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// By identity, and then by path: nearly always one. Anybody may make 16,000 hard links of a
-    /// file, so paths are looked up, not searched.
+    /// Keyed by identity, then by path; nearly always one path. A user may make 16,000 hard links
+    /// to a file, so paths are hashed instead of searched.
     known: HashMap<MappedFileId, Paths, foldhash::fast::RandomState>,
     len: usize,
-    /// Files that are known when those that no process maps are forgotten next.
+    /// Number of known files at which unmapped files are next forgotten.
     sweep_at: usize,
     versions: Versions,
     /// Since the last records were read.
@@ -83,7 +83,7 @@ pub struct Files {
     identified_ns: u64,
     /// Where images are looked up and kept.
     pub library: Library,
-    /// Whom questions about files go to.
+    /// Answers questions about files.
     pub system: System,
 }
 
@@ -91,8 +91,8 @@ impl Files {
     /// The file of that identity and path.
     pub fn intern(&mut self, id: MappedFileId, path: &[u8]) -> Arc<MappedFile> {
         if let Some(file) = self.known.get(&id).and_then(|paths| paths.get(path)) {
-            // An inode that nobody maps any more may be another file by now: rebuilt in place, or
-            // its number reused.
+            // An inode that no process maps any longer may meanwhile be a different file: rebuilt
+            // in place, or with a reused number.
             let may_be_another =
                 matches!(id, MappedFileId::Inode { .. }) && Arc::strong_count(file) == 1;
             if !may_be_another {
@@ -115,9 +115,9 @@ impl Files {
         file
     }
 
-    /// Forgets files that no process maps. The next sweep comes when twice as many are known as are
-    /// left: one for each new file would take a user with 16,384 mapped files no time to ask for,
-    /// and the daemon all of its time to make.
+    /// Forgets files that no process maps. The next sweep is due when the number of known files has
+    /// doubled. With one sweep per new file, a user with 16,384 mapped files could easily keep the
+    /// daemon busy with sweeps.
     fn sweep(&mut self) {
         for paths in self.known.values_mut() {
             paths.retain(|_, file| Arc::strong_count(file) > 1);
@@ -133,15 +133,15 @@ impl Files {
         self.known.get(id).is_some_and(|paths| paths.contains_key(path))
     }
 
-    /// More records are about to be read: files are looked at again.
+    /// Called before more records are read, so that files are looked at again.
     pub fn look_anew(&mut self) {
         self.versions.look_anew();
         (self.identified, self.identified_ns) = (0, 0);
     }
 
-    /// Looks at a file of which the kernel told only the inode, that was mapped at `time_ns`. Gives
-    /// the identity that tells it from another that is built in its place, and reads such a one
-    /// now, for it may be gone at the drain.
+    /// Looks at a file that was mapped at `time_ns` and of which the kernel reported only the
+    /// inode. Returns an identity that distinguishes it from a later build in the same place. A new
+    /// file is read at once, because it may be gone at the drain.
     pub fn look_at(
         &mut self,
         id: &MappedFileId,
@@ -160,7 +160,8 @@ impl Files {
         MappedFileId::Version { major, minor, inode, content }
     }
 
-    /// Reads a file of which the kernel told only the inode, now, for it may be gone at the drain.
+    /// Reads a file of which the kernel reported only the inode at once, because it may be gone at
+    /// the drain.
     pub fn read_early(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt) {
         let readable = matches!(id, MappedFileId::Version { content: Some(_), .. });
         if readable
@@ -173,7 +174,7 @@ impl Files {
             let cpu_ns = || clock::thread_cpu_ns() + inspectors.own_cpu_ns();
             let begun_ns = cpu_ns();
             let file = self.intern(id.clone(), path);
-            // Without an offer: it has no samples yet.
+            // The file is not offered to the librarian, because it has no samples yet.
             let _ = file.identified(at, None);
             self.identified_ns += cpu_ns().saturating_sub(begun_ns);
         }
@@ -185,7 +186,7 @@ impl Files {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -193,8 +194,8 @@ impl Files {
 }
 
 impl MappedFile {
-    /// Whether both are the same build, by whatever path, as far as that is known already: hard
-    /// links, or a file that was renamed.
+    /// Whether both are already known to be the same build, even under different paths: hard links,
+    /// or a renamed file.
     #[must_use]
     pub fn is_same_build(&self, other: &MappedFile) -> bool {
         let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
@@ -221,7 +222,8 @@ impl MappedFile {
         self.image_kept_unless(at, vdso, |_| false)
     }
 
-    /// The same; its code is kept unless `is_left_out` says that nothing of it may reach the disk.
+    /// Likewise, and offers the file's code to the librarian unless `is_left_out` says that nothing
+    /// of it may reach the disk.
     ///
     /// # Errors
     /// Why nobody can know.
@@ -248,7 +250,8 @@ impl MappedFile {
         FileAt { id: self.id.clone(), path: Bytes(self.path.clone()), at }
     }
 
-    /// What was found out, now or before. Without an answer it is asked for again the next time.
+    /// The result, found now or earlier. If no inspector answered, the question is asked again the
+    /// next time.
     fn identified(
         &self,
         at: MappedAt,
@@ -272,7 +275,7 @@ impl MappedFile {
             // The page where instructions under a probe run, and since 6.18 also the one where
             // their trampolines are (kernel/events/uprobes.c, arch/x86/kernel/uprobes.c).
             b"[uprobes]" | b"[uprobes-trampoline]" => return Err(Unresolved::UprobesPage),
-            // What 32-bit programs of arm have (arch/arm64/kernel/vdso.c).
+            // Special pages of 32-bit Arm programs (arch/arm64/kernel/vdso.c).
             b"[vectors]" | b"[sigpage]" => return Err(Unresolved::KernelPage),
             _ => {}
         }
@@ -345,7 +348,7 @@ impl MappedFile {
 /// The image and size that an identity tells.
 ///
 /// # Errors
-/// The reason that it tells, and that the file is gone where it tells nothing that is known.
+/// The recorded reason; an unknown reason counts as a file that is gone.
 pub fn known(identity: Option<Identity>) -> Result<(ImageId, Option<u64>), Unresolved> {
     match identity {
         Some(Identity::Image(id, size_bytes)) => {
@@ -359,8 +362,8 @@ pub fn known(identity: Option<Identity>) -> Result<(ImageId, Option<u64>), Unres
     }
 }
 
-/// The vdso as this process has it: every 64-bit process of one kernel has the same. None where the
-/// kernel gives none.
+/// The vdso of this process, which is the same in every 64-bit process under one kernel. None where
+/// the kernel gives none.
 #[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
     let (start, end) = own_vdso_range()?;

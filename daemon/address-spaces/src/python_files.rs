@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Bits of a line, and of the hash of a name.
 const LINE_BITS: u32 = 20;
 const NAME_BITS: u32 = 22;
-/// Files that are remembered; beyond, all are made anew.
+/// Files that are remembered; beyond, all are made again.
 const FILES_MAX: usize = 4096;
 /// Longest name of a function that is stored, in characters.
 const NAME_MAX: usize = 256;
@@ -62,7 +62,8 @@ impl PythonFiles {
         }
     }
 
-    /// What a process says of a file is nobody else's: names of functions come from its memory.
+    /// Function names come from a process's memory, so they must not affect other users' images of
+    /// the file.
     fn image(&mut self, path: &str, user: Payer) -> Arc<Image> {
         let key = (path.to_owned(), user);
         if let Some(image) = self.0.get(&key) {
@@ -71,7 +72,7 @@ impl PythonFiles {
         if self.0.len() >= FILES_MAX {
             self.0.clear();
         }
-        // A name in brackets is no path: `<string>`, `<frozen importlib._bootstrap>`.
+        // A name in brackets is not a path: `<string>`, `<frozen importlib._bootstrap>`.
         let is_path = !path.starts_with('<');
         let name = path.rsplit('/').next().filter(|name| is_path && !name.is_empty());
         let whose = match user {

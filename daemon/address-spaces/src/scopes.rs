@@ -1,8 +1,7 @@
-//! What is kept apart, and what is left out: the rules that the settings give, and what they and
-//! labels say of each process.
+//! Scopes and exclusions: the rules from the settings, and the tags that these rules and labels
+//! give to each process.
 //!
-//! Nothing here costs anything per sample while nobody asked for it: a process without label, unit
-//! and exclusion has no scope.
+//! Unused rules have no cost per sample: a process without label, unit and exclusion has no scope.
 
 use crate::cgroups::{self, Pattern};
 use crate::mapped_files::Image;
@@ -55,7 +54,7 @@ impl Images {
         self.0.is_empty()
     }
 
-    /// Whether this image is meant.
+    /// Returns whether the list contains this image.
     #[must_use]
     pub fn contain(&self, image: &Image) -> bool {
         self.contain_file(&image.name, &image.path)
@@ -69,14 +68,14 @@ impl Images {
 }
 
 impl Rules {
-    /// Whether anybody must know the processes' control groups.
+    /// Whether any rule needs the control groups of processes.
     #[must_use]
     pub fn want_cgroups(&self) -> bool {
         self.by_unit || !self.exclude_cgroups.is_empty()
     }
 }
 
-/// What is known of the processes that run in an address space.
+/// The tags of the processes that run in an address space.
 #[derive(Clone, Debug, Default)]
 pub struct Tags {
     /// Label and unit; None: neither.
@@ -85,8 +84,9 @@ pub struct Tags {
     excluded: bool,
     /// Its control group is left out.
     cgroup_excluded: bool,
-    /// The control group is to be read: before the process is sampled first, and after an exec,
-    /// which is how service managers and container engines end up in the group that they made.
+    /// The control group must be read before the first sample of the process, and again after an
+    /// exec: service managers and container engines exec after they have moved the process into its
+    /// group.
     unread: bool,
 }
 
@@ -97,7 +97,7 @@ impl Tags {
         self.excluded || self.cgroup_excluded
     }
 
-    /// Whose the samples are; None: nobody's in particular.
+    /// The scope of the samples; None: no particular scope.
     #[must_use]
     pub fn scope(&self) -> Option<&Arc<Scope>> {
         self.scope.as_ref()
@@ -158,19 +158,19 @@ impl Tagger {
         self.in_use() || self.rules.want_cgroups()
     }
 
-    /// What a process has of which nothing is known yet.
+    /// The tags of a process about which nothing is known yet.
     #[must_use]
     pub fn unknown(&self) -> Tags {
         Tags { unread: self.rules.want_cgroups(), ..Tags::default() }
     }
 
-    /// What a process has that is left out from now on.
+    /// The tags of a process that is left out from now on.
     #[must_use]
     pub fn left_out(&self, tags: &Tags) -> Tags {
         Tags { excluded: true, ..tags.clone() }
     }
 
-    /// What a process has that was labelled; None when there are too many labels.
+    /// The tags of a labelled process; None when there are too many labels.
     pub fn labelled(&mut self, tags: &Tags, label: &str) -> Option<Tags> {
         let labels = self.labels();
         if labels.len() >= LABELS_MAX && !labels.contains(label) {
@@ -181,8 +181,8 @@ impl Tagger {
         Some(Tags { scope, ..tags.clone() })
     }
 
-    /// What a process has whose control group was read; None: it is gone, and what it has inherited
-    /// stays.
+    /// The tags of a process whose control group was read; None: the process is gone and keeps its
+    /// inherited tags.
     pub fn read(&mut self, tags: &Tags, cgroup: Option<&[u8]>) -> Tags {
         let Some(path) = cgroup else { return Tags { unread: false, ..tags.clone() } };
         let unit = cgroups::unit_name(path);
@@ -211,7 +211,7 @@ impl Tagger {
         if self.scopes.len() >= SCOPES_MAX {
             self.scopes.retain(|scope| Arc::strong_count(scope) > 1);
         }
-        // Labels are few enough always to have room.
+        // There is always room for labels, because their number is limited.
         if self.scopes.len() >= SCOPES_MAX && scope.unit.is_some() {
             self.refused += 1;
             return self.intern(scope.widened());

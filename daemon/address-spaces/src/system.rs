@@ -1,9 +1,10 @@
-//! What resolution asks the system about processes, files and the kernel, behind one handle.
+//! The questions that resolution asks the system about processes, files and the kernel, behind one
+//! handle.
 //!
-//! Live, a question that may never be answered goes to an inspector ([`inspect`]); numbers
-//! that the kernel has at hand are read from `/proc`. While a recording is made, the answer is kept
-//! too. In a replay only kept answers are given, and nothing of this machine is looked at: what was
-//! not asked when the recording was made has the answer of a process or file that is gone.
+//! Live, a question that may never be answered goes to an inspector ([`inspect`]); numbers that the
+//! kernel has at hand are read from `/proc`. While a recording is made, the answer is kept too. In
+//! a replay only recorded answers are given, and this machine is never consulted: a question that
+//! was not asked during the recording is answered as if the process or file were gone.
 
 use crate::cgroups;
 use image::kernel::{KernelPlace, Owner};
@@ -21,8 +22,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Answers kept at most. A recording of an hour on a busy host has fewer; beyond it answers are
-/// given and not kept, and [`System::refused`] counts them.
+/// Answers kept at most. A recording of an hour on a busy host has fewer. Further answers are given
+/// but not recorded, and [`System::refused`] counts them.
 const ANSWERS_MAX: usize = 1_000_000;
 
 /// Answers to one kind of question. Each holds from the step of the recording at which it was
@@ -115,7 +116,7 @@ impl RecordedKernel {
             Owner::Other(name) => ("other", name),
         };
         let end = start.wrapping_add(place.symbol_end.0.wrapping_sub(place.symbol_start.0));
-        // Of code that came where other code had been, the first is kept.
+        // If code replaced other code at the same place, the first piece is kept.
         let is_apart = |(at, piece): (&u64, &KernelPiece)| *at == start || piece.end <= start;
         if end <= start || !self.pieces.range(..end).next_back().is_none_or(is_apart) {
             return;
@@ -156,7 +157,7 @@ impl RecordedKernel {
     }
 }
 
-/// A file as the kernel told of it, and its path.
+/// A file as the kernel's record describes it, and its path.
 type FileQuestion = (MappedFileId, Bytes);
 
 /// All answers.
@@ -241,7 +242,7 @@ impl System {
         Self { recorded: Some(Arc::default()), ..self }
     }
 
-    /// Whom questions about strangers go to.
+    /// Answers questions about strangers.
     #[must_use]
     pub fn inspectors(&self) -> &Inspectors {
         &self.inspectors
@@ -299,7 +300,7 @@ impl System {
     }
 
     fn kept(&self) -> Option<MutexGuard<'_, Kept>> {
-        // What a thread that panicked left behind is whole: each change is one call.
+        // The data is consistent even if a thread panicked, because each change is one call.
         self.recorded.as_ref().map(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -373,7 +374,7 @@ impl System {
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
-    /// [`procfs::user_of`]. A recording of before users were asked for tells of none.
+    /// [`procfs::user_of`]. A recording made before users were recorded has none.
     #[must_use]
     pub fn user(&self, pid: u32) -> Option<u32> {
         if let Some(kept) = self.kept().filter(|kept| kept.is_replay) {
@@ -434,7 +435,7 @@ impl System {
         self.ask(|answers| &mut answers.registered_file, question.clone(), live)
     }
 
-    /// The vdso of a 32-bit process, which is the same in all where it has so many bytes.
+    /// The vdso of a 32-bit process; all such vdsos of this size are the same.
     #[must_use]
     pub fn vdso32(&self, at: MappedAt) -> Option<StoredVdso> {
         let live = || self.inspectors.ask(NarrowVdsoOf { at })?;
@@ -448,7 +449,7 @@ impl System {
         id.parse().ok()
     }
 
-    /// One look at what a process tells of its generated code. Each is given once.
+    /// One look at what a process says about its generated code. Each is given once.
     pub fn code_look(&self, pid: u32, live: impl FnOnce() -> CodeLook) -> CodeLook {
         let Some(mut kept) = self.kept() else { return live() };
         if kept.is_replay {

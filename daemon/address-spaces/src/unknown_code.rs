@@ -1,4 +1,4 @@
-//! Whose the samples are that have no image.
+//! The owners of samples without an image.
 
 use crate::mapped_files::Image;
 use image::{ImageId, ImageKind};
@@ -10,24 +10,24 @@ use std::sync::Arc;
 /// Programs, each once for a reason, whose samples without image are told apart from others'.
 const OWNERS_MAX: usize = 4096;
 
-/// Whose samples are of unknown code.
+/// The owner of samples of unknown code.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// What stands for the image that is not known: one for each program and reason.
+    /// The image that stands for unknown code, one for each program and reason.
     pub image: Arc<Image>,
     /// Label, unit and process, where those are kept apart.
     pub scope: Option<Arc<Scope>>,
 }
 
-/// What stands for images that are not known.
+/// The images that stand for unknown code.
 #[derive(Debug, Default)]
 pub struct UnknownCode {
     images: HashMap<(String, Unresolved), Arc<Image>>,
 }
 
 impl UnknownCode {
-    /// What samples of the program of that name count under, whose image is not known for this
-    /// reason. None when there are too many programs: then they are only in the ledger.
+    /// The image for samples of the program of that name whose own image is unknown for this
+    /// reason. None when there are too many programs; such samples are in the ledger only.
     pub fn of(&mut self, program: &str, reason: Unresolved) -> Option<Arc<Image>> {
         let key = (program.to_owned(), reason);
         if self.images.len() >= OWNERS_MAX && !self.images.contains_key(&key) {

@@ -1,8 +1,9 @@
-//! Whose processes are: the user that a limit is charged to.
+//! The users of processes, to whom limits are charged.
 //!
 //! A process that ended before the daemon looks has no owner in `/proc` any more, so the user is
-//! noted while records are read, a tenth of a second after a process forks or runs a program, and
-//! a child has its parent's. An enemy whose processes live for a millisecond is so still charged.
+//! noted while records are read, a tenth of a second after a process forks or runs a program, and a
+//! child has its parent's. Thus an attacker is charged even if each of its processes lives for only
+//! a millisecond.
 
 use crate::system::System;
 use kernel::RecordKind;
@@ -13,14 +14,14 @@ use std::collections::HashMap;
 /// (`mappings::PROCESSES_MAX`). Others are asked for when they bring an image.
 const PROCESSES_KNOWN_MAX: usize = 1 << 17;
 
-/// Who a limit is charged to.
+/// The user to whom a limit is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Payer {
     /// The kernel, and what stands for unknown code: there are few.
     Nobody,
     /// A user; of a row of subordinate users the first.
     User(u32),
-    /// A process that was gone before anybody saw whose it was. All such processes share one limit.
+    /// A process that was gone before its user was known. All such processes share one limit.
     Unknown,
 }
 
@@ -32,12 +33,12 @@ impl Payer {
     }
 }
 
-/// Whose a process is.
+/// The user of a process.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     /// That user's.
     User(u32),
-    /// Whose its parent is: root's processes become others' without running a program.
+    /// The user of its parent: a process of root may change its user without running a program.
     AsParent(u32),
 }
 
@@ -55,12 +56,13 @@ pub struct Users {
     risen: HashMap<u32, u32, foldhash::fast::RandomState>,
     /// Processes that ended since the last drain, and before it.
     ended: [Vec<u32>; 2],
-    /// The sampler has told the user of an exec, so `/proc` need not be asked at the next.
+    /// The sampler has reported the user of an exec, so `/proc` need not be asked at the next.
     are_told: bool,
 }
 
 impl Users {
-    /// A record was read that will be applied with the next drain; `system` is whom to ask.
+    /// Notes a record that will be applied with the next drain; `system` answers questions about
+    /// its process.
     pub fn foresee(&mut self, record: &RecordKind, system: &System) {
         match *record {
             RecordKind::Execed { pid, user: Some(user), .. } => {
@@ -77,8 +79,8 @@ impl Users {
         }
     }
 
-    /// A process begins as its parent is. Root's processes become others' without running a
-    /// program; others' do not.
+    /// A process starts with its parent's user. Only a process of root can change its user without
+    /// running a program.
     fn inherit(&mut self, pid: u32, parent: u32, system: &System) {
         if !self.known.contains_key(&parent) {
             self.learn(parent, system);
@@ -94,20 +96,20 @@ impl Users {
         }
     }
 
-    /// Notes whose a process is that runs already.
+    /// Notes the user of a process that is already running.
     pub fn learn(&mut self, pid: u32, system: &System) {
         if let Some(user) = system.user(pid) {
             self.note(pid, user);
         }
     }
 
-    /// Who pays for what that process is the first to bring.
+    /// The user who is charged for images that this process is the first to bring.
     pub fn payer(&mut self, pid: u32, system: &System) -> Payer {
         self.of(pid, system).map_or(Payer::Unknown, Payer::of_user)
     }
 
-    /// The user of a process now, for it may have become another's; of one that is gone, its last;
-    /// of one that has become root's, the one before.
+    /// The current user of a process, because it may have changed. For a process that is gone, its
+    /// last user; for a process that has become root's, the user before.
     pub fn of(&mut self, pid: u32, system: &System) -> Option<u32> {
         let mut asked = pid;
         for _ in 0..ANCESTORS_MAX {
@@ -219,7 +221,7 @@ mod tests {
         // Another process of that number.
         users.foresee(&RecordKind::Fork { pid: su, parent: cron }, &nobody);
         assert_eq!(users.of(su, &nobody), Some(0));
-        // Who is not root any more is who it is.
+        // A process that is no longer root's has its current user.
         users.note(child, 1001);
         assert_eq!(users.of(child, &nobody), Some(1001));
         for pid in [child, su] {

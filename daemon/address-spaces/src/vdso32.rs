@@ -11,10 +11,10 @@ use model::Unresolved;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Kinds of it that are remembered, by size: a kernel has one, or two (i386 and x32).
+/// Most kinds of this vdso, by size: a kernel has one, or two (i386 and x32).
 const KINDS_MAX: usize = 8;
 
-/// What was learnt of it.
+/// The result of reading it.
 #[derive(Debug, Default)]
 pub struct NarrowVdso {
     by_len: HashMap<u64, Arc<Image>>,

@@ -247,13 +247,14 @@ fn replay(file: &Path, db: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whom questions about processes and files go to.
+/// Answers questions about processes and files.
 fn system(args: &DcpidArgs, inspectors: Inspectors) -> System {
     let system = System::through(inspectors);
     if args.record_input.is_some() { system.recording() } else { system }
 }
 
-/// Whom the daemon's loop asks about strangers: the inspectors of the service, or its own.
+/// The inspectors that the daemon's loop asks about other users' processes: those of the service,
+/// or its own.
 fn inspectors(config: &Config) -> anyhow::Result<Inspectors> {
     let address = match &config.inspector {
         Some(path) => SocketAddr::from_pathname(path)

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::Context;
 /// Most lines of one kind in a [`TERM`]. More let a failing disk fill the journal, fewer hide the
 /// first failures of several kinds of files.
 const LINES_MAX: u32 = 20;
-/// Time after which the lines of a kind are counted anew.
+/// Time after which the lines of a kind are counted again.
 const TERM: Duration = Duration::from_secs(60);
 
 /// Leaves out lines that come too often. The kind of a line is its place in the source, so the

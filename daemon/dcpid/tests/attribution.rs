@@ -1,8 +1,8 @@
-//! Whose samples are whose: recordings of workloads that know the seconds that they used, replayed
-//! without privilege, and the samples held against those seconds.
+//! Attribution of samples: recordings of workloads that report the CPU seconds they used are
+//! replayed without privilege, and the samples are compared with those seconds.
 //!
 //! `cargo xtask record [NAME...]` makes `tests/recordings/NAME.dcpid-input` and `NAME.truth.json`
-//! anew; `tests/examples/record.rs` says what runs in each. Tests of `tests/tests/system` hold the
+//! again; `tests/examples/record.rs` says what runs in each. Tests of `tests/tests/system` hold the
 //! same against live samples, once for each mechanism of the kernel.
 #![allow(clippy::print_stderr, reason = "what tests print is shown when they fail")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
@@ -31,7 +31,7 @@ struct Row {
     samples: u64,
 }
 
-/// What a recording became, and what its workloads said of themselves.
+/// The replayed recording, and the seconds that its workloads reported.
 struct Replayed {
     rows: Vec<Row>,
     /// Samples without an image, by reason.
@@ -144,7 +144,7 @@ fn assert_two_builds(replayed: &Replayed, image: &str, work_s: &BTreeMap<String,
     }
 }
 
-/// A program built anew in place and run again, several times within one drain: the second build's
+/// A program built again in place and run again, several times within one drain: the second build's
 /// samples went to the first, or nowhere.
 #[test]
 fn a_program_built_anew_in_place_is_a_second_image() {
@@ -242,7 +242,8 @@ fn a_process_number_that_is_used_again_does_not_inherit_a_label() {
     assert_eq!(replayed.rows.iter().filter(is_labelled).count(), 0);
 }
 
-/// Who has no label has none, and labels have nobody else's samples.
+/// Samples of processes without a label have no label, and a label has only its own processes'
+/// samples.
 #[test]
 fn labels_are_of_those_who_were_labelled() {
     let replayed = Replayed::of("apart");
@@ -326,8 +327,8 @@ fn generated(replayed: &Replayed, of: &str, procedure: &str) -> f64 {
     replayed.seconds(|row| row.image == image && row.procedure.as_deref() == Some(procedure))
 }
 
-/// Every way in which compilers tell of their code: in a map, in a map of code that lies in a
-/// memory file, in a dump.
+/// Every way in which compilers report their code: in a map, in a map of code that lies in a memory
+/// file, in a dump.
 #[test]
 fn code_made_at_run_time_has_its_names_and_its_time() {
     let replayed = Replayed::of("generated");
@@ -350,7 +351,7 @@ fn what_node_compiles_has_its_names_and_its_time() {
     }
 }
 
-/// Without its option a compiler tells nobody, and its samples have a reason of their own.
+/// Without its option a compiler publishes no map, and its samples have a reason of their own.
 #[test]
 fn a_compiler_that_tells_nothing_is_named() {
     let replayed = Replayed::of("generated");

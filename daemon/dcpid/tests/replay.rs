@@ -2,7 +2,7 @@
 //!
 //! `tests/recordings/NAME.dcpid-input` is what a host told, `NAME.db` the database that it becomes,
 //! byte by byte. A difference is a mistake or to be reviewed: `BLESS=1 cargo nextest run -p dcpid
-//! --test replay` writes the databases anew. What reports show of them is in
+//! --test replay` writes the databases again. What reports show of them is in
 //! `analysis/dcpi/tests/cli/replayed.rs`.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]

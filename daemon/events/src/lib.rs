@@ -230,7 +230,7 @@ pub enum EventError {
         /// The text behind the slash.
         modifier: String,
     },
-    /// A value is no number, or too large for its term.
+    /// A value is not a number, or too large for its term.
     #[error(
         "event '{spec}': the value of {term} is wrong; it must be a number of at most {bits} bits, decimal or 0x..."
     )]

@@ -81,8 +81,8 @@ impl Pmus {
         self.all.iter().find(|pmu| pmu.name == name)?.cpus.as_deref()
     }
 
-    /// The sites where an event can be opened. Of several sites with one PMU, the first that the
-    /// kernel accepts is used.
+    /// The sites where an event can be opened. If several sites have the same PMU, the first one
+    /// that the kernel accepts is used.
     ///
     /// # Errors
     /// [`EventError`] for a PMU or a term that is not there.

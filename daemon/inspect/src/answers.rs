@@ -30,10 +30,10 @@ use std::path::Path;
 /// Jitdumps of one process.
 const DUMPS_MAX: usize = 8;
 
-/// What an inspector has at hand.
+/// The state of an inspector.
 #[derive(Default)]
 pub struct Desk {
-    /// What it has learnt of files: it is gone with the inspector.
+    /// Its knowledge of files, which ends with the inspector.
     catalogue: Catalogue,
     walks: Option<Walks>,
     stack_walks: Option<StackWalks>,
@@ -241,8 +241,8 @@ impl Reading {
     }
 
     /// Whether the file is still what was identified. Between then and the last piece the file
-    /// waits, and a program may be written anew in place: its code must not be kept under the id of
-    /// the build before.
+    /// waits, and a program may be written again in place: its code must not be kept under the id
+    /// of the build before.
     fn is_still(&self) -> io::Result<bool> {
         let now = FileFacts::of(&self.file.metadata()?);
         if (now.size, now.mtime) != (self.before.size, self.before.mtime) {

@@ -1,5 +1,5 @@
-//! Who kept inspectors waiting: processes that are not asked about for a while, and users whose
-//! processes have used up the time that dcpid waits for them.
+//! Records which processes and users kept inspectors waiting: dcpid asks nothing about such a
+//! process for a while, nor about a user whose processes have used up their waiting time.
 
 use kernel::procfs;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const USERS_MAX: usize = 1024;
 pub struct User(u32);
 
 impl User {
-    /// Of a user's number.
+    /// For the user of that number.
     #[must_use]
     pub fn of(uid: u32) -> Self {
         Self(procfs::first_of_row(uid))
@@ -49,7 +49,7 @@ impl User {
     }
 }
 
-/// Whose processes are that are gone: the number that no user has (chown(2)).
+/// The user of processes that are gone: the number that no user has (chown(2)).
 const GONE: User = User(u32::MAX);
 
 #[derive(Debug)]
@@ -102,7 +102,7 @@ pub struct Blame {
     users: HashMap<User, Waited>,
     /// A user has used up the time of this term.
     spent_until: Option<Instant>,
-    /// What was asked.
+    /// The question.
     pub counts: Counts,
 }
 

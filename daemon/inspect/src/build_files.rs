@@ -8,7 +8,7 @@ use image::{ImageError, ImageId};
 use kernel::MappedFileId;
 use std::fs::File;
 
-/// Opens the very file that was mapped, or the build that the kernel told of.
+/// Opens the very file that was mapped, or the build that the kernel's record names.
 pub fn opened_for_tables(file: &FileAt, catalogue: &Catalogue) -> Option<File> {
     match file.id.build() {
         Some(image) => open_build(file, image, catalogue).map(|(file, _)| file),
@@ -21,7 +21,7 @@ pub fn opened(FileAt { id, path, at }: &FileAt) -> Option<File> {
     match id {
         MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => None,
         MappedFileId::Inode { .. } => open_mapped(id, &path.0, *at, |_| true),
-        // By its path only if nobody has touched it since.
+        // Opens it by its path only if it has not been changed since.
         MappedFileId::Version { content, .. } => {
             let facts = |file: &File| file.metadata().map(|now| FileFacts::of(&now));
             // Something else may be mapped there by now.

@@ -56,7 +56,7 @@ impl Pieces {
             *piece = Piece::default();
             let at = number.checked_mul(PIECE_BYTES as u64)?;
             let mut len = 0;
-            // A file that was truncated meanwhile has fewer bytes, or none.
+            // A file that has been truncated meanwhile has fewer bytes, or none.
             while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
                 match text.file.read_at(rest, at + len as u64) {
                     Ok(0) | Err(_) => break,

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-/// Files known at most, some 150 bytes each; beyond it those go that were not met since the start.
+/// Files known at most, about 150 bytes each; beyond it those go that were not met since the start.
 const FILES_MAX: usize = 4096;
-/// sled's files together; larger ones are begun anew, since everything is in memory.
+/// sled's files together; larger ones are begun again, since everything is in memory.
 const DISK_BYTES_MAX: u64 = 16 << 20;
 /// sled's cache: all there is fits.
 const CACHE_BYTES: u64 = 256 << 10;
@@ -30,10 +30,10 @@ const CACHE_BYTES: u64 = 256 << 10;
 const SEGMENT_BYTES: usize = 64 << 10;
 /// How long sled may take. It needs a hundredth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Modes of what is kept on disk: nobody but the daemon reads it.
+/// File modes of the catalogue on disk: only the daemon can read it.
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// First line of the checksum file. Another is another version, which is not read.
+/// First line of the checksum file. A different line means another version, which is not read.
 const FIRST_LINE: &str = "dcpid catalogue 1";
 /// sled's tree of files; its keys are [`FileKey`]s.
 const TREE: &str = "files";
@@ -70,7 +70,7 @@ struct State {
     met: HashSet<FileKey>,
     /// Not on disk yet.
     unsaved: HashSet<FileKey>,
-    /// What is on disk has files that are not known any more, and is begun anew.
+    /// The copy on disk has entries for forgotten files, and is written from scratch.
     begin_anew: bool,
     /// None: nothing is kept on disk.
     place: Option<PathBuf>,
@@ -121,7 +121,7 @@ impl Catalogue {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What is known of a file in this state.
+    /// The known facts about a file in this state.
     #[must_use]
     pub fn find(&self, facts: &FileFacts) -> Option<Known> {
         self.find_key(FileKey::of(facts))
@@ -134,8 +134,8 @@ impl Catalogue {
         Some(learnt)
     }
 
-    /// Remembers what a file is; `before` is what the system said of it before it was read, `after`
-    /// when that was done. A file that was changed meanwhile, or a moment ago, is not remembered.
+    /// Remembers the image of a file; `before` and `after` are the file's facts before and after it
+    /// was read. A file that changed in between, or just before, is not remembered.
     pub fn learn(&self, before: &FileFacts, after: &FileFacts, learnt: Known) {
         let key = FileKey::of(before);
         if key == FileKey::of(after) && before.is_settled() {
@@ -307,7 +307,7 @@ fn store(place: &Path, anew: bool, files: &[(FileKey, Known)]) -> Result<(), Fai
     }
     let (directory, files) = (place.to_owned(), files.to_vec());
     apart(move || {
-        // From here until the checksum is written anew, whoever finds it learns anew.
+        // From here until the checksum is written again, whoever finds it learns again.
         remove_file(&sum_path(&directory))?;
         make_private(&directory)?;
         let database = sled_at(&directory)?;
@@ -466,8 +466,8 @@ mod tests {
         catalogue
     }
 
-    /// Who owns the folder above a database put a link in its place, and the catalogue was written
-    /// to where the link led.
+    /// The owner of the folder above a database put a link in its place, and the catalogue was
+    /// written to the link's target.
     #[test]
     fn an_open_directory_stays_that_one_whatever_its_path_comes_to_mean() {
         let directory = tempfile::tempdir().unwrap();
@@ -504,7 +504,7 @@ mod tests {
         assert!(!place.with_extension("damaged").exists());
     }
 
-    /// sled's files had the modes of the umask: readable by everybody.
+    /// sled's files had the modes of the umask and were readable by all users.
     #[test]
     fn nobody_else_may_read_what_is_kept() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the system says of a file: by which one state of a file is told from another.
+//! The system's facts about a file, which distinguish one state of the file from another.
 
 use kernel::MappedFileId;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub struct FileFacts {
 }
 
 impl FileFacts {
-    /// The facts in what the standard library tells.
+    /// The facts from the standard library's metadata.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         Self {
@@ -74,8 +74,8 @@ impl FileFacts {
         hasher.finish()
     }
 
-    /// Whether the inode number is the one that the kernel told of, and the device as well. Where
-    /// the kernel told a build id, it told no inode, and any file passes.
+    /// Whether inode number and device are those in the kernel's record. A record with a build id
+    /// has no inode, so any file passes.
     #[must_use]
     pub fn is_inode(&self, id: &MappedFileId) -> bool {
         self.is_inode_on(id, |told, found| told == found)

@@ -52,7 +52,7 @@ impl Connection {
     /// The next message. `None`: there is none until then; what has come of it is kept.
     ///
     /// # Errors
-    /// The other end is gone, or what it sends is no message.
+    /// The other end is gone, or what it sends is not a message.
     pub fn receive<Message: DeserializeOwned>(
         &mut self,
         until: Option<Instant>,
@@ -128,7 +128,7 @@ impl Connection {
 
 /// Registers and stacks pass here, so what has been sent or read does not stay in memory.
 fn wipe(bytes: &mut [u8]) {
-    // The compiler may not leave it out: what it writes is looked at by nobody.
+    // The compiler must not optimise this away, although the written bytes are never read.
     std::hint::black_box(bytes).fill(0);
 }
 

@@ -1,4 +1,4 @@
-//! Looking into strangers: other users' processes, and files that anybody may have made.
+//! Inspection of untrusted objects: other users' processes, and files that any user may have made.
 //!
 //! Any of these looks may never end: a file system that a program serves need not answer, and a
 //! thread that waits for such a file system cannot be killed. So dcpid itself looks at nothing. It
@@ -15,7 +15,7 @@
 //! Begin with [`questions`], the closed list of what dcpid may ask; [`answers`] finds each answer,
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
-//! inspector none), [`vdso`], [`jit`] (what compilers tell of generated code), `stack_walks` and
+//! inspector none), [`vdso`], [`jit`] (what compilers say about generated code), `stack_walks` and
 //! [`walks`] (registers and stacks), and [`python`].
 
 #![forbid(unsafe_code)]

@@ -24,9 +24,9 @@ pub struct MappedAt {
 }
 
 /// Opens the very file that a process has mapped: through the mapping itself (any mount namespace,
-/// deleted or not), or by its path as the process or we see it. Believes a path only if it leads to
-/// the same inode, and each of them only if `is_it` says so: where the kernel told a build id, it
-/// told no inode. Never blocks on what is no file, nor disturbs it.
+/// deleted or not), or by its path as the process or we see it. A path is used only if it leads to
+/// the same inode, and either file only if `is_it` accepts it: a record with a build id has no
+/// inode. Never blocks on what is not a file, nor disturbs it.
 pub fn open_mapped(
     id: &MappedFileId,
     path: &[u8],
@@ -36,7 +36,7 @@ pub fn open_mapped(
     open_through_mapping(at).filter(&is_it).or_else(|| open_by_path(id, path, at).find(&is_it))
 }
 
-/// Opens what is mapped there, through the mapping itself, if it is a regular file.
+/// Opens the file mapped there, through the mapping itself, if it is a regular file.
 pub fn open_through_mapping(at: MappedAt) -> Option<File> {
     open_regular(&mapped(at)?)
 }

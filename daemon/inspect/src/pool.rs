@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long the daemon's loop waits for an answer. Most come within 0.1 ms; the mappings of a
 /// process with 65530 of them take 30 ms. A longer wait would delay `dcpictl status`.
 pub const LOOP_PATIENCE: Duration = Duration::from_millis(300);
-/// How long threads wait that nobody waits for.
+/// Time that threads other than the loop wait for an answer.
 pub const THREAD_PATIENCE: Duration = Duration::from_secs(5);
 /// An inspector that has not answered for this long is given up: its own alarm has ended it by
 /// then, unless it waits in a way that nothing ends.
@@ -65,7 +65,7 @@ struct Asker {
 struct Line {
     idle: Option<Connection>,
     late: Vec<Late>,
-    /// What late inspectors have found out.
+    /// Late answers of inspectors.
     learnt: Vec<(Known, FileFacts, FileFacts)>,
     retry_at: Option<Instant>,
     /// Connections so far: what one inspector holds open, no other has.
@@ -76,14 +76,14 @@ struct Line {
 struct Late {
     connection: Connection,
     since: Instant,
-    /// The question was [`Identify`](super::questions::Identify), whose answer is of use still.
+    /// The question was [`Identify`](super::questions::Identify), whose answer is still useful.
     is_identify: bool,
 }
 
 /// Counts, users that kept inspectors waiting, and whether there are inspectors at all.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// What was asked.
+    /// The question.
     pub counts: Counts,
     /// Users that kept inspectors waiting.
     pub users: Vec<Blamed>,
@@ -112,7 +112,7 @@ impl Inspectors {
         }
     }
 
-    /// Another asker, with an inspector of its own; who is blamed is the same.
+    /// Another asker, with its own inspector but the same record of blame.
     #[must_use]
     pub fn another(&self, patience: Duration) -> Self {
         let Answerer::Inspectors(asker) = &self.0 else { return Self::default() };
@@ -148,7 +148,7 @@ impl Inspectors {
         self.asker().map_or(0, |asker| lock(&asker.line).connections)
     }
 
-    /// What late inspectors have found out about files since the last call.
+    /// Late answers about files since the last call.
     #[must_use]
     pub fn take_learnt(&self) -> Vec<(Known, FileFacts, FileFacts)> {
         let Some(asker) = self.asker() else { return Vec::new() };
@@ -174,7 +174,7 @@ impl Inspectors {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a thread that panicked left behind is whole: each change is one call.
+    // The data is consistent even if a thread panicked, because each change is one call.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// Inspectors as threads of this process; of `hung` processes they never tell.
+    /// Inspectors as threads of this process; they never answer questions about `hung` processes.
     fn inspectors(hung: u32) -> Inspectors {
         let address = nameless_address().unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// A question and the type of its answer.
 pub trait Inspect: Serialize + DeserializeOwned + Into<Question> {
-    /// What an inspector answers.
+    /// The answer of an inspector.
     type Answer: Serialize + DeserializeOwned;
 
     /// The process that may keep the inspector from answering: the one that is looked into. `None`
@@ -72,7 +72,7 @@ questions! {
     Close -> (), _asked => None;
 }
 
-/// What a file is.
+/// The identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// The build of this id.
@@ -143,7 +143,7 @@ pub struct FileAt {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FactsByPath(pub FileAt);
 
-/// Facts of what is mapped there now, if it is that inode.
+/// Facts about the file mapped there now, if it has that inode.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FactsOfMapping(pub FileAt);
 
@@ -156,14 +156,14 @@ pub struct Facts(pub FileAt);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identify(pub FileAt);
 
-/// What reading a file told.
+/// The result of reading a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Identified {
-    /// It cannot be opened any more.
+    /// It can no longer be opened.
     Gone,
     /// It cannot be read.
     Unreadable,
-    /// What the file is, and its facts before and after it was read.
+    /// The file's identity, and its facts before and after it was read.
     Known(Known, FileFacts, FileFacts),
 }
 
@@ -186,12 +186,12 @@ pub struct NarrowVdsoOf {
     pub at: MappedAt,
 }
 
-/// What the files of a just-in-time compiler tell beyond what was read of them.
+/// The new content of a just-in-time compiler's files since the last reading.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GeneratedCode {
     /// Process.
     pub pid: u32,
-    /// As [`Owner`] told it when the process began.
+    /// The value of [`Owner`] when the process began.
     pub who: Who,
     /// How far its perf map was read.
     pub map: MapReader,
@@ -203,10 +203,10 @@ pub struct GeneratedCode {
     pub bytes_max: u64,
 }
 
-/// What they told, and how far they are read now.
+/// Their new content, and the positions up to which they are read.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Generated {
-    /// What was new.
+    /// The new entries.
     pub look: CodeLook,
     /// How far the perf map is read.
     pub map: MapReader,
@@ -240,7 +240,7 @@ pub struct SampledRegisters {
     pub stack: Vec<u8>,
 }
 
-/// What walks gave.
+/// The results of walks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Walked {
     /// From, to, and whether it is the first of its walk, as image offsets.
@@ -260,7 +260,7 @@ pub struct Unwind {
     pub pid: u32,
     /// Process and generation, as in [`abi::StackRecord::space`].
     pub space: u32,
-    /// What it had mapped, by address.
+    /// Its mappings, by address.
     pub map: Vec<MappedCode>,
     /// Whether the daemon wants to know where frames of Python are.
     pub looks_for_python: bool,
@@ -339,7 +339,7 @@ pub struct Unwound {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PythonCode {
-    /// Its file, as the compiler was told.
+    /// Its file, as the compiler was reported.
     pub file: String,
     /// Its name, with its class where the version has that.
     pub name: String,
@@ -418,7 +418,7 @@ pub struct Open {
     pub image: ImageId,
     /// The file.
     pub file: FileAt,
-    /// Whether code of a file that not everybody may read is told as well.
+    /// Whether code of files that are not world-readable is returned as well.
     pub private: bool,
 }
 
@@ -427,7 +427,7 @@ pub struct Open {
 pub struct Opened {
     /// Its number at this inspector.
     pub handle: u32,
-    /// It has no name any more, and is gone when its last process is.
+    /// It is deleted, and disappears with its last process.
     pub is_deleted: bool,
     /// Length of the file, in bytes.
     pub file_len: u64,
@@ -457,12 +457,12 @@ pub const PIECE_BYTES: usize = 64 << 10;
 /// Files that one inspector holds open for [`Read`].
 pub const OPEN_MAX: usize = 256;
 
-/// Why the code of a file is not told.
+/// The reason why the code of a file is not returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeepError {
     /// No file that can be opened is that build.
     Gone,
-    /// Not everybody may read the file.
+    /// The file is not world-readable.
     Private,
     /// Why it cannot be kept, as one line.
     Refused(String),

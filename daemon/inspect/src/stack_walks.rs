@@ -104,7 +104,7 @@ impl ReadAt for Vdso {
     }
 }
 
-/// What a process has mapped.
+/// The mappings of a process.
 struct Mapped {
     code: Vec<(u64, u64, Code)>,
     pid: u32,
@@ -307,7 +307,7 @@ impl StackWalks {
 }
 
 /// The parts of a copy without pages of zeros: the sampler writes zeros for a page that is not in
-/// memory, and a page that has nothing else tells of no frame.
+/// memory, and a page that has nothing else reports no frame.
 fn windows(begin: u64, copy: &[u8]) -> Vec<Window<'_>> {
     let first = (PAGE_BYTES - begin % PAGE_BYTES) as usize;
     let (head, pages) = copy.split_at(first.min(copy.len()));

@@ -51,7 +51,7 @@ pub fn run(path: &Path) -> io::Result<()> {
     };
     let own = nix::unistd::geteuid().as_raw();
     let mut inspectors: Vec<Child> = Vec::new();
-    // Nobody is notified where no service manager asks for it.
+    // Without a service manager there is nobody to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     loop {
         let (stream, _) = match listener.accept() {

@@ -72,10 +72,10 @@ impl Walks {
             inside.then(|| sample.file_offset.checked_add(address.0 - begin)).flatten()
         };
         for (number, Edge { from, to, .. }) in edges.iter().enumerate() {
-            // Of a branch that is met again the first time is what tells: the more rounds a loop
-            // makes, the more of them are seen here.
+            // If a walk meets a branch again, only the first time counts: otherwise loops with many
+            // rounds would be counted more often.
             let again = edges.iter().take(number).any(|before| before.from == *from);
-            // What leaves the image is no edge of it.
+            // A branch that leaves the image is not an edge of it.
             if let (Some(from), Some(to), false) = (offset(*from), offset(*to), again) {
                 walked.edges.push((from, to, number == 0));
             }

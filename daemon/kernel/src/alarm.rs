@@ -81,7 +81,7 @@ mod tests {
             let now = Instant::now();
             // Over already.
             alarm.wait_until(now).await.unwrap();
-            // Set for a time that comes while nobody waits, then for a later one.
+            // Set for a time that passes while no task waits, then for a later time.
             let soon = now + Duration::from_millis(5);
             tokio::select! {
                 biased;

@@ -20,8 +20,8 @@ const RATE: u64 = 5000;
 /// Samples per second of a window without the sampler. Twice the highest sampling rate, so that the
 /// median gap does not come from the sampler, which goes on.
 const BARE_RATE: u64 = 2 * RATE;
-/// Length of a window: some 30 samples. A longer window is seldom left undisturbed on a busy CPU; a
-/// shorter one has too few samples for a median.
+/// Length of a window: about 30 samples. A longer window is seldom left undisturbed on a busy CPU;
+/// a shorter one has too few samples for a median.
 const WINDOW: Duration = Duration::from_millis(6);
 /// Windows with the sampler at start; one window without it is added for each two of them: 0.2 s in
 /// all. Fewer leave too few quiet windows, more delay the start.
@@ -29,11 +29,11 @@ const WINDOWS: usize = 24;
 /// Fewest samples of a window that is used: in a window with fewer, something else had the CPU for
 /// most of the time.
 const SAMPLES_MIN: usize = 12;
-/// Time between two readings of the clock, in ns, from which on it is an interruption: reading
-/// takes 20 to 60 ns, an interrupt 500 at least.
+/// Time between two readings of the clock, in ns, above which it is an interruption: reading takes
+/// 20 to 60 ns, an interrupt 500 at least.
 const GAP_NS: u64 = 300;
-/// Time in ns from which on an interruption is another task or the hypervisor: samples of that
-/// length would take half the CPU at the rates above.
+/// Time in ns above which an interruption is another task or the hypervisor: samples of that length
+/// would take half the CPU at the rates above.
 const LONG_NS: u64 = 100_000;
 /// A window is disturbed when such long interruptions take more than this part of it. Larger values
 /// let disturbed windows make samples dearer; smaller ones leave no window on a busy machine.

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 const CAPABILITIES: [(&str, u32); 2] = [("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Bytes of /proc/modules that are read: a distribution's kernel has some 10 thousand. A smaller
+/// Bytes of /proc/modules that are read: a distribution's kernel has about 10 thousand. A smaller
 /// limit misses that a module came or went.
 const MODULES_BYTES_MAX: u64 = 1 << 20;
 
@@ -60,7 +60,7 @@ pub struct Machine {
     pub kernel_release: String,
     /// The kernel's build id, or an id made from its release and version where it has none.
     pub kernel_id: ImageId,
-    /// /proc/sys/kernel/random/boot_id: tells one boot from the next.
+    /// /proc/sys/kernel/random/boot_id, which differs for each boot.
     pub boot_id: String,
     /// Host name.
     pub host: String,
@@ -101,7 +101,7 @@ fn cpu_model(cpuinfo: &str) -> Option<&str> {
 /// The highest clock of the processor, in Hz, for turning a rate into a period of cycles; 3 GHz
 /// where the machine does not say.
 pub fn clock_hz() -> u64 {
-    // Each reading of /proc/cpuinfo costs some 100 us.
+    // Each reading of /proc/cpuinfo costs about 100 us.
     static CLOCK_HZ: OnceLock<u64> = OnceLock::new();
     *CLOCK_HZ.get_or_init(read_clock_hz)
 }
@@ -157,9 +157,9 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (status.ino() != 0xEFFF_FFFC).then_some((device, status.ino()))
 }
 
-/// What a record tells of a thread, by its number in the root namespace, and of its process, from
-/// proc(5); None where it is gone or this process is in another namespace. These files tell it
-/// without a look at the thread's memory, so nobody can hold up their reader.
+/// What a record says about a thread, by its number in the root namespace, and of its process, from
+/// proc(5); None where it is gone or this process is in another namespace. These files are read
+/// without access to the thread's memory, so no process can block their reader.
 #[must_use]
 pub fn thread_record(root_tid: u32) -> Option<StackRecord> {
     static IS_ROOT: OnceLock<bool> = OnceLock::new();

@@ -1,5 +1,5 @@
 //! Returns memory that only the start needed: loading the sampler and reading the kernel's symbols
-//! take some 30 MB for a moment, in many small pieces, and code that does not run again.
+//! take about 30 MB for a moment, in many small pieces, and code that does not run again.
 
 use super::MappedFileId;
 use crate::procfs::executable_mappings;

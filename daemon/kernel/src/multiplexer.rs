@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn one_of_each_group_counts_at_any_time_and_all_as_often() {
         let mut turns = Multiplexer::new(&events(), |_| true);
-        // What a kernel would have enabled.
+        // The events that a kernel would have enabled.
         let mut enabled: BTreeSet<usize> = (0..6).filter(|event| turns.may_count(*event)).collect();
         let mut ticks = [0_u32; 6];
         let mut lengths = BTreeSet::new();
@@ -143,7 +143,7 @@ mod tests {
             [1, 2, 3],
             "turns have random lengths"
         );
-        // A turn's length has a standard deviation of 0.8 ticks and some 10000 turns are of each
+        // A turn's length has a standard deviation of 0.8 ticks and about 10000 turns are of each
         // event: 80 ticks, 0.4 %.
         for (event, share) in
             [(0, 1.0), (1, 0.5), (2, 0.5), (3, 1.0 / 3.0), (4, 1.0 / 3.0), (5, 1.0 / 3.0)]

@@ -317,7 +317,7 @@ impl Sampler {
     }
 
     /// Calls `write`, which writes the slot of a process, while the sampler does not write that
-    /// slot, if that can be; `write` is told whether it is so.
+    /// slot, if that can be; `write` is passed whether that was possible.
     pub fn writing_slot(&mut self, pid: u32, write: impl FnOnce(bool)) {
         let index = pid & ((1 << SLOT_BITS) - 1);
         let Some(mut writers) = self.hash_map::<u32, u32>("WRITERS") else { return write(false) };
@@ -335,7 +335,7 @@ impl Sampler {
         }
     }
 
-    /// Gives the number to nobody: no file has this identity.
+    /// Makes the number unusable: no file has this identity.
     pub fn dispute_number(&mut self, number: u32) {
         if let Some(mut claims) = self.hash_map::<u32, IdentityWords>("CLAIMS")
             && let Err(error) = claims.insert(number, IdentityWords::default(), 0)
@@ -374,7 +374,7 @@ impl Sampler {
 }
 
 /// Bytes of the ring of changes. Its pages count twice in the daemon's memory. It has room for 2730
-/// changes for each CPU: a CPU starts some 750 programs a second, each program makes three changes
+/// changes for each CPU: a CPU starts about 750 programs a second, each program makes three changes
 /// and one for each file that it maps to be executed, and the ring is read every 400 ms or sooner.
 fn ring_bytes(cpus: usize) -> u32 {
     (cpus.min(64).next_power_of_two() as u32 * (128 << 10)).max(128 << 10)
@@ -437,8 +437,8 @@ fn told(change: &Change) -> Option<RecordKind> {
     })
 }
 
-/// The chain of causes on one line. Of a verifier's log of many lines, the reason is the last line
-/// that says something, before the verifier's statistics.
+/// The chain of causes on one line. In a verifier's log of many lines, the reason is the last line
+/// with content before the verifier's statistics.
 fn refused(error: impl std::error::Error) -> KernelError {
     let mut reason = error.to_string();
     let mut cause = error.source();

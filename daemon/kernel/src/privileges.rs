@@ -10,12 +10,12 @@ use rustix::thread::{
 /// are low.
 const RUNNING: CapabilitySet =
     CapabilitySet::PERFMON.union(CapabilitySet::SYSLOG).union(CapabilitySet::IPC_LOCK);
-/// Needed by an inspector: other users' /proc/PID/maps, /proc/PID/map_files and the files behind
-/// them.
+/// Needed by an inspector: other users' /proc/PID/maps, /proc/PID/map_files and the files that they
+/// lead to.
 const LOOKING: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::CHECKPOINT_RESTORE)
     .union(CapabilitySet::DAC_READ_SEARCH);
-/// What root writes his database with, wherever it is.
+/// Needed by root to write its database, wherever it is.
 const ROOTS: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::FOWNER).union(CapabilitySet::CHOWN);
 

@@ -1,5 +1,5 @@
-//! What `/proc` says of running processes: executable mappings, users, parents, start times. The
-//! daemon reads it at the start, and later to repair what no record told.
+//! Facts about running processes from `/proc`: executable mappings, users, parents, start times.
+//! The daemon reads them at startup, and later to make up for missing records.
 
 use crate::MappedFileId;
 use std::fs;
@@ -63,7 +63,7 @@ pub fn process_of(pid: u32) -> Option<u32> {
 }
 
 /// The user whose rights a process has now; None when the process is gone. `/proc/PID` itself is
-/// that user's also where a program keeps others from looking into it (proc(5)).
+/// that user's even where a program keeps others from looking into it (proc(5)).
 #[must_use]
 pub fn user_of(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())

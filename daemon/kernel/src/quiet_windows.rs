@@ -80,7 +80,7 @@ mod tests {
     /// A window on a host where `contamination` of them are disturbed, and half of those without a
     /// sign of it.
     fn window(random: &mut fastrand::Rng, true_ns: f64, contamination: f64) -> Window {
-        // The sum of uniform numbers: a standard deviation of some 4 %.
+        // The sum of uniform numbers: a standard deviation of about 4 %.
         let noise = 1.0 + (0..12).map(|_| random.f64() - 0.5).sum::<f64>() * 0.04;
         let is_disturbed = random.f64() < contamination;
         let factor = if is_disturbed { 1.3 + 8.7 * random.f64() } else { 1.0 };
@@ -100,7 +100,7 @@ mod tests {
         for round in 0..1000 {
             let true_ns = 2_000.0 + 14_000.0 * random.f64();
             let contamination = 0.6 * f64::from(round) / 999.0;
-            // The worst case: nothing tells which windows were disturbed.
+            // The worst case: the disturbed windows cannot be recognised.
             let windows: Vec<Window> = (0..24)
                 .map(|_| window(&mut random, true_ns, contamination))
                 .map(|window| Window { disturbed: window.disturbed && round % 2 == 0, ..window })

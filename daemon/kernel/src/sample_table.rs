@@ -112,7 +112,8 @@ impl Table {
         }
     }
 
-    /// Makes the sampler on `cpu` take a snapshot for every so many samples of user code; 0: none.
+    /// Makes the sampler on `cpu` take a snapshot for each period of this many samples of user
+    /// code; 0: none.
     pub fn snapshot_every(&self, cpu: usize, every: u32) {
         if let Some(block) = self.cpus.pointer(cpu) {
             // SAFETY: inside the mapping; only the daemon writes this word, the sampler reads it
@@ -121,7 +122,7 @@ impl Table {
         }
     }
 
-    /// Makes the sampler on `cpu` take a call stack for every so many samples; 0: none.
+    /// Makes the sampler on `cpu` take a call stack for each period of this many samples; 0: none.
     pub fn stack_every(&self, cpu: usize, every: u32) {
         if let Some(block) = self.cpus.pointer(cpu) {
             // SAFETY: as in `snapshot_every`.

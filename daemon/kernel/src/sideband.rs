@@ -60,7 +60,7 @@ pub enum RecordKind {
         /// Process.
         pid: u32,
     },
-    /// The sampler's message of an exec, which is told after the records of the exec and of its
+    /// The sampler's message about an exec, which arrives after the records of the exec and of its
     /// first mappings.
     Execed {
         /// Process.
@@ -69,7 +69,7 @@ pub enum RecordKind {
         generation: u16,
         /// The program, where the sampler counts its text once for all processes that run it.
         program: Option<Program>,
-        /// The real user of the process; None in a recording of before the sampler told.
+        /// The real user of the process; None in a recording made before the sampler reported it.
         #[serde(default)]
         user: Option<u32>,
     },
@@ -90,7 +90,7 @@ pub enum RecordKind {
         /// The user; 0: root alone.
         owner: u32,
     },
-    /// From now on the sampler tells of every file that is mapped to be executed.
+    /// From now on the sampler reports every file that is mapped to be executed.
     OwnersTold,
     /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.
@@ -135,7 +135,7 @@ pub enum RecordKind {
 }
 
 /// A program, or a mapping of a library, whose text the sampler counts by its distance from the
-/// begin.
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Program {
     /// As in [`abi::Space::Program`].
@@ -203,7 +203,7 @@ pub enum MappedFileId {
 }
 
 impl MappedFileId {
-    /// The image that the kernel's build id tells of; None where it told the file's place only.
+    /// The image that the kernel's build id reports; None where it told the file's place only.
     #[must_use]
     pub fn build(&self) -> Option<ImageId> {
         match self {
@@ -215,7 +215,7 @@ impl MappedFileId {
         }
     }
 
-    /// The same file, of which a user has told the build id.
+    /// The same file, with a build id given by a user.
     #[must_use]
     pub fn owned_by(self, owner: u32) -> Self {
         match self {
@@ -432,7 +432,8 @@ impl<'a> Visitor<'a> for ToRecord {
         Self::timed(&metadata, RecordKind::Lost { records: lost.lost })
     }
 }
-/// The text of a record's field, which ends with a zero; what is behind is another field.
+/// The text of a record's field, which ends with a zero; the bytes after it belong to another
+/// field.
 fn until_zero(field: &[u8]) -> &[u8] {
     field.split(|byte| *byte == 0).next().unwrap_or_default()
 }

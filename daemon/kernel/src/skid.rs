@@ -13,8 +13,8 @@ use std::arch::asm;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Samples per second while measuring. Together with [`TIME`] some 300 samples, three times as many
-/// as the result needs.
+/// Samples per second while measuring. Together with [`TIME`] about 300 samples, three times as
+/// many as the result needs.
 const RATE: u64 = 5000;
 /// Duration of the measurement, which delays the start.
 const TIME: Duration = Duration::from_millis(60);
@@ -84,8 +84,8 @@ const LOOP: [u64; 6] = [0, 3, 7, 11, 15, 18];
 #[cfg(target_arch = "aarch64")]
 const LOOP: [u64; 6] = [0, 4, 8, 12, 16, 20];
 
-/// A loop of divisions, each of which waits for the one before, with work behind each that takes a
-/// fraction of its time. Returns the address of the division.
+/// A loop of dependent divisions, each followed by work that takes a fraction of its time. Returns
+/// the address of the division.
 #[cfg(target_arch = "x86_64")]
 fn divide(rounds: u64) -> u64 {
     let at: u64;

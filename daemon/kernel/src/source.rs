@@ -282,7 +282,7 @@ impl KernelSource {
         taken
     }
 
-    /// Makes every CPU take a call stack for every so many samples; 0: none.
+    /// Makes every CPU take a call stack for each period of this many samples; 0: none.
     pub fn stack_every(&mut self, every: u32) {
         self.stack_every = every;
         self.counters.cpus().for_each(|cpu| self.table.stack_every(cpu, every));
@@ -292,7 +292,7 @@ impl KernelSource {
     /// ends both.
     pub fn take_waits(&mut self, scale_us: u32) {
         if self.wait_scale_us == 0 && scale_us > 0 {
-            // What threads did meanwhile is not known.
+            // The activity of threads in this time is not known.
             self.wait_times.iter().for_each(WaitTimes::clear);
         }
         self.wait_scale_us = scale_us;
@@ -317,7 +317,7 @@ impl KernelSource {
         self.sampler.set_python(space, layout);
     }
 
-    /// Makes every CPU take a snapshot for every so many samples of user code; 0: none.
+    /// Makes every CPU take a snapshot for each period of this many samples of user code; 0: none.
     pub fn snapshot_every(&mut self, every: u32) {
         self.snapshot_every = every;
         self.counters.cpus().for_each(|cpu| self.table.snapshot_every(cpu, every));
@@ -392,7 +392,7 @@ impl KernelSource {
                 }
             }
         }
-        // The kernel lets every reader of its old ring finish first, which takes some 15 ms for
+        // The kernel lets every reader of its old ring finish first, which takes about 15 ms for
         // each event: not while nothing has changed.
         if !(drained.gone.is_empty() && drained.back.is_empty()) {
             self.counters.share_rings(|cpu| self.sideband.descriptor(cpu));

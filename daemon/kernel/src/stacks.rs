@@ -46,7 +46,7 @@ impl Drop for RawStack {
     }
 }
 
-/// What taking stacks out of the rings gave besides.
+/// Further results of taking stacks out of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StacksTaken {
     /// Stacks that found no room since the last time.

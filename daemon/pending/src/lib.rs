@@ -183,14 +183,14 @@ struct Run {
     account: Account,
 }
 
-/// An image that waits, and whose limits count it.
+/// An image that waits for the merge, and the user whose limits it counts against.
 #[derive(Clone, Debug)]
 struct PendingImage {
     image: Arc<Image>,
     payer: Payer,
 }
 
-/// What waits of one user's images.
+/// The waiting counts of one user's images.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     places: usize,
@@ -292,7 +292,8 @@ impl Pending {
         self.images.contains_key(image)
     }
 
-    /// What waits of an image is charged to that payer from now on, if nobody pays for it yet.
+    /// From now on, the waiting counts of an image are charged to that payer, unless another payer
+    /// is charged already.
     pub fn charge(&mut self, image: &Arc<Image>, payer: Payer) {
         let entry = self.images.entry(image.id);
         entry.or_insert_with(|| PendingImage { image: image.clone(), payer });
@@ -520,7 +521,7 @@ impl Pending {
         self.stacks.absorb(other.stacks);
         self.changes.splice(0..0, other.changes);
         for (id, symbols) in other.symbols {
-            // What waits here is newer.
+            // The counts that wait here are newer.
             for (start, symbol) in symbols {
                 let is_known = self.symbols.get(&id).is_some_and(|mine| mine.contains_key(&start));
                 if !is_known {
@@ -682,7 +683,7 @@ mod tests {
         assert!(ledger.closes() && ledger.lost["spill_full"] == 2, "{ledger:?}");
         let mut writer = profiledb::Writer::open(&root, "h").unwrap();
         assert_eq!(writer.begin(start, false).unwrap(), epoch);
-        // What the disk did not take waits, and comes with the next merge.
+        // Counts that the disk did not accept wait for the next merge.
         let mut waiting = Pending::new([PERIOD, PERIOD]);
         for part in parts.into_iter().rev() {
             waiting.absorb(part);

@@ -1,4 +1,4 @@
-//! What waits, in as many parts as the database needs to take it.
+//! The waiting counts, in as many parts as the database needs.
 
 use super::{Pending, PendingImage, Run, Series, Waiting, Whose};
 use crate::ledger::Account;
@@ -18,10 +18,10 @@ const PROFILE_BYTES: usize = 48;
 const PART_TEXT_BYTES: usize = 32 << 20;
 
 impl Pending {
-    /// The same in as many parts as the database needs to take it, one at least: a segment's
-    /// directory has an end. Each part is whole in itself, with its own share of the account, so
-    /// that a crash between two of them loses what waits and nothing else. The first part has what
-    /// is no profile's.
+    /// The waiting counts in at least one part, and in as many as the database needs, because a
+    /// segment's directory is limited. Each part is complete, with its own share of the account, so
+    /// a crash between two parts loses only the remaining parts. The first part has the counts that
+    /// belong to no profile.
     #[must_use]
     pub fn parts(mut self) -> VecDeque<Self> {
         let text = |waiting: &PendingImage| waiting.image.name.len() + waiting.image.path.len();
@@ -32,7 +32,7 @@ impl Pending {
             return VecDeque::from([self]);
         }
         let mut profiles: Vec<_> = std::mem::take(&mut self.profiles).into_iter().collect();
-        // An image's profiles are one behind the other, mostly in one part.
+        // An image's profiles are adjacent, and mostly in one part.
         profiles.sort_by_key(|((image, ..), _)| *image);
         let mut parts = VecDeque::new();
         let (mut part, mut bytes) = (self.part(), (0, 0));
@@ -59,7 +59,7 @@ impl Pending {
             self.move_account(&mut part, &whose, &counts);
             part.profiles.insert(whose, counts);
         }
-        // What of the accounts is left is no profile's.
+        // The rest of the accounts belongs to no profile.
         for (mine, theirs) in part.runs.iter_mut().zip(std::mem::take(&mut self.runs)) {
             mine.account.add(&theirs.account);
         }

@@ -17,7 +17,7 @@ const STACKS_SIZE_MAX: usize = 500_000;
 /// Processes of one merge that keep their numbers in call stacks, those with the most stacks;
 /// others are joined by command.
 const PROCESSES_MAX: usize = 256;
-/// Stacks of a process without label from which on it keeps its number.
+/// Fewest stacks with which a process without label keeps its number.
 const PROCESS_STACKS_MIN: u64 = 20;
 
 /// The event that call stacks are of.
@@ -109,7 +109,7 @@ impl WaitingStacks {
     }
 }
 
-/// The same stacks, in which only processes with so many stacks have numbers.
+/// The same stacks, in which only processes with at least this many stacks have numbers.
 fn by_large_processes(stacks: &Stacks, stacks_min: u64) -> Stacks {
     let mut of_process: HashMap<u32, u64, RandomState> = HashMap::default();
     for (_, thread, value) in stacks.values() {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use image::ImageOffset;
 
-    /// One user's stacks, each another one, left no room for anybody else's.
+    /// One user's distinct stacks left no room for those of other users.
     #[test]
     fn a_flood_of_stacks_costs_the_user_who_sends_it() {
         let mut waiting = WaitingStacks::default();

@@ -12,21 +12,20 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// While there is nothing else to do, so many bytes of small files are made into larger ones, and
-/// then again after this long: a merge an hour ago or a week of them is the same few milliseconds a
-/// second.
+/// While idle, the thread folds this many bytes of small files into larger ones, and again after
+/// this interval, so that folding never takes more than a few milliseconds a second.
 const FOLD_BYTES: u64 = 128 << 10;
 const FOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Old epochs are looked for at the start, with each new epoch, and this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// What the writer is asked to do.
+/// Requests to the writer.
 pub enum Job {
     /// Add to the open epoch.
     Merge(Box<Delta>),
     /// Seal the open epoch and open another.
     NextEpoch(Box<EpochStart>),
-    /// Other rules by which old epochs go; nothing is answered.
+    /// New rules for removing old epochs; there is no answer.
     Retain(Retention),
 }
 
@@ -43,7 +42,7 @@ pub enum Done {
 pub struct Merged {
     /// The epoch it went to.
     pub epoch: EpochId,
-    /// What was written.
+    /// The result of writing.
     pub report: MergeReport,
     /// Bytes of the whole database now.
     pub database_bytes: u64,
@@ -116,7 +115,7 @@ impl Flusher {
     }
 }
 
-/// What an epoch is opened with.
+/// The parameters of a new epoch.
 #[must_use]
 pub fn epoch_start(
     machine: &Machine,
@@ -170,7 +169,7 @@ fn fold(writer: &mut Writer) -> bool {
     }
 }
 
-/// Does it, and where the database, or a part of it, was removed meanwhile, makes that anew first.
+/// Does it, and where the database, or a part of it, was removed meanwhile, makes that again first.
 fn in_place<T>(
     writer: &mut Writer,
     mut work: impl FnMut(&mut Writer) -> Result<T, DbError>,
@@ -233,7 +232,7 @@ fn database_bytes(root: &Path) -> Result<u64, profiledb::DbError> {
     let mut bytes = 0;
     for host in database.hosts()? {
         for epoch in database.epochs(&host)? {
-            // One that cannot be listed is no reason to know nothing of the others.
+            // If one cannot be listed, the others are still read.
             bytes += database.epoch_bytes(&host, &epoch).unwrap_or(0);
         }
     }

@@ -1,9 +1,9 @@
 //! Keeps the code of images that have samples, so that they can be named, listed and analysed when
 //! their files are gone.
 //!
-//! The drain tells of each image once a day and never waits for this thread. An inspector of its
-//! own opens the file at once, while the process lives, and this thread copies from it when there
-//! is time: those that are deleted already first, then the smallest.
+//! The drain reports each image once a day and never waits for this thread. An inspector of its own
+//! opens the file at once, while the process lives, and this thread copies from it when there is
+//! time: those that are deleted already first, then the smallest.
 
 use address_spaces::library::{CodeRequest, CodeStoreCounts, Library, Offer, Wanted};
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
@@ -19,11 +19,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-/// Images that the drain has told of and this thread has not looked at.
+/// Images that the drain has offered and this thread has not looked at yet.
 const REQUESTS_MAX: usize = 1024;
 /// Files that are open and wait to be copied.
 const WAITING_MAX: usize = 256;
-/// What was learnt of files is put on disk this often.
+/// Interval at which the catalogue of files is written to disk.
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 /// Bytes that the store leaves free on the disk: the profiles need them.
 const LEFT_FREE_BYTES: u64 = 64 << 20;
@@ -36,14 +36,14 @@ const END_MAX: Duration = Duration::from_secs(4);
 /// As nice as can be (setpriority(2)).
 const NICENESS: i32 = 19;
 
-/// What the store may take.
+/// The size limit of the store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreLimits {
     /// Bytes on disk.
     pub bytes: u64,
     /// Part of one CPU that copying may take; None: any.
     pub cpu_share: Option<f64>,
-    /// Whether code of files that not everybody may read is kept.
+    /// Whether code of files that are not world-readable is kept.
     pub private: bool,
 }
 
@@ -106,7 +106,7 @@ struct Job {
     ranges: KeptRanges,
     source: Code,
     offer: Arc<Offer>,
-    /// It has no name any more, and is gone when its last process is.
+    /// It is deleted, and disappears with its last process.
     is_deleted: bool,
     path: Vec<u8>,
 }
@@ -120,7 +120,7 @@ enum Code {
     Memory(KeptFile),
 }
 
-/// What comes in, also while a file is copied.
+/// Incoming requests, which are received even while a file is copied.
 struct Intake {
     queue: Receiver<CodeRequest>,
     waiting: Vec<Job>,
@@ -187,7 +187,7 @@ impl Worker {
                 Ok(()) => keep(store, &mut self.intake, &job, now),
             };
             if self.intake.is_ending() && outcome.is_err() {
-                // Perhaps only because there is no more time for it.
+                // The reason may only be a lack of time.
                 tracing::debug!(
                     "the code of {} is not kept: {outcome:?}",
                     String::from_utf8_lossy(&job.path)
@@ -260,7 +260,7 @@ fn keep(
     }
 }
 
-/// Copies what is kept of a file that an inspector holds open.
+/// Copies the parts to be kept of a file that an inspector holds open.
 fn copy(
     handle: u32,
     connection: u64,
@@ -282,7 +282,7 @@ fn copy(
     }
 }
 
-/// What the store's file system has left for us; None where it does not say.
+/// The free space on the store's file system; None if it is unknown.
 fn free_bytes(store: &CodeStore) -> Option<u64> {
     let disk = nix::sys::statvfs::statvfs(store.directory()).ok()?;
     disk.blocks_available().checked_mul(disk.fragment_size())
@@ -397,16 +397,16 @@ impl Intake {
         }
     }
 
-    /// The most urgent job: what is deleted first, then the smallest.
+    /// The most urgent job: deleted files first, then the smallest.
     fn next(&mut self) -> Option<Job> {
         let order = |(_, job): &(usize, &Job)| (!job.is_deleted, job.ranges.len());
         let at = self.waiting.iter().enumerate().min_by_key(order).map(|(at, _)| at)?;
         Some(self.waiting.swap_remove(at))
     }
 
-    /// Rests until this thread has taken no more than its share of a CPU; what comes in meanwhile
-    /// is opened. An error when the copy that is being made must end: for those that are more
-    /// urgent at the end, and then for the end itself.
+    /// Sleeps until this thread's CPU time is within its share; files requested meanwhile are
+    /// opened. Returns an error if the current copy must be abandoned: for more urgent copies near
+    /// the daemon's end, and then for the end itself.
     fn rest(&mut self) -> io::Result<()> {
         if self.is_ending() {
             let in_time = self.last_copies_until.is_some_and(|until| Instant::now() < until);
@@ -467,7 +467,7 @@ mod tests {
     fn started(root: &Path, cpu_share: Option<f64>) -> (Writer, Librarian, Library) {
         let writer = Writer::open(root, "here").unwrap();
         let store = CodeStore::open(&writer, LIMIT).unwrap();
-        // Temporary directories are not everybody's.
+        // Temporary directories are not world-accessible.
         let limits = StoreLimits { bytes: LIMIT, cpu_share, private: true };
         let (librarian, library) =
             Librarian::start(Catalogue::default(), Some(store), limits, Inspectors::default())
@@ -505,7 +505,7 @@ mod tests {
         assert!(status.bytes > 0 && status.bytes < original.len() as u64);
     }
 
-    /// A program was written anew in place while it waited to be copied: the new build was kept
+    /// A program was written again in place while it waited to be copied: the new build was kept
     /// under the id of the old one, and every reader, also of a copy of the database, called that
     /// damage ("damaged at byte 79: it belongs somewhere else").
     #[test]

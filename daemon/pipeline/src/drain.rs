@@ -32,10 +32,10 @@ use wire::Registration;
 /// count what does not fit.
 const HELD_MAX: usize = 200_000;
 
-/// Fill level of a spill buffer, 0 to 1, from which on a drain comes early. The rest has to last
+/// Fill level of a spill buffer, 0 to 1, above which a drain comes early. The rest has to last
 /// until the next look: a higher level loses samples in a storm, a lower one drains too often.
 const SPILL_USED_MAX: f64 = 0.7;
-/// Ended processes since the last drain from which on a drain comes early: their mappings stay in
+/// Ended processes since the last drain above which a drain comes early: their mappings stay in
 /// memory until their samples have been drained.
 const ENDED_MAX: usize = 4096;
 
@@ -44,7 +44,7 @@ const ENDED_MAX: usize = 4096;
 const NEWS_NS: u64 = 3_000_000_000;
 /// Time between drains, in ns, in the time of [`NEWS_NS`].
 const NEWS_DRAIN_NS: u64 = 1_000_000_000;
-/// Records in a drain from which on their memory is returned to the kernel afterwards. The records
+/// Records in a drain above which their memory is returned to the kernel afterwards. The records
 /// are small pieces between others that stay, so the allocator would keep it.
 const RECORDS_MANY: usize = 30_000;
 

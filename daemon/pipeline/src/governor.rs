@@ -11,7 +11,7 @@ use std::time::Duration;
 /// A term: the time over which a bill is computed and judged.
 pub const TERM: Duration = Duration::from_secs(60);
 /// Part of the budget that two terms in a row must cost for the rate to go down. A storm of
-/// compilers that makes the daemon work for one minute is no reason. Larger values let sampling
+/// compilers that makes the daemon work for one minute is not a reason. Larger values let sampling
 /// cost more, smaller ones let the rate follow noise.
 const TOO_MUCH: f64 = 1.25;
 /// Part of the budget that a single term must cost for the rate to go down at once.
@@ -25,8 +25,8 @@ const AIM_DOWN: f64 = 0.8;
 const SAMPLES_PART: f64 = 0.3;
 /// The same while only counts are taken.
 const COUNTS_PART: f64 = 0.1;
-/// Part of a bill that is too high from which on snapshots and call stacks are given up for it.
-/// A smaller part gives them up for next to nothing.
+/// Share of an excessive bill above which snapshots and call stacks are given up. A smaller part
+/// gives them up for next to nothing.
 const WORTH_PART: f64 = 0.3;
 /// Part of the budget below which a term has room for what [`SamplingLevel::CountsOnly`] leaves
 /// out: snapshots and call stacks, which are held to 0.2 of the budget each. Together they stay

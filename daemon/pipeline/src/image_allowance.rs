@@ -1,5 +1,5 @@
-//! How many images users may bring into an epoch: each user so many, so that one user's flood of
-//! images costs that user's samples and nobody else's.
+//! Limits the number of images that each user may bring into an epoch, so that one user's flood of
+//! images costs only that user's samples.
 //!
 //! An image costs memory here until it is merged, memory of the writer until the epoch ends, and
 //! room in the epoch for ever, whatever number of samples it has. A user has an allowance that is
@@ -50,8 +50,8 @@ pub struct ImageAllowances {
 }
 
 impl ImageAllowances {
-    /// Who pays for an image: who brought it, or else `payer`, if the allowance is not spent. None
-    /// when there is no room for another image.
+    /// The user who pays for an image: the one who brought it, or else `payer`, if the allowance is
+    /// not spent. None when there is no room for another image.
     pub fn admit(
         &mut self,
         image: &Image,

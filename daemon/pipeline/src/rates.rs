@@ -14,7 +14,7 @@ use sampling::walk_cost::WalkCost;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the rings of records while many records come. Each ring holds some
+/// Time between two looks at the rings of records while many records come. Each ring holds about
 /// 4000 mappings; a longer time lets a storm of mappings overflow it.
 const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
 /// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
@@ -24,8 +24,8 @@ const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
 /// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges
 /// and stacks.
 const WALK_BUDGET_SHARE: f64 = 0.2;
-/// Walks from which on their measured mean is used. The cost of fewer is mostly that of opening
-/// their files.
+/// Number of walks above which their measured mean is used. The cost of fewer is mostly that of
+/// opening their files.
 const WALKS_MEASURED_MIN: u64 = 1000;
 
 /// Cost of a kind of walk, as far as it is not measured.
@@ -70,9 +70,9 @@ pub struct Limits {
 /// Costs of both kinds of walks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Walks {
-    /// Of interpreting snapshots of registers.
+    /// Cost of interpreting snapshots of registers.
     pub edges: WalkCost,
-    /// Of walking call stacks.
+    /// Cost of walking call stacks.
     pub stacks: WalkCost,
 }
 
@@ -96,9 +96,9 @@ pub struct Spent {
 pub struct Decision {
     /// Stop sampling (true) or go on (false).
     pub pause: Option<bool>,
-    /// Take one snapshot for every so many samples of user code; 0: none.
+    /// Number of samples of user code per snapshot; 0: none.
     pub snapshot_every: Option<u32>,
-    /// Take one call stack for every so many samples; 0: none.
+    /// Number of samples per call stack; 0: none.
     pub stack_every: Option<u32>,
     /// Sample adjustable events at this many samples per second and CPU.
     pub rate: Option<u64>,
@@ -127,7 +127,7 @@ pub struct Rates {
     restraint: Restraint,
     cost: Cost,
     term_began: Instant,
-    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the begin of the term.
+    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the start of the term.
     before_term: (u64, u64, u64),
     last_bill: Option<Bill>,
     /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
@@ -329,7 +329,7 @@ impl Rates {
         self.snapshot_rate
     }
 
-    /// Moves the begin of the term back by this time.
+    /// Moves the start of the term back by this time.
     #[cfg(test)]
     pub fn age_term(&mut self, by: Duration) {
         self.term_began = self.term_began.checked_sub(by).unwrap();

@@ -261,8 +261,7 @@ impl Resolver<'_> {
     }
 
     /// Counts entries under the reason why their image is not known and, where their process is
-    /// known, under its program and scope as well. Of samples that are left out only the number is
-    /// kept.
+    /// known, under its program and scope as well. Only the number of excluded samples is kept.
     fn unresolve(
         &mut self,
         entries: &[Entry],

@@ -124,7 +124,7 @@ impl Resolver<'_> {
             }
         }
         for (depth, address) in kernel.iter().enumerate().rev() {
-            // Return addresses, but for the first.
+            // Return addresses, except for the first.
             let lookup = address.wrapping_sub(u64::from(depth > 0));
             frames.extend(self.kernel_frame(lookup, pending)?);
         }

@@ -57,9 +57,10 @@ pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> 
     json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_s, "taken": taken})
 }
 
-/// Fewest samples whose mean cost to the daemon is told. Of fewer samples the mean is mostly work
-/// that does not grow with samples: the daemon reads the file of each program once, and drains
-/// tables that are nearly empty. With a larger number a fresh status says nothing for longer.
+/// Fewest samples whose mean cost to the daemon is reported. With fewer samples, the mean is
+/// dominated by work that does not grow with their number: the daemon reads the file of each
+/// program once, and drains tables that are nearly empty. With a larger number a fresh status says
+/// nothing for longer.
 const MEAN_COST_SAMPLES_MIN: u64 = 10_000;
 /// The same of snapshots of registers, of which there are 50 a second on each CPU.
 const MEAN_COST_SNAPSHOTS_MIN: u64 = 1000;

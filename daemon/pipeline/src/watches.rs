@@ -16,7 +16,7 @@ use wire::{Counts, EventCounts, ImageCounts};
 const WATCHES_MAX: usize = 8;
 /// Most watches of one user, so that one user cannot take all.
 const OF_A_USER_MAX: usize = 4;
-/// Most distinct places of a watch between two questions: a reply has some 25 bytes for each.
+/// Most distinct places of a watch between two questions: a reply has about 25 bytes for each.
 const PLACES_MAX: usize = 65_536;
 /// Time without a question after which a watch is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(30);

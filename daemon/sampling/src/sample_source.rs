@@ -12,7 +12,7 @@ pub trait SampleSource {
     /// recording.
     fn now_ns(&self) -> u64;
 
-    /// Moves what was counted since the last call to `entries`.
+    /// Moves the counts since the last call to `entries`.
     fn drain(&mut self, entries: &mut Vec<Entry>) -> Drained;
 
     /// Moves all records that are there now to `records`. To be called after
@@ -60,9 +60,9 @@ pub enum Order {
         /// As in [`abi::Space::Program`].
         number: u32,
     },
-    /// Take one snapshot per CPU for every so many samples of user code; 0: none.
+    /// Number of samples of user code per snapshot on each CPU; 0: none.
     SnapshotEvery(u32),
-    /// Take one call stack per CPU for every so many samples; 0: none.
+    /// Number of samples per call stack on each CPU; 0: none.
     StackEvery(u32),
     /// Copy at most `1 KiB << class` of the stacks of threads whose name has this number.
     StackWindow {
@@ -83,7 +83,7 @@ pub enum Order {
     Waits(u32),
     /// Pause sampling, or with false continue it.
     Pause(bool),
-    /// Take no samples any more.
+    /// Stop taking samples.
     Stop,
     /// Revive a CPU's events that the kernel has throttled.
     Revive {

@@ -2,7 +2,7 @@
 //!
 //! The instruments measure the cost, and the pipeline sets the rates of snapshots and stacks by it.
 
-/// Cost of walks so far, which decides the rate of what they walk from.
+/// Cost of walks so far, which determines the rates of snapshots and stacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkCost {
     /// Snapshots interpreted, or call stacks walked.

@@ -1,4 +1,5 @@
-//! Who may ask dcpid, for what, and where: the sockets' modes, groups and addresses.
+//! Access to dcpid: which users may send which requests, and the modes, groups and addresses of the
+//! sockets.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

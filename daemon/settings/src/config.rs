@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Path of the configuration file that is read when it exists and --config names no other.
 pub const DEFAULT_CONFIG: &str = "/etc/dcpi/dcpid.toml";
 
-/// Most bytes of a configuration file. A file with every key and its comments has some 4 KiB; each
+/// Most bytes of a configuration file. A file with every key and its comments has about 4 KiB; each
 /// exclusion adds a line.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -66,7 +66,7 @@ pub struct Config {
     pub waits: bool,
     /// Bytes that the code store may take; None: no code is kept.
     pub code_store: Option<u64>,
-    /// Whether code of files that not everybody may read is kept too.
+    /// Whether code of files that are not world-readable is kept too.
     pub private_code: bool,
     /// Socket of the service's inspectors; None: dcpid starts its own.
     pub inspector: Option<PathBuf>,
@@ -79,8 +79,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// What the sampler counts once for all processes: as much as possible, except what is to be
-    /// kept apart.
+    /// The code that the sampler counts once for all processes: as much as possible, except code
+    /// that is to be kept apart.
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         let rules = &self.rules;
@@ -238,7 +238,7 @@ fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
 }
 
 /// The error of a key's value in the configuration file, with the file, the line where it can be
-/// told, and the key. Flags and keys have the same names.
+/// determined, and the key. Flags and keys have the same names.
 fn in_file(path: &Path, text: &str, error: &anyhow::Error) -> anyhow::Error {
     let (path, message) = (path.display(), format!("{error:#}"));
     let Some(message) = message.strip_prefix("--") else {

@@ -22,7 +22,7 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody listens on the socket.
+    /// No process listens on the socket.
     #[error(
         "no dcpid listens on {}; start it, or name its socket with --control",
         socket.display()
@@ -79,7 +79,7 @@ pub enum ClientError {
         /// The socket.
         socket: PathBuf,
     },
-    /// The reply is not of this version, or has not what was asked for.
+    /// The reply is from another version, or lacks the requested data.
     #[error(
         "the answer of dcpid on {} is not of this version; install dcpid and this program anew, \
          and restart dcpid",
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// What the client makes of a daemon that reads one line and writes these bytes.
+    /// The client's result with a daemon that reads one line and writes these bytes.
     fn answered(answer: &str, ask: impl FnOnce(&Client) -> Result<String, ClientError>) -> String {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");

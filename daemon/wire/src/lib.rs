@@ -1,4 +1,4 @@
-//! The control protocol: what dcpid is asked on its control socket, and what it answers.
+//! The control protocol: the requests to dcpid on its control socket, and its replies.
 //!
 //! The socket is a Unix stream socket. A client writes a [`Request`], dcpid writes a [`Reply`].
 //! Each is one JSON object on one line that ends with a newline; a connection may carry several of

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why a line is no message.
+/// Why a line is not a message.
 #[derive(Debug)]
 pub(crate) enum LineError {
     /// The line has no newline at its end: it was cut off, by its reader's limit or its writer's

@@ -6,12 +6,12 @@ use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
 /// Longest reply that a client reads, in bytes. The longest replies are those with [`Counts`]:
-/// 65536 places of some 25 bytes, and the names of images and procedures. The limit keeps a
+/// 65536 places of about 25 bytes, and the names of images and procedures. The limit keeps a
 /// client's memory bounded when something else than dcpid answers on the socket.
 pub const REPLY_BYTES_MAX: u64 = 64 << 20;
 
-/// A reply: an error, or what was asked for. A request to which there is nothing to tell, such as
-/// to label a process, has an empty reply when it was done.
+/// A reply: an error, or the requested data. A request that returns no data, such as labelling a
+/// process, has an empty reply when it is done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reply {
     /// Why the request was not done, on one line.

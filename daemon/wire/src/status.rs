@@ -381,7 +381,7 @@ pub struct CodeStoreStatus {
     pub removed: u64,
     /// Images refused: too large, no room on the disk, or an error, which the log names.
     pub refused: u64,
-    /// Images whose files not everybody may read, so that their code is not kept.
+    /// Images whose files are not world-readable, so that their code is not kept.
     #[serde(default)]
     pub private: u64,
     /// Attempts that found the file gone, or another build in its place.
@@ -400,9 +400,9 @@ pub struct CodeStoreStatus {
 pub struct LoaderStatus {
     /// Objects that a notice says are mapped; a datagram that makes no sense counts as one.
     pub received: u64,
-    /// Objects that the kernel's records had told of.
+    /// Objects that the kernel's records had reported.
     pub known: u64,
-    /// Objects that no record had told of and that /proc confirmed.
+    /// Objects that no record had reported and that /proc confirmed.
     pub learnt: u64,
     /// Objects that were not believed: wrong, gone before they were looked at, or beyond the
     /// limits.

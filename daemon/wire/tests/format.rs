@@ -66,7 +66,7 @@ fn requests_have_these_bytes() {
     }
 }
 
-/// What a client may leave out, and what a later one may add.
+/// Fields that a client may leave out, and fields that a later client may add.
 #[test]
 fn requests_of_other_versions_are_understood() {
     for (text, request) in [

@@ -47,7 +47,7 @@ pub const SPACE_KERNEL: u32 = 0;
 pub const PID_BITS: u32 = 22;
 
 /// Set in [`Entry::key`] when the program counter is in text that is counted once for all
-/// processes. The program counter is then the distance from the begin of the text, and
+/// processes. The program counter is then the distance from the start of the text, and
 /// [`Entry::space`] is the number of the program.
 pub const IN_PROGRAM: u64 = 1 << 63;
 
@@ -78,7 +78,7 @@ pub enum Space {
         /// See [`Entry::generation`].
         generation: u16,
     },
-    /// Distances from the begin of a program's text, for all processes that run the program; the
+    /// Distances from the start of a program's text, for all processes that run the program; the
     /// number is that of [`Change::program`].
     Program(u32),
 }
@@ -135,7 +135,7 @@ impl Entry {
     }
 
     /// The entry that the sampler writes for the text of a program, `distance` bytes from its
-    /// begin.
+    /// start.
     #[must_use]
     pub fn in_program(event: u8, distance: u64, program: u32, count: u32) -> Entry {
         let entry = Entry::new(event, distance, program, count);

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(push(&mut buffer, usize::MAX, &LIBC), None);
     }
 
-    /// Anybody may write to the daemon's socket.
+    /// Any user may write to the daemon's socket.
     #[test]
     fn cut_and_flipped_datagrams_are_read_without_a_panic() {
         let whole = datagram(&[PROGRAM, LIBC]);

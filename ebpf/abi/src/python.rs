@@ -2,8 +2,8 @@
 
 use core::mem::{offset_of, size_of};
 
-/// Most frames of CPython that are copied: each takes some 0.25 us, and 99 % of the stacks of large
-/// frameworks have fewer.
+/// Most frames of CPython that are copied: each takes about 0.25 us, and 99 % of the stacks of
+/// large frameworks have fewer.
 pub const PYTHON_FRAMES_MAX: usize = 128;
 /// Most bytes of one frame of CPython that are read.
 pub const PYTHON_BLOCK_MAX: usize = 96;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use engine::cluster;
 
-/// Who may reach the parts of a cluster.
+/// Access control for the parts of a cluster.
 const TRUST: &str = "\
 A cluster has no login and no TLS: whoever reaches it reads what its environment can read. Let it \
 listen on the loopback, or on a network whose machines trust each other. Scheduler, executors and \

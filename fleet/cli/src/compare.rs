@@ -63,7 +63,7 @@ enum Form {
     Json,
 }
 
-/// What a build may cost.
+/// Limits on the cost of a build.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Rules {
@@ -86,13 +86,13 @@ enum Unknown {
     Fail,
 }
 
-/// What is said of a build.
+/// The verdict on a build.
 #[derive(Clone, Debug, PartialEq)]
 enum Verdict {
     /// It costs more than the rules allow, and that not by chance.
     Costs(Vec<String>),
     Keeps,
-    /// Nothing can be said.
+    /// No verdict is possible.
     Unknown(&'static str),
 }
 

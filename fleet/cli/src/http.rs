@@ -1,4 +1,4 @@
-//! What the servers of this program have in common: connections, their limit, and the end.
+//! The common part of this program's servers: connections, their limit, and shutdown.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Connections {
 /// Answers requests until SIGTERM or Ctrl-C.
 ///
 /// # Errors
-/// One line, where signals cannot be heard.
+/// One line, if signals cannot be received.
 pub async fn answer_all<A>(
     listener: TcpListener,
     connections: Connections,

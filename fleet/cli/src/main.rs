@@ -63,7 +63,7 @@ enum Command {
     Executor(cluster::Executor),
 }
 
-/// The program, on threads whose stacks hold plans of nested questions also where nothing was
+/// The program, on threads whose stacks hold plans of nested questions even where nothing was
 /// optimised.
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

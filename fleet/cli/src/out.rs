@@ -1,4 +1,4 @@
-//! Standard output, which may be a pipe that nobody reads any more.
+//! Standard output, which may be a pipe without a reader.
 
 use std::fmt;
 use std::io::Write as _;
@@ -10,12 +10,12 @@ pub fn counted(number: impl TryInto<u64>, thing: &str) -> String {
     format!("{number} {thing}{s}")
 }
 
-/// Writes a line. Where nobody reads it, there is nobody to tell.
+/// Writes a line, and ignores a missing reader.
 pub fn line(text: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Writes a line to standard output, as `println!`, which panics where nobody reads it.
+/// Writes a line to standard output, like `println!`, which panics if there is no reader.
 macro_rules! say {
     ($($text:tt)*) => { $crate::out::line(format_args!($($text)*)) };
 }

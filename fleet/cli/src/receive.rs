@@ -59,7 +59,7 @@ pub async fn run(receive: &Receive) -> Result<(), String> {
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!(%address, store = %receive.store.display(), "listening");
     let shared = Arc::new(Shared { store, memory: Semaphore::new(MEMORY_MIB as usize) });
-    // What is being written at the end is finished, or its host puts it again.
+    // An object that is being written at shutdown is finished, or its host pushes it again.
     let grace = Duration::from_secs(10);
     let connections = Connections { most: CONNECTIONS_MAX, longest: None, grace };
     answer_all(listener, connections, move |request| answer(Arc::clone(&shared), request)).await

@@ -1,4 +1,4 @@
-//! `dcpi-fleet retain`: removes what is older than it is worth.
+//! `dcpi-fleet retain`: removes expired data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use tables::{Build, Row as _};
 use crate::out::say;
 use crate::store_option::{InStore, now_s};
 
-/// Age of files that no manifest lists, from which nobody is about to list them: no writer works
-/// for so long.
+/// Age above which an unlisted file is removed. No writer takes this long to list a file in a
+/// manifest.
 const ORPHAN_S: i64 = 7 * 86_400;
 /// Manifests of a week that stay beside the newest: readers may be reading them.
 const MANIFESTS: u64 = 3;
@@ -42,7 +42,7 @@ pub struct Retain {
     dry_run: bool,
 }
 
-/// What is removed of a kind.
+/// The removed objects of one kind.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     objects: u64,

@@ -112,7 +112,7 @@ fn write(form: Form, report: &Report, style: text::Style, out: &mut dyn Write) -
     }
 }
 
-/// What nobody who makes names can guess.
+/// A number that cannot be guessed by anyone who can choose names.
 pub fn nonce() -> String {
     let random = || RandomState::new().hash_one(std::process::id());
     format!("{:016x}{:016x}", random(), random())

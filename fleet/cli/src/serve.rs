@@ -37,7 +37,7 @@ const CONNECTIONS_MAX: usize = 64;
 const CONNECTION_MAX: Duration = Duration::from_secs(400);
 /// Longest time for a command of dcpi.
 const COMMAND_MAX: Duration = Duration::from_secs(300);
-/// Pages that are made at a time; more wait. A review of 20,000 procedures takes some 60 MB.
+/// Pages that are made at a time; more wait. A review of 20,000 procedures takes about 60 MB.
 const PAGES_MAX: usize = 4;
 /// Merged databases that are kept for the next question.
 const KEPT_MAX: usize = 8;
@@ -98,7 +98,7 @@ struct Shared {
     pages: Semaphore,
 }
 
-/// What a drill-down is of.
+/// The subject of a drill-down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Question {
     week: Week,
@@ -237,7 +237,7 @@ async fn drill_of(shared: &Shared, week: &str, query: &str) -> Result<Answer, St
     })
 }
 
-/// What a command writes, unless it takes too long. This thread is one for waiting.
+/// The output of a command, unless it takes too long. Runs on a thread that may block.
 fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let mut child = command
         .stdin(Stdio::null())

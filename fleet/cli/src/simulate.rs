@@ -1,4 +1,4 @@
-//! `dcpi-fleet simulate`: a fleet whose truth is known, in a store of its own.
+//! `dcpi-fleet simulate`: a simulated fleet with known changes, in its own store.
 
 use std::collections::HashSet;
 

@@ -50,7 +50,7 @@ pub struct Executor {
     pub memory_bytes: u64,
 }
 
-/// A client of the cluster whose scheduler is at `HOST:PORT`.
+/// A client of the cluster with its scheduler at `HOST:PORT`.
 pub(crate) fn context(scheduler: &str) -> Result<SessionContext, EngineError> {
     let (host, port) = host_and_port(scheduler)?;
     check(scheduler)?;
@@ -86,7 +86,7 @@ fn check(scheduler: &str) -> Result<(), EngineError> {
     Err(EngineError::Cluster(format!("{scheduler} has no executors; {next}")))
 }
 
-/// Schedules the questions of clients until the process ends; `starts` is told the address.
+/// Schedules the queries of clients until the process ends; `starts` gets the address.
 ///
 /// # Errors
 /// [`EngineError::Cluster`].
@@ -115,7 +115,7 @@ pub async fn scheduler(
     start_server(cluster, address, Arc::new(config)).await.map_err(failed)
 }
 
-/// Answers parts of questions until SIGTERM or Ctrl-C; `starts` is told the address.
+/// Executes parts of queries until SIGTERM or Ctrl-C; `starts` gets the address.
 ///
 /// # Errors
 /// [`EngineError::Cluster`].
@@ -186,7 +186,7 @@ impl ObjectStoreRegistry for Stores {
     }
 }
 
-/// Whether executors are registered, as the scheduler tells probes.
+/// Whether executors are registered, according to the scheduler's answer to probes.
 fn has_executors(host: &str, port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect((host.trim_matches(['[', ']']), port))?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;

@@ -70,8 +70,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine in this process, which uses about so much memory for what it sorts and groups, and
-    /// then the disk ($TMPDIR).
+    /// An engine in this process. It uses about this much memory for sorting and grouping, and then
+    /// the disk ($TMPDIR).
     ///
     /// # Errors
     /// [`EngineError::Sql`].

@@ -18,8 +18,8 @@ pub const TIME: &str = "time";
 pub const OTHER: &str = "[other]";
 /// The service of the kernel's samples, which are of no process.
 const KERNEL: &str = "[kernel]";
-/// Begin of the seconds by which a clock is said to be ahead: epochs take a while to be put, and
-/// clocks that differ by less trouble nobody.
+/// Smallest number of seconds by which a clock is reported as ahead: pushing an epoch takes a
+/// while, and smaller differences do no harm.
 const AHEAD_FROM_S: i64 = 60;
 /// Most samples of an event in an epoch: 1,000 CPUs at 10 kHz take twenty days for them. Sums over
 /// half a million epochs with as many are 64-bit integers still; an epoch with more is damaged.
@@ -43,7 +43,7 @@ impl Amount {
     const PARTS: f64 = (1_u64 << 40) as f64;
 
     fn add(&mut self, samples: u64, weight: f64) {
-        // Of what is too large, the conversion makes the largest.
+        // The conversion saturates.
         let parts = ((weight * Self::PARTS) as u128).saturating_mul(u128::from(samples));
         self.merge(Self { samples, parts });
     }
@@ -84,7 +84,7 @@ pub(crate) struct Gathered {
 
 /// The tables of epochs, each sorted by its columns.
 pub(crate) struct Tables {
-    /// Those of each event.
+    /// The counts of each event.
     pub(crate) events: Vec<EventTables>,
     pub(crate) names: Vec<Name>,
     pub(crate) services: Vec<Service>,

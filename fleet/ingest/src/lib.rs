@@ -36,7 +36,7 @@ pub enum IngestError {
     /// A table could not be written.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The store has nothing of what is wanted.
+    /// The store has no data for the request.
     #[error("{0}")]
     Nothing(String),
     /// A file of a manifest cannot be read.
@@ -50,7 +50,7 @@ pub enum IngestError {
     Staging(#[from] std::io::Error),
 }
 
-/// What was taken.
+/// The ingested epochs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ingested {
     /// Epochs by week.
@@ -61,15 +61,17 @@ pub struct Ingested {
     pub refused: Vec<(EpochName, String)>,
     /// Epochs that cannot be read now, and why.
     pub left: Vec<(EpochName, String)>,
-    /// Weeks that were named anew, with the builds of which the store had got more.
+    /// Weeks whose names were resolved again, with the builds for which the store has received more
+    /// code.
     pub renamed: BTreeMap<Week, usize>,
 }
 
 /// Takes all epochs that are new in the store.
 ///
 /// # Errors
-/// [`IngestError`]; what was taken until then stays, and the next call goes on. A week whose
-/// manifest or files are damaged holds up no other: its error is told when the others are done.
+/// [`IngestError`]; epochs ingested before the error stay, and the next call continues. A week with
+/// a damaged manifest or damaged files does not block the others: its error is returned when the
+/// others are done.
 pub async fn ingest(store: &Store) -> Result<Ingested, IngestError> {
     let mut raw = Raw::list(store).await?;
     let mut ingested = Ingested::default();
@@ -103,7 +105,7 @@ async fn take_week(
         let newest = Manifest::newest(store, week).await?;
         let known: BTreeSet<&EpochName> = newest.epochs.iter().collect();
         let refused: BTreeSet<&EpochName> = newest.refused.iter().map(|(name, _)| name).collect();
-        // A damaged epoch that was put anew since is looked at again.
+        // A damaged epoch that was put again since is looked at again.
         let is_refused =
             |epoch: &RawEpoch| refused.contains(&epoch.name) && epoch.put_s <= newest.made_s;
         let new: Vec<RawEpoch> = raw
@@ -138,7 +140,7 @@ async fn take_week(
     }
 }
 
-/// Names a week anew if the store has got more of the files of its builds since, and still has all
+/// Names a week again if the store has got more of the files of its builds since, and still has all
 /// of its epochs. Gives the number of such builds.
 async fn rename(store: &Store, raw: &mut Raw, week: Week) -> Result<usize, IngestError> {
     let mut builds = 0;
@@ -211,9 +213,9 @@ async fn gather(raw: &mut Raw, epochs: Vec<RawEpoch>) -> Result<Taken, IngestErr
 struct Taken {
     gathered: Gathered,
     epochs: Vec<EpochName>,
-    /// Those that are damaged, and always will be.
+    /// Epochs that are permanently damaged.
     refused: Vec<(EpochName, String)>,
-    /// Those that another time, or another release, may read.
+    /// Epochs that may be readable later, or by another release.
     left: Vec<(EpochName, String)>,
 }
 
@@ -279,12 +281,12 @@ async fn add(
 pub struct FileError {
     /// Its key.
     key: String,
-    /// What is wrong, and the next step.
+    /// The error, and the next step.
     why: String,
 }
 
 impl FileError {
-    /// A file that is not what was put: its week has to be made again.
+    /// A file differs from the one that was written: its week must be rebuilt.
     fn lost(key: &str, what: &str) -> Self {
         let week = key.split('/').nth(1).unwrap_or_default();
         let why = format!(

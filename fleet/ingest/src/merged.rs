@@ -21,7 +21,7 @@ use crate::{EPOCHS_AT_ONCE, IngestError, TIME, read_file};
 /// out, those of the hosts that come last.
 const PERIODS_MAX: usize = 64;
 
-/// What of a week is wanted.
+/// The requested part of a week.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     /// The week.
@@ -38,7 +38,7 @@ pub struct Wanted {
     pub hosts: usize,
 }
 
-/// What was merged.
+/// The merged data.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
     /// The database's host: `fleet-` and the service.
@@ -61,7 +61,7 @@ pub struct Merged {
 /// empty or new directory.
 ///
 /// # Errors
-/// [`IngestError::Nothing`] where nothing is left of what is wanted; of the store, of the
+/// [`IngestError::Nothing`] if no requested data is left; also errors of the store and of the
 /// database.
 pub async fn merged(
     store: &Store,

@@ -103,7 +103,7 @@ impl Raw {
             Root::Store(directory) => return Ok(directory.clone()),
             Root::Copy { directory, code } => (directory.path().to_owned(), code),
         };
-        // What was read before is not kept.
+        // Earlier readings are not kept.
         remove_hosts(&directory)?;
         for epoch in of {
             if let Some(bytes) = self.store.get(&epoch.key).await? {

@@ -28,7 +28,7 @@ pub struct Cell {
     pub covered_s: f64,
 }
 
-/// What a build did to a service's cores.
+/// The effect of a build on a service's cores.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Cost {
     /// Relative change of the cores; 0.02: 2 % more.
@@ -45,7 +45,7 @@ pub struct Cost {
     pub hosts: usize,
 }
 
-/// Why nothing can be said.
+/// The reason why no verdict is possible.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Untold {
     /// Fewer than three hosts ran both builds.
@@ -64,7 +64,7 @@ const COVERED_LEAST_S: f64 = DAY_S / 4.0;
 /// host. A review needs seven or fourteen.
 const DAYS_MOST: usize = 62;
 /// The least part of the new build's variation within hosts that must be no day's: below, build and
-/// day are one but for rounding.
+/// day are one except for rounding.
 const APART_LEAST: f64 = 1e-6;
 
 /// What a build did to the cores, by the cells of all hosts of a service.
@@ -172,7 +172,7 @@ impl Normal {
         Self { size, of: vec![0.0; size * size] }
     }
 
-    /// Of one host: sums of products of deviations from the host's means.
+    /// For one host: sums of products of deviations from the host's means.
     fn of(cells: &[Used], days: usize) -> Self {
         let mut normal = Self::new(days);
         let row = |cell: &Used| {

@@ -9,7 +9,7 @@ pub const LEVEL: f64 = 0.01;
 /// The outcome of many tests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Discoveries {
-    /// Of each test, the least level at which it is marked, `0..=1`.
+    /// For each test, the smallest level at which it is marked, `0..=1`.
     pub q: Vec<f64>,
     /// Whether it is marked at the level asked for.
     pub marked: Vec<bool>,

@@ -87,7 +87,7 @@ fn expected_deviation(fellow: Fellow, all: f64) -> f64 {
     (sampling / all).hypot(normal * fellow.median * fellow.spread)
 }
 
-/// Of each host, the probability that one like its fellows is so far from them, for
+/// For each host, the probability that a host like its fellows deviates this much from them, for
 /// [`discoveries`](crate::discoveries): by the ratio of distance and expectation, whose logarithm's
 /// median and spread are the fellows' own. 1 for all of fewer than eight hosts.
 #[must_use]

@@ -1,6 +1,6 @@
-//! Findings: what a change was expected to save, and what it saved.
+//! Findings: the expected and the actual saving of a change.
 
-/// What is known of the cores that a finding was to save.
+/// The measurements of the cores that a finding was to save.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Cores promised, above 0.
@@ -13,7 +13,7 @@ pub struct Finding {
     pub high: f64,
 }
 
-/// What became of a finding.
+/// The outcome of a finding.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It saved something, and the promise is within the interval.
@@ -22,7 +22,7 @@ pub enum Outcome {
     More,
     /// It saved something, but less than promised.
     Less,
-    /// It saved nothing that could be told from chance, and less than promised.
+    /// The saving cannot be distinguished from chance, and is smaller than promised.
     Nothing,
     /// It costs cores.
     Worse,
@@ -47,7 +47,7 @@ impl Finding {
         Self { promised, got, low: got - reach, high: got + reach }
     }
 
-    /// What became of it; [`Outcome::Unknown`] also where a number is none.
+    /// The outcome; [`Outcome::Unknown`] also if a value is not a number.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let Self { promised, low, high, .. } = *self;

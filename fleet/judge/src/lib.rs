@@ -1,4 +1,4 @@
-//! What of a difference between builds, or between weeks, is chance; pure.
+//! Decides how much of a difference between builds, or between weeks, is due to chance; pure.
 //!
 //! - [`paired`]: procedures of two builds, or of two weeks, paired by host
 //! - [`discoveries`]: which of many probabilities are more than chance, over all services at once
@@ -6,7 +6,7 @@
 //! - [`moved`]: cost that went from procedures to others of their image, and is no regression
 //! - [`cores`]: whether a build cost cores
 //! - [`fellows`]: hosts unlike those that run the same service
-//! - [`Finding`]: what a finding promised, and what it got
+//! - [`Finding`]: the promised and the actual saving of a finding
 //!
 //! Sums come from elsewhere (SQL), so a number here may be anything. What is not finite, negative
 //! where it cannot be, or of too few hosts is not judged, and says so; it is never marked.

@@ -18,9 +18,9 @@ pub struct Shift {
 /// A set of procedures whose changes cancel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
-    /// Those that fell, as numbers of the list given.
+    /// The procedures whose share fell, as indices of the given list.
     pub from: Vec<usize>,
-    /// Those that grew.
+    /// The procedures whose share grew.
     pub to: Vec<usize>,
     /// Sum of all their changes, within its interval of 0.
     pub left: f64,

@@ -125,7 +125,7 @@ pub enum Untested {
     Nonsense,
 }
 
-/// What is to be said of a procedure.
+/// The verdict on a procedure.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Judged {
     /// Relative change of its share of the service's time, less the typical change; 0.02: 2 % more.

@@ -1,4 +1,4 @@
-//! How much procedures change that nobody changed.
+//! The spread of changes in unchanged procedures.
 //!
 //! Two things move all procedures of a group. One that grew makes the shares of all others fall:
 //! the *median change* is subtracted. And each moves a little for reasons that all hosts share
@@ -27,7 +27,7 @@ pub struct Measured {
     pub sd: f64,
 }
 
-/// What procedures of a group have in common.
+/// The common change of a group's procedures.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Typical {
     /// The median relative change.

@@ -16,7 +16,7 @@ const DIGITS: usize = 9;
 /// Writes the report, one row in a line, numbers to nine digits.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let mut serializer = Serializer::with_formatter(&mut *out, Lines::default());
     report.serialize(&mut serializer).map_err(io::Error::from)?;

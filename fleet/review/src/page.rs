@@ -36,7 +36,7 @@ const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 /// The largest number of two digits: a trend's largest week.
 const TREND_MAX: f64 = 4095.0;
 
-/// All of the page's data but for the rows of procedures.
+/// All of the page's data except for the rows of procedures.
 #[derive(Serialize)]
 struct Page {
     /// How much of the fleet it is of: words and lines.
@@ -59,24 +59,24 @@ struct Columns {
     service: Vec<usize>,
     image: Vec<usize>,
     procedure: Vec<usize>,
-    /// -1: nobody.
+    /// -1: no owner.
     owner: Vec<i64>,
     core_hours: Vec<f64>,
     hosts: Vec<u64>,
     money: Vec<Option<f64>>,
     /// Weeks of each trend.
     weeks: usize,
-    /// What the number 4095 of the row's trend stands for, in core-hours.
+    /// The core-hours that the value 4095 in the row's trend stands for.
     most: Vec<f64>,
     /// Two digits for each week of each row: 0 stands for no samples.
     trend: String,
 }
 
-/// Writes the page. `nonce` is what its policy tells its own script by: nobody who makes names may
-/// guess it.
+/// Writes the page. The page's policy recognises its own script by `nonce`, which must not be
+/// guessable by anyone who can choose names.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write(report: &Report, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
     let json = json::compact(&page(report)?)?;
     // Within a string of JSON these may be spelt otherwise, and elsewhere they do not occur.
@@ -168,7 +168,7 @@ fn brief(number: f64) -> f64 {
 struct Names {
     list: Vec<String>,
     numbers: BTreeMap<String, usize>,
-    /// What is shown of names that are shown otherwise.
+    /// The displayed form of names that are not shown as they are.
     shown: BTreeMap<String, String>,
     /// All that is shown instead of another name.
     taken: BTreeSet<String>,

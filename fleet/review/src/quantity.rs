@@ -26,7 +26,7 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", thousands(number))
 }
 
-/// A number with so many decimals as it takes to show three digits, at most 3: `1,234`, `12.3`,
+/// A number with as many decimals as it takes to show three digits, at most 3: `1,234`, `12.3`,
 /// `0.012`.
 pub(crate) fn amount(number: f64) -> String {
     let size = number.abs();

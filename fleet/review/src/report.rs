@@ -43,7 +43,7 @@ rows! {
         drill: String,
         /// Hosts that the review is of.
         hosts: Hosts,
-        /// What became of all samples.
+        /// The account of all samples.
         ledger: Ledger,
         /// The fleet as a whole.
         fleet: Fleet,
@@ -61,7 +61,7 @@ rows! {
         between_weeks: Vec<ChangeRow>,
         /// Procedures that no earlier build of the image had.
         new: Vec<SeenRow>,
-        /// Procedures of the week before that have no samples any more.
+        /// Procedures of the week before that no longer have samples.
         gone: Vec<SeenRow>,
         /// Procedures that had no samples in the week before, but in an earlier one.
         seldom: Vec<SeenRow>,
@@ -221,7 +221,7 @@ rows! {
 
     /// A change that is more than chance, of a procedure or a whole image.
     ChangeRow {
-        /// What was compared.
+        /// The compared sets.
         kind: ChangeKind,
         /// The service.
         service: String,
@@ -249,7 +249,7 @@ rows! {
         /// Of builds: part of the hosts that changed on the day on which most did, 0..=1. What else
         /// happened on that day is in the change.
         same_day: f64,
-        /// Why somebody accepted the change; None: nobody has.
+        /// The reason for which the change was accepted; None: it was not.
         accepted: Option<String>,
         /// Procedures whose change is opposite and as large: cost that perhaps moved.
         moved_with: Vec<String>,
@@ -328,7 +328,7 @@ rows! {
     FindingRow {
         /// Its id.
         id: String,
-        /// What was found.
+        /// The findings.
         what: String,
         /// The service.
         service: String,
@@ -342,11 +342,11 @@ rows! {
         promised_cores: f64,
         /// Busy cores saved by week, the oldest first.
         got: Vec<GotWeek>,
-        /// What became of the promise.
+        /// The outcome of the promise.
         state: FindingState,
     }
 
-    /// What a finding saved in a week.
+    /// The saving of a finding in a week.
     GotWeek {
         /// The week.
         week: String,
@@ -374,7 +374,7 @@ impl Default for Schema {
     }
 }
 
-/// What a change is between.
+/// The two sides of a change.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -385,7 +385,7 @@ pub enum ChangeKind {
     Week,
 }
 
-/// What became of a finding's promise, by the last week that was measured.
+/// The outcome of a finding's promise, according to the last measured week.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingState {
@@ -415,7 +415,7 @@ impl FindingState {
         }
     }
 
-    /// The state of a promise of so many busy cores.
+    /// The state of a promise to save this many busy cores.
     #[must_use]
     pub fn of(promised_cores: f64, got: &[GotWeek]) -> Self {
         match got.last() {
@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(report.drill_command("a&b", "", "f<ü>"), "/d?s=a%26b&p=f%3C%C3%BC%3E");
     }
 
-    /// What bash makes of the word is the name again.
+    /// Bash expands the word to the original name.
     #[test]
     fn bash_reads_the_name_back() {
         for name in ["", "a b", "it's $(rm) `x` \\", "\x1b[2J'\\\n", "größe", "\u{202e}cba", "-x"]

@@ -24,7 +24,7 @@ pub struct SettingsError {
     pub file: &'static str,
     /// Its line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The error.
     pub what: String,
 }
 
@@ -80,7 +80,7 @@ struct Finding {
     week: String,
 }
 
-/// What a finding is of, whose changes are measured each week.
+/// The subject of a finding, whose changes are measured each week.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
     /// The finding's id.
@@ -125,8 +125,7 @@ impl Settings {
         self.findings.iter().map(of).collect()
     }
 
-    /// Fills in all money, owners, and what was accepted. Findings keep what they
-    /// [got](FindingRow::got).
+    /// Fills in costs, owners and acceptances. Findings keep their [results](FindingRow::got).
     pub fn apply(&self, report: &mut Report) {
         let price = self.price_by_service(report);
         let price = |service: &str| price.get(service).copied();

@@ -29,7 +29,7 @@ impl Table {
         self.notes.push(notes.iter().map(spelt).collect());
     }
 
-    /// The table, in lines of at most so many characters where its numbers leave any room.
+    /// The table, in lines of at most this many characters if its numbers leave any room.
     pub(crate) fn lines(&self, columns: usize) -> Vec<String> {
         let titles: Vec<String> = self.titles.iter().map(|title| title.trim().to_owned()).collect();
         let widths: Vec<usize> = (0..titles.len())
@@ -70,8 +70,8 @@ impl Table {
     }
 }
 
-/// A text of at most so many characters: of a longer one the middle is left out, and more is kept
-/// of the end, which tells procedures of one type apart.
+/// A text of at most this many characters. A longer text loses its middle; more is kept of its end,
+/// which distinguishes procedures of one type.
 pub(crate) fn cut(text: &str, most: usize) -> String {
     let length = width(text);
     if length <= most || most < 3 {
@@ -82,7 +82,7 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     text.chars().take(head).chain(['…']).chain(text.chars().skip(length - tail)).collect()
 }
 
-/// The text in lines of at most so many characters: the first behind a word, the others below its
+/// The text in lines of at most this many characters: the first after a word, the others below its
 /// text. A word that is longer than a line is not broken.
 pub(crate) fn wrapped(word: &str, text: &str, columns: usize) -> Vec<String> {
     let indent = width(word);

@@ -11,10 +11,10 @@ use crate::table::{Table, wrapped};
 
 /// Names of hosts, or reasons, in one line.
 const NAMED: usize = 5;
-/// Characters of a build's id that tell builds of one image apart.
+/// Characters of a build's id that are shown to distinguish builds of one image.
 const BUILD: usize = 12;
 
-/// What stands for the name of code that no symbol names.
+/// The name of code without a symbol.
 const NO_SYMBOL: &str = "(no symbol)";
 
 /// How much is shown.
@@ -29,7 +29,7 @@ pub struct Style {
 /// Writes the review.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write(report: &Report, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let page = Text { report, style };
     let parts: [(&str, Vec<String>); 11] = [
@@ -394,7 +394,7 @@ fn by_size(by_reason: &BTreeMap<String, u64>) -> Vec<(&str, u64)> {
     reasons
 }
 
-/// Of what a change is, and what makes it less sure.
+/// The subject of a change, and reasons that make it less certain.
 fn change_notes(row: &ChangeRow) -> Vec<String> {
     let mut of = row.image.clone();
     if row.kind == ChangeKind::Build {

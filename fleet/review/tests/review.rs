@@ -1,5 +1,5 @@
 //! A small made-up review as text, JSON and page. `BLESS=1 cargo test -p review` writes the golden
-//! files anew; review the diff.
+//! files again; review the diff.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How often judgements are right, of services whose truth is known: minutes on two cores.
+//! The rate of correct judgements for services with known changes; takes minutes on two cores.
 //!
 //! `cargo run --release -p sim --example truth`
 
@@ -20,7 +20,7 @@ const THREADS: usize = 2;
 /// Seed of the first fleet.
 const SEED: u64 = 1;
 
-/// What is simulated.
+/// The simulated fleet.
 #[derive(Copy, Clone)]
 struct Column {
     sides: Sides,

@@ -1,22 +1,22 @@
-//! What a simulated fleet is like.
+//! The parameters of a simulated fleet.
 
 /// How much things vary, each as a standard deviation of the logarithm.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Noise {
-    /// Of a procedure between hosts, for good.
+    /// For a procedure, between hosts, constant in time.
     pub host: f64,
     /// Of a procedure on a host from week to week, and from build to build in a week.
     pub host_week: f64,
-    /// Of a procedure from week to week, on all hosts alike.
+    /// For a procedure, from week to week, the same on all hosts.
     pub week: f64,
     /// Of a procedure from day to day, on all hosts alike: what a roll-out over days confuses with
     /// a build.
     pub day: f64,
-    /// Of a procedure from build to build, on all hosts alike: code at other addresses.
+    /// For a procedure, from build to build, the same on all hosts: its code has other addresses.
     pub build: f64,
-    /// Of a procedure between types of machines.
+    /// For a procedure, between types of machines.
     pub machine: f64,
-    /// Of a service's load on a host, from day to day.
+    /// For a service's load on a host, from day to day.
     pub load: f64,
 }
 
@@ -46,7 +46,7 @@ pub struct Plant {
     pub what: What,
 }
 
-/// What is planted. Ranks are those of the image's procedures by their time, from 0.
+/// The planted changes. Ranks are those of the image's procedures by their time, from 0.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// The procedure's cost times `1 + relative`.
@@ -171,8 +171,8 @@ impl Config {
         config
     }
 
-    /// One service of 2,000 procedures on so many hosts, whose image has a new build each week;
-    /// nothing is planted.
+    /// One service of 2,000 procedures on this many hosts, whose image has a new build each week;
+    /// without planted changes.
     #[must_use]
     pub fn service(hosts: usize, seed: u64) -> Self {
         Self {

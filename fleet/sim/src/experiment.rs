@@ -26,7 +26,7 @@ pub enum Way {
     Review,
 }
 
-/// What is compared.
+/// The compared sets.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Sides {
     /// The builds of the week.
@@ -35,12 +35,12 @@ pub enum Sides {
     Weeks,
 }
 
-/// What was marked, over several fleets.
+/// The marked rows, over several fleets.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
 pub struct Marks {
     /// Procedures marked.
     pub marked: usize,
-    /// Those that nobody changed.
+    /// The unchanged procedures.
     pub wrong: usize,
     /// Procedures changed.
     pub real: usize,
@@ -68,18 +68,18 @@ impl std::ops::AddAssign for Marks {
 /// A comparison of the first service in a week.
 pub struct Table {
     group: Group,
-    /// Of each row of the group.
+    /// One entry per row of the group.
     rows: Vec<Row>,
     rule: Rule,
     /// Hosts of each side.
     hosts: [f64; 2],
 }
 
-/// What the sums of pairs do not tell of a procedure.
+/// The properties of a procedure that are not in the sums of pairs.
 struct Row {
     /// Whether the procedure was changed.
     real: bool,
-    /// Of each side, sums over hosts of shares, and of their squares.
+    /// For each side, sums over hosts of shares, and of their squares.
     shares: [(f64, f64); 2],
 }
 
@@ -195,7 +195,7 @@ impl Table {
     }
 }
 
-/// So many planted changes of the first service in week 1, each of this relative size, at ranks
+/// This many planted changes of the first service in week 1, each of this relative size, at ranks
 /// drawn evenly by their logarithm from `ranks`; the same of the same seed.
 #[must_use]
 pub fn plants(count: usize, relative: f64, ranks: std::ops::Range<usize>, seed: u64) -> Vec<Plant> {

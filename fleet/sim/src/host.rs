@@ -29,11 +29,11 @@ pub struct HostWeek {
     pub loads: Vec<Load>,
     /// An epoch for each day.
     pub epochs: Vec<EpochRow>,
-    /// What the epochs missed, by reason.
+    /// The missed samples of the epochs, by reason.
     pub missed: Vec<Missed>,
 }
 
-/// What is the same for all services of a host in a week.
+/// The values shared by all services of a host in a week.
 struct Scene<'a> {
     fleet: &'a Fleet,
     host: &'a Host,

@@ -1,4 +1,4 @@
-//! A fleet whose truth is known: facts of hosts, roll-outs and planted changes.
+//! A simulated fleet: facts of hosts, roll-outs and planted changes.
 //!
 //! [`Fleet::host_week`] gives the rows of one host in one week as the store would have them, so
 //! that a fleet of any size needs the memory of one host. [`Fleet::truth`] says what was planted.

@@ -1,4 +1,4 @@
-//! What a fleet consists of: images with their procedures and builds, services, hosts.
+//! The parts of a fleet: images with their procedures and builds, services, hosts.
 
 use tables::{Build, Name, Service, id};
 
@@ -31,7 +31,7 @@ pub(crate) struct Image {
     /// Weeks from build to build, 0: never; and in which of them.
     every: i64,
     phase: i64,
-    /// What builds change.
+    /// The changes that builds make.
     pub(crate) steps: Vec<Step>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn images(config: &Config) -> Vec<Image> {
         .collect();
     for at in 0..config.libraries {
         let mut names: Vec<String> = names(&format!("lib{at:02}"), config.library_procedures);
-        // What no symbol names.
+        // Code without a symbol.
         names.push(String::new());
         images.push(Image::new(format!("lib{at:02}.so.1"), names, library, at as i64 + 1));
     }
@@ -289,7 +289,7 @@ pub(crate) fn hosts(config: &Config) -> Vec<Host> {
     (0..config.hosts).map(host).collect()
 }
 
-/// The part of the hosts that each service is on: by its rank, at most 1, in sum what the
+/// The part of the hosts that each service is on: by its rank, at most 1, in total what the
 /// configuration says.
 fn placement(config: &Config) -> Vec<f64> {
     let rank = |at: usize| (at as f64 + 2.0).powf(-0.8);
@@ -297,7 +297,7 @@ fn placement(config: &Config) -> Vec<f64> {
     let mut scale = wanted / (0..config.services).map(rank).sum::<f64>().max(f64::MIN_POSITIVE);
     let parts =
         |scale: f64| (0..config.services).map(|at| (scale * rank(at)).min(1.0)).collect::<Vec<_>>();
-    // What is cut at 1 goes to the others.
+    // The part above 1 goes to the others.
     for _ in 0..30 {
         scale *= wanted / parts(scale).iter().sum::<f64>().max(f64::MIN_POSITIVE);
     }

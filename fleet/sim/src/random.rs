@@ -31,7 +31,7 @@ pub fn unit(hash: u64) -> f64 {
 pub struct Factors(Vec<f32>);
 
 impl Factors {
-    /// Of a relative standard deviation `sd`, 0 or more: of the logarithm.
+    /// The standard deviation of the logarithm for a relative standard deviation `sd`, 0 or more.
     pub fn new(sd: f64) -> Self {
         static QUANTILES_ONCE: OnceLock<Vec<f64>> = OnceLock::new();
         if sd <= 0.0 {

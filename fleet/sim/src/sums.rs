@@ -1,4 +1,4 @@
-//! Of rows, the sums that `judge` takes: a plain reference for SQL.
+//! The sums of rows that `judge` takes: a plain reference implementation for the SQL.
 
 use std::collections::BTreeMap;
 

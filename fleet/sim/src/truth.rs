@@ -1,4 +1,4 @@
-//! What was planted.
+//! The planted changes.
 
 use crate::plan::own_shares;
 use crate::{Fleet, What};
@@ -18,7 +18,7 @@ pub struct Truth {
     pub build_old: i64,
     /// Number of the new build.
     pub build_new: i64,
-    /// What was planted.
+    /// The planted changes.
     pub what: What,
     /// Each procedure that it changed: number, name, share of the service's time before and its
     /// change.

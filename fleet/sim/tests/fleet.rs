@@ -29,7 +29,7 @@ fn every_hosts_account_closes() {
                 let told = epoch.facts + epoch.idle + epoch.unresolved + epoch.lost;
                 assert_eq!(epoch.taken, told);
                 assert!(epoch.begin_s < epoch.end_s && epoch.end_s - epoch.begin_s <= 86_400);
-                // As many samples as the CPUs' time gives, but for chance.
+                // As many samples as the CPUs' time gives, except for chance.
                 let time = epoch.cpus as f64 * (epoch.end_s - epoch.begin_s) as f64 * 1e9;
                 let taken = epoch.taken as f64 * epoch.weight / time;
                 assert!((taken - 1.0).abs() < 0.2 || epoch.taken < 1000, "{taken} of {epoch:?}");

@@ -12,7 +12,7 @@ use crate::objects::Found;
 /// Creates a file; false where there is one.
 ///
 /// # Errors
-/// Those of the file system; nothing is left then but perhaps a file whose name begins with a dot.
+/// Errors of the file system; at most a file whose name begins with a dot is left behind.
 pub(crate) fn create(root: &Path, place: &str, content: &[u8]) -> io::Result<bool> {
     put(root, place, content, |partial, path| match fs::hard_link(partial, path) {
         Ok(()) => Ok(true),
@@ -34,7 +34,7 @@ pub(crate) fn replace(root: &Path, place: &str, content: &[u8]) -> io::Result<()
 /// does not hide the others.
 ///
 /// # Errors
-/// Those of the file system, but for what is gone.
+/// Errors of the file system, except for files that are gone.
 pub(crate) fn list(root: &Path, directory: &str) -> io::Result<Vec<Found>> {
     let mut found = Vec::new();
     let mut left = vec![directory.to_owned()];

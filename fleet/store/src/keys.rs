@@ -19,7 +19,7 @@ const KEY_BYTES_MAX: usize = 320;
 /// The key of an object that hosts put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// What makes the epochs a database.
+    /// The file that makes the epochs a database.
     Format,
     /// An epoch of a host: its place in the database.
     Epoch(String),
@@ -33,7 +33,7 @@ impl Key {
     #[must_use]
     pub fn parse(path: &str) -> Option<Self> {
         let is_part = |part: &str| {
-            // Object stores take a percent sign for the begin of a code.
+            // Object stores take a percent sign for the start of a code.
             let is_plain = |character: char| !character.is_control() && character != '%';
             !part.is_empty() && !part.starts_with('.') && part.chars().all(is_plain)
         };

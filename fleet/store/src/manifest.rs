@@ -55,7 +55,7 @@ struct Schema {
     schema: u32,
 }
 
-/// What a week consists of.
+/// The parts of a week.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of this form.
@@ -166,8 +166,8 @@ impl Manifest {
     /// be done, and is asked again when another writer was faster.
     ///
     /// # Errors
-    /// Those of `change` and of the store, and [`StoreError::Damaged`] when others were faster each
-    /// time.
+    /// Returns the errors of `change` and of the store, and [`StoreError::Damaged`] when others
+    /// were faster each time.
     pub async fn change<E: From<StoreError>>(
         store: &Store,
         week: Week,

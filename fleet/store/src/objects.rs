@@ -19,7 +19,7 @@ use crate::listed::Listed;
 /// The address of a store in memory, for tests.
 const MEMORY: &str = "memory:///";
 
-/// What became of an object.
+/// The outcome for an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It is in the store now.
@@ -30,7 +30,7 @@ pub enum Put {
     Another,
 }
 
-/// Why the store did not do what was asked.
+/// The reason why the store refused or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The object is not what its key says.
@@ -50,7 +50,7 @@ pub enum StoreError {
     Damaged {
         /// The object's key.
         key: String,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
 }
@@ -196,7 +196,7 @@ impl Store {
         }
     }
 
-    /// Puts an object, also in the place of another: for what others may lose.
+    /// Puts an object, replacing an existing one: for objects that other writers may overwrite.
     ///
     /// # Errors
     /// As [`Store::create`].

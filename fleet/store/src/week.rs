@@ -21,7 +21,7 @@ impl Week {
         Self { monday: day - (day + 3).rem_euclid(7) }
     }
 
-    /// Its begin, in seconds since 1970 UTC.
+    /// Its start, in seconds since 1970 UTC.
     #[must_use]
     pub const fn begin_s(self) -> i64 {
         self.monday * DAY_S
@@ -33,7 +33,7 @@ impl Week {
         (self.monday + 7) * DAY_S
     }
 
-    /// The week so many weeks before.
+    /// The week this many weeks before.
     #[must_use]
     pub const fn before(self, weeks: i64) -> Self {
         Self { monday: self.monday - 7 * weeks }

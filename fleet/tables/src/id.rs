@@ -15,7 +15,7 @@ pub fn id(parts: &[&str]) -> i64 {
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// The hash of several pieces, which tells where each ends.
+/// A hash of several pieces that depends on where each piece ends.
 #[derive(Clone, Default)]
 pub struct Digest(Sha256);
 

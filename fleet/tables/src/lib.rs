@@ -2,8 +2,8 @@
 //!
 //! A table is a list of rows of one type, whose fields are its columns in order; a column is a
 //! 64-bit integer, a double or a text, and none is null. Names are known by numbers ([`id()`]), so
-//! that a fact is a few bytes. [`SCHEMA`] counts up when a column changes its meaning; readers
-//! refuse what they do not know.
+//! that a fact is a few bytes. [`SCHEMA`] is incremented when a column changes its meaning; readers
+//! refuse unknown versions.
 #![forbid(unsafe_code)]
 
 mod columns;

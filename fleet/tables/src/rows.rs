@@ -420,7 +420,7 @@ rows! {
 }
 
 impl Build {
-    /// Takes over what another row of the build tells; the same whichever comes first.
+    /// Merges another row of the build; the result does not depend on their order.
     pub fn absorb(&mut self, first_s: i64, last_s: i64, quality: i64, path: String) {
         self.first_s = self.first_s.min(first_s);
         self.last_s = self.last_s.max(last_s);

@@ -15,12 +15,12 @@ use tables::{Change, Head, HeadTime, HostShare, HostWeek, ImageWeek, Missed, Row
 use crate::close::CloseError;
 use crate::dimensions::rows;
 
-/// Weeks before this one whose hosts are expected to be heard.
+/// Number of weeks before this one whose hosts are expected to report.
 const EXPECTED_WEEKS: i64 = 4;
 const WEEK_S: f64 = 604_800.0;
 const HOUR_S: f64 = 3600.0;
 
-/// What people say about prices, owners and findings, from the store's `settings/`.
+/// Prices, owners and findings, from the store's `settings/`.
 ///
 /// # Errors
 /// [`CloseError::Settings`], or of the store.
@@ -51,7 +51,7 @@ pub async fn assemble(store: &Store, week: Week, drill: &str) -> Result<Report, 
     let mut of = Weeks { store, week, manifests: vec![manifest] };
     for before in 1..i64::try_from(TREND_WEEKS).unwrap_or(0) {
         let earlier = match Manifest::newest(store, week.before(before)).await {
-            // What is known of this week is told all the same.
+            // The known part of this week is reported nevertheless.
             Err(StoreError::Damaged { .. }) => Manifest::default(),
             earlier => earlier?,
         };
@@ -388,7 +388,7 @@ fn saved(week: &str, changes: &[&Change]) -> Option<GotWeek> {
     if known.is_empty() {
         return None;
     }
-    // What fell was saved: the ends of the interval change places.
+    // A decrease is a saving, so the ends of the interval are swapped.
     let cores = |of: fn(&Change) -> f64| -> f64 {
         known.iter().map(|change| -change.core_s / WEEK_S * of(change) / change.value).sum()
     };

@@ -32,7 +32,7 @@ fn of(load: &Load) -> Sum {
 /// A build of an image on a host.
 #[derive(Copy, Clone, Debug)]
 struct Ran {
-    /// What the service did while it ran.
+    /// The work of the service while it ran.
     service: Sum,
     /// What it did itself.
     image: Sum,
@@ -48,7 +48,7 @@ pub(crate) struct OfBuilds {
     /// The sums of whole images.
     pub(crate) images: HashMap<(i64, i64, i64), Sums>,
     pub(crate) same_day: HashMap<(i64, i64, i64), f64>,
-    /// Of each image with several builds: each build, and the hosts on which it ran last.
+    /// For each image with several builds: each build, and the hosts on which it ran last.
     pub(crate) last_on: BTreeMap<(i64, i64), u64>,
 }
 

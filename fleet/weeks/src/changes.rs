@@ -16,9 +16,9 @@ use crate::dimensions::Dimensions;
 const BUILDS: &str = "build";
 const WEEKS: &str = "week";
 
-/// A comparison: what it is of.
+/// A comparison: its subject.
 #[derive(Clone, Debug)]
-struct Of {
+struct Comparison {
     kind: &'static str,
     service: i64,
     builds: (i64, i64),
@@ -34,7 +34,7 @@ struct Of {
 /// Comparisons of all services of a week.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons {
-    of: Vec<Of>,
+    of: Vec<Comparison>,
     groups: Vec<Group>,
 }
 
@@ -50,7 +50,7 @@ impl Comparisons {
             let is_of =
                 |pair: &&Pair| (pair.image, pair.build_old, pair.build_new) == (image, old, new);
             let group = group(found.pairs.iter().filter(is_of));
-            let of = |procedures: Vec<i64>| Of {
+            let of = |procedures: Vec<i64>| Comparison {
                 kind: BUILDS,
                 service: loads.first().map_or(0, |load| load.service),
                 builds: (old, new),
@@ -72,7 +72,7 @@ impl Comparisons {
         let mut group = group(pairs.iter());
         group.rows.extend(sums.iter().map(sums_of));
         self.push(
-            Of {
+            Comparison {
                 kind: WEEKS,
                 service: loads.first().map_or(0, |load| load.service),
                 builds: (0, 0),
@@ -85,7 +85,7 @@ impl Comparisons {
         );
     }
 
-    fn push(&mut self, of: Of, group: Group) {
+    fn push(&mut self, of: Comparison, group: Group) {
         self.of.push(of);
         self.groups.push(group);
     }
@@ -101,7 +101,7 @@ impl Comparisons {
         let images = dimensions.images();
         let mut changes = Vec::new();
         for kind in [BUILDS, WEEKS] {
-            let of: Vec<(&Of, &Group)> =
+            let of: Vec<(&Comparison, &Group)> =
                 self.of.iter().zip(&self.groups).filter(|(of, _)| of.kind == kind).collect();
             let groups: Vec<Group> = of.iter().map(|(_, group)| (*group).clone()).collect();
             let rule = if kind == BUILDS { Rule::builds() } else { Rule::weeks() };
@@ -109,13 +109,14 @@ impl Comparisons {
                 paired(&groups, &rule).into_iter().map(|(_, rows)| rows).collect();
             mark(judged.iter_mut().flatten(), LEVEL);
             for ((of, group), rows) in of.iter().zip(&judged) {
-                let told = Told { of, group, dimensions, images: &images, watched };
+                let told = ChangeWriter { of, group, dimensions, images: &images, watched };
                 changes.extend(told.changes(rows));
             }
             changes.extend(sided(&of, dimensions, &images, known_before));
         }
         changes.sort_by(|a, b| b.core_s.abs().total_cmp(&a.core_s.abs()));
-        // What a build brought or took is told with its builds, not again from week to week.
+        // A procedure that a build added or removed is reported with the builds, and not again from
+        // week to week.
         let key = |change: &Change| {
             (change.service.clone(), change.image.clone(), change.procedure.clone())
         };
@@ -134,16 +135,16 @@ impl Comparisons {
     }
 }
 
-/// A comparison being told.
-struct Told<'a> {
-    of: &'a Of,
+/// Writes the changes of one comparison.
+struct ChangeWriter<'a> {
+    of: &'a Comparison,
     group: &'a Group,
     dimensions: &'a Dimensions,
     images: &'a HashMap<i64, String>,
     watched: &'a [Watched],
 }
 
-impl Told<'_> {
+impl ChangeWriter<'_> {
     fn changes(&self, rows: &[Judged]) -> Vec<Change> {
         let moves = self.moves(rows);
         let mut changes = Vec::new();
@@ -211,7 +212,7 @@ impl Told<'_> {
     }
 
     fn change(&self, at: usize, row: &Judged) -> Change {
-        let Of { kind, service, builds: (old, new), same_day, core_s, .. } = self.of;
+        let Comparison { kind, service, builds: (old, new), same_day, core_s, .. } = self.of;
         let image = self.of.images.get(at).copied().unwrap_or_default();
         let procedure = self.of.procedures.get(at).copied().unwrap_or_default();
         Change {
@@ -236,7 +237,7 @@ impl Told<'_> {
 
 /// Procedures that one side only has, and that not by chance.
 fn sided(
-    of: &[(&Of, &Group)],
+    of: &[(&Comparison, &Group)],
     dimensions: &Dimensions,
     images: &HashMap<i64, String>,
     known_before: &HashSet<i64>,
@@ -267,7 +268,7 @@ fn sided(
             Side::New if of.kind == WEEKS && known_before.contains(&procedure) => "seldom",
             Side::New => "new",
         };
-        let told = Told { of, group, dimensions, images, watched: &[] };
+        let told = ChangeWriter { of, group, dimensions, images, watched: &[] };
         let sign = if sided.side == Side::Old { -1.0 } else { 1.0 };
         let row = Judged {
             value: sign * sided.share,

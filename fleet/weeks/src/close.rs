@@ -22,14 +22,14 @@ use crate::{builds, statement};
 pub struct Closing {
     /// The engine: `local`, or `df://HOST:PORT`.
     pub engine: String,
-    /// Memory of an engine in this process for what it sorts and groups, in bytes.
+    /// Memory of an engine in this process for sorting and grouping, in bytes.
     pub memory_bytes: usize,
     /// Procedures that reviews can show.
     pub heads: usize,
     /// Close a week that is closed already.
     pub again: bool,
-    /// Services, images and procedures whose changes are told also where they may be chance: those
-    /// of findings.
+    /// Services, images and procedures whose changes are reported even if they may be due to
+    /// chance: the subjects of findings.
     pub watched: Vec<Watched>,
 }
 
@@ -90,7 +90,7 @@ pub enum CloseError {
     /// The week is not closed, or has epochs that came since.
     #[error("{0} is not closed with all of its epochs; dcpi-fleet close --week {0}")]
     NotClosed(Week),
-    /// What people say about prices, owners and findings cannot be read.
+    /// The settings for prices, owners and findings cannot be read.
     #[error(transparent)]
     Settings(#[from] review::SettingsError),
 }

@@ -15,7 +15,7 @@ use crate::close::CloseError;
 use crate::dimensions::{Dimensions, rows};
 use crate::statement;
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The week of the roll-out; the one before it is looked at as well.
@@ -37,7 +37,8 @@ pub struct Comparison {
     pub builds: [String; 2],
     /// Hosts that ran both, and only the old one, and only the new one.
     pub hosts: [usize; 3],
-    /// Relative change of the service's cores, the day's load apart; or why it cannot be told.
+    /// Relative change of the service's cores, the day's load apart; or why it cannot be
+    /// determined.
     pub cores: Result<Cost, Untold>,
     /// Busy cores of the service, in the mean over the hosts and the time profiled.
     pub busy_cores: f64,
@@ -118,7 +119,7 @@ fn busy(cells: &[Cell]) -> f64 {
     known.map(|(core_s, covered)| core_s / covered).sum::<f64>() + 0.0
 }
 
-/// What is known of the service.
+/// The facts of the service.
 #[derive(Default)]
 struct Rows {
     loads: Vec<Load>,

@@ -1,4 +1,4 @@
-//! What facts are of: the names of their numbers, hosts with their machines, and loads.
+//! The dimensions of facts: the names of their numbers, hosts with their machines, and loads.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ pub(crate) struct Dimensions {
     pub(crate) builds: HashMap<i64, Build>,
 }
 
-/// What of an event is kept by day and host.
+/// The part of an event that is kept by day and host.
 #[derive(Debug, Default)]
 pub(crate) struct OfEvent {
     pub(crate) loads: Vec<Load>,

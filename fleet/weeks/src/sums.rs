@@ -17,7 +17,7 @@ impl Heads {
     /// Adds those of a service.
     pub(crate) fn add(&mut self, rows: Vec<Rollup>, most: usize) {
         self.rows.extend(rows);
-        // Not more than twice as many as are kept are held, but for those of one service.
+        // Not more than twice as many as are kept are held, except for those of one service.
         if self.rows.len() > 4 * most {
             self.keep(most);
         }

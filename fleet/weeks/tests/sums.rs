@@ -110,7 +110,7 @@ fn assert_sums(found: &[PairSum], expected: &BySums) {
         let of = expected.get(&key).unwrap_or_else(|| panic!("{row:?}"));
         let counts = [row.hosts, row.samples_old, row.samples_new].map(|of| of as u64);
         assert_eq!(counts, [of.hosts, of.samples_old, of.samples_new], "{row:?}");
-        // Of differences, the scale is that of their terms.
+        // For differences, the scale is that of their terms.
         assert!(near(row.w_old, of.w_old, 0.0), "{row:?} {of:?}");
         assert!(near(row.wd, of.wd, of.w_old), "{row:?} {of:?}");
         let w = (of.samples_old + of.samples_new) as f64;

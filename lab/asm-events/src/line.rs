@@ -1,11 +1,11 @@
 //! One line of a compiler's assembly for x86-64, in AT&T syntax.
 
-/// What a line is.
+/// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// Nothing, or only a comment.
     Blank,
-    /// The begin of what the programmer wrote as assembly: gcc and clang both say `#APP`.
+    /// The start of what the programmer wrote as assembly: gcc and clang both say `#APP`.
     InlineBegin,
     /// The end of it.
     InlineEnd,
@@ -61,7 +61,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What an instruction does to the order of execution.
+/// The effect of an instruction on the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow<'a> {
     /// Goes on with the next instruction.
@@ -81,7 +81,7 @@ pub enum Flow<'a> {
 }
 
 impl<'a> Instruction<'a> {
-    /// What the instruction does to the order of execution.
+    /// The effect of the instruction on the order of execution.
     #[must_use]
     pub fn flow(&self) -> Flow<'a> {
         let operand = self.operands.trim_end_matches("@PLT");
@@ -99,7 +99,7 @@ impl<'a> Instruction<'a> {
         }
     }
 
-    /// What the instruction does to the flags.
+    /// The effect of the instruction on the flags.
     #[must_use]
     pub fn flags(&self) -> Flags {
         let name = self.mnemonic;
@@ -125,7 +125,7 @@ impl<'a> Instruction<'a> {
     }
 }
 
-/// What an instruction does to the flags.
+/// The effect of an instruction on the flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flags {
     /// Reads some of them.

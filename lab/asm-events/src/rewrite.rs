@@ -42,7 +42,7 @@ pub enum Place {
     Nowhere,
 }
 
-/// What an event writes.
+/// The data that an event writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// Its identity, 4 bytes.
@@ -54,12 +54,12 @@ pub enum Content {
     FencedTime,
 }
 
-/// What is added.
+/// The inserted code.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Where events are.
     pub place: Place,
-    /// What an event writes.
+    /// The data that an event writes.
     pub content: Content,
     /// Events a place: 1, or 2 to find out what an event costs where it is.
     pub times: usize,
@@ -163,7 +163,7 @@ struct Begin {
     check: bool,
     /// Only the block before leads here.
     falls: bool,
-    /// The block is a loop by itself.
+    /// The block alone is a loop.
     alone: bool,
 }
 
@@ -176,7 +176,7 @@ struct Output<'a> {
     blocks: Vec<bool>,
     /// The next event may overwrite the last one.
     chain: bool,
-    /// The event of the loop that this block is by itself.
+    /// The event of the loop that this block alone forms.
     repeats: Option<usize>,
     /// The procedure whose entry comes next.
     entry: Option<usize>,
@@ -203,7 +203,7 @@ impl Output<'_> {
                 if survey.by_name.contains_key(label) {
                     (self.entry, self.begins) = (owner, None);
                 } else if survey.begins_block(label) || is_cold_part(label) {
-                    // A jump to the begin of a procedure must not load the position again.
+                    // A jump to the start of a procedure must not load the position again.
                     self.enter();
                     let before = self.begins.unwrap_or_default();
                     self.begins = Some(Begin {
@@ -501,7 +501,7 @@ impl Output<'_> {
     }
 }
 
-/// The entry of a procedure behind the load of the position.
+/// The entry of a procedure, after the load of the position.
 fn inner(survey: &Survey<'_>, name: &str) -> String {
     survey.by_name.get(name).map_or_else(|| name.to_owned(), |index| format!(".Ldcpi_i{index}"))
 }
@@ -519,7 +519,7 @@ mod tests {
         rewrite(&text, &Options::default())
     }
 
-    /// Lines without what is put behind the code.
+    /// Lines without the data that is appended after the code.
     fn main_line(text: &str) -> Vec<&str> {
         let mut apart = false;
         let mut lines = Vec::new();
@@ -580,7 +580,7 @@ mod tests {
         assert!(!between.contains("addw"), "{between}");
     }
 
-    /// Of arithmetic on vectors hundreds of instructions leave the flags alone.
+    /// Hundreds of vector instructions do not change the flags.
     #[test]
     fn flags_are_dead_where_the_next_to_touch_them_is_far() {
         let far = "\t.loc 1 2 3\n\taddsd\t%xmm0, %xmm1\n".repeat(1000);

@@ -41,7 +41,7 @@ pub struct Procedure<'a> {
     blocks: usize,
 }
 
-/// What is known of a label that something refers to.
+/// The facts about a label that is referred to.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Target {
     /// Line of the last jump to it.
@@ -175,7 +175,7 @@ impl<'a> Survey<'a> {
         (procedure.refused.is_none() && !procedure.weak).then_some(procedure)
     }
 
-    /// Whether code goes on in a new block behind the call.
+    /// Whether execution continues in a new block after the call.
     #[must_use]
     pub fn returns_twice(name: &str) -> bool {
         RETURN_TWICE.contains(&name)
@@ -216,7 +216,7 @@ impl<'a> Survey<'a> {
                 Line::Label(label) if !inline => {
                     self.label_lines.insert(label, number);
                     if sections.is_code() && functions.contains(label) {
-                        // The cold part shares what is decided for its procedure.
+                        // The cold part shares the decisions for its procedure.
                         let root = label.split(".cold").next().unwrap_or(label);
                         let known = self.by_name.get(root).copied();
                         let index = known.unwrap_or(self.procedures.len());

@@ -50,7 +50,7 @@ pub const AFTER_MASK: Field = 0x2d0;
 pub const DISPOSITIONS: Field = 0x2e0;
 /// Number of the thread's slot in the area.
 pub const SLOT: Field = 0x2e8;
-/// Of [`crate::signals::KEPT`], what the program believes to be blocked.
+/// The signals of [`crate::signals::KEPT`] that the program believes to be blocked.
 pub const BLOCKED: Field = 0x2f0;
 /// `stack_t` as the program set it.
 pub const SIGNAL_STACK: Field = 0x300;
@@ -146,7 +146,7 @@ impl Context {
         self.at(field)
     }
 
-    /// Fills in what is the same for each thread.
+    /// Fills in the fields that are the same for each thread.
     pub fn prepare(self, slot: u64) {
         self.set(SELF, self.0);
         self.set(SLOT, slot);

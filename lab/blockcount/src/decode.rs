@@ -48,7 +48,7 @@ pub enum End {
     Trap,
     /// Not an instruction, as far as the decoder knows.
     Invalid,
-    /// What the engine does not execute, by name.
+    /// Names of the instructions that the engine does not execute.
     Refused(&'static str),
 }
 

@@ -17,9 +17,9 @@ pub mod length {
     pub const CONDITIONAL: u64 = 6;
     pub const POP: u64 = 1;
     pub const PUSH: u64 = 6;
-    /// What a jump may replace.
+    /// Instructions that a jump may replace.
     pub const REPLACEABLE: u64 = 5;
-    /// Of a system call, up to the instruction `syscall` and with it.
+    /// The part of a system call up to and including the instruction `syscall`.
     pub const WITH_CALL: u64 = 20;
 }
 
@@ -183,7 +183,7 @@ impl Emitter {
         self.put(&[0x48, 0x8d, 0x0c, 0x09, 0x90]);
     }
 
-    /// An instruction as it is, but for data that it addresses relative to itself. `spare` is a
+    /// An instruction as it is, except for data that it addresses relative to itself. `spare` is a
     /// register that it leaves alone. Whether the data is out of reach, so that `spare` was used.
     pub fn copy(&mut self, decoded: &Decoded, spare: impl FnOnce() -> u8) -> bool {
         let bytes = decoded.bytes();

@@ -80,7 +80,7 @@ pub fn begin(engine: Engine) {
 extern "C" fn blockcount_dispatch(context: u64) {
     let context = Context(context);
     let mut then = with(|engine| engine.dispatch(context));
-    // What may take long is done without the lock.
+    // Work that may take long is done without the lock.
     loop {
         then = match then {
             Then::GoOn => return,

@@ -28,7 +28,7 @@ pub enum Method {
     Flags,
     /// This register is dead.
     Register(u8),
-    /// This register is kept meanwhile.
+    /// This register is preserved during that time.
     Kept(u8),
 }
 
@@ -43,7 +43,7 @@ impl Method {
     }
 }
 
-/// Instructions that are looked at behind a block. More find a few more dead flags.
+/// Instructions after a block that are examined. With more, a few more dead flags are found.
 const LOOK_AHEAD: u32 = 14;
 
 /// Entries of the cache of live flags, a power of two.
@@ -121,7 +121,7 @@ impl Liveness {
         self.by_register(block).unwrap_or(Counter { before: 0, method: Method::Kept(RAX) })
     }
 
-    /// How what lies behind a taken branch is counted.
+    /// How the code after a taken branch is counted.
     pub fn edge(&mut self, target: u64, limit_of: &mut dyn FnMut(u64) -> Option<u64>) -> Method {
         if self.live_at(target, limit_of) & COUNTING == 0 {
             Method::Flags
@@ -177,7 +177,7 @@ fn bit(register: Register) -> u16 {
     1 << (register.full_register().number() & 15)
 }
 
-/// Flags that are live before an instruction, from those live behind it.
+/// The flags that are live before an instruction, computed from those live after it.
 fn before(instruction: &Instruction, live: u32) -> u32 {
     live & !killed(instruction) | instruction.rflags_read() & ALL
 }

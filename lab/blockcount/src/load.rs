@@ -1,4 +1,4 @@
-//! The begin of a process: the program and its interpreter are mapped beside the engine, and the
+//! The start of a process: the program and its interpreter are mapped beside the engine, and the
 //! stack is laid as the kernel does.
 
 use crate::area::{EDGES, JUMPS, writer::Area};
@@ -40,7 +40,7 @@ const PF_X: u32 = 1;
 
 /// A mapped file.
 struct Image {
-    /// What is added to the file's addresses.
+    /// The load bias.
     base: u64,
     entry: u64,
     headers: u64,
@@ -48,10 +48,10 @@ struct Image {
     interpreter: Option<Vec<u8>>,
 }
 
-/// What the command line asks for.
+/// The options of the command line.
 struct Options {
     folder: Vec<u8>,
-    /// What is counted besides blocks: flags of the area's header.
+    /// Quantities counted besides blocks: flags of the area's header.
     counted: u32,
     first: Option<u64>,
     /// Place of the program's path among the arguments.
@@ -111,7 +111,7 @@ fn options(stack: u64) -> Options {
     system::refuse(&[USAGE])
 }
 
-/// The begin of the process; `stack` is the kernel's.
+/// The start of the process; `stack` is the kernel's.
 pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
     if auxiliary(stack, AT_HWCAP2) & HWCAP2_FSGSBASE == 0 {
         system::refuse(&[b"the kernel lets no program set %gs (Linux before 5.9)"]);

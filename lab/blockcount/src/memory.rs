@@ -45,7 +45,7 @@ pub fn patch(at: u64, value: i32) {
     unsafe { (at as *mut i32).write_volatile(value) }
 }
 
-/// Replaces the first five bytes at the begin of a block by a jump, in one store.
+/// Replaces the first five bytes at the start of a block by a jump, in one store.
 pub fn replace(at: u64, jump: u64) {
     let rest = load::<u64>(at) & !0xff_ffff_ffff;
     // SAFETY: `at` is in the code cache; volatile so that it stays one store.

@@ -4,19 +4,19 @@
 use crate::system::{self, number};
 use alloc::vec::Vec;
 
-/// Bytes of a file that tell what it is; those of the kernel (`BINPRM_BUF_SIZE`).
+/// Bytes read to identify a file, as many as the kernel reads (`BINPRM_BUF_SIZE`).
 const HEAD: usize = 256;
 /// Interpreters of interpreters that the kernel follows.
 const INTERPRETERS_MAX: usize = 5;
 
-/// What an executable file is.
+/// The kind of an executable file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Program {
     /// A program of x86-64.
     Native,
     /// A script: its interpreter, with a final zero byte, and that one's argument.
     Script { interpreter: Vec<u8>, argument: Option<Vec<u8>> },
-    /// What only the kernel can execute, and why.
+    /// A file that only the kernel can execute, with the reason.
     Foreign(&'static str),
 }
 
@@ -101,7 +101,7 @@ fn script(line: &[u8]) -> Result<Program, i64> {
     Ok(Program::Script { interpreter: terminated(name), argument })
 }
 
-/// What executes a path.
+/// The program that executes a path.
 pub struct Resolved {
     /// The path, or that of a script's interpreter, with a final zero byte.
     pub path: Vec<u8>,

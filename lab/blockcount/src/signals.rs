@@ -62,12 +62,12 @@ impl Action {
     }
 }
 
-/// What the program has set for each signal, shared by threads.
+/// The program's action for each signal, shared by its threads.
 #[derive(Clone)]
 pub struct Dispositions([Action; SIGNALS as usize + 1]);
 
 impl Dispositions {
-    /// What this process begins with: SIGSEGV and SIGBUS are caught from now on.
+    /// Takes over the initial actions of this process; SIGSEGV and SIGBUS are caught from now on.
     pub fn new() -> Self {
         let mut all = Self([Action::default(); SIGNALS as usize + 1]);
         for signal in [SIGSEGV, SIGBUS] {
@@ -100,7 +100,7 @@ pub fn copy(context: Context) -> u64 {
     alloc::boxed::Box::into_raw(alloc::boxed::Box::new(of(context).clone())) as u64
 }
 
-/// What the kernel is told where the program has a handler.
+/// The action that is installed in the kernel if the program has a handler.
 fn caught(action: Action) -> Action {
     let own = action.flags & SA_RESTORER == 0;
     Action {
@@ -163,7 +163,7 @@ pub fn sigprocmask(context: Context, how: u64, set: u64, before: u64, size: u64)
         return read_program::<u64>(set).map_or(system::EFAULT, |_| system::EINVAL);
     }
     rearm(context);
-    // Meanwhile no signal can change what is known of the mask.
+    // During this time no signal can change the recorded mask.
     let waits = block_all(context);
     let kernels = waits.unwrap_or_else(|| context.get(PENDING_MASK));
     let shown = kernels & !KEPT | context.get(BLOCKED);
@@ -389,7 +389,7 @@ impl Engine {
 
     /// Goes back to translated code as it was interrupted.
     fn back(&self, context: Context) {
-        // The kernel's frame is behind the return address.
+        // The kernel's frame follows the return address.
         context.set_register(RSP, context.register(RSP) + 8);
         context.set(RESUME, self.cache.fixed.sigreturn);
     }

@@ -19,7 +19,7 @@ pub struct Call {
     pub next: u64,
 }
 
-/// What is left to do without the lock.
+/// The work that remains to be done without the lock.
 pub enum Then {
     GoOn,
     /// A thread, or a process that shares memory.
@@ -82,7 +82,7 @@ impl Engine {
         self.answer(context, &call, answer)
     }
 
-    /// Goes on behind a system call.
+    /// Continues after a system call.
     pub fn answer(&mut self, context: Context, call: &Call, answer: i64) -> Then {
         context.set_register(RAX, answer as u64);
         // As the instruction does.
@@ -115,7 +115,7 @@ impl Engine {
         answer
     }
 
-    /// A call that changes what is mapped in a range.
+    /// A system call that changes the mappings in a range.
     fn change(&mut self, call: &Call, (at, len): (u64, u64), executable: bool) -> i64 {
         let end = at.saturating_add(pages(len));
         let own = |range: core::ops::Range<u64>| range.start < end && at < range.end;

@@ -186,7 +186,7 @@ impl Engine {
     }
 }
 
-/// What a clone asks for.
+/// The arguments of a clone.
 struct Asked {
     flags: u64,
     /// The child's stack pointer; zero for the parent's.

@@ -22,7 +22,7 @@ fn callgrinds(text: &str, object: &str) -> BTreeMap<u64, u64> {
         if let Some(name) = line.strip_prefix("ob=") {
             own = name == object;
         } else if line.starts_with("calls=") {
-            // The next line has the costs of what was called.
+            // The next line has the costs of the called procedure.
             is_call = true;
         } else if let Some(rest) = line.strip_prefix("0x") {
             let mut words = rest.split_whitespace();

@@ -1,4 +1,4 @@
-//! Areas that somebody broke give an error or counts, never a panic or much memory.
+//! Reading a damaged area gives an error or counts, and never a panic or a large allocation.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 

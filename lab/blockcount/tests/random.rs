@@ -136,7 +136,7 @@ impl Random {
         writeln!(text, "ret").unwrap();
     }
 
-    /// A program that runs `rounds` times and writes what it has computed.
+    /// A program that runs `rounds` times and writes its result.
     fn program(&mut self, rounds: usize, timer: bool) -> String {
         let functions = 2 + self.below(5);
         let mut text = String::from(".intel_syntax noprefix\n.globl _start\n.text\n_start:\n");

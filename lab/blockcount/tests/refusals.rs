@@ -1,4 +1,4 @@
-//! What the engine does not count is named, and never miscounted.
+//! Instructions that the engine does not count are named, and never miscounted.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
@@ -24,7 +24,7 @@ fn instructions_that_are_not_executed_are_named() {
         assert!(errors.contains(name) && errors.lines().count() == 1, "{errors}");
         let [counted] = &case.counted()[..] else { unreachable!("one process") };
         assert!(counted.notes[0].contains(name), "{:?}", counted.notes);
-        // What was counted until then is there.
+        // The counts up to then are available.
         let main = case.symbols()["main"];
         assert_eq!(case.executions()[&main], 1);
     }

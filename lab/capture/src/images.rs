@@ -116,7 +116,7 @@ fn libraries(program: &Path) -> Vec<PathBuf> {
 }
 
 /// The dynamic loader that a program names: PT_INTERP, which is the string `/.../ld...` near the
-/// begin of the file.
+/// start of the file.
 fn interpreter(program: &Path) -> Option<PathBuf> {
     use std::io::Read as _;
     let mut begin = Vec::new();

@@ -1,8 +1,8 @@
 //! Probes of places in files, as tracepoints that this process defines in tracefs
 //! (Documentation/trace/uprobetracer.rst).
 //!
-//! Not by the PMU of uprobes: when a traced program forks, the kernel makes its events anew for the
-//! child, and reads the probe's path from the memory of the *forking* process then
+//! Not by the PMU of uprobes: when a traced program forks, the kernel makes its events again for
+//! the child, and reads the probe's path from the memory of the *forking* process then
 //! (perf_uprobe_init, kernel/trace/trace_event_perf.c, 6.18), where it is not. Their fork(2) fails.
 //! Tracepoints are inherited without. They are also one probe for all CPUs' events, where the PMU
 //! makes one for each.
@@ -21,7 +21,7 @@ use crate::tracefs::Tracefs;
 
 /// Begin of the group of a process's probes; its number follows.
 const GROUP: &str = "dcpi_";
-/// Bytes of the kernel's list of probes that are looked at for what others left.
+/// Bytes of the kernel's list of probes that are searched for probes left by others.
 const LIST_BYTES_MAX: u64 = 4 << 20;
 
 /// Probes of this process.
@@ -37,7 +37,7 @@ pub(crate) struct Probes<'a> {
 
 impl<'a> Probes<'a> {
     pub(crate) fn new(tracefs: &'a Tracefs) -> Result<Self, TraceError> {
-        // Appending: any other way of writing removes the probes of everybody.
+        // The file is opened for appending: any other mode removes all users' probes.
         let list = tracefs.append("uprobe_events").map_err(|error| match error.raw_os_error() {
             Some(2) => TraceError::Refused(
                 "this kernel has no uprobes (CONFIG_UPROBE_EVENTS); trace --syscalls or --sched"
@@ -127,7 +127,7 @@ impl<'a> Probes<'a> {
 impl Drop for Probes<'_> {
     fn drop(&mut self) {
         for name in &self.names {
-            // What cannot be removed now is removed by the next one that traces.
+            // Probes that cannot be removed now are removed by the next tracer.
             let _ = self.list.write_all(format!("-:{}/{name}\n", self.group).as_bytes());
         }
     }

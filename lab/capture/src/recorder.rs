@@ -34,14 +34,15 @@ pub const RING_BYTES: usize = 4 << 20;
 pub const RING_BYTES_RANGE: (usize, usize) = (4 << 10, 1 << 30);
 /// Time between two readings of the rings.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Records of one reading from which on the next one follows at once.
+/// Records of one reading above which the next reading follows at once.
 const MANY_RECORDS: usize = 10_000;
 /// Time after which all that is known is in the file, so that a killed tracer leaves it.
 const FLUSHED_EVERY: Duration = Duration::from_secs(1);
-/// ns between two records of one wake: it is told to the waker's events and to the woken thread's.
+/// Largest time in ns between the two records of one wake, one among the waker's events and one
+/// among the woken thread's.
 const SAME_WAKE_NS: u64 = 10_000;
 
-/// What to trace.
+/// The events to trace.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Places to probe.
@@ -58,14 +59,14 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// Sentences to keep with the trace.
     pub notes: Vec<String>,
-    /// What events cost, to keep with the trace.
+    /// The costs of events, to be stored with the trace.
     pub costs: Vec<Cost>,
     /// Runs of a command without events, before and after that with them; 0: none. With some, no
     /// run has an input.
     pub untraced_runs: u32,
 }
 
-/// Whom to trace.
+/// The processes to trace.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A command, with its children.
@@ -79,7 +80,7 @@ pub enum Target {
 pub struct Captured {
     /// How the command ended; None for a process.
     pub status: Option<ExitStatus>,
-    /// What was written.
+    /// The result of writing.
     pub written: Written,
     /// The trace's facts, with what was lost.
     pub facts: Facts,
@@ -91,10 +92,10 @@ pub struct Captured {
     pub threads: Vec<Thread>,
 }
 
-/// Who sees events as they come, in the order of time.
+/// Receives events as they arrive, in the order of time.
 pub type Follower<'a> = &'a mut dyn FnMut(&Event, &Name, &Thread) -> io::Result<()>;
 
-/// Traces until the command or process ends, the time is over, or `stop` says so, which is told
+/// Traces until the command or process ends, the time is over, or `stop` says so, which is passed
 /// whether tracing has begun. A command that still runs then is waited for.
 ///
 /// # Errors
@@ -168,7 +169,7 @@ pub fn run<W: Write>(
     let traced = capture.follow_rings(&mut rings, &mut child, &until);
     let lost = rings.lost(capture.meanings.len());
     drop(rings);
-    // Whatever went wrong, the command goes on and ends by itself.
+    // After any error, the command continues and ends by itself.
     let status = child.map(|mut child| child.wait()).transpose().map_err(TraceError::Output)?;
     traced?;
     if let Some(runs) = untraced {
@@ -235,8 +236,8 @@ fn sources(
         tracepoints.push(("raw_syscalls/sys_exit", EventKind::SyscallExit));
     }
     if options.sched {
-        // Not sched_wakeup, which the woken thread's CPU may tell of, while another thread runs
-        // there; sched_waking is told by the waker (kernel/sched/core.c, try_to_wake_up).
+        // Not sched_wakeup: it may be reported by the woken thread's CPU while another thread runs
+        // there. sched_waking is reported by the waker (kernel/sched/core.c, try_to_wake_up).
         tracepoints.push(("sched/sched_waking", EventKind::Wake));
     }
     for (name, kind) in tracepoints {
@@ -248,7 +249,7 @@ fn sources(
     Ok((sources, meanings))
 }
 
-/// What the events of a source mean.
+/// The meaning of a source's events.
 #[derive(Clone, Debug)]
 enum Meaning {
     Site(EventKind, Name),
@@ -256,7 +257,7 @@ enum Meaning {
 }
 
 impl Meaning {
-    /// The name under which lost events are told.
+    /// The name under which lost events are reported.
     fn lost_name(&self) -> String {
         match self {
             Self::Site(EventKind::Exit, name) => format!("{}, returns", name.text),
@@ -414,7 +415,7 @@ impl<W: Write> Capture<'_, '_, W> {
     /// One record, in the order of time.
     fn take(&mut self, record: Record, rings: &Rings) -> io::Result<()> {
         let who = (record.pid, record.tid);
-        // The kernel's idle thread is nobody's.
+        // The kernel's idle thread belongs to no process.
         if record.tid == 0 && !matches!(record.kind, RecordKind::Lost { .. }) {
             return Ok(());
         }
@@ -573,7 +574,7 @@ impl<W: Write> Capture<'_, '_, W> {
                 let names = names.chain(["threads and switches".to_owned()]);
                 names.zip(lost).for_each(|(name, events)| add(name, "ring_full", events));
             }
-            // Before Linux 6.0 the kernel does not tell what they were of.
+            // Before Linux 6.0 the kernel does not report which events were lost.
             None => add("events of any name".to_owned(), "ring_full", self.unnamed_lost),
         }
         add("events of further threads".to_owned(), "too_many_threads", self.threads_lost);

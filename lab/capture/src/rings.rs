@@ -1,7 +1,7 @@
 //! The border to the kernel: perf events, and the rings that they write to.
 //!
 //! There is one ring for each CPU: a ring of one event of all CPUs cannot be mapped where children
-//! inherit the event (perf_mmap, kernel/events/core.c). A dummy event owns it, which also tells of
+//! inherit the event (perf_mmap, kernel/events/core.c). A dummy event owns it, which also reports
 //! threads and their switches. All other events of that CPU write to the same ring
 //! (PERF_EVENT_IOC_SET_OUTPUT), so that a CPU's records are in one order.
 //!
@@ -40,7 +40,7 @@ pub(crate) struct Source {
     pub(crate) has_record: bool,
 }
 
-/// Whom events are of. Threads and processes that these begin are watched, too.
+/// The processes whose events are captured. Threads and processes that they start are included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watched {
     /// Programs that children of the calling thread execute.
@@ -57,7 +57,7 @@ pub(crate) struct Rings {
     abilities: Abilities,
 }
 
-/// What the kernel can do.
+/// The features of the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
     /// Count lost records for each event: PERF_FORMAT_LOST, Linux 6.0.
@@ -125,7 +125,7 @@ impl Rings {
         for cpu in &mut self.cpus {
             let events = cpu.events.iter_mut().map(|(_, counter)| counter);
             for counter in cpu.dummies.iter_mut().chain(events) {
-                // A thread that has ended has no events any more.
+                // A thread that has ended has no further events.
                 let _ = counter.disable();
             }
             let _ = cpu.ring.as_counter_mut().disable();
@@ -175,7 +175,7 @@ impl Rings {
     }
 }
 
-/// What the events of one CPU have in common.
+/// The state shared by the events of one CPU.
 struct Opening<'a> {
     watched: &'a Watched,
     cpu: usize,

@@ -12,7 +12,7 @@ use crate::images::Candidates;
 
 /// Places of one command, at most: each is a perf event for each CPU, two with returns.
 pub const SITES_MAX: usize = 256;
-/// Procedures that one pattern may match; the image's reader tells no more.
+/// Most procedures that one pattern may match; the image's reader returns no more.
 const MATCHES_MAX: usize = 100;
 /// e_machine of x86-64 (elf.h).
 const X86_64: u16 = 62;
@@ -60,16 +60,16 @@ pub struct Site {
     pub has_return: bool,
 }
 
-/// Whose files IMAGE is looked for in.
+/// The process or command among whose files IMAGE is searched.
 #[derive(Clone, Copy, Debug)]
 pub enum Whose<'a> {
-    /// Those of a command's program.
+    /// The files of a command's program.
     Command(&'a OsStr),
-    /// Those that a process has mapped.
+    /// The files that a process has mapped.
     Process(u32),
 }
 
-/// Places, and what is to be said of them, one sentence each.
+/// Places, and remarks about them, one sentence each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Each place once.
@@ -209,7 +209,7 @@ impl<'a> ProbedImage<'a> {
             let why = format!("{MATCHES_MAX} procedures or more match; name a narrower pattern");
             return Err(self.refused(&why));
         }
-        // Of several names of one place, the one that was asked for, else the shortest.
+        // If a place has several names, the requested name, or else the shortest.
         symbols.sort_by_key(|(offset, raw)| (*offset, raw != pattern, raw.len()));
         symbols.dedup_by_key(|(offset, _)| *offset);
         let mut sites = Vec::new();
@@ -280,7 +280,7 @@ impl<'a> ProbedImage<'a> {
         })
     }
 
-    /// The begin of a line's code, once for each procedure that has some of it.
+    /// The start of a line's code, once for each procedure that has some of it.
     fn lines(&mut self, file: &str, line: u32) -> Result<Vec<Site>, TraceError> {
         let mut findings = Vec::new();
         let Some(info) = DebugInfo::of(&self.binary, &self.roots, &mut findings) else {

@@ -53,7 +53,7 @@ impl Threads {
         self.by_tid.len()
     }
 
-    /// The thread has ended: the next one of its number is another.
+    /// The thread has ended: the next thread with this number is a different one.
     pub(crate) fn end(&mut self, tid: u32) {
         self.by_tid.remove(&tid);
     }

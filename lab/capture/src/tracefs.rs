@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(parse("name: x\n"), None);
     }
 
-    /// AT_FDCWD, -100, was told as 4294967196.
+    /// AT_FDCWD, -100, was reported as 4294967196.
     #[test]
     fn first_arguments_that_are_ints_are_known() {
         let has_int = |argument: &str| {

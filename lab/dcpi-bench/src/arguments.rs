@@ -51,10 +51,10 @@ Usage: cargo bench [--bench NAME] -- [FILTER] [OPTIONS]
   --format json  a line of JSON for each function";
 
 impl Settings {
-    /// Those of a command line, without the program's name.
+    /// The arguments of a command line, without the program's name.
     ///
     /// # Errors
-    /// A line that says what is not understood; the help, if that is asked for.
+    /// One line about the argument that is not understood, or the help text on request.
     pub fn of(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
         let mut settings = Self::default();
         let mut words = words.into_iter();
@@ -66,7 +66,7 @@ impl Settings {
                 "--quick" => settings.spread = SPREAD_QUICK,
                 "--list" => settings.lists = true,
                 "--test" => settings.once = true,
-                // What cargo bench adds, and what its users add by habit.
+                // Arguments that cargo bench adds, and those that its users add by habit.
                 "--bench" | "--noplot" | "--nocapture" => {}
                 "--seconds" => {
                     let text = value()?;

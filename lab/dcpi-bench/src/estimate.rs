@@ -15,13 +15,13 @@ const PART: f64 = 0.4;
 const SLOW: f64 = 1.2;
 /// Resamples for the interval.
 const RESAMPLES: usize = 400;
-/// Probability with which the interval misses what other seconds would say.
+/// Probability that the interval misses the result of another measurement.
 const MISS: f64 = 0.05;
 
 /// How a function was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Loops of so many calls.
+    /// Loops of this many calls.
     Loops {
         /// Calls in a loop.
         calls: u64,
@@ -43,7 +43,7 @@ pub struct Measured {
     pub slow_share: f64,
     /// How much slower the median one of these was; 1 where there are none.
     pub slow_factor: f64,
-    /// What the loop or the clock cost in each call, ns; taken off.
+    /// Cost of the loop or the clock per call, in ns, which is subtracted.
     pub overhead_ns: f64,
     /// Pieces.
     pub pieces: usize,

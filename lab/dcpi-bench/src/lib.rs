@@ -1,4 +1,4 @@
-//! Times of functions from 3 ns to 3 ms, for benchmarks of one's own code, in criterion's habits.
+//! Times of functions from 3 ns to 3 ms, for benchmarks of your own code, in criterion's habits.
 //!
 //! ```no_run
 //! use dcpi_bench::{Bench, bench_group, bench_main, black_box};
@@ -16,12 +16,12 @@
 //! bench_main!(benches);
 //! ```
 //!
-//! What is different from criterion:
+//! Differences from criterion:
 //! - A function's pieces are spread over seconds, with sleep between, so that no neighbour's burst
 //!   holds all of them; the result is where most undisturbed pieces are, not the mean of all.
 //! - The share of pieces that were much slower is stated: a busy sibling thread makes two humps.
-//! - What the loop costs is measured in its place, by doubling it: behind a chain of
-//!   multiplications it costs nothing, behind independent additions a cycle.
+//! - The cost of the loop is measured in place, by doubling it: after a chain of multiplications it
+//!   costs nothing, after independent additions one cycle.
 //! - Functions that must be timed one by one are counted by steps of the clock where they are
 //!   shorter than that can tell (Bernoulli counting), with Wilson's interval.
 //!
@@ -49,7 +49,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With settings of one's own, and no output: for programs that want the numbers.
+    /// With settings of your own, and no output: for programs that want the numbers.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings, prefix: String::new(), results: Vec::new() }
@@ -59,7 +59,7 @@ impl Bench {
     /// `bench_main`.
     ///
     /// # Errors
-    /// A line that says what is not understood, or the help that was asked for.
+    /// One line about the argument that is not understood, or the requested help text.
     pub fn from_args() -> Result<Self, String> {
         Settings::of(std::env::args().skip(1)).map(Self::new)
     }
@@ -95,7 +95,7 @@ impl Bench {
         Group { bench: self, before }
     }
 
-    /// What was measured so far, by name.
+    /// The results so far, by name.
     #[must_use]
     pub fn results(&self) -> &[(String, Measured)] {
         &self.results
@@ -196,7 +196,7 @@ macro_rules! bench_main {
     };
 }
 
-/// Prints what is not understood, or the help. For [`bench_main`].
+/// Prints the error or the help text. For [`bench_main`].
 #[must_use]
 pub fn refuse(says: &str) -> std::process::ExitCode {
     show::refuse(says)

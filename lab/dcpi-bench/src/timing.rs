@@ -25,7 +25,7 @@ const SHOTS_MAX: usize = 4000;
 /// Part of the time that is measured; the rest is slept, so that the scheduler of a busy machine
 /// lets the next batch begin at once.
 const BUSY: f64 = 0.5;
-/// Calls above this are so long that the loop's cost is less than a thousandth.
+/// For longer calls, the loop's cost is less than a thousandth.
 const LOOP_MATTERS_NS: f64 = 300.0;
 /// Share of the clock's moves that are multiples of its step.
 const STEP_SHARE_MIN: f64 = 0.95;
@@ -82,15 +82,15 @@ fn step_ns() -> f64 {
     step_of(&moves.filter(|moved| *moved > 0).collect::<Vec<u64>>())
 }
 
-/// The largest number that nearly all moves are multiples of, but for the ns that rounding leaves;
-/// 1 where there is none.
+/// The largest number that nearly all moves are multiples of, except for the ns that rounding
+/// leaves; 1 where there is none.
 fn step_of(moves: &[u64]) -> f64 {
     let least = moves.iter().copied().min().unwrap_or(1);
     let fits = |step: u64| {
         let near = |moved: &&u64| **moved % step <= 1 || **moved % step >= step - 1;
         moves.iter().filter(near).count() as f64 >= STEP_SHARE_MIN * moves.len() as f64
     };
-    // Of 4 ns, three of four numbers would be near a multiple.
+    // With a step of 4 ns, three of four numbers would be near a multiple.
     (5..=least + 1).rev().find(|step| fits(*step)).unwrap_or(1) as f64
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn loops<R>(function: &mut impl FnMut() -> R, settings: &Settings) ->
     of_batches(&once, overhead, way).unwrap_or_else(|| nothing(way))
 }
 
-/// Work of about 70 ns, each step of which needs the one before.
+/// Work of about 70 ns in dependent steps.
 #[inline(never)]
 fn known(x: u64) -> u64 {
     (0..64).fold(x, |x, _| x.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7))
@@ -163,9 +163,9 @@ fn known_ns() -> f64 {
     undisturbed(&(0..1000).map(piece).collect::<Vec<f64>>()).unwrap_or_default()
 }
 
-/// The time of single calls. What two reads of the clock cost around work is not what they cost
-/// around nothing: there the second waits for the first, here it waits for the work. So single
-/// calls of work whose time is known from loops tell the cost: 15 ns where an empty pair shows 24.
+/// The time of single calls. Two reads of the clock cost less around work than around nothing,
+/// where the second read waits for the first instead of for the work. So the cost is measured by
+/// single calls of work whose time is known from loops: 15 ns, where an empty pair shows 24.
 pub(crate) fn shots<I, R>(
     setup: &mut impl FnMut() -> I,
     routine: &mut impl FnMut(I) -> R,

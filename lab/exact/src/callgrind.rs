@@ -1,5 +1,5 @@
 //! Counting by callgrind, a tool of Valgrind: on every processor that Valgrind knows, one thread at
-//! a time, some 40 times slower than the command alone.
+//! a time, about 40 times slower than the command alone.
 
 use crate::{Counts, Engine, EngineError, Run, Site, Streams};
 use image::{Layout, Vaddr};
@@ -159,7 +159,7 @@ fn add(counts: &mut Counts, objects: &HashMap<String, ObjectCounts>) {
 /// "Callgrind Format Specification"). Lines that are none of these are left out.
 ///
 /// # Errors
-/// Those of reading.
+/// Returns the errors of reading.
 pub fn read(text: impl BufRead) -> std::io::Result<HashMap<String, ObjectCounts>> {
     let mut reading = Reading::default();
     for line in text.split(b'\n') {
@@ -169,7 +169,7 @@ pub fn read(text: impl BufRead) -> std::io::Result<HashMap<String, ObjectCounts>
     Ok(reading.all)
 }
 
-/// What the line after a line about a branch is of.
+/// The subject of the line after a line about a branch.
 enum Next {
     Jump { count: u64, to: Vaddr },
     Call { count: u64, object: String, to: Vaddr },
@@ -179,7 +179,7 @@ enum Next {
 struct Reading {
     all: HashMap<String, ObjectCounts>,
     object: String,
-    /// Object file of the next call's target, where it is another.
+    /// Object file of the next call's target, if it is a different one.
     called: Option<String>,
     next: Option<Next>,
 }

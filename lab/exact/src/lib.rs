@@ -28,7 +28,7 @@ pub struct Site {
     pub offset: ImageOffset,
 }
 
-/// What a command and its children executed.
+/// The executions of a command and its children.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Files with executed code, each once.
@@ -37,14 +37,14 @@ pub struct Counts {
     pub calls: BTreeMap<(Site, Site), u64>,
     /// Executions of instructions that are in no file: generated code, the vDSO.
     pub elsewhere: u64,
-    /// Executions of basic blocks; None where the engine does not tell.
+    /// Executions of basic blocks; None if the engine does not report them.
     pub blocks: Option<u64>,
     /// Processes that were counted.
     pub processes: usize,
-    /// Blocks whose executions were held against the executions of what leads to them, and of
-    /// these the ones that differ. (0, 0) where the engine does not tell.
+    /// Number of blocks whose executions were compared with the sum of their incoming edges, and
+    /// number of those that differ. (0, 0) if the engine does not report edges.
     pub flow: (usize, usize),
-    /// What was not counted, or not exactly, one sentence each.
+    /// Code that was not counted, or not exactly, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -83,16 +83,16 @@ impl Counts {
     }
 }
 
-/// A run of a command: its end, and what it executed.
+/// A run of a command: its end and its executions.
 #[derive(Debug)]
 pub struct Run {
     /// How the command ended.
     pub status: ExitStatus,
-    /// What it and its children executed.
+    /// The executions of the command and its children.
     pub counts: Counts,
 }
 
-/// What runs a command and counts what it executes.
+/// An engine that runs a command and counts its executions.
 pub trait Engine {
     /// The engine's name, as `--engine` takes it.
     fn name(&self) -> &'static str;
@@ -115,7 +115,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// No input, and no output that anybody sees.
+    /// No input, and discarded output.
     #[must_use]
     pub fn none() -> Self {
         Self { input: File::open("/dev/null").ok(), quiet: true }

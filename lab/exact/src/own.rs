@@ -17,7 +17,7 @@ use folder::Folder;
 
 /// Name of the program that translates and counts.
 pub const PROGRAM: &str = "dcpi-blockcount";
-/// Most notes of one kind of refusal that are told: each process may have its own.
+/// Most notes of one kind of refusal that are reported: each process may have its own.
 const NOTES_MAX: usize = 8;
 /// Name of the file, beside the counts, that the engine writes when it refuses the command.
 const REFUSAL: &str = "refusal";

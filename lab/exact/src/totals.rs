@@ -194,7 +194,7 @@ struct EventCounters {
 struct Slices {
     /// Totals at the last reading: count, time enabled and time counted, ns.
     last: [u64; 3],
-    /// Of each slice in which the event counted: count and time counted.
+    /// For each slice in which the event counted: its count, and the time counted.
     slices: Vec<(f64, f64)>,
 }
 

@@ -1,5 +1,5 @@
-//! What a read of the clock costs between pieces of work of several kinds: as much as it delays
-//! them, which is not what it costs alone. For `cargo xtask bench machine`.
+//! The cost of reading the clock between pieces of work of several kinds: the delay of the work,
+//! which differs from the cost of reading it alone. For `cargo xtask bench machine`.
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use probe::counter::{read, read_fenced};
@@ -9,7 +9,7 @@ use probe::pieces::{fastest, ns_per_cycle};
 use probe::region::{Pages, Region};
 use std::hint::black_box;
 
-/// Events of a piece, and pieces, of which the fastest counts.
+/// Events per piece, and number of pieces; the fastest piece counts.
 const EVENTS: usize = 400;
 const PIECES: usize = 40;
 

@@ -50,7 +50,7 @@ fn reads_at_odd_times() -> Vec<u64> {
 
 /// Largest step that is looked for, in ticks: 1 us of a counter of 1 GHz.
 const STEP_TICKS_MAX: u64 = 1000;
-/// Share of differences that are whole multiples of the counter's step, but for one tick: a
+/// Share of differences that are whole multiples of the counter's step, except for one tick: a
 /// hypervisor's scaling of the counter rounds.
 const MULTIPLES_SHARE_MIN: f64 = 0.95;
 
@@ -68,7 +68,7 @@ fn step_ticks(reads: &[u64]) -> f64 {
         let rest = difference % step;
         rest <= 1 || rest + 1 >= step
     };
-    // Of steps up to 4, every number is a multiple but for one tick, or most are.
+    // Of steps up to 4, every number is a multiple except for one tick, or most are.
     let steps = (5..=STEP_TICKS_MAX).rev();
     let fits = |step: &u64| {
         let multiples = differences.iter().filter(|of| is_multiple(**of, *step)).count();
@@ -108,7 +108,7 @@ impl Moment {
         best.1
     }
 
-    /// Ticks per ns since `earlier`. The error is some 50 ns over the time between the two.
+    /// Ticks per ns since `earlier`. The error is about 50 ns over the time between the two.
     #[must_use]
     pub fn ticks_per_ns_since(&self, earlier: &Self) -> f64 {
         self.ticks.wrapping_sub(earlier.ticks) as f64 / (self.ns - earlier.ns)

@@ -39,7 +39,7 @@ impl Events {
 const TIMES: usize = 200;
 /// Pages of a piece of page faults.
 const FAULTS: usize = 256;
-/// Pieces of each kind, of which the fastest counts.
+/// Pieces of each kind; the fastest one counts.
 const PIECES: usize = 5;
 
 /// Measures each event.
@@ -81,7 +81,7 @@ pub struct Instructions {
     pub forward_failing_ns: f64,
 }
 
-/// Rounds of a piece of branches: some 0.1 ms.
+/// Rounds of a piece of branches: about 0.1 ms.
 const BRANCHES: u64 = 10_000;
 /// Rounds of a piece of stores and loads.
 const STORES: u64 = 500;

@@ -143,7 +143,7 @@ pub(crate) unsafe fn chase(from: usize, rounds: u64) -> usize {
     at
 }
 
-/// Reads a word every `stride` bytes: [`READS`] a round, from the begin of the region on, as many
+/// Reads a word every `stride` bytes: [`READS`] a round, from the start of the region on, as many
 /// rounds as its size allows.
 pub fn read(region: &Region, stride: usize, rounds: u64) {
     let rounds = rounds.max(1);

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     /// Sizes at 8 a doubling from 4 KiB, and latencies like those of a Zen 4: L1 ends at 32 KiB at
-    /// once, L2 gradually at 1 MiB, L3 at some 6 MiB.
+    /// once, L2 gradually at 1 MiB, L3 at about 6 MiB.
     fn zen4() -> (Vec<usize>, Vec<f64>) {
         let sizes: Vec<usize> =
             (0..88).map(|n| (4096.0 * (f64::from(n) / 8.0).exp2()) as usize).collect();

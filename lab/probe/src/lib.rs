@@ -1,5 +1,5 @@
-//! What a processor is, measured by code whose instructions are known: the step of its clock, what
-//! events cost, sizes and latencies of caches and TLBs, what a misprediction costs.
+//! Measures a processor by code whose instructions are known: the resolution of its clock, the cost
+//! of events, sizes and latencies of caches and TLBs, and the cost of a misprediction.
 //!
 //! ```text
 //! kernels (assembly) + Region (memory) -> pieces of some 0.1 ms, spread over seconds -> Machine

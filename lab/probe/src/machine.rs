@@ -41,7 +41,7 @@ pub struct Tlb {
     pub cycles: Stable,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// Duration of the measurement, s, and its rounds.
@@ -113,7 +113,8 @@ const MEMORY_PIECES: usize = 12;
 const COLD_TRIES: usize = 12;
 /// Time of the part in which other CPUs read memory.
 const LOADED: Duration = Duration::from_millis(400);
-/// Most CPUs that read memory meanwhile: more than saturate a memory controller.
+/// Most CPUs that read memory during the measurement: more than enough to saturate a memory
+/// controller.
 const LOADERS_MAX: usize = 16;
 /// Bytes that each of them reads.
 const LOADER_BYTES: usize = 64 << 20;
@@ -189,7 +190,7 @@ impl Sizes {
     }
 }
 
-/// Of each size the shorter time; `known` has no fewer sizes, or none yet.
+/// For each size, the shorter time; `known` has at least as many sizes, or none yet.
 fn lower(known: &mut Vec<f64>, again: Vec<f64>) {
     if known.is_empty() {
         *known = again;
@@ -341,7 +342,7 @@ const LINE_JUMP_MIN: f64 = 1.15;
 const CACHE_LEVELS_MAX: usize = 4;
 
 impl Results {
-    /// A quantity of each round, with what is infinite left out.
+    /// A quantity of each round, without infinite values.
     fn stable(&self, of: impl Fn(&Round) -> f64) -> Option<Stable> {
         Stable::of(&self.rounds.iter().map(of).collect::<Vec<_>>())
     }
@@ -459,7 +460,7 @@ impl Results {
         };
         let cycles: Vec<f64> = beyond(pages, latencies).iter().map(|cycles| cycles + hit).collect();
         let fine = Self::fine(&self.sizes.pages, memory::FINE_PAGES_MAX);
-        // One level more than there are TLBs: that of walks.
+        // One level more than the number of TLBs: the level of page walks.
         let found = levels(&cycles, fine, None, TLB_LEVELS_MAX + 1);
         let of_rounds: Vec<Vec<f64>> = self
             .rounds

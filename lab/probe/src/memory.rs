@@ -11,7 +11,7 @@ use crate::region::{PAGE_BYTES, Region};
 /// one of 72.
 const PER_DOUBLING: usize = 8;
 /// Largest working set of the fine part; beyond it, one size a doubling: a pass takes longer there,
-/// and what others do decides where the last level ends.
+/// and the load of other programs determines where the last level ends.
 pub(crate) const FINE_BYTES_MAX: usize = 8 << 20;
 /// Smallest working set, bytes, and smallest number of pages.
 const BYTES_MIN: usize = 4 << 10;
@@ -20,7 +20,7 @@ const PAGES_MIN: usize = 8;
 pub(crate) const FINE_PAGES_MAX: usize = 12_000;
 /// Steps of a piece: at least twice around the smallest sets, and less than a millisecond.
 const PIECE_STEPS: (usize, usize) = (2048, 16 << 10);
-/// Pieces at each working set in each round, of which the fastest counts.
+/// Pieces at each working set in each round; the fastest one counts.
 const PIECES: usize = 3;
 
 /// `first` and its successors at `per_doubling` a doubling, up to `fine`, and then doubled up to
@@ -109,7 +109,7 @@ pub fn line_latencies(region: &mut Region, seed: u64) -> Vec<f64> {
     LINE_DISTANCES.iter().map(|distance| of(*distance)).collect()
 }
 
-/// Loads of a piece of [`MemoryChain::pieces`]: some 0.1 ms.
+/// Loads of a piece of [`MemoryChain::pieces`]: about 0.1 ms.
 const MEMORY_STEPS: usize = 512;
 /// Loads before the pieces: several for each line of the page tables of 256 MiB in small pages.
 const WARM_STEPS: usize = 64 << 10;
@@ -156,7 +156,7 @@ pub fn cold_walk(region: &mut Region, evict: &Region, tries: usize) -> Option<f6
     const TABLE_BYTES: usize = 512 * PAGE_BYTES;
     let tables = region.bytes() / TABLE_BYTES;
     let mut attempt = |number: usize| {
-        // Another entry of each table each time: eight entries are in one line.
+        // Each access uses another entry of each table: eight entries share one line.
         let page = |table: usize| {
             table * TABLE_BYTES + number * 8 % 512 * PAGE_BYTES + table * LINE_BYTES % PAGE_BYTES
         };

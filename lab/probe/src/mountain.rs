@@ -11,7 +11,7 @@ pub const STRIDES: [usize; 9] = [8, 16, 24, 32, 48, 64, 96, 128, 256];
 const BYTES_MIN: usize = 8 << 10;
 /// Fewest loads of a piece: small working sets are read several times.
 const LOADS_MIN: u64 = 16 << 10;
-/// Pieces at each place, of which the fastest counts.
+/// Pieces at each place; the fastest one counts.
 const PIECES: usize = 2;
 
 /// Working sets in bytes up to those of a region.

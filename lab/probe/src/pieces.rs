@@ -19,13 +19,13 @@ pub struct Stable {
 }
 
 impl Stable {
-    /// Of the values of all rounds; None without any.
+    /// The range of the values of all rounds; None without values.
     #[must_use]
     pub fn of(rounds: &[f64]) -> Option<Self> {
         Self::between(rounds, 0.0, 1.0)
     }
 
-    /// Of a distribution: the 5th percentile, the median and the 99th percentile.
+    /// Summarises a distribution: the 5th percentile, the median and the 99th percentile.
     #[must_use]
     pub fn of_pieces(pieces: &[f64]) -> Option<Self> {
         Self::between(pieces, 0.05, 0.99)
@@ -39,7 +39,7 @@ impl Stable {
     }
 }
 
-/// Time of a piece in ns; None where another thread had the CPU meanwhile.
+/// Time of a piece in ns; None if another thread had the CPU in between.
 pub fn time(piece: impl FnOnce()) -> Option<f64> {
     let before = preemptions();
     let begun = Instant::now();
@@ -59,7 +59,7 @@ pub fn fastest(pieces: usize, mut piece: impl FnMut()) -> f64 {
     asked.or_else(|| tries.flatten().next()).unwrap_or(f64::INFINITY)
 }
 
-/// Rounds of a piece of additions: some 8000 cycles.
+/// Rounds of a piece of additions: about 8000 cycles.
 const CORE_ROUNDS: u64 = 128;
 
 /// ns per cycle of the core now: of a chain of additions, the fastest of `pieces` pieces of 2 us.

@@ -21,7 +21,7 @@ pub enum Pages {
 pub struct Region {
     begin: NonNull<u8>,
     mapped_bytes: usize,
-    /// Distance from the begin of the mapping to the first large page boundary.
+    /// Distance from the start of the mapping to the first large page boundary.
     skipped_bytes: usize,
     bytes: usize,
 }

@@ -1,4 +1,5 @@
-//! What the kernel and the processor say of caches and TLBs: beside what was measured.
+//! The sizes of caches and TLBs that the kernel and the processor state, for comparison with the
+//! measured ones.
 
 use std::path::Path;
 

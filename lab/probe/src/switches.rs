@@ -1,4 +1,4 @@
-//! What the kernel says of this thread, and its clocks.
+//! The kernel's counters of this thread, and its clocks.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn clock(id: libc::clockid_t) -> Duration {
     Duration::new(u64::try_from(at.tv_sec).unwrap_or(0), u32::try_from(at.tv_nsec).unwrap_or(0))
 }
 
-/// Time since boot, of a clock that nobody steers.
+/// Time since boot, from a clock that is never adjusted.
 #[must_use]
 pub fn raw_time() -> Duration {
     clock(libc::CLOCK_MONOTONIC_RAW)

@@ -1,5 +1,5 @@
-//! What an event of a tool costs, from its trace of a program whose work is known: `CALIBRATION` in
-//! C, to be built and traced as the program of interest is.
+//! The cost of a tool's event, from its trace of a program whose work is known: `CALIBRATION` in C,
+//! to be built and traced like the program of interest.
 //!
 //! The program does the same work in two procedures, `dcpi_bare_N` and `dcpi_with_N`; the second
 //! one calls the empty `dcpi_leaf` at each step. Their difference is the cost of the leaf's events
@@ -87,7 +87,7 @@ pub fn costs(trace: &Trace) -> Result<Vec<Cost>, NotACalibration> {
         let each = with.rounds.iter().zip(&bare.rounds).map(|(with, bare)| (with - bare) / calls);
         places.extend(of_rounds(&mut each.collect::<Vec<f64>>()));
     }
-    // Of one order whatever the map's: sums of floats depend on it.
+    // In an order that does not depend on the map's, because sums of floats depend on the order.
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (leaf, within) = median_and_spread(&mut inside).ok_or(NotACalibration)?;
     paired(&places, leaf, within, "in vitro, by the calibration program").ok_or(NotACalibration)

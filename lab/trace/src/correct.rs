@@ -2,7 +2,7 @@
 //! trace, whoever captured it.
 //!
 //! Events cost what [`Facts::costs`](crate::Facts::costs) says. Locks, barriers, advances, the
-//! begin of threads, and waits that another thread of the trace ended (`wake`) are those of the
+//! start of threads, and waits that another thread of the trace ended (`wake`) are those of the
 //! event-based model; all else is time-based.
 
 mod calls;
@@ -21,7 +21,7 @@ use costs::Costs;
 pub use costs::cost;
 use graph::Graph;
 
-/// Events of a trace that is corrected, at most: some 150 bytes of memory for each.
+/// Events of a trace that is corrected, at most: about 150 bytes of memory for each.
 pub const EVENTS_MAX: usize = 1 << 23;
 /// Largest plausible cost of an event, 1 s in ns, and largest plausible time of a run, 30 years in
 /// ns. A trace with larger ones is refused.
@@ -125,7 +125,7 @@ pub enum Says {
     Contradict,
 }
 
-/// What the correction found.
+/// The results of the correction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Correction {
     /// From the first event to the last one. Its interval includes what lost events may have cost.
@@ -134,7 +134,7 @@ pub struct Correction {
     pub on_cpu: Option<Times>,
     /// Threads that have events.
     pub threads: usize,
-    /// Events that have a cost, and what they cost together, ns.
+    /// Events that have a cost, and their total cost in ns.
     pub events: u64,
     /// Their cost, ns.
     pub cost_ns: f64,
@@ -150,8 +150,8 @@ pub struct Correction {
     /// The program's own factor. None without runs without events, and where the traced run has
     /// lost events or events of unknown cost.
     pub in_situ: Option<InSitu>,
-    /// Kinds of events whose costs nothing says; they are left in, and the intervals hold what they
-    /// may be.
+    /// Kinds of events with unknown costs; their costs are not subtracted, and the intervals cover
+    /// the possible values.
     pub unknown: Vec<EventKind>,
     /// How many events that is.
     pub unknown_events: u64,
@@ -237,7 +237,7 @@ pub fn correct(trace: &mut Trace) -> Result<Correction, CorrectError> {
 }
 
 impl Times {
-    /// Whether only events of unknown cost, so many, make the interval too wide.
+    /// Whether the interval is too wide only because of this many events of unknown cost.
     #[must_use]
     pub fn is_wide_by_unknown(&self, events: u64) -> bool {
         let known = Range {
@@ -270,7 +270,7 @@ impl Times {
     }
 }
 
-/// Whether costs and times are plausible measurements: a trace may come from anybody.
+/// Whether costs and times are plausible measurements: a trace may come from an untrusted source.
 fn has_possible_costs(facts: &Facts) -> bool {
     let is_cost = |cost: &Cost| {
         let Interval { low, value, high } = cost.alpha_ns;
@@ -291,7 +291,7 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
     let is_switch = |kind| matches!(kind, EventKind::SwitchOut | EventKind::SwitchIn);
     let mut switches = trace.facts.costs.iter().any(|cost| is_switch(cost.kind));
     let mut measured = 0_u64;
-    // perf tells of the threads of other programs that they got the CPU of the traced one, and not
+    // perf reports the threads of other programs that they got the CPU of the traced one, and not
     // that they left it; and of the kernel's idle threads, which have the number 0.
     let is_own = |event: &Event| !matches!(event.kind, EventKind::SwitchIn | EventKind::Wake);
     let own: HashSet<ThreadId> =

@@ -25,9 +25,9 @@ pub struct ThreadId(pub u32);
 /// A whole trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// The run that was traced, and what was lost.
+    /// The traced run, and its lost events.
     pub facts: Facts,
-    /// What events are of, by [`NameId`].
+    /// The subjects of events, by [`NameId`].
     pub names: Vec<Name>,
     /// Threads, by [`ThreadId`].
     pub threads: Vec<Thread>,
@@ -49,11 +49,11 @@ pub struct Event {
     pub argument: u64,
     /// The thread.
     pub thread: ThreadId,
-    /// What the event is of.
+    /// The subject of the event.
     pub name: NameId,
     /// The CPU, where it is known. Numbers above 65534 are left out.
     pub cpu: Option<Cpu>,
-    /// What happened.
+    /// The kind of the event.
     pub kind: EventKind,
 }
 
@@ -76,7 +76,7 @@ impl Cpu {
     }
 }
 
-/// What happened. The numbers are those of the format on disk.
+/// The kind of an event. The numbers are those of the format on disk.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -111,7 +111,7 @@ pub enum EventKind {
     LockRelease = 12,
     /// The thread came to a barrier.
     BarrierArrive = 13,
-    /// The thread goes on behind a barrier.
+    /// The thread continues after a barrier.
     BarrierLeave = 14,
     /// The thread tells others how far it is (advance of advance/await). The step it reached is
     /// that of the name, or the number of advances before.
@@ -232,10 +232,10 @@ pub struct Corrected {
     pub high_ns: u64,
 }
 
-/// What an event is of.
+/// The subject of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Name {
-    /// What kind of thing has the name.
+    /// The kind of the named thing.
     pub kind: NameKind,
     /// The name that people read: a procedure, a system call, `FILE:LINE`.
     pub text: String,
@@ -272,7 +272,7 @@ impl Name {
     }
 }
 
-/// What kind of thing a name is of.
+/// The kind of thing that a name refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameKind {
@@ -332,7 +332,7 @@ pub struct Facts {
     /// Events that happened and are not in the trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<Lost>,
-    /// What an event costs, where that was measured.
+    /// The cost of an event, if it was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<Cost>,
     /// Runs of the same command without events, where there were some.
@@ -349,7 +349,7 @@ pub struct Facts {
 /// Events that happened and are not in the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// What the events were of: a name as in [`Name::text`], or a kind of event.
+    /// The subject of the events: a name as in [`Name::text`], or a kind of event.
     pub name: String,
     /// Why they are not there: `ring_full` (the tracer did not keep up), or another word.
     pub reason: String,
@@ -386,9 +386,9 @@ pub struct Cost {
 /// the run with events, and of runs without.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Untraced {
-    /// Of the traced run, in ns.
+    /// CPU time of the traced run, in ns.
     pub traced_cpu_ns: f64,
-    /// Of each run without events, in ns.
+    /// CPU time of each run without events, in ns.
     pub cpu_ns: Vec<f64>,
 }
 
@@ -408,7 +408,7 @@ pub struct Interval {
 pub struct Sampled {
     /// Calls kept.
     pub keep: u64,
-    /// Of so many.
+    /// The total number.
     pub of: u64,
 }
 
@@ -451,7 +451,7 @@ impl Trace {
         }
     }
 
-    /// Whether so many more events fit into [`EVENTS_BYTES_MAX`] beside those that are there;
+    /// Whether this many more events fit into [`EVENTS_BYTES_MAX`] beside those that are there;
     /// `corrected` of them have corrected times.
     #[must_use]
     pub fn has_room(&self, events: usize, corrected: usize) -> bool {

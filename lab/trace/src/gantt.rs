@@ -144,7 +144,7 @@ fn headline(trace: &Trace, chart: &Chart) -> String {
     )
 }
 
-/// ns of the unit that a stretch of time is told in, and its name.
+/// The unit in which a period is written: its length in ns, and its name.
 fn unit(span_ns: u64) -> (f64, &'static str) {
     match span_ns {
         0..20_000 => (1.0, "ns"),
@@ -263,7 +263,7 @@ fn draw_wakes(drawing: &mut Drawing, chart: &Chart, top: f64) {
     }
 }
 
-/// What the drawing leaves out, one sentence each.
+/// Omissions of the drawing, one sentence each.
 fn notes(trace: &Trace, chart: &Chart) -> Vec<String> {
     let mut notes = Vec::new();
     if chart.has_states {

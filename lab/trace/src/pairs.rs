@@ -18,7 +18,7 @@ const OPEN_MAX: usize = 1 << 22;
 pub struct Slice {
     /// The thread.
     pub thread: ThreadId,
-    /// What it is of.
+    /// Its subject.
     pub name: NameId,
     /// The kind of the event that began it.
     pub kind: EventKind,
@@ -107,7 +107,8 @@ struct At {
 
 impl Open {
     fn begin(&mut self, event: &Event, at: At, has_room: bool) -> bool {
-        // Below a call that found no room nothing finds any: returns are told apart by order.
+        // Below a call that found no room, no further call is recorded, because returns are matched
+        // by order.
         if !has_room || self.too_deep > 0 || self.slices.len() >= DEPTH_MAX {
             self.too_deep += 1;
             return false;

@@ -76,7 +76,7 @@ pub(crate) fn check_header(header: &[u8]) -> Result<(), ReadError> {
     }
 }
 
-/// What a chunk led to.
+/// The result of reading a chunk.
 enum Step {
     On,
     End,

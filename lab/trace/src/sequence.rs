@@ -89,7 +89,7 @@ struct Predictor {
 }
 
 impl Predictor {
-    /// That of a stream, which has so many before it.
+    /// The number of a stream with this many before it.
     fn of_stream(before: usize) -> Self {
         let is_early = before < STREAMS_OF_MANY_CONTEXTS;
         let bits = if is_early { CONTEXT_BITS } else { FEW_CONTEXT_BITS };
@@ -163,7 +163,7 @@ fn decode(
     (numbers.next()? == 0).then_some(())
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Events.
@@ -185,7 +185,7 @@ impl<W: Write> Writer<W> {
     /// Begins a trace.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn new(out: W, facts: &Facts) -> io::Result<Self> {
         let mut writer =
             Self { out, streams: Vec::new(), programs: 0, written: Written::default() };
@@ -200,7 +200,7 @@ impl<W: Write> Writer<W> {
     /// Adds a program; its number.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn program(&mut self, program: &Program) -> io::Result<u32> {
         let number = self.programs;
         self.programs += 1;
@@ -214,7 +214,7 @@ impl<W: Write> Writer<W> {
     /// Adds a stream; its number, or None when there are [`STREAMS_MAX`].
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn stream(&mut self, stream: &Stream) -> io::Result<Option<u32>> {
         if self.streams.len() >= STREAMS_MAX {
             return Ok(None);
@@ -227,7 +227,8 @@ impl<W: Write> Writer<W> {
     /// Adds events of a stream, indices of its program's blocks, in their order.
     ///
     /// # Errors
-    /// Those of `out`; [`io::ErrorKind::InvalidInput`] for a stream that was not added.
+    /// Returns the errors of `out`; [`io::ErrorKind::InvalidInput`] for a stream that was not
+    /// added.
     pub fn events(&mut self, stream: u32, events: &[u32]) -> io::Result<()> {
         for events in events.chunks(EVENTS_A_CHUNK) {
             let predictor = self
@@ -247,7 +248,7 @@ impl<W: Write> Writer<W> {
     /// Ends the trace, with all that is known of the run now.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn finish(mut self, facts: &Facts) -> io::Result<Written> {
         self.chunk(ChunkKind::Facts, &serde_json::to_vec(facts)?)?;
         // Events with times: none.
@@ -267,7 +268,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What a trace has besides its events.
+/// The parts of a trace other than its events.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequences {
     /// The run.
@@ -329,7 +330,7 @@ struct State {
     predictors: Vec<Predictor>,
     blocks: usize,
     events: Vec<u32>,
-    /// Bytes of what is kept of programs, blocks and streams.
+    /// Memory of programs, blocks and streams, in bytes.
     bytes: usize,
     is_full: bool,
 }
@@ -342,7 +343,7 @@ fn bytes_of(block: &Block) -> usize {
 }
 
 impl State {
-    /// None where there is no room for so many more bytes.
+    /// None if there is no room for this many more bytes.
     fn keep(&mut self, bytes: usize) -> Option<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         self.is_full |= self.bytes > BLOCKS_BYTES_MAX;

@@ -53,7 +53,7 @@ pub struct OffCpu {
     pub thread: ThreadId,
     /// ns in which the thread waited for something.
     pub blocked_ns: u64,
-    /// ns in which the thread could have run and had no CPU: after a preemption, and from its begin
+    /// ns in which the thread could have run and had no CPU: after a preemption, and from its start
     /// to its first CPU. The time from a wake to the CPU is part of `blocked_ns`.
     pub preempted_ns: u64,
     /// Times that the thread left its CPU.

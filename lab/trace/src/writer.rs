@@ -39,7 +39,7 @@ struct Waiting {
     corrected: Vec<Corrected>,
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Events.
@@ -59,10 +59,10 @@ impl Written {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a trace. The facts may be told again, more fully, at the end.
+    /// Begins a trace. The facts may be written again, more completely, at the end.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn new(out: W, facts: &Facts) -> io::Result<Self> {
         let mut writer = Self {
             out,
@@ -113,7 +113,7 @@ impl<W: Write> Writer<W> {
         Some(number)
     }
 
-    /// Changes what is known of a thread, such as its command after an exec.
+    /// Changes the description of a thread, such as its command after an exec.
     pub fn set_thread(&mut self, number: ThreadId, thread: Thread) {
         let known = self.threads.get_mut(number.0 as usize);
         if let Some(known) = known.filter(|known| **known != thread) {
@@ -122,7 +122,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// What is known of a thread.
+    /// The description of a thread.
     #[must_use]
     pub fn known_thread(&self, number: ThreadId) -> Option<&Thread> {
         self.threads.get(number.0 as usize)
@@ -131,7 +131,8 @@ impl<W: Write> Writer<W> {
     /// Adds an event. Events of one thread come in their order.
     ///
     /// # Errors
-    /// Those of `out`; [`io::ErrorKind::InvalidInput`] for a thread that was not added.
+    /// Returns the errors of `out`; [`io::ErrorKind::InvalidInput`] for a thread that was not
+    /// added.
     pub fn event(&mut self, event: &Event) -> io::Result<()> {
         self.add(event, None)
     }
@@ -174,7 +175,7 @@ impl<W: Write> Writer<W> {
         }
         let waiting = std::mem::take(waiting);
         self.waiting_events -= waiting.events.len();
-        // Names and threads come before the events of them: what is cut behind is readable.
+        // Names and threads come before their events, so that a truncated file is readable.
         self.write_names()?;
         self.write_threads()?;
         let plain = codec::encode_events(thread, &waiting.events, &waiting.corrected);
@@ -226,7 +227,7 @@ impl<W: Write> Writer<W> {
     /// Writes all that waits, so that the trace is readable up to here if the tracer is killed.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn flush(&mut self) -> io::Result<()> {
         self.write_blocks()?;
         self.out.flush()
@@ -236,7 +237,7 @@ impl<W: Write> Writer<W> {
     /// output.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// Returns the errors of `out`.
     pub fn finish(mut self, facts: &Facts) -> io::Result<(Written, W)> {
         self.write_blocks()?;
         self.write_names()?;
@@ -252,7 +253,8 @@ impl<W: Write> Writer<W> {
 /// Writes a trace that is in memory.
 ///
 /// # Errors
-/// Those of `out`; [`io::ErrorKind::InvalidInput`] for an event of a thread that the trace lacks.
+/// Returns the errors of `out`; [`io::ErrorKind::InvalidInput`] for an event of a thread that the
+/// trace lacks.
 pub fn write<W: Write>(trace: &Trace, out: W) -> io::Result<(Written, W)> {
     let mut writer = Writer::new(out, &trace.facts)?;
     // Numbers are kept as they are, also of names that are there twice.

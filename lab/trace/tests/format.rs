@@ -92,7 +92,7 @@ fn a_damaged_byte_never_goes_unnoticed() {
         let mut damaged = whole.clone();
         *damaged.get_mut(at).unwrap() ^= 0x10;
         match reader::read(damaged.as_slice()) {
-            // The two bytes behind the version are not used.
+            // The two bytes after the version are not used.
             Ok(read) => assert!(read.cut.is_some() || (10..12).contains(&at), "byte {at}"),
             Err(_) => assert!(at < 10, "byte {at}"),
         }

@@ -64,7 +64,7 @@ fn written(trace: &Trace, format: Format) -> Vec<u8> {
 /// Time, thread, kind, name, argument and CPU.
 type Told = (u64, u32, EventKind, NameKind, String, u64, Option<u32>);
 
-/// Events by what they say, whatever the numbers of names and threads are.
+/// Events by content, independent of the numbers of names and threads.
 #[allow(clippy::unwrap_used, reason = "a trace that was read has all names and threads")]
 fn told(trace: &Trace, with_cpu: bool) -> Vec<Told> {
     let row = |event: &Event| {
@@ -85,7 +85,7 @@ fn our_own_and_text_lose_nothing_of_events() {
         assert_eq!(text.corrected, trace.corrected);
         assert_eq!(text.threads, trace.threads);
         assert_eq!(text.facts.command, ["w"]);
-        // The text tells no kind of name; an instant's is lost.
+        // The text format has no kinds of names; the kind of an instant's name is lost.
         let mut expected = told(&trace, true);
         expected.iter_mut().filter(|row| row.3 == NameKind::Line).for_each(|row| {
             row.3 = NameKind::Other;

@@ -40,7 +40,7 @@ pub const EVENT_BYTES: usize = 4;
 pub const LOSS: i32 = i32::MIN;
 /// Signal handlers within signal handlers whose events are kept.
 pub const DEPTH_MAX: u32 = 7;
-/// Longest path of a program that is told, in bytes.
+/// Longest path of a program that is reported, in bytes.
 pub const PATH_BYTES: usize = 1024;
 
 /// Offsets in the file's header.
@@ -92,7 +92,7 @@ const _: () = assert!(slot::HANDLERS + 8 * (DEPTH_MAX as usize + 1) <= slot::PAT
 const _: () = assert!(slot::PATH + PATH_BYTES <= FIRST_CHUNK);
 const _: () = assert!(FIRST_CHUNK + CHUNKS * CHUNK_BYTES <= SLOT_BYTES);
 
-/// What a chunk's state says.
+/// The meaning of a chunk's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// Which of its thread's chunks it is, from 1. 0: the chunk is free.
@@ -104,7 +104,7 @@ pub struct State {
 }
 
 impl State {
-    /// A chunk that nobody uses.
+    /// An unused chunk.
     pub const FREE: u64 = 0;
 
     /// The state of a word.

@@ -87,7 +87,7 @@ pub extern "C" fn full(position: usize) -> usize {
 
 /// Bytes of a chunk that lie before a position; None where the position is in another.
 fn filled(begin: usize, position: usize) -> Option<usize> {
-    // Moving on by 16 bits wraps to the begin of the 64 KiB.
+    // Moving on by 16 bits wraps to the start of the 64 KiB.
     if position == begin - FIRST_CHUNK {
         return Some(CHUNK_FILL_BYTES);
     }
@@ -138,7 +138,7 @@ fn wait_for_chunk(slot: usize, depth: u32) -> Option<usize> {
             return Some(next);
         }
     }
-    // Nobody reads any more.
+    // There is no longer a reader.
     wait.store(0, Ordering::Relaxed);
     None
 }
@@ -224,7 +224,7 @@ fn area() -> Option<usize> {
     publish(&AREA, place, HEADER_BYTES)
 }
 
-/// Makes a mapping known, or takes the one that another thread has made meanwhile.
+/// Publishes a mapping, or uses the one that another thread has published first.
 fn publish(known: &AtomicUsize, place: *mut u8, bytes: usize) -> Option<usize> {
     match known.compare_exchange(0, place as usize, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(place as usize),

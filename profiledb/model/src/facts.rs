@@ -105,7 +105,7 @@ impl Cpuid {
         facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
     }
 
-    /// The processor of the text of /proc/cpuinfo; None where it does not tell, or tells of several
+    /// The processor of the text of /proc/cpuinfo; None where it does not tell, or reports several
     /// kinds.
     #[must_use]
     pub fn of_cpuinfo(cpuinfo: &str) -> Option<Self> {
@@ -196,7 +196,7 @@ pub struct Restraints(pub Vec<Restraint>);
 pub struct Restraint {
     /// Time of the change, in seconds since 1970 UTC.
     pub unix_s: u64,
-    /// What the daemon did from then on: `all`, `counts only` or `nothing`.
+    /// The daemon's level of activity from then on: `all`, `counts only` or `nothing`.
     pub doing: String,
     /// Reason for the change, in a phrase.
     pub why: String,

@@ -47,7 +47,7 @@ impl Ledger {
         add_reasons(&mut self.lost, &other.lost);
     }
 
-    /// What was added since this ledger was `earlier`.
+    /// The difference between this ledger and `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let reasons = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {
@@ -186,8 +186,8 @@ impl<'de> Deserialize<'de> for Ledgers {
 pub struct Totals(BTreeMap<(String, u64), (u64, u64)>);
 
 impl Totals {
-    /// Adds the samples of a profile. Observations that are no samples have no ledger, and are left
-    /// out.
+    /// Adds the samples of a profile. Observations that are not samples have no ledger, and are
+    /// left out.
     pub fn add(&mut self, measure: &Measure, image: Option<&ImageId>, samples: u64) {
         let Some(period) = measure.period() else { return };
         let (known, unknown) = self.0.entry((measure.name.to_string(), period)).or_default();

@@ -1,4 +1,4 @@
-//! What a measurement is: the terms that sampling, storage and analysis share.
+//! The terms of a measurement that sampling, storage and analysis share.
 //!
 //! A [`Measure`] has a name, a [`Shape`] (what one observation is of: a place, a pair of places, a
 //! value at a place) and a [`Weight`] (what one count stands for). Its [`Counts`] have one law: two

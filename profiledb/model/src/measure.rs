@@ -1,4 +1,4 @@
-//! Measures: what is counted, in which shape, and what one count stands for.
+//! Measures: the counted quantity, its shape, and the weight of one count.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,8 @@ impl Shape {
 /// The weight of one count of a measure.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Weight {
-    /// One observation. Such counts have no ledger: nothing says how many there should have been.
+    /// One observation. Such counts have no ledger, because the number that should have been
+    /// counted is unknown.
     One,
     /// A sample of an event, taken each time the event has occurred this often on a CPU: the
     /// sampling period, in the event's unit (ns, cycles or occurrences). A reader divides the

@@ -113,7 +113,7 @@ pub struct MeasuredMachine {
 /// Cycles of one thing: a load on an emulated processor may take thousands, and no processor a
 /// million. Measured numbers are told to a thousandth.
 const CYCLES: RangeInclusive<f64> = 0.001..=1e6;
-/// Cycles of what is a difference of two measurements, which may be nothing.
+/// Cycles computed as the difference of two measurements, which may be 0.
 const MORE_CYCLES: RangeInclusive<f64> = 0.0..=1e6;
 /// Times of events in ns: a page fault may wait for a hypervisor, and for no second.
 const NS: RangeInclusive<f64> = 0.001..=1e9;
@@ -131,7 +131,7 @@ const LEVELS_MAX: usize = 8;
 const EVENTS_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 200;
 /// The first day of 2020 and the last of 2199: the time of a measurement is between them, so that
-/// its date can be told.
+/// its date can be determined.
 const UNIX_S: RangeInclusive<u64> = 1_577_836_800..=7_258_118_399;
 
 /// A number as a message has it: of a stranger's 10^300, not all digits.
@@ -289,7 +289,7 @@ impl MeasuredMachine {
             schema: Schema,
         }
         let head = serde_json::from_slice(text).map_err(|error| {
-            // One of ours that was edited or cut still has its schema at the begin.
+            // A file of ours that was edited or truncated still begins with its schema.
             let is_ours = text.windows(SCHEMA.len()).any(|part| part == SCHEMA.as_bytes());
             match is_ours {
                 true => damage(text, &error),

@@ -83,7 +83,7 @@ reasons! {
         /// The mapped file is no ELF file.
         NotElf "not_elf"
             "code in a file that is no ELF file; tell with dcpictl register --file",
-        /// The file is an ELF file, but its build cannot be told: damaged, or unreadable.
+        /// The file is an ELF file, but its build cannot be determined: damaged, or unreadable.
         Unidentified "unidentified_file"
             "a file that is damaged or cannot be read",
         /// No inspector could look at the process or the file in time, or its user had used up the
@@ -140,7 +140,7 @@ reasons! {
         /// Code made at run time, not known to keep frame pointers.
         Generated "generated"
             "code made at run time that is not known to keep frame pointers",
-        /// What a table gave as the next frame is none.
+        /// The unwind table led to an impossible next frame.
         Refused "refused"
             "the address that the table gives as the caller's follows no call",
         /// A table, a register or a word of the stack that is needed cannot be read.
@@ -175,7 +175,7 @@ reasons! {
 }
 
 reasons! {
-    /// What a thread that did not run waited for.
+    /// The reason why a thread did not run.
     Wait {
         /// Another thread took its CPU.
         Preempted "preempted"

@@ -228,7 +228,7 @@ impl Stacks {
     /// Multiplies all weights, so that the stacks stand for as many times more or less. Numbers of
     /// stacks stay.
     pub fn scale(&mut self, factor: f64) {
-        // The casts saturate, and make 0 of what is no number.
+        // The casts saturate, and make 0 of what is not a number.
         for value in self.values.values_mut() {
             value.weight = (value.weight as f64 * factor).round() as u64;
             value.squares = (value.squares as f64 * factor * factor).round() as u64;

@@ -91,7 +91,7 @@ pub(super) fn column_bytes(entries: u64) -> Result<u64, Damage> {
     }
 }
 
-/// The number of entries, if columns of these bytes can have so many: each entry has at least one
+/// The number of entries, if columns of this many bytes can hold them: each entry has at least one
 /// byte in each column.
 pub(super) fn capacity(entries: u64, columns: &[&Vec<u8>]) -> Result<usize, Damage> {
     let fits = |entries: &usize| columns.iter().all(|column| *entries <= column.len());

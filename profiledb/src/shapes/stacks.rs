@@ -15,9 +15,9 @@ use crate::codec::{DecodeError, Input, put_text, put_varint};
 use crate::error::Damage;
 
 /// Most nodes of a section, as it is read. Writers keep to `stacks::NODES_MAX`; what they leave is
-/// room for later releases. A node takes some 100 bytes of memory.
+/// room for later releases. A node takes about 100 bytes of memory.
 const READ_NODES_MAX: u64 = 1 << 20;
-/// Most values of a section, by context and thread. A value takes some 60 bytes of memory.
+/// Most values of a section, by context and thread. A value takes about 60 bytes of memory.
 const VALUES_MAX: u64 = 1 << 21;
 /// Most frames of a stack. A walk has 1024 user frames at most, and 127 of the kernel; readers
 /// follow each value to its root, so deeper trees could keep them busy for hours.

@@ -3,9 +3,9 @@
 //!
 //! A database may lie in a folder where others can make directories and symbolic links. Each
 //! directory on the way from the root is opened from the one before, is no symbolic link, and
-//! belongs to the user of this process; so nobody else but root can have put another in its place.
-//! Files are made anew, never opened: a link that somebody put under their name is removed and not
-//! followed.
+//! belongs to the user of this process; so only root can have put another in its place. Files are
+//! always newly created, never opened: a link that another user placed under their name is removed
+//! and not followed.
 
 use std::fs::{File, TryLockError};
 use std::io;

@@ -27,7 +27,7 @@ pub const MAX_FILE_BYTES: u64 = 256 << 20;
 /// as far as the database's root, and none is reached by a symbolic link.
 ///
 /// # Errors
-/// Those of opening it, and a refusal of what is not so.
+/// Returns the errors of opening it, and refuses a directory that does not meet these conditions.
 pub fn open_own_directory(root: &Path, path: &Path) -> io::Result<std::os::fd::OwnedFd> {
     Beneath::new(root).directory(path, false)
 }

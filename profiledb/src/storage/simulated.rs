@@ -29,7 +29,7 @@ struct State {
     renamed: BTreeMap<PathBuf, PathBuf>,
     /// Names that a directory got before forcing it out failed. As on Linux the error is reported
     /// once, and the next sync succeeds without them (fsync(2), "NOTES"; "Can applications recover
-    /// from fsync failures?", USENIX ATC 2020): only a name that is given anew is forced out.
+    /// from fsync failures?", USENIX ATC 2020): only a name that is given again is forced out.
     forgotten: BTreeSet<PathBuf>,
     /// Times of change that were set.
     modified: BTreeMap<PathBuf, u64>,
@@ -78,7 +78,7 @@ impl SimulatedDisk {
         self.set_fault(skip, u64::MAX, 5);
     }
 
-    /// Lets no operation fail any more.
+    /// From now on no operation fails.
     pub fn heal(&self) {
         self.state().fault = None;
     }

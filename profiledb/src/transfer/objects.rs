@@ -43,8 +43,8 @@ pub fn outgoing_place(host: &str, epoch: &EpochId) -> Result<String, DbError> {
     Ok(format!("hosts/{host}/{epoch}/{}", WHOLE.name()))
 }
 
-/// Refuses an object that is no epoch of the host and name that its place in a store says, or is
-/// damaged.
+/// Refuses an object that is not an epoch of the host and name that its place in a store says, or
+/// is damaged.
 ///
 /// # Errors
 /// [`DbError::Corrupt`], also for a place that [`outgoing_place`] does not give, and
@@ -77,7 +77,7 @@ fn misplaced(name: &str) -> DbError {
     DbError::Corrupt { path: PathBuf::from(name), offset: 0, damage: Damage::Misplaced }
 }
 
-/// What makes a directory a database: the file `format` of a store's raw epochs.
+/// The file `format`, which marks a store's raw epochs as a database.
 pub const FORMAT: &[u8] = format_file::TEXT.as_bytes();
 
 /// Whether two files for a store are states of one epoch of one machine, whichever release wrote

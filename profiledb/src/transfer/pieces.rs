@@ -15,7 +15,7 @@ pub(super) struct Piece {
     pub(super) span: Span,
     /// The description of the epoch as of the last merge of the span.
     pub(super) meta: EpochMeta,
-    /// What the segment has the counts of. None where it only ends time without samples.
+    /// The merges whose counts the segment has. None if it only ends a period without samples.
     pub(super) parts: Vec<Epoch>,
 }
 
@@ -53,9 +53,9 @@ pub(super) fn of_copy(
     Ok(pieces)
 }
 
-/// The segments of an epoch that has the counts of several. Slices that overlap become one, because
-/// nothing tells when within its slice something was counted. `whole` is the description of all,
-/// whose number of merges is the number of segments.
+/// The segments of an epoch that has the counts of several. Overlapping slices become one, because
+/// the time of a count within its slice is unknown. `whole` is the description of all, whose number
+/// of merges is the number of segments.
 ///
 /// # Errors
 /// [`DbError::Corrupt`].
@@ -71,7 +71,7 @@ pub(super) fn of_merge(sources: &[Epoch], whole: &mut EpochMeta) -> Result<Vec<P
     }
     whole.merges = slices.len() as u64;
     let piece = |(merge, slice): (u64, Slice)| Piece {
-        // Merge 0, the begin of the epoch, is in the first segment.
+        // Merge 0, the start of the epoch, is in the first segment.
         span: Span { first: if merge == 1 { 0 } else { merge }, last: merge },
         meta: EpochMeta { updated_unix_s: slice.until_unix_s, ..whole.clone() },
         parts: slice.parts,
@@ -93,7 +93,7 @@ fn slices(parts: Vec<Epoch>, began_unix_s: u64) -> Vec<Slice> {
     for part in parts {
         let (since, until) = (part.meta().started_unix_s, part.meta().updated_unix_s);
         let end = slices.last().map_or(began_unix_s, |last| last.until_unix_s);
-        // What has no time of its own is the rest of the merge before it.
+        // A part without a time of its own is the rest of the merge before it.
         let is_of = |last: &&mut Slice| since < last.until_unix_s || until == last.until_unix_s;
         if let Some(last) = slices.last_mut().filter(is_of) {
             last.until_unix_s = last.until_unix_s.max(until);

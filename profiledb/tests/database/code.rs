@@ -79,7 +79,7 @@ pub fn one_excerpt() -> SimulatedDisk {
 }
 
 /// A recording of 17,000 samples left all code of a compiler. An excerpt stands for it until the
-/// image is kept anew.
+/// image is kept again.
 #[test]
 fn an_excerpt_takes_the_place_of_the_whole_until_that_is_kept_again() {
     let disk = SimulatedDisk::new();
@@ -286,7 +286,7 @@ fn payloads_of_a_stranger_with_right_checksums() {
     for (disk, path, kind) in both() {
         let payload = disk.files()[&path][32..].to_vec();
         let mut read = 0;
-        // The head and the begin of the stream; all that follows is of the same kind.
+        // The head and the start of the stream; all that follows is of the same kind.
         for at in 0..payload.len().min(300) {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let mut changed = payload.clone();

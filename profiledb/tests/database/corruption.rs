@@ -51,7 +51,7 @@ fn flip_and_cut(disk: &SimulatedDisk) {
 fn every_flip_and_every_cut_of_every_file_is_seen() {
     let disk = small_database();
     assert_eq!(problems(&disk), Vec::<String>::new());
-    // The begin and two merges.
+    // The start and two merges.
     assert_eq!(segments(&disk).len(), 3);
     flip_and_cut(&disk);
 }
@@ -243,7 +243,7 @@ fn a_fold_of_damaged_segments_changes_nothing_and_merges_go_on() {
     assert_eq!(segments(&disk).len(), 5);
 }
 
-/// A wider segment that cannot be read is no reason to remove those it stands for.
+/// A wider segment that cannot be read is not a reason to remove those it stands for.
 #[test]
 fn recovery_removes_nothing_for_a_damaged_fold() {
     let disk = small_database();

@@ -165,7 +165,7 @@ fn changes() -> Vec<(&'static str, Change)> {
     ]
 }
 
-/// The state after each change when nothing fails; a reading that is no epoch yet is empty.
+/// The state after each change when nothing fails; a reading that is not an epoch yet is empty.
 fn reference() -> Vec<All> {
     let disk = SimulatedDisk::new();
     let mut states = Vec::new();
@@ -194,7 +194,7 @@ fn must_be_whole(found: &Result<All, DbError>, history: &History, what: &str) {
         let fits = allowed
             .iter()
             .any(|all| all.get(id).is_some_and(|expected| same_but_end(expected, state)));
-        // The begin of the next epoch may be there before anybody was told.
+        // The start of the next epoch may be there before anybody was reported.
         let is_new = allowed.iter().all(|all| !all.contains_key(id)) && state.profiles.is_empty();
         assert!(fits || is_new, "{what}: {} is of no state that was: {:?}", id.1, state.meta);
     }

@@ -73,7 +73,7 @@ fn an_old_merge_that_was_decided_and_not_finished_counts() {
 }
 
 /// A writer of today begins a new epoch beside the old ones and changes none of their files; a
-/// writer of yesterday is told.
+/// writer of yesterday is reported.
 #[test]
 fn a_writer_goes_on_beside_old_epochs() {
     for name in ["format-1", "format-1-unfinished"] {

@@ -27,7 +27,7 @@ enum Step {
     Reboot,
     NextEpoch,
     Seal,
-    /// So many calls of fold with that budget.
+    /// This many calls of fold with that budget.
     Fold(u8, u64),
 }
 

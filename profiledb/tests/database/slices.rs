@@ -161,7 +161,7 @@ fn target() -> SimulatedDisk {
     disk
 }
 
-/// An epoch of a host with merges at these seconds after the begin of all, the Nth with N samples.
+/// An epoch of a host with merges at these seconds after the start of all, the Nth with N samples.
 fn of_host(host: &str, began_s: u64, merges_s: &[u64]) -> Epoch {
     let disk = SimulatedDisk::new();
     let mut writer = Writer::open_on(storage(&disk), &root(), host).unwrap();

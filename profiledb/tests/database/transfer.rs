@@ -168,15 +168,15 @@ fn a_committed_database_reads_as_it_was_written() {
     assert_eq!(problems(&disk), Vec::<String>::new());
     let all = read(&disk).unwrap();
     let mut expected: Vec<_> = read(&two_epochs()).unwrap().into_values().collect();
-    // It is of before rounds were counted.
+    // It was written before rounds were counted.
     expected.iter_mut().for_each(|state| state.profiles.retain(|key, _| key.measure != ROUNDS));
-    // And of before an event had several periods, and unknown code was kept by program.
+    // And before an event could have several periods, and unknown code was kept by program.
     for state in &mut expected {
         state.profiles.retain(|key, _| {
             key.measure.period().is_none_or(|period| period == PERIOD) && !key.image.is_unresolved()
         });
         state.images.retain(|id, _| !id.is_unresolved());
-        // And of before there were stacks.
+        // And before there were stacks.
         state.stacks.clear();
         let mut ledgers = Ledgers::default();
         let described = state.meta.ledgers.iter().filter(|(_, period, _)| *period == PERIOD);

@@ -379,8 +379,8 @@ fn an_epoch_without_scopes_takes_some_later() {
     assert_eq!(labels, ["another", "run"]);
 }
 
-/// Every process of a storm was kept apart: the epoch has room for so many, and the rest is counted
-/// together.
+/// Every process of a storm was kept apart. The epoch has room for a limited number, and the rest
+/// is counted together.
 #[test]
 fn an_epoch_has_room_for_so_many_scopes_and_no_sample_is_lost_beyond() {
     let disk = SimulatedDisk::new();

@@ -1,4 +1,4 @@
-//! Machine code that nobody compiled, and registers that no thread had.
+//! Arbitrary machine code and registers.
 
 use crate::{choice, word};
 use code::cfg::{Cfg, Knowledge, Part, ReadOnly, Survey};

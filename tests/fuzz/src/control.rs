@@ -28,7 +28,8 @@ pub fn request(bytes: &[u8]) {
     assert_eq!(Request::decode(&again).unwrap(), request);
     match request {
         Request::Register(told) => {
-            // Of this process, so that it is looked up; files are the ELF fuzzer's.
+            // The number of this process, so that it is looked up; files are left to the ELF
+            // fuzzer.
             let told = Registration { pid: std::process::id(), file: None, ..told };
             let mut jit = Jit::new(1, System::default());
             if jit.register(&told, 1).is_ok() {
@@ -83,7 +84,7 @@ static SERVER: LazyLock<(PathBuf, Arc<Mutex<Vec<u8>>>)> = LazyLock::new(|| {
     (path, answer)
 });
 
-/// What something answers that a client takes for dcpid.
+/// The answers of a server that a client takes for dcpid.
 pub fn reply(bytes: &[u8]) {
     let Some((choice, answer)) = choice(bytes) else { return };
     let (path, shared) = &*SERVER;

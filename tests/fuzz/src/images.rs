@@ -47,7 +47,7 @@ fn words(bytes: &[u8]) {
     }
 }
 
-/// What would be kept of the file, and what that tells.
+/// The excerpt of the file, and its answers.
 fn kept(bytes: &[u8]) {
     let Ok(kept) = KeptFile::of(bytes) else { return };
     assert!(kept.ranges().len() <= bytes.len() as u64);
@@ -159,7 +159,7 @@ pub fn debug_info_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Ranges of a file as a stranger may tell them.
+/// Untrusted ranges of a file.
 pub(crate) fn ranges(file_len: u64, ranges: Vec<(u64, u64)>) {
     let ranges = ranges.into_iter().map(|(start, end)| start..end).collect();
     if let Ok(ranges) = KeptRanges::new(file_len, ranges) {

@@ -19,7 +19,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-/// Bytes that fit into a socket before anybody reads.
+/// Bytes that fit into a socket without a reader.
 const FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// The answer in a frame, which the first bytes of `bytes` need not fit.

@@ -3,7 +3,7 @@
 use crate::{halves, word};
 use image::kernel::{KernelSymbols, build_id_from_notes, system_map};
 
-/// The text of /proc/kallsyms and, behind a byte 0, that of /proc/modules.
+/// The text of /proc/kallsyms and, after a zero byte, that of /proc/modules.
 pub fn symbols(bytes: &[u8]) {
     let (kallsyms, modules) = halves(bytes, 0);
     let _ = build_id_from_notes(modules);

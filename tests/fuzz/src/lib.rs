@@ -88,7 +88,7 @@ fn memory_directory() -> tempfile::TempDir {
     if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.unwrap()
 }
 
-/// The first byte, which chooses what is done with the others.
+/// The first byte, which selects the operation on the others.
 fn choice(bytes: &[u8]) -> Option<(u8, &[u8])> {
     bytes.split_first().map(|(first, rest)| (*first, rest))
 }
@@ -99,7 +99,7 @@ fn halves(bytes: &[u8], at: u8) -> (&[u8], &[u8]) {
     end.map_or((bytes, &[]), |end| (&bytes[..end], &bytes[end + 1..]))
 }
 
-/// The next word of a stream of bytes; 0 behind its end.
+/// The next word of a stream of bytes; 0 after its end.
 fn word(bytes: &mut &[u8]) -> u64 {
     let mut word = [0; 8];
     let len = bytes.len().min(8);

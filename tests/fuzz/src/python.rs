@@ -28,7 +28,7 @@ impl Memory for Bytes<'_> {
     }
 }
 
-/// What memory tells of frames: a byte that chooses the version, frames of three words, memory.
+/// What memory says about frames: a byte that chooses the version, frames of three words, memory.
 pub fn memory(bytes: &[u8]) {
     let Some((choice, mut bytes)) = choice(bytes) else { return };
     let minor = 8 + choice % 6;
@@ -47,7 +47,7 @@ pub fn memory(bytes: &[u8]) {
     assert!(runs.iter().map(|run| run.frames.len()).sum::<usize>() <= FRAMES);
     let (mut codes, mut functions) = (Codes::default(), Functions::default());
     let reader = Reader { memory: &memory, layout: &layout, types: TYPES };
-    // A second question looks at what is known.
+    // A second question uses the cached data.
     for _ in 0..2 {
         codes.begin();
         for frame in &frames {

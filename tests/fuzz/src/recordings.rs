@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// First bytes of gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Bytes of text of a seed: the begin and the end of a recording.
+/// Bytes of text of a seed: the start and the end of a recording.
 const SEED_TEXT_BYTES: usize = 24 << 10;
 
 /// A recording, as it is or as its text.

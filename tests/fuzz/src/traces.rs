@@ -1,4 +1,4 @@
-//! Traces: of `dcpi trace` and of other tools, which anybody may have written.
+//! Traces of `dcpi trace` and of other tools, from untrusted sources.
 //!
 //! An input is a file as it is; or, behind a zero byte, the contents of chunks, for which packing
 //! and checksums are made: a byte of kind, a length of two bytes, and so many bytes each.

@@ -8,7 +8,7 @@ const BASE: u64 = 0x40_0000;
 const STACK: u64 = 0x7fff_0000_0000;
 /// Bytes of the input that are the stack.
 const STACK_BYTES: usize = 512;
-/// What a walker may hold after one file, in bytes.
+/// Most memory that a walker may hold after one file, in bytes.
 const MEMORY_MAX: usize = 4 << 20;
 
 /// The space of one file, mapped as a whole.

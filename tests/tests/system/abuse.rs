@@ -18,7 +18,7 @@ use wire::Request;
 struct Crowd {
     socket: PathBuf,
     ends: Arc<AtomicBool>,
-    /// What they have done, all together.
+    /// The sum of their work.
     rounds: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -40,7 +40,8 @@ impl Crowd {
         }));
     }
 
-    /// So many connections, each of which is written to as `write` does; who is let go comes again.
+    /// This many connections, each written to by `write`; a client that is disconnected connects
+    /// again.
     fn connections(
         &mut self,
         count: usize,
@@ -205,7 +206,7 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
                 .unwrap()
         })
         .collect();
-    // They ask twice: at the begin and the end of their five seconds.
+    // They ask twice: at the start and the end of their five seconds.
     std::thread::sleep(Duration::from_secs(1));
     let mut top = Command::new(binary("dcpi"));
     let _ = succeed(top.args(["top", "--once", "-d", "1s", "--control"]).arg(place.control()));
@@ -225,8 +226,8 @@ fn a_user_who_takes_all_his_watches_leaves_those_of_others() {
 mod alone {
     use super::*;
 
-    /// Whoever writes to the loader hook's socket as fast as he can takes little of the daemon's
-    /// time, and none of its memory.
+    /// A process that writes to the loader hook's socket as fast as it can takes little of the
+    /// daemon's time, and none of its memory.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]
     fn a_flood_of_notices_costs_little() {

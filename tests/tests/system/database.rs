@@ -161,7 +161,7 @@ fn old_epochs_go_and_the_newest_stay() {
         let _ = succeed(&mut place.dcpictl(&["epoch", "--label", label]));
         names.extend(epochs(&place.db()).last().cloned());
     }
-    // It removes them behind the answer.
+    // It removes them after the answer.
     let patience = Instant::now() + Duration::from_secs(10);
     while epochs(&place.db()).len() > 2 {
         assert!(Instant::now() < patience, "{:?}\n{}", epochs(&place.db()), daemon.log());

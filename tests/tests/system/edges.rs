@@ -13,7 +13,7 @@ use tests::{is_amd, require_root, run, succeed};
 
 /// Far from any other number that a database might have.
 const SEED: u64 = 20_261_121;
-/// What a daemon may have resident, in a build for tests.
+/// Limit of a daemon's resident memory, in a build for tests.
 const RSS_MAX: u64 = 64 << 20;
 
 /// A daemon with a snapshot for each sample.
@@ -30,7 +30,7 @@ fn run_sided(program: &Path, seconds: &str) -> Truth {
     truth
 }
 
-/// What `dcpi cat --edges` tells: from, to and count, by offset in the file.
+/// The output of `dcpi cat --edges`: from, to and count, by offset in the file.
 fn edges(place: &Place, image: &Path) -> BTreeMap<(u64, u64), u64> {
     let told = succeed(&mut dcpi(
         &place.db(),

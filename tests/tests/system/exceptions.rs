@@ -105,7 +105,7 @@ fn an_interpreter_computes_the_same() {
     assert!(said.contains("floating-point exceptions"), "{said}");
 }
 
-/// What cannot be combined is refused in one line.
+/// Options that exclude each other are refused in one line.
 #[test]
 fn what_the_experiment_cannot_do_is_said() {
     for (arguments, reason) in [

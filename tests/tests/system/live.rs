@@ -56,7 +56,7 @@ fn said(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// What is left in a place but the programs and data of the test itself.
+/// Files left in a place, except for the programs and data of the test itself.
 fn left(place: &Place) -> Vec<String> {
     let names = std::fs::read_dir(place.path()).unwrap();
     let names = names.filter_map(|entry| entry.unwrap().file_name().into_string().ok());
@@ -153,7 +153,7 @@ fn signals_are_passed_on_to_the_command() {
     assert!(started.elapsed() < PATIENCE);
 }
 
-/// Whoever is killed cannot tell its daemon to end.
+/// A killed process cannot stop its daemon.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn no_daemon_is_left_behind_by_a_recording_that_is_killed() {
@@ -175,7 +175,7 @@ fn no_daemon_is_left_behind_by_a_recording_that_is_killed() {
     child.wait().unwrap();
     until("the daemon ends", || daemons(&place).is_empty());
     kill(Pid::from_raw(sleep), Signal::SIGKILL).unwrap();
-    // What it had sampled is on disk.
+    // Its samples are on disk.
     let db = place.path().join(left(&place).first().unwrap()).join("db");
     assert!(tests::report::prof(&db, &["--idle"]).total() > 0);
 }
@@ -199,7 +199,7 @@ fn without_rights_it_says_one_line() {
     assert_eq!(left(&place), Vec::<String>::new());
 }
 
-/// Our programs, where anybody may run them.
+/// Our programs, in a place where every user may run them.
 fn copied(place: &Place) -> std::path::PathBuf {
     for name in ["dcpi", "dcpid", "dcpictl", "dcpilabel"] {
         std::fs::copy(binary(name), place.path().join(name)).unwrap();
@@ -315,8 +315,8 @@ mod alone {
                 );
                 (sampled / used - 1.0).abs()
             };
-            // A shared machine may stand still for a moment: then samples come late, and that is
-            // said in the report.
+            // A shared machine may stand still for a moment: then samples come late, and the report
+            // says so in the report.
             let off = (0..3).map(|_| times()).find(|off| *off <= 0.04);
             assert!(off.is_some(), "{command:?}: never within 4 %");
         }

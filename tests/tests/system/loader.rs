@@ -11,7 +11,7 @@ use std::time::Duration;
 use tests::workload::Workload;
 use tests::{hook, run, succeed};
 
-/// What a program did, as far as anybody can see.
+/// The visible behaviour of a program.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     status: ExitStatus,
@@ -30,7 +30,7 @@ fn hooked<'a>(command: &'a mut Command, socket: &Path) -> &'a mut Command {
     command.env("LD_AUDIT", hook()).env("DCPI_LOADER_SOCKET", socket)
 }
 
-/// Somebody who reads what the hook sends, until he is asked for all of it.
+/// A thread that reads the hook's datagrams until they are requested.
 struct Listener {
     path: PathBuf,
     ends: Arc<AtomicBool>,
@@ -215,7 +215,7 @@ fn programs_are_the_same_whatever_is_there_instead_of_the_daemon() {
     );
 }
 
-/// dlopen, dlmopen, several threads, a child, and a file that is no library.
+/// dlopen, dlmopen, several threads, a child, and a file that is not a library.
 #[test]
 fn libraries_loaded_later_are_told_and_the_program_notices_nothing() {
     let directory = tempfile::tempdir().unwrap();

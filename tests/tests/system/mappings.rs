@@ -1,6 +1,6 @@
-//! Whose samples are whose: programs that change what is mapped where, faster than the daemon
-//! drains. One test for each way in which the sampler tells such samples apart; recordings show
-//! what resolution makes of them (`daemon/dcpid/tests/attribution.rs`).
+//! Attribution of samples of programs that change their mappings faster than the daemon drains.
+//! There is one test for each way in which the sampler distinguishes such samples; recordings show
+//! how they are resolved (`daemon/dcpid/tests/attribution.rs`).
 
 use std::path::Path;
 use std::process::Command;
@@ -103,7 +103,7 @@ fn code_mapped_over_a_program_is_not_the_programs() {
     assert!(first > first_used * 0.9, "{first:.3} s of {first_used:.3} s: {:?}", prof.unresolved);
 }
 
-/// A program, or a library, built anew in place and run again, several times within one drain: the
+/// A program, or a library, built again in place and run again, several times within one drain: the
 /// second build's samples went to the first, or nowhere. `program` runs what is in `image`, one of
 /// the builds.
 fn rebuilt_in_place(place: &Place, builds: [&Path; 2], program: &Path, image: &Path) {

@@ -8,7 +8,7 @@ use tests::report::{Event, Prof, prof};
 use tests::workload::{Running, Workload};
 use tests::{refuse, require_root};
 
-/// Long enough for some 20 turns of each of two events, on each CPU.
+/// Long enough for about 20 turns of each of two events, on each CPU.
 const SECONDS: u32 = 8;
 /// The timers' rate.
 const RATE: f64 = 1000.0;

@@ -22,7 +22,7 @@ fn doing(daemon: &Daemon<'_>) -> String {
     daemon.status().restraint.doing
 }
 
-/// While the file exists nothing is sampled, and the epoch is told.
+/// While the file exists nothing is sampled, and the epoch is reported.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_file_stops_sampling_until_it_is_gone() {

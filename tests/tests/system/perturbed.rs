@@ -1,4 +1,4 @@
-//! What observing does to programs: `dcpi perturb`, `dcpi trace --correct`.
+//! The effect of observers on programs: `dcpi perturb`, `dcpi trace --correct`.
 
 use std::process::{Command, Stdio};
 use std::thread::sleep;
@@ -121,7 +121,7 @@ fn a_trace_says_what_its_events_cost() {
 }
 
 /// The command runs without events as well: its costs are known in situ, with how well. A program
-/// that ends otherwise then is told, and costs are those of other programs.
+/// that ends otherwise then is reported, and costs are those of other programs.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn runs_without_events_say_what_events_cost_in_the_program() {

@@ -70,7 +70,7 @@ fn time_in_the_kernel_is_the_kernels_and_has_names() {
     eprintln!(
         "[kernel]: {kernel:.3} s; the reader: {cpu:.3} s, of these {system:.3} s in the kernel"
     );
-    // Others use the kernel too, so there is no upper bound but for the reader's own part.
+    // Others use the kernel too, so there is no upper bound except for the reader's own part.
     assert!(
         kernel > 0.8 * system,
         "the reader alone was in the kernel for {system:.3} s, all samples there are {kernel:.3} s"
@@ -309,7 +309,7 @@ fn setpriv(arguments: &[&str], program: &Path) -> Command {
 fn without_privilege_one_line_says_what_is_missing() {
     require_root();
     let place = Place::default();
-    // Nobody may enter the directory of a checkout, perhaps.
+    // The user nobody may not be allowed to enter the directory of a checkout.
     let program = place.path().join("dcpid");
     std::fs::copy(binary("dcpid"), &program).unwrap();
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
@@ -510,15 +510,15 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     );
 }
 
-/// Whatever the loader hook tells, the kernel's records had told: it costs a look-up each. Nobody
-/// else is believed.
+/// The kernel's records had already reported everything that the loader hook reports, so each
+/// notice costs one look-up. No other sender is trusted.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_loader_hook_tells_what_the_kernel_told_already() {
     require_root();
     let place = Place::default();
     let loads = Workload::build_loads(place.path());
-    // Nobody may enter the directory of a checkout, perhaps.
+    // The user nobody may not be allowed to enter the directory of a checkout.
     let hook_for_all = place.path().join("hook.so");
     std::fs::copy(hook(), &hook_for_all).unwrap();
     let daemon = place.start();
@@ -663,7 +663,7 @@ mod alone {
         assert_eq!(status.events[0].period, 1_000_000, "what the user says is not lowered");
     }
 
-    /// Each drain used to begin every event's period anew: what overflowed less often than it was
+    /// Each drain used to begin every event's period again: what overflowed less often than it was
     /// drained was never sampled.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]

@@ -131,7 +131,7 @@ fn a_labelled_command_behaves_as_if_alone() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{pid} 2\nto be read"));
     assert_eq!(output.stderr, b"oops\n");
     assert_eq!(shell("kill -TERM $$").status().unwrap().signal(), Some(15));
-    // A writer whose reader has gone is ended by SIGPIPE, as always.
+    // A writer whose reader has gone is ended by SIGPIPE, as usual.
     assert_eq!(shell("yes | head -n 1 >/dev/null").status().unwrap().code(), Some(0));
     for (command, code) in [(Path::new("/does/not/exist"), 127), (place.path(), 126)] {
         let output = place.dcpilabel("run").arg(command).output().unwrap();
@@ -188,7 +188,7 @@ fn has_bytes(directory: &Path, of: &str) -> Option<PathBuf> {
                 return Some(found);
             }
         } else {
-            // What the daemon writes under a temporary name is renamed meanwhile.
+            // Files that the daemon writes under a temporary name are renamed meanwhile.
             let contents = match std::fs::read(&path) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 contents => contents.unwrap(),

@@ -296,7 +296,7 @@ fn what_was_captured_is_kept_where_its_format_cannot_be_written() {
     assert!(count(&events(&kept), "syscall_exit", "unlinkat") > 0);
 }
 
-/// What cannot be traced is said in one line, before the command runs.
+/// An event that cannot be traced is reported in one line, before the command runs.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn refusals_come_before_the_command() {
@@ -347,12 +347,12 @@ fn a_command_that_does_not_start_costs_no_trace() {
     }
 }
 
-/// Somebody who is not root is told so, in one line.
+/// A user other than root gets a one-line error.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn only_root_traces_and_that_is_said() {
     let place = Place::new();
-    // A directory and program that everybody may use.
+    // A directory and a program that every user may use.
     let mut command = Command::new("chmod");
     let _ = succeed(command.args(["-R", "a+rwX"]).arg(place.directory.path()));
     for options in [&["--at", ":step"][..], &["--syscalls"], &["--sched"]] {

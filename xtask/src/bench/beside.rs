@@ -15,13 +15,13 @@ pub const RATE: u64 = 5000;
 /// The daemon has to be ready by then.
 const READY: Duration = Duration::from_secs(60);
 
-/// What was recorded; perf's file is gone with it, being large.
+/// The recorded data. perf's large file is removed when this is dropped.
 pub struct Recorded {
     /// Ours.
     pub database: String,
     /// The peer's.
     pub perf_data: String,
-    /// What the peer says it took.
+    /// The time that the peer reports.
     pub perf_samples: f64,
 }
 
@@ -50,13 +50,13 @@ impl Drop for Daemon {
     }
 }
 
-/// Whose samples perf takes; dcpid takes everybody's.
+/// The processes that perf samples; dcpid samples all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// Everybody's.
     Everybodys,
-    /// Of what this process starts: perf 6.1 cannot read what it recorded of everybody while others
-    /// loaded BPF programs ("failed to process type: 17").
+    /// Only the children of this process: perf 6.1 cannot read its own system-wide recording if BPF
+    /// programs were loaded meanwhile ("failed to process type: 17").
     Ours,
 }
 
@@ -90,9 +90,9 @@ pub fn record(
         Whose::Everybodys => "-a".to_owned(),
         Whose::Ours => format!("-p {}", std::process::id()),
     };
-    // Where anybody has build ids told with mappings, as dcpid has, the kernel says of everybody's
-    // records that they bear one (6.18); perf 6.1, that did not ask for it, takes other bytes for
-    // it and ends with "assertion failed at util/build-id.c:1010".
+    // If any reader requests build ids in records of mappings, as dcpid does, the kernel marks the
+    // records of all readers as having one (6.18). perf 6.1, which did not request build ids,
+    // misreads other bytes as one and ends with "assertion failed at util/build-id.c:1010".
     let line =
         format!("perf record {whose} -F {RATE} -e cpu-clock -N --buildid-mmap -o {perf_data}");
     let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;

@@ -5,9 +5,8 @@
 //! takes, until the program's images have as many samples as were asked for; each sample of user
 //! code is a snapshot then. Edges are those of the database, as `dcpi cat --edges` gives them. The
 //! truth is one run with the same input under callgrind. Both run the same code: the C library is
-//! told to leave out what valgrind does not know. What programs share with everybody - the C
-//! library and the loader - is not held against anything, for edges are of images, not of
-//! processes.
+//! configured not to use instructions that valgrind lacks. The C library and the loader, which all
+//! processes share, are not compared, because edges are counted per image and not per process.
 //!
 //! Not the same are addresses: what depends on them (Python's allocator asks whether an address is
 //! in its arenas) differs from run to run.
@@ -26,11 +25,11 @@ use wire::Request;
 
 /// Snapshots that dcpid takes at most, a second, on all CPUs together.
 const SNAPSHOTS_PER_S: usize = 4000;
-/// A program is run for so long before its samples are counted.
+/// Time for which a program runs before its samples are counted.
 const ROUND: Duration = Duration::from_secs(20);
 /// Rounds at most: on a busy machine a program may never have the samples.
 const ROUNDS_MAX: u32 = 40;
-/// Beginnings of the names of images that everybody uses.
+/// Prefixes of the names of images that all processes use.
 const EVERYBODYS: [&str; 4] = ["libc.so", "libm.so", "ld-linux", "libpthread.so"];
 /// The mean error of p(taken), weighted by executions, may be so much as a mean over programs.
 const ERROR_MAX: f64 = 0.03;
@@ -219,7 +218,7 @@ fn conditional(listed: &str) -> BTreeMap<u64, u64> {
         .collect()
 }
 
-/// What dcpid saw of a program.
+/// dcpid's observations of a program.
 struct Seen {
     snapshots: f64,
     /// The part of them, of whatever program, that gave an edge.

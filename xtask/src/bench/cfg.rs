@@ -6,7 +6,8 @@ use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
-/// What `--quick` looks at: a library, an interpreter, a database, libraries for Arm, a compiler.
+/// The files that `--quick` examines: a library, an interpreter, a database, libraries for Arm, a
+/// compiler.
 const FEW: [&str; 5] = [
     "/lib/x86_64-linux-gnu/libc.so.6",
     "/usr/bin/python3",

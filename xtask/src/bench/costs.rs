@@ -34,7 +34,7 @@ const DRAIN_NS: f64 = 300_000.0;
 const BUCKET_NS: f64 = 8.0;
 
 /// What a table costs more that is not in the page of its CPU's own line: a page that the processor
-/// must look up anew, and, the larger the table, a line from a farther cache. Measured in turns in
+/// must look up again, and, the larger the table, a line from a farther cache. Measured in turns in
 /// a compile storm: one of 256 buckets 129 ns more than one of 31, of 1024 151, of 4096 257; in a
 /// loop that stays in one page of the table, beside other builds, 100, 114 and 143 (Zen 3, virtual,
 /// Linux 6.18).
@@ -48,7 +48,7 @@ fn far_ns(shape: &Shape) -> f64 {
 
 /// Kernel memory that a CPU's tables may take.
 pub const BYTES_MAX: u64 = 1 << 20;
-/// The default is kept unless another shape is so much cheaper.
+/// The default is kept unless another shape is cheaper by this factor.
 pub const WORTH_A_CHANGE: f64 = 0.1;
 /// Shapes whose cost differs by less are equal.
 pub const EQUAL: f64 = 0.03;

@@ -102,7 +102,7 @@ pub enum Program {
     Sqlite,
 }
 
-/// What takes longest to build first.
+/// The packages that take the longest to build come first.
 const PROGRAMS: [Program; 3] = [Program::Sqlite, Program::Lua, Program::Bzip2];
 
 impl Program {
@@ -200,7 +200,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// The folder of our programs, built anew.
+/// The folder of our programs, built again.
 fn built() -> anyhow::Result<String> {
     must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     blockcount::build()?;
@@ -399,7 +399,7 @@ fn measure(rounds: u64) -> anyhow::Result<Times> {
     for round in 0..rounds as usize {
         for ((program, times), expected) in times.iter_mut().zip(&mut expected) {
             for number in 0..VARIANTS.len() {
-                // Who is first is who was second before.
+                // The order rotates: the second of the last round is now the first.
                 let number = (number + round) % VARIANTS.len();
                 let (Some(variant), Some(times)) = (VARIANTS.get(number), times.get_mut(number))
                 else {
@@ -426,8 +426,8 @@ fn timed(program: Program, variant: Variant) -> anyhow::Result<(f64, u64)> {
         let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut written = Vec::new();
         child.stdout.take().context("no output")?.read_to_end(&mut written)?;
-        // It has ended, or is just about to, but nobody has waited for it: the kernel still tells
-        // what it took, in nanoseconds.
+        // The process has ended, or is about to, but has not been waited for, so the kernel still
+        // reports its time in nanoseconds.
         let path = format!("/proc/{}/schedstat", child.id());
         let schedstat = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
         let ran_ns = schedstat.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
@@ -438,7 +438,7 @@ fn timed(program: Program, variant: Variant) -> anyhow::Result<(f64, u64)> {
     Ok((total_ns / 1e9, hasher.finish()))
 }
 
-/// What it all came to.
+/// The overall result.
 struct Table {
     times: Times,
 }
@@ -494,7 +494,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Of each variant's times to those of the first in the same round.
+/// Ratio of each variant's time to that of the first variant in the same round.
 fn ratios(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let Some(plain) = times.first() else { return Vec::new() };
     times

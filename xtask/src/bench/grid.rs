@@ -14,7 +14,7 @@ pub const BUCKETS: [usize; 4] = [IN_PAGE, 256, 1024, 4096];
 /// Drain intervals that are tried, s.
 pub const INTERVALS_S: [u64; 4] = [1, 2, 5, 10];
 
-/// A shape and what it did.
+/// A shape and its results.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     /// The shape.

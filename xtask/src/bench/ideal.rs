@@ -17,14 +17,14 @@ use std::process::{Command, Stdio};
 /// What is asked for at most, over native: of the geometric mean, and of each program.
 const MEAN_ASKED: f64 = 2.0;
 const EACH_ASKED: f64 = 4.0;
-/// What `dcpi ideal --engine valgrind` gives callgrind.
+/// The options that `dcpi ideal --engine valgrind` passes to callgrind.
 const CALLGRIND: &str = "valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes \
     --compress-strings=no --compress-pos=no --skip-plt=no --trace-children=yes -q";
 /// Times that sources of small files are repeated to be a large one.
 const STORM: u32 = 25;
 const QUERIES: usize = 40;
 
-/// A program, and what it does.
+/// A program and its workload.
 struct Program {
     name: &'static str,
     words: Vec<String>,
@@ -123,7 +123,7 @@ impl Program {
     }
 }
 
-/// What a program took.
+/// The time that a program took.
 struct Row {
     name: &'static str,
     native_s: f64,
@@ -187,7 +187,7 @@ impl Program {
     }
 }
 
-/// The last lines, and whether what is asked for is reached.
+/// The last lines, and whether the requirement is met.
 fn summary(rows: &[Row]) -> (String, bool) {
     let mean = |ratios: &mut dyn Iterator<Item = f64>| {
         let (sum, count) = ratios.fold((0.0, 0.0), |(sum, n), ratio| (sum + ratio.ln(), n + 1.0));

@@ -35,7 +35,7 @@ struct Daemon {
     control: String,
 }
 
-/// What a workload cost.
+/// The cost of a workload.
 struct Cost {
     cpu_us: f64,
     per_s: f64,

@@ -15,7 +15,7 @@ pub fn text(value: &str) -> String {
     quoted + "\""
 }
 
-/// A number; JSON has none for what is not finite.
+/// A number; JSON cannot represent one that is not finite.
 pub fn number(value: f64) -> String {
     if value.is_finite() { format!("{value}") } else { "null".to_owned() }
 }
@@ -38,7 +38,7 @@ pub fn array(values: impl Iterator<Item = String>) -> String {
 }
 
 /// The number at `path` in an object, such as `["samples", "taken"]`; None when there is no such
-/// member or it is no number.
+/// member or it is not a number.
 pub fn number_at(object: &str, path: &[&str]) -> Option<f64> {
     at(object, path)?.parse().ok().filter(|number: &f64| number.is_finite())
 }

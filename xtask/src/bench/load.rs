@@ -1,4 +1,4 @@
-//! Load beside what is measured: processes that take all CPU time they can get.
+//! Load beside the measured program: processes that take all the CPU time they can get.
 
 use anyhow::Context as _;
 use std::process::{Child, Command, Stdio};
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use std::io::Read as _;
 
-    /// The loops of a bench that was killed kept the CPUs busy until somebody looked.
+    /// The loops of a killed bench kept the CPUs busy until they were noticed.
     #[test]
     fn a_loop_ends_with_the_thread_that_started_it() {
         // Without a drop, as when the process is killed. What sleeps in the loop's place holds a

@@ -32,7 +32,7 @@ const PROGRAMS: [(&str, &[&str]); 5] = [
 const EMPTY: &str = "unsigned la_version(unsigned offered) { return offered; }\n\
     unsigned la_objopen(void *map, long space, unsigned long *cookie) { return 0; }\n";
 
-/// The daemon reads so often.
+/// The daemon reads at this interval.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One way to run a program.
@@ -43,9 +43,9 @@ enum Way {
     /// The same again: what differs from it is noise.
     Again,
     Empty,
-    /// The hook, and nobody there.
+    /// The hook without a reader.
     Alone,
-    /// The hook, and somebody who reads as the daemon does.
+    /// The hook with a reader that behaves like the daemon.
     Heard,
 }
 
@@ -166,7 +166,7 @@ fn prepare() -> anyhow::Result<Place> {
         "#include <stdio.h>\nint main(void) { return puts(\"small\") < 0; }\n",
     )?;
     fs::write(folder.join("empty.c"), EMPTY)?;
-    // As small as the hook: what it is compared with must not be dearer.
+    // As small as the hook, so that the comparison is fair.
     let flags = "-O2 -shared -fPIC -nostdlib -s -Wl,-z,norelro,-z,noseparate-code,--hash-style=gnu,--build-id -o empty.so empty.c";
     must(command(&format!("cc {flags}")).current_dir(&folder))?;
     must(&mut command(&format!("cc -O2 -o {FOLDER}/loader/startup tests/bench/startup.c")))?;

@@ -10,11 +10,11 @@ use crate::process::{command, must, output};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What the runs found: numbers by name, in the order of the report's fields.
+/// The results of the runs: numbers by name, in the order of the report's fields.
 #[derive(Default)]
 struct Found {
     numbers: BTreeMap<String, Vec<f64>>,
-    /// Sizes with how often they agreed, and how often that could be said.
+    /// Sizes, each with the number of runs that agreed and the number that could be compared.
     agreed: BTreeMap<String, (usize, usize)>,
     /// Ranges of the size of the last level.
     shared: Vec<String>,

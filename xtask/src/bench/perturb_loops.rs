@@ -14,7 +14,7 @@ use std::fs;
 use std::process::Command;
 
 /// Where the loops are, and how they are compiled: r9 and r10 are for events with times, r11 is for
-/// the position of all events. Raw and all others are the same code but for events.
+/// the position of all events. Raw and all others are the same code except for events.
 const SOURCES: &str = "xtask/livermore";
 const FLAGS: &str = "-O2 -g -ffixed-r9 -ffixed-r10 -ffixed-r11";
 const LOOPS: usize = 24;
@@ -32,7 +32,7 @@ const EXECUTIONS: &str = "60";
 /// Runs whose samples are taken for the truth: more than in a trial, so that their chance hardly
 /// counts.
 const TRUTH_RUNS: u64 = 60;
-/// Times that intervals are held against the truth.
+/// Number of comparisons of intervals with the true value.
 const TRIALS: u32 = 5;
 /// Blocks with less of the time are left out: those of the harness that run between loops.
 const SHARE_MIN: f64 = 0.000_2;
@@ -55,7 +55,7 @@ const TWICE: usize = 4;
 const STATEMENTS: usize = 5;
 const BLOCKS: usize = 6;
 
-/// What the harness measured of a loop: ticks, events, sum of the data.
+/// The harness's measurement of a loop: ticks, events, sum of the data.
 #[derive(Clone, Debug, Default)]
 struct Measured {
     ticks: f64,
@@ -117,7 +117,7 @@ fn compile(folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all variants and layouts in an order drawn anew each round; of each loop the fastest.
+/// Runs all variants and layouts in an order drawn again each round; of each loop the fastest.
 fn measured(folder: &str, rounds: u64) -> anyhow::Result<Table> {
     let mut table = vec![vec![Measured::default(); LOOPS + 1]; VARIANTS.len()];
     for _ in 0..rounds.max(1) {

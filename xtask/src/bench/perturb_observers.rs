@@ -20,7 +20,7 @@ const SCRIPT: &str = "tests/bench/faster/work.lua 7";
 /// A busy program on the other CPU, which is no observer.
 const BESIDE: &str = "while :; do :; done & busy=$!; \"$@\"; end=$?; kill $busy; exit $end";
 
-/// An observer, and what is asked of the verdict.
+/// An observer, and the required verdict.
 struct Observer {
     name: &'static str,
     /// Options of `dcpi perturb`.
@@ -116,7 +116,7 @@ fn observers(folder: &str, programs: &str) -> anyhow::Result<Vec<Observer>> {
     ])
 }
 
-/// What `dcpi perturb` said.
+/// The output of `dcpi perturb`.
 struct Row {
     name: &'static str,
     perturbed: bool,
@@ -197,7 +197,7 @@ impl Row {
     }
 }
 
-/// What is at a path of JSON, null where nothing is.
+/// The value at a path in JSON, or null.
 fn at<'a>(json: &'a Value, path: &str) -> &'a Value {
     json.pointer(path).unwrap_or(&Value::Null)
 }

@@ -38,7 +38,7 @@ impl Peer {
     }
 }
 
-/// What all runs of the tracers need.
+/// The resources that all runs of the tracers need.
 pub struct Peers {
     programs: String,
     /// Traces of the calibration program by uftrace and by LTTng.

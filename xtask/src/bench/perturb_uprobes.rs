@@ -19,7 +19,7 @@ use std::time::Instant;
 /// Asked: corrected totals within this of raw, as a part, where traced over raw is at most this.
 const WITHIN: f64 = 0.10;
 const SLOWDOWN_MOST: f64 = 3.0;
-/// Asked: of so many intervals, so many hold the raw time.
+/// Required: of this many intervals, this many contain the raw time.
 const RIGHT: (usize, usize) = (95, 100);
 
 /// A program, and the procedures to trace.
@@ -60,14 +60,14 @@ impl Build {
     }
 }
 
-/// What a run took, s.
+/// The time of a run, s.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     pub cpu: f64,
     pub wall: f64,
 }
 
-/// The folder of our programs, built anew unless DCPI_BIN_DIR names one.
+/// The folder of our programs, built again unless DCPI_BIN_DIR names one.
 pub fn programs() -> anyhow::Result<String> {
     std::env::var("DCPI_BIN_DIR").or_else(|_| {
         must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
@@ -211,7 +211,7 @@ impl Subject {
                 for (peer, of) in &mut others {
                     match peers.traced(*peer, self, folder) {
                         Ok(corrected) => of.extend(corrected),
-                        // What another tool cannot do is a figure, too.
+                        // A failure of another tool is also a figure.
                         Err(why) => println!("{}: {}: {}", self.name, peer.name(), first(&why)),
                     }
                 }
@@ -258,7 +258,7 @@ const IN_SITU_ROW: &str = "dcpi in situ";
 /// Rounds in which other tools trace, too.
 const PEER_ROUNDS: usize = 5;
 
-/// What `dcpi trace --correct` says with these arguments.
+/// The output of `dcpi trace --correct` with these arguments.
 pub fn correct(programs: &str, arguments: &[&str]) -> anyhow::Result<Value> {
     let mut dcpi = command(&format!("{programs}/dcpi trace --correct --format json"));
     let text = output(dcpi.args(arguments))?;

@@ -19,7 +19,7 @@ pub const RATE: u64 = 5200;
 const START_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// What samples while a workload runs.
+/// The profiler that samples while a workload runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Configuration {
     /// Nothing does.
@@ -48,7 +48,7 @@ impl Configuration {
     }
 }
 
-/// What a profiler says of itself, and the kernel of it, since it started.
+/// Counters from the profiler itself, and from the kernel about it, since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
     /// CPU time of its process.
@@ -223,7 +223,7 @@ impl MemoryWatch {
     }
 }
 
-/// What was seen of a profiler during one run.
+/// The observations of a profiler during one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Differences over the run; of the empty event over its life.
@@ -236,7 +236,7 @@ pub struct Seen {
     pub rss_mean_bytes: Option<f64>,
     /// Highest resident memory, start and flush included; dcpid only.
     pub rss_peak_bytes: Option<f64>,
-    /// What it left on disk.
+    /// Its data on disk.
     pub disk_bytes: Option<f64>,
 }
 
@@ -278,7 +278,7 @@ impl<'a> Profiler<'a> {
         Ok(profiler)
     }
 
-    /// What it has cost so far is not looked at, and what it took so far is on disk.
+    /// Its cost so far is ignored, and its samples so far are on disk.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         if matches!(self.inner, Inner::Dcpid { .. }) {
             client(self.folder).ask(&Request::Flush)?;
@@ -340,7 +340,7 @@ impl<'a> Profiler<'a> {
     }
 }
 
-/// Builds programs, and copies them, so that nobody's build replaces them under a measurement.
+/// Builds programs and copies them, so that another build cannot replace them during a measurement.
 pub fn build(folder: &str, programs: &[&str]) -> anyhow::Result<()> {
     let mut cargo = command("cargo build --release -p dcpid -p dcpi");
     must(cargo.args(programs.iter().flat_map(|program| ["--bin", program])))?;
@@ -404,7 +404,7 @@ fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> 
     Ok(program)
 }
 
-/// A `perf record` that somebody else's file is made with.
+/// A `perf record` whose file serves as foreign input.
 pub struct Recorder {
     program: Program,
     log: String,

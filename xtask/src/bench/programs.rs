@@ -18,7 +18,7 @@ const LARGE_SPIN_MS: u64 = 2000;
 /// The procedure of the large program that takes its time.
 pub const HOT: &str = "hot";
 
-/// Builds in `folder` what is not there yet: so many small programs, and one of at least
+/// Builds the missing programs in `folder`: this many small ones, and one of at least
 /// `large_bytes`.
 pub fn build(folder: &str, count: u64, large_bytes: u64) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {folder}"))?;
@@ -121,8 +121,8 @@ fn large(folder: &str, bytes: u64, program: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// C of so many procedures, each with an inlined call and a loop, which take so much CPU time in
-/// turn.
+/// C source of this many procedures, each with an inlined call and a loop, which run in turn for
+/// this much CPU time.
 fn code(number: u64, procedures: u64, spin_ms: u64, part: u64) -> String {
     let mut text = String::from("#include <time.h>\n\n");
     for procedure in 0..procedures {

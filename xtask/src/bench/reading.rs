@@ -19,7 +19,7 @@ const IMAGES_QUICK: u64 = 40;
 /// Bytes of the large program.
 const LARGE_BYTES: u64 = 150 << 20;
 const LARGE_BYTES_QUICK: u64 = 30 << 20;
-/// What a reader that takes too long is given.
+/// The signal for a reader that takes too long.
 const PATIENCE_S: u64 = 120;
 
 /// Something that is read, by us and by others.
@@ -37,7 +37,7 @@ struct Reader {
     line: String,
 }
 
-/// What a reader took.
+/// The time that a reader took.
 struct Took {
     wall: Spread,
     cpu: Spread,
@@ -92,7 +92,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(if too_slow { Outcome::Problems } else { Outcome::Clean })
 }
 
-/// What a command says, without comments.
+/// The output of a command, without comments.
 fn lines(line: &str) -> anyhow::Result<Vec<String>> {
     let text = output(&mut command(line))?;
     Ok(text
@@ -198,10 +198,11 @@ fn ask(
     println!("\n{}, {cache}", question.what);
     println!("  {:<34} {:>22} {:>22}  {:>6}", "", "ms", "ms of CPU", "ratio");
     let mut all: Vec<Vec<Once>> = question.readers.iter().map(|_| Vec::new()).collect();
-    // One after the other in each round: the machine's moods last longer than a round.
+    // The readers alternate in each round, because disturbances of the machine last longer than a
+    // round.
     for round in 0..=rounds {
         for (reader, times) in question.readers.iter().zip(&mut all) {
-            // Who once took too long or failed is not asked again; the first round warms up.
+            // A reader that took too long or failed is not run again; the first round is a warm-up.
             if times.iter().any(Once::is_last) || (cold && round == 0) {
                 continue;
             }

@@ -37,16 +37,16 @@ impl Sample {
 /// Samples of one workload, in order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Phase {
-    /// What ran.
+    /// The workload.
     pub name: String,
-    /// What was sampled.
+    /// The sampled events.
     pub samples: Vec<Sample>,
 }
 
 /// Records the workloads, about `seconds` in all, to a file whose name is returned.
 ///
 /// The file has a line `# NAME` for each phase and then a line `CPU PID TIME PC` for each sample:
-/// time in microseconds, the rest of the numbers decimal but for the program counter, which is
+/// time in microseconds, the rest of the numbers decimal except for the program counter, which is
 /// hexadecimal.
 pub fn record(seconds: u64) -> anyhow::Result<String> {
     prepare(FOLDER)?;

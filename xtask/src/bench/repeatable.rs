@@ -16,7 +16,7 @@ const LATER: &str = "tests/bench/truth";
 const SAME_CODE: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
 
-/// A program, and what it does.
+/// A program and its workload.
 pub struct Program {
     /// Its short name.
     pub name: &'static str,

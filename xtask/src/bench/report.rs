@@ -32,7 +32,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// CPU time of dcpid while the workload ran, but for interpreting snapshots.
+/// CPU time of dcpid while the workload ran, except for interpreting snapshots.
 fn while_it_ran(run: &Run) -> Option<f64> {
     Some(run.seen.during.cpu_s - run.seen.during.edges_cpu_s)
 }

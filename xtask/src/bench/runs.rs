@@ -14,9 +14,9 @@ const TRIES: u32 = 3;
 /// One run of a workload under a configuration.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What ran.
+    /// The workload.
     pub kind: Kind,
-    /// What sampled it.
+    /// The profiler.
     pub configuration: Configuration,
     /// Runs of one round are compared with each other.
     pub round: u64,
@@ -24,7 +24,7 @@ pub struct Run {
     pub wall_s: f64,
     /// CPU time of the workload.
     pub cpu_s: f64,
-    /// What the profiler cost and did.
+    /// The profiler's cost and counters.
     pub seen: Seen,
     /// The part of all CPUs that neither the workload nor the profiler used.
     pub others: f64,
@@ -40,7 +40,7 @@ pub struct Runs {
     /// Those with the kernel's BPF statistics on, which cost time themselves; dcpid's when it has
     /// seen the workload once before, as one that is always on has.
     pub handler: Vec<Run>,
-    /// Other profilers that were seen running meanwhile.
+    /// Other profilers that were running at the same time.
     pub strangers: BTreeSet<String>,
     /// How often disturbed runs may still be done again, all together: on a busy machine it would
     /// never end.

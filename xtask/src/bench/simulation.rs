@@ -3,7 +3,7 @@
 use super::recording::Sample;
 use std::collections::HashSet;
 
-/// What happens to the entries of a bucket.
+/// The replacement policy for the entries of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
@@ -55,8 +55,8 @@ const SPILL_EARLY: u64 = SPILL_ENTRIES * 7 / 10;
 /// Buckets of both halves that fit in a CPU's page beside its own line.
 pub const IN_PAGE: usize = 31;
 
-/// What dcpid does unless told otherwise. Recordings do not say which processes run one program, so
-/// what counting a program's text once for all of them saves is not simulated.
+/// dcpid's default. Recordings do not show which processes run the same program, so the saving of
+/// counting a program's text once for all of them is not simulated.
 pub const DEFAULT: Shape = Shape {
     ways: 4,
     buckets: IN_PAGE,
@@ -66,7 +66,7 @@ pub const DEFAULT: Shape = Shape {
     retained: true,
 };
 
-/// What a table did with a stream of samples.
+/// The result of a table for a stream of samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
     /// Samples.
@@ -201,7 +201,7 @@ struct Table {
     ways: usize,
     /// Buckets, one after the other: place and samples since the last drain.
     entries: Vec<((u64, u32), u64)>,
-    /// Whose turn it is to be evicted.
+    /// The entry to be evicted next.
     turn: usize,
     /// Since the last drain.
     spilled: Vec<(u64, u32)>,

@@ -144,7 +144,7 @@ fn prepare() -> anyhow::Result<String> {
     Ok(folder)
 }
 
-/// The shell that keeps a program busy for so many seconds.
+/// The shell command that keeps a program busy for this many seconds.
 fn shell(folder: &str, workload: &Workload, seconds: u64) -> anyhow::Result<Command> {
     let Workload(.., line) = workload;
     let mut shell = Command::new("timeout");

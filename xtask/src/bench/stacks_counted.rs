@@ -140,7 +140,7 @@ fn counted(folder: &str, program: &Program) -> anyhow::Result<BTreeMap<Vec<Strin
     let (mut sums, mut chain, mut is_call) = (BTreeMap::new(), Vec::new(), false);
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("fn=") {
-            // What is told apart by depth of recursion has a number.
+            // Contexts that differ only by depth of recursion have a number.
             let names = name.split('\'').filter(|part| part.parse::<u32>().is_err());
             chain = names.map(str::to_owned).collect();
         } else if line.starts_with("calls=") {

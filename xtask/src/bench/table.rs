@@ -149,7 +149,7 @@ fn row(shape: &Shape, counts: &Counts) -> String {
     )
 }
 
-/// What no table can do better, by interval.
+/// The optimum for any table, by interval.
 fn least(phases: &[Phase]) -> String {
     let samples: usize = phases.iter().map(|phase| phase.samples.len()).sum();
     let rates = INTERVALS_S.map(|interval_s| {

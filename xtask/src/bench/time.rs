@@ -20,9 +20,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// What `--only` takes.
+/// The values of `--only`.
 const PARTS: [&str; 5] = ["lecture", "functions", "same", "effect", "peers"];
-/// Size of the work of one run: some 30 ms.
+/// Size of the work of one run: about 30 ms.
 const SIZE: u32 = 1500;
 /// The same less 2 %.
 const LESS: u32 = 1470;
@@ -251,9 +251,9 @@ impl Bench {
 /// Link orders of the two programs in a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Links {
-    /// Both are linked anew for each layout, in different orders.
+    /// Both are linked again for each layout, in different orders.
     OwnOrders,
-    /// Both are linked anew for each layout, in one order.
+    /// Both are linked again for each layout, in one order.
     OneOrder,
     /// Both stay as they were.
     Never,

@@ -26,12 +26,12 @@ struct Line {
     samples: f64,
     blocks: [f64; 3],
     edges: [f64; 3],
-    /// Of samples, in blocks that are called sure; and of these, within 10 %.
+    /// Share of samples in blocks marked as sure; and of these, the share within 10 %.
     high: f64,
     high_right: f64,
-    /// Of what is off by more than 15 %, called unsure: low.
+    /// Of blocks that are off by more than 15 %, the share marked as unsure: low.
     wrong_low: f64,
-    /// Of samples, in procedures whose true cycles are in the range told.
+    /// Share of samples in procedures whose true cycles are in the reported range.
     cycles: f64,
 }
 

@@ -75,12 +75,12 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(if is_clean { Outcome::Clean } else { Outcome::Problems })
 }
 
-/// The word behind a figure that is to be at most so large.
+/// The word after a figure with this upper limit.
 fn verdict(value: f64, most: f64) -> (&'static str, bool) {
     if value.abs() <= most { ("", true) } else { (": TOO LARGE", false) }
 }
 
-/// Runs the workload under this name, and gives what it says of itself.
+/// Runs the workload under this name, and returns its own report.
 fn work(folder: &str, name: &str, arguments: &str) -> anyhow::Result<String> {
     output(&mut command(&format!("{folder}/{name} {arguments}")))
 }
@@ -238,7 +238,7 @@ fn switches() -> f64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0.0)
 }
 
-/// What happens at each switch.
+/// The work at each switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Nothing,

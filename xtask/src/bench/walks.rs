@@ -1,4 +1,4 @@
-//! `bench walks`: the interpreter of sampled registers, held against what programs do
+//! `bench walks`: compares the interpreter of sampled registers with the execution of programs
 //! (`binary/code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell
 //! how often branches are taken.
 
@@ -8,7 +8,7 @@ use crate::{Outcome, packages};
 
 const STATES: &str = "1000000";
 const STATES_QUICK: &str = "50000";
-/// Of each program: a hot image has so many in a few minutes.
+/// Samples per program: a hot image gets this many in a few minutes.
 const SNAPSHOTS: u64 = 100_000;
 const SNAPSHOTS_QUICK: u64 = 5_000;
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// Small C files that the compile storm goes through, again and again.
 const STORM_FILES: u64 = 150;
-/// What is tried first has to take this long before it is scaled to what was asked for.
+/// Time that a trial must take before it is scaled to the requested duration.
 const PROBE: Duration = Duration::from_millis(300);
 
-/// What is run.
+/// The program to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An integer loop on every CPU.
@@ -54,7 +54,7 @@ pub struct Workload {
     pub units: u64,
 }
 
-/// What a run of a workload took.
+/// The time of a run of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
     /// From its first process to the end of its last.
@@ -63,7 +63,7 @@ pub struct Took {
     pub cpu_s: f64,
 }
 
-/// Ends what it holds, whatever happens.
+/// Ends its processes in every case.
 struct Children(Vec<Child>);
 
 impl Drop for Children {
@@ -91,8 +91,8 @@ pub fn prepare(folder: &str) -> anyhow::Result<()> {
 }
 
 impl Workload {
-    /// So much of `kind` that it takes about `wanted` without a profiler: found by doubling, then
-    /// in proportion.
+    /// The amount of `kind` that takes about `wanted` without a profiler, found by doubling and
+    /// then scaled.
     pub fn calibrate(folder: &str, kind: Kind, wanted: Duration) -> anyhow::Result<Self> {
         let mut workload = Self { kind, units: 1 };
         if kind == Kind::Idle {
@@ -184,8 +184,7 @@ fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
     })
 }
 
-/// Does `work` for each number below `count`, as many at once as there are CPUs; after an error no
-/// more.
+/// Does `work` for each number below `count`, one at a time per CPU; stops after an error.
 pub fn together(count: u64, work: impl Fn(u64) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
     let next = AtomicU64::new(0);
     let work = || -> anyhow::Result<()> {

@@ -92,7 +92,7 @@ fn is_of_a_folder(circle: &[&str], names: &BTreeSet<&str>) -> bool {
     circle.iter().map(|of| folder(of)).collect::<BTreeSet<_>>().len() == 1
 }
 
-/// The modules of the crate that a file names, but for its tests.
+/// The modules of the crate that a file names, except for its tests.
 fn named<'a>(of: &str, text: &str, names: &BTreeSet<&'a str>) -> BTreeSet<&'a str> {
     let own = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text);
     let code: String = own

@@ -1,5 +1,5 @@
-//! ARCHITECTURE.md's table and drawing of crates, held against `cargo metadata`: part of
-//! `cargo xtask tidy`.
+//! Compares ARCHITECTURE.md's table and drawing of crates with `cargo metadata`: part of `cargo
+//! xtask tidy`.
 
 use crate::process::{command, output};
 use anyhow::Context;
@@ -17,7 +17,7 @@ pub struct Crate {
     name: String,
     /// The folder of its manifest, from the root.
     pub folder: String,
-    /// What it depends on, other than for tests.
+    /// Its dependencies other than those for tests.
     named: BTreeSet<String>,
 }
 

@@ -50,7 +50,7 @@ pub fn problems(text: &str, sources: &[(&str, &str)]) -> Vec<String> {
     problems
 }
 
-/// The numbers of a text with the words behind them; names in backticks have none.
+/// The numbers in a text with the words after them; names in backticks are skipped.
 fn numbers(text: &str) -> Vec<(f64, &str)> {
     let prose = text.split('`').step_by(2).flat_map(str::split_whitespace);
     let words: Vec<&str> = prose.map(|word| word.trim_matches([',', ';', '.', '(', ')'])).collect();
@@ -59,7 +59,7 @@ fn numbers(text: &str) -> Vec<(f64, &str)> {
     pairs.filter_map(|(word, unit)| Some((word.replace(',', "").parse().ok()?, unit))).collect()
 }
 
-/// What is wrong with a number and its constant.
+/// The contradiction between a number and its constant.
 fn compared(amount: f64, unit: &str, name: &str, sources: &[(&str, &str)]) -> Option<String> {
     let Some((stem, constant)) = name.split_once("::") else {
         return Some(format!("'{name}' is no constant: FILE::NAME"));

@@ -57,7 +57,7 @@ fn circles(crates: &[crates::Crate], listed: &str) -> Vec<String> {
     crates.iter().flat_map(of_crate).collect()
 }
 
-/// What documents name and the repository does not have: files, and numbers of constants.
+/// Stale references in documents: missing files, and wrong numbers of constants.
 fn documents(listed: &str) -> Vec<String> {
     let files: BTreeSet<&str> = listed.lines().collect();
     let mut problems = Vec::new();

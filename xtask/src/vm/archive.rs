@@ -106,7 +106,7 @@ impl Archive {
             list.push_str(&format!("deb [signed-by={KEYRING}] {uri} {suite} main\n"));
         }
         fs::write(folder.join("sources.list"), list)?;
-        // What is installed here need not be fetched.
+        // Packages that are installed here need not be fetched.
         fs::copy("/var/lib/dpkg/status", folder.join("status")).context("copying dpkg's status")?;
         fs::write(folder.join("apt.conf"), configuration(&folder))?;
         let archive = Self { folder };
@@ -141,7 +141,8 @@ impl Archive {
         command
     }
 
-    /// Unpacks packages and what they need that is not installed here to `to`, once.
+    /// Unpacks packages, and those of their dependencies that are not installed here, to `to`,
+    /// once.
     pub fn unpack_with_dependencies(&self, packages: &str, to: &Path) -> anyhow::Result<()> {
         let line = "apt-get install -y -qq --download-only --no-install-recommends";
         self.fetch(

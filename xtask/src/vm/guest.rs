@@ -1,4 +1,4 @@
-//! One guest: a kernel under QEMU's emulation, from its start to what its test says.
+//! One guest: a kernel under QEMU's emulation, from its start to the result of its test.
 
 use super::Architecture;
 use anyhow::Context as _;
@@ -16,7 +16,7 @@ pub struct Qemu {
     pub folder: PathBuf,
 }
 
-/// What a guest's test said.
+/// The result of a guest's test.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// `uname -r`.
@@ -25,7 +25,7 @@ pub struct Said {
     pub held: usize,
     /// Checks that did not, and other failures.
     pub failures: Vec<String>,
-    /// What is worth a place in the table.
+    /// Entries that deserve a place in the table.
     pub differences: Vec<String>,
 }
 

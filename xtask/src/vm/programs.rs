@@ -30,7 +30,7 @@ pub fn build(vm: &Path, mirrors: &Mirrors, architecture: Architecture) -> anyhow
     packages::ensure(&packages::COMPILER)?;
     if architecture == Architecture::Arm64 {
         let tools = cross_tools(vm, mirrors)?;
-        // What is installed on this machine was not fetched.
+        // Packages installed on this machine were not fetched.
         let fetched = tools.join("bin/aarch64-linux-gnu-gcc");
         let gcc = if fetched.exists() { fetched } else { PathBuf::from("aarch64-linux-gnu-gcc") };
         cargo

@@ -33,7 +33,7 @@ const fn dimensions(by: Option<options::By>) -> &'static [Dimension] {
 /// The report. Without an event asked for it is of the events that are sampled, not of waits.
 ///
 /// # Errors
-/// Those of [`stacks::read_alone`], [`AnalysisError::SortNotShown`], and
+/// Returns the errors of [`stacks::read_alone`], [`AnalysisError::SortNotShown`], and
 /// [`AnalysisError::Refused`] for images, and for epochs without stacks.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let dimensions = dimensions(args.by);
@@ -94,7 +94,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut report = ProfReport { by: By::Scope(dimensions), of_stacks: true, ..report };
     let nobody = nobody(dimensions);
     for row in report.rows.iter_mut().filter(|row| row.parts == nobody) {
-        // No stacks tell of it, but samples do.
+        // No stacks report it, but samples do.
         let of = |(count, column): (&Tally, &EventColumn)| {
             share(Tally { samples: SURE_AS_STACKS, ..*count }, column.counted, confidence)
         };
@@ -124,7 +124,7 @@ fn read(
     Ok((samples, ByEvent::from([(USERTIME.to_owned(), sum)])))
 }
 
-/// The subject of time that no call stacks tell of.
+/// The subject of time that no call stacks report.
 fn nobody(dimensions: &[Dimension]) -> Vec<Part> {
     let name = || Some(NO_STACKS.to_owned());
     let part = |(at, dimension): (usize, &Dimension)| match dimension {

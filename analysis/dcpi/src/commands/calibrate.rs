@@ -26,7 +26,7 @@ use super::passing::Stopped;
 
 /// How the costs are measured.
 const HOW: &str = "in vitro";
-/// The subcommand, for nobody but this program.
+/// The subcommand, for internal use only.
 pub(crate) const NAME: &str = "calibration-work";
 /// The medium, over all rounds, of so many steps is a figure.
 const ROUNDS: usize = 9;
@@ -182,7 +182,7 @@ fn of_switches() -> f64 {
     })
 }
 
-/// What is going to be traced.
+/// A summary of the events to be traced.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traced {
     /// Procedures, with their returns.
@@ -195,7 +195,7 @@ pub(crate) struct Traced {
     pub(crate) sched: bool,
 }
 
-/// Costs of the events that are going to be traced, measured now: some 0.3 s for each kind. A
+/// Costs of the events that are going to be traced, measured now: about 0.3 s for each kind. A
 /// signal ends it.
 ///
 /// # Errors
@@ -314,7 +314,7 @@ fn file_offset(address: usize) -> Option<u64> {
     })
 }
 
-/// This program with its work traced: the trace, and what the work said.
+/// Runs this program with its work traced. Returns the trace and the output of the work.
 fn captured(
     options: Options,
     what: &str,
@@ -340,7 +340,7 @@ fn captured(
     Ok((trace, fs::read_to_string(said.path())?))
 }
 
-/// What the work says untraced.
+/// The output of the work when it is not traced.
 fn output(what: &str) -> Result<String, AnalysisError> {
     let mut own = Command::new(std::env::current_exe()?);
     let output = own.args([NAME, what]).stdin(Stdio::null()).stderr(Stdio::null()).output()?;

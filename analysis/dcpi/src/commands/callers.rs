@@ -7,7 +7,7 @@ use clap::builder::NonEmptyStringValueParser;
 
 use super::Outcome;
 use super::stacks::{Loaded, callee, nobody_has};
-use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
+use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
 use calls::{ByCalls, Estimate, Neighbour, SubjectId, Timed};
 use model::CALLS;
 use query::error::AnalysisError;
@@ -35,7 +35,7 @@ pub struct CallersArgs {
     pub max: RowLimit,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,

@@ -33,7 +33,7 @@ Exit codes: 0 no damage, and at most remarks on files that an interrupted writer
 or files that do not belong there; 2 could not read the database.";
 
 pub(crate) fn run(args: &Check, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    // A directory that is no database has the same error as with every command.
+    // A directory that is not a database has the same error as with every command.
     Database::open(args.place.db())?;
     let problems = profiledb::check(args.place.db())?;
     let sound = !problems.iter().any(|problem| problem.is_damage() || is_unknown(problem));

@@ -126,7 +126,7 @@ fn recordings(directory: &Path, age_min: Duration, now: SystemTime) -> io::Resul
             continue;
         }
         let path = entry.path();
-        // Of the entry itself: a link is no directory. It may have gone meanwhile.
+        // The facts of the entry itself: a link is not a directory. The entry may be gone already.
         let Ok(metadata) = path.symlink_metadata() else { continue };
         let is_ours = metadata.is_dir()
             && metadata.uid() == own
@@ -179,7 +179,7 @@ pub(super) fn size_bytes(directory: &Path) -> u64 {
 }
 
 fn age(text: &str) -> Result<Duration, String> {
-    // A number alone may be meant as days: what is removed is gone.
+    // A plain number could be meant as days, and removal cannot be undone, so a unit is required.
     with_unit(text).filter(|age| *age <= AGE_MAX).ok_or_else(|| {
         format!("must be a time of up to {AGE_MAX:?} with its unit, such as 12h or 7d")
     })
@@ -224,8 +224,8 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixListener;
 
-    /// A recording without -o left 371 MB, and nothing said so or removed it. Only what is surely
-    /// ours may go.
+    /// A recording without -o left 371 MB that were neither reported nor removed. Only directories
+    /// that are surely ours may be removed.
     #[test]
     fn only_recordings_of_ours_that_have_ended_are_found() {
         let directory = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ use crate::plain_file;
 
 /// How costs were measured that are those in vitro by a factor, from runs without events.
 const IN_SITU: &str = "in situ";
-/// What `--calibration` takes for a measurement here and now.
+/// The value of `--calibration` that requests a measurement on this machine.
 const HERE: &str = "here";
 
 /// Reads a trace of whatever format.
@@ -83,7 +83,7 @@ fn probed_procedure(name: &str) -> &str {
     name.strip_suffix("__return").unwrap_or(name)
 }
 
-/// What kinds of events a trace has.
+/// The kinds of events in a trace.
 fn kinds(trace: &Trace) -> Traced {
     let has = |kind: EventKind| trace.events.iter().any(|event| event.kind == kind);
     let returning: HashSet<_> = trace

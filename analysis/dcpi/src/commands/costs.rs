@@ -42,7 +42,7 @@ pub struct OnMachine {
 
 /// The model for each instruction set where neither the user nor the database names the processor.
 const ASSUMED: [(Isa, &str); 2] = [(Isa::X86_64, "skylake-avx512"), (Isa::Aarch64, "neoverse-n1")];
-/// Fewer samples of time in a procedure do not tell what its executions took.
+/// Fewest samples of time in a procedure that are enough to estimate the time of its executions.
 const SAMPLES_MIN: u64 = 100;
 
 impl OnMachine {
@@ -66,8 +66,8 @@ impl OnMachine {
     /// sampled processor, else with generic ones.
     ///
     /// # Errors
-    /// Those of [`OnMachine::generic`]; [`AnalysisError::Refused`] where the latencies asked for
-    /// cannot be read or are of another processor.
+    /// Returns the errors of [`OnMachine::generic`]; [`AnalysisError::Refused`] where the latencies
+    /// asked for cannot be read or are of another processor.
     pub(super) fn model(
         &self,
         samples: &Samples,

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         writeln!(io::stderr(), "dcpi: {program}: {}; nothing was counted", why.words())?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    // What cannot be written is known before the command runs.
+    // Checks before the command runs that the output can be written.
     let mut out: Box<dyn Write> = match &args.to {
         Some(path) => Box::new(BufWriter::new(
             File::create(path)
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     while counted.runs() < args.runs && stopped.signal().is_none() {
         let streams = input.streams(counted.runs() == 0)?;
         let run = totals.run((program, arguments), streams).map_err(refused)?;
-        // A run that a signal cut is no measurement, unless it is the only one.
+        // A run that a signal cut is not a measurement, unless it is the only one.
         if stopped.signal().is_none() || counted.runs() == 0 {
             counted.take(run);
         }
@@ -162,7 +162,7 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
     Ok(Outcome { code: code.or(ends.first().map(|status| exit_code(*status))), ..outcome })
 }
 
-/// What was counted, in a place for each run.
+/// The counts, one place for each run.
 struct Counted {
     ends: Vec<ExitStatus>,
     seconds: Vec<f64>,
@@ -190,7 +190,7 @@ impl Counted {
     }
 }
 
-/// The events that were asked for, each by itself and once.
+/// The requested events, split up and without duplicates.
 ///
 /// # Errors
 /// [`AnalysisError::Usage`] for an empty list.
@@ -209,7 +209,7 @@ fn asked(args: &Count) -> Result<Vec<String>, AnalysisError> {
     Ok(asked)
 }
 
-/// The events to count, those that `dcpi ideal` counts, and what is to be said.
+/// The events to count with perf, the events that `dcpi ideal` counts, and remarks.
 fn chosen(asked: &[String]) -> Result<(Totals, Vec<String>, Vec<String>), AnalysisError> {
     let names = if asked.is_empty() { DEFAULT.map(str::to_owned).to_vec() } else { asked.to_vec() };
     let only_ideal = |name: &String| name == "blocks" || name == "calls";

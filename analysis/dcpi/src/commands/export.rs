@@ -198,7 +198,7 @@ pub(crate) fn run(args: &Export, out: &mut dyn Write) -> Result<Outcome, Analysi
     let mut aside: Vec<String> =
         problems.iter().filter(|problem| problem.is_serious()).map(Problem::to_string).collect();
     let sound = aside.is_empty();
-    // The formats count the samples without lines; the reason is told here.
+    // The formats count the samples without lines; the reason is reported here.
     let is_of_lines = |problem: &&Problem| {
         matches!(problem, Problem::NoLines { why: Some(_), .. } | Problem::LinesCut { .. })
     };

@@ -9,7 +9,7 @@ use super::Outcome;
 use super::stacks::{Loaded, is_wait, nobody_has};
 use super::trees::{TreeOf, tree_rows};
 use crate::destination::Destination;
-use crate::options::{Chosen, Look, OfCalls, OfThreads, parse_min};
+use crate::options::{Chosen, DisplayArgs, OfCalls, OfThreads, parse_min};
 use calls::{Direction, EventCalls};
 use compare::SetChoice;
 use query::error::AnalysisError;
@@ -45,7 +45,7 @@ pub struct FlameArgs {
     pub part: OfCalls,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -150,7 +150,7 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
 /// The tree of an event.
 ///
 /// # Errors
-/// Those of [`Loaded::tree`].
+/// Returns the errors of [`Loaded::tree`].
 pub(super) fn layer(
     loaded: &mut Loaded,
     event: &EventCalls,

@@ -17,7 +17,9 @@ use super::stacks::{self, Loaded};
 use super::trees::TreeOf;
 use super::{Outcome, inclusive, prof};
 use crate::destination::Destination;
-use crate::options::{self, Chosen, Look, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument};
+use crate::options::{
+    self, Chosen, DisplayArgs, OfCalls, OfThreads, Prof, RowLimit, SyntaxArgument,
+};
 use annotate::graphs::Surveyed;
 use annotate::listing::{self, Listing};
 use names::procedures::{self, Needed, Places};
@@ -31,7 +33,8 @@ use stats::Confidence;
 
 /// Most rows of the table of images.
 const IMAGES_MAX: usize = 500;
-/// Most rows of the table of procedures: a browser sorts so many without a noticeable pause.
+/// Most rows of the table of procedures: up to this number, a browser sorts without a noticeable
+/// pause.
 const ROWS_MAX: usize = 20_000;
 /// Most listings in a page: each may take some hundred KiB.
 const LISTINGS_MAX: usize = 500;
@@ -132,7 +135,7 @@ fn report(args: &Html) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
     let skid = samples.skid().and_then(named);
     let mut flames = Vec::new();
     if stacks::any(&samples) {
-        // The same state of the database, whatever dcpid writes meanwhile.
+        // The same state of the database, even if dcpid writes to it meanwhile.
         let loaded = Loaded::beside(&samples, &args.chosen.question(&[])?, &look(args))?;
         flames = drawn(args, loaded, &mut problems)?;
     }
@@ -158,8 +161,12 @@ fn report_of_threads(
     Ok((HtmlReport { procedures, images, listings, flames, skid: None }, problems))
 }
 
-fn look(args: &Html) -> Look {
-    Look { idle: args.idle, confidence: args.confidence, debug_root: args.on.debug_root.clone() }
+fn look(args: &Html) -> DisplayArgs {
+    DisplayArgs {
+        idle: args.idle,
+        confidence: args.confidence,
+        debug_root: args.on.debug_root.clone(),
+    }
 }
 
 /// Flame graphs of each event that has stacks, and of all whose times add up.
@@ -253,7 +260,7 @@ fn of_image(
     (places, syntax): (&Places, Syntax),
     problems: &mut Vec<Problem>,
 ) -> Vec<(usize, (Listing, Option<Costs>))> {
-    // The table has told what is wrong with the image.
+    // The table has already reported the image's problem.
     let Ok(known) = procedures::known(samples, image, places, Needed::All, &mut Vec::new()) else {
         return Vec::new();
     };

@@ -20,7 +20,8 @@ use crate::options::Prof;
 /// The report. Stacks are of all images; rows are of those that were asked for.
 ///
 /// # Errors
-/// Those of [`Loaded::of`], [`AnalysisError::NoImage`] and [`AnalysisError::SortNotShown`].
+/// Returns the errors of [`Loaded::of`], [`AnalysisError::NoImage`] and
+/// [`AnalysisError::SortNotShown`].
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
     let confidence = args.look.confidence;
@@ -85,7 +86,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
 /// first has as many rows as `args` says, the second as many as `images_max`.
 ///
 /// # Errors
-/// Those of [`report`].
+/// Returns the errors of [`report`].
 pub(super) fn tables(
     args: Prof,
     images_max: usize,
@@ -220,7 +221,7 @@ fn rows(
     Ok(rows)
 }
 
-/// What stands for the image of a subject that is no code.
+/// The image name for a subject that is not code.
 fn nobodys(name: &str) -> ImageName {
     ImageName {
         id: ImageId::unresolved("", name),

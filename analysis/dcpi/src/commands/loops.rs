@@ -6,7 +6,7 @@ use estimate::Confidence;
 use annotate::graphs::Graph;
 use report::LoopRow;
 
-/// The loops that took samples or were seen to go round, those with most samples first.
+/// The loops that took samples or were seen to go round, those with the most samples first.
 pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     let Some(estimate) = &graph.estimate else { return Vec::new() };
     let (cfg, loops) = (&graph.graph, &graph.loops);
@@ -52,7 +52,7 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
     }
     for trips in &estimate.trips {
         let Some(row) = rows.get_mut(trips.loop_number) else { continue };
-        // What the test says holds however often the loop is entered.
+        // The result of the test is valid for any number of entries of the loop.
         let header =
             loops.loops().get(trips.loop_number).and_then(|one| estimate.blocks.get(one.header));
         if let Some(header) = header.filter(|_| trips.decides && trips.only_exit) {

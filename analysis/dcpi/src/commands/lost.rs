@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Lost, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     super::write(&report(args, samples).map_err(|error| error.beside(damage))?, &args.output, out)
 }
 
-/// What all rows are computed with.
+/// The data shared by all rows.
 struct Measured {
     /// Indices of the sampled and of the counted event.
     time: usize,
@@ -87,7 +87,8 @@ impl Measured {
     /// Cycles of one run.
     fn spent(&self, of: Tally) -> Occurrences {
         let weight = self.cycles * of.weight();
-        // Of samples of several weights as many of one as would be as unsure.
+        // For samples of several weights, the number of samples of one weight with the same
+        // uncertainty.
         let samples = if weight > 0.0 { of.occurrences / of.weight() } else { 0.0 };
         occurrences(&[(samples.round() as u64, weight)], self.confidence)
     }

@@ -112,20 +112,20 @@ struct Versioned<T> {
     report: T,
 }
 
-/// What stacks of one context stand for. Squares are of weights in units of 1024.
+/// The sum of the weights of one context's stacks. Squares are in units of 1024.
 fn of_stacks(value: model::Value) -> ::stats::tally::Tally {
     let (occurrences, squares) = (value.weight as f64, value.squares as f64 * (1024.0 * 1024.0));
     let heaviest = if occurrences > 0.0 { squares / occurrences } else { 0.0 };
     ::stats::tally::Tally { samples: value.stacks, occurrences, squares, heaviest }
 }
 
-/// The name of time that no call stacks tell of.
+/// The name of time that no call stacks report.
 const NO_STACKS: &str = "[no call stacks]";
 
 /// Stacks that would be as sure as the samples of a time without stacks, about.
 const SURE_AS_STACKS: u64 = 1000;
 
-/// Time that samples tell of and no call stacks.
+/// Time that samples report and no call stacks.
 fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
     let heaviest = time / SURE_AS_STACKS as f64;
     let squares = time * heaviest;

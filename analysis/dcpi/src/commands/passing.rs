@@ -20,7 +20,7 @@ impl Stopped {
         Some(self.0.load(Ordering::SeqCst)).filter(|signal| *signal != 0)
     }
 
-    /// The exit code that tells of it, as a shell has it: 128 + its number.
+    /// The exit code that reports it, as a shell has it: 128 + its number.
     pub(super) fn code(&self) -> Option<u8> {
         u8::try_from(128 + self.signal()?).ok()
     }
@@ -37,7 +37,7 @@ pub(super) fn pass_on() -> io::Result<Stopped> {
     let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
     std::thread::Builder::new().name("pass on".into()).spawn(move || {
         for signal in heard {
-            // A further signal is passed on as well; the first is what is told.
+            // A further signal is passed on as well; the first one is reported.
             let _ = told.0.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
             if [SIGINT, SIGQUIT].contains(&signal) && in_foreground() {
                 continue;

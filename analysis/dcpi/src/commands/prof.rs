@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     let question = args.threads.narrow(chosen.question(&args.images)?);
     if args.by == Some(options::By::Pid) && args.images.is_empty() {
         let opened = Question { whose: ScopeChoice::default(), ..question.clone() }.opened()?;
-        // Processes that dcpid kept apart are told by all of their samples.
+        // Processes that dcpid kept apart are reported from all of their samples.
         let is_apart = |epoch: &Epoch| {
             epoch.scopes().unwrap_or_default().iter().any(|scope| scope.pid.is_some())
         };

@@ -16,7 +16,7 @@ use query::stacks::ByEvent;
 use report::{Callee, ImageName, OfStacks, Selection, StackEvent};
 use stats::Confidence;
 
-use crate::options::{Chosen, Look};
+use crate::options::{Chosen, DisplayArgs};
 
 /// The event of CPU time in ns, on any machine.
 pub(super) const CLOCK: &str = "cpu-clock";
@@ -28,11 +28,11 @@ pub(super) struct Loaded {
     pub(super) problems: Vec<Problem>,
 }
 
-/// Reads the samples and the stacks of a question. Events may be those of stacks only. Of some
-/// threads there are stacks only.
+/// Reads the samples and the stacks of a question. Events may be those of stacks only. For some
+/// threads there are only stacks.
 ///
 /// # Errors
-/// Those of [`Question::samples`] and [`Samples::stacks`].
+/// Returns the errors of [`Question::samples`] and [`Samples::stacks`].
 pub(super) fn read(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -54,8 +54,8 @@ pub(super) fn read(
 /// Reads the stacks alone, of the threads that the question chooses.
 ///
 /// # Errors
-/// Those of [`Question::opened`] and [`Samples::stacks`]; [`AnalysisError::NoScope`] for threads
-/// without stacks.
+/// Returns the errors of [`Question::opened`] and [`Samples::stacks`]; [`AnalysisError::NoScope`]
+/// for threads without stacks.
 pub(super) fn read_alone(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -72,7 +72,7 @@ pub(super) fn read_alone(
 /// The epochs, and the scope with the threads that the question chooses.
 ///
 /// # Errors
-/// Those of [`Question::opened`].
+/// Returns the errors of [`Question::opened`].
 pub(super) fn opened(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -89,7 +89,7 @@ pub(super) fn opened(
 /// The error of threads without stacks: it names those that have some.
 ///
 /// # Errors
-/// Those of [`Samples::stacks`].
+/// Returns the errors of [`Samples::stacks`].
 pub(super) fn no_threads(
     samples: &Samples,
     problems: &mut Vec<Problem>,
@@ -106,7 +106,7 @@ pub(super) fn usertime_parts(epochs: &[Epoch]) -> Vec<String> {
     [CLOCK, OFF_CPU, RUNNABLE].into_iter().filter_map(|of| known.get(of).cloned()).collect()
 }
 
-/// The events asked for, each by itself.
+/// The requested events, split up.
 pub(super) fn asked(question: &Question) -> Vec<String> {
     let events = question.events.join(",");
     let asked = profiledb::split_events(&events).filter(|event| !event.is_empty());
@@ -121,7 +121,7 @@ pub(super) fn is_wait(event: &str) -> bool {
 /// Samples of the events asked for that have any, and the names of all events asked for.
 ///
 /// # Errors
-/// Those of [`Question::samples`].
+/// Returns the errors of [`Question::samples`].
 pub(super) fn sampled(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -158,11 +158,11 @@ pub(super) fn any(samples: &Samples) -> bool {
 }
 
 impl Loaded {
-    /// Reads what was chosen, of all images: a procedure's callers may be in any.
+    /// Reads the chosen samples of all images, because a procedure's callers may be in any image.
     ///
     /// # Errors
-    /// Those of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
-    pub(super) fn of(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
+    /// Returns the errors of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
+    pub(super) fn of(question: &Question, look: &DisplayArgs) -> Result<Self, AnalysisError> {
         if question.events.iter().any(|event| event == USERTIME) {
             return Self::usertime(question, look);
         }
@@ -173,15 +173,18 @@ impl Loaded {
     /// The same; None where there are no stacks.
     ///
     /// # Errors
-    /// Those of [`read`].
-    pub(super) fn if_any(question: &Question, look: &Look) -> Result<Option<Self>, AnalysisError> {
+    /// Returns the errors of [`read`].
+    pub(super) fn if_any(
+        question: &Question,
+        look: &DisplayArgs,
+    ) -> Result<Option<Self>, AnalysisError> {
         Self::or_damage(question, look).map(|(found, _)| found)
     }
 
     /// The same, and what could not be read.
     fn or_damage(
         question: &Question,
-        look: &Look,
+        look: &DisplayArgs,
     ) -> Result<(Option<Self>, Option<String>), AnalysisError> {
         let mut problems = Vec::new();
         let (samples, stacks) = read(question, &mut problems)?;
@@ -192,11 +195,11 @@ impl Loaded {
     /// Reads what a question chooses of the epochs of other samples, as they were then.
     ///
     /// # Errors
-    /// Those of [`Samples::again`] and [`Samples::stacks`].
+    /// Returns the errors of [`Samples::again`] and [`Samples::stacks`].
     pub(super) fn beside(
         samples: &Samples,
         question: &Question,
-        look: &Look,
+        look: &DisplayArgs,
     ) -> Result<Option<Self>, AnalysisError> {
         let mut problems = Vec::new();
         let samples = samples.again(question, &mut problems)?;
@@ -208,7 +211,7 @@ impl Loaded {
     fn named(
         samples: Samples,
         stacks: &ByEvent,
-        look: &Look,
+        look: &DisplayArgs,
         mut problems: Vec<Problem>,
     ) -> Option<Self> {
         if stacks.values().all(Stacks::is_empty) {
@@ -222,7 +225,7 @@ impl Loaded {
     }
 
     /// Wall-clock time as SpeedShop's `usertime` has it.
-    fn usertime(question: &Question, look: &Look) -> Result<Self, AnalysisError> {
+    fn usertime(question: &Question, look: &DisplayArgs) -> Result<Self, AnalysisError> {
         if question.events.len() > 1 {
             let message = format!("{USERTIME} is the sum of other events: name it alone");
             return Err(AnalysisError::Usage { message, help: "dcpi prof --help".to_owned() });
@@ -326,7 +329,7 @@ impl Loaded {
         Some((at, self.calls.by_calls(at)?))
     }
 
-    /// What a report on exact counts is of.
+    /// The subject of a report on exact counts.
     pub(super) fn counted_head(
         &self,
         (at, by_calls): (usize, &ByCalls),
@@ -356,7 +359,7 @@ impl Loaded {
         }
     }
 
-    /// What a report is of.
+    /// The subject of a report.
     pub(super) fn head(
         &self,
         event: &EventCalls,
@@ -365,7 +368,7 @@ impl Loaded {
     ) -> OfStacks {
         let contexts = &event.contexts;
         let (mut whole, mut all, mut stacks) = (0.0, 0.0, 0_u64);
-        // What has no stack is in the contexts of samples.
+        // Samples without a stack are in the contexts of samples.
         for entry in contexts.entries().iter().filter(|entry| entry.value.stacks > 0) {
             let weight = entry.value.weight as f64;
             let known = if self.begins_cut(event, entry) { 0.0 } else { weight };
@@ -465,7 +468,7 @@ impl Loaded {
             let is_preferred = |at: &usize| {
                 let Some((number, subject, _)) = candidates.get(*at) else { return false };
                 match step {
-                    // What a text means part of is rather code than words in brackets.
+                    // A partial name is more likely to mean code than a name in brackets.
                     0 => subject.address().is_some(),
                     1 => called.contains(number),
                     _ => is_of_command(subject),
@@ -514,7 +517,7 @@ pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
 pub(super) fn nobody_has(
     words: &[String],
     question: &Question,
-    (chosen, look): (&Chosen, &Look),
+    (chosen, look): (&Chosen, &DisplayArgs),
 ) -> AnalysisError {
     let whose = &question.whose;
     let of_all = Question { whose: whose.without_threads(), ..question.clone() };

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use crate::options::{Chosen, Look, OfThreads, Output, RowLimit};
+use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
 use calls::USERTIME;
 use model::Thread;
 use names::procedures::{self, Place, Places};
@@ -21,7 +21,7 @@ use stats::{Confidence, occurrences, share};
 
 /// Columns by default: they fit a terminal beside the numbers.
 const COLUMNS: usize = 48;
-/// Most columns. Each reads its part of the database by itself.
+/// Most columns. Each column reads its part of the database separately.
 const COLUMNS_MAX: usize = 1000;
 
 /// `dcpi timeline`.
@@ -42,7 +42,7 @@ pub struct TimelineArgs {
     pub limit: RowLimit,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Event, epochs, time, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -212,7 +212,7 @@ fn command(thread: &Thread) -> String {
     if thread.pid > 0 { format!("{command} {}", thread.pid) } else { command.to_owned() }
 }
 
-/// A thread behind its command, each with its number where it has one.
+/// A thread after its command, each with its number if it has one.
 fn thread(thread: &Thread) -> String {
     let name = if thread.name.is_empty() { &thread.command } else { &thread.name };
     let number = if thread.tid > 0 { format!(" {}", thread.tid) } else { String::new() };
@@ -240,7 +240,7 @@ fn threads(timeline: &Timeline, key: fn(&Thread) -> String) -> Result<Rows, Anal
             timeline.event
         )));
     }
-    // Such as while dcpid had no room for stacks in its budget.
+    // For example, while dcpid's budget left no room for stacks.
     if timeline.without_stacks.iter().any(|time| *time > 0.0) {
         let counts = timeline.without_stacks.iter().map(|time| super::of_no_stacks(*time));
         rows.insert((super::NO_STACKS.to_owned(), None, None), counts.collect());

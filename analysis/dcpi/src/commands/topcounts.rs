@@ -10,7 +10,7 @@ use image::ImageOffset;
 
 use super::Outcome;
 use super::prof::{columns, image_name};
-use crate::options::{Chosen, Look, Output, RowLimit};
+use crate::options::{Chosen, DisplayArgs, Output, RowLimit};
 use names::procedures::{self, Place, Places};
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples, Samples};
@@ -43,7 +43,7 @@ pub struct TopcountsArgs {
     pub min_samples: Option<u64>,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,

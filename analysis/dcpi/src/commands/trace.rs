@@ -236,7 +236,7 @@ fn read_file(args: &Trace, file: &Path, out: &mut dyn Write) -> Result<Outcome, 
             let outcome = write(&report, &args.output, out)?;
             return Ok(Outcome { sound, ..outcome });
         }
-        // What is written has corrected times, and no place to say how good they are.
+        // The output has corrected times but no field for their quality.
         aside.extend(report.doubt());
     }
     if args.out.is_none() && args.to.is_none() {
@@ -305,7 +305,7 @@ impl Sink {
         }
         let to = args.to.unwrap_or_else(|| by_name(path));
         let created = (!path.exists()).then(|| path.clone());
-        // What cannot be written is known before the command runs.
+        // Checks before the command runs that the output can be written.
         let asked = Overwritten::open(path)?;
         let (file, raw): (Box<dyn Write>, _) = match to {
             // Not beside it and renamed: what a killed tracer leaves is readable.
@@ -363,12 +363,12 @@ fn capture_events(args: &Trace) -> Result<Outcome, AnalysisError> {
         syscalls: args.syscalls,
         sched: args.sched,
     };
-    // From here on a signal leaves nothing behind: no file, no definition of a probe.
+    // From here on a signal leaves no file and no probe definition behind.
     let stopped = pass_on()?;
     let costs = match args.no_costs {
         true => Vec::new(),
-        // What an event costs is wanted later, if at all: a trace without it is a trace.
-        // Why it has none is a note of it: where nothing can be traced at all, that is told below.
+        // The cost of an event is needed later, if at all, so its absence does not prevent tracing.
+        // The trace notes the reason; if nothing can be traced at all, the error below says so.
         false => calibrate::costs(traced, &stopped).unwrap_or_else(|error| {
             found.notes.push(format!("what events cost is not known, and not taken off: {error}"));
             Vec::new()
@@ -413,7 +413,7 @@ fn traced_to_file(
     let captured = match recorder::run(options, target, file, follower, &stop) {
         Ok(captured) => captured,
         Err(error) => {
-            // An empty file is nothing that anybody asked for.
+            // Nobody needs an empty file.
             let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|of| of.len() == 0);
             if let Some(path) = created.filter(is_empty) {
                 let _ = fs::remove_file(path); // the error is what is told

@@ -149,7 +149,7 @@ fn merged_already(epochs: &[Epoch], target: &Database) -> Result<Vec<String>, An
     let mut aside = Vec::new();
     for host in target.hosts()? {
         for id in target.epochs(&host)? {
-            // An unreadable epoch of the target is no error here: its readers report it.
+            // An unreadable epoch of the target is not an error here: its readers report it.
             let Ok(epoch) = target.epoch(&host, &id) else { continue };
             let MergedFrom(from) = epoch.meta().facts.get().unwrap_or_default();
             let again = names.iter().filter(|name| from.contains(name.as_str())).count();

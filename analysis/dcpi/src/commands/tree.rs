@@ -8,7 +8,7 @@ use clap::Args;
 use super::Outcome;
 use super::stacks::{Loaded, callee, nobody_has};
 use super::trees::{TreeOf, tree_rows};
-use crate::options::{Chosen, Look, OfCalls, OfThreads, Output, parse_min};
+use crate::options::{Chosen, DisplayArgs, OfCalls, OfThreads, Output, parse_min};
 use calls::{Direction, EventCalls};
 use query::error::AnalysisError;
 use report::TreeReport;
@@ -31,7 +31,7 @@ pub struct TreeArgs {
     pub part: OfCalls,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
@@ -73,7 +73,7 @@ fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
         return Err(nobody_has(&args.part.from, &question, (&args.chosen, &args.look)));
     }
     let all = timed.whole().occurrences;
-    // Of the stacks with the procedure, not of all.
+    // The share refers to the stacks with the procedure, not to all stacks.
     let contexts = if from.is_some() { timed.contexts().clone() } else { event.contexts.clone() };
     let event = EventCalls { contexts, ..event };
     Ok(TreeReport {

@@ -21,7 +21,8 @@ impl Loaded {
     /// The tree of an event, and the times that its shares are of.
     ///
     /// # Errors
-    /// Those of [`Loaded::procedure`]; [`nobody_has`] where no stack has the procedure.
+    /// Returns the errors of [`Loaded::procedure`]; [`nobody_has`] where no stack has the
+    /// procedure.
     pub(super) fn tree(
         &mut self,
         event: &EventCalls,

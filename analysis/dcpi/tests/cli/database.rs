@@ -52,7 +52,7 @@ impl Db {
         writer.merge(&epoch.delta).unwrap();
         if let Some(end) = epoch.end {
             writer.seal(end).unwrap();
-            // Nobody copies it meanwhile: what was folded goes at once.
+            // No copy is under way, so folded segments are removed at once.
             writer.fold(u64::MAX, u64::MAX).unwrap();
         }
     }
@@ -194,7 +194,7 @@ impl Epoch {
         self
     }
 
-    /// An event counted so long, of the time in which it should have.
+    /// The time for which an event counted, of the time in which it should have.
     pub fn counted(mut self, event: &str, running_ns: u64, enabled_ns: u64) -> Self {
         let ledger = self.ledger(event);
         (ledger.running_ns, ledger.enabled_ns) = (running_ns, enabled_ns);
@@ -347,7 +347,7 @@ pub fn two_events() -> Epoch {
 }
 
 /// Eight runs of one program, in figure 3's proportions: smooth varies, the others do but by
-/// chance. The program is built anew in between, in the same place.
+/// chance. The program is built again in between, in the same place.
 pub fn variable() -> Db {
     let db = Db::new();
     let smooth = [3816, 8808, 4100, 3900, 7900, 4000, 5100, 6476];

@@ -41,13 +41,13 @@ fn samples(random: &mut fastrand::Rng, start: u64, code: &[u8], into: &mut Vec<(
 
 /// Bytes of procedures that are explained at once.
 const BATCH: usize = 64 << 20;
-/// Of each batch so many procedures, the largest, are explained alone: what takes more than linear
-/// time shows in them.
+/// Number of procedures per batch, the largest ones, that are explained alone, because they show
+/// work that takes more than linear time.
 const LARGEST: usize = 3;
-/// KiB of memory, but for what is mapped of files, that explaining may take.
+/// KiB of memory, except for what is mapped of files, that explaining may take.
 const MEMORY_KIB: u64 = 2 << 20;
 
-/// What there was to say of all batches.
+/// The problems of all batches.
 #[derive(Default)]
 struct Sum {
     images: usize,

@@ -332,7 +332,7 @@ fn otlp_has_every_sample_of_each_event_and_everybody() {
     assert_eq!(whose(""), [50]);
     assert_eq!(whose(" dcpi.label=before"), [300]);
     assert_eq!(whose(" dcpi.unit=docker-0123456789ab process.pid=4711"), [5]);
-    // Without everybody's samples there is no resource of nobody.
+    // Without samples of all processes there is no resource without a scope.
     let (samples, _) = otlp(&exported(&db, "--to otlp --label before --unit web.service").0);
     assert!(
         samples.keys().all(

@@ -1,5 +1,5 @@
 //! Whole reports. A difference is either a mistake or to be reviewed: `BLESS=1` writes the files
-//! anew.
+//! again.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! The commands of README and guide that need no privilege, on the database of the example. What
-//! the pages show is what the commands print: `BLESS=1` writes it anew.
+//! the pages show is what the commands print: `BLESS=1` writes it again.
 
 use std::path::Path;
 use std::process::Command;
@@ -115,8 +115,8 @@ fn what_the_guide_shows_is_what_its_commands_print() {
     assert!(commands > 20, "{commands} commands: where are the pages?");
 }
 
-/// Who typed the commands of README and of most pages got "is not a profile database": one page
-/// alone named the database of the example.
+/// The commands of README and of most pages failed with "is not a profile database", because only
+/// one page named the example's database.
 #[test]
 fn a_page_names_the_database_before_its_first_command() {
     let root = root(env!("CARGO_MANIFEST_DIR"), 2);

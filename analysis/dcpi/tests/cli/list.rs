@@ -280,7 +280,7 @@ fn kernel_procedures_are_listed_by_offset() {
     );
 }
 
-/// What `dcpi calc` knows of each instruction, beside its samples.
+/// The results of `dcpi calc` for each instruction, beside its samples.
 #[test]
 fn listings_say_why_where_that_is_asked() {
     let sampled = sampled(&["-g"]);
@@ -375,7 +375,7 @@ fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
         line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>()
     };
     assert!(csv.lines().all(|line| commas(line) == commas(csv.lines().next().unwrap())), "{csv}");
-    // What is not known is said.
+    // The listing marks unknown values.
     for (words, why) in [
         ("program work --why", "the database does not name the processor; name it with --machine"),
         (

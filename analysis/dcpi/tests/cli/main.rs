@@ -1,6 +1,6 @@
 //! The `dcpi` program on real databases.
 //!
-//! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them anew
+//! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them again
 //! - browser: flame graphs and the HTML report, drawn and operated by Chromium
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database

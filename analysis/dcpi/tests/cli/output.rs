@@ -1,4 +1,4 @@
-//! What the commands print, held against the schemas of `dcpi help schema`.
+//! Compares the output of the commands with the schemas of `dcpi help schema`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
@@ -74,7 +74,7 @@ impl Printed {
         Self { schemas, known, titles: BTreeMap::new(), commands: BTreeSet::new() }
     }
 
-    /// What is wrong with an object, if anything.
+    /// The error in an object, if there is one.
     fn wrong(&self, command: &str, json: &Value) -> Option<String> {
         let (_, index) = &self.known[command];
         self.schemas.validate(json, *index).err().map(|error| error.to_string())

@@ -77,7 +77,7 @@ fn samples_of_another_epoch_are_told_where_they_are() {
     assert!(error.contains(&format!("--host node-7 --epoch {id}")), "{error}");
 }
 
-/// The advice was to choose other epochs, of which none can be read either.
+/// The advice was to choose other epochs, but none of these can be read either.
 #[test]
 fn a_damaged_format_file_is_told_with_what_mends_it() {
     let db = with_typical();

@@ -324,7 +324,7 @@ fn an_epoch_without_samples_is_compared_with_nothing() {
     }
 }
 
-/// `diff -2 -1` was understood and `stats --each -3..latest` was not: the begin of the range was
+/// `diff -2 -1` was understood and `stats --each -3..latest` was not: the start of the range was
 /// taken for an option.
 #[test]
 fn a_range_that_begins_with_a_dash_is_a_set_wherever_it_stands() {

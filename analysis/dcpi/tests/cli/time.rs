@@ -111,7 +111,7 @@ fn one_command_tells_what_happened_and_in_which_process() {
     assert_eq!(report["rows"][0]["total"]["seconds"]["value"], 540.0);
 }
 
-/// Seconds are those of the samples, also where the sampler's ring was full.
+/// Seconds are those of the samples, even where the sampler's ring was full.
 #[test]
 fn stacks_that_were_dropped_take_no_seconds_with_them() {
     let db = recorded_but(3);

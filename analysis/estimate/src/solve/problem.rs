@@ -49,8 +49,8 @@ pub(super) struct Problem<'a> {
     pub(super) choices: Vec<Choice>,
     /// The number of choices of each node that has several transitions.
     groups: Vec<usize>,
-    /// Of each node, the logarithm of its rate (`time.rs`), and 1 / standard deviation of that; the
-    /// weight is 0 for a node that no path reaches or that takes no time.
+    /// For each node, the logarithm of its rate (`time.rs`), and 1 / standard deviation of that;
+    /// the weight is 0 for a node that no path reaches or that takes no time.
     pub(super) time: Vec<(f64, f64)>,
     /// Nodes with a side entry, each with the logarithm of its frequency as its samples suggest.
     pub(super) side_entries: Vec<(usize, f64)>,
@@ -344,7 +344,7 @@ fn side_entries(flow_graph: &FlowGraph) -> Vec<(usize, f64)> {
     entered.map(frequency).collect()
 }
 
-/// Of each node, whether a path leads to it from the entry or a side entry. `from_nodes` has the
+/// For each node, whether a path leads to it from the entry or a side entry. `from_nodes` has the
 /// range of each node's transitions.
 fn reached(
     flow_graph: &FlowGraph,

@@ -1,4 +1,4 @@
-//! What the samples of a block say of its executions.
+//! The executions of a block, as its samples suggest.
 
 use crate::flow_graph::Node;
 

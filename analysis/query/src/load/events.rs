@@ -1,4 +1,4 @@
-//! An event over the selected epochs: its samples, and what they stand for.
+//! An event over the selected epochs: its samples and their weights.
 
 use std::collections::BTreeMap;
 
@@ -22,19 +22,20 @@ pub struct EventSamples {
     pub period: u64,
     /// The periods that its samples have, the shortest first.
     pub periods: Vec<u64>,
-    /// What a sample stands for of those that [`stats::tally::Weighed::equal`] gives: the weight of
-    /// all of them, where there is one, else that of which so many would be as unsure as they are.
+    /// The weight of each sample that [`stats::tally::Weighed::equal`] returns: the common weight
+    /// of all samples, if there is one; otherwise the weight at which that number of samples would
+    /// have the same relative uncertainty.
     pub weight: f64,
     /// Samples that were taken and not lost, with what they stand for; where a label, unit or
     /// process was chosen, its samples.
     pub taken: Tally,
-    /// Of these those of unknown code, by reason.
+    /// Samples of unknown code among these, by reason.
     pub unknown: BTreeMap<String, Tally>,
     /// Notes on the event, each once.
     pub notes: Vec<String>,
     /// The ledger: samples taken, merged, unresolved and lost.
     pub ledger: Ledger,
-    /// Of each period in each epoch: samples taken and not lost, and how many occurrences each
+    /// For each period in each epoch: samples taken and not lost, and how many occurrences each
     /// stands for: the period, scaled to the time in which the event did not count. None: it never
     /// counted there.
     pub weights: Vec<(u64, Option<f64>)>,
@@ -141,7 +142,7 @@ fn scale(ledger: &Ledger) -> Option<f64> {
     }
 }
 
-/// What the epochs say about an event, together.
+/// The combined descriptions of an event in all epochs.
 pub(super) fn join_event(
     name: &str,
     epochs: &[Epoch],
@@ -243,8 +244,8 @@ impl EventSamples {
 /// time in which the event did not count.
 pub(crate) fn weight(meta: &EpochMeta, event: &str, period: u64) -> f64 {
     let scale = meta.ledgers.at(event, period).and_then(scale).unwrap_or(1.0);
-    // Of a period of 0, which only damage has, nothing is known; samples then count as one.
-    // Scales differ from drain to drain in the last digits: epochs of one rate are of one weight.
+    // A period of 0 occurs only in damaged data; its samples then count as one. Scales differ from
+    // drain to drain in the last digits: epochs of one rate are of one weight.
     (period as f64).max(1.0) * ((scale * 1e5).round() / 1e5).max(1.0)
 }
 

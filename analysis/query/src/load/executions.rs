@@ -7,7 +7,7 @@ use model::{IDEAL, MeasuredMachine, OpensOn, SampledRuns};
 use super::Samples;
 use crate::scope::ScopeChoice;
 
-/// What tells how often code was executed while time was sampled.
+/// Evidence for the number of executions of code while time was sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Executions {
     /// Samples of retired instructions.
@@ -27,8 +27,8 @@ pub enum Executions {
 }
 
 impl Samples {
-    /// What tells how often code was executed while the event with index `time` was sampled; None
-    /// where nothing does.
+    /// Evidence for the number of executions of code while the event with index `time` was sampled;
+    /// None if there is none.
     #[must_use]
     pub fn executions(&self, time: usize) -> Option<Executions> {
         self.counted(time).or_else(|| self.retired(time))

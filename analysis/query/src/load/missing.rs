@@ -1,4 +1,4 @@
-//! What is missing: damage, and events and images that have call stacks and no samples.
+//! Missing data: damage, and events and images that have call stacks but no samples.
 
 use image::ImageKind;
 use profiledb::{DbError, Epoch, ImageRecord};

@@ -89,7 +89,7 @@ fn inner(shape: &Shape) -> &Shape {
 /// Writes a report as CSV (RFC 4180): a line of titles, and rows.
 ///
 /// # Errors
-/// Those of the output.
+/// Returns errors of writing the output.
 pub fn write<R: Report + ?Sized>(report: &R, out: &mut dyn Write) -> io::Result<()> {
     let list = report.list_of_rows();
     let titles = report

@@ -1,5 +1,5 @@
-//! Fields of reports, each stated once: name, type, unit, title in CSV, meaning. JSON, CSV, the
-//! JSON Schemas and `docs/src/output.md` are made from these statements.
+//! Fields of reports. Each is stated once: name, type, unit, title in CSV, meaning. JSON, CSV, the
+//! JSON Schemas and `docs/src/output.md` are generated from these statements.
 //!
 //! The statement of a field, inside [`fields!`](crate::fields!):
 //!
@@ -145,7 +145,7 @@ pub trait Shaped {
     /// Writes the value as JSON.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// Returns the errors of the serializer.
     fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
 
     /// Adds the value's cells of CSV, with these titles. `key` is that of the map around the value.

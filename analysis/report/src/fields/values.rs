@@ -84,7 +84,7 @@ pub struct Fraction(pub f64);
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Approximate(pub f64);
 
-/// Numbers of which only whole ones say something.
+/// Numbers whose fraction is not significant.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Whole(pub f64);
 

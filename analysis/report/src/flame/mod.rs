@@ -23,7 +23,7 @@ pub use svg::svg;
 pub(super) const SCRIPT: &str = include_str!("flame.js");
 /// The style of a flame graph, without its colours.
 pub(super) const STYLE: &str = include_str!("flame.css");
-/// Most calls of a drawing: browsers zoom in as many without a noticeable pause.
+/// Most calls in a drawing: up to this number, browsers zoom without a noticeable pause.
 const CALLS_MAX: usize = 20_000;
 /// Most calls above their root of a drawing that grows up: a screen shows the root and the title.
 const UP_MAX: usize = 36;
@@ -66,7 +66,7 @@ pub enum Colours {
 /// A flame graph.
 #[derive(Clone, Debug)]
 pub struct Flame {
-    /// What the graph is of, in words.
+    /// The subject of the graph, in words.
     pub title: String,
     /// The unit of its time.
     pub unit: String,
@@ -304,7 +304,7 @@ impl Paint<'_> {
         }
     }
 
-    /// What a tip says of several layers.
+    /// The text of a tooltip for several layers.
     fn more(&self, of: &Joined<'_>) -> String {
         if let Some((before, after, real)) = self.change(of) {
             let chance = if real { "" } else { ", which may be chance" };

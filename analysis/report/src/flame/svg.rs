@@ -14,7 +14,7 @@ const ROW: f64 = 18.0;
 const CHARACTER: f64 = 6.7;
 /// Room above the calls: title, search and keys.
 const TOP: f64 = 62.0;
-/// Room below the calls: what is known of one of them.
+/// Space below the calls, for the details of one of them.
 const BOTTOM: f64 = 28.0;
 /// Narrower boxes are not seen.
 const NARROW: f64 = 0.3;

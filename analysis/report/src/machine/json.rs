@@ -95,7 +95,7 @@ fn rows(report: &MachineReport) -> Vec<RowJson> {
     caches_of.chain(line).chain(tlbs).chain(missing).chain(quantities).collect()
 }
 
-/// Whether a size is the stated one; none where that cannot be said.
+/// Whether a size is the stated one; none if that cannot be decided.
 fn agrees(of: Agreement) -> Option<bool> {
     match of {
         Agreement::Agrees => Some(true),

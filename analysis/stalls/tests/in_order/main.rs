@@ -1,8 +1,8 @@
-//! Executions, cycles and stalls on processors that issue in order, held against a simulation:
-//! procedures of A64 (`procedures.c`) walk ways at random through a pipeline of its own, cycle by
-//! cycle, with stalls at random, and a timer takes samples. Tables as in figures 8 and 9 of the
-//! paper are printed (`cargo nextest run -p stalls --no-capture in_order`). The simulation has the
-//! latencies of the same tables: what real processors do otherwise, it does not show.
+//! Compares executions, cycles and stalls on in-order processors with a simulation: procedures of
+//! A64 (`procedures.c`) walk ways at random through a pipeline of its own, cycle by cycle, with
+//! stalls at random, and a timer takes samples. Tables as in figures 8 and 9 of the paper are
+//! printed (`cargo nextest run -p stalls --no-capture in_order`). The simulation has the latencies
+//! of the same tables: what real processors do otherwise, it does not show.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -195,7 +195,7 @@ fn common(estimate: &Estimate, run: &Run) -> f64 {
 fn score(machine: &Machine, run: &Run, score: &mut Score) {
     let estimate = told(machine, run);
     let pace = estimate.pace.unwrap();
-    // Executions for one that is told: a sample stands for so many cycles.
+    // Executions for one that is reported: a sample stands for so many cycles.
     let unit =
         pace.samples_per_cycle * run.cycles as f64 / run.samples.iter().flatten().sum::<f64>();
     let (mut blocks, mut edges) = (Within::default(), Within::default());

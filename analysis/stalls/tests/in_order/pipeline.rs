@@ -92,7 +92,7 @@ impl<'a> Pipeline<'a> {
         let begin = self.cycle;
         let mut first = true;
         loop {
-            // What is wider than the processor begins in a cycle of its own.
+            // An instruction wider than the processor begins in a cycle of its own.
             let fits = if first { self.room >= uops } else { true };
             let arrived = self.cycle >= self.fetched.max(begin + met.code + met.store);
             if fits && self.free(work) && self.ready(work, true) && arrived {

@@ -129,7 +129,7 @@ impl Around<'_> {
             }
         }
         for (at, begun) in jumps {
-            // A jump to the begin of a procedure that is called joins nothing.
+            // A jump to the start of a procedure that is called joins nothing.
             if !begun.is_some_and(|number| self.is_called(number)) {
                 self.read_at(at);
             }

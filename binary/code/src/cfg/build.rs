@@ -132,8 +132,8 @@ fn finish(mut code: Code<'_>, jumps: &Jumps, entry: Option<usize>) -> Cfg {
     cfg
 }
 
-/// The edges of each block, and whether an edge leads to the block or it is no filler. Filler that
-/// no edge leads to gets no edges: else it would be a second entry of the loop that it aligns.
+/// The edges of each block, and whether an edge leads to the block or it is not a filler. Filler
+/// that no edge leads to gets no edges: else it would be a second entry of the loop that it aligns.
 fn ways(
     code: &Code<'_>,
     raws: &[Raw],

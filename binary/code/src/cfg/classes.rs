@@ -24,7 +24,7 @@ pub struct Classes {
     count: usize,
 }
 
-/// An edge of the flow: from the end of a block to the begin of a block, or through a block. Its
+/// An edge of the flow: from the end of a block to the start of a block, or through a block. Its
 /// ends are numbers of nodes.
 #[derive(Copy, Clone, Debug)]
 struct Arc {
@@ -80,7 +80,7 @@ impl Classes {
 }
 
 /// The arcs of the flow: one through each block, one for each edge, and the arcs from and to the
-/// outside. Node 0 is the outside, `2 b + 1` is the begin of block `b` and `2 b + 2` its end.
+/// outside. Node 0 is the outside, `2 b + 1` is the start of block `b` and `2 b + 2` its end.
 fn arcs(graph: &Cfg) -> Vec<Arc> {
     let begin = |block: usize| 2 * block + 1;
     let end = |block: usize| 2 * block + 2;

@@ -34,7 +34,7 @@ pub(super) struct Crossings {
     /// Number of jumps from one procedure into the middle of another, and how many of these are
     /// conditional.
     pub(super) joined: BTreeMap<(usize, usize), (usize, usize)>,
-    /// Jumps to the begin of a procedure: the procedure, the one that jumps, whether the jump is
+    /// Jumps to the start of a procedure: the procedure, the one that jumps, whether the jump is
     /// conditional.
     pub(super) begun: Vec<(usize, usize, bool)>,
 }

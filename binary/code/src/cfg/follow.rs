@@ -105,7 +105,7 @@ impl Nodes {
     }
 }
 
-/// States at the begin of nodes.
+/// States at the start of nodes.
 struct States {
     states: Vec<Option<(State, u32)>>,
     pending: BTreeSet<usize>,

@@ -48,8 +48,8 @@ impl Loops {
         this
     }
 
-    /// Blocks in reverse postorder: each comes before its successors, but for edges that go back.
-    /// Filler is not among them.
+    /// Blocks in reverse postorder: each comes before its successors, except for edges that go
+    /// back. Filler is not among them.
     #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order

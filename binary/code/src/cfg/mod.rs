@@ -154,8 +154,8 @@ pub enum Entered {
     Entry,
     /// An observed jump from outside, or a call from inside, enters here.
     Aside,
-    /// No entry is known, and the block is no filler: a landing pad of exceptions, a target of an
-    /// unresolved jump, another entry, dead code.
+    /// No entry is known, and the block is not a filler: a landing pad of exceptions, a target of
+    /// an unresolved jump, another entry, dead code.
     Unreferenced,
 }
 

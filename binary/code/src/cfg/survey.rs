@@ -65,7 +65,7 @@ pub fn is_no_return_name(name: &str) -> bool {
         || name.starts_with("_ZSt") && name.contains("__throw_")
 }
 
-/// The survey of all procedures of an image, or of one. Takes time linear in the code, but for
+/// The survey of all procedures of an image, or of one. Takes time linear in the code, except for
 /// procedures that call others which do not return: these are decoded again for each such callee.
 #[derive(Debug, Default)]
 pub struct Survey {

@@ -107,9 +107,9 @@ impl Reader {
         all
     }
 
-    /// The targets in a table; None if it is no table. An unbounded table ends before the next
+    /// The targets in a table; None if it is not a table. An unbounded table ends before the next
     /// table, before the next address that the code names, and before the first entry that is not
-    /// the begin of an instruction.
+    /// the start of an instruction.
     fn read(
         &mut self,
         code: &Code<'_>,

@@ -59,7 +59,7 @@ impl Visits {
         self.returned = None;
     }
 
-    /// The rounds of each conditional branch between the begin of the walk and its return there,
+    /// The rounds of each conditional branch between the start of the walk and its return there,
     /// where they are known. A sample in a loop is in any of its rounds, so these are the rounds
     /// that are left.
     pub(super) fn rounds<'a>(&'a self, edges: &'a [Edge]) -> impl Iterator<Item = Rounds> + 'a {

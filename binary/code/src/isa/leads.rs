@@ -95,7 +95,7 @@ fn any_high(block: &[u8], next: u32, len: u32) -> bool {
 }
 
 /// Whether any 4 bytes may be a distance into a target of `len` bytes. `next` is the number of
-/// bytes from the begin of `bytes` to the address after the first 4. The loop is written so that
+/// bytes from the start of `bytes` to the address after the first 4. The loop is written so that
 /// the compiler compares many at once.
 fn any_near(bytes: &[u8], next: u32, len: u32) -> bool {
     let mut any = false;

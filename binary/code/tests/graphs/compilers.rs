@@ -1,4 +1,4 @@
-//! Graphs against what the compiler was told: programs whose jumps are known.
+//! Graphs against what the compiler was reported: programs whose jumps are known.
 
 use std::collections::BTreeSet;
 use std::path::Path;

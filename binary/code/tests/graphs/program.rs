@@ -32,7 +32,7 @@ impl ReadOnly for Memory<'_> {
 }
 
 impl Program {
-    /// None if it is no program of 64 bits whose instructions are known.
+    /// None if it is not a program of 64 bits whose instructions are known.
     pub fn open(path: &Path) -> Option<Self> {
         let bytes = fs::read(path).ok()?;
         if bytes.get(..6)? != b"\x7fELF\x02\x01" || !matches!(bytes.get(16..18)?, [2 | 3, 0]) {

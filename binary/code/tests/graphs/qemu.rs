@@ -14,7 +14,7 @@ const ROOT: &str = "/usr/aarch64-linux-gnu";
 const INSTRUCTIONS_MAX: usize = 3_000_000;
 
 /// What a program executed, in the process's addresses: with `-singlestep` every instruction is a
-/// block of qemu's own, and it tells of each: `Trace 0: HOST [CS_BASE/PC/FLAGS/CFLAGS]` (qemu 7.2,
+/// block of qemu's own, and it reports each: `Trace 0: HOST [CS_BASE/PC/FLAGS/CFLAGS]` (qemu 7.2,
 /// `accel/tcg/cpu-exec.c`).
 fn executed(root: &str, program: &Path, arguments: &[&str]) -> Executed {
     let mut command = Command::new("qemu-aarch64");

@@ -9,7 +9,7 @@ use crate::{programs, truth};
 /// Runs in a row that end before they could be looked at: on a busy machine one may.
 const FRUITLESS_MAX: u32 = 20;
 
-/// Does `program` again and again until `states` states were held against it.
+/// Repeats `program` until `states` states were compared with it.
 fn compare(program: &Program, states: u64) -> Tally {
     let mut tally = Tally::default();
     let mut random = fastrand::Rng::with_seed(0x5eed);

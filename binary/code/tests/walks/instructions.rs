@@ -121,7 +121,7 @@ impl Bench {
         Self { traced, registers, code, memory }
     }
 
-    /// True if the instruction was held against the processor.
+    /// True if the instruction was compared with the processor.
     fn try_one(
         &mut self,
         number: u32,

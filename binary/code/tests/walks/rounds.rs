@@ -1,4 +1,4 @@
-//! How many rounds are left in loops, held against executing them.
+//! Compares the predicted remaining rounds of loops with their execution.
 
 use std::collections::BTreeSet;
 use std::process::Command;

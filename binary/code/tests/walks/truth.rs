@@ -1,4 +1,4 @@
-//! Walks of one program held against what it does.
+//! The comparison of walks with the execution of one program.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,8 +23,8 @@ const RED_ZONE: u64 = 128;
 const STACK: usize = 512;
 /// Windows that are tried for their yield only: bytes below and above the stack pointer.
 const WINDOWS: [(usize, usize); 6] = [(0, 0), (0, 128), (0, 256), (0, 512), (128, 256), (128, 512)];
-/// Iterations of a repeated instruction that are stepped through; beyond, the rest of that walk is
-/// not held against anything.
+/// Iterations of a repeated instruction that are stepped through; with more, the rest of that walk
+/// is not compared.
 const REPEATS_MAX: u32 = 200;
 /// Instructions executed at a stop, and which of them are taken as a sample: the first of every
 /// `STRIDE`, up to `BEGINS` of them, so that each has 64 after it.

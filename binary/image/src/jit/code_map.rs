@@ -4,12 +4,11 @@ use super::Code;
 use std::collections::BTreeMap;
 
 /// Most pieces of code kept of one process; further pieces are refused and counted. A large node or
-/// Java program has some 50 thousand.
+/// Java program has about 50 thousand.
 pub const CODE_MAX: usize = 262_144;
 /// Most bytes of names kept of one process.
 pub const NAMES_MAX: usize = 32 << 20;
-/// Bytes of names of removed code from which on they are freed, when they are also half of all
-/// names.
+/// Bytes of names of removed code above which they are freed, if they are also half of all names.
 const DEAD_MAX: usize = 64 << 10;
 
 /// A piece of code.
@@ -32,7 +31,7 @@ pub struct CodeMap {
     entries: BTreeMap<u64, Entry>,
     /// Names, each ended by a NUL, which no name contains.
     names: String,
-    /// Bytes of names that no entry has any more.
+    /// Bytes of names that no entry uses any longer.
     dead: usize,
     refused: u64,
 }

@@ -53,7 +53,7 @@ pub enum Event<'a> {
 /// The result of reading a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step<'a> {
-    /// A record. The next one begins `size` bytes after the begin of this one, which may be beyond
+    /// A record. The next one begins `size` bytes after the start of this one, which may be beyond
     /// the bytes given.
     Record {
         /// The content.
@@ -81,7 +81,7 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
 }
 
 impl Header {
-    /// Reads the record at the begin of `bytes`; [`RECORD_MIN`] bytes suffice.
+    /// Reads the record at the start of `bytes`; [`RECORD_MIN`] bytes suffice.
     #[must_use]
     pub fn next<'a>(&self, bytes: &'a [u8]) -> Step<'a> {
         let (Some(id), Some(size)) = (word(bytes, 0, self.swapped), word(bytes, 4, self.swapped))
@@ -187,7 +187,8 @@ mod tests {
         }
     }
 
-    /// What records tell, given so many bytes at a time; and whether the dump was damaged.
+    /// The events from a dump that is read this many bytes at a time, and whether the dump was
+    /// damaged.
     fn told(bytes: &[u8], window: usize) -> (Vec<String>, bool) {
         let mut found = Vec::new();
         let Some(header) = header(bytes) else { return (found, true) };

@@ -32,7 +32,7 @@ fn line(line: &[u8]) -> Option<Code<'_>> {
     Code::new(start, size, name)
 }
 
-/// The number that the text begins with, and the text after the blank behind it.
+/// The number at the start of the text, and the text after the following blank.
 fn hex(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(u8::is_ascii_whitespace)?;

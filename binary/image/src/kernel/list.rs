@@ -9,11 +9,11 @@ use crate::ImageError;
 /// Longest line that is read, in bytes; the rest of a longer line is skipped. A symbol has at most
 /// 512 (`KSYM_NAME_LEN`, since 6.1), a module may have many users.
 const LINE_MAX: u64 = 16 << 10;
-/// Most symbols kept; a kernel has some 200 thousand. The limit bounds memory.
+/// Most symbols kept; a kernel has about 200 thousand. The limit bounds memory.
 const SYMBOLS_MAX: usize = 4 << 20;
-/// Most bytes of names kept; a kernel has some 5 MB.
+/// Most bytes of names kept; a kernel has about 5 MB.
 const NAMES_MAX: usize = 256 << 20;
-/// Most owners kept; a kernel has some 200 modules.
+/// Most owners kept; a kernel has about 200 modules.
 const OWNERS_MAX: usize = 1 << 15;
 
 /// Bytes that the size of code is rounded up to.

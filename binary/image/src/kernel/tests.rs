@@ -69,7 +69,7 @@ fn the_kernel_counts_from_stext() {
         (0xffffffff81000300, kernel("weak_one", 0x300, 0x300, 0x400)),
         (0xffffffff81000400, kernel("default_idle", 0x400, 0x400, 0x440)),
         (0xffffffff810004ff, kernel("after_idle", 0x4ff, 0x440, 0x500)),
-        // Behind _etext there is no code, nor behind _einittext.
+        // There is no code after _etext or after _einittext.
         (0xffffffff81000500, None),
         (0xffffffff81400000, None),
         (0xffffffff81783000, kernel("early_one", 0x783000, 0x783000, 0x7830f0)),

@@ -116,7 +116,7 @@ fn one_that_cannot_be_read_is_told_and_passed_over() {
     let debug = shop.path("a.debug");
     std::fs::remove_file(&debug).unwrap();
     shop.tool("mkfifo", &["a.debug"]);
-    // Nobody ever writes into it: opening it would wait for ever.
+    // It has no writer, so opening it would block for ever.
     let told = || {
         let (_, findings) = procedures(&shop.path("a"), None, &[]).unwrap();
         match &findings[..] {

@@ -29,7 +29,8 @@ const FRAMES_MAX: usize = 64;
 struct Random(u64);
 
 impl Random {
-    /// Of the execution `number`: splitmix64 (Steele et al. 2014) makes neighbours strangers.
+    /// The random number of execution `number`: splitmix64 (Steele et al. 2014) decorrelates
+    /// neighbours.
     fn of(number: u64) -> Self {
         let mut state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -82,14 +83,14 @@ impl Random {
                 let from = self.below(len - some + 1);
                 part.copy_within(from..from + some, at);
             }
-            // Some bytes more, or fewer: all behind them moves.
+            // Inserts or removes some bytes, which moves everything after them.
             7 => part[at..].rotate_right(some),
             _ => part[at..].rotate_left(some),
         }
     }
 }
 
-/// A file that is changed, and what is around it.
+/// A file to be changed, and its surroundings.
 struct Seed {
     bytes: Vec<u8>,
     /// Where it is written to: the program itself, or its debug file.
@@ -97,7 +98,8 @@ struct Seed {
     program: PathBuf,
     /// Addresses of the procedure whose lines are asked for.
     work: Range<u64>,
-    /// What is changed: the header and each section, those that are decoded more often.
+    /// The ranges to be changed: the header and each section; sections that are decoded are chosen
+    /// more often.
     parts: Vec<Range<usize>>,
 }
 
@@ -108,7 +110,7 @@ impl Seed {
         Self { bytes, place, program, work: start..start + size, parts }
     }
 
-    /// Changes it and asks everything. How many source lines were told.
+    /// Changes it and asks everything. How many source lines were reported.
     fn run(&self, random: &mut Random) -> usize {
         let mut bytes = self.bytes.clone();
         let part = random.of_slice(&self.parts);
@@ -158,7 +160,7 @@ impl Seed {
     }
 }
 
-/// What would be kept of a file, and what was kept of one with other ranges.
+/// The excerpt of a file, and the excerpt of a file with other ranges.
 fn kept(bytes: &[u8], random: &mut Random) {
     let Ok(kept) = KeptFile::of(bytes) else { return };
     assert!(kept.ranges().len() <= bytes.len() as u64);
@@ -257,7 +259,7 @@ impl Fuzzer {
         Self { seeds, _workshops: workshops }
     }
 
-    /// The execution of that number, on whatever machine; how many source lines were told.
+    /// The execution of that number, on whatever machine; how many source lines were reported.
     fn run(&self, number: u64) -> usize {
         let mut random = Random::of(number);
         let told = if random.below(16) == 0 { other_machines(&mut random) } else { 0 };

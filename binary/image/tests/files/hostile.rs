@@ -31,7 +31,7 @@ pub fn use_all(bytes: &[u8]) -> Option<(Procedures, Vec<Finding>)> {
     Some((procedures, findings))
 }
 
-/// What is said of words that never change and of those that are other files' procedures.
+/// Constant words, and words that are other files' procedures.
 fn words(bytes: &[u8]) {
     if let Ok(constants) = Constants::of(bytes) {
         let segments = Layout::of(bytes).unwrap().segments().to_vec();
@@ -51,7 +51,7 @@ fn words(bytes: &[u8]) {
     }
 }
 
-/// Procedures that are asked for by place are what they are among all.
+/// Looking up procedures by place gives the same result as searching all of them.
 pub fn some_are_as_among_all(binary: &Binary) {
     let Ok((all, _)) = binary.procedures(&[]) else { return };
     let around = all.iter().flat_map(|procedure| {

@@ -59,7 +59,7 @@ fn without_a_build_id_the_code_decides() {
     shop.tool("strip", &["same"]);
     assert_eq!(identify(&read(&same)).unwrap(), id);
     assert_eq!(identify_file(&File::open(&same).unwrap()).unwrap(), id);
-    // One byte of code is.
+    // One byte of code is changed.
     let mut bytes = read(&first);
     let layout = image::Layout::of(&bytes).unwrap();
     let main = layout.vaddr_to_file_offset(image::Vaddr(shop.address("first", "main")));

@@ -1,4 +1,4 @@
-//! What is kept of a file answers every question as the file itself does.
+//! The kept part of a file gives the same answers as the file itself.
 
 use std::fs::File;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn assert_same(story: &str, original: &[u8]) -> f64 {
         let code = &original[offset as usize..offset as usize + len];
         assert_eq!(kept.get(offset, len), Some(code), "{story}: the code at {offset:#x}");
     }
-    // Written anew with holes, it is an ordinary file.
+    // Written again with holes, it is an ordinary file.
     let bytes = kept.to_bytes(original.len() as u64).unwrap();
     assert_eq!(bytes.len(), original.len(), "{story}");
     assert_eq!(procedures_of(&bytes, None, &[]).unwrap().0, expected, "{story}");

@@ -30,7 +30,7 @@ pub fn build(workshop: &Workshop, flags: &[&str]) -> PathBuf {
     workshop.cc("program", &flags)
 }
 
-/// The frames of all addresses of `work`, and what was found on the way.
+/// The frames of all addresses of `work`, and the findings.
 fn frames(
     program: &Path,
     start: u64,
@@ -160,8 +160,8 @@ fn a_stripped_program_has_the_names_that_it_carries_compressed() {
     assert!(has_work(&procedures) && findings.is_empty(), "{findings:?}");
 }
 
-/// Changes bytes of the debug information, or cuts it: nothing panics or hangs, and what is told
-/// has bounds.
+/// Changes bytes of the debug information, or truncates it: nothing panics or hangs, and the output
+/// stays bounded.
 #[test]
 fn debug_information_that_no_compiler_wrote() {
     let workshop = Workshop::new();

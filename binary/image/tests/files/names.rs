@@ -89,7 +89,7 @@ fn names_are_those_of_the_best_alias_and_demangled() {
     }
 }
 
-/// What one procedure is called besides.
+/// Other names of one procedure.
 #[test]
 fn aliases_are_told_by_place_and_by_name() {
     let shop = Workshop::new();
@@ -129,7 +129,7 @@ fn a_stripped_file_still_has_its_ranges() {
             let start = from.vaddr_to_file_offset(Vaddr(*address)).unwrap();
             let found = stripped.find(start).unwrap();
             assert_eq!((found.start, found.size_bytes()), (start, *size), "{out}: {name}");
-            // A shared library still says what it exports.
+            // A shared library still names its exports.
             if out == "shared" && name != "local_one" {
                 let exported = ["exported_one", "foo::bar(int)", "main", "chosen"];
                 assert!(exported.contains(&found.name()), "{found:?}");

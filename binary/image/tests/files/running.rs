@@ -1,4 +1,4 @@
-//! What runs here and now: this test itself, and the vdso.
+//! Code running in this process: this test itself, and the vdso.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -191,7 +191,7 @@ fn a_walk_through_huge_entries_ends_by_its_cost() {
     assert_eq!(unwinder.walk(&registers, &windows, &space, &mut frames), End::Costly);
     let first = frames.len();
     assert!(first > 10, "{first}");
-    // What was found is kept, so later walks come further.
+    // Results are cached, so later walks get further.
     assert_eq!(unwinder.walk(&registers, &windows, &space, &mut frames), End::Costly);
     assert!(frames.len() > first, "{} after {first}", frames.len());
 }

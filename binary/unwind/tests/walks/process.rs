@@ -22,7 +22,7 @@ struct Mapping {
     frame_pointers: bool,
 }
 
-/// What is mapped executable in a process.
+/// The executable mappings of a process.
 pub struct Mapped {
     pid: Pid,
     mappings: Vec<Mapping>,
@@ -54,7 +54,7 @@ impl Mapped {
         self.names.clone_from(&other.names);
     }
 
-    /// Reads the mappings anew.
+    /// Reads the mappings again.
     pub fn refresh(&mut self, unwinder: &mut Unwinder) {
         self.mappings.clear();
         let text = fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();

@@ -10,7 +10,8 @@ use unwind::End;
 
 use crate::shadow::Stepped;
 
-/// Of so many instructions of a large program, the first [`STRETCH`] are walked at.
+/// In each group of this many instructions of a large program, stacks are walked at the first
+/// [`STRETCH`].
 const PERIOD: u64 = 2000;
 const STRETCH: u64 = 500;
 

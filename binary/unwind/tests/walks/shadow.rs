@@ -1,5 +1,5 @@
 //! A program executed instruction by instruction, with a stack of its calls kept beside it: the
-//! truth that walks are held against.
+//! truth with which walks are compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ const BEGIN_BYTES: u64 = 64;
 /// Size of the small stacks that a program switches between.
 const SMALL_STACK: u64 = 64 << 10;
 
-/// What the shadow needs to know of an instruction.
+/// The facts about an instruction that the shadow stack needs.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Kind {
     Call,
@@ -231,7 +231,7 @@ impl Stepped {
         known
     }
 
-    /// Walks, and holds the walk against the calls. Says what is wrong with it.
+    /// Walks, and compares the walk with the calls. Returns the differences.
     pub fn compare(&mut self) -> Result<(), String> {
         if self.is_between_stacks {
             return Ok(());
@@ -264,7 +264,7 @@ impl Stepped {
         }
         // A stack that Go has switched to begins where it was, for the call that follows.
         let begin = self.loaded.range(last..=last + BEGIN_BYTES).next();
-        // What another stack has further up has nothing to do with this one.
+        // Frames further up on another stack are unrelated to this one.
         let mut further = calls.clone().skip(self.frames.len() - 1);
         let next = further.next().filter(|_| begin.is_none());
         // Of Go's first thread `mstart` is the first frame as of all others, although it is called.
@@ -281,7 +281,7 @@ impl Stepped {
     fn walk(&mut self) -> End {
         let begin = self.now.rsp - RED_ZONE;
         let bytes = self.space.memory(begin, WINDOW);
-        // A handler may run on another stack than what it interrupted.
+        // A handler may run on a different stack from the interrupted code.
         let other = self.calls.range(self.now.rsp + JUMP_MAX..).next();
         let other_begin = other.map_or(begin, |(&slot, _)| slot - OTHER_BELOW);
         let other_bytes = self.space.memory(other_begin, WINDOW);

@@ -6,7 +6,7 @@ use unwind::{Code, Image, Machine, Space};
 pub const BASE: u64 = 0x10000;
 /// Where the code begins in the file.
 pub const CODE: u64 = 0x1000;
-/// What loading adds to addresses.
+/// The load bias.
 pub const BIAS: u64 = 0x5500_0000_0000;
 
 /// A procedure and its entry in the table.

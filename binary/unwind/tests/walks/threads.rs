@@ -48,7 +48,7 @@ fn a_threads_stack_ends_where_the_thread_began() {
         let bytes = space.memory(begin, 256 << 10);
         let windows = [Window { address: begin, bytes: &bytes }];
         let end = unwinder.walk(&known(&user), &windows, &space, &mut frames);
-        // The first stops may be within `clone3`, on whose stack is no caller yet.
+        // The first stops may be within `clone3`, whose stack has no caller yet.
         if end == End::Whole {
             whole += 1;
             let calls = frames.iter().skip(1);
@@ -61,7 +61,7 @@ fn a_threads_stack_ends_where_the_thread_began() {
         ptrace::cont(thread, None).unwrap();
     }
     assert!(whole >= STOPS - 2, "{whole}");
-    // A traced thread would have to be waited for, or the process's end would not be told.
+    // A traced thread would have to be waited for, or the process's end would not be reported.
     ptrace::interrupt(thread).unwrap();
     waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
     ptrace::detach(thread, None).unwrap();

@@ -9,7 +9,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Pieces of code with samples that one image has; with the next one another image begins.
+/// Most pieces of code with samples in one image; the next piece begins another image.
 const PIECES_MAX: usize = 65_536;
 /// Pieces of code that may have been at one address, each at the same distance from the one before:
 /// addresses have 57 bits.
@@ -17,14 +17,14 @@ const TURNS: u64 = 64;
 /// The distance.
 const TURN_BITS: u32 = 57;
 
-/// What a process's image is called.
+/// The name of a process's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Title {
     /// Name.
     pub name: String,
     /// Path of the process's program.
     pub path: String,
-    /// What no other process's image has.
+    /// A number that no other process's image has.
     pub salt: String,
 }
 

@@ -1,4 +1,4 @@
-//! What somebody who knows told of a process's memory: `dcpictl register`.
+//! Regions of a process's memory that a user has registered with `dcpictl register`.
 
 use crate::jit::inode_of;
 use crate::mapped_files::Image;
@@ -38,7 +38,7 @@ pub struct Region {
     pub name: String,
     /// What is there.
     pub shows: Shows,
-    /// The inode that was mapped at its begin; 0: none.
+    /// The inode that was mapped at its start; 0: none.
     inode: u64,
 }
 
@@ -71,8 +71,8 @@ impl Regions {
         self.by_start.remove(&start).is_some()
     }
 
-    /// Something was mapped: what was registered there is gone, unless it is the same file's, or no
-    /// file's, as before (a change of rights).
+    /// Notes a new mapping. It removes the regions registered there, unless the mapping shows the
+    /// same file, or no file, as before (a change of access rights).
     pub fn mapped(&mut self, range: Range<u64>, inode: u64) {
         let gone: Vec<u64> = self
             .overlapping(range)
@@ -98,7 +98,7 @@ impl Regions {
         self.by_start.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_start.is_empty()
@@ -110,7 +110,7 @@ impl Regions {
     }
 }
 
-/// Checks what was told against the process itself.
+/// Checks a registration against the process's mappings.
 ///
 /// # Errors
 /// One line with the next step.

@@ -95,7 +95,7 @@ impl AddressMap {
         self.mappings.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mappings.is_empty()

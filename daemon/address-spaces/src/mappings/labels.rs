@@ -1,4 +1,5 @@
-//! Whose samples are whose: labels, control groups and exclusions of the processes that are known.
+//! The tags of processes, which determine the scope of their samples: labels, control groups and
+//! exclusions.
 
 use super::process::Process;
 use super::{Mappings, Window};
@@ -18,10 +19,10 @@ const FORESEEN_MAX: usize = 65_536;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelError {
-    /// It may not be stored.
+    /// The label is not valid in the database.
     #[error("{0}; choose another label")]
     Name(#[from] DbError),
-    /// There is none of that number, or it is not the one that was meant.
+    /// No process has that number, or it is not the intended process.
     #[error("no process has the number {pid} any more; see ps")]
     Gone {
         /// The number.
@@ -46,16 +47,17 @@ pub enum LabelError {
 }
 
 impl Process {
-    /// Reads the control group that the process is in now, if that is wanted and not known.
+    /// Reads the process's control group, if it is needed and not yet known.
     pub(super) fn read_cgroup(&mut self, pid: u32, tagger: &mut Tagger, system: &System) {
         let Some(now) = self.versions.last_mut().filter(|now| now.tags.unread()) else { return };
-        // Who has ended is in no group any more (a zombie is shown at the root of version 1's
+        // A process that has ended is in no group (a zombie is shown at the root of version 1's
         // hierarchies).
         let cgroup = if self.ended_ns.is_none() { system.cgroup(pid) } else { None };
         now.tags = tagger.read(&now.tags, cgroup.as_deref());
     }
 
-    /// The control group was read when the exec was told of; later the process may be gone.
+    /// The control group was read when the exec was reported, because the process may be gone
+    /// later.
     pub(super) fn has_cgroup(&mut self, cgroup: &[u8], tagger: &mut Tagger) {
         if let Some(now) = self.versions.last_mut() {
             now.tags = tagger.read(&now.tags, Some(cgroup));
@@ -67,7 +69,7 @@ impl Process {
     }
 }
 
-/// What a process has that no record told of: what its parent has, if anybody has anything.
+/// The tags of a process whose fork was not recorded: its parent's tags, if any process has tags.
 pub(super) fn of_parent(
     processes: &HashMap<u32, Process, foldhash::fast::RandomState>,
     tagger: &Tagger,
@@ -81,8 +83,7 @@ pub(super) fn of_parent(
 }
 
 impl Mappings {
-    /// Sets the rules, for processes that are known and those that come. To be called before the
-    /// first drain.
+    /// Sets the rules for known and future processes. Call it before the first drain.
     pub fn keep_apart(&mut self, rules: Rules) {
         self.tagger = Tagger::new(rules);
         let unknown = self.tagger.unknown();
@@ -95,8 +96,8 @@ impl Mappings {
             return;
         }
         let parents = parents(&self.system);
-        // Who has ended since the scan may have been a child; a record tells whose, if it is not
-        // too old to matter.
+        // A process that has ended since the scan may have been a child; a record names its parent,
+        // unless it is too old to matter.
         self.processes.retain(|pid, _| parents.contains_key(pid));
         for pid in with_descendants(&excluded, &parents) {
             let tagger = &self.tagger;
@@ -109,8 +110,7 @@ impl Mappings {
     /// A record was read that will be applied with the next drain: the user of its process is
     /// noted, and where control groups matter, those of processes that execed are looked at now,
     /// while they live. So are files of which the kernel told only the inode, before another is
-    /// built in their place. Gives whether the record tells of a file that nobody has mapped
-    /// before.
+    /// built in their place. Gives whether the record reports a file that nobody has mapped before.
     pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
         self.users.foresee(&record.kind, &self.system);
         if let RecordKind::Mmap(mmap) = &mut record.kind {
@@ -138,11 +138,11 @@ impl Mappings {
     /// those that run already, with theirs. `start_time` is field 22 of /proc/PID/stat, to be sure
     /// that the number still means the process that was meant.
     ///
-    /// Gives the processes that are labelled now: their text must no longer be counted together
-    /// with that of others.
+    /// Returns the processes that are labelled now. Their text must no longer be counted together
+    /// with other processes' text.
     ///
     /// # Errors
-    /// Why it is not labelled; then nobody is.
+    /// The reason why the process is not labelled; in this case no process is.
     pub fn label(
         &mut self,
         pid: u32,
@@ -174,8 +174,8 @@ impl Mappings {
         Ok(all.into_iter().collect())
     }
 
-    /// Whose process that generation of `pid` was when the samples of this window were taken;
-    /// nobody's where that is not known.
+    /// The tags of that generation of `pid` when the samples of this window were taken; no tags if
+    /// that is not known.
     pub fn tags(&mut self, pid: u32, generation: u16, window: Window) -> Tags {
         let Some(process) = self.processes.get_mut(&pid) else { return Tags::default() };
         process.read_cgroup(pid, &mut self.tagger, &self.system);
@@ -186,8 +186,8 @@ impl Mappings {
         version.map(|version| version.tags.clone()).unwrap_or_default()
     }
 
-    /// The program that a process runs, and whose samples its are: of that generation, or where
-    /// that is not known, as of now. The program is the mapped file with the lowest addresses: the
+    /// The program that a process runs, and its tags: for that generation, or, if that is not
+    /// known, the current ones. The program is the mapped file with the lowest addresses: the
     /// kernel maps programs below their interpreter and libraries (`ELF_ET_DYN_BASE`). None for a
     /// process that is not known, or has no file mapped.
     pub fn program(&mut self, pid: u32, generation: u16) -> Option<(Arc<MappedFile>, Tags)> {
@@ -201,16 +201,16 @@ impl Mappings {
     }
 }
 
-/// These processes and all whose parents, or their parents, they are, as /proc has it now.
-/// The parent of each process that runs.
+/// These processes and all their descendants, according to /proc. Reads the parent of each running
+/// process.
 fn parents(system: &System) -> HashMap<u32, u32> {
     system.processes().into_iter().filter_map(|pid| Some((pid, system.parent(pid)?))).collect()
 }
 
 fn with_descendants(pids: &[u32], parents: &HashMap<u32, u32>) -> HashSet<u32> {
     let mut all: HashSet<u32> = pids.iter().copied().collect();
-    // A generation each time round; the tree of processes is finite, and whoever forks meanwhile is
-    // told of by a record.
+    // Each iteration adds one generation of children. The tree of processes is finite, and records
+    // report processes that fork meanwhile.
     loop {
         let known = all.len();
         let children: Vec<u32> = parents
@@ -358,7 +358,7 @@ mod tests {
             mappings.apply(mmap(1, child, 0x1000));
             mappings.label(parent, procfs::start_time(parent), "run", with_children).unwrap();
             assert_eq!(label(&mut mappings, child, (0, 9)).as_deref(), expected);
-            // And one that no record told of.
+            // And a process whose fork had no record.
             assert!(mappings.read_process(std::process::id(), 1, None));
             assert!(
                 of_parent(&mappings.processes, &mappings.tagger, &mappings.system, child)

@@ -1,5 +1,5 @@
-//! Which process has what mapped where: fed by the kernel's records in order of time, by a scan at
-//! start-up, and by /proc where a sample finds nothing.
+//! The mappings of all processes. They come from the kernel's records in order of time, from a scan
+//! at startup, and from /proc when a sample finds no mapping.
 //!
 //! A process is forgotten only after every sample that belongs to it has been drained: one drain
 //! that began after its end.
@@ -28,14 +28,14 @@ use programs::{Kind, Programs};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Processes remembered, dead ones included: PID_MAX_LIMIT / 32. Samples of those beyond stay
+/// Processes remembered, dead ones included: PID_MAX_LIMIT / 32. Samples of further processes stay
 /// unresolved.
 pub const PROCESSES_MAX: usize = 1 << 17;
 
 /// A process is looked up in /proc at most this often when its samples find nothing.
 const REPAIR_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Everybody is looked up in /proc at most this often, when records were lost.
+/// Shortest time between two scans of all processes in /proc, which repair lost records.
 const DOUBT_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// Libraries whose mappings are expected at once: no more than processes map at one moment.
@@ -63,9 +63,9 @@ pub struct Mappings {
     pub refused: u64,
     /// What is kept apart and left out.
     pub tagger: Tagger,
-    /// Whom questions about processes go to.
+    /// Answers questions about processes.
     pub system: System,
-    /// Whose processes are.
+    /// The users of processes.
     users: Users,
     /// Mappings that were learnt from notices since the last drain.
     pub learnt: Vec<TimedRecord>,
@@ -75,7 +75,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Takes up every running process. Call it after the records have begun to flow.
+    /// Adds every running process. Call it after the records have begun to flow.
     pub fn scan(&mut self, now_ns: u64) {
         for pid in self.system.processes() {
             self.users.learn(pid, &self.system);
@@ -174,7 +174,7 @@ impl Mappings {
             if apart {
                 self.unmarked.push(pid);
             }
-            // What was read from /proc later may be the map of the program after it.
+            // A later reading of /proc may show the map of the next program.
             if !stale && self.programs.learn(program, pid, &map, time) {
                 self.unmarked.push(pid);
             }
@@ -207,7 +207,8 @@ impl Mappings {
         self.refused += u64::from(process.map(mapping, time_ns).is_err());
     }
 
-    /// The sampler counts what `pid` maps next together with what others have of it.
+    /// The sampler counts the next mapping of `pid` together with the same library in other
+    /// processes.
     fn expect_library(&mut self, pid: u32, library: Program, time_ns: u64) {
         self.programs.hear_of(library, Kind::Library, pid, time_ns);
         let now = self.processes.get_mut(&pid).and_then(|process| process.versions.last_mut());
@@ -222,11 +223,11 @@ impl Mappings {
         }
     }
 
-    /// The mapping that showed `pc` to that generation of `pid` when the samples of this window
-    /// were taken, and whose it was.
+    /// The mapping that contained `pc` in that generation of `pid` when the samples of this window
+    /// were taken, and the tags of the process.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find(
         &mut self,
         pid: u32,
@@ -238,8 +239,8 @@ impl Mappings {
         if !matches!(known, Err(Unresolved::UnknownProcess | Unresolved::NoMapping)) {
             return known;
         }
-        // No record told: the process was there before us and changed while being scanned, or
-        // records were dropped.
+        // No record reported it: the process is older than the daemon and changed while it was
+        // scanned, or records were dropped.
         let last_read = self.processes.get(&pid).map_or(0, |process| process.read_ns);
         if window.to_ns.saturating_sub(last_read) >= REPAIR_INTERVAL_NS
             && self.read_process(pid, window.to_ns, Some(generation))
@@ -255,10 +256,10 @@ impl Mappings {
     }
 
     /// What showed that byte of a program's text when the samples of this window were taken: a
-    /// mapping whose addresses are counted from the begin of the text, and where a process has it.
+    /// mapping whose addresses are counted from the start of the text, and where a process has it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find_in_program(
         &mut self,
         program: u32,
@@ -279,12 +280,12 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
-    /// [`Self::find`], from what is known: a process that nobody was told of is not read now.
-    /// Snapshots are looked at between drains too, and what is read from /proc then would be of
-    /// after samples that wait for theirs.
+    /// Like [`Self::find`], but uses only known mappings and does not read /proc for an unknown
+    /// process. Snapshots are also looked at between drains; /proc would then show a later state
+    /// than the samples that still wait for their drain.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find_known(
         &mut self,
         pid: u32,
@@ -300,7 +301,7 @@ impl Mappings {
     /// [`Self::find_in_program`], from what is known.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find_known_in_program(
         &mut self,
         program: u32,
@@ -309,8 +310,8 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
-    /// What that generation of `pid` had mapped when the samples of this window were taken, and
-    /// whose it was, from what is known. None where nothing is known of it.
+    /// The known mappings and tags of that generation of `pid` when the samples of this window were
+    /// taken. None if nothing is known about it.
     pub fn space_known(
         &mut self,
         pid: u32,
@@ -340,9 +341,9 @@ impl Mappings {
         });
     }
 
-    /// After records were lost: forgets processes whose end nobody told of, and reads the others
-    /// anew. The end of a lost record's process would otherwise never be known, and its mappings
-    /// would be believed.
+    /// Repairs the state after records were lost: forgets processes that have ended unnoticed, and
+    /// reads the others again. Otherwise, if the record of a process's end was lost, its old
+    /// mappings would be used for ever.
     pub fn repair(&mut self, now_ns: u64) {
         if !self.doubtful || now_ns.saturating_sub(self.asked_ns) < DOUBT_INTERVAL_NS {
             return;
@@ -361,7 +362,7 @@ impl Mappings {
         );
     }
 
-    /// What a process has mapped now, by address.
+    /// The current mappings of a process, by address.
     pub fn mapped(&self, pid: u32) -> impl Iterator<Item = &Mapping> {
         let now = self.processes.get(&pid).and_then(|process| process.versions.last());
         now.into_iter().flat_map(|version| version.map.iter())
@@ -373,7 +374,7 @@ impl Mappings {
         self.processes.contains_key(&pid)
     }
 
-    /// Who pays for an image that process `pid` is the first to have samples in.
+    /// The user whose allowance pays for an image in which process `pid` has the first samples.
     pub fn payer(&mut self, pid: u32) -> Payer {
         self.users.payer(pid, &self.system)
     }
@@ -383,12 +384,12 @@ impl Mappings {
         std::mem::take(&mut self.unmarked)
     }
 
-    /// Numbers of programs and libraries that other code may have from now on.
+    /// Numbers of programs and libraries that may be given to other code from now on.
     pub fn take_released(&mut self) -> Vec<u32> {
         self.programs.take_released()
     }
 
-    /// Numbers that stand for two builds, and that no further process may have.
+    /// Numbers that stand for two builds and must not be given to further processes.
     pub fn take_disputed(&mut self) -> Vec<u32> {
         self.programs.take_disputed()
     }
@@ -399,13 +400,13 @@ impl Mappings {
         self.processes.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }
 
-    /// The process, with the tags of its parent if no record told of its birth.
+    /// The process, with the tags of its parent if its fork had no record.
     fn process(&mut self, pid: u32) -> Option<&mut Process> {
         let unseen = self.tagger.gives_tags() && !self.processes.contains_key(&pid);
         let tags =
@@ -443,7 +444,7 @@ impl Mappings {
         }
         let Some(process) = self.process(pid) else { return false };
         if let Some(now) = process.versions.last_mut() {
-            // Whoever asked is of this version, and so are those of its other generations.
+            // The sample belongs to this version, and so do samples of its other generations.
             let known = asker
                 .filter(|generation| now.has(*generation))
                 .map(|_| (now.generations, now.next));

@@ -1,4 +1,4 @@
-//! What the loader hook's notices are held against.
+//! The state that the loader hook's notices are compared with.
 
 use super::Mappings;
 use image::ImageId;
@@ -6,8 +6,8 @@ use kernel::procfs::MapsLine;
 use kernel::{MappedFileId, Record, RecordKind, TimedRecord};
 
 impl Mappings {
-    /// Whether it is known already what `pid` has at `address` now: of this build, as far as both
-    /// told one.
+    /// Whether the current mapping of `pid` at `address` is already known, with the same build if
+    /// both sources name one.
     #[must_use]
     pub fn shows(&self, pid: u32, address: u64, build: Option<ImageId>) -> bool {
         let now = self.processes.get(&pid).and_then(|process| process.versions.last());
@@ -28,7 +28,7 @@ impl Mappings {
             .any(|version| version.until_ns != u64::MAX && version.until_ns >= time_ns)
     }
 
-    /// Takes up a mapping that /proc shows, as if the kernel's record of it came now.
+    /// Adds a mapping that /proc shows, as if the kernel's record had just arrived.
     pub fn take_up(&mut self, pid: u32, line: &MapsLine, file: MappedFileId, now_ns: u64) {
         let (start, len) = (line.start, line.end.saturating_sub(line.start));
         let record = Record {

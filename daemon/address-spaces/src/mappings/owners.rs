@@ -1,6 +1,6 @@
-//! Whose files mappings are of, as the sampler tells before the kernel writes the record of a
-//! mapping: anybody can write a file with the build id of another, so a build id is only as good as
-//! who can write the file.
+//! The users who can write mapped files. The sampler reports them before the kernel writes the
+//! record of a mapping. Any user can write a file with the build id of another file, so a build id
+//! can be trusted only as far as the users who can write the file.
 
 use std::collections::HashMap;
 
@@ -8,21 +8,22 @@ use std::collections::HashMap;
 /// beyond it is not kept, and its file is in doubt.
 const EXPECTED_MAX: usize = 4096;
 
-/// The owner of a file whose process's user nobody knows: the number that no user has (chown(2)).
+/// The owner of a file if the user of its process is unknown: the number that no user has
+/// (chown(2)).
 const UNKNOWN: u32 = u32::MAX;
 
-/// What the sampler has told of mappings whose records come next.
+/// The sampler's messages about mappings whose records are still to come.
 #[derive(Debug, Default)]
 pub struct Owners {
     /// By process: where the mapping of its next record begins, and the user who can write the
     /// file; 0: root alone.
     expected: HashMap<u32, (u64, u32), foldhash::fast::RandomState>,
-    /// The sampler tells of every file that is mapped to be executed.
+    /// The sampler reports every file that is mapped to be executed.
     are_told: bool,
 }
 
 impl Owners {
-    /// The sampler tells of every mapping from now on.
+    /// The sampler reports every mapping from now on.
     pub fn are_told(&mut self) {
         self.are_told = true;
     }
@@ -40,8 +41,8 @@ impl Owners {
         self.expected.clear();
     }
 
-    /// The user who can write the file that a record is of; None: root alone. Where nobody told,
-    /// the process's user may be able to: `user` gives it.
+    /// The user who can write the file that a record is of; None: root alone. Without a message,
+    /// the process's user is assumed to be able to; `user` returns that user.
     pub fn owner(
         &mut self,
         pid: u32,

@@ -1,4 +1,4 @@
-//! One process: the address spaces that it had, and which samples belong to which.
+//! The address spaces of one process, and the assignment of samples to them.
 
 use super::address_map::{AddressMap, Mapping};
 use crate::scopes::Tags;
@@ -12,12 +12,12 @@ const REPLACED_MAX: usize = 1024;
 /// loses the oldest.
 const VERSIONS_MAX: usize = 64;
 
-/// Where a sample was taken, and whose it is.
+/// The mapping and the tags of a sample.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// What was mapped there.
     pub mapping: Mapping,
-    /// Whose process that was.
+    /// The tags of that process.
     pub tags: Tags,
 }
 
@@ -44,8 +44,8 @@ impl Generations {
         to.wrapping_sub(self.first) & Self::MASK
     }
 
-    /// Up to `last`. The numbers come round: the oldest are let go before they are taken for new
-    /// ones.
+    /// Up to `last`. The numbers wrap around: the oldest are forgotten before they could be
+    /// mistaken for new ones.
     pub(super) fn extend(&mut self, last: u16) {
         self.last = last;
         if self.distance(last) > Self::MASK / 2 {
@@ -59,17 +59,17 @@ impl Generations {
 pub(super) struct Version {
     /// Shared with the parent until one of the two maps something.
     pub(super) map: Arc<AddressMap>,
-    /// Which samples belong to it; None until a record or a sample tells.
+    /// The generations whose samples belong to it; None until a record or a sample shows them.
     pub(super) generations: Option<Generations>,
-    /// The generation that the next mapping begins, and when the sampler told of it.
+    /// The generation that the next mapping begins, and the time of the sampler's report.
     pub(super) next: Option<(u16, u64)>,
     /// When the process left it; `u64::MAX`: not yet.
     pub(super) until_ns: u64,
-    /// What was mapped where something else is now, until when.
+    /// Replaced mappings, and the time until which they were valid.
     pub(super) replaced: Vec<(Mapping, u64)>,
-    /// Whose its samples are.
+    /// The tags of its samples.
     pub(super) tags: Tags,
-    /// Numbers of the code that it has together with others, as far as records told; 0: none.
+    /// Numbers of code shared with other processes, as far as records have reported them; 0: none.
     pub(super) numbers: Numbers,
 }
 
@@ -111,9 +111,9 @@ impl Version {
     }
 }
 
-/// The record of a mapping comes so soon after the sampler told of it, or it is of another one:
-/// cutting a mapping in two, as `munmap` of a part does, is told of and has no record (`ma_write`,
-/// Linux 6.1).
+/// Longest time between the sampler's report of a mapping and the kernel's record. A later record
+/// belongs to another mapping: splitting a mapping, as `munmap` of a part does, is reported by the
+/// sampler but has no record (`ma_write`, Linux 6.1).
 pub(super) const RECORD_NS: u64 = 10_000_000;
 
 #[derive(Debug)]
@@ -136,8 +136,8 @@ impl Default for Process {
 }
 
 impl Process {
-    /// Maps a file. Where that begins a generation and something else was there, what was before is
-    /// kept apart; otherwise the samples of both generations find what they need in one map.
+    /// Adds a mapping of a file. If it begins a generation and replaces another mapping, the
+    /// previous map is kept separately; otherwise one map serves the samples of both generations.
     pub(super) fn map(&mut self, mapping: Mapping, time_ns: u64) -> Result<(), ()> {
         let Some(now) = self.versions.last_mut() else { return Ok(()) };
         if let Some((next, told_ns)) = now.next.take() {
@@ -171,7 +171,7 @@ impl Process {
             now.next = Some((generation, time_ns));
             return;
         }
-        // The sampler had lost sight of the process, and began anew.
+        // The sampler lost track of the process and started again.
         let (map, tags, numbers) = (now.map.clone(), now.tags.clone(), now.numbers);
         self.enter(map, tags, numbers, time_ns);
         if let Some(now) = self.versions.last_mut() {
@@ -179,8 +179,8 @@ impl Process {
         }
     }
 
-    /// Forgets what no sample since `from_ns` can be of, and gives its memory back: most processes
-    /// never change again.
+    /// Forgets versions that no sample since `from_ns` can belong to, and shrinks the vectors: most
+    /// processes never change again.
     pub(super) fn forget_before(&mut self, from_ns: u64) {
         self.versions.retain(|version| version.until_ns >= from_ns);
         self.versions.shrink_to_fit();
@@ -207,8 +207,8 @@ impl Process {
         self.versions.push(Version::new(map, tags, numbers));
     }
 
-    /// The map of the address space of that generation; where no record or sample told the
-    /// generation yet, of the newest space that could be it.
+    /// The map of the address space of that generation; if no record or sample has shown the
+    /// generation yet, the map of the newest space that could have it.
     pub(super) fn space(&self, generation: u16, window: Window) -> Option<(Arc<AddressMap>, Tags)> {
         let then = |version: &&Version| version.until_ns >= window.from_ns;
         let known = self.versions.iter().rev().filter(then);
@@ -240,8 +240,7 @@ impl Process {
             .filter(|version| version.generations.is_none())
         {
             if let Some(mapping) = version.find(pc, window) {
-                // Generation 0 is also what a sampler that cannot look into tasks says of all of
-                // them.
+                // A sampler without access to tasks reports generation 0 for all of them.
                 version.generations = (generation != 0).then_some(Generations::one(generation));
                 return Some(mapping);
             }

@@ -1,5 +1,5 @@
 //! Programs and libraries whose text the sampler counts once for all processes that run them: which
-//! file a distance from the begin of the text shows.
+//! file a distance from the start of the text shows.
 
 use super::{AddressMap, Mapping, Window};
 use crate::mapped_files::MappedFile;
@@ -12,14 +12,14 @@ use std::sync::{Arc, Weak};
 /// Numbers remembered: as many as the sampler gives. Further ones are released at once.
 const PROGRAMS_MAX: usize = abi::CLAIMS_MAX;
 
-/// Above so many, numbers that no known process has are forgotten even while somebody maps their
-/// files. Below it, a number is kept for processes that no record told of.
+/// Above this count, numbers that no known process uses are forgotten even while a process maps
+/// their files. Below it, such numbers are kept for processes whose records were lost.
 const PROGRAMS_KEPT: usize = PROGRAMS_MAX / 4 * 3;
 
 /// A part of a program's text.
 #[derive(Clone, Debug)]
 struct Part {
-    /// First byte, counted from the begin of the text.
+    /// First byte, counted from the start of the text.
     start: u64,
     /// First byte after it.
     end: u64,
@@ -40,7 +40,8 @@ impl Part {
         self.start < other.end && other.start < self.end
     }
 
-    /// Whether both cannot be true of one program: another build, or another place of the file.
+    /// Whether the two parts contradict each other: they show another build, or another place of
+    /// the file.
     fn contradicts(&self, other: &Part) -> bool {
         let place = |part: &Part| part.file_offset.wrapping_sub(part.start);
         self.overlaps(other) && (place(self) != place(other) || !self.is_of_same_file(other))
@@ -54,7 +55,8 @@ impl Part {
             })
     }
 
-    /// Whether the other part tells of the same file what nobody could see any more for this one.
+    /// Whether the other part supplies an identity of the same file that could no longer be
+    /// determined for this part.
     fn is_known_better_by(&self, other: &Part) -> bool {
         let files = || self.file.upgrade().zip(other.file.upgrade());
         self.overlaps(other)
@@ -63,8 +65,8 @@ impl Part {
     }
 }
 
-/// Whether `file` has the inode of the other one, and was gone before its content could be told.
-/// That contradicts nothing: the sampler has compared size and time of last change.
+/// Whether `file` has the inode of the other one, and was gone before its content could be
+/// determined. That contradicts nothing: the sampler has compared size and time of last change.
 fn is_unseen(file: &MappedFile, other: &MappedFile) -> bool {
     let inode = |id: &MappedFileId| match *id {
         MappedFileId::Version { major, minor, inode, .. } => Some((major, minor, inode)),
@@ -79,8 +81,8 @@ fn is_unseen(file: &MappedFile, other: &MappedFile) -> bool {
 pub enum Kind {
     /// A program, whose process keeps it mapped.
     Program,
-    /// A mapping of a library. Something else may have been mapped there since, so /proc tells
-    /// nothing of it.
+    /// A mapping of a library. Another file may have been mapped there since, so /proc is no
+    /// evidence.
     Library,
 }
 
@@ -88,13 +90,13 @@ pub enum Kind {
 struct Known {
     kind: Kind,
     parts: Vec<Part>,
-    /// /proc told the parts, later than the exec: the process may have mapped something else there
-    /// meanwhile. What records tell is worth more.
+    /// The parts come from a reading of /proc after the exec: the process may have mapped another
+    /// file there meanwhile. Records are more reliable.
     from_proc: bool,
-    /// Who told of these parts last, and where its text lies there.
+    /// The process that reported these parts last, and the address of the text in that process.
     pid: u32,
     text: u64,
-    /// When the sampler told of the number last, whoever runs it.
+    /// Time at which the sampler last reported the number, for any process.
     told_ns: u64,
 }
 
@@ -111,7 +113,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// The sampler told of that number: until it is forgotten, no other code has it.
+    /// Notes a number that the sampler reported; until it is forgotten, no other code has this
+    /// number.
     pub fn hear_of(&mut self, program: Program, kind: Kind, pid: u32, time_ns: u64) {
         if self.known.len() >= PROGRAMS_MAX && !self.known.contains_key(&program.number) {
             self.released.push(program.number);
@@ -164,12 +167,12 @@ impl Programs {
     /// same inode, size, times and extent in another build: the file was changed without a trace in
     /// any of these, or the record of another mapping was lost.
     fn learn_parts(&mut self, program: Program, pid: u32, parts: Vec<Part>) -> bool {
-        // Without a mapping, its record was lost: what another process of the program mapped is as
-        // good.
+        // If the process has no such mapping, the record was lost; the mapping of another process
+        // that runs the program serves as well.
         let Some(known) = self.known.get_mut(&program.number).filter(|_| !parts.is_empty()) else {
             return false;
         };
-        // Who has sampled a file is not forgotten yet, and holds it.
+        // A process with samples in the file is not forgotten yet, and keeps the file known.
         if known.from_proc || !known.parts.iter().any(Part::is_mapped) {
             known.parts.clear();
             known.from_proc = false;
@@ -198,10 +201,10 @@ impl Programs {
     }
 
     /// What shows that byte of the program's text: a mapping whose addresses are counted from the
-    /// begin of the text, and where a process has it.
+    /// start of the text, and where a process has it.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn find(&self, number: u32, distance: u64) -> Result<(Mapping, MappedAt), Unresolved> {
         let known = self.known.get(&number).ok_or(Unresolved::UnknownProcess)?;
         let part = known.parts.iter().find(|part| (part.start..part.end).contains(&distance));
@@ -216,13 +219,13 @@ impl Programs {
         Ok((mapping, MappedAt { pid: known.pid, start, end }))
     }
 
-    /// Where to look for a program whose mappings no record told of: the process that exec'ed it
+    /// The process to ask about a program whose mappings have no record: the one that exec'ed it
     /// last.
     pub fn last(&self, number: u32) -> Option<(u32, u64)> {
         self.known.get(&number).map(|known| (known.pid, known.text))
     }
 
-    /// Takes up what /proc says of the process that exec'ed the program last.
+    /// Adds the mappings that /proc shows for the process that exec'ed the program last.
     pub fn repair(&mut self, number: u32, map: &AddressMap) {
         if let Some(known) = self.known.get_mut(&number).filter(|known| known.parts.is_empty()) {
             known.from_proc = true;
@@ -472,7 +475,7 @@ mod tests {
         assert_eq!(found(&programs, 0x10), Ok(0x4110));
         assert!(!programs.learn(program(0x1100), 6, &AddressMap::default(), 20));
         assert_eq!(found(&programs, 0x10), Ok(0x4110));
-        // Whoever told last may have mapped something else there since.
+        // The process that reported last may have mapped another file there since.
         let other = map(&mut files, 2, 0x1000);
         assert!(!programs.learn(program(0x1100), 7, &other, 30));
         let file = programs.find(9, 0x10).unwrap().0.file;

@@ -1,13 +1,13 @@
-//! What a process tells of its generated code.
+//! What a process says about its generated code.
 
 use super::files::CodeSink;
 use image::jit::{Code, CodeMap};
 use serde::{Deserialize, Serialize};
 
-/// A line of what a process tells of its generated code.
+/// A line of what a process says about its generated code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CodeEvent {
-    /// The file was written anew: what it told before is forgotten.
+    /// The file was rewritten; everything read from it before is forgotten.
     Clear,
     /// Code at an address: first byte, bytes, name.
     Load(u64, u32, String),
@@ -15,10 +15,10 @@ pub enum CodeEvent {
     Move(u64, u64),
 }
 
-/// One look at what a process tells of its generated code.
+/// One look at what a process says about its generated code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeLook {
-    /// What was new.
+    /// The new entries.
     pub events: Vec<CodeEvent>,
     /// Why a file was not believed.
     pub refused: Option<String>,
@@ -43,7 +43,7 @@ impl CodeSink for Vec<CodeEvent> {
     }
 }
 
-/// Takes in what a process tells of its code.
+/// Takes in what a process says about its code.
 pub fn apply(event: &CodeEvent, code: &mut CodeMap) {
     match event {
         CodeEvent::Clear => code.clear(),

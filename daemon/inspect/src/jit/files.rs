@@ -1,7 +1,7 @@
 //! The files that just-in-time compilers leave in `/tmp` for profilers: opened with suspicion, read
 //! as they grow.
 //!
-//! Anybody may put a file there, so a file counts only if it is a plain file of the process's own
+//! Any user may put a file there, so a file counts only if it is a plain file of the process's own
 //! user, on a file system that the kernel itself keeps; nothing here waits for a FIFO, opens a
 //! device, follows a link or enters a mount at the last step, or leaves the directory tree that the
 //! process sees.
@@ -18,8 +18,8 @@ use std::path::Path;
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;
-/// Bytes at the begin and before the end of what was read, by which a file that was written anew is
-/// known.
+/// Bytes at the start and before the end of what was read, by which a file that was written again
+/// is known.
 const MARK: usize = 64;
 
 /// Why a file is not read.
@@ -99,9 +99,9 @@ pub fn trusted(file: &File, owners: &[u32]) -> Result<FileFacts, NoFile> {
     Ok(facts)
 }
 
-/// Where goes what a file tells of code.
+/// Where goes what a file says about code.
 pub trait CodeSink {
-    /// The file was written anew: what it told before is forgotten.
+    /// The file was rewritten; everything read from it before is forgotten.
     fn clear(&mut self);
     /// There is code.
     fn load(&mut self, code: &Code<'_>);
@@ -134,8 +134,8 @@ pub struct MapReader {
 
 impl MapReader {
     /// Reads what the file has grown by, at most `allowance` bytes, which become fewer. False: the
-    /// allowance did not suffice. A file that was written anew is read anew, and what it told
-    /// before is forgotten.
+    /// allowance did not suffice. A file that was rewritten is read from its start, and everything
+    /// read before is forgotten.
     pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
         let Ok(metadata) = file.metadata() else { return true };
         let metadata = FileFacts::of(&metadata);
@@ -152,7 +152,7 @@ impl MapReader {
             };
             let piece = bytes.get(..read).unwrap_or_default();
             let whole = perf_map::read(piece, |told| code.load(&told));
-            // What was read twice is paid for twice, but for the line that is being written.
+            // What was read twice is paid for twice, except for the line that is being written.
             *allowance = allowance.saturating_sub(whole as u64);
             if whole == 0 {
                 return read < want; // else a line is longer than what may still be read
@@ -186,7 +186,7 @@ impl MapReader {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DumpReader {
     file: (u64, u64),
-    /// Read anew at each look.
+    /// Read again at each look.
     #[serde(skip)]
     header: Option<Header>,
     at: u64,
@@ -227,7 +227,7 @@ impl DumpReader {
         self.damaged || file.metadata().is_ok_and(|metadata| metadata.len() <= self.at)
     }
 
-    /// Takes the records of a piece; how far behind its begin the next one begins.
+    /// Takes the records of a piece; how far behind its start the next one begins.
     fn take(&mut self, piece: &[u8], code: &mut impl CodeSink) -> u64 {
         let Some(header) = self.header else {
             self.header = jitdump::header(piece);
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(open("good", &own()), Ok(()), "a link's / is the process's own");
     }
 
-    /// What programs serve may say anything of owners, and need not answer.
+    /// A file system served by a program can report any owner, and need not answer.
     #[test]
     fn a_file_on_a_file_system_of_another_kind_is_not_believed() {
         let file = File::open("/proc/self/status").unwrap();

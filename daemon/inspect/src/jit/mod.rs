@@ -1,4 +1,4 @@
-//! What a process tells of the code that it makes at run time, and whether that is believed.
+//! What a process says about the code that it makes at run time, and whether that is believed.
 
 pub mod code_events;
 pub mod files;

@@ -1,11 +1,11 @@
-//! Who a process is that makes code: what must be known of it to trust the files that it writes,
-//! and to name its image.
+//! The identity of a process that generates code: the facts needed to trust the files that it
+//! writes, and to name its image.
 
 use profiledb::ImageRecord;
 use std::fs;
 use std::path::Path;
 
-/// Programs that compile at run time, by the begin of their file's name.
+/// Programs that compile at run time, by the start of their file's name.
 const RUNTIMES: [&str; 21] = [
     "node", "java", "dotnet", "luajit", "deno", "bun", "beam.smp", "julia", "pypy", "mono",
     "qemu-", "chrome", "chromium", "firefox", "php", "ruby", "wasmtime", "wasmer", "gjs", "d8",
@@ -32,7 +32,7 @@ pub struct Who {
     pub name: String,
     /// Path of its program, escaped as in the database.
     pub path: String,
-    /// Who owns the files that it makes: its effective and its file system user.
+    /// The owners of the files that it creates: its effective and its file system user.
     pub owners: [u32; 2],
     /// Its number in its own pid namespace, by which it names its files.
     pub own_pid: u32,

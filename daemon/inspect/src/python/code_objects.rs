@@ -19,7 +19,7 @@ const INSTRUCTIONS_MAX: u64 = 64 << 20;
 /// Bytes of names and tables that are kept of code objects of all processes; beyond, all are
 /// forgotten and read again.
 const KEPT_BYTES_MAX: usize = 8 << 20;
-/// Bytes of names and tables that are read or decoded for one question, some 10 ms of work: of a
+/// Bytes of names and tables that are read or decoded for one question, about 10 ms of work: of a
 /// process's own making, in which each frame of each stack may have a table of the longest kind.
 /// Frames beyond have no name.
 const WORK_BYTES_MAX: usize = 16 << 20;
@@ -46,12 +46,12 @@ pub struct Reader<'a, M> {
     pub memory: &'a M,
     /// Its version.
     pub layout: &'a Layout,
-    /// What tells its objects apart.
+    /// Addresses of the types of its objects.
     pub types: Types,
 }
 
-/// What tells whether a code object is still the one that was read: addresses of its strings and
-/// table, its first line and its length.
+/// The identity of a code object that was read: the addresses of its strings and table, its first
+/// line and its length.
 type Head = [u64; 5];
 
 /// Why a code object has no head.
@@ -81,9 +81,9 @@ pub struct Codes {
     kept_bytes: usize,
     /// Questions so far.
     now: u64,
-    /// Of this question, by code object and instruction.
+    /// Results for the current question, by code object and instruction.
     lines: HashMap<(u64, u64), u32>,
-    /// What is left of [`WORK_BYTES_MAX`].
+    /// The rest of [`WORK_BYTES_MAX`].
     work_left: usize,
 }
 
@@ -119,7 +119,7 @@ impl Functions {
 }
 
 impl Codes {
-    /// Another question begins: what is known is looked at again before it is used.
+    /// A new question begins: known code objects are verified again before they are used.
     pub fn begin(&mut self) {
         self.now += 1;
         self.lines.clear();
@@ -163,8 +163,8 @@ impl Codes {
         }
     }
 
-    /// The code object at an address of a process. None: there is none, or it cannot be read. Of a
-    /// process that is gone the one that was there last.
+    /// The code object at an address of a process. None: there is none, or it cannot be read. For a
+    /// process that is gone, the last known one.
     pub fn get(&mut self, space: u32, at: u64, reader: &Reader<'_, impl Memory>) -> Option<&Code> {
         let (key, now) = ((space, at), self.now);
         let is_checked = self.known.get(&key).is_some_and(|known| known.checked == now);
@@ -272,7 +272,7 @@ impl<M: Memory> Reader<'_, M> {
         })
     }
 
-    /// The text of a string object of at most so many characters.
+    /// The text of a string object with at most this many characters.
     fn string(&self, at: u64, chars_max: u64) -> Option<String> {
         let mut head = [0; STATE_AT as usize + 4];
         if self.memory.read(at, &mut head) != head.len() {

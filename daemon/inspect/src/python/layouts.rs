@@ -19,7 +19,7 @@ enum Loop {
 /// `FRAME_OWNED_BY_CSTACK` of enum _frameowner (3.12 and 3.13, pycore_frame.h).
 const OWNED_BY_C_STACK: u64 = 3;
 
-/// What [`PythonFrame::instruction`] is.
+/// The meaning of [`PythonFrame::instruction`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instruction {
     /// The number of a byte (`f_lasti` until 3.9), in the low half.
@@ -48,7 +48,7 @@ pub struct CodeLayout {
 /// A version's structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Number behind `3.`.
+    /// The number after `3.`.
     pub minor: u8,
     /// In the runtime (`_PyRuntime`): the newest interpreter.
     pub interpreters: u64,
@@ -58,9 +58,9 @@ pub struct Layout {
     pub next: u64,
     /// In a thread's state: its interpreter.
     pub interpreter: u64,
-    /// What the sampler follows, without [`PythonLayout::state_at`].
+    /// The pointers that the sampler follows, without [`PythonLayout::state_at`].
     pub sampler: PythonLayout,
-    /// What the frame's instruction is.
+    /// The meaning of the frame's instruction.
     pub instruction: Instruction,
     /// The code object.
     pub code: CodeLayout,

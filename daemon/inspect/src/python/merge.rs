@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(merged(&[2], whole, &two), None, "one call is missing");
         assert_eq!(merged(&[2, 7, 9], whole, &two), None, "one call is too many");
         assert_eq!(merged(&[], whole, &[]), Some(vec![]));
-        // Between the begin of a call and its frame's being in the list, and at its end.
+        // Between the start of a call and its frame's being in the list, and at its end.
         let later = Some(vec![(2, 3, false), (7, 1, false)]);
         assert_eq!(merged(&[0, 2, 7], whole, &two), later);
         assert_eq!(merged(&[0, 2, 7], (true, true), &two), later);

@@ -85,7 +85,7 @@ pub trait Memory {
 pub struct LiveMemory(Option<File>);
 
 impl LiveMemory {
-    /// That of the process; empty when it is gone.
+    /// The name of the process; empty when it is gone.
     pub fn of(pid: u32) -> Self {
         Self(File::open(format!("/proc/{pid}/mem")).ok())
     }
@@ -100,7 +100,7 @@ impl Memory for LiveMemory {
 /// Programs that are known, each with some hundred bytes. Beyond, all are forgotten and read again.
 const PROGRAMS_MAX: usize = 64;
 
-/// What is known of programs and code objects.
+/// Known programs and code objects.
 #[derive(Default)]
 pub struct Pythons {
     /// None: the file exports no CPython that is known.

@@ -1,4 +1,4 @@
-//! Which file is a CPython, of which version, and where it has what.
+//! Identifies CPython among a process's files: its version, and the offsets of its structures.
 
 use super::Memory;
 use super::layouts::Layout;
@@ -19,14 +19,14 @@ const SYMBOLS: [&str; 6] = [
     "Py_Version",
 ];
 
-/// Addresses of types, which tell what an object is.
+/// Addresses of types, which identify the kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Types {
-    /// Of code objects.
+    /// Of the code type.
     pub code: u64,
-    /// Of strings.
+    /// Of the string type.
     pub string: u64,
-    /// Of byte strings.
+    /// Of the bytes type.
     pub bytes: u64,
 }
 
@@ -48,7 +48,7 @@ pub fn may_be_python(path: &[u8]) -> bool {
     name.starts_with(b"python") || name.starts_with(b"libpython3.")
 }
 
-/// The number behind `python3.` in a path.
+/// The number after `python3.` in a path.
 fn minor_of_path(path: &[u8]) -> Option<u8> {
     let name = path.rsplit(|byte| *byte == b'/').next()?;
     let name = std::str::from_utf8(name).ok()?;

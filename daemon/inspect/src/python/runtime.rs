@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 /// Threads that are looked at.
 const THREADS_MAX: usize = 64;
-/// Bytes of the C library's thread that are searched: glibc's `struct pthread` has some 2300, the
+/// Bytes of the C library's thread that are searched: glibc's `struct pthread` has about 2300, the
 /// first 32 words of `pthread_setspecific` among the first 1400.
 const THREAD_BYTES: usize = 2048;
 /// Largest number of how often a key of `pthread_setspecific` was used, which lies before its word.

@@ -90,7 +90,7 @@ fn a_function_is_read_once_and_again_when_its_code_object_is_another() {
     assert_eq!(read(&mut codes, &reader, 6), told("f", 7, 8));
     codes.begin();
     assert_eq!(read(&mut codes, &reader, 6), told("g", 9, 10));
-    // What is there now is no code object.
+    // The address no longer holds a code object.
     memory.put_words(CODE, &[(8, TYPES.string)]);
     codes.begin();
     assert_eq!(read(&mut codes, &reader, 6), None);

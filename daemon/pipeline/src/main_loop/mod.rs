@@ -30,7 +30,7 @@ use wire::{Reply, Request};
 
 pub use merging::LastSamplesLost;
 
-/// Records in one reading from which on a storm is assumed, and the rings are read sooner.
+/// Records in one reading above which a storm is assumed, and the rings are read sooner.
 const RECORDS_STORM: usize = 100;
 /// A merge that failed is tried again after this long, or the merge interval if that is shorter.
 const MERGE_RETRY: Duration = Duration::from_secs(30);

@@ -118,7 +118,7 @@ fn run_from<Client: Future<Output = ()>>(
     })
 }
 
-/// A database that cannot be made anew.
+/// A database that cannot be made again.
 fn replace_by_a_file(root: &Path) {
     std::fs::remove_dir_all(root).unwrap();
     std::fs::write(root, "").unwrap();
@@ -349,8 +349,8 @@ fn what_comes_while_the_last_merge_is_written_is_merged_at_once() {
     assert_eq!(on_disk(&root, &epoch.to_string()), 10);
 }
 
-/// Whoever removed the database, or an epoch of it, had every flush fail until dcpid was restarted,
-/// which lost what it had in memory.
+/// After the database or one of its epochs had been removed, every flush failed until dcpid was
+/// restarted, which lost the samples in memory.
 #[test]
 fn a_database_that_was_removed_is_made_anew_with_all_that_waits() {
     for what in ["", "hosts", "hosts/here", "hosts/here/EPOCH", "hosts/here/lock", "format"] {

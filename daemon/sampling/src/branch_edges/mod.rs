@@ -33,7 +33,7 @@ use std::time::Duration;
 /// Most snapshots held; further ones are dropped and counted. More take memory, fewer drop
 /// snapshots of a burst.
 const HELD_MAX: usize = 1024;
-/// Number of held snapshots from which on they are interpreted before the next drain.
+/// Number of held snapshots above which they are interpreted before the next drain.
 const HELD_MANY: usize = HELD_MAX * 3 / 4;
 /// Time that a drain waits for the interpretation of its snapshots. Interpreting takes
 /// milliseconds, unless a file system does not answer; a longer wait would let that file system
@@ -119,7 +119,7 @@ impl Edges {
         }
     }
 
-    /// Whether so many snapshots are held that they should be interpreted soon.
+    /// Whether enough snapshots are held that they should be interpreted soon.
     #[must_use]
     pub fn are_many(&self) -> bool {
         self.held.len() >= HELD_MANY

@@ -57,9 +57,10 @@ const FILL_MAX: f64 = 0.4;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Bytes of the file shared with the inspector that stay in memory between two looks.
 const COPIES_BYTES_KEPT: u64 = 1 << 20;
-/// Programs whose outcomes are told apart.
+/// Most programs with separate outcomes.
 const PROGRAMS_MAX: usize = 256;
-/// Mappings of a process that are told with its stacks: those beyond have no frames.
+/// Most mappings of a process that are sent with its stacks; code in further mappings has no
+/// frames.
 const MAPPED_MAX: usize = 4096;
 
 /// Numbers of stacks by outcome.
@@ -116,7 +117,7 @@ impl Outcomes {
     }
 }
 
-/// A stack, whose it is, and what its process had mapped.
+/// A stack, with the tags and the mappings of its process.
 pub struct PlacedStack {
     raw: RawStack,
     space: Option<(Arc<AddressMap>, Tags)>,
@@ -154,11 +155,11 @@ pub struct CallStacks {
     inspectors: Inspectors,
     thread: Option<Thread>,
     windows: Windows,
-    /// Changes of windows that the sampler is not told yet.
+    /// Changes of windows that are not yet passed on to the sampler.
     changes: BTreeMap<usize, u8>,
     /// Processes whose frames of Python the sampler copies.
     marked: Marked,
-    /// Changes of these that it is not told yet.
+    /// Changes of these that are not yet passed on to the sampler.
     pythons: Vec<(u32, Option<PythonLayout>)>,
     look_within: Duration,
     /// Outcomes by file name of the program.
@@ -312,7 +313,7 @@ impl CallStacks {
         std::mem::take(&mut self.changes)
     }
 
-    /// Address spaces whose frames of Python the sampler is to copy, or no longer.
+    /// Address spaces for which the sampler should start or stop copying Python frames.
     pub fn take_pythons(&mut self) -> Vec<(u32, Option<PythonLayout>)> {
         std::mem::take(&mut self.pythons)
     }
@@ -372,8 +373,8 @@ pub fn process_of(record: &StackRecord) -> (u32, u16) {
     }
 }
 
-/// The program's own text: of the files that a process has mapped, the first by address that is no
-/// library of the system. Wrong where it is not; then code of Go without tables has no frames.
+/// The program's own text: of the files that a process has mapped, the first by address that is not
+/// a library of the system. Wrong where it is not; then code of Go without tables has no frames.
 fn program_of(map: &AddressMap) -> Option<&Mapping> {
     map.iter().find(|mapping| mapping.file.is_file())
 }

@@ -1,4 +1,4 @@
-//! Which processes run CPython: who is looked at, and of which the sampler copies frames.
+//! Processes that run CPython: which processes to examine, and for which the sampler copies frames.
 
 use abi::{PID_BITS, PYTHON_PROCESSES_MAX, PythonLayout};
 use address_spaces::mappings::AddressMap;
@@ -57,7 +57,7 @@ impl Looks {
     }
 }
 
-/// Processes of which the sampler copies frames: their address spaces, by number.
+/// Processes whose frames the sampler copies: their address spaces, by number.
 #[derive(Default)]
 pub struct Marked(BTreeMap<u32, u32>);
 

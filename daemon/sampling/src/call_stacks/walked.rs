@@ -22,6 +22,6 @@ pub struct WalkedStack {
     pub functions: Arc<Vec<PythonCode>>,
     /// Why the thread's first frames are not known.
     pub cut: Option<Cut>,
-    /// What the process had mapped, and its tags.
+    /// The mappings and tags of the process.
     pub space: Option<(Arc<AddressMap>, Tags)>,
 }

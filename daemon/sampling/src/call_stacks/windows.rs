@@ -12,10 +12,10 @@ const CUT_MAX: f64 = 0.01;
 const LOOK_EVERY: u32 = 32;
 /// Stacks of a name that are cut between two looks until its window is enlarged at once.
 const CUT_AT_ONCE: u8 = 3;
-/// Stacks that are remembered, about: beyond as many the numbers are halved.
+/// Approximate number of stacks that are remembered; when it is exceeded, the counts are halved.
 const MEMORY: u32 = 1024;
 
-/// What stacks of threads of one name needed.
+/// The stack sizes that threads of one name needed.
 #[derive(Clone, Copy, Default)]
 struct Needed {
     class: Option<u8>,
@@ -26,7 +26,7 @@ struct Needed {
     cut: u8,
 }
 
-/// What stacks needed, by the number of the thread's name.
+/// The sizes that stacks needed, by the number of the thread's name.
 pub struct Windows {
     needed: Vec<Needed>,
 }

@@ -1,4 +1,4 @@
-//! The steps of a recording, in the order in which the daemon was told.
+//! The steps of a recording, in the order in which the daemon was reported.
 
 use abi::Entry;
 use address_spaces::mapped_files::Image;
@@ -62,7 +62,7 @@ pub struct Start {
     pub rules: Rules,
     /// Random number of the run, which tells its images of generated code from those of other runs.
     pub run: u64,
-    /// Time of the begin (CLOCK_MONOTONIC, ns).
+    /// Time of the start (CLOCK_MONOTONIC, ns).
     pub now_ns: u64,
 }
 
@@ -82,7 +82,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// The image and its observations. `None` when the id is no image id, or a measure is unknown.
+    /// The image and its observations. `None` when the id is not an image id, or a measure is
+    /// unknown.
     #[must_use]
     pub fn restored(&self) -> Option<(Arc<Image>, Vec<Measured>)> {
         let image = Image {
@@ -167,7 +168,7 @@ pub enum Step {
         /// The records, in the order of the rings.
         records: Vec<TimedRecord>,
     },
-    /// A notice of the loader hook told of a mapping that no record had.
+    /// A notice of the loader hook reported a mapping that had no record.
     Learnt(TimedRecord),
     /// Observations from snapshots. The registers themselves are never written.
     Observed(Vec<Observed>),

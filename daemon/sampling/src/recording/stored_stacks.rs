@@ -33,8 +33,8 @@ impl WalkedStack {
         StoredRun { depth: run.depth, frames, is_part: run.is_part }
     }
 
-    /// The stack of a recording, without what its process had mapped. None where names are no names
-    /// of threads, or the reason is unknown.
+    /// The stack of a recording, without what its process had mapped. None where names are not
+    /// names of threads, or the reason is unknown.
     #[must_use]
     pub fn restored(stored: &StoredStack) -> Option<Self> {
         let cut = match &stored.cut {

@@ -259,7 +259,7 @@ impl Tape {
     /// addresses.
     ///
     /// # Errors
-    /// [`RecordingError::Write`], also where the file exists.
+    /// [`RecordingError::Write`], even where the file exists.
     pub fn create(path: &Path, start: &Start, system: System) -> Result<Self, RecordingError> {
         let fail = |source| RecordingError::Write { path: path.to_owned(), source };
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);

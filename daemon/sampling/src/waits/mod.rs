@@ -3,11 +3,11 @@
 //! The sampler adds up each thread's times exactly, and takes the stacks of some waits when they
 //! begin (`ebpf/src/waits.c`). A stack is walked like that of a sample; the end of its wait comes
 //! later, on any CPU. The time of a short wait is multiplied by the inverse of the probability with
-//! which the wait was chosen. The sampler tells of every long wait, and each counts once; a long
+//! which the wait was chosen. The sampler reports every long wait, and each counts once; a long
 //! wait of a thread whose waits were short before may have no stack, since none was taken at its
-//! begin. The time of a wait that goes on is counted at each drain, so what hangs shows.
+//! start. The time of a wait that goes on is counted at each drain, so what hangs shows.
 //!
-//! Each switch between threads costs the sampler some 0.4 us, whatever is taken of it. Where that
+//! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
 //! is more than its share of the budget, all of it ends until there are fewer switches.
 
 pub mod reasons;
@@ -21,27 +21,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
-/// some 600 bytes each. Those beyond are not counted.
+/// about 600 bytes each. Further ones are not counted.
 const WAITS_MAX: usize = 8192;
 /// Length of waits that are always taken, in us, at least, with a budget of 1 %: SpeedShop's
 /// `usertime` looked at all threads as often.
 pub const SCALE_MIN_US: u32 = 30_000;
 /// At first, until it is known how many waits there are, as a multiple of that.
 const SCALE_FIRST: u32 = 4;
-/// And at most.
+/// The largest such multiple.
 const SCALE_MAX_US: u32 = 8_000_000;
 /// Stacks of waits per second and CPU beyond which longer waits only are always taken, with a
 /// budget of 1 %.
 const WAITS_PER_S_MAX: f64 = 30.0;
-/// Most times as many stacks of waits, and of waits as many times shorter, that a larger budget, or
-/// none, has. More stacks find no room in the ring of a CPU.
+/// Largest factor by which a larger budget, or none, raises the number of stacks of waits and
+/// shortens the waits that are always taken. More stacks would not fit into the ring of a CPU.
 const PLENTY_MAX: f64 = 10.0;
 /// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, an
 /// estimate: the kernel's BPF statistics add the stacks that some of them copy.
 const SWITCH_NS: f64 = 450.0;
 /// Share of the budget that switches may cost.
 const BUDGET_SHARE: f64 = 0.3;
-/// Part of the largest number of switches from which on waits are taken again.
+/// Part of the largest number of switches below which waits are taken again.
 const AGAIN: f64 = 0.7;
 /// A wait that goes on for this long is counted as it goes, in ns.
 /// Long waits are those of this length at most (`LONG_WAIT_US` of the sampler).
@@ -49,7 +49,7 @@ const GOES_ON_NS: u64 = 1_000_000_000;
 /// Waits that go on, were not chosen, and are counted as they go; those beyond are counted when
 /// they end. The names of each cost two files to read.
 const UNCHOSEN_MAX: usize = 1024;
-/// The bit of [`WaitLine::weight`] that tells that a stack found no room.
+/// The bit of [`WaitLine::weight`] that marks a stack that found no room.
 const UNTAKEN: u16 = 0x8000;
 
 /// A wait that is chosen: the thread, in the root namespace, and when it left the CPU.
@@ -108,7 +108,7 @@ impl End {
     }
 }
 
-/// A wait that goes on.
+/// An unfinished wait.
 struct Going {
     stack: WalkedStack,
     /// Time that is counted already, as blocked.
@@ -144,7 +144,7 @@ impl Going {
     }
 }
 
-/// The stack of a wait of which none was taken.
+/// The stack for a wait whose stack was not taken.
 fn without_stack(record: StackRecord) -> WalkedStack {
     WalkedStack {
         record,
@@ -178,16 +178,16 @@ pub struct Times {
 pub struct Totals {
     /// Waits whose stacks were taken.
     pub taken: u64,
-    /// Waits that found no room here, or whose end was never told.
+    /// Waits that found no room here, or whose end was never reported.
     pub lost: u64,
     /// Times of threads at the last drain.
     pub times: Times,
 }
 
-/// Waits that go on.
+/// Unfinished waits.
 pub struct Waits {
     going: HashMap<Key, Going>,
-    /// Likewise, of which no stack was taken.
+    /// Likewise, for waits without a stack.
     unchosen: HashMap<Key, Going>,
     ends: HashMap<Key, End>,
     long: Vec<StackRecord>,
@@ -256,7 +256,7 @@ impl Waits {
     }
 
     /// Gives each wait that has ended since to `count`, and of those that go on for long the part
-    /// that was not counted yet. `record` tells of a thread, in the root namespace, what records
+    /// that was not counted yet. `record` reports a thread, in the root namespace, what records
     /// tell; None where it is not known.
     pub fn count(
         &mut self,
@@ -278,14 +278,14 @@ impl Waits {
                 known.unwrap_or_else(|| Going { stack: without_stack(record), counted_ns: 0 });
             wait.ends(End::of(&record), &mut count);
         }
-        // Later their lines may tell of waits that have ended and are counted.
+        // Later, their lines may include waits that have ended and are already counted.
         if std::mem::take(&mut self.is_fresh) {
             self.count_unchosen(now_ns, record, &mut count);
         }
         self.count_going(now_ns, &mut count);
     }
 
-    /// Counts waits that go on and of which no stack was taken.
+    /// Counts unfinished waits without a stack.
     fn count_unchosen(
         &mut self,
         now_ns: u64,
@@ -319,14 +319,14 @@ impl Waits {
         unchosen.extend(still);
     }
 
-    /// Counts waits that go on.
+    /// Counts unfinished waits.
     fn count_going(&mut self, now_ns: u64, count: &mut impl FnMut(CountedWait<'_>)) {
         let lines: HashMap<u32, &WaitLine> =
             self.lines.iter().map(|line| (line.tid, line)).collect();
         let (mut lost, looked_ns) = (0, self.looked_ns);
         self.going.retain(|(tid, since_ns), wait| {
             let waited_ns = now_ns.saturating_sub(*since_ns);
-            // Lines that were read before the wait began tell nothing of it.
+            // Lines that were read before the wait began do not include it.
             if waited_ns < GOES_ON_NS || looked_ns <= *since_ns {
                 return true;
             }
@@ -419,7 +419,7 @@ impl Waits {
         is_new.then_some(scale_us)
     }
 
-    /// Forgets waits that go on: nothing tells of their ends any more.
+    /// Forgets waits that go on: nothing reports their ends any more.
     pub fn stop(&mut self) {
         (self.going, self.ends) = (HashMap::new(), HashMap::new());
         (self.unchosen, self.long) = (HashMap::new(), Vec::new());
@@ -439,7 +439,7 @@ impl Waits {
     }
 }
 
-/// How many times as many waits are taken as with a budget of 1 %.
+/// The number of waits taken, as a multiple of that with a budget of 1 %.
 fn plenty(budget: Option<Budget>) -> f64 {
     budget.map_or(PLENTY_MAX, |budget| (budget.0 / 0.01).clamp(1.0, PLENTY_MAX))
 }
@@ -555,7 +555,8 @@ mod tests {
         for tid in [1, 2, 3] {
             waits.begin(stack(tid, 5));
         }
-        // Of the first nothing is known any more; the second has gone on for long, the third just.
+        // The first wait is forgotten; the second has lasted for a long time, the third has just
+        // begun.
         waits.look(|lines| {
             for (tid, since_ns) in [(2, 6_000_000_000), (3, 7_900_000_000)] {
                 lines.push(WaitLine { tid, since_ns, ..WaitLine::default() });

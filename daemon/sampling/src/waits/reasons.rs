@@ -65,7 +65,7 @@ const RULES: [(Wait, &[&str]); 13] = [
     (Wait::Timer, &["schedule_timeout"]),
 ];
 
-/// What a thread waited for that left the CPU in these procedures of the kernel.
+/// The reason for a wait, by the kernel procedures in which the thread left the CPU.
 pub fn reason<'a>(frames: impl Iterator<Item = &'a str> + Clone) -> Wait {
     let is_in = |begins: &[&str]| {
         frames.clone().any(|frame| begins.iter().any(|begin| frame.starts_with(begin)))

@@ -368,7 +368,7 @@ fn an_epoch_that_cannot_be_opened_holds_up_no_other() {
     assert!(code == 0 && text.contains(": 1 epoch taken"), "{text}");
 }
 
-/// A small disk that is full is told; with room, the same command goes on.
+/// A small disk that is full is reported; with room, the same command goes on.
 #[test]
 #[ignore = "mounts a file system, which root may"]
 fn a_full_disk_is_told_and_loses_nothing() {

@@ -75,7 +75,7 @@ fn summed(rows: impl Iterator<Item = ([i64; 5], i64, f64)>) -> Vec<Cells> {
 }
 
 impl Sums {
-    /// Those of a week.
+    /// The rows of a week.
     pub async fn of(store: &Store, week: Week) -> Self {
         let manifest = Manifest::newest(store, week).await.unwrap();
         let mut sums = Self {
@@ -149,7 +149,7 @@ impl Sums {
         sums
     }
 
-    /// Those of all weeks.
+    /// The rows of all weeks.
     pub async fn of_weeks(store: &Store) -> Vec<Self> {
         let mut all = Vec::new();
         for week in weeks() {

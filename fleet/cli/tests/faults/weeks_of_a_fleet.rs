@@ -81,7 +81,7 @@ fn late_epochs_open_a_week_and_its_next_close_has_them() {
         assert_account(&late, &all);
         late[0].assert_closed_as(&first[0]);
         assert_ne!(late[1].account, first[1].account);
-        // As if they had been there from the begin.
+        // As if they had been there from the start.
         let other = store_of(&all).await;
         ingest(&other).await.unwrap();
         close_all(&other).await;
@@ -187,7 +187,7 @@ fn better_names_that_come_later_rename_old_weeks() {
         assert!(ingest(&store).await.unwrap().renamed.is_empty(), "once");
         close_all(&store).await;
         assert_closes(&store).await;
-        // As if the code had been there from the begin.
+        // As if the code had been there from the start.
         let mut all = without;
         all.extend(code);
         let other = store_of(&all).await;

@@ -5,7 +5,7 @@ fn normal(random: &mut fastrand::Rng) -> f64 {
 }
 
 /// A week of so many hosts, host and day each of their own size; a host changes its build at the
-/// begin of a day. Within a host, days are alike: half of the noise is the host's half-week.
+/// start of a day. Within a host, days are alike: half of the noise is the host's half-week.
 fn week(
     hosts: usize,
     cost: f64,
@@ -71,7 +71,7 @@ fn no_cost_is_seldom_seen_even_with_three_hosts() {
 fn what_cannot_be_told_from_the_day_is_no_number() {
     let mut random = fastrand::Rng::with_seed(3);
     assert_eq!(told(&week(100, 0.5, |_| 3, &mut random)), Err(Untold::SameDay));
-    // One host apart is one host's word.
+    // With a single host set apart, the result would rest on that host alone.
     let one = |host: usize| if host == 0 { 5 } else { 3 };
     assert_eq!(told(&week(100, 0.5, one, &mut random)), Err(Untold::SameDay));
     assert_eq!(told(&week(100, 0.5, |_| 9, &mut random)), Err(Untold::Hosts));

@@ -175,7 +175,7 @@ fn groups_are_one_family_and_small_ones_have_the_spread_of_all() {
     assert!(marked <= 3, "{marked}");
 }
 
-/// Sums of anything: whatever comes, it ends, and what is said is a probability and an interval.
+/// For arbitrary sums, the computation terminates and returns a probability and an interval.
 #[test]
 fn nonsense_is_no_panic_and_no_certainty() {
     let mut random = fastrand::Rng::with_seed(9);

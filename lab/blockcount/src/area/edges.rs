@@ -1,4 +1,4 @@
-//! Edges of what was counted: jumps that were taken, and calls.
+//! Counted edges: jumps that were taken, and calls.
 
 use super::reader::{Counted, CountedBlock, Edge};
 use super::{Call, JUMPS, kind};
@@ -25,7 +25,7 @@ impl Counted {
 
     /// Calls, direct ones, and indirect ones and jumps to procedures where these are counted. What
     /// calls or jumps to an entry of a linkage table calls the procedure that the entry leads to;
-    /// the entry's own jumps are no calls then.
+    /// the entry's own jumps are not calls then.
     pub fn calls(&self) -> Vec<Edge> {
         let (_, files) = self.by_file();
         let entries = self.linkage_entries();

@@ -46,7 +46,7 @@ pub const THREADS_MAX: u64 = 1024;
 
 /// The header, [`Header`].
 pub const HEADER: Table = Table { offset: 0, entry: 4096, capacity: 1 };
-/// What code was mapped from, [`Mapping`].
+/// The files that code was mapped from, [`Mapping`].
 pub const MAPPINGS: Table = after(HEADER, size_of::<Mapping>() as u64, 1 << 16);
 /// Bytes of paths and of the command.
 pub const STRINGS: Table = after(MAPPINGS, 1, 1 << 25);
@@ -56,12 +56,13 @@ pub const BLOCKS: Table = after(STRINGS, size_of::<Block>() as u64, BLOCKS_MAX);
 pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
 /// Indirect calls and jumps by site and target, [`Call`].
 pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, CALLS_MAX);
-/// What happened to single executions of blocks, [`Event`].
+/// Special events in single executions of blocks, [`Event`].
 pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, EVENTS_MAX);
 /// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros, up to the
 /// first empty one. Children that have no area of their own write here too.
 pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
-/// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] behind its slot's begin.
+/// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] bytes after the start of its
+/// slot.
 pub const SLOTS: Table = Table { offset: 1 << 30, entry: 1 << 26, capacity: THREADS_MAX };
 /// Bytes of a slot that are not in the file: the engine has private memory in their place.
 pub const COUNTERS_IN_SLOT: u64 = 4 << 20;
@@ -82,7 +83,7 @@ pub const NOTE_BYTES: usize = 256;
 /// A counter that a block does not have.
 pub const NONE: u32 = u32::MAX;
 
-/// The begin of an area.
+/// The start of an area.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
@@ -129,7 +130,7 @@ pub const JUMPS: u32 = 2;
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last byte.
     pub end: u64,
     /// Offset in the file of the first address.
     pub offset: u64,
@@ -207,7 +208,7 @@ pub struct Call {
     pub target: u64,
 }
 
-/// What happened to single executions of a block.
+/// A special event in single executions of a block.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {

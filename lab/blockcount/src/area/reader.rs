@@ -41,22 +41,22 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// What a process has counted.
+/// The counts of a process.
 #[derive(Debug)]
 pub struct Counted {
-    /// Who counted.
+    /// The process that counted.
     pub header: Header,
     /// Path of the program.
     pub program: Vec<u8>,
-    /// What code was mapped from, with paths.
+    /// The files that code was mapped from, with paths.
     pub mappings: Vec<(Mapping, Vec<u8>)>,
     /// Blocks with their counts.
     pub blocks: Vec<CountedBlock>,
     /// Indirect calls and jumps by site and target, with their counts.
     pub calls: Vec<(Call, u64)>,
-    /// What happened to single executions.
+    /// Special events in single executions.
     pub events: Vec<Event>,
-    /// What was refused or not counted.
+    /// Operations that were refused or not counted.
     pub notes: Vec<String>,
 }
 
@@ -74,7 +74,7 @@ pub struct CountedBlock {
 }
 
 impl CountedBlock {
-    /// Address behind the last instruction.
+    /// Address after the last instruction.
     pub fn end(&self) -> u64 {
         self.block.address.wrapping_add(u64::from(self.block.len))
     }
@@ -123,7 +123,7 @@ pub struct Edge {
 pub struct Flow {
     /// Addresses at which blocks begin.
     pub addresses: usize,
-    /// Those of them that no indirect branch enters, so that all their edges are counted.
+    /// The blocks that no indirect branch enters, so that all their edges are counted.
     pub exact: usize,
     /// Where executions and the sum of edges differ: address, executions, edges. Each thread that
     /// ran when counting ended is somewhere, so that there may be as many differences by one.

@@ -130,7 +130,7 @@ impl Area {
         self.base + SLOTS.offset + slot * SLOTS.entry
     }
 
-    /// Says that so many slots have been used.
+    /// Records the number of used slots.
     pub fn used_slots(&mut self, slots: u64) {
         self.header.slots = self.header.slots.max(slots as u32);
         self.publish();
@@ -163,7 +163,7 @@ impl Area {
         start as u32
     }
 
-    /// A mapping, whose path is added; its index.
+    /// Adds a mapping with its path. Returns its index.
     pub fn mapping(&mut self, mapping: Mapping, path: &[u8]) -> u32 {
         let index = self.header.mappings;
         let start = self.string(path);
@@ -207,7 +207,7 @@ impl Area {
         counter
     }
 
-    /// One more of an event.
+    /// Counts an event once more.
     pub fn event(&mut self, kind: u32, block: u32, at: u64) {
         let key = at << 2 ^ u64::from(kind) ^ u64::from(block) << 40 | 1 << 63;
         if let Some(index) = self.events.get(key) {
@@ -224,7 +224,7 @@ impl Area {
         self.publish();
     }
 
-    /// Says what was refused or not counted.
+    /// Notes an operation that was refused or not counted.
     pub fn note(&mut self, words: &[&[u8]]) {
         // SAFETY: the counter is in the mapped header, aligned, and only used atomically.
         let begun = unsafe { AtomicU64::from_ptr((self.base + NOTES_BEGUN) as *mut u64) };

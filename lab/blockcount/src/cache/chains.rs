@@ -12,7 +12,7 @@ use crate::memory::patch;
 /// Targets of a call, or of a jump to a procedure, that are counted each.
 const CALL_LINKS: u32 = 256;
 
-/// What is counted of an indirect branch's targets.
+/// The counters for the targets of an indirect branch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
     /// Nothing.

@@ -19,11 +19,11 @@ use places::{Kind, Place};
 
 /// Address space of the cache, bytes: within reach of relative jumps.
 const SIZE: u64 = 1 << 29;
-/// What follows hot code: exits, links of indirect branches.
+/// The cold code after hot code: exits, links of indirect branches.
 const COLD: u64 = SIZE / 2;
 /// Return addresses, which calls push from memory.
 const LITERALS: u64 = SIZE / 8 * 7;
-/// Blocks that there is address space for from the begin: tables that grow are copied.
+/// Blocks that there is address space for from the start: tables that grow are copied.
 const EXPECTED: usize = 1 << 21;
 /// Room of a jump with instructions before it that align it, bytes.
 const JUMP_ROOM: u64 = 16;
@@ -32,7 +32,7 @@ const ROOM: u64 = 1 << 17;
 
 /// Values of `EXIT` in the context, beside [`crate::switch::SIGNAL`].
 pub mod exit {
-    /// An indirect branch whose target is not in the thread's table.
+    /// Handles an indirect branch whose target is not in the thread's table.
     pub const MISS: i32 = 3;
     /// An exec that failed.
     pub const EXEC_FAILED: i32 = 4;
@@ -49,7 +49,7 @@ pub mod exit {
 /// A translated block.
 pub struct Block {
     pub address: u64,
-    /// Address behind the last instruction.
+    /// Address after the last instruction.
     pub end_address: u64,
     /// First byte of its code: that of its prefix, or its entry.
     pub begin: u64,
@@ -129,7 +129,7 @@ pub struct Cache {
     branches: Vec<Branch>,
     pub system_calls: Vec<SystemCall>,
     chains: Vec<chains::Chain>,
-    /// What the cold code is for, by its address.
+    /// The purpose of the cold code at an address.
     places: Vec<Place>,
     liveness: Liveness,
     pub regions: Regions,
@@ -247,7 +247,7 @@ impl Cache {
         self.map.get(at)
     }
 
-    /// What is refused at the end of a block, and its address.
+    /// The refused instruction at the end of a block, and its address.
     pub fn refused(&self, block: usize) -> (&'static str, u64) {
         match self.blocks.get(block) {
             Some(Block { end: End::Refused(name), end_address, pieces, instructions, .. }) => {
@@ -280,7 +280,7 @@ impl Cache {
         self.fixed.jump
     }
 
-    /// What an indirect branch to `target` goes on with, which the thread remembers.
+    /// The code with which an indirect branch to `target` continues; the thread caches it.
     pub fn missed(&mut self, target: u64, context: context::Context, area: &mut Area) -> u64 {
         let block = match self.map.get(target) {
             Some(block) => Some(block),
@@ -360,7 +360,7 @@ impl Cache {
         if self.map.get(address) == Some(index) {
             self.map.remove(address);
         }
-        // Whoever comes to the entry goes on with what is translated then.
+        // A thread that reaches the entry continues with the code that is translated at that time.
         let to = self.branch_exit(entry + 1, address);
         let displacement = to.wrapping_sub(entry + 5) as u32;
         crate::memory::replace(entry, 0xe9 | u64::from(displacement) << 8);
@@ -400,7 +400,7 @@ impl Cache {
         let page = at & !0xfff;
         match self.protected.get(page | 1) {
             None => return false,
-            // Another thread has written there meanwhile.
+            // Another thread has written there in the meantime.
             Some(0) => return true,
             Some(_) => self.protected.insert(page | 1, 0),
         }
@@ -410,7 +410,7 @@ impl Cache {
         true
     }
 
-    /// Forgets the protection of a range that the program has mapped or protected anew.
+    /// Forgets the protection of a range that the program has mapped or protected again.
     pub fn unprotected(&mut self, start: u64, end: u64) {
         let mut page = start & !0xfff;
         while page < end && !self.protected.is_empty() {

@@ -1,5 +1,6 @@
-//! What translated code is for, and the program's own state at each of its instructions. Nothing
-//! is recorded while code runs: when a signal has come, its place tells what to undo.
+//! The purpose of translated code, and the program's own state at each of its instructions. Nothing
+//! is recorded while code runs: when a signal arrives, its place in the code determines what to
+//! undo.
 
 use super::{Block, Cache};
 use crate::area::event;
@@ -18,7 +19,7 @@ pub struct Place {
     pub kind: Kind,
 }
 
-/// What cold code is for.
+/// The purpose of cold code.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// No signal arrives here: they are blocked, or the engine runs.
@@ -38,7 +39,7 @@ pub enum Kind {
     Target,
     /// At a system call, an exec.
     Exec,
-    /// At the begin of a block, with two registers saved.
+    /// At the start of a block, with two registers saved.
     Prefix(u32),
     /// Counting of a taken branch, then a jump.
     Edge {
@@ -369,7 +370,7 @@ impl Cache {
     }
 }
 
-/// Undoes the begin of counting; whether it has counted.
+/// Undoes the start of counting; whether it has counted.
 fn undo_count(method: Method, offset: u64, frame: Frame, context: Context) -> bool {
     match method {
         Method::Flags => offset > 0,

@@ -72,7 +72,7 @@ impl Cache {
         if self.changes(at, area) {
             let end = into.last().map_or(at + 1, |last| last.instruction.next_ip());
             self.protect(at, end);
-            // What was decoded may have been written over before the page was protected.
+            // The decoded bytes may have been overwritten before the page was protected.
             return Some(decode::block(at, limit, max, into));
         }
         Some(end)
@@ -259,7 +259,7 @@ impl Cache {
                 Some(next)
             }
             End::Transaction(target) => {
-                // mov eax, 0: aborted for no reason that is told.
+                // mov eax, 0: aborted for no reason that is reported.
                 code.put(&[0xb8, 0, 0, 0, 0]);
                 Some(target)
             }

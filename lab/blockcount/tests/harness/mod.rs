@@ -1,4 +1,4 @@
-//! Runs programs under the engine and compares counts with what is known of them.
+//! Runs programs under the engine and compares the counts with their known executions.
 #![allow(dead_code, reason = "each test file needs a part")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests panic to fail")]
 
@@ -83,7 +83,7 @@ impl Case {
         output
     }
 
-    /// What all processes have counted.
+    /// The counts of all processes.
     pub fn counted(&self) -> Vec<Counted> {
         let files = std::fs::read_dir(self.areas()).unwrap();
         files.map(|file| Counted::open(&file.unwrap().path()).unwrap()).collect()
@@ -131,7 +131,7 @@ impl Case {
         assert!(checked > 0, "nothing at the marks was counted");
     }
 
-    /// Checks the flow of all processes, of which each may end with so many threads.
+    /// Checks the flow of all processes; each may end with this many threads.
     pub fn check_flow(&self, threads: usize) {
         for counted in self.counted() {
             check_flow(&counted, threads);

@@ -71,7 +71,7 @@ impl Area {
     /// events otherwise. It is sparse: 1 GiB, of which threads use 1 MiB each at most.
     ///
     /// # Errors
-    /// Those of making a file in memory (/dev/shm), or else in the directory for temporary files.
+    /// Errors of making a file in memory (/dev/shm), or else in the directory for temporary files.
     pub fn new(wait: bool) -> io::Result<Self> {
         let name = format!("dcpi-blocks-{}-{:x}", std::process::id(), unique());
         let make = |directory: &Path| {
@@ -104,7 +104,7 @@ impl Area {
     /// threads that have ended.
     ///
     /// # Errors
-    /// Those of the file, or a program that names too many others.
+    /// Errors of reading the file, or a program that names too many others.
     pub fn full(&mut self, all: bool) -> io::Result<Vec<Chunk>> {
         let mut first = [0; 32];
         self.file.read_exact_at(&mut first, 0)?;
@@ -189,7 +189,7 @@ impl Area {
     /// are 0 at its end.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns the errors of the file.
     pub fn bytes(&self, chunk: &Chunk) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; chunk.bytes];
         let begin = slot_offset(chunk.slot) + chunk_offset(chunk.chunk);
@@ -200,7 +200,7 @@ impl Area {
     /// Gives a chunk back to its thread.
     ///
     /// # Errors
-    /// Those of the file.
+    /// Returns the errors of the file.
     pub fn free(&self, chunk: &Chunk) -> io::Result<()> {
         let state = slot_offset(chunk.slot) + slot::STATES + chunk.chunk * 8;
         if chunk.release {

@@ -21,14 +21,14 @@ pub use program::{BlocksError, Located, blocks_of};
 /// Repetitions of a block that are written at once: a loop may have any number.
 const REPETITIONS_AT_ONCE: u64 = 1 << 20;
 
-/// What was captured so far.
+/// The data captured so far.
 #[derive(Debug, Default)]
 pub struct Captured {
     /// Programs that had events, and how often each of their blocks was executed.
     pub programs: Vec<(Program, Vec<u64>)>,
     /// Streams.
     pub streams: Vec<Stream>,
-    /// Events, each of which stands for a chain of blocks.
+    /// Events. Each stands for a chain of blocks.
     pub events: u64,
     /// Events that threads lost because the reader was too slow, or threads too many.
     pub lost_by_threads: u64,
@@ -74,7 +74,7 @@ impl<W: Write> Capture<W> {
     /// number of chunks.
     ///
     /// # Errors
-    /// Those of the area's file and of the trace's.
+    /// Errors of the area's file and of the trace's file.
     pub fn poll(&mut self, all: bool) -> io::Result<usize> {
         let chunks = self.area.full(all)?;
         let taken = chunks.len();
@@ -117,7 +117,7 @@ impl<W: Write> Capture<W> {
                 continue;
             }
             if word == LOSS {
-                // The event that would say of which loop is lost.
+                // The event that would identify the loop is lost.
                 self.captured.lost += std::mem::take(&mut repeated);
                 continue;
             }

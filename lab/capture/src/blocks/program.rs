@@ -13,7 +13,7 @@ const CHAINED: u64 = 1 << 63;
 /// Addresses between the first and the last block for which a table is kept, at most.
 const TABLE_MAX: u64 = 64 << 20;
 
-/// A program whose blocks cannot be told.
+/// A program whose blocks cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum BlocksError {
     /// The file is none, or damaged.

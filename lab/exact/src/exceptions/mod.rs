@@ -7,8 +7,8 @@
 //! exceptions unmasked: results, flags and signals are those of the command alone.
 //!
 //! The x87 control word is left as the program has it. glibc's functions write both control
-//! registers and read that one, so it tells which exceptions the program itself asked for
-//! (feenableexcept(3)): of these it gets its SIGFPE.
+//! registers and read the x87 one, so it shows which exceptions the program itself has enabled
+//! (feenableexcept(3)); for these the program gets its SIGFPE.
 
 mod space;
 
@@ -66,7 +66,7 @@ const MASK_SHIFT: u32 = 7;
 /// Numbers in `si_code` of a SIGFPE by a floating-point exception (`FPE_FLTDIV` to `FPE_FLTINV`,
 /// sigaction(2)).
 const FLOATING: std::ops::RangeInclusive<i32> = 3..=7;
-/// `PTRACE_EVENT_STOP` of ptrace(2), of which nix has no name.
+/// `PTRACE_EVENT_STOP` of ptrace(2), for which nix has no name.
 const EVENT_STOP: i32 = 128;
 
 /// The call stack of an exception: places from the thread's first frame on, and how the walk ended.
@@ -78,7 +78,7 @@ pub struct Chain {
     pub end: End,
 }
 
-/// What a command raised.
+/// The exceptions that a command raised.
 #[derive(Debug, Default)]
 pub struct Raised {
     /// Files by number.
@@ -93,7 +93,7 @@ pub struct Raised {
     pub masked: u64,
 }
 
-/// What a thread is at.
+/// The state of a thread.
 #[derive(Clone, Debug, Default)]
 enum Phase {
     /// It runs.

@@ -49,7 +49,7 @@ struct Mapping {
 }
 
 impl Stacks {
-    /// Forgets a process, or what it had mapped.
+    /// Forgets a process, or its mappings.
     pub(super) fn forget(&mut self, process: Pid) {
         self.spaces.remove(&process);
     }
@@ -132,7 +132,7 @@ impl Mapped {
         bytes
     }
 
-    /// Reads the mappings anew; whether they are others.
+    /// Reads the mappings again; whether they are others.
     fn refresh(&mut self, process: Pid, unwinder: &mut Unwinder, files: &mut Files) -> bool {
         let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         if text == self.text {

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const PREFIX: &str = "dcpi-counts-";
 /// Most folders that are looked at: a directory for temporary files may have any number.
 const LOOKED_AT_MAX: usize = 1000;
-/// Times that a folder is made anew because another run removed it before it was locked.
+/// Times that a folder is made again because another run removed it before it was locked.
 const ATTEMPTS: usize = 8;
 
 /// The folder of counts of a run: it goes with the value, and at the latest with the next run.
@@ -30,11 +30,11 @@ impl Folder {
     /// Makes a folder beneath a directory, and locks it.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(super) fn make(beneath: &Path) -> io::Result<Self> {
         for _ in 0..ATTEMPTS {
             let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beneath)?;
-            // Another run may take the folder for one that was left behind until it is locked.
+            // Until the folder is locked, another run may mistake it for a leftover.
             let lock = match File::open(folder.path()) {
                 Ok(lock) => lock,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -73,7 +73,7 @@ impl Folder {
     }
 }
 
-/// Removes a folder of `user` that nobody has locked. Returns whether it is gone.
+/// Removes a folder of `user` that no process has locked. Returns whether it is gone.
 fn remove_unowned(path: &PathBuf, user: u32) -> bool {
     let is_own = |found: &fs::Metadata| found.is_dir() && found.uid() == user;
     // Not through a symbolic link: that would be a file, or of another user.

@@ -36,7 +36,7 @@ const SOFTWARE: u32 = 1;
 /// Samples per second and CPU of an event whose period is not fixed.
 const FREQUENCY: u64 = 1000;
 
-/// What is measured in each run.
+/// The quantities measured in each run.
 #[derive(Debug)]
 pub struct Plan {
     period_ns: u64,
@@ -71,7 +71,7 @@ pub struct Captured {
     pub status: ExitStatus,
     /// Time from start to end.
     pub took: Duration,
-    /// What happened in the program, in the order of time.
+    /// The events in the program, in the order of time.
     pub happened: Vec<Happened>,
     /// Places of ticks.
     pub places: Vec<Place>,
@@ -215,7 +215,7 @@ fn builder(cpu: usize) -> Builder<'static> {
     let mut builder = Builder::new(Software::CPU_CLOCK);
     builder.observe_self().one_cpu(cpu).enabled(false).inherit(true).enable_on_exec(true);
     builder.include_kernel().sample_id_all(true).wakeup_watermark(RING_BYTES / 2);
-    // What `records::parse` expects; flags given later are added to those given before.
+    // The flags that `records::parse` expects; later flags are added to earlier ones.
     builder.sample(SampleFlag::IP | SampleFlag::TID | SampleFlag::TIME | SampleFlag::PERIOD);
     builder
 }
@@ -225,7 +225,7 @@ fn sampler(builder: &Builder<'_>, event: &str) -> Result<Sampler, SeriesError> {
     opened.map_err(|why| SeriesError::Refused { event: event.to_owned(), why })
 }
 
-/// What the rings had.
+/// The content of the rings.
 #[derive(Default)]
 struct Rings {
     records: Vec<Seen>,
@@ -254,7 +254,7 @@ impl Rings {
     fn add(&mut self, event: Option<u32>, record: Option<Recorded>) {
         match record {
             Some(Recorded::Seen(mut seen)) => {
-                // Samples of all events look the same; whose it is, the ring tells.
+                // Samples of all events look the same; the ring identifies the event.
                 if let (Some(event), What::Tick(_, period)) = (event, &seen.what) {
                     seen.what = What::Event(event, *period);
                 }

@@ -19,7 +19,7 @@ const KERNEL: u64 = 1 << 63;
 struct Process {
     /// Whether it is the program, or a child of it.
     is_program: bool,
-    /// By begin; later ones hide earlier ones.
+    /// By start; later ones hide earlier ones.
     mappings: Vec<Mapping>,
 }
 

@@ -12,7 +12,7 @@ const LOST_SAMPLES: u32 = 13;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 /// PROT_EXEC.
 const EXECUTABLE: u32 = 4;
-/// Bytes of the fields behind a record that is no sample.
+/// Bytes of the fields that follow a record that is not a sample.
 const TRAILER_BYTES: usize = 16;
 
 /// A record.
@@ -20,11 +20,11 @@ const TRAILER_BYTES: usize = 16;
 pub(super) enum Recorded {
     /// Something happened in a process.
     Seen(Seen),
-    /// So many records were lost.
+    /// This many records were lost.
     Lost(u64),
 }
 
-/// What happened.
+/// The kind of the event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// ns on perf's clock.
@@ -33,7 +33,7 @@ pub(super) struct Seen {
     pub(super) what: What,
 }
 
-/// What a record tells.
+/// The content of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum What {
     /// The process executed a program of this name (comm: 15 bytes at most).
@@ -42,9 +42,9 @@ pub(super) enum What {
     Forked(u32),
     /// Code was mapped.
     Mapped(Mapping),
-    /// A sample, at this address, that stands for so many units.
+    /// A sample at this address that stands for this many units.
     Tick(u64, u64),
-    /// So many occurrences of the event of this number.
+    /// This many occurrences of the event with this number.
     Event(u32, u64),
 }
 
@@ -83,8 +83,8 @@ impl Fields<'_> {
     }
 }
 
-/// A record from its type, its flags, and the bytes behind its header. None for other records, and
-/// for what is too short.
+/// Parses a record from its type, its flags, and the bytes after its header. None for other
+/// records, and for records that are too short.
 pub(super) fn parse(kind: u32, misc: u16, bytes: &[u8]) -> Option<Recorded> {
     if kind == SAMPLE {
         let mut fields = Fields(bytes);

@@ -1,4 +1,4 @@
-//! What calls add up to, by name.
+//! Sums over calls, by name.
 
 use std::collections::HashMap;
 
@@ -127,7 +127,7 @@ impl Calls {
         calls
     }
 
-    /// What so many events cost in the mean, ns.
+    /// Mean cost of this many events, ns.
     pub(super) fn cost_of(&self, events: f64) -> f64 {
         events * self.all.mean / (self.costly as f64).max(1.0)
     }

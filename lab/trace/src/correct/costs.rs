@@ -21,7 +21,7 @@ const POSSIBLE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 /// Standard deviations to each side in a cost's interval.
 const DEVIATIONS: f64 = 1.96;
 
-/// What events cost.
+/// The cost of events.
 pub(super) struct Costs {
     pub(super) alphas: Vec<Alpha>,
     /// For each event kind and name the number of its alpha.

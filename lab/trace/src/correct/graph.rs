@@ -10,11 +10,11 @@ use crate::event::{Event, EventKind, ThreadId, Trace};
 /// Events before a thread's begin in which its creator's event is looked for.
 const FORK_EVENTS: usize = 64;
 
-/// Events by thread, and what they wait for.
+/// Events by thread, and the events that they wait for.
 pub(super) struct Graph {
     pub(super) threads: Vec<Vec<waits::Event>>,
     pub(super) objects: Vec<Object>,
-    /// Of each event of the trace: thread and number in it.
+    /// For each event of the trace: its thread, and its number within the thread.
     pub(super) places: Vec<(usize, usize)>,
     rows: HashMap<ThreadId, usize>,
     /// Pools of locks, barriers and advances, by discipline; each other wait has its own.
@@ -107,7 +107,7 @@ impl Graph {
         self.threads.get_mut(thread)?.get_mut(at)
     }
 
-    /// Has two plain events, the second of which waited for the first, say so.
+    /// Connects two plain events, the second of which waited for the first.
     fn link(&mut self, release: (usize, usize), depart: (usize, usize)) -> bool {
         let is_plain =
             |event: Option<&mut waits::Event>| event.is_some_and(|event| event.kind == Kind::Plain);
@@ -123,7 +123,7 @@ impl Graph {
         true
     }
 
-    /// The begin of a thread follows its creator's last event.
+    /// The start of a thread follows its creator's last event.
     pub(super) fn find_forks(&mut self, trace: &Trace) {
         for (number, event) in trace.events.iter().enumerate() {
             let Some(&depart) = self.places.get(number) else { continue };

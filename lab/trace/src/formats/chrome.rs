@@ -38,7 +38,7 @@ struct Written<'a> {
 
 #[derive(Default, Serialize)]
 struct Args<'a> {
-    /// Only where the phase does not tell it.
+    /// Only if the phase does not determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ fn complete<'a>(trace: &'a Trace, slice: &Slice) -> Written<'a> {
     let name = trace.names.get(slice.name.0 as usize);
     let thread = trace.threads.get(slice.thread.0 as usize);
     let corrected = |index: usize| trace.corrected.get(index).map(Interval::of);
-    // A system call's result; of others the identity of a lock, from the begin.
+    // A system call's result; of others the identity of a lock, from the start.
     let index = match slice.kind {
         EventKind::SyscallEnter => slice.end_index.filter(|_| !slice.is_cut),
         _ => Some(slice.begin_index),
@@ -346,7 +346,7 @@ struct Complete {
     name: NameId,
 }
 
-/// Bytes that a complete event takes until its begin and end are events, sorting included.
+/// Bytes that a complete event takes until its start and end are events, sorting included.
 const COMPLETE_BYTES: usize = 2 * size_of::<Complete>();
 
 /// A list of events, or the object that has one.

@@ -27,7 +27,7 @@ pub(super) struct Collector {
     event_bytes: usize,
 }
 
-/// What an event is of, and where it was.
+/// The subject and the place of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     pub(super) time_ns: u64,
@@ -39,7 +39,7 @@ pub(super) struct Seen<'a> {
     pub(super) name: (NameKind, &'a str),
 }
 
-/// The begin of a text, as much as is kept of a name.
+/// The start of a text, as much as is kept of a name.
 pub(super) fn text_of(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes))
 }
@@ -110,7 +110,7 @@ impl Collector {
         Some(id)
     }
 
-    /// Tells the command of a thread; the first one that is told stays.
+    /// Sets the command of a thread; only the first call has an effect.
     pub(super) fn set_command(&mut self, who: (u32, u32), command: &str) {
         let Some(id) = self.thread(who) else { return };
         let command =
@@ -161,7 +161,7 @@ impl Collector {
         found
     }
 
-    /// The trace, with what was left out said. `what` is the format's name.
+    /// The trace, with a remark on skipped input. `what` is the format's name.
     pub(super) fn finish(mut self, what: &str, source: &str) -> Result<Trace, ReadError> {
         let facts = &mut self.trace.facts;
         if self.trace.events.is_empty() {

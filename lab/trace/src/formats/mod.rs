@@ -34,7 +34,7 @@ pub enum Format {
 /// Writes a trace. Where it has corrected times, each event has both.
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write(trace: &Trace, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Own => crate::writer::write(trace, out).map(|_| ()),
@@ -48,7 +48,7 @@ pub fn write(trace: &Trace, format: Format, out: &mut dyn Write) -> io::Result<(
 /// Writes one event as a line of [`Format::Text`].
 ///
 /// # Errors
-/// Those of `out`.
+/// Returns the errors of `out`.
 pub fn write_text_line(
     event: &crate::Event,
     name: &crate::Name,
@@ -116,7 +116,7 @@ fn of_category(word: &str) -> NameKind {
     kinds.into_iter().find(|kind| category(*kind) == word).unwrap_or(NameKind::Other)
 }
 
-/// ns of a time in seconds with up to nine digits behind the point.
+/// Nanoseconds of a time in seconds with up to nine decimals.
 fn seconds_to_ns(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -128,10 +128,10 @@ fn seconds_to_ns(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction)
 }
 
-/// Bytes of a line that are looked at; what is no text takes three times as many.
+/// Most bytes of a line that are read; bytes that are not text take three times as many.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Lines of bytes, without what is no text.
+/// Lines of bytes, without the parts that are not text.
 fn lines(bytes: &[u8]) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
     let begin = |line| <[u8]>::get(line, ..LINE_BYTES_MAX).unwrap_or(line);
     bytes.split(|byte| *byte == b'\n').map(move |line| String::from_utf8_lossy(begin(line)))

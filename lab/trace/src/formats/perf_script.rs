@@ -12,7 +12,7 @@ use super::seconds_to_ns;
 use crate::event::{EventKind, NameKind, Trace};
 use crate::reader::ReadError;
 
-/// What perf appends to the name of a return probe.
+/// The suffix that perf appends to the name of a return probe.
 const RETURN: &str = "__return";
 /// System calls that the kernel's own trampolines of uprobes make (x86-64, Linux 6.11).
 const OF_UPROBES: [&str; 3] = ["335", "336", "-1"];

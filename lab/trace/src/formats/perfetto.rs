@@ -2,7 +2,7 @@
 //! buffers, names interned, one track for each thread.
 //!
 //! Calls are slices of their threads' tracks. Perfetto ends the innermost slice at each end,
-//! whatever the name, so only ends that have a begin are written. Time off the CPU is on a track of
+//! whatever the name, so only ends that have a start are written. Time off the CPU is on a track of
 //! its own below each thread.
 
 mod read;
@@ -126,7 +126,7 @@ fn off_cpu_track(thread: ThreadId) -> u64 {
 struct Packets<'a> {
     trace: &'a Trace,
     out: &'a mut dyn Write,
-    /// Names that were told.
+    /// Names that were reported.
     told: HashSet<u32>,
 }
 
@@ -316,7 +316,7 @@ impl Packets<'_> {
         self.put(&mut packet)
     }
 
-    /// The begin of a time off the CPU.
+    /// The start of a time off the CPU.
     fn off_cpu(&mut self, index: usize, event: &Event) -> io::Result<()> {
         let (iid, _) = if event.argument == 0 { WAITS } else { PREEMPTED };
         let mut packet = self.packet(event.time_ns);

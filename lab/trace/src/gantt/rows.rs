@@ -1,4 +1,4 @@
-//! What a drawing has in each thread's row, in columns of pixels.
+//! The content of each thread's row in a drawing, in columns of pixels.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use super::{SHAPES_MAX, THREADS_MAX, WAKES_MAX, time};
 use crate::event::{EventKind, NameId, ThreadId, Trace};
 use crate::pairs::{Pairs, Slice};
 
-/// Rows, and what was merged in them.
+/// Rows, and the number of merged calls in them.
 pub(super) struct Chart {
     begin_ns: u64,
     /// ns from the first event to the last, at least 1.
@@ -89,7 +89,7 @@ pub(super) struct Merged {
     pub(super) sum: Column,
 }
 
-/// What a thread does in a column for most of its time.
+/// A thread's predominant state in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Runs,
@@ -121,7 +121,7 @@ impl Chart {
         for thread in &numbers {
             let depth = depths.get(thread).copied().unwrap_or(1) as usize;
             let lanes = depth.clamp(1, lanes_max);
-            // What the thread does is a lane of its own.
+            // The thread's state is a separate lane.
             lanes_all += lanes + usize::from(has_states);
             let height = lanes as f64 * lane_height + 8.0;
             let label = trace.threads.get(thread.0 as usize).map(|of| {
@@ -227,7 +227,7 @@ impl Chart {
         let lane = (slice.depth as usize).min(row.lanes - 1);
         if slice.depth as usize >= row.lanes {
             self.flattened += 1;
-            // Of calls that lie over each other, the innermost, which comes first, is seen.
+            // Of overlapping calls, the innermost is visible, because it comes first.
             if end_column > column && !row.spans.insert((column, end_column)) {
                 return;
             }
@@ -304,7 +304,7 @@ impl Row {
         merged
     }
 
-    /// What the thread did: first and last column of each stretch.
+    /// The thread's states: first and last column of each stretch.
     pub(super) fn states(&self) -> Vec<(usize, usize, State)> {
         let Some((first, last)) = self.alive.filter(|_| self.has_states) else {
             return Vec::new();

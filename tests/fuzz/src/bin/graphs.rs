@@ -1,4 +1,4 @@
-//! Disassembly and control-flow graphs of code that nobody compiled.
+//! Disassembly and control-flow graphs of arbitrary bytes.
 #![no_main]
 
 use fuzz::code_bytes;

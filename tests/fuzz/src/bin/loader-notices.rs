@@ -1,4 +1,4 @@
-//! Datagrams of the loader hook, which anybody may send.
+//! Datagrams of the loader hook, which any user may send.
 #![no_main]
 
 use fuzz::control;

@@ -1,4 +1,4 @@
-//! The interpreter, on code and registers that nobody had.
+//! The interpreter, on arbitrary code and registers.
 #![no_main]
 
 use fuzz::code_bytes;

@@ -10,7 +10,7 @@ use tests::report::{Prof, prof};
 use tests::workload::{Running, Workload};
 use tests::{require_root, succeed};
 
-/// A daemon that samples CPU time and keeps what it must, if told not to, nothing.
+/// A daemon that samples CPU time, and keeps code unless it is told not to.
 fn start<'a>(place: &'a Place, flags: &[&str]) -> Daemon<'a> {
     let mut command = place.dcpid();
     command.args(["--event", "cpu-clock"]).args(flags);
@@ -94,7 +94,7 @@ fn without_a_code_store_nothing_is_kept() {
     assert!(text.contains("[no procedures: file gone]"), "{text}");
 }
 
-/// A build without build id, too: it is told apart by its code.
+/// A build without a build id is also recognised, by its code.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_program_rebuilt_at_its_path_while_it_runs_keeps_its_own_names() {

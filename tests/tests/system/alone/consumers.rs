@@ -105,7 +105,7 @@ fn go_tool_pprof() {
     }
 }
 
-/// clang compiles the program anew with its profile: every record is applied at its line, and the
+/// clang compiles the program again with its profile: every record is applied at its line, and the
 /// branch is known to be rarely taken.
 #[test]
 #[ignore = "needs root and the programs that cargo xtask consumers installs"]

@@ -10,7 +10,7 @@ use tests::report::prof;
 use tests::workload::{Running, Truth, Workload};
 use tests::{binary, require_root, succeed};
 
-/// What the daemon may have resident while others do their worst.
+/// Limit of the daemon's resident memory under attack.
 const RSS_MAX: u64 = 64 << 20;
 
 pub(super) fn start(place: &Place) -> Daemon<'_> {
@@ -29,7 +29,7 @@ pub(super) fn as_nobody(directory: &Path, program: &Path) -> Command {
     command
 }
 
-/// A folder that nobody may write to.
+/// A folder that is not writable.
 pub(super) fn nobodys_folder(place: &Place) -> PathBuf {
     let directory = place.path().join("nobodys");
     std::fs::create_dir(&directory).unwrap();
@@ -108,7 +108,7 @@ fn a_process_with_sixty_thousand_mappings_does_no_harm() {
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn ten_thousand_mappings_a_second_do_no_harm() {
-    // So many where nothing else runs.
+    // The number if nothing else runs.
     assert!(strange("storm", 8) > 8.0 * 2_000.0, "not enough of them");
 }
 
@@ -183,8 +183,8 @@ fn attack_s() -> u32 {
     std::env::var("DCPI_ATTACK_S").map_or(7, |seconds| seconds.parse().unwrap())
 }
 
-/// Runs an enemy beside a program whose shares are known: the daemon answers, stays small, profiles
-/// the others right, and ends when it is told to. Gives its last status.
+/// Runs an attacker beside a program with known shares: the daemon answers, stays small, profiles
+/// other processes correctly, and ends when told to. Returns its last status.
 fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     require_root();
     let (place, attack_s) = (Place::default(), attack_s());
@@ -192,7 +192,7 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     let enemy = Workload::build(place.path(), name, &["-pthread"]);
     let folder = place.path().join("other");
     std::fs::create_dir(&folder).unwrap();
-    // Without a build id, so that somebody must look at the file.
+    // Without a build id, so that an inspector must look at the file.
     let flags = ["-Wl,--build-id=none", "-Wl,--defsym=other=1"];
     let other = Workload::build(&folder, "two_functions", &flags);
     let daemon = start(&place);
@@ -236,7 +236,7 @@ fn attacked(name: &str, arguments: &[&str]) -> wire::Status {
     status
 }
 
-/// Whoever kept inspectors waiting is named.
+/// The user who kept inspectors waiting is named.
 fn assert_named(status: &wire::Status) {
     let user = status.inspectors.users.iter().find(|user| user.uid == 12_345);
     assert!(user.is_some_and(|user| user.unanswered > 0), "{:?}", status.inspectors);
@@ -249,7 +249,7 @@ fn files_of_a_user_that_do_not_answer_cost_only_his_samples() {
     let _ = attacked("unanswered", &["file", "PROGRAM"]);
 }
 
-/// Who waits for a file below an overlay cannot be killed.
+/// A process that waits for a file below an overlay cannot be killed.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn an_overlay_over_files_that_do_not_answer_costs_only_its_users_samples() {

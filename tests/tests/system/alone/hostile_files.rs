@@ -166,7 +166,7 @@ fn a_database_that_another_user_made_is_refused_by_every_writer() {
     assert!(!theirs.join("hosts").join(&host).join("code").exists());
 }
 
-/// Who owns the folder above a database can put something else in its place while it is written.
+/// The owner of the folder above a database can replace it while it is written.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_database_that_is_replaced_by_a_link_is_not_written_through_it() {

@@ -125,7 +125,7 @@ fn the_record_of_another_mapping_is_not_the_librarys() {
     let evil = evil.program().to_str().unwrap();
     let enemy = || thief(&thieves, &["forge", library, &offset, &len, "100", evil]);
     is_counted_beside(&place, &program, vec![enemy(), enemy()]);
-    // Nobody executes it.
+    // It is never executed.
     let report = prof(&place.db(), &["-i", "--idle"]);
     assert_eq!(report.samples_of_image("evil"), 0);
 }

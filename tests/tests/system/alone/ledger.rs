@@ -16,7 +16,7 @@ fn start_at_the_papers_rate(place: &Place) -> Daemon<'_> {
     place.start_as(command)
 }
 
-/// Keeps every CPU busy, each with a process of its own, for so many seconds of CPU time.
+/// Keeps every CPU busy, each with a process of its own, for this many seconds of CPU time.
 fn busy(workload: &Workload, seconds: u32) -> Vec<Running> {
     let cpus = std::thread::available_parallelism().unwrap().get();
     let pinned = |cpu: usize| {
@@ -68,7 +68,7 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
     assert!(text.contains("throttled"), "{text}");
     assert_closes(&status.samples);
 
-    // And what is throttled no longer is sampled again.
+    // An event that is no longer throttled is sampled again.
     let before = daemon.status();
     busy(&workload, 2).into_iter().for_each(|running| drop(running.wait()));
     let after = daemon.status();
@@ -125,9 +125,9 @@ fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatu
     }
 }
 
-/// While all CPUs are busy, all samples that their timers imply are taken, but for those that the
-/// hypervisor let pass, and what is missed is named for all of them. A machine that was disturbed
-/// for a moment is asked again: a sampler that loses samples loses them each time.
+/// While all CPUs are busy, all samples that their timers imply are taken, except for those that
+/// the hypervisor let pass, and what is missed is named for all of them. A machine that was
+/// disturbed for a moment is asked again: a sampler that loses samples loses them each time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn busy_cpus_take_what_their_timers_imply() {

@@ -19,7 +19,7 @@ fn number(value: &Value, key: &str) -> f64 {
 }
 
 /// Loads that miss all caches need some hundred cycles each where the model has 5; a branch that is
-/// mispredicted every second time costs some 7 cycles a round; a chain of multiplications is as
+/// mispredicted every second time costs about 7 cycles a round; a chain of multiplications is as
 /// fast as its model. Cycles of these are absolute.
 #[test]
 #[ignore = "needs root"]

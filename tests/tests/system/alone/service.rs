@@ -95,7 +95,7 @@ fn inspected(container: &Container) {
     assert!(inspectors["asked"].as_u64().unwrap() > 0, "{inspectors}");
 }
 
-/// What systemd says of the units.
+/// systemd's report on the units.
 fn judged(container: &Container) {
     for unit in ["dcpid.service", "dcpid-inspector.service"] {
         let verified = format!("systemd-analyze verify --man=no /lib/systemd/system/{unit}");
@@ -130,7 +130,7 @@ fn the_packaged_service_loses_nothing_that_was_acknowledged() {
         .ok("mkdir -p /run/systemd/system/dcpid.service.d && printf '[Service]\\nWatchdogSec=2\\nRestartSec=1\\n' \
         > /run/systemd/system/dcpid.service.d/test.conf && systemctl daemon-reload && systemctl \
         restart dcpid");
-    // What daemons before this one wrote.
+    // The data that earlier daemons wrote.
     let mut base = on_disk(&container);
     privilege(&container);
     access(&container);

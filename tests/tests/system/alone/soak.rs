@@ -18,7 +18,7 @@ const RSS_GROWTH_MAX: f64 = 0.15;
 const DESCRIPTORS_MAX: usize = 420;
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What a daemon has at one moment.
+/// The resources of a daemon at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     rss: u64,

@@ -146,7 +146,7 @@ const RSS_MAX: u64 = 40 << 20;
 fn executable_mappings_of(paths: &[PathBuf]) -> usize {
     let names: Vec<&str> = paths.iter().map(|path| path.to_str().unwrap()).collect();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    // Who has ended meanwhile has none.
+    // Processes that have ended meanwhile have none.
     let maps =
         processes.filter_map(|process| std::fs::read_to_string(process.path().join("maps")).ok());
     let mapped =

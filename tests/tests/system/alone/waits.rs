@@ -53,7 +53,7 @@ fn long_waits_after_short_ones_have_their_time() {
     let program = Workload::build(place.path(), "surprising", &["-O2", "-pthread"]);
     let daemon = start(&place, "100");
     let truth = Running::start(Command::new(program.program()).args(["20", "12"]));
-    // Some of it is told while it goes on.
+    // Part of an unfinished wait is already reported.
     std::thread::sleep(std::time::Duration::from_secs(6));
     daemon.flush();
     let seconds = |all: &BTreeMap<Vec<String>, f64>| {

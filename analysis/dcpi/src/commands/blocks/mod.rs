@@ -25,9 +25,9 @@ use crate::plain_file;
 use table::Row;
 pub(super) use table::Table;
 
-/// What the assembler wrapper's folder is called beside programs as installed and as built.
+/// Name of the assembler wrapper's folder, next to the programs as installed and as built.
 const FOLDERS: [&str; 3] = ["../lib/dcpi/blocks", "../blocks", "blocks"];
-/// What compilers are given where there are no options.
+/// The option that is printed when the real options are not available; compilers reject it.
 const NO_FLAGS: &str = "--dcpi-trace-cflags-failed";
 /// How long the reader sleeps when no chunk is full. A thread fills one in 8 us at most, and has
 /// 15.
@@ -88,7 +88,7 @@ pub enum Cflags {
     Clang,
 }
 
-/// What is asked for with `--blocks`.
+/// The request of `--blocks`.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// Its options.
@@ -132,7 +132,7 @@ pub(super) fn run(args: &Asked<'_>, out: &mut dyn Write) -> Result<Outcome, Anal
     }
 }
 
-/// What to give a compiler.
+/// The options for a compiler.
 fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     let own = std::env::current_exe().map_err(refused)?;
     let beside = own.parent().unwrap_or(Path::new("/"));
@@ -157,7 +157,7 @@ fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     })
 }
 
-/// What traces of basic blocks say that they are from.
+/// The source that traces of basic blocks name.
 pub(super) const SOURCE: &str = "dcpi trace --blocks";
 
 /// Runs a command and writes its trace.
@@ -170,7 +170,7 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
         say(err, &format!("dcpi: {}: {}", shell_word(Path::new(program)), why.words()))?;
         return Ok(Outcome { code: Some(why.code()), ..Outcome::default() });
     }
-    // Before anything runs: what was compiled wrongly is told at once.
+    // Checked before anything runs, so that a wrongly compiled program is reported at once.
     let plain = args.blocks.plain.as_deref().map(times::Plain::open).transpose()?;
     let mut facts = Facts {
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -179,7 +179,7 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
         ..Facts::default()
     };
     let named = |error: io::Error| refused(format!("{}: {error}", shell_word(file)));
-    // Before there is a file that a signal would leave behind.
+    // Done before there is a file that a signal would leave behind.
     let stopped = pass_on()?;
     let area = Area::new(args.blocks.wait)
         .map_err(|error| refused(format!("no memory to share with the command: {error}")))?;
@@ -223,7 +223,7 @@ fn capture(args: &Asked<'_>, file: &Path) -> Result<Outcome, AnalysisError> {
     Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
 }
 
-/// Reads events until the command and the threads that it left behind have ended.
+/// Reads events until the command and its remaining threads have ended.
 fn follow<W: Write>(capture: &mut Capture<W>, child: &mut Child) -> io::Result<ExitStatus> {
     let mut polls = 0_u32;
     let status = loop {
@@ -243,7 +243,7 @@ fn follow<W: Write>(capture: &mut Capture<W>, child: &mut Child) -> io::Result<E
     Ok(status)
 }
 
-/// Says what was captured.
+/// Prints a summary of the captured events.
 fn told(
     captured: &Captured,
     written: &sequence::Written,
@@ -271,7 +271,7 @@ fn told(
     captured.problems.iter().try_for_each(|it| say(err, &format!("note: {it}")))
 }
 
-/// What of the events is missing, and the next step.
+/// The missing events, and the next step.
 fn lost(events: u64, lost: u64, unknown: u64) -> String {
     let missing = lost.saturating_add(unknown);
     let share = 100.0 * missing as f64 / (missing.saturating_add(events)).max(1) as f64;

@@ -8,13 +8,13 @@ use report::{Report, Style};
 use stats::Share;
 use trace::sequence::{Block, Program};
 
-/// Rows in text, unless others are asked for: as many as a screen has.
+/// Default number of rows in text: as many as fit on a screen.
 const ROWS: usize = 30;
 
 /// Executions of the blocks of a command's programs.
 pub struct Table {
     pub(super) rows: Vec<Row>,
-    /// At most so many rows, 0: all; None: all but in text.
+    /// Largest number of rows; 0: all; None: all in JSON and CSV, the default number in text.
     pub(super) rows_max: Option<usize>,
     /// Samples that shares of time are of; None where nothing was sampled.
     pub(super) samples: Option<u64>,
@@ -124,7 +124,7 @@ impl Table {
         Self { rows, rows_max: None, samples: None, is_partial: false, notes: Vec::new() }
     }
 
-    /// The rows that are asked for, else so many, 0: all.
+    /// The requested number of rows, or else this number; 0: all.
     fn shown(&self, default: usize) -> &[Row] {
         let most = self.rows_max.unwrap_or(default);
         let shown = if most == 0 { self.rows.len() } else { most.min(self.rows.len()) };

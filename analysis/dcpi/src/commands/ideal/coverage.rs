@@ -45,7 +45,7 @@ impl Coverage {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// Writes the coverage of an epoch's images with debug information; returns what is to be said.
+    /// Writes the coverage of an epoch's images with debug information; returns remarks.
     ///
     /// # Errors
     /// [`AnalysisError`] where the epoch cannot be read or the file not be written.
@@ -71,7 +71,7 @@ impl Coverage {
     }
 }
 
-/// What is known of a source file.
+/// The counts of a source file.
 #[derive(Debug, Default, PartialEq)]
 struct Source {
     /// Executions by line.
@@ -197,7 +197,7 @@ fn taken(graph: &Graph, block: usize) -> Option<u64> {
     Some(executions.map_or(0, |executions| executions.round() as u64))
 }
 
-/// The file, and what is told of it.
+/// The file, and the remarks about it.
 fn shown(sources: &Sources) -> (String, String) {
     let mut text = String::new();
     let (mut lines, mut branches) = ([0; 2], [0; 2]);

@@ -171,7 +171,7 @@ pub(in crate::commands) fn identity(
 ) -> Option<ImageId> {
     let id = image::identify_file(&File::open(path).ok()?).ok()?;
     let path = ImageRecord::escape_path(path);
-    // dcpid tells the copies of a file apart by the users who can write them.
+    // dcpid distinguishes the copies of a file by the users who can write them.
     let is_same = |record: &&ImageRecord| record.path == path && record.id.build() == id.build();
     Some(sampled.values().find(is_same).map_or(id, |record| record.id))
 }
@@ -254,7 +254,7 @@ fn exactly(times: u64) -> Value {
     Value { stacks: times, weight: times, squares: 0 }
 }
 
-/// The procedures of a file; none of one that cannot be read any more.
+/// The procedures of a file; none if the file can no longer be read.
 pub(in crate::commands) fn procedures_of(path: &Path, id: &ImageId) -> Procedures {
     let known = image::procedures(path, Some(id), &image::default_debug_roots());
     known.map(|(known, _)| known).unwrap_or_default()
@@ -274,8 +274,8 @@ pub(in crate::commands) fn symbols(
     chosen.map(symbol).collect()
 }
 
-/// Jumps that were taken from a procedure to the begin of another: what they lead to returns to
-/// the caller's caller.
+/// Jumps that were taken from a procedure to the start of another: what they lead to returns to the
+/// caller's caller.
 fn tail_calls<'a>(
     file: &'a CountedFile,
     known: &'a Procedures,

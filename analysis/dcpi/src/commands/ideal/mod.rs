@@ -119,7 +119,7 @@ fn own_program() -> Result<PathBuf, AnalysisError> {
     })
 }
 
-/// What is counted, with units and notes.
+/// The counted quantities, with units and notes.
 const EVENTS: [(&str, &str, &str); 2] = [
     (IDEAL, "cycles", "where nothing waits for memory or guesses wrong"),
     (EXECUTED, "count", "exact executions of instructions"),
@@ -235,7 +235,7 @@ fn ends_differ(
     say(err, &line)
 }
 
-/// Says what was counted.
+/// Prints what was counted.
 fn told(counts: &Counts, how: &str, err: &mut dyn Write) -> Result<(), AnalysisError> {
     let (instructions, processes) =
         (number(counts.instructions(), "instruction"), number(counts.processes as u64, "process"));
@@ -262,7 +262,7 @@ fn not_runnable(program: &Path, why: NotRunnable) -> String {
     format!("{}: {}; nothing was counted", shell_word(program), why.words())
 }
 
-/// What was not counted, or not exactly.
+/// Code that was not counted, or not exactly.
 fn notes(counts: &Counts) -> Vec<String> {
     let elsewhere = (counts.elsewhere > 0).then(|| {
         let many = number(counts.elsewhere, "execution");

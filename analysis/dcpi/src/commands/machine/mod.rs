@@ -119,7 +119,7 @@ fn for_dcpid(
     file.write(out, |out| Ok(out.write_all(text.as_bytes())?))
 }
 
-/// Measures this machine for about so long.
+/// Measures this machine for about this long.
 ///
 /// # Errors
 /// [`AnalysisError::Refused`] without enough memory, or where /proc does not tell the processor.
@@ -310,7 +310,7 @@ pub(super) mod tests {
         let of = |stat, own| Busy { cpus: CpuTicks::of_stat(stat), own };
         let before = of("cpu 100 0 100 700 100 0 0 0 0 0\n", 200.0);
         let after = of("cpu 400 0 200 1100 200 0 0 100 9 0\n", 500.0);
-        // Of 1000 ticks, 500 were idle and 300 ours.
+        // 500 of 1000 ticks were idle, and 300 were ours.
         assert!((after.others_since(before) - 0.2).abs() < 1e-9);
         assert_eq!(before.others_since(before), 0.0);
     }

@@ -16,7 +16,7 @@ pub(super) struct Amounts {
 }
 
 impl Amounts {
-    /// Those of all runs.
+    /// The values of all runs.
     pub(super) fn of<'a>(columns: &Columns, runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
         let metrics = 0..columns.names.len();
         let of_metric = |at| runs.clone().map(|run| columns.amount(run, at)).collect();

@@ -8,13 +8,13 @@ use exact::series::{Captured, Happened, Place};
 use image::{ImageOffset, Procedures, default_debug_roots};
 use measure::perturbation::Series;
 
-/// Part of the time from which on a procedure is a metric of its own. Of 40 ticks in a record a
-/// smaller one has less than one, and its correlations are those of chance.
+/// Smallest share of the time for which a procedure is a separate metric. A smaller procedure has
+/// less than one of the 40 ticks in a record, and its correlations are noise.
 const SHARE_MIN: f64 = 0.03;
 /// Procedures that are metrics at most: each more multiplies the comparisons, and what is left of
 /// the sight for each.
 const PROCEDURES_MAX: usize = 12;
-/// Records of a run at most, as many as the paper had.
+/// Most records in a run, as in the paper.
 pub(super) const RECORDS_MAX: usize = 3000;
 /// Records of a run at least: of fewer a correlation says nothing (its standard deviation is
 /// 1 / sqrt(n - 3)).
@@ -121,7 +121,7 @@ impl Names {
     }
 }
 
-/// What a column counts.
+/// The quantity that a column counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     /// Ticks in the procedure of that number.

@@ -236,7 +236,7 @@ fn compare(args: &Perturb, session: &mut Session<'_>) -> Result<PerturbReport, A
     })
 }
 
-/// What the report says whatever was found.
+/// Remarks that the report always has.
 fn head(args: &Perturb, session: &Session<'_>, items: &[String]) -> PerturbReport {
     let words: Vec<String> = args.command.iter().map(|word| shell_word(word.as_ref())).collect();
     PerturbReport {

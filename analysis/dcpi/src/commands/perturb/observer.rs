@@ -7,25 +7,25 @@ use std::path::Path;
 use query::error::AnalysisError;
 use tempfile::TempDir;
 
-/// Stands in the observer's command for what is to be collected.
+/// Placeholder in the observer's command for the items to collect.
 const ITEM: &str = "{}";
 
-/// What observes a run.
+/// The observer of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Observer {
     /// `dcpi record`, with a dcpid of its own.
     Own,
-    /// These words before the command.
+    /// A tool: these words are put before the command.
     Before(Vec<OsString>),
-    /// These words instead of the command: a build with the observer in it.
+    /// These words replace the command: a build with the observer in it.
     Instead(Vec<OsString>),
 }
 
-/// A command that is observed, and what is needed until it has ended.
+/// An observed command, and the resources that it needs until it ends.
 pub(super) struct Observed {
     /// Its words.
     pub(super) words: Vec<OsString>,
-    /// A database that nobody reads.
+    /// A database that is discarded.
     _database: Option<TempDir>,
 }
 
@@ -80,7 +80,7 @@ impl Observer {
     /// Name of the program whose time is measured.
     pub(super) fn program(&self, command: &[OsString]) -> OsString {
         let words = match self {
-            // What an observer runs stands behind `--`.
+            // The observer's command is followed by `--` and the observed command.
             Self::Instead(words) => {
                 words.split(|word| word == "--").next_back().unwrap_or_default()
             }

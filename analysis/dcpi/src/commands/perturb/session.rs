@@ -28,7 +28,7 @@ pub(super) struct Session<'a> {
     pub(super) per_record: usize,
     /// Probability of finding a perturbation where there is none.
     pub(super) level: f64,
-    /// What readers should know, each once.
+    /// Remarks for the reader, without duplicates.
     pub(super) notes: Vec<String>,
     /// The signal that asks to stop.
     pub(super) stopped: Stopped,
@@ -53,11 +53,11 @@ pub(super) struct Judged {
 }
 
 impl Session<'_> {
-    /// So many runs without the observer and with it, spread evenly among each other: what the
-    /// machine does meanwhile then befalls both.
+    /// The order of this many runs without and with the observer, evenly interleaved so that
+    /// changes of the machine affect both alike.
     ///
     /// # Errors
-    /// Those of the runs.
+    /// Returns the errors of the runs.
     pub(super) fn runs(
         &mut self,
         baselines: usize,
@@ -144,7 +144,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether a run with so many ticks has enough records.
+    /// Whether a run with this many ticks has enough records.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where it is too short.
@@ -189,11 +189,11 @@ impl Session<'_> {
         Ok(Judged { columns, judgement, moved, shares_moved })
     }
 
-    /// How many of so many comparisons of runs without an observer find a perturbation: each takes
-    /// some of a pool of runs for observed.
+    /// The number of comparisons of runs without an observer that find a perturbation; each
+    /// comparison treats some runs of a pool as observed.
     ///
     /// # Errors
-    /// Those of the runs.
+    /// Returns the errors of the runs.
     pub(super) fn false_alarms(
         &mut self,
         trials: usize,
@@ -225,7 +225,7 @@ impl Session<'_> {
     /// groups, and whether each is still perturbed, which only a group of one item is.
     ///
     /// # Errors
-    /// Those of the runs.
+    /// Returns the errors of the runs.
     pub(super) fn split(
         &mut self,
         items: &[String],
@@ -273,7 +273,7 @@ impl Session<'_> {
 }
 
 /// Runs of the pool of false alarms over those of one comparison: with fewer, the same runs would
-/// be held against each other again and again.
+/// be compared again and again.
 const POOL: usize = 3;
 
 /// Whether run `at` of `all` is one of `observed`, which are spread evenly.

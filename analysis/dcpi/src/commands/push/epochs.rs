@@ -47,7 +47,7 @@ impl Way for ToStore {
                     continue;
                 }
                 let epoch = match db.epoch(&host, &id) {
-                    // dcpid may have removed it meanwhile.
+                    // dcpid may have removed it in the meantime.
                     Err(DbError::NoSuchEpoch { .. }) => continue,
                     epoch => epoch?,
                 };
@@ -59,7 +59,7 @@ impl Way for ToStore {
                 }
                 let file = match outgoing(&epoch, &self.leaving) {
                     Ok(file) => file,
-                    // The next epochs need not wait until somebody mends this one.
+                    // A damaged epoch does not delay the next ones.
                     Err(error @ (DbError::Corrupt { .. } | DbError::Damaged { .. })) => {
                         writeln!(out, "epoch {id} of {host} is not sent: {error}")?;
                         pushed.is_sound = false;
@@ -160,7 +160,7 @@ impl ToStore {
             let key = format!("{RAW}/{CODE}/{name}");
             let has = |key: &str| self.to.has(key).map_err(Stopped::Receiver);
             if !has(&whole)? && (key == whole || !has(&key)?) {
-                // What cannot be read keeps nothing else from being sent.
+                // Unreadable data does not prevent other data from being sent.
                 let Ok(Some(bytes)) = file.read(db, host) else {
                     pushed.is_sound = false;
                     continue;
@@ -216,7 +216,7 @@ impl Done {
         File::create(&path).map(drop).map_err(|error| io(Operation::Write, &path, error))
     }
 
-    /// Forgets the epochs of a host that the database does not have any more.
+    /// Forgets the epochs of a host that are no longer in the database.
     fn forget_gone(&self, host: &str, there: &[EpochId]) -> Result<(), DbError> {
         let directory = self.directory(host);
         let entries = match fs::read_dir(&directory) {

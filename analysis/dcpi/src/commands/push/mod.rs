@@ -183,7 +183,7 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() })
 }
 
-/// What leaves the host, and whether code does.
+/// The data that leaves the host, and whether code is included.
 fn leaving(with: &[Part], without: &[Part]) -> (Outgoing, bool) {
     let leaves = |part, default| (default || with.contains(&part)) && !without.contains(&part);
     let of = Outgoing::default();
@@ -199,7 +199,7 @@ fn leaving(with: &[Part], without: &[Part]) -> (Outgoing, bool) {
     (leaving, leaves(Part::Code, true))
 }
 
-/// What was sent to a receiver, in the directory of `--state`.
+/// The record of data sent to a receiver, in the directory of `--state`.
 fn open<Known>(
     to: &To,
     directory: &Path,
@@ -230,7 +230,7 @@ trait Way {
         out: &mut dyn Write,
     ) -> Result<(), Stopped>;
 
-    /// What was sent, in words; there was something.
+    /// A summary of the data sent, if there was any.
     fn told(&self, pushed: &Pushed) -> String;
 }
 
@@ -271,7 +271,7 @@ impl fmt::Display for Failure {
 enum Stopped {
     /// The receiver did not take a request; perhaps later.
     Receiver(Failure),
-    /// The database, or what was sent, could not be read or written.
+    /// The database, or the record of data sent, could not be read or written.
     Here(AnalysisError),
 }
 
@@ -281,7 +281,7 @@ impl<E: Into<AnalysisError>> From<E> for Stopped {
     }
 }
 
-/// What a push sent.
+/// The data sent by a push.
 #[derive(Clone, Copy, Debug)]
 struct Pushed {
     /// Requests to a collector, epochs to a store.
@@ -300,7 +300,7 @@ impl Pushed {
 }
 
 impl Pusher {
-    /// Pushes what is new, with a few attempts.
+    /// Pushes new data, with a few attempts.
     fn once(&mut self, out: &mut dyn Write) -> Result<(), AnalysisError> {
         let mut pushed = Pushed::NOTHING;
         for attempt in 1.. {
@@ -318,7 +318,7 @@ impl Pusher {
                 }
                 Err(Stopped::Receiver(failure)) => {
                     let wait = pause(attempt, &failure);
-                    // Nobody waits for minutes without a word.
+                    // A message is printed before each long wait.
                     if attempt == 1 || failure.retry_after.is_some() {
                         let seconds = wait.as_secs_f64().ceil();
                         writeln!(out, "{}: {failure}; dcpi tries again in {seconds} s", self.to)?;
@@ -335,7 +335,7 @@ impl Pusher {
         Ok(writeln!(out, "{}: {what}", self.to)?)
     }
 
-    /// Pushes what is new again and again, until a signal comes.
+    /// Pushes new data at intervals until a signal arrives.
     fn forever(
         &mut self,
         every: Duration,
@@ -392,13 +392,13 @@ impl Pusher {
     }
 }
 
-/// What a receiver says, for people: what a terminal would act on is escaped.
+/// A receiver's message for people, with terminal control characters escaped.
 fn shown(body: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(body).trim().chars().take(SAID_MAX).collect();
     report::escape(&text).into_owned()
 }
 
-/// A file name of this text, for what was sent to a receiver.
+/// A file name made from this text, for the record of data sent to a receiver.
 fn file_name(text: &str) -> String {
     let plain = |character: char| match character {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '-' => character,
@@ -409,8 +409,8 @@ fn file_name(text: &str) -> String {
     text.chars().map(plain).take(200).collect()
 }
 
-/// Time until the next attempt after so many: as the receiver asks, else twice as long each time,
-/// and some part of that more, so that many hosts do not come at once.
+/// Time until the next attempt after this many attempts: the time that the receiver asks for, or
+/// else doubled each time, plus a random part, so that many hosts do not retry at once.
 fn pause(attempts: u32, failure: &Failure) -> Duration {
     let doubled = BACKOFF.saturating_mul(1_u32 << attempts.saturating_sub(1).min(16));
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -70,7 +70,7 @@ impl FromStr for Collector {
 }
 
 impl Collector {
-    /// Name of the directory for what was sent there.
+    /// Name of the directory for the record of data sent there.
     pub(super) fn file_name(&self) -> String {
         file_name(&format!("otlp_{}", self.place))
     }
@@ -108,7 +108,7 @@ impl Collector {
         let mut body = Vec::new();
         let read = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
         if code == 200 {
-            // What was rejected may be in the part that did not come.
+            // The number of rejected samples may be in the part that did not arrive.
             let is_short = length.is_some_and(|of| body.len() < of.min(ANSWER_BYTES_MAX));
             let is_cut = is_message && body.len() < ANSWER_BYTES_MAX && !fields(&body).1;
             return match read {

@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 const OBJECT_BYTES_MAX: u64 = 256 << 20;
 /// Prefix of files that are being written.
 const PARTIAL: &str = ".partial-";
-/// Age of a file of which nobody writes the rest any more.
+/// Age at which an incomplete file is abandoned.
 const PARTIAL_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// A store.
@@ -32,12 +32,12 @@ pub enum Store {
     Http(String),
 }
 
-/// What became of an object.
+/// The outcome for an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     /// It is in the store now.
     Stored,
-    /// One of its name was there.
+    /// An object with its name already existed.
     WasThere,
     /// The same was there.
     Same,
@@ -91,7 +91,8 @@ impl Store {
                 match answer.status_code {
                     201 | 204 => Ok(Put::Stored),
                     200 => Ok(Put::Same),
-                    // A receiver that compares tells more than a plain object store.
+                    // A receiver that compares objects gives a more specific answer than a plain
+                    // object store.
                     409 => Ok(Put::Another),
                     412 => Ok(Put::WasThere),
                     _ => Err(refused(answer)),
@@ -117,7 +118,7 @@ impl Store {
         }
     }
 
-    /// The object of a key; None where there is none any more.
+    /// The object of a key; None if it no longer exists.
     pub(super) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         let mut bytes = Vec::new();
         match self {
@@ -143,7 +144,7 @@ impl Store {
         Ok(Some(bytes))
     }
 
-    /// Name of the directory for what was sent there.
+    /// Name of the directory for the record of data sent there.
     pub(super) fn file_name(&self) -> String {
         super::file_name(&format!("store_{self}"))
     }
@@ -179,7 +180,7 @@ fn here(error: io::Error) -> Failure {
     Failure { why: error.to_string(), is_final: false, retry_after: None }
 }
 
-/// An answer that is neither success nor told by its code alone.
+/// An answer that is not a success, and whose code alone does not explain it.
 fn refused(answer: minreq::ResponseLazy) -> Failure {
     let code = answer.status_code;
     let retry_after = answer
@@ -189,7 +190,7 @@ fn refused(answer: minreq::ResponseLazy) -> Failure {
         .and_then(|(_, text)| text.trim().parse().ok())
         .map(Duration::from_secs);
     let mut body = Vec::new();
-    // What cannot be read is not shown.
+    // Unreadable data is not shown.
     let _ = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
     let is_final = (400..500).contains(&code) && ![408, 425, 429].contains(&code);
     Failure {

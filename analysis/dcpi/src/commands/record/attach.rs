@@ -6,7 +6,7 @@ use query::error::AnalysisError;
 
 use super::label_of;
 
-/// What is recorded of what runs already.
+/// The processes that `dcpi record` records when they are already running.
 pub(super) struct Attached {
     processes: Vec<Process>,
     /// The threads whose stacks the report has; none: those of all threads.

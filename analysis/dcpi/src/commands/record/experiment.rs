@@ -1,6 +1,6 @@
 //! SpeedShop's experiments: what each samples here.
 //!
-//! SpeedShop's overflow intervals are those of a processor of 195 MHz. One of today does some 32
+//! SpeedShop's overflow intervals are those of a processor of 195 MHz. One of today does about 32
 //! times as much in a second, so the intervals here are the next primes above 32 times SpeedShop's,
 //! and at least dcpid's smallest period. Primes keep samples out of step with loops.
 
@@ -11,11 +11,11 @@ use std::str::FromStr;
 pub struct Experiment {
     /// Its name, as typed.
     pub(super) name: String,
-    /// What it samples.
+    /// The events that it samples.
     pub(super) kind: Kind,
 }
 
-/// What an experiment samples.
+/// The events that an experiment samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Wall-clock time of threads, running or not.
@@ -72,7 +72,7 @@ impl Experiment {
     /// The experiment of the same event with the other interval.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(super) fn other(&self) -> Result<Self, String> {
         let name = &self.name;
         match self.kind {

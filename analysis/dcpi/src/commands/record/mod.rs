@@ -271,7 +271,7 @@ fn watched(
     Ok((private.end()?, begun.elapsed()))
 }
 
-/// The error of processes that ended before dcpid could tell them apart, and what was recorded.
+/// The error if processes ended before dcpid could keep them apart; it names the recording.
 fn recorded_nobody(error: AnalysisError, recorded: Option<Recorded>) -> AnalysisError {
     let Some(recorded) = recorded else { return error };
     let db = shell_word(&recorded.db);
@@ -309,7 +309,7 @@ fn commanded(
         Ok(End::Command(status)) => status,
         Ok(End::Time) => end(&mut child, heard)?,
         Err(error) => {
-            // What runs is not ours to end because our daemon did.
+            // The end of our daemon is no reason to end a command that is running.
             let _ = child.wait();
             return Err(error);
         }
@@ -320,7 +320,7 @@ fn commanded(
     Ok(Commanded { recorded, label, status, used_s, took: begun.elapsed() })
 }
 
-/// What a recording lasts as long as.
+/// The condition that ends a recording.
 enum Subject<'a> {
     Machine,
     Command(&'a mut Child),

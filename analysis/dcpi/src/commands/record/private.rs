@@ -223,7 +223,7 @@ fn daemon(dcpid: &Path, db: &Path, control: &Path) -> Command {
     command
 }
 
-/// Adds what is sampled to the command line of dcpid.
+/// Adds the sampled events to the command line of dcpid.
 fn sampling(
     command: &mut Command,
     args: &Record,
@@ -246,7 +246,7 @@ fn sampling(
         command.args(value.map(|value| [flag, value]).into_iter().flatten());
     }
     if let Some(label) = opens_on {
-        // What the kernel does for the processes is theirs.
+        // The kernel's work for the processes counts as theirs.
         command.arg("--kernel-by-process");
         // Reports on the recording are on them, unless all is asked for.
         command.arg(format!("--opens-on={label}"));
@@ -293,7 +293,7 @@ struct Scratch(PathBuf);
 /// A new directory for a recording, as `dcpi clean` knows them.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn new_directory() -> Result<PathBuf, AnalysisError> {
-    // What the caller puts in stays.
+    // Data that the caller puts in stays.
     Scratch::make().map(|scratch| std::mem::ManuallyDrop::new(scratch).0.clone())
 }
 
@@ -340,7 +340,7 @@ fn program(name: &str) -> Result<PathBuf, AnalysisError> {
 mod tests {
     use super::*;
 
-    /// Who ran dcpi record was told to run dcpid as root.
+    /// The error of dcpi record advised to run dcpid as root.
     #[test]
     fn an_ordinary_user_is_told_to_record_with_sudo() {
         let last = "sampling the whole machine needs CAP_PERFMON and CAP_BPF; run dcpid as root";

@@ -31,7 +31,8 @@ pub(in crate::commands) struct Repeated {
 /// to the run of each number, into the database at `db`.
 ///
 /// # Errors
-/// Those of a private dcpid; [`AnalysisError::Refused`] where somebody ended the command.
+/// Returns the errors of a private dcpid; [`AnalysisError::Refused`] if the command was
+/// interrupted.
 pub(in crate::commands) fn repeated(
     (label, command): (&str, &[OsString]),
     db: &Path,

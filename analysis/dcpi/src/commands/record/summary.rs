@@ -1,4 +1,4 @@
-//! What `dcpi record` reports at its end.
+//! The report that `dcpi record` prints at its end.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -46,7 +46,7 @@ pub(super) struct Part<'a> {
     pub(super) label: Option<&'a str>,
     /// CPU time of the command by the kernel's accounting, s.
     pub(super) used_s: Option<f64>,
-    /// The threads whose stacks are reported; none: those of all.
+    /// The threads whose stacks are reported; none: all threads.
     pub(super) tids: &'a [u32],
     /// Whether the report is of wall-clock time.
     pub(super) usertime: bool,
@@ -134,7 +134,7 @@ fn usertime(report: &ProfReport, out: &mut dyn Write) -> Result<(), AnalysisErro
     )?)
 }
 
-/// The last lines: what was recorded, where it is, and how it is seen again.
+/// The last lines: the recording, its location, and the command that shows it again.
 fn end(
     args: &Record,
     recorded: &Recorded,
@@ -251,7 +251,7 @@ pub(in crate::commands) fn shell_word(path: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// What `true` took was 0.00 s by both accounts.
+    /// The CPU time of `true` was 0.00 s by both accounts.
     #[test]
     fn cpu_time_below_a_second_is_in_ms() {
         assert_eq!(

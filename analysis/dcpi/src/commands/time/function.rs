@@ -1,10 +1,10 @@
 //! The time of one call of a procedure: its share of the command's CPU time over its counted calls.
 //!
-//! Events at each call would take longer than short procedures do. So samples of `dcpi record` tell
-//! the procedure's share, and calls are counted in runs of their own, whose time counts for
-//! nothing. Neither does the time of the recorded runs: a timer's interrupts take up to a tenth of
-//! it, most of all on virtual machines. They interrupt all parts of a program alike, so the share
-//! is that of runs without them, whose CPU time `dcpi time` has measured.
+//! Events at each call would take longer than short procedures. Therefore samples of `dcpi record`
+//! give the procedure's share, and calls are counted in separate runs, whose time is not used.
+//! Neither does the time of the recorded runs: a timer's interrupts take up to a tenth of it, most
+//! of all on virtual machines. They interrupt all parts of a program alike, so the share is that of
+//! runs without them, whose CPU time `dcpi time` has measured.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -114,9 +114,9 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The share of samples in the procedure, of recordings of which each is the procedure's samples
-/// and all. The interval is that of the recordings' mean, and no narrower than what as many samples
-/// tell: five recordings may be alike by chance.
+/// The procedure's share of samples; each recording is given as its samples in the procedure and in
+/// total. The interval is that of the recordings' mean, but no narrower than the sampling error
+/// allows: five recordings may agree by chance.
 fn share(recordings: &[(u64, u64)], miss: f64) -> Interval {
     let (own, all) = recordings.iter().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
     let shares: Vec<f64> =
@@ -193,7 +193,7 @@ fn own<'a>(words: impl Iterator<Item = &'a OsStr>) -> Result<Vec<u8>, AnalysisEr
     Ok(ran.stdout)
 }
 
-/// The file that has the procedure in runs of a command: `image`, but for the second command its
+/// The file that has the procedure in runs of a command: `image`, except for the second command its
 /// own program where `image` is the first one's.
 pub(super) fn image_of(image: &Path, first: &Words, words: &Words) -> PathBuf {
     let is_first = first.first().is_some_and(|program| Path::new(program) == image);

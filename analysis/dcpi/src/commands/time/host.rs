@@ -16,18 +16,18 @@ const PIECE: Duration = Duration::from_micros(10);
 const PIECES: usize = 25;
 /// Most pieces that are kept: a megabyte of numbers.
 const PIECES_MAX: usize = 1 << 17;
-/// Steal time from which on it is told, as a share of the time of all CPUs.
+/// Smallest steal time that is reported, as a share of the time of all CPUs.
 const STEAL_TOLD: f64 = 0.005;
-/// Difference of clock rates from which on it is told, as a share of the fastest.
+/// Smallest difference of clock rates that is reported, as a share of the fastest rate.
 const RATES_TOLD: f64 = 0.05;
-/// Delay from which on other load is told, as a share of the commands' wall-clock time.
+/// Smallest delay for which other load is reported, as a share of the commands' wall-clock time.
 const DELAY_TOLD: f64 = 0.02;
-/// Difference of two commands' delays from which on other load may decide which is faster: a
+/// Smallest difference of two commands' delays for which other load may decide which is faster: a
 /// command with several threads loses more of its time to other programs than one with a single
 /// thread.
 const DELAYS_DIFFER: f64 = 0.1;
 
-/// What was seen so far.
+/// The observations so far.
 pub(super) struct Host {
     /// Rounds of the loop in a piece.
     rounds: u32,
@@ -53,7 +53,7 @@ impl Host {
     pub(super) fn new() -> Self {
         let mut rounds = 64;
         while rounds < 1 << 24 {
-            // The faster of three: an interrupt in one is no reason for short pieces.
+            // The faster of three: an interrupt in one is not a reason for short pieces.
             let fastest = (0..3).map(|_| piece(rounds)).fold(f64::INFINITY, f64::min);
             if fastest >= PIECE.as_nanos() as f64 {
                 break;
@@ -130,7 +130,7 @@ impl Host {
     }
 }
 
-/// What other programs took of the commands' time, if it was much.
+/// The time that other programs took from the commands, if it was much.
 fn of_delays(delayed: &[f64]) -> Option<String> {
     let had = "other programs had the CPUs: the first thread of";
     let percent = |share: f64| format!("{:.0} %", share * 100.0);

@@ -28,7 +28,7 @@ use one_run::Runner;
 use query::error::AnalysisError;
 use session::{Measured, Plan};
 
-/// Most runs of a command: each takes some 100 bytes of memory, and its line in JSON.
+/// Most runs of a command: each takes about 100 bytes of memory, and its line in JSON.
 const RUNS_MAX: u64 = 100_000;
 /// Part of a run's wall-clock time that neither CPU time nor waiting for a CPU explains, up to
 /// which a command only computes.
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
         return Err(AnalysisError::Usage { message, help: "dcpi time --help".to_owned() });
     }
     let relink = args.relink.as_ref().map(words::split).transpose()?;
-    // What cannot be done is known before the runs.
+    // Checks before the runs that the request can be met.
     let picture = args.picture.as_deref().map(Destination::from_argument);
     picture.as_ref().map_or(Ok(()), Destination::check)?;
     if let ([image, procedure], None) = (args.function.as_slice(), &relink) {
@@ -184,7 +184,7 @@ fn functions(args: &Time, plan: &Plan, report: &mut TimeReport) -> Result<(), An
     Ok(())
 }
 
-/// Writes the report and the picture of runs, also where something else `failed` after them.
+/// Writes the report and the picture of runs, even where something else `failed` after them.
 fn kept(
     report: &TimeReport,
     output: &Output,
@@ -209,7 +209,7 @@ fn miss(confidence: Confidence) -> f64 {
     1.0 - confidence.percent() / 100.0
 }
 
-/// What the runs say.
+/// The results of the runs.
 fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
     let Measured { mut rows, host, ended } = measured;
     let clock = clock(args.clock, &rows);
@@ -260,7 +260,7 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
     }
 }
 
-/// What differs between layouts.
+/// The properties that differ between layouts.
 fn drawn(plan: &Plan) -> &'static str {
     match plan.relink {
         Some(_) => "link order by --relink; the environment's size and addresses in each run",
@@ -271,7 +271,7 @@ fn drawn(plan: &Plan) -> &'static str {
     }
 }
 
-/// What is to be said of commands.
+/// Remarks about commands.
 fn of_commands(commands: &[Timed]) -> Vec<String> {
     let mut notes = Vec::new();
     for (timed, letter) in commands.iter().zip(["A", "B"]) {

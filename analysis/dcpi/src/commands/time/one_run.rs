@@ -168,7 +168,7 @@ impl Runner {
     fn wait(&self, child: &Child, begun: Instant) -> (Instant, bool) {
         let pid = Pid::from_child(child);
         self.stop.group.store(pid.as_raw_nonzero().get(), Ordering::SeqCst);
-        // A signal between the last look and the start would be heard by nobody.
+        // A signal between the last check and the start would go unnoticed.
         if self.is_stopped() {
             end_group(pid.as_raw_nonzero().get(), Signal::TERM);
         }

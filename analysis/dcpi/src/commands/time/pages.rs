@@ -1,4 +1,4 @@
-//! Where a program's file lies in physical memory: drawn anew for each layout.
+//! Where a program's file lies in physical memory: drawn again for each layout.
 //!
 //! Copies of one program in two files differ in their pages' places, so in the caches that are
 //! indexed by physical addresses, and a copy keeps its pages as long as the file is cached: two

@@ -15,26 +15,26 @@ use super::words::Words;
 use crate::commands::record::shell_word;
 use query::error::AnalysisError;
 
-/// The variable that tells the command of `--relink` which layout to make.
+/// The variable through which the command of `--relink` gets the number of its layout.
 const LAYOUT: &str = "DCPI_LAYOUT";
 /// Pairs of runs in a layout, where the user does not say: at least and at most.
 const PAIRS: (u32, u32) = (3, 15);
 /// Time that pairs above the least may take in a layout.
 const LAYOUT_TIME: Duration = Duration::from_secs(2);
 
-/// What to run.
+/// The commands to run.
 pub(super) struct Plan {
     pub(super) commands: Vec<Words>,
     /// Runs of each command in a layout; chosen by their time, without.
     pub(super) runs: Option<u32>,
     pub(super) layouts: u32,
-    /// The command that links both programs anew.
+    /// The command that links both programs again.
     pub(super) relink: Option<Words>,
     pub(super) seed: u64,
     pub(super) ignores_failure: bool,
 }
 
-/// What was measured.
+/// The measurements.
 pub(super) struct Measured {
     pub(super) rows: Vec<RunRow>,
     pub(super) host: Host,
@@ -42,7 +42,7 @@ pub(super) struct Measured {
     pub(super) ended: Option<String>,
 }
 
-/// What ends the loop.
+/// The reason for the loop's end.
 enum End {
     Early(String),
     Refused(AnalysisError),
@@ -151,7 +151,7 @@ fn one_run(plan: &Plan, runner: &Runner, command: usize, padding: usize) -> Resu
     })
 }
 
-/// Has both programs linked anew.
+/// Has both programs linked again.
 fn relink(words: &Words, seed: u32, runner: &Runner) -> Result<(), End> {
     let Some((program, arguments)) = words.split_first() else { return Ok(()) };
     let mut command = Command::new(program);
@@ -176,7 +176,7 @@ fn relink(words: &Words, seed: u32, runner: &Runner) -> Result<(), End> {
     failure(status).map_or(Ok(()), |how| Err(End::Refused(refused(&how))))
 }
 
-/// What follows from a command that has no run.
+/// The result for a command without runs.
 fn end(words: &Words, why: NotRun) -> End {
     match why {
         NotRun::Stopped => End::Early("a signal ended the runs".to_owned()),
@@ -194,7 +194,7 @@ pub(super) fn shown(words: &Words) -> String {
     words.join(" ")
 }
 
-/// What a terminal shows while commands run.
+/// The progress shown on a terminal while commands run.
 struct Progress {
     is_shown: bool,
 }
@@ -214,7 +214,7 @@ impl Progress {
             0 => String::new(),
             _ => format!(", about {left:.0} s left"),
         };
-        // A terminal that has gone away is no reason to stop.
+        // A terminal that has gone away is not a reason to stop.
         let _ = write!(
             io::stderr(),
             "\r\x1b[Klayout {} of {layouts}: {runs} runs so far{left}",

@@ -16,8 +16,8 @@ pub(super) type Words = Vec<OsString>;
 ///
 /// - `A words -- B words` are two;
 /// - `'A words' 'B words'`, both with a space, are two;
-/// - other words are one, but for two words of which the second is a program by its path as well:
-///   they may be meant as one command or as two.
+/// - other words are one, except for two words of which the second is a program by its path as
+///   well: they may be meant as one command or as two.
 ///
 /// A side that is one word is split as a shell splits it: quotes and backslashes, nothing else.
 ///

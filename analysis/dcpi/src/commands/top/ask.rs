@@ -1,4 +1,4 @@
-//! A watch of a running dcpid: what was sampled since the last question.
+//! A watch of a running dcpid: the samples since the last question.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;

@@ -18,7 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use wire::Counts;
 
 use super::Outcome;
-use crate::options::{Look, Output, RowLimit};
+use crate::options::{DisplayArgs, Output, RowLimit};
 use crate::signals;
 use query::error::AnalysisError;
 
@@ -77,7 +77,7 @@ pub struct Top {
     pub filter: String,
     /// Idle loop, confidence and debug files.
     #[command(flatten)]
-    pub look: Look,
+    pub look: DisplayArgs,
     /// Control socket of dcpid
     #[arg(long, value_name = "PATH", default_value = "/run/dcpi/control.sock")]
     pub control: PathBuf,
@@ -138,7 +138,7 @@ fn once(
     super::write(&report, &args.output, out)
 }
 
-/// Shows the screen until somebody ends it.
+/// Shows the screen until the user ends it.
 fn watch(args: &Top, daemon: Daemon, wanted: Wanted) -> Result<Outcome, AnalysisError> {
     let (sender, messages) = channel();
     hear_signals(sender.clone())?;
@@ -172,7 +172,7 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
     let mut window = Window::new(args.window);
     let mut screen = Screen::new(wanted);
     let mut report = window.report(&screen.wanted, args.look.confidence);
-    // What comes while it is frozen is counted, and shown afterwards.
+    // Samples that arrive while the screen is frozen are counted and shown afterwards.
     let mut waiting: Vec<(Counts, Named)> = Vec::new();
     loop {
         shown.draw(|frame| screen.draw(frame, &report)).map_err(terminal)?;
@@ -208,7 +208,7 @@ fn show<B: ratatui::backend::Backend<Error = io::Error>>(
     }
 }
 
-/// Answers that wait while the screen is frozen; then it goes on by itself.
+/// Most answers that wait while the screen is frozen; beyond this, it continues by itself.
 const FROZEN_MAX: usize = 300;
 
 fn keep_asking(

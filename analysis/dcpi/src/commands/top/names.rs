@@ -15,7 +15,7 @@ use query::load::ImageSamples;
 const PROCEDURES_MAX: usize = 1_000_000;
 /// Images remembered.
 const IMAGES_MAX: usize = 4096;
-/// Names kept of an image that is no file.
+/// Names kept of an image that is not a file.
 const SYMBOLS_MAX: usize = 65_536;
 
 /// The image and procedure of a row.
@@ -37,7 +37,7 @@ pub(super) type Named = BTreeMap<Arc<Label>, Vec<u64>>;
 pub(super) struct Names {
     places: Places,
     images: HashMap<String, Met>,
-    /// Number of answers so far: tells when an image was last used.
+    /// Number of answers so far, used to record when an image was last used.
     now: u64,
 }
 
@@ -48,7 +48,7 @@ struct Met {
     idle: bool,
     /// Of a file: its procedures, or why there are none. None: not looked for, or let go.
     known: Option<Result<Known, &'static str>>,
-    /// Of what is no file: by start, end and name.
+    /// Procedures of an image that is not a file, by start, end and name.
     symbols: BTreeMap<u64, (u64, String)>,
     used: u64,
 }

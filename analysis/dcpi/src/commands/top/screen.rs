@@ -25,7 +25,7 @@ const FILTER_MAX: usize = 100;
 const KEYS: &str =
     "q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event  z zero";
 
-/// What the caller does after a key.
+/// The caller's action after a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     /// Draw the screen again.
@@ -39,7 +39,7 @@ pub(super) enum Ask {
 /// The state of the screen.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    /// What is to be shown.
+    /// The content to be shown.
     pub(super) wanted: Wanted,
     /// Whether new samples leave the screen as it is.
     pub(super) frozen: bool,
@@ -175,7 +175,7 @@ impl Screen {
         };
         let first =
             if self.first > 0 { format!("; from row {}", self.first + 1) } else { String::new() };
-        // What keys have changed comes first: narrow terminals cut the rest.
+        // Settings changed by keys come first, because narrow terminals cut off the rest.
         format!(
             "{} by {sort}{filter}{first}; {}",
             counted(report.rows.len() as u64, "row"),
@@ -201,7 +201,7 @@ fn cells(row: &TopRow, suffixes: &Suffixes<'_>) -> Cells {
     [samples, share, interval, escape(procedure).into_owned(), escape(&row.image).into_owned()]
 }
 
-/// A row as wide as the terminal, as many columns as it has room for.
+/// A row as wide as the terminal, with as many columns as fit.
 fn row_line(
     [samples, share, interval, procedure, image]: &Cells,
     width: u16,
@@ -301,7 +301,7 @@ q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event
 ";
         let found = drawn(&mut Screen::default(), &example(), 80, 9);
         for (found, expected) in found.lines().zip(expected.lines()) {
-            // Names' columns share what is left: see the numbers and the names, not the gaps.
+            // The columns of names share the remaining width.
             let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             assert_eq!(words(found), words(expected));
         }

@@ -42,7 +42,7 @@ pub(super) enum Sort {
     Samples,
     /// By procedure.
     Procedure,
-    /// By image, in it most samples first.
+    /// By image, in it the most samples first.
     Image,
 }
 
@@ -119,7 +119,7 @@ impl Window {
         let counted = if wanted.idle { total } else { total.saturating_sub(idle) };
         let mut rows: HashMap<(&str, &str), u64> = HashMap::new();
         for (label, counts) in sums.iter().filter(|(label, _)| wanted.idle || !label.idle) {
-            // What is in no image has a row of its own.
+            // Samples in no image have a row of their own.
             let whole = wanted.by_image && !label.image.is_empty();
             let procedure = if whole { "" } else { label.procedure.as_str() };
             let row = rows.entry((label.image.as_str(), procedure)).or_default();

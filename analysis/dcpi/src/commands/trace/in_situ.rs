@@ -1,4 +1,4 @@
-//! `dcpi trace --in-situ`: what is asked, and what is said before the command runs.
+//! `dcpi trace --in-situ`: its arguments, and the messages before the command runs.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use super::{To, usage};
 /// Runs without events, at most.
 const RUNS_MOST: u32 = 1000;
 
-/// A number of runs; fewer than the least do not tell how much runs differ.
+/// A number of runs; with fewer than the minimum, the spread between runs is unknown.
 pub(super) fn runs(text: &str) -> Result<u32, String> {
     let runs = text.parse().ok().filter(|runs| (RAW_RUNS_LEAST as u32..=RUNS_MOST).contains(runs));
     runs.ok_or_else(|| {
@@ -40,12 +40,12 @@ pub(super) fn check(to: Option<To>) -> Result<(), AnalysisError> {
     Ok(())
 }
 
-/// Says what is going to run.
+/// Prints the planned runs.
 ///
 /// # Errors
-/// Those of standard error.
+/// Errors of writing to standard error.
 pub(super) fn announce(runs: u32) -> io::Result<()> {
-    // One run more is the first, whose time does not count.
+    // One additional run comes first; its time is not used.
     let (before, after) = (runs / 2 + 1, runs - runs / 2);
     writeln!(
         io::stderr(),

@@ -22,7 +22,7 @@ const COUNTS_MAX: u64 = 1 << 30;
 
 /// Exact counts.
 pub(super) struct Exact {
-    /// What they are called: the file that has them, or the command that was counted.
+    /// The name of the counts: their file, or the command that was counted.
     pub source: String,
     /// When the counts were complete: seconds, and nanoseconds of the next.
     at: (i64, i64),
@@ -34,7 +34,7 @@ pub(super) struct Exact {
 }
 
 impl Exact {
-    /// Those of a file that callgrind wrote.
+    /// The counts in a file that callgrind wrote.
     ///
     /// # Errors
     /// [`AnalysisError::Refused`] where it cannot be read, or has none.
@@ -57,7 +57,7 @@ impl Exact {
         Ok(Self { source, at, program, objects })
     }
 
-    /// Those of a command that was run just now.
+    /// The counts of a command that was run just now.
     pub(super) fn of_run(source: String, counts: Counts) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = (since.as_secs() as i64, i64::from(since.subsec_nanos()));
@@ -174,19 +174,20 @@ fn is_same(path: &str, object: &str) -> bool {
     path == object || real(path) == real(object)
 }
 
-/// What was executed of an image, held against its instructions.
+/// The executions in an image, compared with its instructions.
 pub(super) struct Executed {
     /// Addresses of executed instructions.
     all: Vec<Vaddr>,
-    /// Of these, those in procedures that were looked at, and those that are no instructions there.
+    /// Of these, those in procedures that were looked at, and those that are not instructions
+    /// there.
     held: usize,
     odd: usize,
 }
 
-/// So many of a hundred executed instructions may be none of the code, which need not be as
-/// compilers make it.
+/// Percentage of executed instructions that need not be instructions of the decoded code, because
+/// hand-written code may differ from compilers' code.
 const ODD_PERCENT: usize = 5;
-/// Fewer tell nothing.
+/// Fewer are not significant.
 const ODD_MIN: usize = 3;
 
 impl Executed {

@@ -58,7 +58,7 @@ mod tests {
         Cfg::build(Isa::Aarch64, &parts, &mut Tables(tables), &Knowledge::default())
     }
 
-    /// Where the jumps through tables go, as distances from the begin, without those that are there
+    /// Where the jumps through tables go, as distances from the start, without those that are there
     /// twice.
     fn cases(graph: &Cfg) -> Vec<u64> {
         let cases = graph.edges().iter().filter(|edge| edge.kind == EdgeKind::Case);

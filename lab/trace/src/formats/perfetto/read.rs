@@ -83,7 +83,7 @@ impl Interned {
     }
 }
 
-/// What packets of one sequence have in common.
+/// The state shared by packets of one sequence.
 #[derive(Default)]
 struct Sequence {
     names: HashMap<u64, String>,
@@ -215,7 +215,7 @@ impl Reader {
                     _ if of == NameKind::Syscall => EventKind::SyscallEnter,
                     _ => EventKind::Enter,
                 };
-                // An event that finds no room opens nothing: what is open is never more.
+                // An event that finds no room opens nothing, so the limit is never exceeded.
                 let id = self.collector.name(of, &name).filter(|_| self.collector.has_room());
                 if let Some(id) = id.filter(|_| track.open.len() < DEPTH_MAX) {
                     track.open.push((opener, id));
