@@ -44,8 +44,7 @@ impl Sent {
     }
 
     /// The merges of an epoch that were not sent, up to some bytes of segments and one segment at
-    /// least; None when all were, or there is no such epoch any more. Epochs of format 1, which no
-    /// release writes any more, have none.
+    /// least; None when all were, or there is no such epoch any more.
     ///
     /// # Errors
     /// Those of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and unsent merges
@@ -62,7 +61,7 @@ impl Sent {
             whole => whole?,
         };
         let merge = self.merge(host, epoch)?;
-        let has_both = |merge: u64| whole.snapshot().is_some_and(|of| of.has_both(merge));
+        let has_both = |merge: u64| whole.snapshot().has_both(merge);
         let had = match merge.filter(|merge| has_both(*merge)) {
             Some(_) => Some(Database::of(self.disk.clone(), &self.root).epoch(host, epoch)?),
             None => None,
@@ -73,7 +72,7 @@ impl Sent {
     /// Whether there is anything in a part that [`Sent::unsent`] gave.
     #[must_use]
     pub fn has_counts(part: &Epoch) -> bool {
-        part.snapshot().is_some_and(snapshot::Snapshot::has_counts)
+        part.snapshot().has_counts()
     }
 
     /// Notes that a part was sent.
@@ -82,7 +81,7 @@ impl Sent {
     /// [`DbError::Io`]: the part will be sent again.
     pub fn mark(&self, part: &Epoch) -> Result<(), DbError> {
         let (host, epoch) = (&part.meta().host, &part.meta().epoch);
-        let Some(snapshot) = part.snapshot() else { return Ok(()) };
+        let snapshot = part.snapshot();
         let host_path = naming::host_path(&self.root, host);
         let directory = naming::epoch_path(&self.root, host, epoch);
         for path in [&naming::hosts_path(&self.root), &host_path, &directory] {
