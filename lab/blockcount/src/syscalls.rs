@@ -77,7 +77,7 @@ impl Engine {
             // The kernel restarts sequences by the address in the program, which is not where the
             // program executes: the C library does without.
             number::RSEQ => system::ENOSYS,
-            // SAFETY: the program's own call, as the program makes it; its memory is its own affair.
+            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
             _ => unsafe { system::call(call.number, arguments) },
         };
         self.answer(context, &call, answer)
@@ -109,7 +109,7 @@ impl Engine {
         if flags & system::MAP_FIXED != 0 {
             return self.change(call, (at, len), prot & system::PROT_EXEC != 0);
         }
-        // SAFETY: the program's own call, as the program makes it; its memory is its own affair.
+        // SAFETY: the program's own call, as the program makes it; its memory is its affair.
         let answer = unsafe { system::call(call.number, call.arguments) };
         if !system::is_error(answer) && prot & system::PROT_EXEC != 0 {
             self.cache.regions.changed(answer as u64, answer as u64 + pages(len), true);
@@ -128,7 +128,7 @@ impl Engine {
         if had_code {
             self.cache.drop_range(at, end);
         }
-        // SAFETY: the program's own call, as the program makes it; its memory is its own affair.
+        // SAFETY: the program's own call, as the program makes it; its memory is its affair.
         let answer = unsafe { system::call(call.number, call.arguments) };
         if had_code || executable {
             self.cache.unprotected(at, end);
@@ -165,7 +165,7 @@ impl Engine {
             GET_GS => system::EFAULT,
             // Translated returns do not go where the processor expects them.
             what if SHADOW_STACKS.contains(&what) => system::EINVAL,
-            // SAFETY: the program's own call, as the program makes it; its memory is its own affair.
+            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
             _ => unsafe { system::call(call.number, call.arguments) },
         }
     }
@@ -173,7 +173,7 @@ impl Engine {
     /// /proc/self/exe is the program, not the engine.
     fn readlink(&mut self, call: &Call, (path, buffer, size): (u64, u64, u64)) -> i64 {
         if !is_own_exe(path) {
-            // SAFETY: the program's own call, as the program makes it; its memory is its own affair.
+            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
             return unsafe { system::call(call.number, call.arguments) };
         }
         let len = self.program.len().min(size as usize);
