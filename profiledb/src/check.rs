@@ -12,13 +12,10 @@ use model::{Frame, Ledgers, Totals};
 
 use crate::code;
 use crate::description::EpochMeta;
-use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
 use crate::format_file;
-use crate::format1::Payload;
 use crate::naming::{self, ProfileKey, TEMPORARY_SUFFIX};
-use crate::reader::Database;
 use crate::section_sum;
 use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
 use crate::snapshot;
@@ -253,8 +250,7 @@ impl Checker {
                 ("lost+found", true) => {}
                 _ if path == naming::hosts_path(root) && entry.is_directory => {}
                 _ if path == naming::code_path(root) && entry.is_directory => self.code(&path)?,
-                _ if path == naming::format_path(root)
-                    || path == naming::format1_lock_path(root) => {}
+                _ if path == naming::format_path(root) => {}
                 _ => self.stray(root, &entry),
             }
         }
@@ -298,16 +294,7 @@ impl Checker {
                 continue;
             };
             let path = directory.join(&entry.name);
-            let read = Payload::read(&self.disk, path.clone());
-            let read = read.and_then(|found| {
-                found.map_or(Ok(()), |found| {
-                    found
-                        .decode(kind, |payload| {
-                            code::decode(&image, payload, kind == Kind::Excerpt)
-                        })
-                        .map(|_| ())
-                })
-            });
+            let read = code::read_file(&self.disk, &path, &image, kind);
             if let Err(error) = read {
                 self.tell(path, Fault::Unreadable(error), Lost::Code(image));
             }
@@ -337,9 +324,6 @@ impl Checker {
         let entries = self.disk.list_if_there(&directory)?;
         let files = entries.iter().filter(|entry| !entry.is_directory);
         let spans: Vec<Span> = files.filter_map(|entry| Span::parse(&entry.name)).collect();
-        if entries.iter().any(|entry| entry.name == naming::META) && spans.is_empty() {
-            return self.format1(root, host, epoch, &entries).map(|()| true);
-        }
         let (taken, missing) = cover(spans.clone());
         for entry in &entries {
             match Span::parse(&entry.name).filter(|_| !entry.is_directory) {
@@ -423,58 +407,6 @@ impl Checker {
             let fault = Fault::Open { event: event.to_owned(), taken, accounted };
             self.tell(directory.to_owned(), fault, Lost::Nothing);
         }
-    }
-
-    /// Checks an epoch of format 1, file by file.
-    fn format1(
-        &mut self,
-        root: &Path,
-        host: &str,
-        id: &EpochId,
-        entries: &[Entry],
-    ) -> Result<(), DbError> {
-        let directory = naming::epoch_path(root, host, id);
-        for entry in entries {
-            let known = [naming::META, naming::IMAGES, naming::SCOPES]
-                .contains(&entry.name.as_str())
-                || naming::SamplesFile::parse(&entry.name).is_some()
-                || naming::parse_symbols_name(&entry.name).is_some();
-            if entry.name == naming::COMMIT {
-                self.tell(directory.join(&entry.name), Fault::Leftover, Lost::Nothing);
-            } else if !known {
-                self.stray(&directory, entry);
-            }
-        }
-        let epoch = match Database::of(self.disk.clone(), root).epoch(host, id) {
-            Ok(epoch) => epoch,
-            Err(DbError::NoSuchEpoch { .. }) => return Ok(()),
-            Err(error) => {
-                self.tell(directory, Fault::Unreadable(error), Lost::Epoch);
-                return Ok(());
-            }
-        };
-        let mut failed = |error: DbError, lost: Lost| {
-            self.tell(directory.clone(), Fault::Unreadable(error), lost)
-        };
-        let mut totals = Totals::default();
-        let images =
-            epoch.images().map_err(|error| failed(error, Lost::Images)).unwrap_or_default();
-        if let Err(error) = epoch.scopes() {
-            failed(error, Lost::Nothing);
-        }
-        for key in epoch.keys()? {
-            match epoch.counts(&key) {
-                Ok(counts) => totals.add(&key.measure, Some(&key.image), counts.total()),
-                Err(error) => failed(error, Lost::Samples { key, samples: None }),
-            }
-        }
-        for image in images.keys() {
-            if let Err(error) = epoch.symbols(image) {
-                failed(error, Lost::Symbols(*image));
-            }
-        }
-        self.ledgers(&directory, &epoch.meta().ledgers, &totals);
-        Ok(())
     }
 }
 

@@ -18,7 +18,6 @@ use image::{ImageError, ImageId, KeptFile, KeptRanges};
 use crate::codec::{DecodeError, Input, put_text, put_varint};
 use crate::envelope::{self, HEADER_BYTES, Kind};
 use crate::error::{Damage, DbError, Operation};
-use crate::format1::Payload as Found;
 use crate::host_lock::HostLock;
 use crate::naming;
 use crate::storage::{Disk, MAX_FILE_BYTES};
@@ -380,13 +379,15 @@ pub(crate) fn read(
     directory: &Path,
     image: &ImageId,
 ) -> Result<Option<KeptFile>, DbError> {
-    if let Some(found) = Found::read(disk, directory.join(naming::code_name(image)))? {
-        return found.decode(Kind::Code, |payload| decode(image, payload, false)).map(Some);
+    for (name, kind) in
+        [(naming::code_name(image), Kind::Code), (naming::excerpt_name(image), Kind::Excerpt)]
+    {
+        let path = directory.join(name);
+        if let Some(file) = disk.read_if_there(&path)? {
+            return decode_file(&path, &file, image, kind).map(Some);
+        }
     }
-    let Some(found) = Found::read(disk, directory.join(naming::excerpt_name(image)))? else {
-        return Ok(None);
-    };
-    found.decode(Kind::Excerpt, |payload| decode(image, payload, true)).map(Some)
+    Ok(None)
 }
 
 /// The payload up to the compressed bytes.
@@ -436,8 +437,12 @@ pub(crate) fn check_file(
     kind: Kind,
 ) -> Result<(), DbError> {
     // A checksum only says that the file is what somebody wrote.
+    decode_file(path, file, image, kind).map(drop)
+}
+
+fn decode_file(path: &Path, file: &[u8], image: &ImageId, kind: Kind) -> Result<KeptFile, DbError> {
     let payload = envelope::open_as(kind, file).map_err(|error| error.of(path))?;
-    decode(image, payload, kind == Kind::Excerpt).map(drop).map_err(|error| {
+    decode(image, payload, kind == Kind::Excerpt).map_err(|error| {
         let offset = (HEADER_BYTES + error.offset) as u64;
         DbError::Corrupt { path: path.to_owned(), offset, damage: error.damage }
     })
@@ -448,11 +453,7 @@ pub(crate) fn check_file(
 /// # Errors
 /// [`DecodeError`] when the bytes are not what a [`CodeStore`] writes for `image`, or when what
 /// they hold is another image.
-pub(crate) fn decode(
-    image: &ImageId,
-    payload: &[u8],
-    is_excerpt: bool,
-) -> Result<KeptFile, DecodeError> {
+fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile, DecodeError> {
     let mut input = Input::new(payload);
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;

@@ -1,15 +1,13 @@
-//! Codecs of samples, symbols and commit records. `FORMAT.md` describes the same bytes.
+//! Numbers, texts and symbols as bytes. `FORMAT.md` describes the same bytes.
 //!
 //! Every value has exactly one encoding, and every byte string decodes to at most one value, so a
 //! decoder accepts only bytes that an encoder wrote.
 
-use image::{ImageId, ImageOffset};
+use image::ImageId;
 
 use crate::error::Damage;
-use crate::naming::{ProfileKey, is_published_name};
 use crate::scope::Scope;
 use crate::symbols::Symbol;
-use model::Profile;
 
 /// Longest varint: 64 bits in groups of seven.
 const MAX_VARINT_BYTES: usize = 10;
@@ -38,76 +36,11 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The payload of a samples file.
-#[must_use]
-pub fn encode_samples(key: &ProfileKey, profile: &Profile) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + profile.len() * 3);
-    put_text(&mut out, &key.image.to_string());
-    put_text(&mut out, key.name());
-    if !key.scope.is_empty() {
-        put_scope(&mut out, &key.scope);
-    }
-    put_varint(&mut out, profile.len() as u64);
-    let mut last = 0;
-    for (offset, count) in profile.iter() {
-        put_varint(&mut out, offset.0 - last);
-        put_varint(&mut out, count);
-        last = offset.0;
-    }
-    out
-}
-
 /// An absent field is written as an empty text, or 0: neither is a name that may be stored.
 pub(crate) fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
     put_text(out, scope.label.as_deref().unwrap_or(""));
     put_text(out, scope.unit.as_deref().unwrap_or(""));
     put_varint(out, scope.pid.unwrap_or(0).into());
-}
-
-/// The scope in the payload of a file of scoped samples, which must be of that image and event.
-///
-/// # Errors
-/// [`DecodeError`] when the payload does not begin as [`encode_samples`] writes it for some scope.
-pub fn decode_scope(image: &ImageId, event: &str, payload: &[u8]) -> Result<Scope, DecodeError> {
-    let mut input = Input::new(payload);
-    input.expect_text(&image.to_string())?;
-    input.expect_text(event)?;
-    let at = input.offset();
-    let scope = input.scope()?;
-    if scope.is_empty() || scope.check().is_err() {
-        return Err(DecodeError { offset: at, damage: Damage::Name });
-    }
-    Ok(scope)
-}
-
-/// The profile in the payload of a samples file, which must be that of `key`.
-///
-/// # Errors
-/// [`DecodeError`] when the bytes are not exactly what [`encode_samples`] makes for `key`.
-pub fn decode_samples(key: &ProfileKey, payload: &[u8]) -> Result<Profile, DecodeError> {
-    let mut input = Input::new(payload);
-    input.expect_text(&key.image.to_string())?;
-    input.expect_text(key.name())?;
-    let at = input.offset();
-    if !key.scope.is_empty() && input.scope()? != key.scope {
-        return Err(DecodeError { offset: at, damage: Damage::Misplaced });
-    }
-    // Each entry has two varints of at least a byte.
-    let entries = input.count(2)?;
-    let mut counts = Vec::with_capacity(entries);
-    let mut last = None;
-    for _ in 0..entries {
-        let offset = input.ascending(last)?;
-        let at = input.offset();
-        let count = input.varint()?;
-        if count == 0 {
-            return Err(DecodeError { offset: at, damage: Damage::ZeroCount });
-        }
-        counts.push((ImageOffset(offset), count));
-        last = Some(offset);
-    }
-    input.end()?;
-    Ok(Profile::from_counts(counts))
 }
 
 /// The payload of a symbols file. The symbols must be in strictly ascending order of start, have a
@@ -161,50 +94,6 @@ pub fn decode_symbols(image: &ImageId, payload: &[u8]) -> Result<Vec<Symbol>, De
     }
     input.end()?;
     Ok(symbols)
-}
-
-/// The merge that a commit record publishes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Commit {
-    /// Number of the merge in its epoch.
-    pub sequence: u64,
-    /// Names of the files that the merge replaces, in the order of their publication.
-    pub names: Vec<String>,
-}
-
-/// The payload of a commit record.
-#[must_use]
-pub fn encode_commit(commit: &Commit) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_varint(&mut out, commit.sequence);
-    put_varint(&mut out, commit.names.len() as u64);
-    for name in &commit.names {
-        put_text(&mut out, name);
-    }
-    out
-}
-
-/// The merge in the payload of a commit record.
-///
-/// # Errors
-/// [`DecodeError`] when the bytes are not exactly what [`encode_commit`] writes, or when a name is
-/// not that of a file of an epoch: a record publishes nothing outside its directory.
-pub fn decode_commit(payload: &[u8]) -> Result<Commit, DecodeError> {
-    let mut input = Input::new(payload);
-    let sequence = input.varint()?;
-    // Each name has a length and at least a byte.
-    let entries = input.count(2)?;
-    let mut names = Vec::new();
-    for _ in 0..entries {
-        let at = input.offset();
-        let name = input.text()?;
-        if !is_published_name(name) {
-            return Err(DecodeError { offset: at, damage: Damage::Name });
-        }
-        names.push(name.to_owned());
-    }
-    input.end()?;
-    Ok(Commit { sequence, names })
 }
 
 /// A varint of any length, and the bytes behind it. Takes and returns slices instead of an
@@ -345,115 +234,41 @@ impl<'a> Input<'a> {
 mod tests {
     use super::*;
 
-    fn key() -> ProfileKey {
-        let (image, event) = (ImageId::from_build_id(&[0x12, 0x34]).unwrap(), "cycles".to_owned());
-        ProfileKey::samples(image, &event, 0, Scope::default())
-    }
-
-    fn scoped(label: Option<&str>, unit: Option<&str>, pid: Option<u32>) -> ProfileKey {
-        ProfileKey {
-            scope: Scope { label: label.map(str::to_owned), unit: unit.map(str::to_owned), pid },
-            ..key()
-        }
-    }
-
-    /// Payload up to the entries.
-    fn head() -> Vec<u8> {
-        b"\x041234\x06cycles".to_vec()
-    }
-
-    #[test]
-    fn samples_have_the_documented_bytes() {
-        let counts = [(0x10, 3), (0x14, 1), (0x1000, 300)];
-        let profile = Profile::from_counts(counts.map(|(o, c)| (ImageOffset(o), c)));
-        let bytes = encode_samples(&key(), &profile);
-        let expected = [&head()[..], b"\x03\x10\x03\x04\x01\xec\x1f\xac\x02"].concat();
-        assert_eq!(bytes, expected);
-        assert_eq!(decode_samples(&key(), &bytes).unwrap(), profile);
+    fn image() -> ImageId {
+        ImageId::from_build_id(&[0x12, 0x34]).unwrap()
     }
 
     #[test]
     fn what_no_encoder_writes_is_refused_where_it_is_wrong() {
         let wide = [0xff; 9];
         for (entries, offset, what) in [
-            (&b""[..], 12, "it ends too early"),
-            (b"\x01\x10\x00", 14, "an entry of zero samples"),
-            (b"\x02\x10\x01\x00\x01", 15, "entries are out of order"),
-            (b"\x01\x10\x81\x00", 14, "bad variable-length number"),
-            (b"\x02\x10\x01", 12, "2 entries do not fit in the remaining bytes"),
-            (b"\x01\x10\x01\x00", 15, "bytes follow its end"),
-            (&[&b"\x01"[..], &wide, b"\x02\x01"].concat(), 13, "bad variable-length number"),
-            (&[&b"\x01"[..], &wide, b"\xff\x01"].concat(), 13, "bad variable-length number"),
-            (&[&b"\x02"[..], &wide, b"\x01\x01\x01\x01"].concat(), 24, "entries are out of order"),
+            (&b""[..], 5, "it ends too early"),
+            (b"\x01\x10\x81\x00\x01a", 7, "bad variable-length number"),
+            (b"\x01\x10\x01\x01a\x00", 10, "bytes follow its end"),
+            (&[&b"\x01"[..], &wide, b"\x02\x01"].concat(), 6, "bad variable-length number"),
+            (&[&b"\x01"[..], &wide, b"\xff\x01"].concat(), 6, "bad variable-length number"),
+            (&[&b"\x01"[..], &wide, b"\x01\x01\x01a"].concat(), 16, "entries are out of order"),
             (
                 &[&wide[..], b"\x01"].concat(),
-                12,
+                5,
                 "18446744073709551615 entries do not fit in the remaining bytes",
             ),
         ] {
-            let payload = [&head()[..], entries].concat();
-            let error = decode_samples(&key(), &payload).unwrap_err();
+            let payload = [&b"\x041234"[..], entries].concat();
+            let error = decode_symbols(&image(), &payload).unwrap_err();
             assert_eq!((error.offset, error.damage.to_string()), (offset, what.to_owned()));
         }
     }
 
     #[test]
-    fn the_largest_numbers_pass() {
-        let profile = Profile::from_counts([(ImageOffset(u64::MAX), u64::MAX)]);
-        let bytes = encode_samples(&key(), &profile);
-        assert_eq!(decode_samples(&key(), &bytes).unwrap(), profile);
-    }
-
-    #[test]
-    fn a_profile_under_another_name_is_refused() {
-        let bytes = encode_samples(&key(), &Profile::new());
-        let mut other = key();
-        other.measure.name = "cyclex".into();
-        let error = decode_samples(&other, &bytes).unwrap_err();
-        assert!(matches!(error.damage, Damage::Misplaced));
-        assert_eq!(error.offset, 5);
-    }
-
-    #[test]
-    fn scoped_samples_have_the_documented_bytes() {
-        let profile = Profile::from_counts([(ImageOffset(0x10), 3)]);
-        for (key, scope) in [
-            (scoped(Some("run"), None, Some(300)), &b"\x03run\x00\xac\x02"[..]),
-            (scoped(Some("run"), None, None), b"\x03run\x00\x00"),
-            (scoped(None, Some("a.service"), None), b"\x00\x09a.service\x00"),
-            (scoped(None, None, Some(300)), b"\x00\x00\xac\x02"),
-            (scoped(Some("run"), Some("u"), Some(u32::MAX)), b"\x03run\x01u\xff\xff\xff\xff\x0f"),
-        ] {
-            let bytes = encode_samples(&key, &profile);
-            assert_eq!(bytes, [&head()[..], scope, b"\x01\x10\x03"].concat());
-            assert_eq!(decode_samples(&key, &bytes).unwrap(), profile);
-            assert_eq!(decode_scope(&key.image, key.name(), &bytes).unwrap(), key.scope);
-            for cut in 0..bytes.len() - 1 {
-                assert!(decode_samples(&key, &bytes[..cut]).is_err(), "cut at {cut}");
-            }
-            let other = decode_samples(&scoped(Some("ruN"), None, None), &bytes).unwrap_err();
-            assert!(matches!(other.damage, Damage::Misplaced) && other.offset == 12, "{other:?}");
-            assert!(decode_samples(&self::key(), &bytes).is_err(), "of a scope, not of everybody");
-        }
-        for scope in [
-            &b""[..],
-            b"\x00\x00\x00",
-            b"\x03a/b\x00\x00",
-            b"\x00\x01\x07\x00",
-            b"\x00\x01\xff\x00",
-            b"\x09a\x00\x00",
-            b"\x00\x00\x80\x80\x80\x80\x10",
-        ] {
-            assert!(
-                decode_scope(&key().image, "cycles", &[&head()[..], scope].concat()).is_err(),
-                "{scope:?}"
-            );
-        }
+    fn symbols_of_another_image_are_refused() {
+        let error = decode_symbols(&image(), b"\x041235\x00").unwrap_err();
+        assert!(matches!((error.offset, error.damage), (0, Damage::Misplaced)));
     }
 
     #[test]
     fn symbols_have_the_documented_bytes() {
-        let image = key().image;
+        let image = image();
         let symbols = [(0x40, 0x50, "a"), (0x48, 0x48, "bc")].map(|(start, end, name)| Symbol {
             start,
             end,
@@ -472,16 +287,5 @@ mod tests {
             let error = decode_symbols(&image, &payload).unwrap_err();
             assert_eq!(error.damage.to_string(), what);
         }
-    }
-
-    #[test]
-    fn commit_records_read_back_and_stay_in_their_directory() {
-        let commit =
-            Commit { sequence: 300, names: vec!["a.b.samples".to_owned(), "meta".to_owned()] };
-        let bytes = encode_commit(&commit);
-        assert_eq!(bytes, b"\xac\x02\x02\x0ba.b.samples\x04meta");
-        assert_eq!(decode_commit(&bytes).unwrap(), commit);
-        let escaping = b"\x01\x01\x07../meta";
-        assert!(matches!(decode_commit(escaping).unwrap_err().damage, Damage::Name));
     }
 }

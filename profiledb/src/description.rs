@@ -177,15 +177,6 @@ impl EpochMeta {
         meta
     }
 
-    /// The description in which ledgers that an earlier release wrote without periods have the
-    /// described periods.
-    pub(crate) fn at_described_periods(mut self) -> Self {
-        for event in &self.events {
-            self.ledgers.describe(&event.name, event.period);
-        }
-        self
-    }
-
     /// True when samples taken after `start` may be added to this epoch: it is open, of the same
     /// boot of the same machine, of the same events, and of the same label. The period may differ:
     /// an epoch keeps samples of each period apart, as long as periods are few.
@@ -258,21 +249,16 @@ mod tests {
         assert!(!many.continues_with(&start), "no room for the periods that may come");
     }
 
-    /// Epochs had one period for each event until segments of version 3.
     #[test]
-    fn ledgers_without_periods_are_of_the_described_one() {
-        let event = EventMeta { name: "cycles".to_owned(), period: 7, ..EventMeta::default() };
-        let start = EpochStart { events: vec![event], ..EpochStart::default() };
-        let mut meta = EpochMeta::begin("h", EpochId::from_unix_s(1), start);
-        meta.ledgers = serde_json::from_str(r#"{"cycles":{"taken":5,"merged":5}}"#).unwrap();
-        let meta = meta.at_described_periods();
-        assert_eq!(meta.ledgers.at("cycles", 7).map(|ledger| ledger.taken), Some(5));
-        let json = serde_json::to_string(&meta.ledgers).unwrap();
+    fn ledgers_are_by_event_and_period() {
+        let mut ledgers = Ledgers::default();
+        ledgers.entry("cycles", 7).taken = 5;
+        let json = serde_json::to_string(&ledgers).unwrap();
         assert!(json.starts_with(r#"{"cycles":{"7":{"taken":5,"#), "{json}");
-        assert_eq!(serde_json::from_str::<Ledgers>(&json).unwrap(), meta.ledgers);
-        assert!(
-            serde_json::from_str::<Ledgers>(r#"{"cycles":{"x":{"taken":5,"merged":5}}}"#).is_err()
-        );
+        assert_eq!(serde_json::from_str::<Ledgers>(&json).unwrap(), ledgers);
+        for other in [r#"{"cycles":{"x":{"taken":5,"merged":5}}}"#, r#"{"cycles":{"taken":5}}"#] {
+            assert!(serde_json::from_str::<Ledgers>(other).is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -17,20 +17,6 @@ pub const HEADER_BYTES: usize = 32;
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The epoch's description: JSON.
-    Meta,
-    /// The epoch's images: JSON.
-    Images,
-    /// Samples of one event in one image.
-    Samples,
-    /// Symbols of one image.
-    Symbols,
-    /// The record of a decided merge.
-    Commit,
-    /// The epoch's scopes: JSON.
-    Scopes,
-    /// Samples of one event in one image and one scope.
-    ScopedSamples,
     /// The kept part of one image.
     Code,
     /// The additions of some merges to an epoch.
@@ -46,13 +32,6 @@ impl Kind {
     #[must_use]
     pub const fn code(self) -> u16 {
         match self {
-            Self::Meta => 1,
-            Self::Images => 2,
-            Self::Samples => 3,
-            Self::Symbols => 4,
-            Self::Commit => 5,
-            Self::Scopes => 6,
-            Self::ScopedSamples => 7,
             Self::Code => 8,
             Self::Segment => 9,
             Self::Excerpt => 10,
@@ -64,13 +43,6 @@ impl Kind {
     #[must_use]
     pub const fn from_code(code: u16) -> Self {
         match code {
-            1 => Self::Meta,
-            2 => Self::Images,
-            3 => Self::Samples,
-            4 => Self::Symbols,
-            5 => Self::Commit,
-            6 => Self::Scopes,
-            7 => Self::ScopedSamples,
             8 => Self::Code,
             9 => Self::Segment,
             10 => Self::Excerpt,
@@ -78,21 +50,13 @@ impl Kind {
         }
     }
 
-    /// The format version that a file of this kind is written with: the first version that has its
-    /// content.
+    /// The format version that a file of this kind is written with, the only one that is read.
     const fn version(self) -> u16 {
         match self {
             Self::Segment => VERSION,
             _ => 1,
         }
     }
-}
-
-/// The format version in a file's header; 0 when the file is too short to have one.
-#[must_use]
-pub fn version(file: &[u8]) -> u16 {
-    let bytes = file.get(MAGIC.len()..MAGIC.len() + 2).and_then(|bytes| bytes.try_into().ok());
-    bytes.map_or(0, u16::from_le_bytes)
 }
 
 /// A file of this kind with this payload.
@@ -134,6 +98,13 @@ pub enum OpenError {
         /// Version of the file.
         found: u16,
     },
+    /// The file has a format of which nothing is read any more.
+    Older {
+        /// Version of the file.
+        found: u16,
+        /// The oldest version of its kind that is read.
+        oldest: u16,
+    },
 }
 
 impl OpenError {
@@ -146,6 +117,9 @@ impl OpenError {
             Self::Newer { found } => {
                 DbError::NewerFormat { path, found: found.into(), known: VERSION.into() }
             }
+            Self::Older { found, oldest } => {
+                DbError::OlderFormat { path, found: found.into(), oldest: oldest.into() }
+            }
         }
     }
 }
@@ -154,7 +128,7 @@ impl OpenError {
 ///
 /// # Errors
 /// [`OpenError`] when the bytes are not those of a whole file that some release wrote, or are of a
-/// format version newer than [`VERSION`].
+/// format version newer than [`VERSION`], or older than what is read of their kind.
 pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
     let (kind, payload, checksum) = open_header(file)?;
     if crc32c::crc32c(payload) != checksum {
@@ -176,6 +150,7 @@ fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
     let truncated = || damaged(file.len(), Damage::Truncated);
     let version = fields.take().map(u16::from_le_bytes).ok_or_else(truncated)?;
     let kind = fields.take().map(u16::from_le_bytes).ok_or_else(truncated)?;
+    let kind = Kind::from_code(kind);
     let length = fields.take().map(u64::from_le_bytes).ok_or_else(truncated)?;
     let checksum = fields.take().map(u32::from_le_bytes).ok_or_else(truncated)?;
     let reserved = fields.take().map(u32::from_le_bytes).ok_or_else(truncated)?;
@@ -191,6 +166,9 @@ fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
     if version == 0 {
         return Err(damaged(8, Damage::Version));
     }
+    if version < kind.version() {
+        return Err(OpenError::Older { found: version, oldest: kind.version() });
+    }
     if reserved != 0 {
         return Err(damaged(24, Damage::Reserved));
     }
@@ -201,7 +179,7 @@ fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
         let end = file.len() - payload.len() + usize::try_from(length).unwrap_or(0);
         return Err(damaged(end, Damage::TrailingBytes));
     }
-    Ok((Kind::from_code(kind), payload, checksum))
+    Ok((kind, payload, checksum))
 }
 
 /// The payload of a file of the expected kind.
@@ -250,10 +228,10 @@ mod tests {
     /// The bytes of FORMAT.md's example, so that document and code cannot part.
     const EXAMPLE: [u8; 35] = [
         0x89, 0x44, 0x43, 0x50, 0x49, 0x0d, 0x0a, 0x1a, // magic
-        0x01, 0x00, 0x03, 0x00, // version 1, kind 3
+        0x01, 0x00, 0x08, 0x00, // version 1, kind 8
         0x03, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, // payload of 3 bytes
         0xb7, 0x3f, 0x4b, 0x36, 0x00, 0x00, 0x00, 0x00, // its checksum, reserved
-        0x07, 0x45, 0xfc, 0xfa, // checksum of the header
+        0x22, 0x52, 0x0f, 0x90, // checksum of the header
         0x61, 0x62, 0x63, // payload
     ];
 
@@ -265,9 +243,9 @@ mod tests {
 
     #[test]
     fn a_file_has_the_documented_bytes() {
-        assert_eq!(seal(Kind::Samples, b"abc"), EXAMPLE);
+        assert_eq!(seal(Kind::Code, b"abc"), EXAMPLE);
         let (kind, payload) = open(&EXAMPLE).unwrap();
-        assert_eq!((kind, payload), (Kind::Samples, &b"abc"[..]));
+        assert_eq!((kind, payload), (Kind::Code, &b"abc"[..]));
     }
 
     #[test]
@@ -275,23 +253,20 @@ mod tests {
         for code in 0..100 {
             assert_eq!(Kind::from_code(code).code(), code);
         }
-        assert_eq!((Kind::Commit.code(), Kind::ScopedSamples.code(), Kind::Code.code()), (5, 7, 8));
-        assert_eq!(
-            (Kind::Segment.code(), Kind::Segment.version(), Kind::Code.version()),
-            (9, 3, 1)
-        );
+        let codes = [Kind::Code, Kind::Segment, Kind::Excerpt].map(Kind::code);
+        assert_eq!((codes, Kind::Segment.version(), Kind::Code.version()), ([8, 9, 10], 3, 1));
     }
 
     #[test]
     fn an_unknown_kind_opens_and_is_not_taken_for_another() {
         let file = seal(Kind::Unknown(900), b"future");
         assert_eq!(open(&file).unwrap(), (Kind::Unknown(900), &b"future"[..]));
-        assert!(open_as(Kind::Samples, &file).is_err());
+        assert!(open_as(Kind::Code, &file).is_err());
     }
 
     #[test]
-    fn a_newer_version_is_told_from_a_damaged_one() {
-        let mut file = seal(Kind::Meta, b"{}");
+    fn newer_and_older_versions_are_told_from_damaged_ones() {
+        let mut file = seal(Kind::Code, b"{}");
         file[8] = 4;
         assert!(matches!(
             open(&file),
@@ -299,12 +274,16 @@ mod tests {
         ));
         let file = with_header_checksum(file);
         assert!(matches!(open(&file), Err(OpenError::Newer { found: 4 })));
+        let mut file = seal(Kind::Segment, b"{}");
+        file[8] = 2;
+        let file = with_header_checksum(file);
+        assert!(matches!(open(&file), Err(OpenError::Older { found: 2, oldest: 3 })));
     }
 
     #[test]
     fn fields_that_must_be_zero_or_fit_are_checked() {
         for (at, value) in [(24, 1), (8, 0), (12, 4), (12, 2), (19, 0xff)] {
-            let mut file = seal(Kind::Meta, b"abc");
+            let mut file = seal(Kind::Code, b"abc");
             file[at] = value;
             assert!(open(&with_header_checksum(file)).is_err(), "byte {at}");
         }
@@ -312,7 +291,7 @@ mod tests {
 
     #[test]
     fn every_flip_and_cut_is_seen() {
-        let file = seal(Kind::Symbols, b"some payload");
+        let file = seal(Kind::Excerpt, b"some payload");
         for at in 0..file.len() {
             for bit in 0..8 {
                 let mut damaged = file.clone();

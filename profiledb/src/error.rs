@@ -45,6 +45,20 @@ pub enum DbError {
         /// The newest version known here.
         known: u32,
     },
+    /// A file has a format of before the first release.
+    #[error(
+        "{} has format {found}, older than {oldest}, the oldest this release reads; read it with \
+        the program that wrote it, or choose another directory",
+        path.display()
+    )]
+    OlderFormat {
+        /// The older file.
+        path: PathBuf,
+        /// The version it has.
+        found: u32,
+        /// The oldest version that is read.
+        oldest: u32,
+    },
     /// Another process writes this database.
     #[error("{} is locked: another daemon writes this database; stop it or choose another \
     directory", path.display())]
@@ -211,6 +225,11 @@ pub enum DbError {
 }
 
 impl DbError {
+    /// True when a file has other bytes than this release reads.
+    pub(crate) const fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Corrupt { .. } | Self::NewerFormat { .. } | Self::OlderFormat { .. })
+    }
+
     /// True when the file system has no such file or directory.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)

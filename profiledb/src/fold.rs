@@ -253,8 +253,7 @@ impl SegmentSet {
                     return Ok(false);
                 }
                 Err(error) => {
-                    self.stuck =
-                        matches!(error, DbError::Corrupt { .. } | DbError::NewerFormat { .. });
+                    self.stuck = error.is_unreadable();
                     return Err(error);
                 }
             }

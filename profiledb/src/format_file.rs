@@ -3,13 +3,11 @@
 use std::path::Path;
 
 use crate::error::{Damage, DbError, NotADatabase};
-use crate::naming::{format_path, format1_lock_path, hosts_path};
+use crate::naming::{format_path, hosts_path};
 use crate::storage::{Disk, Entry};
 
-/// The newest version of the directory's layout, which is the version written.
+/// The version of the directory's layout.
 const LAYOUT_VERSION: u32 = 2;
-/// The oldest version that is read.
-const OLDEST_VERSION: u32 = 1;
 const PREFIX: &str = "dcpi database ";
 /// What is written.
 pub(crate) const TEXT: &str = "dcpi database 2\n";
@@ -22,10 +20,6 @@ const LOST_AND_FOUND: &str = "lost+found";
 
 /// Refuses directories that are no database of this layout.
 pub(crate) fn check(disk: &Disk, root: &Path) -> Result<(), DbError> {
-    version(disk, root).map(|_| ())
-}
-
-fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
     let path = format_path(root);
     let bytes = match disk.read_if_there(&path) {
         Ok(Some(bytes)) => bytes,
@@ -41,11 +35,12 @@ fn version(disk: &Disk, root: &Path) -> Result<u32, DbError> {
         Err(error) => return Err(error),
     };
     match parse(&bytes) {
-        Some(found @ OLDEST_VERSION..=LAYOUT_VERSION) => Ok(found),
+        Some(LAYOUT_VERSION) => Ok(()),
+        Some(0) => Err(corrupt(&path, PREFIX.len(), Damage::Version)),
         Some(found) if found > LAYOUT_VERSION => {
             Err(DbError::NewerFormat { path, found, known: LAYOUT_VERSION })
         }
-        Some(_) => Err(corrupt(&path, PREFIX.len(), Damage::Version)),
+        Some(found) => Err(DbError::OlderFormat { path, found, oldest: LAYOUT_VERSION }),
         None => Err(corrupt(&path, 0, Damage::Magic)),
     }
 }
@@ -67,18 +62,11 @@ fn instead(disk: &Disk, root: &Path) -> Result<NotADatabase, DbError> {
     })
 }
 
-/// Makes the directory a database of the newest layout, unless it is one. The caller must hold the
+/// Makes the directory a database of this layout, unless it is one. The caller must hold the
 /// host's lock.
 pub(crate) fn create(disk: &Disk, root: &Path, host: &str) -> Result<(), DbError> {
-    match version(disk, root) {
-        Ok(LAYOUT_VERSION) => return Ok(()),
-        // A daemon of the previous release may be writing.
-        Ok(_) => {
-            let lock = disk.lock(&format1_lock_path(root))?;
-            let written = write(disk, root, host);
-            drop(lock);
-            return written;
-        }
+    match check(disk, root) {
+        Ok(()) => return Ok(()),
         Err(DbError::NotADatabase { .. }) => {}
         Err(error) => return Err(error),
     }
@@ -99,12 +87,8 @@ pub(crate) fn refuse_foreign(disk: &Disk, root: &Path) -> Result<(), DbError> {
     if entries.iter().any(|e| is(&e.name, &format_path(root))) {
         return Ok(());
     }
-    let ours = |name: &str| {
-        is_temporary(name)
-            || name == LOST_AND_FOUND
-            || is(name, &format1_lock_path(root))
-            || is(name, &hosts_path(root))
-    };
+    let ours =
+        |name: &str| is_temporary(name) || name == LOST_AND_FOUND || is(name, &hosts_path(root));
     if entries.iter().all(|entry| ours(&entry.name)) {
         return Ok(());
     }

@@ -89,7 +89,6 @@ mod description;
 mod epoch;
 mod error;
 mod fold;
-mod format1;
 mod format_file;
 mod host_lock;
 mod images;

@@ -259,7 +259,7 @@ impl Current {
         })
     }
 
-    /// The epoch in a directory, from its segments. None when the epoch is of format 1.
+    /// The epoch in a directory, from its segments. None when there is none.
     pub(crate) fn load(
         disk: &Disk,
         directory: PathBuf,
@@ -302,7 +302,7 @@ fn place<'a>(delta: &'a Delta, scopes: &mut ScopeTable) -> (Placed<'a>, u64) {
     let mut placed = Placed::new();
     let mut widened = 0_u64;
     for (key, added) in delta.profiles.iter().filter(|(_, added)| !added.is_empty()) {
-        let scope = scopes.admit(&key.scope).0;
+        let scope = scopes.admit(&key.scope);
         let key = if scope == key.scope {
             Cow::Borrowed(key)
         } else {
@@ -325,7 +325,7 @@ fn place_stacks<'a>(
 ) -> BTreeMap<StacksKey, Cow<'a, Stacks>> {
     let mut placed: BTreeMap<StacksKey, Cow<Stacks>> = BTreeMap::new();
     for (key, stacks) in delta.stacks.iter().filter(|(_, stacks)| !stacks.is_empty()) {
-        let scope = scopes.admit(&key.scope).0;
+        let scope = scopes.admit(&key.scope);
         match placed.entry(StacksKey { scope, event: key.event.clone() }) {
             Entry::Vacant(vacant) => drop(vacant.insert(Cow::Borrowed(stacks))),
             Entry::Occupied(mut occupied) => occupied.get_mut().to_mut().merge(stacks),

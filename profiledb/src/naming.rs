@@ -1,6 +1,5 @@
 //! Names: rules for hosts, labels and events, and the names of files.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use image::ImageId;
@@ -16,22 +15,12 @@ pub(crate) const MAX_HOST_BYTES: usize = 253;
 pub(crate) const MAX_LABEL_BYTES: usize = 128;
 /// Longest name of a unit in bytes.
 pub(crate) const MAX_UNIT_BYTES: usize = 128;
-/// Longest event name in bytes, escaped. With the longest image id (52), a scope's number (5), the
-/// suffix and the sequence number of a temporary name (25) a file name stays below NAME_MAX, 255
-/// (limits.h).
+/// Longest event name in bytes, where a byte outside `[A-Za-z0-9_-]` counts as three: as where the
+/// name is escaped in the name of a file, with room for more below NAME_MAX, 255 (limits.h).
 pub(crate) const MAX_ESCAPED_EVENT_BYTES: usize = 160;
 
 /// Suffix of files that are being written.
 pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
-/// File of the record of a decided merge, which perhaps is not finished.
-pub(crate) const COMMIT: &str = "commit";
-/// The epoch's description.
-pub(crate) const META: &str = "meta";
-/// The epoch's images.
-pub(crate) const IMAGES: &str = "images";
-/// The epoch's scopes.
-pub(crate) const SCOPES: &str = "scopes";
-
 /// Suffix of epochs that are being removed.
 const GONE_SUFFIX: &str = ".gone";
 /// Prefix of the names of the daemon's own files.
@@ -140,11 +129,6 @@ pub(crate) fn lock_path(root: &Path, host: &str) -> PathBuf {
     host_path(root, host).join("lock")
 }
 
-/// The file that the only writer of a database of format 1 locks.
-pub(crate) fn format1_lock_path(root: &Path) -> PathBuf {
-    root.join("lock")
-}
-
 /// The directory of all hosts.
 pub(crate) fn hosts_path(root: &Path) -> PathBuf {
     root.join("hosts")
@@ -158,49 +142,6 @@ pub(crate) fn host_path(root: &Path, host: &str) -> PathBuf {
 /// The directory of an epoch.
 pub(crate) fn epoch_path(root: &Path, host: &str, epoch: &EpochId) -> PathBuf {
     host_path(root, host).join(epoch.as_str())
-}
-
-/// The file of a profile in format 1: an event in an image, and the number of its scope unless the
-/// scope is empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SamplesFile {
-    pub(crate) image: ImageId,
-    pub(crate) event: String,
-    pub(crate) scope: Option<u32>,
-}
-
-impl SamplesFile {
-    /// The file of a profile whose scope has that number.
-    pub(crate) fn of(key: &ProfileKey, scope: Option<u32>) -> Self {
-        Self { image: key.image, event: key.name().to_owned(), scope }
-    }
-
-    /// The file's name.
-    pub(crate) fn name(&self) -> String {
-        let scope = self.scope.map(|number| format!(".{number}")).unwrap_or_default();
-        format!("{}.{}{scope}.samples", self.image, escape_event(&self.event))
-    }
-
-    /// Parses a file name; None when [`SamplesFile::name`] does not make it.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
-        let (image, event) = name.strip_suffix(".samples")?.split_once('.')?;
-        let (event, scope) = match event.split_once('.') {
-            Some((event, number)) => (event, Some(number.parse().ok()?)),
-            None => (event, None),
-        };
-        let file = Self { image: image.parse().ok()?, event: unescape_event(event)?, scope };
-        (check_event(&file.event).is_ok() && file.name() == name).then_some(file)
-    }
-}
-
-/// The file of an image's symbols.
-pub(crate) fn symbols_name(image: &ImageId) -> String {
-    format!("{image}.symbols")
-}
-
-/// The image of a file name; None when [`symbols_name`] does not make the name.
-pub(crate) fn parse_symbols_name(name: &str) -> Option<ImageId> {
-    name.strip_suffix(".symbols")?.parse().ok()
 }
 
 /// The directory of a host's code store, in which no epoch can have its name; of the root, the
@@ -244,47 +185,6 @@ pub(crate) fn is_gone_name(name: &str) -> bool {
     name.strip_suffix(GONE_SUFFIX).is_some_and(|name| name.parse::<EpochId>().is_ok())
 }
 
-/// True for the names of files in an epoch that a commit record may publish.
-pub(crate) fn is_published_name(name: &str) -> bool {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-%".contains(&byte);
-    !name.is_empty()
-        && name.len() <= 255
-        && !name.starts_with('.')
-        && !name.ends_with(TEMPORARY_SUFFIX)
-        && name != COMMIT
-        && name.bytes().all(known)
-}
-
-/// An event's name with every byte outside `[A-Za-z0-9_-]` as `%NN`.
-fn escape_event(event: &str) -> String {
-    let mut escaped = String::with_capacity(event.len());
-    for byte in event.bytes() {
-        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
-            escaped.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
-}
-
-/// The event of an escaped name; None when an escape is malformed or the bytes are not UTF-8.
-fn unescape_event(escaped: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let value = digit(rest.next())? * 16 + digit(rest.next())?;
-            bytes.push(u8::try_from(value).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-    }
-    String::from_utf8(bytes).ok()
-}
-
 /// Refuses names that a host may not have. A host is one directory name.
 pub(crate) fn check_host(host: &str) -> Result<(), DbError> {
     check(NameKind::Host, host, MAX_HOST_BYTES)?;
@@ -320,7 +220,9 @@ pub(crate) fn invalid_pid() -> DbError {
 /// Refuses names that an event may not have. Slashes are allowed: they are part of perf's names.
 pub(crate) fn check_event(event: &str) -> Result<(), DbError> {
     check(NameKind::Event, event, MAX_ESCAPED_EVENT_BYTES)?;
-    if escape_event(event).len() > MAX_ESCAPED_EVENT_BYTES {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let escaped: usize = event.bytes().map(|byte| if is_plain(byte) { 1 } else { 3 }).sum();
+    if escaped > MAX_ESCAPED_EVENT_BYTES {
         let limit_bytes = MAX_ESCAPED_EVENT_BYTES;
         let fault = NameFault::TooLong { limit_bytes };
         return Err(invalid(NameKind::Event, event, fault));
@@ -365,58 +267,6 @@ mod tests {
     }
 
     #[test]
-    fn profile_names_read_back() {
-        let image = ImageId::from_build_id(&[0xab; 20]).unwrap();
-        for (event, escaped) in [
-            ("7", "7"),
-            ("cycles", "cycles"),
-            ("L1-dcache-load-misses", "L1-dcache-load-misses"),
-            ("cpu/event=0x3c,umask=0x0/", "cpu%2Fevent%3D0x3c%2Cumask%3D0x0%2F"),
-            ("a.b%c", "a%2Eb%25c"),
-            ("\u{fc}", "%C3%BC"),
-            ("..", "%2E%2E"),
-        ] {
-            for (scope, number) in [(None, ""), (Some(0), ".0"), (Some(4095), ".4095")] {
-                let file = SamplesFile { image, event: event.to_owned(), scope };
-                let name = file.name();
-                assert_eq!(name, format!("{image}.{escaped}{number}.samples"));
-                assert_eq!(SamplesFile::parse(&name), Some(file));
-                assert!(is_published_name(&name));
-            }
-        }
-    }
-
-    #[test]
-    fn other_names_are_no_profiles() {
-        let id = ImageId::from_build_id(&[0xab; 20]).unwrap().to_string();
-        for name in [
-            "meta".to_owned(),
-            ".samples".to_owned(),
-            format!("{id}.samples"),
-            format!("{id}..samples"),
-            format!("{id}.a%2.samples"),
-            format!("{id}.a%zz.samples"),
-            format!("{id}.a%2f.samples"),
-            format!("{id}.a%61.samples"),
-            format!("{id}.a%FF.samples"),
-            format!("{id}.a%0A.samples"),
-            format!("{id}.a.b.samples"),
-            format!("{id}.a.samples.samples"),
-            format!("{id}.a.07.samples"),
-            format!("{id}.a.+7.samples"),
-            format!("{id}.a..samples"),
-            format!("{id}.a.7.8.samples"),
-            format!("{id}.a.4294967296.samples"),
-            format!("{id}..7.samples"),
-            format!("{id}.a.samples.7.tmp"),
-            format!("{}.a.samples", id.to_uppercase()),
-            "nonsense!.a.samples".to_owned(),
-        ] {
-            assert_eq!(SamplesFile::parse(&name), None, "{name}");
-        }
-    }
-
-    #[test]
     fn names_that_may_not_be_stored() {
         let long = "x".repeat(300);
         for (host, why) in [
@@ -445,24 +295,5 @@ mod tests {
             assert!(check_event(event).is_err(), "{event:?}");
         }
         assert!(check_event(&"/".repeat(53)).is_ok());
-    }
-
-    #[test]
-    fn the_longest_names_fit_a_directory() {
-        let image = ImageId::from_build_id(&[0xab; 20]).unwrap();
-        let event = "e".repeat(MAX_ESCAPED_EVENT_BYTES);
-        let scope = u32::try_from(crate::scope::SCOPES_MAX).ok();
-        let name = SamplesFile { image, event, scope }.name();
-        assert!(temporary_name(&format!("{name}.{}", u64::MAX)).len() <= 255);
-    }
-
-    #[test]
-    fn a_commit_record_publishes_nothing_outside() {
-        for name in ["", ".", "..", "../meta", "a/b", "commit", "x.1.tmp", "a b", "\u{fc}"] {
-            assert!(!is_published_name(name), "{name:?}");
-        }
-        for name in ["meta", "images", "scopes"] {
-            assert!(is_published_name(name));
-        }
     }
 }

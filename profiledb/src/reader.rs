@@ -12,12 +12,11 @@ use crate::description::EpochMeta;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::format_file;
-use crate::format1::EpochFiles;
 use crate::images::ImageRecord;
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::segment::Span;
-use crate::slices::{Covered, Stretch};
+use crate::slices::Stretch;
 use crate::snapshot::{self, Snapshot};
 use crate::stacks::StacksKey;
 use crate::storage::{Beneath, Disk, Storage};
@@ -94,7 +93,9 @@ impl Database {
                 continue;
             };
             // An epoch whose directory was just made has no segment, so it does not exist yet.
-            if entry.is_directory && is_epoch(&self.disk, &directory.join(&entry.name))? {
+            if entry.is_directory
+                && !snapshot::spans(&self.disk, &directory.join(&entry.name))?.is_empty()
+            {
                 epochs.push(epoch);
             }
         }
@@ -168,23 +169,15 @@ impl Database {
     fn whole_epoch(&self, host: &str, epoch: &EpochId) -> Result<Epoch, DbError> {
         naming::check_host(host)?;
         let directory = naming::epoch_path(&self.root, host, epoch);
-        if let Some(mut snapshot) = Snapshot::read(&self.disk, &directory, (host, epoch))? {
-            let meta = snapshot.meta()?;
-            let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
-            return Ok(Epoch { disk, files: Files::Segments(snapshot), meta, began_unix_s });
-        }
-        let files = EpochFiles::open(self.disk.clone(), directory)?;
-        match files.meta(host, epoch)? {
-            Some(meta) => {
-                let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
-                Ok(Epoch { disk, files: Files::Format1(files), meta, began_unix_s })
-            }
-            None => Err(DbError::NoSuchEpoch {
-                root: self.root.clone(),
-                host: host.to_owned(),
-                epoch: epoch.clone(),
-            }),
-        }
+        let read = Snapshot::read(&self.disk, &directory, (host, epoch))?;
+        let mut snapshot = read.ok_or_else(|| DbError::NoSuchEpoch {
+            root: self.root.clone(),
+            host: host.to_owned(),
+            epoch: epoch.clone(),
+        })?;
+        let meta = snapshot.meta()?;
+        let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
+        Ok(Epoch { disk, snapshot, meta, began_unix_s })
     }
 
     /// Bytes of all files of an epoch, without reading them; 0 when there is no such epoch.
@@ -208,30 +201,15 @@ impl Database {
     }
 }
 
-/// Whether the directory is an epoch, of either format.
-pub(crate) fn is_epoch(disk: &Disk, directory: &Path) -> Result<bool, DbError> {
-    Ok(!snapshot::spans(disk, directory)?.is_empty()
-        || disk.is_there(&directory.join(naming::META))?)
-}
-
 /// An epoch in the state of the moment in which it was opened. Later additions and removals are not
 /// in it; [`Epoch::is_current`] tells whether there were any.
-///
-/// The files of an epoch of format 1, which is never written any more, are read when they are asked
-/// for.
 #[derive(Clone, Debug)]
 pub struct Epoch {
     disk: Disk,
-    files: Files,
+    snapshot: Snapshot,
     meta: EpochMeta,
     /// Begin of the whole epoch, in seconds since 1970 UTC.
     began_unix_s: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Files {
-    Segments(Snapshot),
-    Format1(EpochFiles),
 }
 
 impl Epoch {
@@ -245,95 +223,62 @@ impl Epoch {
     /// where they are recent, longer ones where they are old. A stretch without counts is left out.
     #[must_use]
     pub fn slices(&self) -> Vec<Stretch> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.slices(self.began_unix_s),
-            Files::Format1(_) => vec![self.time()],
-        }
+        self.snapshot.slices(self.began_unix_s)
+    }
+
+    /// The description with the begin of the whole epoch.
+    fn whole(&self) -> EpochMeta {
+        EpochMeta { started_unix_s: self.began_unix_s, ..self.meta.clone() }
+    }
+
+    /// The same epoch with other segments.
+    fn with(&self, snapshot: Snapshot, meta: EpochMeta) -> Self {
+        Self { disk: self.disk.clone(), snapshot, meta, began_unix_s: self.began_unix_s }
     }
 
     /// The same state of the epoch, with the counts of all slices that overlap a stretch of time,
-    /// and with ledgers and times of these; None where there are none. An epoch of format 1 has one
-    /// slice.
+    /// and with ledgers and times of these; None where there are none.
     #[must_use]
     pub fn during(&self, stretch: Stretch) -> Option<Self> {
-        let whole = EpochMeta { started_unix_s: self.began_unix_s, ..self.meta.clone() };
-        let (files, meta) = match &self.files {
-            Files::Segments(snapshot) => {
-                let (snapshot, meta) = snapshot.during(stretch, &whole)?;
-                (Files::Segments(snapshot), meta)
-            }
-            Files::Format1(files) => {
-                let stretch = Some(self.time()).filter(|time| time.overlaps(stretch))?;
-                let slice_s = stretch.until_unix_s.saturating_sub(stretch.since_unix_s);
-                let covered = Some(Covered { stretch, slice_s });
-                (Files::Format1(files.clone()), EpochMeta { covered, ..whole })
-            }
-        };
-        Some(Self { disk: self.disk.clone(), files, meta, began_unix_s: self.began_unix_s })
+        let (snapshot, meta) = self.snapshot.during(stretch, &self.whole())?;
+        Some(self.with(snapshot, meta))
     }
 
     /// The same state with the merges behind those that a reader had; see [`Snapshot::since`].
-    /// None where there are none, and for an epoch of format 1, which has no merges to tell apart.
+    /// None where there are none.
     pub(crate) fn since(
         &self,
         merge: Option<u64>,
         had: Option<&Self>,
         bytes_max: u64,
     ) -> Result<Option<Self>, DbError> {
-        let Files::Segments(snapshot) = &self.files else { return Ok(None) };
-        let had = match had.map(|had| &had.files) {
-            Some(Files::Segments(had)) => Some(had),
-            _ => None,
-        };
-        let part = snapshot.since(merge, had, (bytes_max, &self.meta))?;
-        let (disk, began_unix_s) = (self.disk.clone(), self.began_unix_s);
-        Ok(part.map(|(snapshot, meta)| Self {
-            disk,
-            files: Files::Segments(snapshot),
-            meta,
-            began_unix_s,
-        }))
+        let had = had.map(|had| &had.snapshot);
+        let part = self.snapshot.since(merge, had, (bytes_max, &self.meta))?;
+        Ok(part.map(|(snapshot, meta)| self.with(snapshot, meta)))
     }
 
-    /// The segments of the epoch, each as an epoch of its own with its merges, in order. An epoch
-    /// of format 1 is one.
+    /// The segments of the epoch, each as an epoch of its own with its merges, in order.
     ///
     /// # Errors
     /// [`DbError::Corrupt`].
     pub(crate) fn apart(&self) -> Result<Vec<(Span, Self)>, DbError> {
-        let Files::Segments(snapshot) = &self.files else {
-            return Ok(vec![(Span { first: 0, last: self.meta.merges }, self.clone())]);
-        };
-        let whole = EpochMeta { started_unix_s: self.began_unix_s, ..self.meta.clone() };
-        let parts = snapshot.apart(&whole)?.into_iter().map(|(span, part, meta)| {
-            let (disk, began_unix_s) = (self.disk.clone(), meta.started_unix_s);
-            (span, Self { disk, files: Files::Segments(part), meta, began_unix_s })
+        let parts = self.snapshot.apart(&self.whole())?.into_iter().map(|(span, part, meta)| {
+            let began_unix_s = meta.started_unix_s;
+            (span, Self { began_unix_s, ..self.with(part, meta) })
         });
         Ok(parts.collect())
     }
 
-    /// The segments of the epoch; None of format 1.
-    pub(crate) const fn snapshot(&self) -> Option<&Snapshot> {
-        match &self.files {
-            Files::Segments(snapshot) => Some(snapshot),
-            Files::Format1(_) => None,
-        }
-    }
-
-    /// The time from begin to last merge.
-    fn time(&self) -> Stretch {
-        let (since_unix_s, end) = (self.meta.started_unix_s, self.meta.updated_unix_s);
-        Stretch { since_unix_s, until_unix_s: end.max(since_unix_s) }
+    /// The segments of the epoch.
+    pub(crate) const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// Files of the epoch that could not be read when it was opened. All else is there; the ledgers
     /// then do not balance.
     #[must_use]
     pub fn damage(&self) -> &[DbError] {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.damage(),
-            Files::Format1(_) => &[],
-        }
+        self.snapshot.damage()
     }
 
     /// Files of which a part does not fit its checksum, the first damage of each, without those in
@@ -341,10 +286,7 @@ impl Epoch {
     /// whether its own profiles are whole.
     #[must_use]
     pub fn damaged_files(&self) -> Vec<DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.damaged_files(),
-            Files::Format1(_) => Vec::new(),
-        }
+        self.snapshot.damaged_files()
     }
 
     /// The images with samples.
@@ -352,10 +294,7 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn images(&self) -> Result<BTreeMap<ImageId, ImageRecord>, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.images(),
-            Files::Format1(files) => files.images(),
-        }
+        self.snapshot.images()
     }
 
     /// The profiles of samples, in order: those of events, by place. Sections of unknown kinds are
@@ -374,10 +313,7 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Io`].
     pub fn keys(&self) -> Result<Vec<ProfileKey>, DbError> {
-        let mut keys = match &self.files {
-            Files::Segments(snapshot) => snapshot.profiles(&self.meta.events),
-            Files::Format1(files) => files.profiles(&self.meta.events)?,
-        };
+        let mut keys = self.snapshot.profiles(&self.meta.events);
         keys.sort();
         Ok(keys)
     }
@@ -387,14 +323,7 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn scopes(&self) -> Result<Vec<Scope>, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => Ok(snapshot.scopes()),
-            Files::Format1(files) => {
-                let mut scopes: Vec<Scope> = files.scopes()?.scopes().cloned().collect();
-                scopes.sort();
-                Ok(scopes)
-            }
-        }
+        Ok(self.snapshot.scopes())
     }
 
     /// The counts of a profile, in the shape of its measure; empty when the profile has none.
@@ -402,13 +331,7 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn counts(&self, key: &ProfileKey) -> Result<Counts, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.counts(key, &self.meta.events),
-            Files::Format1(files) if key.measure.shape == Shape::Places => {
-                Ok(files.profile(key)?.into())
-            }
-            Files::Format1(_) => Ok(Counts::none(key.measure.shape)),
-        }
+        self.snapshot.counts(key, &self.meta.events)
     }
 
     /// The counts of a profile as the type of their shape; None when the measure has another shape.
@@ -445,19 +368,13 @@ impl Epoch {
     /// # Errors
     /// As [`Epoch::counts`].
     pub fn total(&self, key: &ProfileKey) -> Result<u64, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => Ok(snapshot.total(key, &self.meta.events)),
-            Files::Format1(_) => Ok(self.counts(key)?.total()),
-        }
+        Ok(self.snapshot.total(key, &self.meta.events))
     }
 
     /// The events and scopes that have call stacks, in order.
     #[must_use]
     pub fn stacks_keys(&self) -> Vec<StacksKey> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.stacks_keys(),
-            Files::Format1(_) => Vec::new(),
-        }
+        self.snapshot.stacks_keys()
     }
 
     /// The call stacks of an event and scope; empty when there are none.
@@ -465,10 +382,7 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`].
     pub fn stacks(&self, key: &StacksKey) -> Result<Stacks, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.stacks(key),
-            Files::Format1(_) => Ok(Stacks::new()),
-        }
+        self.snapshot.stacks(key)
     }
 
     /// The symbols the writer saw for an image, in ascending order of start; empty when none.
@@ -476,20 +390,12 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
     pub fn symbols(&self, image: &ImageId) -> Result<Vec<Symbol>, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => snapshot.symbols(image),
-            Files::Format1(files) => files.symbols(image),
-        }
+        self.snapshot.symbols(image)
     }
 
     /// Whether the epoch has sections of a later release that this one cannot add up.
     pub(crate) fn has_unknown(&self) -> bool {
-        match &self.files {
-            Files::Segments(snapshot) => {
-                snapshot.keys().into_iter().any(|key| !key.kind.is_known())
-            }
-            Files::Format1(_) => false,
-        }
+        self.snapshot.keys().into_iter().any(|key| !key.kind.is_known())
     }
 
     /// Bytes of all files of the epoch.
@@ -497,14 +403,7 @@ impl Epoch {
     /// # Errors
     /// [`DbError::Io`].
     pub fn size_bytes(&self) -> Result<u64, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => Ok(snapshot.bytes()),
-            Files::Format1(files) => {
-                let entries = files.entries()?;
-                let files = entries.iter().filter(|entry| !entry.is_directory);
-                Ok(files.fold(0, |sum: u64, entry| sum.saturating_add(entry.size_bytes)))
-            }
-        }
+        Ok(self.snapshot.bytes())
     }
 
     /// True when no merge has happened since the epoch was opened. False also when the epoch is
@@ -513,18 +412,8 @@ impl Epoch {
     /// # Errors
     /// As [`Database::epoch`].
     pub fn is_current(&self) -> Result<bool, DbError> {
-        match &self.files {
-            Files::Segments(snapshot) => {
-                let spans = snapshot::spans(&self.disk, snapshot.directory())?;
-                Ok(snapshot::newest(&spans) == Some(self.meta.merges))
-            }
-            Files::Format1(files) => {
-                let directory = files.directory().to_owned();
-                let files = EpochFiles::open(self.disk.clone(), directory)?;
-                let meta = files.meta(&self.meta.host, &self.meta.epoch)?;
-                Ok(meta.is_some_and(|meta| meta.merges == self.meta.merges))
-            }
-        }
+        let spans = snapshot::spans(&self.disk, self.snapshot.directory())?;
+        Ok(snapshot::newest(&spans) == Some(self.meta.merges))
     }
 
     /// Checks that the profiles have exactly the samples of the ledgers, by reading all profiles.

@@ -20,7 +20,7 @@ pub(crate) struct Recovered {
 }
 
 /// Removes the files of an undecided merge or fold, segments that were folded but not removed, and
-/// the directory itself when it never became an epoch. An epoch of format 1 is left as it is.
+/// the directory itself when it never became an epoch.
 pub(crate) fn recover(
     disk: &Disk,
     directory: &Path,
@@ -28,9 +28,6 @@ pub(crate) fn recover(
 ) -> Result<Recovered, DbError> {
     let entries = disk.list_if_there(directory)?;
     let mut found = Recovered::default();
-    if entries.iter().any(|entry| entry.name == naming::META) {
-        return Ok(found);
-    }
     let mut left = 0;
     for entry in &entries {
         if !entry.is_directory && entry.name.ends_with(TEMPORARY_SUFFIX) {
@@ -60,9 +57,7 @@ pub(crate) fn recover(
             .and_then(|wide| wide.map_or(Ok(()), |wide| wide.check_whole()))
         {
             Ok(()) => disk.remove_if_there(&directory.join(span.name()))?,
-            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
-                found.finding = Some(error)
-            }
+            Err(error) if error.is_unreadable() => found.finding = Some(error),
             Err(error) => return Err(error),
         }
     }

@@ -165,7 +165,7 @@ pub(crate) fn meta(segment: &Segment) -> Result<Option<EpochMeta>, DbError> {
         // A merge always belongs to the segment that has its number.
         let is_last = meta.merges == segment.span.last && meta.merges < u64::MAX;
         if meta.host == segment.host && meta.epoch == segment.epoch && is_last {
-            return Ok(meta.at_described_periods());
+            return Ok(meta);
         }
         Err(DecodeError { offset: 0, damage: Damage::Misplaced })
     };

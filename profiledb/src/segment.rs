@@ -22,8 +22,6 @@ use crate::storage::Disk;
 const SUFFIX: &str = ".segment";
 /// Length of the directory, and checksum of both.
 const PREFIX_BYTES: usize = 8;
-/// First format version of segments in which an event may have several periods.
-const PERIODS_VERSION: u16 = 3;
 /// Most bytes of a directory, unpacked: about 200000 sections. The limit bounds the memory that a
 /// damaged file can cost.
 const MAX_DIRECTORY_BYTES: u64 = 4 << 20;
@@ -132,8 +130,8 @@ pub(crate) struct SectionKey {
     pub(crate) image: Option<ImageId>,
     /// Name of the event or measure; empty: none.
     pub(crate) event: String,
-    /// Sampling period. 0: the described period of the event (always in version 2) or, where no
-    /// event has the name, none.
+    /// Sampling period. 0: the described period of the event or, where no event has the name,
+    /// none.
     pub(crate) period: u64,
     pub(crate) scope: Scope,
 }
@@ -350,7 +348,6 @@ type Parts = (Span, String, EpochId, Vec<Section>);
 
 fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     let payload = envelope::open_unsummed(Kind::Segment, file).map_err(Unreadable::Envelope)?;
-    let has_periods = envelope::version(file) >= PERIODS_VERSION;
     let mut input = Input::new(payload);
     let (length, checksum) =
         (input.fixed().map(u32::from_le_bytes)?, input.fixed().map(u32::from_le_bytes)?);
@@ -368,8 +365,7 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
         plain.map_err(|inner| DecodeError { offset: PREFIX_BYTES + inner.offset, ..inner })?;
     let begin = file.len() - body.len();
     // An offset in a compressed directory says nothing, so none is given.
-    let parts =
-        decode_directory(&plain, begin, has_periods).map_err(|inner| error(inner.damage))?;
+    let parts = decode_directory(&plain, begin).map_err(|inner| error(inner.damage))?;
     let end = parts.3.last().map_or(begin, |section| section.range.end);
     match end.cmp(&file.len()) {
         std::cmp::Ordering::Greater => Err(error(Damage::Truncated).into()),
@@ -378,9 +374,8 @@ fn parse_directory(file: &[u8]) -> Result<Parts, Unreadable> {
     }
 }
 
-/// Reads the directory, whose sections begin at `begin` in the file. Since [`PERIODS_VERSION`]
-/// periods are beside the events' names.
-fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Parts, DecodeError> {
+/// Reads the directory, whose sections begin at `begin` in the file.
+fn decode_directory(plain: &[u8], begin: usize) -> Result<Parts, DecodeError> {
     let mut input = Input::new(plain);
     let span = Span { first: input.varint()?, last: input.varint()? };
     let wrong = |damage| DecodeError { offset: 0, damage };
@@ -394,7 +389,7 @@ fn decode_directory(plain: &[u8], begin: usize, has_periods: bool) -> Result<Par
         let event = naming::check_event(event)
             .map(|()| event.to_owned())
             .map_err(|_| wrong(Damage::Name))?;
-        Ok((event, if has_periods { input.varint()? } else { 0 }))
+        Ok((event, input.varint()?))
     })?;
     let scopes = ascending(&mut input, |input| {
         let scope = input.scope()?;

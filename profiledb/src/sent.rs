@@ -45,8 +45,7 @@ impl Sent {
     }
 
     /// The merges of an epoch that were not sent yet: at least one segment, and further ones up to
-    /// a number of bytes. None when all were sent, or the epoch no longer exists. Epochs of format
-    /// 1, which releases no longer write, have none.
+    /// a number of bytes. None when all were sent, or the epoch no longer exists.
     ///
     /// # Errors
     /// Returns the errors of [`Database::epoch`]; [`DbError::Corrupt`] when a fold mixed sent and
@@ -63,7 +62,7 @@ impl Sent {
             whole => whole?,
         };
         let merge = self.merge(host, epoch)?;
-        let has_both = |merge: u64| whole.snapshot().is_some_and(|of| of.has_both(merge));
+        let has_both = |merge: u64| whole.snapshot().has_both(merge);
         let had = match merge.filter(|merge| has_both(*merge)) {
             Some(_) => Some(Database::of(self.disk.clone(), &self.root).epoch(host, epoch)?),
             None => None,
@@ -74,7 +73,7 @@ impl Sent {
     /// Whether there is anything in a part that [`Sent::unsent`] gave.
     #[must_use]
     pub fn has_counts(part: &Epoch) -> bool {
-        part.snapshot().is_some_and(snapshot::Snapshot::has_counts)
+        part.snapshot().has_counts()
     }
 
     /// Notes that a part was sent.
@@ -83,7 +82,7 @@ impl Sent {
     /// [`DbError::Io`]: the part will be sent again.
     pub fn mark(&self, part: &Epoch) -> Result<(), DbError> {
         let (host, epoch) = (&part.meta().host, &part.meta().epoch);
-        let Some(snapshot) = part.snapshot() else { return Ok(()) };
+        let snapshot = part.snapshot();
         let host_path = naming::host_path(&self.root, host);
         let directory = naming::epoch_path(&self.root, host, epoch);
         for path in [&naming::hosts_path(&self.root), &host_path, &directory] {

@@ -476,9 +476,7 @@ fn read_all(
         match Segment::read(disk, directory, *span, of) {
             Ok(None) => return Ok(false),
             Ok(Some(segment)) => drop(known.insert(*span, Ok(Arc::new(segment)))),
-            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
-                drop(known.insert(*span, Err(error)))
-            }
+            Err(error) if error.is_unreadable() => drop(known.insert(*span, Err(error))),
             Err(error) => return Err(error),
         }
     }

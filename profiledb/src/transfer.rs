@@ -120,12 +120,6 @@ pub fn copy_epoch(source: &Epoch, target: &Database) -> Result<Copied, DbError> 
     let path = naming::epoch_path(target.root(), &meta.host, &meta.epoch);
     let there = Snapshot::read(target.disk(), &path, (&meta.host, &meta.epoch))?;
     let Some(mut there) = there else {
-        if target.disk().is_there(&path.join(naming::META))? {
-            return Err(DbError::InTheWay {
-                path,
-                why: "it is an epoch of format 1; remove it, or copy to another directory",
-            });
-        }
         end(&mut meta);
         write_new(target, &meta, &pieces::of_copy(source, &meta, &[])?)?;
         drop(writer);
@@ -374,7 +368,7 @@ fn sum(
     put(&mut push, placed)?;
     // A segment with new symbols of an image need not have its record.
     let mut images: BTreeSet<ImageId> = records.keys().copied().collect();
-    for snapshot in sources.iter().filter_map(Epoch::snapshot) {
+    for snapshot in sources.iter().map(Epoch::snapshot) {
         images.extend(snapshot.images_with_symbols());
     }
     for image in images.into_iter().filter(|image| leaving.has_symbols(records.get(image))) {
@@ -422,11 +416,11 @@ fn placed<'a>(
     let (mut placed, mut stacks) = (Placed::new(), PlacedStacks::new());
     for source in sources {
         for key in source.keys()? {
-            let scope = scopes.admit(&leaving.scope(&key.scope)).0;
+            let scope = scopes.admit(&leaving.scope(&key.scope));
             placed.entry(ProfileKey { scope, ..key.clone() }).or_default().push((source, key));
         }
         for key in source.stacks_keys().into_iter().filter(|_| leaving.stacks) {
-            let scope = scopes.admit(&leaving.scope(&key.scope)).0;
+            let scope = scopes.admit(&leaving.scope(&key.scope));
             let placed = StacksKey { scope, event: key.event.clone() };
             stacks.entry(placed).or_default().push((source, key));
         }

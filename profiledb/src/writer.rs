@@ -34,15 +34,14 @@ pub struct Writer {
 
 impl Writer {
     /// Opens the database in this directory for a host, and creates it when there is none. Undoes
-    /// changes that a killed writer left half done. A database of format 1 becomes one of format 2;
-    /// its epochs stay as they are and are read as before.
+    /// changes that a killed writer left half done.
     ///
     /// # Errors
     /// [`DbError::Locked`] when there is another writer of this host, [`DbError::NotWritable`] also
     /// for a directory of another user's and for a symbolic link in the database,
     /// [`DbError::NotADatabase`] when the directory has other things in it,
-    /// [`DbError::NewerFormat`], [`DbError::InvalidName`] for what cannot be a host,
-    /// [`DbError::Corrupt`] (the file `format`) or [`DbError::Io`].
+    /// [`DbError::NewerFormat`], [`DbError::OlderFormat`], [`DbError::InvalidName`] for what cannot
+    /// be a host, [`DbError::Corrupt`] (the file `format`) or [`DbError::Io`].
     pub fn open(root: &Path, host: &str) -> Result<Self, DbError> {
         Self::open_on(Arc::new(Beneath::new(root)), root, host)
     }
@@ -138,8 +137,8 @@ impl Writer {
     /// epoch's. Otherwise seals it and begins a new one.
     ///
     /// An epoch left by an earlier writer is sealed as of its last merge, this writer's own as of
-    /// `start.now_unix_s`. An epoch that is damaged (see [`Writer::findings`]) or of format 1 is
-    /// left as it is.
+    /// `start.now_unix_s`. An epoch that is damaged (see [`Writer::findings`]) is left as it
+    /// is.
     ///
     /// # Errors
     /// [`DbError::InvalidName`] and [`DbError::DuplicateEvent`] for what may not be stored, then
@@ -329,7 +328,7 @@ impl Writer {
         self.covered.forget(directory);
     }
 
-    /// The newest epoch of this host, unless it cannot be read or is of format 1.
+    /// The newest epoch of this host, unless it cannot be read.
     fn newest(&mut self) -> Result<Option<Current>, DbError> {
         if let Some(current) = &mut self.current {
             current.finish()?;
@@ -337,7 +336,7 @@ impl Writer {
         let host = naming::host_path(&self.root, &self.host);
         let Some(epoch) = epoch_directories(&self.disk, &host)?.pop() else { return Ok(None) };
         match Current::load(&self.disk, host.join(epoch.as_str()), &self.host, &epoch) {
-            Err(error @ (DbError::Corrupt { .. } | DbError::NewerFormat { .. })) => {
+            Err(error) if error.is_unreadable() => {
                 self.findings.push(error);
                 Ok(None)
             }

@@ -1,5 +1,7 @@
 //! Many tests at once: of a thousand rows that did not change, fifty look changed at 95 %.
 
+use measure::perturbation::weighted_holm;
+
 /// The part of the weights that goes by samples.
 const BY_SAMPLES: f64 = 0.8;
 
@@ -29,23 +31,8 @@ pub fn corrected(rows: &[(f64, f64)]) -> Vec<f64> {
     let weight = |samples: f64| {
         if total > 0.0 { BY_SAMPLES * samples / total + (1.0 - BY_SAMPLES) * even } else { even }
     };
-    let mut order: Vec<(usize, f64, f64)> =
-        rows.iter().enumerate().map(|(at, (p, samples))| (at, *p, weight(*samples))).collect();
-    order.sort_by(|(_, p, weight), (_, other_p, other_weight)| {
-        (p / weight).total_cmp(&(other_p / other_weight))
-    });
-    let mut left: f64 = order.iter().map(|(.., weight)| weight).sum();
-    let mut corrected = vec![1.0; rows.len()];
-    let mut so_far: f64 = 0.0;
-    for (at, p, weight) in order {
-        // Once a row is not marked, none after it is.
-        so_far = so_far.max(p * left / weight).min(1.0);
-        left -= weight;
-        if let Some(slot) = corrected.get_mut(at) {
-            *slot = so_far;
-        }
-    }
-    corrected
+    let weighted: Vec<_> = rows.iter().map(|(p, samples)| (*p, weight(*samples))).collect();
+    weighted_holm(&weighted)
 }
 
 #[cfg(test)]

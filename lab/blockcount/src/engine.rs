@@ -54,8 +54,8 @@ pub fn lock_word() -> &'static AtomicU32 {
 
 fn with<T>(work: impl FnOnce(&mut Engine) -> T) -> T {
     while LOCK.swap(1, Ordering::Acquire) != 0 {
-        // sched_yield(2): waits are as short as a translation.
-        system::call3(24, 0, 0, 0);
+        // Waits are as short as a translation.
+        system::give_way();
     }
     // SAFETY: the lock is held, so nobody else has this reference.
     let engine = unsafe { &mut *ENGINE.0.get() };
@@ -88,9 +88,7 @@ extern "C" fn blockcount_dispatch(context: u64) {
                 let answer = switch::clone(&call, child);
                 with(|engine| engine.cloned(context, child, answer, next, vfork))
             }
-            Then::End(code) => loop {
-                system::call3(system::number::EXIT_GROUP, code, 0, 0);
-            },
+            Then::End(code) => system::exit(code),
         };
     }
 }

@@ -109,9 +109,7 @@ impl Engine {
 
     /// Why the engine cannot execute itself again: the program may have another root or user now.
     fn cannot_follow(&self) -> Option<&'static str> {
-        let may = |path: &[u8], how: u64| {
-            system::call3(number::ACCESS, path.as_ptr() as u64, how, 0) == 0
-        };
+        let may = |path: &[u8], how: u64| system::access(path, how) == 0;
         let mut folder = self.area.folder().to_vec();
         folder.push(0);
         if !may(&self.engine_path, 1) {
@@ -134,7 +132,8 @@ impl Engine {
                 return Err(system::ENOENT);
             }
             // The descriptor may be closed by the exec; the engine needs it once more.
-            let copy = system::call3(number::FCNTL, directory, F_DUPFD, 0);
+            // SAFETY: the call copies a descriptor and touches no memory.
+            let copy = unsafe { system::call3(number::FCNTL, directory, F_DUPFD, 0) };
             if system::is_error(copy) {
                 return Err(copy);
             }
@@ -145,8 +144,7 @@ impl Engine {
         crate::area::writer::decimal(directory, &mut path);
         path.push(0);
         let mut target = alloc::vec![0_u8; PATH_MAX];
-        let (from, to) = (path.as_ptr() as u64, target.as_mut_ptr() as u64);
-        let len = system::call3(number::READLINK, from, to, PATH_MAX as u64);
+        let len = system::read_link(&path, &mut target);
         if system::is_error(len) {
             return Err(system::ENOTDIR);
         }

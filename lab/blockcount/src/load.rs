@@ -8,7 +8,7 @@ use crate::engine::{self, Engine};
 use crate::memory::{self, load, store};
 use crate::programs::{self, Program, Resolved};
 use crate::signals::Dispositions;
-use crate::system::{self, number};
+use crate::system;
 use crate::threads::Threads;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -183,8 +183,7 @@ fn link_target(path: &[u8]) -> Vec<u8> {
     }
     link.push(0);
     let mut target = alloc::vec![0_u8; 4096];
-    let (from, to) = (link.as_ptr() as u64, target.as_mut_ptr() as u64);
-    let len = system::call3(number::READLINK, from, to, target.len() as u64);
+    let len = system::read_link(&link, &mut target);
     if let Some(descriptor) = descriptor {
         system::close(descriptor);
     }
@@ -202,10 +201,9 @@ fn close_by_path(path: &[u8]) {
 
 /// Names the thread after the program, as an exec does.
 fn set_name(program: &[u8]) {
-    const PR_SET_NAME: u64 = 15;
     let mut name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
     name.push(0);
-    system::call3(number::PRCTL, PR_SET_NAME, name.as_ptr() as u64, 0);
+    system::name_thread(&name);
 }
 
 fn refuse_file(path: &[u8], why: &[u8]) -> ! {
@@ -290,19 +288,24 @@ fn reserve(path: &[u8], loads: &[Segment], fixed: bool) -> u64 {
     let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
     if fixed {
         let flags = flags | system::MAP_FIXED_NOREPLACE;
-        if system::map(start, size, 0, flags, None) != Some(start) {
+        // SAFETY: the kernel refuses a place that is not free (MAP_FIXED_NOREPLACE).
+        if unsafe { system::map(start, size, 0, flags, None) } != Some(start) {
             refuse_file(path, b"its addresses are taken");
         }
         return 0;
     }
     let alignment = loads.iter().map(|load| load.alignment).max().unwrap_or(PAGE);
     let alignment = if alignment.is_power_of_two() { alignment.max(PAGE) } else { PAGE };
-    let Some(at) = system::map(0, size + alignment, 0, flags, None) else {
+    // SAFETY: the kernel takes a place that is free.
+    let Some(at) = (unsafe { system::map(0, size + alignment, 0, flags, None) }) else {
         refuse_file(path, b"too large for the address space");
     };
     let aligned = (at + alignment - 1) & !(alignment - 1);
-    system::call3(number::MUNMAP, at, aligned - at, 0);
-    system::call3(number::MUNMAP, aligned + size, at + alignment - aligned, 0);
+    // SAFETY: the two ends of the mapping just made, which nobody uses.
+    unsafe {
+        system::unmap(at, aligned - at);
+        system::unmap(aligned + size, at + alignment - aligned);
+    }
     aligned.wrapping_sub(start)
 }
 
@@ -317,7 +320,9 @@ fn map_segment(path: &[u8], file: u64, base: u64, segment: &Segment) {
     let mut mapped = page(start);
     if segment.file_size > 0 {
         let from = Some((file, page(segment.offset)));
-        if system::map(page(start), file_end - page(start), prot, flags, from).is_none() {
+        let len = file_end - page(start);
+        // SAFETY: the place was reserved for this file.
+        if unsafe { system::map(page(start), len, prot, flags, from) }.is_none() {
             refuse_file(path, b"a segment cannot be mapped");
         }
         mapped = page(file_end + PAGE - 1);
@@ -327,7 +332,9 @@ fn map_segment(path: &[u8], file: u64, base: u64, segment: &Segment) {
     }
     if end > mapped {
         let flags = flags | system::MAP_ANONYMOUS;
-        if system::map(mapped, page(end + PAGE - 1) - mapped, prot, flags, None).is_none() {
+        let size = page(end + PAGE - 1) - mapped;
+        // SAFETY: the place was reserved for this file.
+        if unsafe { system::map(mapped, size, prot, flags, None) }.is_none() {
             refuse_file(path, b"a segment cannot be mapped");
         }
     }

@@ -1,7 +1,7 @@
 //! What an executable file is, before it is executed: the engine must answer errors as the kernel
 //! would, and cannot follow every program.
 
-use crate::system::{self, number};
+use crate::system;
 use alloc::vec::Vec;
 
 /// Bytes read to identify a file, as many as the kernel reads (`BINPRM_BUF_SIZE`).
@@ -23,17 +23,17 @@ pub enum Program {
 /// What the file of a path (with a final zero byte) is, or the error of its exec.
 pub fn program(path: &[u8]) -> Result<Program, i64> {
     const X_OK: u64 = 1;
-    let answer = system::call3(number::ACCESS, path.as_ptr() as u64, X_OK, 0);
+    let answer = system::access(path, X_OK);
     if system::is_error(answer) {
         return Err(answer);
     }
     let mut head = [0_u8; HEAD];
-    let mut status = [0_u64; 18];
+    let status;
     let len;
     match system::open(path, 0, 0) {
         Ok(file) => {
             len = system::read_at(file, &mut head, 0);
-            system::call3(number::FSTAT, file, status.as_mut_ptr() as u64, 0);
+            status = system::status(file);
             system::close(file);
         }
         Err(system::EACCES) => return Ok(Program::Foreign("a program that may not be read")),
@@ -62,8 +62,7 @@ fn is_file(status: &[u64; 18]) -> bool {
 /// Whether executing a file gives rights of another user, or capabilities: the kernel gives them
 /// to the program, not to the engine.
 fn gains_rights(path: &[u8], status: &[u64; 18]) -> bool {
-    let name = c"security.capability".as_ptr() as u64;
-    let capability = system::call(number::GETXATTR, [path.as_ptr() as u64, name, 0, 0, 0, 0]);
+    let capability = system::attribute_len(path, c"security.capability");
     mode(status) & 0o4000 != 0 || mode(status) & 0o2010 == 0o2010 || capability > 0
 }
 

@@ -114,7 +114,8 @@ fn caught(action: Action) -> Action {
 fn set(signal: u64, action: Option<&Action>, before: Option<&mut Action>) -> i64 {
     let action = action.map_or(0, |action| core::ptr::from_ref(action) as u64);
     let before = before.map_or(0, |before| core::ptr::from_mut(before) as u64);
-    system::call(number::RT_SIGACTION, [signal, action, before, 8, 0, 0])
+    // SAFETY: handlers are the engine's, or none; the kernel reads one action and writes the other.
+    unsafe { system::call(number::RT_SIGACTION, [signal, action, before, 8, 0, 0]) }
 }
 
 /// rt_sigaction(2).
@@ -229,7 +230,8 @@ pub fn sigaltstack(context: Context, new: u64, before: u64) -> i64 {
         let flags = asked.flags & 0xffff_ffff;
         let told = SignalStack { flags: flags | SS_AUTODISARM, ..asked };
         let told = if flags & SS_DISABLE == 0 { told } else { SignalStack { flags, ..asked } };
-        let answer = system::call3(number::SIGALTSTACK, &raw const told as u64, 0, 0);
+        // SAFETY: the kernel reads `told`, which names the program's own stack.
+        let answer = unsafe { system::call3(number::SIGALTSTACK, &raw const told as u64, 0, 0) };
         if answer != 0 {
             return answer;
         }
@@ -248,7 +250,8 @@ fn rearm(context: Context) {
     let known = signal_stack(context);
     if context.get(ON_SIGNAL_STACK) != 0 && !known.contains(context.register(RSP)) {
         let told = SignalStack { flags: known.flags | SS_AUTODISARM, ..known };
-        system::call3(number::SIGALTSTACK, &raw const told as u64, 0, 0);
+        // SAFETY: the kernel reads `told`, which names the program's own stack.
+        unsafe { system::call3(number::SIGALTSTACK, &raw const told as u64, 0, 0) };
         context.set(ON_SIGNAL_STACK, 0);
     }
 }
@@ -297,8 +300,9 @@ fn full_if_area(address: u64) {
 
 /// Sends a signal to this thread as it came.
 fn send_again(signal: u64, info: u64) {
-    let thread = system::call3(number::GETTID, 0, 0, 0) as u64;
-    system::call(number::RT_TGSIGQUEUEINFO, [system::pid(), thread, signal, info, 0, 0]);
+    let arguments = [system::pid(), system::thread(), signal, info, 0, 0];
+    // SAFETY: the kernel reads the signal's information, and refuses an address without any.
+    unsafe { system::call(number::RT_TGSIGQUEUEINFO, arguments) };
 }
 
 /// On the way back to translated code, a signal that waits is sent again, to arrive at a place

@@ -77,7 +77,8 @@ impl Engine {
             // The kernel restarts sequences by the address in the program, which is not where the
             // program executes: the C library does without.
             number::RSEQ => system::ENOSYS,
-            _ => system::call(call.number, arguments),
+            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
+            _ => unsafe { system::call(call.number, arguments) },
         };
         self.answer(context, &call, answer)
     }
@@ -108,7 +109,8 @@ impl Engine {
         if flags & system::MAP_FIXED != 0 {
             return self.change(call, (at, len), prot & system::PROT_EXEC != 0);
         }
-        let answer = system::call(call.number, call.arguments);
+        // SAFETY: the program's own call, as the program makes it; its memory is its affair.
+        let answer = unsafe { system::call(call.number, call.arguments) };
         if !system::is_error(answer) && prot & system::PROT_EXEC != 0 {
             self.cache.regions.changed(answer as u64, answer as u64 + pages(len), true);
         }
@@ -126,7 +128,8 @@ impl Engine {
         if had_code {
             self.cache.drop_range(at, end);
         }
-        let answer = system::call(call.number, call.arguments);
+        // SAFETY: the program's own call, as the program makes it; its memory is its affair.
+        let answer = unsafe { system::call(call.number, call.arguments) };
         if had_code || executable {
             self.cache.unprotected(at, end);
             self.cache.regions.changed(at, end, executable);
@@ -162,14 +165,16 @@ impl Engine {
             GET_GS => system::EFAULT,
             // Translated returns do not go where the processor expects them.
             what if SHADOW_STACKS.contains(&what) => system::EINVAL,
-            _ => system::call(call.number, call.arguments),
+            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
+            _ => unsafe { system::call(call.number, call.arguments) },
         }
     }
 
     /// /proc/self/exe is the program, not the engine.
     fn readlink(&mut self, call: &Call, (path, buffer, size): (u64, u64, u64)) -> i64 {
         if !is_own_exe(path) {
-            return system::call(call.number, call.arguments);
+            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
+            return unsafe { system::call(call.number, call.arguments) };
         }
         let len = self.program.len().min(size as usize);
         for (at, byte) in (buffer..).zip(self.program.iter().take(len)) {

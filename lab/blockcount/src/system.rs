@@ -18,6 +18,7 @@ pub mod number {
     pub const PREAD64: u64 = 17;
     pub const PWRITE64: u64 = 18;
     pub const ACCESS: u64 = 21;
+    pub const SCHED_YIELD: u64 = 24;
     pub const MREMAP: u64 = 25;
     pub const GETPID: u64 = 39;
     pub const CLONE: u64 = 56;
@@ -67,11 +68,15 @@ pub const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
 pub const O_CLOEXEC: u64 = 0o2_000_000;
 
 /// A system call; its answer, or the negative error number (syscall(2)).
-pub fn call(number: u64, arguments: [u64; 6]) -> i64 {
+///
+/// # Safety
+/// The call must leave everything that Rust relies on as it is: memory that the engine's own code
+/// uses is written, mapped over, unmapped or protected only where the caller owns it, and a handler
+/// or a stack that the call sets must be one. The program's own memory is the program's affair.
+pub unsafe fn call(number: u64, arguments: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;
     let answer: i64;
-    // SAFETY: the kernel keeps all registers but these three. What a call does with memory is
-    // known to the caller: the engine's own mappings, or what the program asked for.
+    // SAFETY: the kernel keeps all registers but these three; the rest is the caller's promise.
     unsafe {
         asm!("syscall", inlateout("rax") number => answer,
             in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
@@ -81,8 +86,20 @@ pub fn call(number: u64, arguments: [u64; 6]) -> i64 {
 }
 
 /// As [`call`], for calls of at most three arguments.
-pub fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
-    call(number, [a, b, c, 0, 0, 0])
+///
+/// # Safety
+/// As [`call`].
+pub unsafe fn call3(number: u64, a: u64, b: u64, c: u64) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { call(number, [a, b, c, 0, 0, 0]) }
+}
+
+/// A call that neither reads nor writes memory, and changes no mapping.
+macro_rules! without_memory {
+    ($number:expr, $a:expr, $b:expr) => {
+        // SAFETY: only numbers go in and come out.
+        unsafe { call3($number, $a, $b, 0) }
+    };
 }
 
 /// Whether an answer is an error number.
@@ -91,26 +108,103 @@ pub fn is_error(answer: i64) -> bool {
 }
 
 /// Maps memory; `None` where the kernel refuses.
-pub fn map(at: u64, size: u64, prot: u64, flags: u64, file: Option<(u64, u64)>) -> Option<u64> {
+///
+/// # Safety
+/// With `MAP_FIXED` nobody uses what is mapped there until now.
+pub unsafe fn map(
+    at: u64,
+    size: u64,
+    prot: u64,
+    flags: u64,
+    file: Option<(u64, u64)>,
+) -> Option<u64> {
     let (descriptor, offset) = file.unwrap_or((u64::MAX, 0));
-    let answer = call(number::MMAP, [at, size, prot, flags, descriptor, offset]);
+    // SAFETY: the caller's promise; elsewhere the kernel takes a place that is free.
+    let answer = unsafe { call(number::MMAP, [at, size, prot, flags, descriptor, offset]) };
     (!is_error(answer)).then_some(answer as u64)
 }
 
 /// Private memory of zeros, of which only touched pages cost.
 pub fn map_private(size: u64, prot: u64) -> Option<u64> {
-    map(0, size, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, None)
+    // SAFETY: the kernel takes a place that is free.
+    unsafe { map(0, size, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, None) }
+}
+
+/// A call whose first argument is a path; EINVAL where that does not end with a zero byte.
+fn of_path(number: u64, path: &[u8], b: u64, c: u64) -> i64 {
+    if path.last() != Some(&0) {
+        return EINVAL;
+    }
+    // SAFETY: the kernel reads the path until its zero byte. The callers below own what `b` is.
+    unsafe { call3(number, path.as_ptr() as u64, b, c) }
 }
 
 /// Opens a file whose path ends with a zero byte.
 pub fn open(path: &[u8], flags: u64, mode: u64) -> Result<u64, i64> {
-    let answer = call3(number::OPEN, path.as_ptr() as u64, flags | O_CLOEXEC, mode);
+    let answer = of_path(number::OPEN, path, flags | O_CLOEXEC, mode);
     if is_error(answer) { Err(answer) } else { Ok(answer as u64) }
+}
+
+/// Whether the program may use a file in a way (access(2)): 0, or the error.
+pub fn access(path: &[u8], how: u64) -> i64 {
+    of_path(number::ACCESS, path, how, 0)
+}
+
+/// Bytes of a link's target, or the error.
+pub fn read_link(path: &[u8], target: &mut [u8]) -> i64 {
+    of_path(number::READLINK, path, target.as_mut_ptr() as u64, target.len() as u64)
+}
+
+/// Bytes of an extended attribute of a file, or the error.
+pub fn attribute_len(path: &[u8], name: &core::ffi::CStr) -> i64 {
+    // The size 0 asks for the length alone, so no value is written.
+    of_path(number::GETXATTR, path, name.as_ptr() as u64, 0)
+}
+
+/// The status of an open file (`struct stat`); zeros where there is none.
+pub fn status(file: u64) -> [u64; 18] {
+    let mut status = [0_u64; 18];
+    // SAFETY: the kernel writes 144 bytes, which is all of `status`.
+    unsafe { call3(number::FSTAT, file, status.as_mut_ptr() as u64, 0) };
+    status
+}
+
+/// Gives a file a length; 0, or the error.
+pub fn set_len(file: u64, len: u64) -> i64 {
+    without_memory!(number::FTRUNCATE, file, len)
+}
+
+/// The longest file that the process may write, in bytes.
+pub fn file_size_limit() -> u64 {
+    const RLIMIT_FSIZE: u64 = 1;
+    let mut limits = [u64::MAX; 2];
+    // SAFETY: the kernel writes the two numbers of `struct rlimit`.
+    unsafe { call3(number::GETRLIMIT, RLIMIT_FSIZE, limits.as_mut_ptr() as u64, 0) };
+    let [soft, _] = limits;
+    soft
+}
+
+/// Names the thread; the name ends with a zero byte.
+pub fn name_thread(name: &[u8]) {
+    const PR_SET_NAME: u64 = 15;
+    if name.last() == Some(&0) {
+        // SAFETY: the kernel reads the name until its zero byte.
+        unsafe { call3(number::PRCTL, PR_SET_NAME, name.as_ptr() as u64, 0) };
+    }
+}
+
+/// Unmaps memory.
+///
+/// # Safety
+/// Nobody uses what is mapped there.
+pub unsafe fn unmap(at: u64, size: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { call3(number::MUNMAP, at, size, 0) };
 }
 
 /// Closes a descriptor.
 pub fn close(descriptor: u64) {
-    call3(number::CLOSE, descriptor, 0, 0);
+    without_memory!(number::CLOSE, descriptor, 0);
 }
 
 /// Reads at an offset of a file until the buffer is full or the file ends; bytes read.
@@ -118,7 +212,9 @@ pub fn read_at(descriptor: u64, buffer: &mut [u8], offset: u64) -> usize {
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
         let (at, len) = (rest.as_mut_ptr() as u64, rest.len() as u64);
-        let answer = call(number::PREAD64, [descriptor, at, len, offset + done as u64, 0, 0]);
+        let from = offset + done as u64;
+        // SAFETY: the kernel writes at most as many bytes as the rest of the buffer has.
+        let answer = unsafe { call(number::PREAD64, [descriptor, at, len, from, 0, 0]) };
         if answer <= 0 {
             break;
         }
@@ -129,14 +225,37 @@ pub fn read_at(descriptor: u64, buffer: &mut [u8], offset: u64) -> usize {
 
 /// Process number of this process.
 pub fn pid() -> u64 {
-    call3(number::GETPID, 0, 0, 0) as u64
+    without_memory!(number::GETPID, 0, 0) as u64
+}
+
+/// Process number of the parent.
+pub fn parent() -> u64 {
+    without_memory!(number::GETPPID, 0, 0) as u64
+}
+
+/// Number of this thread.
+pub fn thread() -> u64 {
+    without_memory!(number::GETTID, 0, 0) as u64
+}
+
+/// Lets other threads run.
+pub fn give_way() {
+    without_memory!(number::SCHED_YIELD, 0, 0);
+}
+
+/// Ends the process.
+pub fn exit(code: u64) -> ! {
+    loop {
+        without_memory!(number::EXIT_GROUP, code, 0);
+    }
 }
 
 /// Sets the mask of blocked signals and returns the one before.
 pub fn set_mask(mask: u64) -> u64 {
     let mut before = 0_u64;
     let (new, old) = (&raw const mask as u64, &raw mut before as u64);
-    call(number::RT_SIGPROCMASK, [2, new, old, 8, 0, 0]);
+    // SAFETY: the kernel reads and writes the two numbers.
+    unsafe { call(number::RT_SIGPROCMASK, [2, new, old, 8, 0, 0]) };
     before
 }
 
@@ -165,13 +284,13 @@ pub fn refuse(words: &[&[u8]]) -> ! {
     let path = REFUSAL.load(Ordering::Relaxed);
     let mut descriptor = 2;
     if path != 0 {
-        let answer = call3(number::OPEN, path, O_WRONLY_CREAT, 0o600);
+        // SAFETY: the path of `refuse_to` ends with a zero byte; the kernel reads it.
+        let answer = unsafe { call3(number::OPEN, path, O_WRONLY_CREAT, 0o600) };
         descriptor = if is_error(answer) { 2 } else { answer as u64 };
     }
-    call3(number::WRITE, descriptor, line.as_ptr() as u64, len as u64);
-    loop {
-        call3(number::EXIT_GROUP, REFUSED, 0, 0);
-    }
+    // SAFETY: the kernel reads the line.
+    unsafe { call3(number::WRITE, descriptor, line.as_ptr() as u64, len as u64) };
+    exit(REFUSED)
 }
 
 /// Exit code of a program that was not run further: 126 and 127 are the shell's.

@@ -50,8 +50,12 @@ impl Engine {
         if mapped {
             // The table of targets stays good.
             clear(at, 0x1000);
-        } else if system::map(at, PRIVATE, prot, flags, None).is_none() {
-            system::refuse(&[b"no memory for a thread"]);
+        } else {
+            // SAFETY: the slot belongs to no thread that runs.
+            let own = unsafe { system::map(at, PRIVATE, prot, flags, None) };
+            if own.is_none() {
+                system::refuse(&[b"no memory for a thread"]);
+            }
         }
         let context = Context(at);
         context.prepare(slot);
@@ -149,7 +153,8 @@ impl Engine {
     fn fork(&mut self, context: Context, call: &Call, asked: &Asked, mask: u64) -> Then {
         let [number, arguments @ ..] = asked.with_stack(context, None);
         let [a, b, c, d, e] = arguments;
-        let answer = system::call(number, [a, b, c, d, e, 0]);
+        // SAFETY: the child has copies of all memory and goes on here as well.
+        let answer = unsafe { system::call(number, [a, b, c, d, e, 0]) };
         if answer != 0 {
             let then = self.answer(context, call, answer);
             system::set_mask(mask);

@@ -17,8 +17,6 @@ use crate::Streams;
 const KIND: &str = "/sys/bus/event_source/devices/uprobe/type";
 /// CPUs that run.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// Most CPUs that the kernel supports (CONFIG_NR_CPUS on x86-64).
-const CPUS_MAX: usize = 8192;
 /// Names in a message.
 const NAMED: usize = 4;
 
@@ -120,7 +118,7 @@ impl Entries {
     ) -> Result<u64, EntriesError> {
         let online = std::fs::read_to_string(ONLINE).map_err(EntriesError::Refused)?;
         let counters: Result<Vec<Counter>, EntriesError> =
-            cpus(&online).into_iter().map(|cpu| self.counter(cpu)).collect();
+            events::parse_cpu_list(&online).into_iter().map(|cpu| self.counter(cpu)).collect();
         let mut counters = counters?;
         for counter in &mut counters {
             counter.enable().map_err(EntriesError::Refused)?;
@@ -153,26 +151,9 @@ impl Entries {
     }
 }
 
-/// The CPUs of a list such as `0-3,8`; at most [`CPUS_MAX`].
-fn cpus(list: &str) -> Vec<usize> {
-    let part = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.trim().split(',').filter_map(part).flatten().take(CPUS_MAX).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!(cpus("0-2,8\n"), [0, 1, 2, 8]);
-        assert_eq!(cpus("0\n"), [0]);
-        assert_eq!(cpus("none"), [0_usize; 0]);
-        assert_eq!(cpus("0-99999999").len(), CPUS_MAX);
-    }
 
     #[test]
     fn names_are_found_or_told_in_one_line() {

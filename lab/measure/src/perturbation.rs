@@ -254,13 +254,24 @@ fn compared<'a>(all: impl Iterator<Item = &'a (Vec<f64>, Vec<f64>)> + Clone) -> 
 /// other.
 #[must_use]
 pub fn holm(chances: &[f64]) -> Vec<f64> {
-    let mut order: Vec<(usize, f64)> = chances.iter().copied().enumerate().collect();
-    order.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+    weighted_holm(&chances.iter().map(|chance| (*chance, 1.0)).collect::<Vec<_>>())
+}
+
+/// As [`holm`], of probabilities with a weight each, above 0: one of weight 2 is held to half as
+/// strict a bound as one of weight 1. The weights must not depend on what is tested.
+#[must_use]
+pub fn weighted_holm(chances: &[(f64, f64)]) -> Vec<f64> {
+    let mut order: Vec<(usize, f64, f64)> =
+        chances.iter().enumerate().map(|(at, (chance, weight))| (at, *chance, *weight)).collect();
+    order.sort_by(|(_, a, of_a), (_, b, of_b)| (a / of_a).total_cmp(&(b / of_b)));
+    let mut left: f64 = chances.iter().map(|(_, weight)| weight).sum();
     let mut corrected = vec![1.0; chances.len()];
     let mut so_far = 0.0_f64;
-    for (done, (at, chance)) in order.iter().enumerate() {
-        so_far = so_far.max(chance * (chances.len() - done) as f64).min(1.0);
-        if let Some(of) = corrected.get_mut(*at) {
+    for (at, chance, weight) in order {
+        // Once one is not marked, none after it is.
+        so_far = so_far.max(chance * left / weight).min(1.0);
+        left -= weight;
+        if let Some(of) = corrected.get_mut(at) {
             *of = so_far;
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::ImageId;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::measure::Measure;
 
@@ -82,7 +82,7 @@ impl Ledger {
 }
 
 /// The ledgers of an epoch, by event and period.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledgers(BTreeMap<String, BTreeMap<u64, Ledger>>);
 
@@ -144,40 +144,6 @@ impl Ledgers {
     #[must_use]
     pub fn periods(&self) -> usize {
         self.0.values().map(BTreeMap::len).max().unwrap_or(0)
-    }
-
-    /// Moves the ledgers of an event that name no period (period 0) to this period.
-    pub fn describe(&mut self, event: &str, period: u64) {
-        let Some(of) = self.0.get_mut(event) else { return };
-        if let Some(ledger) = of.remove(&0) {
-            of.entry(period).or_default().add(&ledger);
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Ledgers {
-    /// Reads ledgers by event and period, and those by event alone that were written before an
-    /// epoch could have several periods: these are at period 0.
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum OfEvent {
-            One(Ledger),
-            ByPeriod(BTreeMap<String, Ledger>),
-        }
-        let mut ledgers = Self::default();
-        for (event, of) in BTreeMap::<String, OfEvent>::deserialize(from)? {
-            match of {
-                OfEvent::One(ledger) => *ledgers.entry(&event, 0) = ledger,
-                OfEvent::ByPeriod(by_period) => {
-                    for (period, ledger) in by_period {
-                        let period = period.parse().map_err(serde::de::Error::custom)?;
-                        *ledgers.entry(&event, period) = ledger;
-                    }
-                }
-            }
-        }
-        Ok(ledgers)
     }
 }
 

@@ -295,7 +295,7 @@ fn files_of_unknown_names_are_skipped_and_named_by_check() {
 }
 
 #[test]
-fn newer_files_and_newer_databases_are_told_from_damaged_ones() {
+fn other_formats_are_told_from_damage() {
     let disk = small_database();
     disk.put(&root().join("format"), b"dcpi database 3\n".to_vec());
     let error = read(&disk).unwrap_err();
@@ -303,16 +303,25 @@ fn newer_files_and_newer_databases_are_told_from_damaged_ones() {
     let error = Writer::open_on(storage(&disk), &root(), HOST).unwrap_err();
     assert!(matches!(error, DbError::NewerFormat { found: 3, .. }), "{error}");
     assert_eq!(problems(&disk).len(), 1);
+    disk.put(&root().join("format"), b"dcpi database 1\n".to_vec());
+    let writer = Writer::open_on(storage(&disk), &root(), HOST).unwrap_err();
+    let check = profiledb::check_on(storage(&disk), &root(), u64::MAX).unwrap_err();
+    for error in [read(&disk).unwrap_err(), writer, check] {
+        assert!(matches!(error, DbError::OlderFormat { found: 1, oldest: 2, .. }), "{error}");
+        assert!(error.to_string().contains("; read it with the program that wrote it"), "{error}");
+    }
 
-    let disk = small_database();
-    let path = segments(&disk).pop().unwrap();
-    let mut bytes = disk.files()[&path].clone();
-    bytes[8] = 9;
-    let checksum = crc32c::crc32c(&bytes[..28]);
-    bytes[28..32].copy_from_slice(&checksum.to_le_bytes());
-    disk.put(&path, bytes);
-    let error = read(&disk).unwrap_err();
-    assert!(error.to_string().contains("format 9, newer than 3"), "{error}");
+    for (version, told) in [(9, "format 9, newer than 3"), (2, "format 2, older than 3")] {
+        let disk = small_database();
+        let path = segments(&disk).pop().unwrap();
+        let mut bytes = disk.files()[&path].clone();
+        bytes[8] = version;
+        let checksum = crc32c::crc32c(&bytes[..28]);
+        bytes[28..32].copy_from_slice(&checksum.to_le_bytes());
+        disk.put(&path, bytes);
+        let error = read(&disk).unwrap_err();
+        assert!(error.to_string().contains(told), "{error}");
+    }
 }
 
 #[test]

@@ -15,10 +15,7 @@ use profiledb::storage::SimulatedDisk;
 use profiledb::{CodeStore, Database, check_on};
 
 use crate::code::{elf, one_excerpt, one_image};
-use crate::fixture::{
-    HOST, NOW, image, key, root, scoped, segments, small_database, storage, symbol, writer,
-};
-use crate::format1::committed;
+use crate::fixture::{HOST, NOW, image, root, segments, small_database, storage, symbol, writer};
 
 /// Seconds of the long run.
 const SECONDS: &str = "PROFILEDB_FUZZ_S";
@@ -76,7 +73,7 @@ type NamedFile = (PathBuf, Vec<u8>);
 /// Seeds and what is known of them.
 struct Fuzzer {
     random: Random,
-    /// One database of today, one with code, and two of format 1, with their files.
+    /// One database with samples, one with code, one with an excerpt, with their files.
     databases: Vec<(SimulatedDisk, Vec<NamedFile>)>,
     /// How often what was changed could be read all the same.
     read: u64,
@@ -84,8 +81,7 @@ struct Fuzzer {
 
 impl Fuzzer {
     fn new(seed: u64) -> Self {
-        let old = ["format-1", "format-1-unfinished"].map(committed);
-        let databases = [small_database(), one_image(), one_excerpt()].into_iter().chain(old);
+        let databases = [small_database(), one_image(), one_excerpt()].into_iter();
         let files = |disk: &SimulatedDisk| {
             let files = disk.files().into_iter().filter(|(path, _)| !path.ends_with("lock"));
             files.collect::<Vec<_>>()
@@ -101,13 +97,12 @@ impl Fuzzer {
     }
 
     fn run(&mut self) {
-        match self.random.below(11) {
+        match self.random.below(10) {
             0..=2 => self.samples(),
             3 | 4 => self.edges(),
             5 => self.symbols(),
-            6 => self.old_samples(),
-            7 => self.bytes(),
-            8 => self.code(),
+            6 => self.bytes(),
+            7 => self.code(),
             _ => self.file(),
         }
     }
@@ -155,28 +150,6 @@ impl Fuzzer {
         if let Ok(read) = codec::decode_symbols(&image(1), &bytes) {
             self.read += 1;
             assert_eq!(codec::encode_symbols(&image(1), &read), bytes);
-        }
-    }
-
-    fn old_samples(&mut self) {
-        let profile = Profile::from_counts(
-            self.counts().into_iter().map(|(offset, count)| (ImageOffset(offset), count)),
-        );
-        for key in [key(1, "cycles"), scoped(1, "cycles", Some("run"))] {
-            let mut bytes = codec::encode_samples(&key, &profile);
-            self.random.change(&mut bytes);
-            let _ = codec::decode_scope(&key.image, key.name(), &bytes);
-            if let Ok(read) = codec::decode_samples(&key, &bytes) {
-                self.read += 1;
-                assert_eq!(codec::encode_samples(&key, &read), bytes);
-            }
-        }
-        let names = vec!["meta".to_owned(), "images".to_owned()];
-        let mut bytes =
-            codec::encode_commit(&codec::Commit { sequence: self.random.number(), names });
-        self.random.change(&mut bytes);
-        if let Ok(read) = codec::decode_commit(&bytes) {
-            assert_eq!(codec::encode_commit(&read), bytes);
         }
     }
 

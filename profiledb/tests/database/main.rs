@@ -12,7 +12,6 @@ mod copied;
 mod corruption;
 mod faults;
 mod fixture;
-mod format1;
 mod fuzz;
 mod histories;
 mod killed;

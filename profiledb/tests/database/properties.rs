@@ -2,12 +2,9 @@
 
 use image::ImageOffset;
 use model::{Edges, Profile};
-use profiledb::codec::{
-    Commit, decode_commit, decode_samples, decode_symbols, encode_commit, encode_samples,
-    encode_symbols,
-};
+use profiledb::codec::{decode_symbols, encode_symbols};
 use profiledb::shapes;
-use profiledb::{EpochId, ImageRecord, ProfileKey, Symbol};
+use profiledb::{EpochId, ImageRecord, Symbol};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
@@ -49,10 +46,6 @@ fn edges() -> impl Strategy<Value = Edges> {
         .prop_map(move |all| Edges::from_counts(all.into_iter().map(pair)))
 }
 
-fn key() -> ProfileKey {
-    crate::fixture::key(3, "cycles")
-}
-
 proptest! {
     #[test]
     fn merging_is_commutative_and_associative(a in profile(), b in profile(), c in profile()) {
@@ -85,12 +78,6 @@ proptest! {
     }
 
     #[test]
-    fn samples_read_back(profile in profile()) {
-        let bytes = encode_samples(&key(), &profile);
-        prop_assert_eq!(decode_samples(&key(), &bytes).unwrap(), profile);
-    }
-
-    #[test]
     fn columns_read_back(profile in profile(), stride in 0_u32..5) {
         let spread = profile.iter().map(|(offset, count)| (ImageOffset(offset.0 << stride), count));
         let profile = Profile::from_counts(spread);
@@ -118,28 +105,13 @@ proptest! {
         prop_assert_eq!(decode_symbols(&image(1), &bytes).unwrap(), symbols);
     }
 
-    #[test]
-    fn commits_read_back(sequence in number(), names in vec("[A-Za-z0-9_-]{1,20}", 0..9)) {
-        let commit = Commit { sequence, names };
-        prop_assume!(commit.names.iter().all(|name| name != "commit"));
-        prop_assert_eq!(decode_commit(&encode_commit(&commit)).unwrap(), commit);
-    }
-
     /// Every byte string has at most one meaning, and none makes a decoder panic.
     #[test]
     fn what_decodes_is_what_was_encoded(tail in vec(prop_oneof![0_u8..6, any::<u8>()], 0..24)) {
-        let head = encode_samples(&key(), &Profile::new());
-        let samples = [&head[..head.len() - 1], &tail[..]].concat();
-        if let Ok(profile) = decode_samples(&key(), &samples) {
-            prop_assert_eq!(encode_samples(&key(), &profile), samples);
-        }
         let head = encode_symbols(&image(1), &[]);
         let symbols = [&head[..head.len() - 1], &tail[..]].concat();
         if let Ok(read) = decode_symbols(&image(1), &symbols) {
             prop_assert_eq!(encode_symbols(&image(1), &read), symbols);
-        }
-        if let Ok(commit) = decode_commit(&tail) {
-            prop_assert_eq!(encode_commit(&commit), tail);
         }
     }
 
@@ -149,10 +121,10 @@ proptest! {
         at in any::<prop::sample::Index>(),
         flip in 1_u8..
     ) {
-        let mut bytes = encode_samples(&key(), &profile);
+        let mut bytes = shapes::encode_samples(&profile);
         let at = at.index(bytes.len());
         bytes[at] ^= flip;
-        if let Ok(other) = decode_samples(&key(), &bytes) {
+        if let Ok(other) = shapes::decode_samples(&bytes, profile.len() as u64) {
             prop_assert_ne!(other, profile);
         }
     }

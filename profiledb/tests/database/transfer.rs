@@ -3,16 +3,15 @@
 use std::path::Path;
 
 use image::ImageOffset;
-use model::{EDGES, Edges, FIRST_EDGES, Facts, Ledger, Ledgers, MergedFrom, ROUNDS, Values};
+use model::{EDGES, Edges, FIRST_EDGES, Facts, MergedFrom};
 use profiledb::storage::SimulatedDisk;
 use profiledb::{
-    Copied, Database, DbError, Epoch, ProfileKey, Retention, Writer, copy_epoch, copy_host,
-    merge_epochs, seal,
+    Copied, Database, DbError, Epoch, Retention, Writer, copy_epoch, copy_host, merge_epochs, seal,
 };
 
 use crate::fixture::{
-    EVENTS, HOST, NOW, PERIOD, delta, full_delta, image, key, problems, read, read_only_epoch,
-    root, segments, small_database, start, storage, writer,
+    EVENTS, HOST, NOW, delta, full_delta, image, key, problems, read, read_only_epoch, root,
+    segments, small_database, start, storage, writer,
 };
 
 fn database(disk: &SimulatedDisk) -> Database {
@@ -161,78 +160,31 @@ fn every_failure_of_a_copy_leaves_it_whole_or_not_there() {
     }
 }
 
+/// A committed database on a simulated disk.
+fn committed(name: &str) -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    let mut directories = vec![from.clone()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                let to = root().join(path.strip_prefix(&from).unwrap());
+                disk.put(&to, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    disk
+}
+
 /// A committed database of this format: what is written today is read for ever.
 #[test]
 fn a_committed_database_reads_as_it_was_written() {
-    let disk = crate::format1::committed("format-2");
+    let disk = committed("format-3");
     assert_eq!(problems(&disk), Vec::<String>::new());
-    let all = read(&disk).unwrap();
-    let mut expected: Vec<_> = read(&two_epochs()).unwrap().into_values().collect();
-    // It was written before rounds were counted.
-    expected.iter_mut().for_each(|state| state.profiles.retain(|key, _| key.measure != ROUNDS));
-    // And before an event could have several periods, and unknown code was kept by program.
-    for state in &mut expected {
-        state.profiles.retain(|key, _| {
-            key.measure.period().is_none_or(|period| period == PERIOD) && !key.image.is_unresolved()
-        });
-        state.images.retain(|id, _| !id.is_unresolved());
-        // And before there were stacks.
-        state.stacks.clear();
-        let mut ledgers = Ledgers::default();
-        let described = state.meta.ledgers.iter().filter(|(_, period, _)| *period == PERIOD);
-        described.for_each(|(event, period, ledger)| ledgers.entry(event, period).add(ledger));
-        state.meta.ledgers = ledgers;
-    }
-    // The first was sealed in between.
-    let states: Vec<_> = all.into_values().collect();
-    assert_eq!(states.len(), 2);
-    expected.iter_mut().zip(&states).for_each(|(expected, state)| assert_eq!(expected, state));
-}
-
-/// Two epochs that release 0.1.0 wrote, of different periods, the second one not folded: they are
-/// merged with each at its own period.
-#[test]
-fn epochs_of_the_first_release_are_merged_with_their_periods() {
-    let disk = crate::format1::committed("format-2-rounds");
-    assert_eq!(problems(&disk), Vec::<String>::new());
-    let at = |period| ProfileKey::samples(image(0), EVENTS[0], period, profiledb::Scope::default());
-    for (state, period) in read(&disk).unwrap().into_values().zip([62_000, 124_000]) {
-        assert_eq!(
-            (state.meta.merges, state.profiles[&at(period)].total()),
-            (if period == 62_000 { 4 } else { 3 }, 33)
-        );
-        assert_eq!(
-            state.meta.ledgers.of(EVENTS[0]).map(|(period, _)| period).collect::<Vec<_>>(),
-            [period]
-        );
-        assert_eq!(state.observed::<Values>(&ROUNDS, image(0)).total(), 6);
-    }
-    let (other, target) = empty();
-    merge_epochs(&epochs(&disk), &target, "sum", None, &Facts::default()).unwrap();
-    let sum = read(&other).unwrap().into_values().next().unwrap();
-    assert_eq!((sum.profiles[&at(62_000)].total(), sum.profiles[&at(124_000)].total()), (33, 33));
-    assert_eq!(sum.meta.ledgers.at(EVENTS[0], 124_000).unwrap().unresolved["no_mapping"], 6);
-    assert_eq!(problems(&other), Vec::<String>::new());
-    // The next daemon goes on in the second one, at another period, and folds what both wrote.
-    let mut writer = writer(&disk);
-    let mut next = start(NOW + 200);
-    next.events[0].period = 31_000;
-    let epoch = writer.begin(next, false).unwrap();
-    let mut more = crate::fixture::delta(NOW + 210, &[(0, EVENTS[0], 0x10, 5)]);
-    more.profiles = [(at(31_000), more.profiles[&key(0, EVENTS[0])].clone())].into();
-    more.ledgers = Ledgers::default();
-    *more.ledgers.entry(EVENTS[0], 31_000) = Ledger { taken: 5, merged: 5, ..Ledger::default() };
-    writer.merge(&more).unwrap();
-    crate::fixture::fold_all(&mut writer);
-    drop(writer);
-    let all = read(&disk).unwrap();
-    let state = &all[&(HOST.to_owned(), epoch)];
-    assert_eq!(all.len(), 2, "a change of rate began an epoch");
-    assert_eq!(
-        (state.profiles[&at(31_000)].total(), state.profiles[&at(124_000)].total()),
-        (5, 33)
-    );
-    assert_eq!(problems(&disk), Vec::<String>::new());
+    assert_eq!(read(&disk).unwrap(), read(&two_epochs()).unwrap());
 }
 
 /// Makes the committed database; only for a new format.

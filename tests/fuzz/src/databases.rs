@@ -15,13 +15,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-/// Databases of this repository: of format 1, of it with an unfinished merge, of today with code
-/// and with generated code.
-const DATABASES: [&str; 4] = [
+/// Databases of this repository: with code, and with generated code.
+const DATABASES: [&str; 2] = [
     "docs/example/db",
     "daemon/dcpid/tests/recordings/node-jit.db",
-    "profiledb/tests/fixtures/format-1",
-    "profiledb/tests/fixtures/format-1-unfinished",
 ];
 /// Files of one database that may be changed.
 const FILES_MAX: usize = 60;

@@ -6,7 +6,7 @@
 
 use flate2::bufread::DeflateDecoder;
 use profiledb::codec::put_varint;
-use profiledb::envelope::{Kind, open, seal, version};
+use profiledb::envelope::{Kind, open, seal};
 use std::io::Read as _;
 
 /// What stands for the length and checksum of the section of the number that follows.
@@ -16,12 +16,9 @@ const SECTIONS_MAX: usize = 200;
 /// Bytes before the directory: its length and checksum.
 const PREFIX_BYTES: usize = 8;
 
-/// The parts of a segment of today's version. None for other files.
+/// The parts of a segment. None for other files.
 pub fn apart(file: &[u8]) -> Option<Vec<u8>> {
     let (Kind::Segment, payload) = open(file).ok()? else { return None };
-    if version(file) != version(&seal(Kind::Segment, &[])) {
-        return None;
-    }
     let length = u32::from_le_bytes(payload.get(..4)?.try_into().ok()?) as usize;
     let (directory, mut body) = payload.get(PREFIX_BYTES..)?.split_at_checked(length)?;
     let mut plain = unpacked(directory)?;

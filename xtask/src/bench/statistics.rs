@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use measure::humps::quantile;
+
 /// The middle of some measurements, and how far they lie apart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -49,14 +51,6 @@ pub fn interval_of_median(values: &[f64]) -> Option<(f64, f64)> {
     let rank = (count / 2.0 - 0.98 * count.sqrt()).floor();
     let rank = if values.len() < 6 { return None } else { rank.max(0.0) as usize };
     Some((*values.get(rank)?, *values.get(values.len() - 1 - rank)?))
-}
-
-/// The value below which `part` of the sorted values lie, between neighbours in proportion.
-fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
-    let position = part * sorted.len().checked_sub(1)? as f64;
-    let below = sorted.get(position.floor() as usize)?;
-    let above = sorted.get(position.ceil() as usize)?;
-    Some(below + (above - below) * position.fract())
 }
 
 #[cfg(test)]

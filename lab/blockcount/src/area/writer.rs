@@ -30,7 +30,8 @@ impl Area {
     pub fn create(folder: &[u8], path: &[u8], counted: u32) -> Result<Self, i64> {
         let (descriptor, sequence) = create_file(folder)?;
         let flags = system::MAP_SHARED | system::MAP_NORESERVE;
-        let base = system::map(0, SIZE, READ_WRITE, flags, Some((descriptor, 0)));
+        // SAFETY: the kernel takes a place that is free.
+        let base = unsafe { system::map(0, SIZE, READ_WRITE, flags, Some((descriptor, 0))) };
         system::close(descriptor);
         let mut area = Self {
             base: base.ok_or(system::EINVAL)?,
@@ -52,7 +53,7 @@ impl Area {
     /// Fills in who counts, and publishes the area.
     fn begin(&mut self) {
         self.header.pid = system::pid() as u32;
-        self.header.parent = system::call3(number::GETPPID, 0, 0, 0) as u32;
+        self.header.parent = system::parent() as u32;
         self.header.magic = MAGIC;
         self.publish();
     }
@@ -64,7 +65,9 @@ impl Area {
         let counters = self.slot(slot) + COUNTERS_IN_SLOT - self.base;
         for (from, to) in [(0, self.slot(slot) - self.base), (counters, SIZE)] {
             let flags = flags | system::MAP_FIXED;
-            if system::map(self.base + from, to - from, READ_WRITE, flags, None).is_none() {
+            // SAFETY: the place is the area's own, and is read again after this.
+            let own = unsafe { system::map(self.base + from, to - from, READ_WRITE, flags, None) };
+            if own.is_none() {
                 system::refuse(&[b"no memory for a child process"]);
             }
         }
@@ -86,8 +89,9 @@ impl Area {
             (CALLS, self.header.calls),
         ] {
             let (from, len) = (self.base + table.offset, used * table.entry);
-            let answer =
-                system::call(number::PWRITE64, [descriptor, from, len, table.offset, 0, 0]);
+            let arguments = [descriptor, from, len, table.offset, 0, 0];
+            // SAFETY: the kernel reads the used part of a table of the area.
+            let answer = unsafe { system::call(number::PWRITE64, arguments) };
             if answer != len as i64 {
                 return Err(answer.min(-1));
             }
@@ -96,7 +100,8 @@ impl Area {
         let counters = self.slot(slot) + COUNTERS_IN_SLOT - self.base;
         for (from, to) in [(0, self.slot(slot) - self.base), (counters, SIZE)] {
             let file = Some((descriptor, from));
-            system::map(self.base + from, to - from, READ_WRITE, flags, file)
+            // SAFETY: the place is the area's own, and the file has what was there.
+            unsafe { system::map(self.base + from, to - from, READ_WRITE, flags, file) }
                 .ok_or(system::EINVAL)?;
         }
         system::close(descriptor);
@@ -258,7 +263,7 @@ fn create_file(folder: &[u8]) -> Result<(u64, u32), i64> {
         path.push(0);
         match system::open(&path, O_RDWR | O_CREAT | O_EXCL, 0o600) {
             Ok(descriptor) => {
-                let answer = system::call3(number::FTRUNCATE, descriptor, SIZE, 0);
+                let answer = system::set_len(descriptor, SIZE);
                 if system::is_error(answer) {
                     system::close(descriptor);
                     return Err(answer);
@@ -275,11 +280,7 @@ fn create_file(folder: &[u8]) -> Result<(u64, u32), i64> {
 /// Whether the limit of file sizes allows an area; where it does not, ftruncate(2) ends the program
 /// by SIGXFSZ.
 pub fn is_allowed() -> bool {
-    const RLIMIT_FSIZE: u64 = 1;
-    let mut limits = [u64::MAX; 2];
-    system::call3(number::GETRLIMIT, RLIMIT_FSIZE, limits.as_mut_ptr() as u64, 0);
-    let [soft, _] = limits;
-    soft >= SIZE
+    system::file_size_limit() >= SIZE
 }
 
 /// Appends a number in decimal digits.

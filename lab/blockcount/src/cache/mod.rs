@@ -373,7 +373,8 @@ impl Cache {
         while page < end {
             if self.protected.get(page | 1) != Some(1) {
                 let prot = system::PROT_READ | system::PROT_EXEC;
-                system::call3(system::number::MPROTECT, page, 0x1000, prot);
+                // SAFETY: a page of the program's code; the engine only reads it.
+                unsafe { system::call3(system::number::MPROTECT, page, 0x1000, prot) };
                 self.protected.insert(page | 1, 1);
             }
             page += 0x1000;
@@ -406,7 +407,8 @@ impl Cache {
         }
         self.drop_range(page, page + 0x1000);
         let prot = system::PROT_READ | system::PROT_WRITE | system::PROT_EXEC;
-        system::call3(system::number::MPROTECT, page, 0x1000, prot);
+        // SAFETY: a page of the program's code gets back the rights that the program gave it.
+        unsafe { system::call3(system::number::MPROTECT, page, 0x1000, prot) };
         true
     }
 
