@@ -3,7 +3,7 @@
 //! A profile is a sample: of `n` samples, `k` fell into a procedure. If samples are taken at random
 //! moments, `k` is binomial, and the procedure's true share of the time lies near `k / n`.
 //!
-//! - [`compare`]: what changed between sets of samples
+//! - [`significance`]: what changed between sets of samples
 //! - [`many`]: marks in a table of many rows
 //! - [`tails`]: the distributions behind them
 #![forbid(unsafe_code)]
