@@ -191,7 +191,7 @@ pub fn check(root: &Path) -> Result<Vec<Problem>, DbError> {
 /// As [`check`], on another storage, at a time in seconds since 1970 UTC.
 ///
 /// # Errors
-/// As [`check`].
+/// Returns the errors of [`check`].
 pub fn check_on(
     storage: Arc<dyn Storage>,
     root: &Path,

@@ -373,7 +373,7 @@ pub fn keep_excerpt(
 /// The kept part of an image in the code store of this directory: all of it, or else an excerpt.
 ///
 /// # Errors
-/// As [`crate::Database::code`].
+/// Returns the errors of [`crate::Database::code`].
 pub(crate) fn read(
     disk: &Disk,
     directory: &Path,

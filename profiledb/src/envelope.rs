@@ -185,7 +185,7 @@ fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
 /// The payload of a file of the expected kind.
 ///
 /// # Errors
-/// As [`open`], and when the file is of another kind.
+/// Returns the errors of [`open`], and when the file is of another kind.
 pub fn open_as(expected: Kind, file: &[u8]) -> Result<&[u8], OpenError> {
     let (kind, payload) = open(file)?;
     expect(expected, kind).map(|()| payload)

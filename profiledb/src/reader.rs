@@ -44,7 +44,7 @@ impl Database {
     /// As [`Database::open`], on another storage.
     ///
     /// # Errors
-    /// As [`Database::open`].
+    /// Returns the errors of [`Database::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Self, DbError> {
         let disk = Disk::new(storage);
         format_file::check(&disk, root)?;
@@ -136,7 +136,7 @@ impl Database {
     /// Bytes of the files in which images were kept on a host.
     ///
     /// # Errors
-    /// As [`Database::code_images`].
+    /// Returns the errors of [`Database::code_images`].
     pub fn code_bytes(&self, host: &str) -> Result<BTreeMap<ImageId, u64>, DbError> {
         naming::check_host(host)?;
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
@@ -337,7 +337,7 @@ impl Epoch {
     /// The counts of a profile as the type of their shape; None when the measure has another shape.
     ///
     /// # Errors
-    /// As [`Epoch::counts`].
+    /// Returns the errors of [`Epoch::counts`].
     pub fn read<Shaped: Counted>(&self, key: &ProfileKey) -> Result<Shaped, DbError> {
         Ok(Shaped::of(self.counts(key)?).unwrap_or_default())
     }
@@ -345,7 +345,7 @@ impl Epoch {
     /// Observations of a measure in an image, of all processes that are not kept apart.
     ///
     /// # Errors
-    /// As [`Epoch::counts`].
+    /// Returns the errors of [`Epoch::counts`].
     pub fn observed<Shaped: Counted>(
         &self,
         measure: &Measure,
@@ -357,7 +357,7 @@ impl Epoch {
     /// Samples of an event by place; empty when there are none.
     ///
     /// # Errors
-    /// As [`Epoch::counts`].
+    /// Returns the errors of [`Epoch::counts`].
     pub fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
         self.read(key)
     }
@@ -366,7 +366,7 @@ impl Epoch {
     /// sum.
     ///
     /// # Errors
-    /// As [`Epoch::counts`].
+    /// Returns the errors of [`Epoch::counts`].
     pub fn total(&self, key: &ProfileKey) -> Result<u64, DbError> {
         Ok(self.snapshot.total(key, &self.meta.events))
     }
@@ -410,7 +410,7 @@ impl Epoch {
     /// gone.
     ///
     /// # Errors
-    /// As [`Database::epoch`].
+    /// Returns the errors of [`Database::epoch`].
     pub fn is_current(&self) -> Result<bool, DbError> {
         let spans = snapshot::spans(&self.disk, self.snapshot.directory())?;
         Ok(snapshot::newest(&spans) == Some(self.meta.merges))

@@ -49,7 +49,7 @@ impl Writer {
     /// As [`Writer::open`], on another storage.
     ///
     /// # Errors
-    /// As [`Writer::open`].
+    /// Returns the errors of [`Writer::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path, host: &str) -> Result<Self, DbError> {
         Self::open_with(Disk::new(storage), root, host)
     }
@@ -300,7 +300,7 @@ impl Writer {
     /// Ends the epoch, if there is one, and begins another.
     ///
     /// # Errors
-    /// As [`Writer::begin`].
+    /// Returns the errors of [`Writer::begin`].
     pub fn next_epoch(&mut self, start: EpochStart) -> Result<EpochId, DbError> {
         self.begin(start, true)
     }

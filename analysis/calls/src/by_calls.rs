@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(found[many as usize], f64::from(many) + 1.0, "who called it");
     }
 
-    /// What is called by nobody, and a chain that recursion would overflow the stack for.
+    /// A procedure without callers, and a chain so long that recursion would overflow the stack.
     #[test]
     fn long_chains_and_roots_are_followed() {
         let many = 200_000;

@@ -151,7 +151,7 @@ impl Set {
 /// A row's samples as comparisons want them: as many of one weight as would be as unsure. Amounts
 /// are in samples of `unit`.
 fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
-    // What a sample of the row stands for, and what one would where it has none.
+    // The weight of a sample of the row; that of the whole where the row has no sample.
     let one = if row.is_empty() { whole.weight() } else { row.weight() };
     if one <= 0.0 {
         return Counted::default();

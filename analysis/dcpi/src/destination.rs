@@ -58,7 +58,7 @@ impl Destination {
 }
 
 /// A file that is written while a command runs, so that it can be read if its writer is killed.
-/// What was in it stays until the first byte is written.
+/// The old contents stay until the first byte is written.
 #[derive(Debug)]
 pub struct Overwritten {
     file: File,

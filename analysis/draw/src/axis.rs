@@ -17,7 +17,7 @@ const TICKS_MAX: f64 = 8.0;
 /// One axis of a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
-    /// What it shows, with its unit: `time (s)`.
+    /// The quantity with its unit: `time (s)`.
     pub label: String,
     scale: Scale,
     low: f64,

@@ -43,7 +43,7 @@ const SERIES: [(&str, &str); 6] = [
     ("#555555", "#bbbbbb"),
 ];
 
-/// What a shape is painted with.
+/// The paint of a shape.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Paint {
     /// The colour of text.

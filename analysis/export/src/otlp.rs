@@ -224,7 +224,7 @@ fn profile(
     dictionary: &mut Dictionary,
 ) -> Message {
     const NS_PER_S: u64 = 1_000_000_000;
-    // Of processors' time and cycles the specification's examples are "cpu".
+    // The specification's examples call processors' time and cycles "cpu".
     let (kind, unit) = match event.unit.as_str() {
         "ns" => ("cpu", "nanoseconds"),
         "cycles" => ("cpu", "cycles"),

@@ -22,7 +22,7 @@ use clap_mangen::Man;
 
 /// Shells with completions.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
-/// What all pages are part of.
+/// The manual that all pages belong to.
 const MANUAL: &str = "DCPI";
 
 fn main() -> ExitCode {
@@ -140,7 +140,7 @@ fn with_tables(page: &str) -> String {
     out + rest
 }
 
-/// What clap_mangen writes before the notes.
+/// The heading that clap_mangen writes before the notes.
 const NOTES: &str = "\n.SH EXTRA\n";
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ impl Debuginfod {
             });
         let kept = copied.and_then(|()| fs::rename(&begun, place));
         if kept.is_err() {
-            // What is left of it is nobody's.
+            // Nobody reads the partial file.
             let _ = fs::remove_file(&begun);
         }
         kept

@@ -8,7 +8,7 @@ use image::without_suffix;
 const LEFT_OUT: char = '…';
 /// A namespace without a name, as demanglers write it: no parameters, though in parentheses.
 const ANONYMOUS: &str = "(anonymous namespace)";
-/// What the names of C++'s operators begin with.
+/// The prefix of the names of C++'s operators.
 const WORD: &str = "operator";
 /// The names of C++'s operators after that word, each before its own prefixes.
 const OPERATORS: [&str; 43] = [
@@ -75,7 +75,7 @@ enum Piece<'a> {
 /// The parts of a name that are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Detail {
-    /// As [`Self::Brief`], but of Rust's types and traits the last part of their paths.
+    /// Like [`Self::Brief`], with only the last part of the paths of Rust's types and traits.
     Least,
     /// `std::vector::push_back`.
     Brief,
@@ -172,7 +172,7 @@ pub fn is_shown_as(name: &str, asked: &str) -> bool {
 pub struct Suffixes<'a>(BTreeMap<(&'a str, &'a str), Option<&'a str>>);
 
 impl<'a> Suffixes<'a> {
-    /// Of pairs of an image and a procedure's name.
+    /// The suffixes of pairs of an image and a procedure's name.
     pub fn of(names: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut whole = BTreeMap::new();
         for (image, name) in names {

@@ -75,7 +75,7 @@ impl Message {
         self.bytes.is_empty()
     }
 
-    /// What was written; the message is empty after that.
+    /// Takes the bytes written so far; the message is empty afterwards.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -259,10 +259,10 @@ impl Question {
 }
 
 impl Samples {
-    /// What another question chooses of the same epochs, as they were when these samples were read.
+    /// The samples that another query selects from the same state of the same epochs.
     ///
     /// # Errors
-    /// As [`load`].
+    /// Returns the errors of [`load`].
     pub fn again(
         &self,
         question: &Question,
@@ -275,7 +275,7 @@ impl Samples {
     /// scope.
     ///
     /// # Errors
-    /// As [`load`].
+    /// Returns the errors of [`load`].
     pub fn of_epoch(db: &Database, epoch: Epoch) -> Result<Self, AnalysisError> {
         let question = Question { all: true, by_scope: true, ..Question::default() };
         let mut problems = Vec::new();

@@ -238,7 +238,7 @@ fn parts(
     if (sum - all).abs() <= 1e-6 * all { parts } else { whole() }
 }
 
-/// What the samples of an event stand for in the slices that have no stacks of the event.
+/// The weight of an event's samples in the slices that have no stacks of the event.
 pub(crate) fn without_stacks(
     epochs: &[Epoch],
     event: &str,
@@ -267,7 +267,7 @@ struct Sampled<'a> {
 }
 
 impl Sampled<'_> {
-    /// What the samples stand for in an epoch; 0 for an event that is not sampled.
+    /// The weight of the samples in an epoch; 0 for an event that is not sampled.
     fn total(&self, epoch: &Epoch, problems: &mut Vec<Problem>) -> f64 {
         let Self { event, whose, idle } = self;
         let keys = epoch.profiles().unwrap_or_else(|error| {
@@ -377,7 +377,7 @@ mod tests {
         writer.merge(&Delta { ledgers, ..delta }).unwrap();
     }
 
-    /// Of two stacks one was dropped: the other stands for the samples of both.
+    /// One of two stacks was dropped: the other stands for the samples of both.
     #[test]
     fn stacks_stand_for_the_samples_of_those_that_were_dropped() {
         let directory = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ pub(super) enum Colour {
     Warm,
     /// Green: less than before.
     Less,
-    /// What is about other lines.
+    /// Faint: lines about other lines.
     Faint,
 }
 

@@ -99,7 +99,7 @@ crate::fields! {
         pub function: Option<FunctionTime>;
     }
 
-    /// What runs say of one kind of time, in s. Warm-up is left out.
+    /// One kind of time over the runs without warm-up, in seconds.
     #[derive(Clone, Copy, Debug, Default)]
     pub struct Times {
         /// the mean of the layouts' medians

@@ -86,7 +86,7 @@ impl Share {
 /// says also for few samples and for shares near 0 and 1, where the textbook interval ([`wald`])
 /// fails (Brown, Cai, DasGupta, "Interval estimation for a binomial proportion", 2001).
 ///
-/// Of no samples nothing is known: `0` in `0..1`. A `k` above `n` counts as `n`.
+/// Without samples nothing is known: `0` in `0..1`. A `k` above `n` counts as `n`.
 #[must_use]
 pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
     if n == 0 {
@@ -134,7 +134,7 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
         return wilson(part.samples, whole.samples, confidence);
     }
     let share = weighted(part, whole, confidence);
-    // Of what is not in the part as much may be missing: that bounds the share from below.
+    // As much may be missing from the rest: that bounds the share from below.
     let rest = weighted(
         with_one_more(whole.without(part), whole),
         with_one_more(whole, whole),

@@ -20,7 +20,7 @@ const EXACT_MAX: f64 = 4000.0;
 /// Rows from which the typical row is believed to say how much rows differ that nobody changed.
 const TYPICAL_ROWS: usize = 20;
 
-/// What is compared.
+/// The quantity that is compared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Shares of each set's samples: sets may be of different length.
@@ -90,10 +90,10 @@ pub struct Compared {
     pub parts: [Vec<Counted>; 2],
 }
 
-/// What is to be said of a row.
+/// The verdict on a row.
 #[derive(Copy, Clone, Debug)]
 pub struct Judged {
-    /// What changed.
+    /// The change.
     pub change: Change,
     /// How much more than by sampling the row was taken to vary.
     pub spread: Spread,

@@ -27,7 +27,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// So many samples of one weight.
+    /// A number of samples of one weight.
     #[must_use]
     pub fn of(samples: u64, weight: f64) -> Self {
         let occurrences = samples as f64 * weight;
@@ -53,7 +53,7 @@ impl Tally {
         Self { squares: self.squares * times, ..self }
     }
 
-    /// What is left without `part`, of which it has all.
+    /// The tally without `part`, which must be contained in it.
     #[must_use]
     pub fn without(self, part: Self) -> Self {
         Self {
@@ -114,7 +114,7 @@ pub fn samples(tallies: &[Tally]) -> Vec<u64> {
 pub struct Weighed {
     /// Each weight once, in the order in which they were met.
     parts: Vec<(f64, Profile)>,
-    /// What [`Weighed::equal`] gives, where that is not the only part.
+    /// The result of [`Weighed::equal`] where the profile has several parts.
     equal: Option<Profile>,
 }
 

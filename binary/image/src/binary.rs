@@ -47,7 +47,7 @@ impl Binary {
     /// Opens the kept part of a file that was at `path`, if it is of the build `expect`.
     ///
     /// # Errors
-    /// As [`Binary::open`].
+    /// Returns the errors of [`Binary::open`].
     pub fn of_kept(
         kept: KeptFile,
         path: Option<&Path>,
@@ -128,7 +128,7 @@ impl Binary {
     /// procedures.
     ///
     /// # Errors
-    /// As [`Binary::procedures`].
+    /// Returns the errors of [`Binary::procedures`].
     pub fn procedures_at(
         &self,
         debug_roots: &[PathBuf],
@@ -156,7 +156,7 @@ impl Binary {
     /// at most 100. [`Binary::procedures`] has only one of several symbols at the same address.
     ///
     /// # Errors
-    /// As [`Binary::procedures`].
+    /// Returns the errors of [`Binary::procedures`].
     pub fn symbols(
         &self,
         debug_roots: &[PathBuf],
@@ -185,7 +185,7 @@ impl Binary {
     /// The constant memory, as [`Constants::of_file`] finds it.
     ///
     /// # Errors
-    /// As [`Constants::of_file`].
+    /// Returns the errors of [`Constants::of_file`].
     pub fn constants(&self) -> Result<Constants, ImageError> {
         Constants::of_elf(&self.elf()?)
     }
@@ -193,7 +193,7 @@ impl Binary {
     /// The words through which the file calls other files, as [`Imports::of_file`] finds them.
     ///
     /// # Errors
-    /// As [`Imports::of_file`].
+    /// Returns the errors of [`Imports::of_file`].
     pub fn imports(&self) -> Result<Imports, ImageError> {
         Imports::of_elf(&self.elf()?)
     }
@@ -215,7 +215,7 @@ impl Binary {
     /// As [`Binary::code`], with zeros where no bytes were kept.
     ///
     /// # Errors
-    /// As [`Binary::code`], but without the error for bytes that were not kept.
+    /// Returns the errors of [`Binary::code`], but without the error for bytes that were not kept.
     pub fn code_or_zeros(&self, offset: ImageOffset, len: u64) -> Result<Vec<u8>, ImageError> {
         Ok(self.content.source()?.read("code", offset.0, len, CODE_BYTES_MAX)?.into_owned())
     }

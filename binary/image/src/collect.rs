@@ -59,7 +59,7 @@ pub fn procedures(
 /// [`procedures`]. Debug files are found by build id only.
 ///
 /// # Errors
-/// As [`procedures`].
+/// Returns the errors of [`procedures`].
 pub fn procedures_of(
     data: &[u8],
     expect: Option<&ImageId>,

@@ -72,7 +72,7 @@ impl Constants {
     /// The constants of an open ELF file, of which headers and relocations are read.
     ///
     /// # Errors
-    /// As [`Constants::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    /// Returns the errors of [`Constants::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
     pub fn of_file(file: &File) -> Result<Self, ImageError> {
         Self::of_elf(&Elf::parse(Source::file(file)?)?)
     }

@@ -193,7 +193,7 @@ impl DebugInfo {
     /// Functions and lines in the terms of compilers.
     ///
     /// # Errors
-    /// As [`DebugInfo::lines`].
+    /// Returns the errors of [`DebugInfo::lines`].
     pub fn sites(&self) -> Result<Sites<'_>, ImageError> {
         Sites::of(self)
     }

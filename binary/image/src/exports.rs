@@ -79,7 +79,7 @@ pub fn exports_of_file(file: &File, names: &[&str]) -> Result<Vec<Option<Export>
 /// only conditional jumps of the procedure lead to.
 ///
 /// # Errors
-/// As [`exports_of_file`].
+/// Returns the errors of [`exports_of_file`].
 pub fn parts_of_procedure(file: &File, of: Range<u64>) -> Result<Vec<Range<u64>>, ImageError> {
     let mut parts = vec![of.clone()];
     let elf = Elf::parse(Source::file(file)?)?;

@@ -42,7 +42,7 @@ pub fn identify_file(file: &File) -> Result<ImageId, ImageError> {
 /// reads code.
 ///
 /// # Errors
-/// As [`identify_file`], except [`ImageError::NoText`].
+/// Returns the errors of [`identify_file`], except [`ImageError::NoText`].
 pub fn build_id_of_file(file: &File) -> Result<Option<ImageId>, ImageError> {
     Ok(Elf::parse(Source::file(file)?)?.build_id())
 }

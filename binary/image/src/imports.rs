@@ -43,7 +43,7 @@ impl Imports {
     /// The imports of an open ELF file.
     ///
     /// # Errors
-    /// As [`Imports::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    /// Returns the errors of [`Imports::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
     pub fn of_file(file: &File) -> Result<Self, ImageError> {
         Self::of_elf(&Elf::parse(Source::file(file)?)?)
     }

@@ -52,7 +52,7 @@ impl KeptRanges {
     /// The ranges of an open ELF file, of which only the headers are read.
     ///
     /// # Errors
-    /// As [`KeptRanges::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    /// Returns the errors of [`KeptRanges::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
     pub fn of_file(file: &File) -> Result<Self, ImageError> {
         Self::of_source(Source::file(file)?)
     }
@@ -223,7 +223,7 @@ impl KeptFile {
     /// The kept part of a file in memory.
     ///
     /// # Errors
-    /// As [`KeptRanges::of`].
+    /// Returns the errors of [`KeptRanges::of`].
     pub fn of(data: &[u8]) -> Result<Self, ImageError> {
         let ranges = KeptRanges::of(data)?;
         let piece = |range: &Range<u64>| {
@@ -294,7 +294,7 @@ impl KeptFile {
     /// code the answer is yes, because it cannot be checked.
     ///
     /// # Errors
-    /// As [`KeptFile::identify`].
+    /// Returns the errors of [`KeptFile::identify`].
     pub fn may_be(&self, id: &ImageId) -> Result<bool, ImageError> {
         let elf = Elf::parse(Source::Kept(self))?;
         if self.is_excerpt && id.build_id().is_none() {
@@ -357,7 +357,7 @@ impl KeptFile {
     /// The build, as [`crate::identify`] finds it for the original.
     ///
     /// # Errors
-    /// As [`crate::identify`].
+    /// Returns the errors of [`crate::identify`].
     pub fn identify(&self) -> Result<ImageId, ImageError> {
         identify_elf(&Elf::parse(Source::Kept(self))?)
     }
@@ -365,7 +365,7 @@ impl KeptFile {
     /// The layout, as [`Layout::of`] finds it for the original.
     ///
     /// # Errors
-    /// As [`Layout::of`].
+    /// Returns the errors of [`Layout::of`].
     pub fn layout(&self) -> Result<Layout, ImageError> {
         Ok(Layout::of_elf(&Elf::parse(Source::Kept(self))?))
     }
@@ -374,7 +374,7 @@ impl KeptFile {
     /// debug file may still be near that path.
     ///
     /// # Errors
-    /// As [`crate::procedures_of`].
+    /// Returns the errors of [`crate::procedures_of`].
     pub fn procedures(
         &self,
         expect: Option<&ImageId>,

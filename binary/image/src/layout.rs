@@ -65,7 +65,7 @@ impl Layout {
     /// The layout of an open ELF file, of which only the headers are read.
     ///
     /// # Errors
-    /// As [`Layout::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
+    /// Returns the errors of [`Layout::of`]; [`ImageError::NotRegular`]; [`ImageError::Io`].
     pub fn of_file(file: &File) -> Result<Self, ImageError> {
         Ok(Self::of_elf(&Elf::parse(Source::file(file)?)?))
     }

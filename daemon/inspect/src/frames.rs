@@ -63,7 +63,7 @@ impl Connection {
     /// Whether a message has come, whatever it says.
     ///
     /// # Errors
-    /// As [`Self::receive`].
+    /// Returns the errors of [`Self::receive`].
     pub fn receive_any(&mut self, until: Instant) -> io::Result<bool> {
         Ok(self.wait(Some(until), |_| Ok(()))?.is_some())
     }

@@ -312,7 +312,7 @@ pub async fn file_bytes(store: &Store, file: &FileEntry) -> Result<Bytes, Ingest
 /// The rows of a file that a manifest lists.
 ///
 /// # Errors
-/// As [`file_bytes`], and [`IngestError::File`] for a file of another release.
+/// Returns the errors of [`file_bytes`], and [`IngestError::File`] for a file of another release.
 pub async fn read_file<R: Row>(store: &Store, file: &FileEntry) -> Result<Vec<R>, IngestError> {
     let rows = from_parquet(file_bytes(store, file).await?);
     // Its bytes are those that were put.

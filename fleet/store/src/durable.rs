@@ -24,7 +24,7 @@ pub(crate) fn create(root: &Path, place: &str, content: &[u8]) -> io::Result<boo
 /// Replaces a file.
 ///
 /// # Errors
-/// As [`create`].
+/// Returns the errors of [`create`].
 pub(crate) fn replace(root: &Path, place: &str, content: &[u8]) -> io::Result<()> {
     put(root, place, content, |partial, path| fs::rename(partial, path).map(|()| true)).map(drop)
 }

@@ -199,7 +199,7 @@ impl Store {
     /// Puts an object, replacing an existing one: for objects that other writers may overwrite.
     ///
     /// # Errors
-    /// As [`Store::create`].
+    /// Returns the errors of [`Store::create`].
     pub async fn replace(&self, key: &str, object: Bytes) -> Result<(), StoreError> {
         if let Some(directory) = self.directory.clone() {
             let key = key.to_owned();

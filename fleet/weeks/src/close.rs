@@ -130,7 +130,7 @@ pub async fn close(store: &Store, week: Week, closing: &Closing) -> Result<Close
 /// sums of a week that was closed go, until it is closed again.
 ///
 /// # Errors
-/// As [`close`].
+/// Returns the errors of [`close`].
 pub async fn compact(store: &Store, week: Week, closing: &Closing) -> Result<Closed, CloseError> {
     let mut closed = Closed::default();
     let engine = Engine::at(&closing.engine, store, closing.memory_bytes)?;

@@ -140,7 +140,7 @@ impl<W: Write> Writer<W> {
     /// Adds an event with its corrected time.
     ///
     /// # Errors
-    /// As [`Self::event`].
+    /// Returns the errors of [`Self::event`].
     pub fn corrected_event(&mut self, event: &Event, corrected: Corrected) -> io::Result<()> {
         self.add(event, Some(corrected))
     }

@@ -94,7 +94,7 @@ fn rounds(mut once: impl FnMut() -> f64) -> f64 {
     median_and_spread(&mut all).map_or(0.0, |(median, _)| median)
 }
 
-/// What a call of either procedure adds to a step of work: ns, each with its standard error.
+/// Time that a call of either procedure adds to a step of work, in ns, with its standard error.
 fn of_place(place: usize, memory: &[u64]) -> [(f64, f64); 2] {
     let mut x = 1_u64;
     let mut steps = |call: Option<extern "C" fn()>| {

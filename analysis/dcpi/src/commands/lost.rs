@@ -48,7 +48,7 @@ pub struct Lost {
 /// Smallest share of the time, spent or ideal, that a row has unless all are asked for.
 const SHARE_MIN: f64 = 0.0005;
 
-/// What has a row.
+/// The subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// A procedure.

@@ -81,7 +81,7 @@ impl<'a> Memory<'a> {
 
     fn push(&mut self, store: Store) {
         if self.stores.len() >= STORES_MAX {
-            // What is forgotten here must not be found again in the window.
+            // A value forgotten here must not be found again in the window.
             self.window = Window::default();
             self.stores.clear();
         }

@@ -138,7 +138,7 @@ impl KernelSymbols {
     /// is loaded and how far it reaches.
     ///
     /// # Errors
-    /// As [`KernelSymbols::parse`].
+    /// Returns the errors of [`KernelSymbols::parse`].
     pub fn parse_with_modules(
         kallsyms: impl BufRead,
         modules: impl BufRead,
@@ -151,7 +151,7 @@ impl KernelSymbols {
     /// absent, as it is from a kernel without modules.
     ///
     /// # Errors
-    /// As [`KernelSymbols::parse`]; an [`ImageError::Io`] names the list.
+    /// Returns the errors of [`KernelSymbols::parse`]; an [`ImageError::Io`] names the list.
     pub fn load(kallsyms: &Path, modules: &Path) -> Result<Self, ImageError> {
         let open = |path: &Path| {
             let file = File::open(path).map_err(|source| ImageError::Io {

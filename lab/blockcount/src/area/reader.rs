@@ -296,7 +296,7 @@ impl Counted {
     /// Reads an open area.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// Returns the errors of [`Self::open`].
     pub fn read(file: &File) -> Result<Self, ReadError> {
         let mut head = [0; Header::BYTES];
         file.read_exact_at(&mut head, HEADER.offset)?;

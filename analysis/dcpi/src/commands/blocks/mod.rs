@@ -76,7 +76,7 @@ pub struct BlocksArgs {
     pub rows: Option<usize>,
 }
 
-/// What compiler options are for.
+/// The purpose of compiler options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Cflags {
     /// gcc, with events.

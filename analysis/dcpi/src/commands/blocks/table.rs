@@ -20,7 +20,7 @@ pub struct Table {
     pub(super) samples: Option<u64>,
     /// Whether events were lost, so that executions are too few.
     pub(super) is_partial: bool,
-    /// What a reader should know, one sentence each.
+    /// Notes for the reader, one sentence each.
     pub(super) notes: Vec<String>,
 }
 

@@ -166,7 +166,7 @@ fn pages(report: &MachineReport, drawing: &mut Drawing, area: [f64; 4]) {
 mod tests {
     use super::*;
 
-    /// What was not measured was a pit in the mountain, as deep as if nothing could be read there.
+    /// Sizes that were not measured were drawn as a pit, as if nothing could be read there.
     #[test]
     fn what_was_not_measured_is_a_gap() {
         let mut report = super::super::tests::report();

@@ -162,7 +162,7 @@ impl Session<'_> {
     /// The columns that runs without an observer have.
     ///
     /// # Errors
-    /// As [`Session::long_enough`].
+    /// Returns the errors of [`Session::long_enough`].
     pub(super) fn columns(&self, baselines: &[Run]) -> Result<Columns, AnalysisError> {
         let events: Vec<String> = self.plan.events().map(str::to_owned).collect();
         let columns = Columns::choose(baselines, &self.names, &events, self.per_record);
@@ -174,7 +174,7 @@ impl Session<'_> {
     /// Judges runs with an observer against those without.
     ///
     /// # Errors
-    /// As [`Session::columns`].
+    /// Returns the errors of [`Session::columns`].
     pub(super) fn judge(&self, runs: &Runs) -> Result<Judged, AnalysisError> {
         let columns = self.columns(&runs.baselines)?;
         let all = runs.baselines.iter().chain(&runs.observed);

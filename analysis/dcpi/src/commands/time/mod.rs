@@ -171,7 +171,7 @@ pub(crate) fn run(args: &Time, out: &mut dyn Write) -> Result<Outcome, AnalysisE
 /// Times the procedure of `--function` in each command.
 ///
 /// # Errors
-/// As [`function::time`], for the first command where it cannot be.
+/// Returns the error of [`function::time`] for the first command that it cannot time.
 fn functions(args: &Time, plan: &Plan, report: &mut TimeReport) -> Result<(), AnalysisError> {
     let [image, procedure] = args.function.as_slice() else { return Ok(()) };
     let miss = miss(args.confidence);

@@ -35,7 +35,7 @@ pub(super) struct Runner {
     stop: Arc<Stop>,
 }
 
-/// What a signal to this process does: the running command gets it, and no other is started.
+/// Passes a signal of this process on to the running command; no further command is started.
 #[derive(Default)]
 struct Stop {
     asked: AtomicBool,

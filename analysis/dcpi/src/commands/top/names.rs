@@ -46,7 +46,7 @@ pub(super) struct Names {
 struct Met {
     name: String,
     idle: bool,
-    /// Of a file: its procedures, or why there are none. None: not looked for, or let go.
+    /// Procedures of a file, or why it has none. `None`: not looked for yet, or evicted.
     known: Option<Result<Known, &'static str>>,
     /// Procedures of an image that is not a file, by start, end and name.
     symbols: BTreeMap<u64, (u64, String)>,
