@@ -171,7 +171,8 @@ fn ratios(points: &[IssuePoint]) -> Vec<(f64, f64)> {
     merged
 }
 
-/// The estimate from the issue points of a class: `points` has the samples and best-case cycles of each.
+/// The estimate from the issue points of a class: `points` has the samples and best-case cycles of
+/// each.
 fn rate_of_class(points: &[(f64, f64)]) -> IssueRate {
     let sum = |points: &[(f64, f64)]| {
         points.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1))
