@@ -23,7 +23,14 @@ const STEPS: [Step; 6] = [
 ];
 
 /// Cargo's variable for the program that compiles the crates of a workspace instead of rustc.
-pub const WRAPPER: &str = "RUSTC_WORKSPACE_WRAPPER";
+const WRAPPER: &str = "RUSTC_WORKSPACE_WRAPPER";
+/// The wrapper that lints what it compiles.
+const LINTER: &str = "clippy-driver";
+
+/// Whether clippy's driver compiles the crates, and no other wrapper does.
+pub fn is_linting() -> bool {
+    std::env::var_os(WRAPPER).is_some_and(|wrapper| wrapper == LINTER)
+}
 
 /// Runs every step; stops at the first that fails, and says how long each took.
 ///
@@ -32,10 +39,10 @@ pub const WRAPPER: &str = "RUSTC_WORKSPACE_WRAPPER";
 /// compilation, and nothing is compiled a second time to be linted.
 pub fn run() -> anyhow::Result<Outcome> {
     packages::ensure(&packages::COMPILER)?;
-    if std::env::var_os(WRAPPER).is_none() {
+    if !is_linting() {
         // The variables of `cargo clippy -- -D warnings` (clippy 1.95, src/main.rs).
         let mut linted = command("cargo xtask ci");
-        linted.env(WRAPPER, "clippy-driver");
+        linted.env(WRAPPER, LINTER);
         linted.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
         return judged(&mut linted);
     }

@@ -19,7 +19,7 @@ pub fn run() -> anyhow::Result<Outcome> {
     packages::ensure(packages::COMPILER.iter().chain(&packages::FLEET_TOOLS))?;
     let of = "--manifest-path fleet/Cargo.toml";
     // Under `cargo xtask ci` clippy's driver compiles what is tested.
-    let is_linted = std::env::var_os(crate::ci::WRAPPER).is_some();
+    let is_linted = crate::ci::is_linting();
     let clippy = format!("cargo clippy {of} --workspace --all-targets --quiet -- -D warnings");
     for line in [
         Some(format!("cargo fmt {of} --all --check")),
