@@ -5,7 +5,7 @@
 //!
 //! - none: `analysis/dcpi/tests/cli/guide.rs`, without privilege, on the database of the example;
 //!   the shown output is compared with the actual output;
-//! - `root`: `tests/tests/system/alone/guide.rs`, beside a dcpid;
+//! - `root`: `tests/tests/system/guide.rs`, beside a dcpid;
 //! - `in=FILE`: what FILE of this repository already runs, such as the tests of the package. The
 //!   program and its options must occur there.
 //!

@@ -28,6 +28,9 @@ mod edges;
 #[cfg(target_arch = "x86_64")]
 mod exceptions;
 mod generated;
+mod guide;
+mod hostile;
+mod hostile_files;
 mod listing;
 mod live;
 mod loader;

@@ -3,9 +3,6 @@
 mod code_store;
 #[cfg(feature = "consumers")]
 mod consumers;
-mod guide;
-mod hostile;
-mod hostile_files;
 mod hostile_numbers;
 mod ledger;
 mod lost;
