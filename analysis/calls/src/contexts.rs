@@ -181,6 +181,45 @@ impl Contexts {
         apart
     }
 
+    /// Gives the time of each thread's long waits without a stack, whose innermost subject is
+    /// `unexpected`, to its waits with a stack that are at least half as long on average, in
+    /// proportion to their time. Which of them it was is as sure as their number makes it (a share
+    /// of n stacks with Jeffreys' prior). Gives the time of those that have none, by thread.
+    pub(crate) fn lend_waits(&mut self, unexpected: SubjectId) -> HashMap<u32, f64> {
+        let is_unexpected = |entry: &Entry| self.subject(entry.node) == Some(unexpected);
+        let (surprises, mut kept): (Vec<Entry>, Vec<Entry>) =
+            self.entries.iter().partition(|entry| is_unexpected(entry));
+        let mut unknown: HashMap<u32, f64> = HashMap::new();
+        let length = |value: Value| value.weight as f64 / value.stacks.max(1) as f64;
+        let mut of_thread: HashMap<u32, Vec<Entry>> = HashMap::new();
+        for entry in kept.iter().filter(|entry| entry.value.stacks > 0) {
+            of_thread.entry(entry.thread).or_default().push(*entry);
+        }
+        for surprise in surprises {
+            let mut alike = of_thread.get(&surprise.thread).cloned().unwrap_or_default();
+            alike.retain(|entry| length(entry.value) >= length(surprise.value) / 2.0);
+            let weight: f64 = alike.iter().map(|entry| entry.value.weight as f64).sum();
+            let stacks: f64 = alike.iter().map(|entry| entry.value.stacks as f64).sum();
+            if weight <= 0.0 {
+                *unknown.entry(surprise.thread).or_default() += surprise.value.weight as f64;
+                kept.push(surprise);
+                continue;
+            }
+            for entry in alike {
+                let part = entry.value.weight as f64 / weight;
+                let time = surprise.value.weight as f64;
+                let p = (part * stacks + 0.5) / (stacks + 1.0);
+                let squares = (time / 1024.0).powi(2) * p * (1.0 - p);
+                let weight = (time * part).round() as u64;
+                let value = Value { stacks: 0, weight, squares: squares.round() as u64 };
+                kept.push(Entry { value, ..entry });
+            }
+        }
+        kept.sort_by_key(|entry| (entry.node, entry.thread));
+        self.entries = kept;
+        unknown
+    }
+
     /// The entries, those of the greatest weight first.
     fn heaviest(&self) -> Vec<&Entry> {
         let mut entries: Vec<&Entry> = self.entries.iter().collect();

@@ -14,6 +14,7 @@
 
 mod by_calls;
 mod contexts;
+mod lent;
 mod load;
 mod neighbours;
 mod subjects;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use image::ImageKind;
-use model::{CALLS, Frame, Stacks};
+use model::{CALLS, Cut, Frame, Stacks};
 use names::procedures::Places;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
@@ -106,9 +106,17 @@ impl Calls {
             Some(at) if !model::is_exact(&event.name) => {
                 let times = self.subjects.times(at);
                 let whole: Tally = times.iter().copied().sum();
-                Timed::sampled(contexts, &times, whole, self.no_stack)
+                // Procedures of an image are a group; group 0 is what is no code.
+                let group = |subject| match self.subjects.get(subject) {
+                    Some(Subject::Code { image, .. }) => *image as u32 + 1,
+                    _ => 0,
+                };
+                Timed::sampled(contexts, &times, whole, self.no_stack, group)
             }
-            _ => Timed::weighted(contexts, self.subjects.len()),
+            _ => {
+                let unexpected = self.subjects.of_frame(&Frame::Cut(Cut::Unexpected));
+                Timed::weighted(contexts, self.subjects.len(), unexpected)
+            }
         }
     }
 }

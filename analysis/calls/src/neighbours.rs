@@ -24,7 +24,7 @@ impl Timed {
     pub fn inclusive(&self, subjects: usize, confidence: Confidence) -> Vec<Estimate> {
         let contexts = self.contexts();
         let mut seen = vec![NodeId::MAX; subjects];
-        self.estimates(subjects, confidence, |node, keys| {
+        let mut all = self.estimates(subjects, confidence, |node, keys| {
             for (_, subject) in contexts.path(node) {
                 match seen.get_mut(subject as usize) {
                     Some(seen) if *seen != node => {
@@ -34,7 +34,12 @@ impl Timed {
                     _ => {}
                 }
             }
-        })
+        });
+        // Whatever it called, its own time is in it.
+        for (estimate, own) in all.iter_mut().zip(self.own(confidence)) {
+            estimate.share.low = estimate.share.low.max(own.low).min(estimate.share.value);
+        }
+        all
     }
 
     /// The stacks that have the subject.
@@ -91,9 +96,16 @@ fn neighbours(
     let mut of_key: Vec<Option<SubjectId>> = Vec::new();
     let mut of_node: HashMap<NodeId, u32> = HashMap::new();
     let mut path = Vec::new();
-    for entry in contexts.entries() {
+    let nodes = contexts.entries().iter().flat_map(|entry| {
+        [Some(entry.node), through.unseen_above(entry.node)].into_iter().flatten()
+    });
+    for node in nodes {
         path.clear();
-        path.extend(contexts.path(entry.node).map(|(_, subject)| subject));
+        path.extend(contexts.path(node).map(|(_, subject)| subject));
+        // The callers lent to a procedure have its time; the procedure is not among them.
+        if of_node.contains_key(&node) || !path.contains(&subject) {
+            continue;
+        }
         // The subject itself is asked about, whatever it is.
         keep_others(&mut path, &|of| of != subject && without(of));
         let found = neighbour(&path);
@@ -101,7 +113,7 @@ fn neighbours(
             of_key.push(found);
             of_key.len() as u32 - 1
         });
-        of_node.insert(entry.node, key);
+        of_node.insert(node, key);
     }
     let estimates =
         through.estimates(of_key.len(), confidence, |node, keys| keys.extend(of_node.get(&node)));

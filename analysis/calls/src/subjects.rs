@@ -31,7 +31,7 @@ pub enum Subject {
     Wait(Wait),
     /// A thread: the root of its stacks, where they are kept apart.
     Thread(Thread),
-    /// The root of procedures that samples are of and no stack.
+    /// Stands above procedures with samples and without a stack.
     NoStack,
     /// Samples of unknown code that no image stands for, by reason.
     Unresolved(String),

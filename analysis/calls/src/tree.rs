@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use stats::Confidence;
 
-use crate::contexts::{Contexts, NodeId, Placed, SubjectId};
+use crate::contexts::{Contexts, Entry, NodeId, Placed, SubjectId};
 use crate::timed::{Estimate, Timed};
 
 /// Where a tree begins.
@@ -104,22 +104,55 @@ impl Tree {
     #[must_use]
     pub fn of(timed: &Timed, of: Shape<'_>, min: f64, confidence: Confidence) -> Self {
         let placed;
-        let is_as_it_is = of.is_whole() && of.direction == Direction::TopDown;
+        let borrows = |entry: &Entry| timed.unseen_above(entry.node).is_some();
+        let is_as_it_is = of.is_whole()
+            && of.direction == Direction::TopDown
+            && !timed.contexts().entries().iter().any(borrows);
         let (shape, places) = if is_as_it_is {
             (timed.contexts(), None)
         } else {
-            placed = timed.contexts().placed(|path| of.place(path));
+            placed = timed.contexts().placed(|path| {
+                // A procedure without a stack is drawn neither below callers that were lent to it
+                // nor with them.
+                if path.get(1).is_some_and(|above| timed.is_unseen(*above)) {
+                    let is_asked = of.from.is_none() || of.from == path.first().copied();
+                    match of.direction {
+                        Direction::TopDown if of.from == path.first().copied() => {}
+                        Direction::TopDown => drop(path.remove(0)),
+                        Direction::BottomUp if is_asked => path.truncate(2),
+                        Direction::BottomUp => {}
+                    }
+                }
+                of.place(path)
+            });
             (&placed.0, Some(&placed.1))
         };
         let at = |node: NodeId| match places {
             None => Some(Placed { end: node, own: Some(node) }),
             Some(places) => places.get(&node).copied(),
         };
-        let estimates = timed.estimates(shape.len(), confidence, |node, keys| {
-            if let Some(at) = at(node) {
+        // Lent callers are where those that borrow them are, unless these are what is asked about.
+        let mut lent: HashMap<NodeId, Placed> = HashMap::new();
+        for entry in timed.contexts().entries() {
+            let subject = timed.contexts().subject(entry.node);
+            let is_below = match of.direction {
+                Direction::TopDown => of.from != subject,
+                Direction::BottomUp => of.from.is_some_and(|from| Some(from) != subject),
+            };
+            if let Some(above) = timed.unseen_above(entry.node).filter(|_| is_below) {
+                lent.extend(at(entry.node).map(|at| (above, at)));
+            }
+        }
+        let keys_of = |node: NodeId, keys: &mut Vec<u32>| {
+            if let Some(at) = at(node).or_else(|| lent.get(&node).copied()) {
                 keys.extend(shape.path(at.end).map(|(node, _)| node));
             }
-        });
+        };
+        let estimates = if of.direction == Direction::BottomUp && of.from.is_none() {
+            timed.estimates_of_leaves(shape.len(), confidence, keys_of)
+        } else {
+            timed.estimates(shape.len(), confidence, keys_of)
+        };
         let mut own = vec![0.0; shape.len()];
         for (entry, time) in timed.entries() {
             let node = at(entry.node).and_then(|at| at.own);

@@ -41,8 +41,11 @@ impl Calls {
 
     fn frame_of(&self, subject: SubjectId) -> FrameOf {
         let Some(subject) = self.subjects.get(subject) else { return FrameOf::Other };
-        if matches!(subject, Subject::Wait(_)) {
-            return FrameOf::Wait;
+        match subject {
+            Subject::Wait(_) => return FrameOf::Wait,
+            // Below it are procedures whose callers are not known.
+            Subject::NoStack => return FrameOf::Program,
+            _ => {}
         }
         match self.subjects.image(subject).map(|image| image.record.kind) {
             None

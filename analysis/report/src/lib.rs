@@ -79,7 +79,7 @@ pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation}
 pub use quantity::{bytes, counted, thousands};
 pub use schema::Schema;
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
-pub use stacks::{Callee, OfStacks, StackEvent};
+pub use stacks::{Callee, OfStacks, StackEvent, lent_callers};
 pub use table::Style;
 pub use text::LANDED;
 pub use time::{Clock, FunctionTime, RunRow, TimeReport, Timed, Times};

@@ -28,6 +28,9 @@ crate::fields! {
         pub stacks: u64;
         /// of the stacks, by their time: those that reach the thread's first frame
         pub whole: f64 as Fraction, "share";
+        /// of the time: procedures without a stack of their own, whose callers are estimated from
+        /// stacks of the same image
+        pub lent: f64 as Fraction, "share";
         /// true: samples tell how long procedures took themselves; false: the stacks do
         pub sampled: bool;
         /// true: exact counts and numbers of calls stand in the place of stacks
@@ -59,11 +62,23 @@ pub struct Callee {
     pub image: Option<ImageName>,
 }
 
+/// The note on procedures with samples and without a stack, if they have one percent of the time.
+#[must_use]
+pub fn lent_callers(share: f64) -> Option<String> {
+    (share >= 0.01).then(|| {
+        let share = percent(share);
+        format!(
+            "{share} % of it is of procedures of which no stack was taken: their callers are \
+             estimated from stacks of the same image"
+        )
+    })
+}
+
 impl OfStacks {
     /// The first lines of a text.
     pub(super) fn head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
-        let StackEvent { name, unit, total, stacks, whole, sampled, counted: is_counted } =
+        let StackEvent { name, unit, total, stacks, whole, lent, sampled, counted: is_counted } =
             &self.event;
         let total = amount(*total, unit);
         if *is_counted {
@@ -78,6 +93,9 @@ impl OfStacks {
         if *sampled {
             let how = "samples tell how long a procedure took, and stacks who called it";
             head(style, out, "", how)?;
+        }
+        if let Some(lent) = lent_callers(*lent) {
+            head(style, out, "", &lent)?;
         }
         self.only(style, out)
     }

@@ -18,7 +18,7 @@ use stats::{Occurrences, share};
 use super::inclusive::as_samples;
 use super::prof::{by_samples, row, shared_out, sort_event};
 use super::{NO_STACKS, SURE_AS_STACKS, of_no_stacks, of_stacks, stacks};
-use crate::options::{self, Chosen, Prof};
+use crate::options::{self, Prof};
 
 /// The dimensions of a row's subject, where call stacks tell them: first what was asked for, then
 /// what it belongs to.
@@ -43,8 +43,8 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     }
     let confidence = args.look.confidence;
     let mut problems = Vec::new();
-    let chosen = Chosen { all: true, ..args.chosen.clone() };
-    let (mut samples, found) = read(&args.threads.narrow(chosen.question(&[])?), &mut problems)?;
+    let question = args.threads.narrow(args.chosen.question(&[])?);
+    let (mut samples, found) = read(&question, &mut problems)?;
     if found.values().all(Stacks::is_empty) {
         return Err(stacks::no_stacks().beside(query::problem::damage(&problems)));
     }

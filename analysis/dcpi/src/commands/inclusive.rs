@@ -45,6 +45,12 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
         .map(|(event, timed)| as_samples(&event.name, loaded.unit(event), timed.whole()));
     let of_stacks: Vec<EventSamples> = of_stacks.collect();
     loaded.samples.events.extend(of_stacks);
+    for (event, timed) in events.iter().zip(&timed) {
+        let of_event = event.sampled.and_then(|at| loaded.samples.events.get_mut(at));
+        if let Some(of_event) = of_event {
+            of_event.notes.extend(report::lent_callers(timed.lent()));
+        }
+    }
     let samples = &loaded.samples;
     let sort = sort_event(args, &samples.events)?;
     let images: Vec<&ImageSamples> =
@@ -193,8 +199,10 @@ fn rows(
         let mut counts = counts.to_vec();
         let of_stacks = own.iter().map(|own| own.get(number as usize).copied().unwrap_or_default());
         counts.extend(of_stacks);
-        let is_empty = counts.iter().all(|count| count.is_empty())
-            && estimates.iter().flatten().all(|of| of.time <= 0.0);
+        // What stands above procedures without a stack is none; a note tells its share.
+        let is_empty = *subject == Subject::NoStack
+            || counts.iter().all(|count| count.is_empty())
+                && estimates.iter().flatten().all(|of| of.time <= 0.0);
         if is_empty || !is_wanted {
             continue;
         }

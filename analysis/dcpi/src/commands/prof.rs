@@ -30,8 +30,9 @@ const TEXT_ROWS: usize = 40;
 const TEXT_SHARE: f64 = 0.001;
 
 pub(crate) fn run(args: &Prof, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
-    // Rows by label are of the whole machine: with one label there would be one row.
-    let chosen = Chosen { all: args.chosen.all || args.by.is_some(), ..args.chosen.clone() };
+    // Rows by label are of the whole machine: of what a recording is of there would be one row.
+    let by_label = args.by == Some(options::By::Label);
+    let chosen = Chosen { all: args.chosen.all || by_label, ..args.chosen.clone() };
     if args.inclusive {
         return super::write(&inclusive::report(args)?, &args.output, out);
     }

@@ -342,6 +342,7 @@ impl Loaded {
             total: event.map_or(0.0, |event| event.taken.occurrences),
             stacks: by_calls.calls(),
             whole: 1.0,
+            lent: 0.0,
             sampled: false,
             counted: true,
         };
@@ -381,6 +382,7 @@ impl Loaded {
             total: timed.whole().occurrences,
             stacks,
             whole: if all > 0.0 { whole / all } else { 0.0 },
+            lent: timed.lent(),
             sampled: timed.is_sampled(),
             counted: false,
         };

@@ -246,7 +246,8 @@ fn inclusive_times_are_beside_those_of_samples() {
     }
     let main = rows.iter().find(|row| row["procedure"] == "main").unwrap();
     let share = main["inclusive"]["cpu-clock"]["value"].as_f64().unwrap();
-    assert!(share > 0.94 && share < 0.97, "{main}");
+    // What has no stack is below main, too: stacks of its image are.
+    assert!(share > 0.97 && share < 0.99, "{main}");
 }
 
 #[test]
