@@ -160,12 +160,22 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 	return 1;
 }
 
-/* One of so many waits such as the one that begins is taken. */
-INLINE u32 weight_of(const struct wait_line *line, u32 scale_us)
+/* Whether a quarter of a CPU's ring is in use at most. */
+INLINE int has_room(u32 cpu)
+{
+	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
+
+	return ring &&
+	       ring->written - *(volatile u32 *)&ring->taken <= STACK_RING_BYTES / 4;
+}
+
+/* One of so many waits such as the one that begins is taken: a thread's first one if there is
+ * room, as it says what the next ones are like. */
+INLINE u32 weight_of(const struct wait_line *line, u32 cpu, u32 scale_us)
 {
 	u32 units = line->typical[kind_of(line)], weight;
 
-	if (units == WAIT_UNITS_MAX)
+	if (units == WAIT_UNITS_MAX || (units == 0 && has_room(cpu)))
 		return 1;
 	weight = scale_us / (units ? units * WAIT_UNIT_US : FIRST_WAIT_US);
 	if (weight > WAIT_WEIGHT_MAX)
@@ -201,7 +211,7 @@ INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scal
 		return;
 	}
 	line->state = is_preempted || state == 0 ? THREAD_RUNNABLE : THREAD_BLOCKED;
-	weight = weight_of(line, scale_us);
+	weight = weight_of(line, cpu, scale_us);
 	if (weight > 1 && bpf_get_prandom_u32() % weight)
 		return;
 	line->weight = weight;
@@ -227,15 +237,16 @@ INLINE void note_length(struct wait_line *line, u64 waited_us)
 		typical(line->typical[kind], units > WAIT_UNITS_MAX ? WAIT_UNITS_MAX : units);
 }
 
-/* Tells the end of a wait that was chosen or long. What finds no room is owed as time, not as a
- * weight: waits are shorter while there is no room. */
+/* Tells the end of a wait that was chosen or long, if it has a stack or `is_surprise`. What was
+ * chosen and found no room is owed as time, not as a weight: waits are shorter while there is no
+ * room. */
 INLINE void note_end(u32 cpu, struct wait_line *line, struct task_struct *task, u64 blocked_ns,
-		     u64 waited_ns)
+		     u64 waited_ns, int is_surprise)
 {
 	u32 kind = kind_of(line);
 	u64 weight = line->weight & ~WAIT_UNTAKEN, owed;
 
-	if ((weight == 1 || !(line->weight & WAIT_UNTAKEN)) &&
+	if ((is_surprise || !(line->weight & WAIT_UNTAKEN)) &&
 	    end_wait(cpu, line, task, blocked_ns, waited_ns)) {
 		line->owed[kind] = 0;
 		return;
@@ -251,6 +262,7 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns, u32 scale_us)
 	u64 waited_ns, blocked_ns = 0, waited_us;
 	u32 tid = copied_u32(&task->pid);
 	struct wait_line *line;
+	int is_surprise = 0;
 
 	if (tid == 0)
 		return;
@@ -268,15 +280,16 @@ INLINE void arrive(struct task_struct *task, u32 cpu, u64 now_ns, u32 scale_us)
 		waited_us = waited_ns / 1000;
 		note_length(line, waited_us);
 		if (waited_us >= scale_us || waited_us >= LONG_WAIT_US) {
-			/* As if it had been chosen with certainty. */
+			/* As if it had been chosen with certainty. What is not owed: a wait of a
+			 * second, of which the daemon has counted a part. */
+			is_surprise = line->weight == 0 || waited_us >= LONG_WAIT_US;
 			if (line->weight == 0 || line->weight & WAIT_UNTAKEN)
 				line->weight = WAIT_UNTAKEN | 1;
 			else
 				line->weight = 1;
-			note_end(cpu, line, task, blocked_ns, waited_ns);
-		} else if (line->weight) {
-			note_end(cpu, line, task, blocked_ns, waited_ns);
 		}
+		if (line->weight)
+			note_end(cpu, line, task, blocked_ns, waited_ns, is_surprise);
 	} else if (line->state == THREAD_RUNS) {
 		line->on_ns += now_ns - line->since_ns; /* its leaving was not told */
 	} else {

@@ -22,7 +22,7 @@ use sampling::call_stacks::{CallStacks, WalkedStack, process_of};
 use sampling::recording::steps::Step;
 use sampling::recording::tape::Tape;
 use sampling::sample_source::{Order, SampleSource, Steered};
-use sampling::waits::Waits;
+use sampling::waits::{self, Waits};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
@@ -233,6 +233,9 @@ impl<Source: SampleSource> Collector<Source> {
         let mut walked = self.instruments.call_stacks.take_walked(is_drain);
         let is_wait = |stack: &mut WalkedStack| stack.record.kind == StackKind::Wait as u32;
         walked.extract_if(.., is_wait).for_each(|stack| self.instruments.waits.begin(stack));
+        for record in self.instruments.call_stacks.take_waits_dropped() {
+            self.instruments.waits.begin(waits::without_stack(record));
+        }
         self.count_waits(window);
         for (number, class) in self.instruments.call_stacks.take_windows() {
             self.source.steer(Order::StackWindow { number, class });

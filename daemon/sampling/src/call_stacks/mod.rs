@@ -164,6 +164,8 @@ pub struct CallStacks {
     look_within: Duration,
     /// Outcomes by file name of the program.
     programs: HashMap<String, Outcomes>,
+    /// Begins of waits whose stacks were dropped.
+    waits_dropped: Vec<StackRecord>,
     /// Outcomes of all stacks so far.
     pub totals: Totals,
 }
@@ -185,6 +187,7 @@ impl CallStacks {
             pythons: Vec::new(),
             look_within: LOOK_WITHIN.1,
             programs: HashMap::new(),
+            waits_dropped: Vec::new(),
             totals: Totals::default(),
         }
     }
@@ -213,8 +216,8 @@ impl CallStacks {
             bytes <= HELD_BYTES_MAX
         };
         let fitting = self.held.iter().take(HELD_MAX).take_while(|stack| fits(stack)).count();
-        self.totals.dropped += (self.held.len() - fitting) as u64;
-        self.held.truncate(fitting);
+        let dropped = self.held.split_off(fitting);
+        self.drop(dropped.into_iter().map(|raw| raw.record));
     }
 
     /// Longest time until the rings should be looked at again.
@@ -256,16 +259,32 @@ impl CallStacks {
                 .ok();
         }
         let jobs = std::mem::take(&mut self.placed);
-        let Some(thread) = &mut self.thread else {
-            self.totals.dropped += jobs.len() as u64;
-            return;
+        let refused = match &mut self.thread {
+            None => jobs,
+            Some(thread) => match thread.jobs.try_send(jobs) {
+                Ok(()) => {
+                    thread.outstanding += 1;
+                    return;
+                }
+                Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => refused,
+            },
         };
-        match thread.jobs.try_send(jobs) {
-            Ok(()) => thread.outstanding += 1,
-            Err(TrySendError::Full(refused) | TrySendError::Disconnected(refused)) => {
-                self.totals.dropped += refused.len() as u64;
+        self.drop(refused.into_iter().map(|stack| stack.raw.record));
+    }
+
+    /// Counts stacks that are not walked, and keeps what is told of waits: they have their time.
+    fn drop(&mut self, records: impl Iterator<Item = StackRecord>) {
+        for record in records {
+            self.totals.dropped += 1;
+            if record.kind == StackKind::Wait as u32 {
+                self.waits_dropped.push(record);
             }
         }
+    }
+
+    /// The begins of waits whose stacks were dropped since the last call.
+    pub fn take_waits_dropped(&mut self) -> Vec<StackRecord> {
+        std::mem::take(&mut self.waits_dropped)
     }
 
     /// The stacks that were walked since the last call. A drain waits for those that are about to

@@ -75,7 +75,8 @@ impl CountedWait<'_> {
     /// The value that `ns` of this wait add to its context, where `before_ns` of it were added
     /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
-    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1.
+    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1; and the
+    /// square of what is owed, as the waits that it was owed for may have been others.
     #[must_use]
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64) -> Value {
         let squares = |weight: u64| {
@@ -85,10 +86,14 @@ impl CountedWait<'_> {
         };
         let of = |ns: u64| ns.saturating_mul(self.weight);
         let all = of(before_ns.saturating_add(ns)).saturating_add(owed_ns);
+        let owed = u128::from(owed_ns >> 10);
+        let owed_squares = u64::try_from(owed * owed).unwrap_or(u64::MAX);
         Value {
             stacks: u64::from(before_ns == 0),
             weight: all - of(before_ns).min(all),
-            squares: squares(all).saturating_sub(squares(of(before_ns))),
+            squares: squares(all)
+                .saturating_sub(squares(of(before_ns)))
+                .saturating_add(owed_squares),
         }
     }
 }
@@ -144,8 +149,9 @@ impl Going {
     }
 }
 
-/// The stack for a wait whose stack was not taken.
-fn without_stack(record: StackRecord) -> WalkedStack {
+/// The stack for a wait whose stack was not taken, or not walked.
+#[must_use]
+pub fn without_stack(record: StackRecord) -> WalkedStack {
     WalkedStack {
         record,
         kernel: Vec::new(),
