@@ -14,7 +14,7 @@ use events::PlannedEvent;
 use inspect::file_catalogue::Catalogue;
 use inspect::pool::{Inspectors, LOOP_PATIENCE, THREAD_PATIENCE};
 use inspect::starter;
-use kernel::budget::{RATES, affordable, at_once};
+use kernel::budget::{RATES, at_once, highest};
 use kernel::clock;
 use kernel::privileges;
 use kernel::{KernelSource, Machine, SourceSettings};
@@ -164,11 +164,12 @@ fn log_events(events: &[PlannedEvent], machine: &Machine) {
 
 fn log_budget(config: &Config, events: &[PlannedEvent], cost: kernel::Cost) {
     if let Some(budget) = config.budget.filter(|_| events.iter().any(|event| event.adjustable)) {
-        let step = affordable(budget, cost.ns_per_sample, at_once(events));
+        let step = highest(Some(budget), cost.ns_per_sample, at_once(events));
         let (rate, percent) = (RATES.get(step).copied().unwrap_or(1), budget.0 * 100.0);
         tracing::info!(
             ns_per_sample = cost.ns_per_sample,
-            "the budget of {percent} % of all CPU time allows {rate} samples/s/CPU here"
+            "the budget of {percent} % of all CPU time and kernel.perf_event_max_sample_rate \
+             allow {rate} samples/s/CPU here"
         );
     }
 }

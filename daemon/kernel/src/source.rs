@@ -132,12 +132,10 @@ impl KernelSource {
         // Discards the samples of the measurement.
         machine.cpus.iter().for_each(|cpu| empty(&table, *cpu, &mut Vec::new()));
         let skid = measure_skid(&events, &programs, machine, &table);
-        if let Some(budget) = settings.budget {
-            let step = budget::affordable(budget, cost.ns_per_sample, budget::at_once(&events));
-            let rate = budget::RATES.get(step).copied().unwrap_or(1);
-            for event in events.iter_mut().filter(|event| event.adjustable) {
-                *event = event.at_rate(rate, clock_hz);
-            }
+        let step = budget::highest(settings.budget, cost.ns_per_sample, budget::at_once(&events));
+        let rate = budget::RATES.get(step).copied().unwrap_or(1);
+        for event in events.iter_mut().filter(|event| event.adjustable) {
+            *event = event.at_rate(rate, clock_hz);
         }
         events.iter().try_for_each(|event| affordable(event, cost, clock_hz))?;
         let counters = Counters::open(&events, &programs, &machine.cpus)?;

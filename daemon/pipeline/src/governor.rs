@@ -207,6 +207,18 @@ impl Governor {
         self.last_change.as_ref()
     }
 
+    /// Lowers the rate to that of `step`, if it is higher and may be changed; gives the new one.
+    pub fn keep_below(&mut self, step: usize, now_unix_s: u64) -> Option<u64> {
+        if !self.adjustable || step <= self.step {
+            return None;
+        }
+        let why = "the kernel throttles above kernel.perf_event_max_sample_rate".to_owned();
+        self.last_change =
+            Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
+        self.step = step;
+        Some(rate(step))
+    }
+
     /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used
     /// now (0 without a limit). `allowed` is the step of [`RATES`] that the measured cost of a
     /// sample allows: no step up goes beyond it.

@@ -9,7 +9,7 @@ use crate::restraint::Restraint;
 use abi::SNAPSHOTS_PER_CPU;
 use events::PlannedEvent;
 use kernel::Cost;
-use kernel::budget::{Budget, RATES, affordable, at_once};
+use kernel::budget::{Budget, RATES, at_once, highest, kernel_step};
 use sampling::walk_cost::WalkCost;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -273,11 +273,16 @@ impl Rates {
         snapshots.map_or(interval, |rate| interval.min(look_within(rate)))
     }
 
-    /// The step of [`RATES`] that the budget allows by the cost of a sample; the highest step
-    /// without a budget.
+    /// Lowers the rate to what the kernel takes without throttling: an administrator, or the kernel
+    /// by itself, may have lowered its limit.
+    pub fn follow_kernel(&mut self, now_unix_s: u64) -> Decision {
+        let rate = self.governor.keep_below(kernel_step(), now_unix_s);
+        Decision { rate, ..Decision::default() }
+    }
+
+    /// The step of [`RATES`] that the budget allows by the cost of a sample, and the kernel.
     fn allowed_step(&self, events: &[PlannedEvent]) -> usize {
-        let ns = self.cost.ns_per_sample;
-        self.limits.budget.map_or(0, |budget| affordable(budget, ns, at_once(events)))
+        highest(self.limits.budget, self.cost.ns_per_sample, at_once(events))
     }
 
     /// The highest rate that the budget allows by the cost of a sample, in samples per second and

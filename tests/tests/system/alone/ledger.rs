@@ -79,6 +79,39 @@ fn what_the_kernel_throttles_is_said_for_each_cpu() {
     }
 }
 
+/// Four of five samples were not taken where the limit was 1000, and times were a fifth of theirs.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn the_rate_is_one_that_the_kernel_does_not_throttle() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "two_functions", &[]);
+    let limit = "/proc/sys/kernel/perf_event_max_sample_rate";
+    let setting = Setting::set(limit, "1000");
+    let mut command = place.dcpid();
+    command.args(["--drain-interval", "1s", "--overhead-budget", "10%"]);
+    let daemon = place.start_as(command);
+    let per_s = || daemon.status().overhead.rate.expect("a rate that may change").per_s;
+    assert!(per_s() <= 500, "{} samples a second", per_s());
+    busy(&workload, 3).into_iter().for_each(|running| drop(running.wait()));
+    for (cpu, taken, implied, throttled) in missed(&daemon.status(), "throttled") {
+        eprintln!("CPU {cpu}: {taken} taken, {implied} implied, {throttled} throttled");
+        assert!(throttled * 20 < implied, "CPU {cpu}: {throttled} throttled of {implied}");
+    }
+    drop(setting);
+    // The limit falls while the daemon runs: the next drain follows.
+    let setting = Setting::set(limit, "200");
+    let begun = Instant::now();
+    while per_s() > 100 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{} samples a second", per_s());
+        daemon.flush();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let why = daemon.status().overhead.rate.and_then(|rate| rate.last_change).expect("a change");
+    assert!(why.why.contains("perf_event_max_sample_rate"), "{why:?}");
+    drop(setting);
+}
+
 /// A CPU that is offline takes no samples, and the log alone said so.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
