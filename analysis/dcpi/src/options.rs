@@ -189,7 +189,6 @@ pub struct SyntaxArgument {
 
 impl SyntaxArgument {
     /// Intel's, if it is asked for, else AT&T's.
-    #[must_use]
     pub const fn syntax(self) -> Syntax {
         if self.intel { Syntax::Intel } else { Syntax::Att }
     }
@@ -212,7 +211,6 @@ pub struct RowLimit {
 
 impl RowLimit {
     /// How many of `all` rows are shown.
-    #[must_use]
     pub fn of(self, all: usize) -> usize {
         if self.rows == 0 { all } else { self.rows.min(all) }
     }
@@ -236,7 +234,6 @@ pub struct Place {
 impl Place {
     /// The database's directory; an empty `$DCPIDB` counts as none. An empty `--db` never comes
     /// here: [`crate::command_line::parse`] refuses it.
-    #[must_use]
     pub fn db(&self) -> &Path {
         if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
     }
@@ -261,13 +258,11 @@ pub struct Source {
 
 impl Source {
     /// The database's directory; an empty `$DCPIDB` counts as none.
-    #[must_use]
     pub fn db(&self) -> &Path {
         self.place.db()
     }
 
     /// The epochs that `which` selects, of the host and label asked for.
-    #[must_use]
     pub fn epochs(&self, which: &EpochChoice) -> WhichEpochs {
         WhichEpochs {
             host: self.host.clone(),
@@ -280,9 +275,6 @@ impl Source {
 
 impl Chosen {
     /// The question for the samples of these images; of all images if there are none.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`], as [`Time::stretch`].
     pub fn question(&self, images: &[String]) -> Result<Question, AnalysisError> {
         let stretch = self.time.stretch()?;
         Ok(Question {
@@ -315,7 +307,6 @@ pub struct ScopeArgs {
 
 impl ScopeArgs {
     /// The scopes whose samples are read.
-    #[must_use]
     pub fn choice(&self) -> ScopeChoice {
         ScopeChoice {
             label: self.label.clone(),
@@ -347,7 +338,6 @@ pub struct OfThreads {
 
 impl OfThreads {
     /// The question for the call stacks of these threads alone.
-    #[must_use]
     pub fn narrow(&self, mut question: Question) -> Question {
         question.whose.command.clone_from(&self.command);
         question.whose.thread.clone_from(&self.thread);
@@ -448,9 +438,6 @@ pub struct Compared {
 
 impl Compared {
     /// The question that each set answers, and how to compare.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`], as [`Time::stretch`].
     pub fn comparison(&self) -> Result<Comparison, AnalysisError> {
         let stretch = self.time.stretch()?;
         Ok(Comparison {

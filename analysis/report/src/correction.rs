@@ -206,7 +206,6 @@ impl CorrectionReport {
     }
 
     /// Why corrected times are not to be relied on, for those who do not see the report.
-    #[must_use]
     pub fn doubt(&self) -> Option<String> {
         (!self.total().1.holds()).then(|| self.verdict())
     }

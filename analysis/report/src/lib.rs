@@ -106,18 +106,12 @@ pub trait Report {
         Self: 'a;
 
     /// Writes the report as text.
-    ///
-    /// # Errors
-    /// Returns errors of writing the output.
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
     /// The report as JSON.
     fn json(&self) -> Self::Fields<'_>;
 
     /// Writes the report as CSV (RFC 4180): a line of titles, and rows.
-    ///
-    /// # Errors
-    /// Returns errors of writing the output.
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         fields::write(self, out)
     }
@@ -157,7 +151,6 @@ pub struct Selection {
 
 impl Selection {
     /// The hosts, each once.
-    #[must_use]
     pub fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = self.epochs.iter().map(|epoch| epoch.host.as_str()).collect();
         hosts.dedup();
@@ -165,7 +158,6 @@ impl Selection {
     }
 
     /// The stretch of time that was read, where only a part was asked for.
-    #[must_use]
     pub fn covered(&self) -> Option<Covered> {
         let each = || self.epochs.iter().filter_map(|epoch| epoch.covered);
         let since_unix_s = each().map(|covered| covered.stretch.since_unix_s).min()?;
@@ -175,7 +167,6 @@ impl Selection {
     }
 
     /// The names of the epochs, each once, in order of time.
-    #[must_use]
     pub fn epoch_ids(&self) -> Vec<&EpochId> {
         let mut ids: Vec<&EpochId> = self.epochs.iter().map(|epoch| &epoch.epoch).collect();
         ids.sort();
@@ -201,7 +192,6 @@ pub struct EventColumn {
 
 impl EventColumn {
     /// The counted samples as a number of samples of equal weight, [`EventSamples::weight`].
-    #[must_use]
     pub fn equal(&self) -> u64 {
         self.event.equal(self.counted)
     }
@@ -363,14 +353,12 @@ pub struct EpochRow {
 }
 
 /// Seconds an epoch has lasted, until its last merge if it is open.
-#[must_use]
 pub fn duration_s(epoch: &EpochMeta) -> u64 {
     epoch.ended_unix_s.unwrap_or(epoch.updated_unix_s).saturating_sub(epoch.started_unix_s)
 }
 
 impl ProfReport {
     /// The reasons of unresolved samples, those with the most samples of the sort event first.
-    #[must_use]
     pub fn unresolved_reasons(&self) -> Vec<&str> {
         let mut reasons: Vec<(f64, &str)> = Vec::new();
         for (at, column) in self.events.iter().enumerate() {

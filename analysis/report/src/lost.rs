@@ -80,7 +80,6 @@ pub struct LostBlock {
 
 impl LostRow {
     /// Cycles of a run beyond the ideal ones.
-    #[must_use]
     pub fn lost(&self) -> Occurrences {
         let of = |spent: f64| spent - self.ideal;
         Occurrences {

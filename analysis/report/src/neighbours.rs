@@ -81,7 +81,6 @@ pub type CalleesReport = NeighboursReport<false>;
 
 impl<const OF_CALLERS: bool> NeighboursReport<OF_CALLERS> {
     /// The report.
-    #[must_use]
     pub const fn new(neighbours: Neighbours) -> Self {
         Self(neighbours)
     }

@@ -59,7 +59,6 @@ pub enum Clock {
 
 impl Clock {
     /// Whether CPU time decides.
-    #[must_use]
     pub const fn is_cpu(self) -> bool {
         matches!(self, Self::CpuAsked | Self::CpuOnly)
     }
@@ -166,7 +165,6 @@ impl Shown<&usize> for Letter {
 
 impl RunRow {
     /// CPU time, s.
-    #[must_use]
     pub fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
@@ -179,7 +177,6 @@ fn letter(index: usize) -> &'static str {
 
 impl TimeReport {
     /// The answer, in words.
-    #[must_use]
     pub fn verdict(&self) -> String {
         let percent = plain(self.confidence.percent());
         let Some(comparison) = &self.comparison else {

@@ -131,7 +131,6 @@ pub struct ShownRows {
 
 impl ShownRows {
     /// Keeps the requested number of rows, 0: all.
-    #[must_use]
     pub fn of<T>(rows: &mut Vec<T>, asked: Option<usize>) -> Self {
         let all = rows.len();
         if let Some(most) = asked.filter(|most| *most > 0) {
@@ -159,7 +158,6 @@ impl ShownRows {
 
 impl TraceReport {
     /// Events that are lost.
-    #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.events))
     }

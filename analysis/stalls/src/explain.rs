@@ -178,7 +178,6 @@ impl Instruction {
 }
 
 /// Explains the time of a procedure on a machine.
-#[must_use]
 pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained {
     let paths = FrequentPaths::new(profiled.graph, profiled.loops, profiled.estimate);
     let best = best_cases(&paths, machine, profiled.work);

@@ -268,7 +268,6 @@ impl MeasuredMachine {
     pub const FILE: &'static str = "/var/lib/dcpi/machine";
 
     /// The file's text.
-    #[must_use]
     pub fn to_file(&self) -> String {
         let schema = Schema { name: SCHEMA.to_owned(), version: VERSION };
         // Structures of numbers and texts, which serde_json always accepts.
@@ -381,13 +380,11 @@ impl MeasuredMachine {
     }
 
     /// Cycles of a load that hits the first level of the cache.
-    #[must_use]
     pub fn load_cycles(&self) -> Option<f64> {
         self.caches.first().map(|cache| cache.latency_cycles.value).filter(|cycles| *cycles > 0.0)
     }
 
     /// Most cycles of a load from memory that were seen, also loaded.
-    #[must_use]
     pub fn memory_cycles_max(&self) -> f64 {
         self.memory_cycles.high.max(self.loaded_memory_cycles.map_or(0.0, |loaded| loaded.high))
     }

@@ -23,9 +23,6 @@ const IN_SITU: &str = "in situ";
 const HERE: &str = "here";
 
 /// Reads a trace of whatever format.
-///
-/// # Errors
-/// [`AnalysisError::Refused`].
 pub(super) fn read(file: &Path) -> Result<Trace, AnalysisError> {
     let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
     let opened = plain_file::open(file).map_err(|error| refused(error.to_string()))?;

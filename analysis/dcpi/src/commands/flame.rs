@@ -148,9 +148,6 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
 }
 
 /// The tree of an event.
-///
-/// # Errors
-/// Returns the errors of [`Loaded::tree`].
 pub(super) fn layer(
     loaded: &mut Loaded,
     event: &EventCalls,

@@ -23,9 +23,6 @@ pub(in crate::commands) enum Input {
 
 impl Input {
     /// As [`Input::keep`], unless there is one run only.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Input::keep`].
     pub(in crate::commands) fn keep_for(runs: u32) -> Result<Self, AnalysisError> {
         if runs > 1 { Self::keep() } else { Ok(Self::Inherited) }
     }

@@ -30,9 +30,6 @@ pub(super) struct Loaded {
 
 /// Reads the samples and the stacks of a question. Events may be those of stacks only. For some
 /// threads there are only stacks.
-///
-/// # Errors
-/// Returns the errors of [`Question::samples`] and [`Samples::stacks`].
 pub(super) fn read(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -70,9 +67,6 @@ pub(super) fn read_alone(
 }
 
 /// The epochs, and the scope with the threads that the question chooses.
-///
-/// # Errors
-/// Returns the errors of [`Question::opened`].
 pub(super) fn opened(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -87,9 +81,6 @@ pub(super) fn opened(
 }
 
 /// The error of threads without stacks: it names those that have some.
-///
-/// # Errors
-/// Returns the errors of [`Samples::stacks`].
 pub(super) fn no_threads(
     samples: &Samples,
     problems: &mut Vec<Problem>,
@@ -119,9 +110,6 @@ pub(super) fn is_wait(event: &str) -> bool {
 }
 
 /// Samples of the events asked for that have any, and the names of all events asked for.
-///
-/// # Errors
-/// Returns the errors of [`Question::samples`].
 pub(super) fn sampled(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -171,9 +159,6 @@ impl Loaded {
     }
 
     /// The same; None where there are no stacks.
-    ///
-    /// # Errors
-    /// Returns the errors of [`read`].
     pub(super) fn if_any(
         question: &Question,
         look: &DisplayArgs,
@@ -193,9 +178,6 @@ impl Loaded {
     }
 
     /// Reads what a question chooses of the epochs of other samples, as they were then.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Samples::again`] and [`Samples::stacks`].
     pub(super) fn beside(
         samples: &Samples,
         question: &Question,
@@ -261,9 +243,6 @@ impl Loaded {
     }
 
     /// The events that were asked for; else the first that has samples.
-    ///
-    /// # Errors
-    /// [`AnalysisError::NoEvent`].
     pub(super) fn events(&self, chosen: &Chosen) -> Result<Vec<EventCalls>, AnalysisError> {
         let events = &self.calls.events;
         if chosen.events.is_empty() {
@@ -396,10 +375,6 @@ impl Loaded {
 
     /// The procedure that one or two words name: PROCEDURE, or IMAGE and PROCEDURE. Of several the
     /// one that the event has, and of those of one command the one in the image of its name.
-    ///
-    /// # Errors
-    /// [`AnalysisError::NoImage`], [`AnalysisError::NoProcedure`],
-    /// [`AnalysisError::AmbiguousProcedure`].
     pub(super) fn procedure(
         &self,
         words: &[String],

@@ -89,7 +89,6 @@ pub struct Field {
 
 impl Field {
     /// The statement of a field whose type is not known yet.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         about: &'static str,
@@ -109,19 +108,16 @@ impl Field {
     }
 
     /// Its meaning, without the space that begins a comment.
-    #[must_use]
     pub fn meaning(&self) -> &'static str {
         self.about.trim()
     }
 
     /// Whether the elements of the field are rows of CSV.
-    #[must_use]
     pub fn is_rows(&self) -> bool {
         ["rows", "csvrows"].contains(&self.place)
     }
 
     /// Whether JSON has the field.
-    #[must_use]
     pub fn is_in_json(&self) -> bool {
         !["csv", "csvrows"].contains(&self.place)
     }
@@ -143,9 +139,6 @@ pub trait Shaped {
     }
 
     /// Writes the value as JSON.
-    ///
-    /// # Errors
-    /// Returns the errors of the serializer.
     fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
 
     /// Adds the value's cells of CSV, with these titles. `key` is that of the map around the value.
@@ -199,16 +192,10 @@ pub trait Fields: Shaped + Serialize {
     fn fields() -> Vec<Field>;
 
     /// Writes the fields into an object of JSON.
-    ///
-    /// # Errors
-    /// Those of the serializer.
     fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 
     /// Gives the rows of CSV to `write`, each with the cells `row` before its own. Of several
     /// lists, only rows of the one with the name `list` are given; empty: of all.
-    ///
-    /// # Errors
-    /// Those of `write`.
     fn rows(
         &self,
         list: &str,
@@ -376,7 +363,6 @@ pub struct Titles<'a>(Option<std::slice::Iter<'a, &'static str>>);
 
 impl<'a> Titles<'a> {
     /// The titles given by the field around; none: each field's own.
-    #[must_use]
     pub fn new(given: &'a [&'static str]) -> Self {
         Self((!given.is_empty()).then(|| given.iter()))
     }

@@ -41,7 +41,6 @@ pub struct Places {
 
 impl Places {
     /// An image without samples.
-    #[must_use]
     pub fn new(title: Title) -> Self {
         Self { image: image(&title, 0), title, full: 0, pieces: BTreeMap::new() }
     }

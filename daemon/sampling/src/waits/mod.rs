@@ -76,7 +76,6 @@ impl CountedWait<'_> {
     /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
     /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1.
-    #[must_use]
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64) -> Value {
         let squares = |weight: u64| {
             let part = u128::from(weight >> 10);
@@ -427,13 +426,11 @@ impl Waits {
     }
 
     /// Length of waits that are always taken; None: none are taken.
-    #[must_use]
     pub fn scale(&self) -> Option<Duration> {
         (self.scale_us > 0).then(|| Duration::from_micros(self.scale_us.into()))
     }
 
     /// Switches between threads, per second and CPU.
-    #[must_use]
     pub fn switches_per_s(&self) -> f64 {
         self.switches.per_s
     }
@@ -445,7 +442,6 @@ fn plenty(budget: Option<Budget>) -> f64 {
 }
 
 /// The kernel's count of switches between threads since it started (`ctxt` of proc_stat(5)).
-#[must_use]
 pub fn switches() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));

@@ -120,9 +120,6 @@ pub(super) fn print_cflags(kind: Cflags, out: &mut dyn Write) -> Result<Outcome,
 }
 
 /// `dcpi trace --blocks`: of a command, or of a trace.
-///
-/// # Errors
-/// [`AnalysisError`], if the command could not do its work.
 pub(super) fn run(args: &Asked<'_>, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     match (args.file, args.out, args.command.is_empty()) {
         (Some(file), ..) => read(args, file, out),

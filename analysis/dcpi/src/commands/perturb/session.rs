@@ -55,9 +55,6 @@ pub(super) struct Judged {
 impl Session<'_> {
     /// The order of this many runs without and with the observer, evenly interleaved so that
     /// changes of the machine affect both alike.
-    ///
-    /// # Errors
-    /// Returns the errors of the runs.
     pub(super) fn runs(
         &mut self,
         baselines: usize,
@@ -160,9 +157,6 @@ impl Session<'_> {
     }
 
     /// The columns that runs without an observer have.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::long_enough`].
     pub(super) fn columns(&self, baselines: &[Run]) -> Result<Columns, AnalysisError> {
         let events: Vec<String> = self.plan.events().map(str::to_owned).collect();
         let columns = Columns::choose(baselines, &self.names, &events, self.per_record);
@@ -172,9 +166,6 @@ impl Session<'_> {
     }
 
     /// Judges runs with an observer against those without.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::columns`].
     pub(super) fn judge(&self, runs: &Runs) -> Result<Judged, AnalysisError> {
         let columns = self.columns(&runs.baselines)?;
         let all = runs.baselines.iter().chain(&runs.observed);
@@ -191,9 +182,6 @@ impl Session<'_> {
 
     /// The number of comparisons of runs without an observer that find a perturbation; each
     /// comparison treats some runs of a pool as observed.
-    ///
-    /// # Errors
-    /// Returns the errors of the runs.
     pub(super) fn false_alarms(
         &mut self,
         trials: usize,
@@ -223,9 +211,6 @@ impl Session<'_> {
     /// Splits what the observer collects over several runs, so that none of them is perturbed:
     /// greedily, each item goes to the first group that stays unperturbed with it. Returns the
     /// groups, and whether each is still perturbed, which only a group of one item is.
-    ///
-    /// # Errors
-    /// Returns the errors of the runs.
     pub(super) fn split(
         &mut self,
         items: &[String],

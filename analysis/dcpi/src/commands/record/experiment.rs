@@ -70,9 +70,6 @@ impl Experiment {
     }
 
     /// The experiment of the same event with the other interval.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub(super) fn other(&self) -> Result<Self, String> {
         let name = &self.name;
         match self.kind {

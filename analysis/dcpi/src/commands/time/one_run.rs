@@ -67,9 +67,6 @@ pub(super) enum NotRun {
 impl Runner {
     /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT end the run that goes on, and this process
     /// reports what it has.
-    ///
-    /// # Errors
-    /// When the system refuses.
     pub(super) fn new(
         input: Option<PathBuf>,
         shows_output: bool,

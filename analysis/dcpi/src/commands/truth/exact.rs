@@ -80,9 +80,6 @@ impl Exact {
 
     /// Refuses counts of a program that has no samples: libraries that both use do not make it the
     /// same.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`].
     pub(super) fn is_sampled(&self, samples: &Samples) -> Result<(), AnalysisError> {
         let Some(program) = &self.program else { return Ok(()) };
         if samples.images.iter().any(|image| is_same(&image.record.path, program)) {
@@ -214,9 +211,6 @@ impl Executed {
     }
 
     /// Refuses counts of another build.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`].
     pub(super) fn is_of_this_build(
         &self,
         source: &str,
