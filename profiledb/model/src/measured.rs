@@ -121,7 +121,6 @@ const NS: RangeInclusive<f64> = 0.001..=1e9;
 const GHZ: RangeInclusive<f64> = 0.001..=100.0;
 /// Bytes of a cache, or of a working set.
 const BYTES: RangeInclusive<u64> = 1..=1 << 40;
-/// Bytes of a line.
 const LINE_BYTES: RangeInclusive<u64> = 1..=1 << 16;
 /// Entries of a TLB.
 const ENTRIES: RangeInclusive<u64> = 1..=1 << 32;

@@ -1,4 +1,4 @@
-//! A disk in memory that fails on command, for tests of this crate and of its users.
+//! A disk in memory that fails on command.
 //!
 //! It shows what a *process* sees when operations fail or when it is killed (everything done before
 //! is there), and what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Entry, Lock, Storage, WriteBody};
+use profiledb::storage::{Entry, Lock, Storage, WriteBody};
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
