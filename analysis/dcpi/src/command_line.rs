@@ -142,7 +142,6 @@ const GROUPS: [(&str, &str); 8] = [
     ),
     ("Export", "export (pprof, Firefox ...), html (a page), push (to a collector)"),
 ];
-/// Columns of the help.
 const HELP_COLUMNS: usize = 80;
 /// Columns before the commands of a group.
 const GROUP_COLUMNS: usize = 14;

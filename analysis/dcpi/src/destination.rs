@@ -12,12 +12,9 @@ use query::error::AnalysisError;
 /// Links to links that are followed, as many as the kernel does (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Where to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Standard output.
     Stdout,
-    /// A file.
     File(PathBuf),
 }
 

@@ -59,16 +59,12 @@ pub struct Prof {
     /// Sort rows by the samples of this event [default: the first event]
     #[arg(long, value_name = "EVENT")]
     pub sort: Option<String>,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -93,10 +89,8 @@ pub struct Epochs {
     /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -156,14 +150,12 @@ pub struct Chosen {
     /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// The time of the samples.
     #[command(flatten)]
     pub time: Time,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
     /// of COMMAND]
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -242,7 +234,6 @@ impl Place {
 /// Database, host, label and scope: options of every subcommand that reads epochs.
 #[derive(Clone, Debug, Args)]
 pub struct Source {
-    /// The database's directory.
     #[command(flatten)]
     place: Place,
     /// Only epochs of this host [default: all hosts]
@@ -251,7 +242,6 @@ pub struct Source {
     /// Only epochs with this label (dcpictl epoch --label)
     #[arg(long, value_name = "LABEL")]
     pub epoch_label: Option<String>,
-    /// Label, unit and process of the samples.
     #[command(flatten)]
     pub scope: ScopeArgs,
 }
@@ -414,24 +404,20 @@ pub struct Compared {
     /// At most N rows, 0 for all [default: in text 40, else all]
     #[arg(short = 'n', value_name = "N", value_parser = parse_rows, allow_negative_numbers = true)]
     pub rows: Option<usize>,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
     /// Epochs of each host, for a SET that names none: latest, all, ID, ID..ID, or -N for the Nth
     /// before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// The time of the samples.
     #[command(flatten)]
     pub time: Time,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
     /// of COMMAND]
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// Database, host, label and scope of a SET that does not name its own.
     #[command(flatten)]
     pub source: Source,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -520,7 +506,6 @@ pub(crate) fn parse_effect(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "must be a percentage from 0.01 to 1000, such as 2%".to_owned())
 }
 
-/// The longest time of a run.
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     parse_time(text, Duration::from_millis(1), Duration::from_secs(7 * 24 * 3600))
 }
@@ -545,7 +530,6 @@ pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Dur
     })
 }
 
-/// A time with its unit.
 pub(crate) fn with_unit(text: &str) -> Option<Duration> {
     let units = [
         ("ms", 1),
@@ -561,7 +545,6 @@ pub(crate) fn with_unit(text: &str) -> Option<Duration> {
     ms.map(Duration::from_millis)
 }
 
-/// A time in seconds.
 fn in_seconds(text: &str) -> Option<Duration> {
     // Floats also parse names such as NaN.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

@@ -58,7 +58,7 @@ mod tree;
 mod truth;
 mod whatcg;
 
-pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
+pub use calc::{BlockRow, CalcReport, EdgeRow, Found, InstructionCost, Model, Runs};
 pub use correction::{
     CorrectedTime, CorrectionReport, CorrectionRow, CostRow, InSituCosts, InSituSays, Unbounded,
 };
@@ -70,12 +70,15 @@ pub use escape::escape;
 pub use fields_page::page_of_fields;
 pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
+pub use json::OmittedRows;
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
 pub use lost::{LostBlock, LostReport, LostRow};
 pub use machine::MachineReport;
-pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours, NeighboursReport};
-pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation};
+pub use neighbours::{
+    CalleesReport, CallersReport, Inclusive, NeighbourRow, Neighbours, NeighboursReport,
+};
+pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Slowdown};
 pub use quantity::{bytes, counted, thousands};
 pub use schema::Schema;
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
@@ -85,10 +88,10 @@ pub use text::LANDED;
 pub use time::{Clock, FunctionTime, RunRow, TimeReport, Timed, Times};
 pub use timeline::{TimelineReport, TimelineRow};
 pub use top::{TopReport, TopRow};
-pub use topcounts::{InstructionRow, Sort, TopcountsReport};
+pub use topcounts::{FewSamples, InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
 pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
-pub use tree::{TreeReport, TreeRow};
+pub use tree::{OmittedCalls, TreeReport, TreeRow};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
 
@@ -137,7 +140,9 @@ pub trait Report {
     }
 
     /// Missing or doubtful data: the notes of the report.
-    fn problems(&self) -> &[Problem];
+    fn problems(&self) -> &[Problem] {
+        &[]
+    }
 }
 
 /// Database, epochs and hosts that were read.

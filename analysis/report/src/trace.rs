@@ -6,7 +6,6 @@ use super::quantity::{bytes, counted, percent, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
 use super::{Report, Style};
-use query::problem::Problem;
 
 /// Rows of a text, unless others are asked for; JSON and CSV have all.
 const ROWS_MAX: usize = 40;
@@ -297,10 +296,6 @@ impl Report for TraceReport {
 
     fn json(&self) -> &Self {
         self
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
     }
 }
 

@@ -46,7 +46,6 @@ const ASSUMED: [(Isa, &str); 2] = [(Isa::X86_64, "skylake-avx512"), (Isa::Aarch6
 const SAMPLES_MIN: u64 = 100;
 
 impl OnMachine {
-    /// The places of debug files.
     pub(super) fn places(&self) -> Places {
         Places::with_debug_roots(self.debug_root.clone())
     }

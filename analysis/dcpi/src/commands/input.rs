@@ -13,7 +13,6 @@ const STDIN: &str = "/proc/self/fd/0";
 /// Most bytes of a pipe that are kept for the next run: a pipe may have no end.
 const INPUT_MAX: u64 = 1 << 30;
 
-/// The standard input of each run.
 pub(in crate::commands) enum Input {
     /// This process's standard input: a terminal, or a device without an end.
     Inherited,

@@ -66,7 +66,7 @@ pub use check::Check;
 pub use clean::Clean;
 pub use count::Count;
 pub use diff::DiffArgs;
-pub use export::{Export, Target};
+pub use export::Export;
 pub use flame::FlameArgs;
 pub use flow::Flow;
 pub use ideal::Ideal;

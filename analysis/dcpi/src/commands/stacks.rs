@@ -282,14 +282,12 @@ impl Loaded {
         }
     }
 
-    /// The hosts, in words.
     pub(super) fn hosts(&self) -> String {
         let epochs = self.samples.epochs.iter();
         let hosts: BTreeSet<&str> = epochs.map(|epoch| epoch.meta().host.as_str()).collect();
         hosts.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// The unit of an event's times.
     pub(super) fn unit(&self, event: &EventCalls) -> String {
         self.samples.unit(&event.name)
     }
@@ -338,7 +336,6 @@ impl Loaded {
         }
     }
 
-    /// The subject of a report.
     pub(super) fn head(
         &self,
         event: &EventCalls,
@@ -472,7 +469,6 @@ fn shown(subjects: &Subjects, subject: &Subject, name: &str) -> String {
     format!("{name} [{address}{}]", image.unwrap_or_default())
 }
 
-/// A subject as reports have it.
 pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
     let Some(subject) = subjects.get(number) else {
         return Callee { name: "[unknown]".to_owned(), address: None, image: None };
@@ -514,7 +510,6 @@ pub(super) fn nobody_has(
     AnalysisError::Refused(format!("no call stacks of {event}{of} have {name}{next}"))
 }
 
-/// Most commands that an error names.
 const COMMANDS_MAX: usize = 5;
 
 /// The commands of the stacks, those with the most time first.
@@ -531,7 +526,6 @@ fn commands(timed: &Timed) -> Vec<String> {
     commands.into_iter().take(COMMANDS_MAX).map(|(command, _)| format!("{command:?}")).collect()
 }
 
-/// The error of epochs without stacks.
 pub(super) fn no_stacks() -> AnalysisError {
     AnalysisError::Refused(
         "these epochs have no call stacks; dcpid takes them unless it runs with --stacks off, and \

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Several titles are those of the fields of an object, in their order. `EVENT` in a title stands
-//! for the keys of a map. The word in brackets says where the field is:
+//! for the keys of a map. A field `NAME: TYPE = FUNCTION` is no member of the struct: its value is
+//! what the function makes of the struct. The word in brackets says where the field is:
 //!
 //! | word | the field is |
 //! |---|---|
@@ -207,9 +208,24 @@ pub trait Fields: Shaped + Serialize {
 /// Structs whose fields are stated once: see [`fields`](mod@crate::fields).
 #[macro_export]
 macro_rules! fields {
+    // The struct: its members are the fields that are not computed.
+    (@struct {$($head:tt)*} {$($members:tt)*}) => { $($head)* { $($members)* } };
+    (@struct $head:tt {$($members:tt)*} {[] $($member:tt)*} $($rest:tt)*) => {
+        $crate::fields!(@struct $head {$($members)* $($member)*,} $($rest)*);
+    };
+    (@struct $head:tt $members:tt {[$computed:expr] $($member:tt)*} $($rest:tt)*) => {
+        $crate::fields!(@struct $head $members $($rest)*);
+    };
+
     // The value of a field as it is shown.
-    (@shown $value:expr, ) => { &$value };
-    (@shown $value:expr, $shown:ty) => { &$value.show::<$shown>() };
+    (@shown $own:ident $field:ident [] $type:ty, ) => { &$own.$field };
+    (@shown $own:ident $field:ident [] $type:ty, $shown:ty) => { &$own.$field.show::<$shown>() };
+    (@shown $own:ident $field:ident [$computed:expr] $type:ty, ) => {
+        &{
+            let value: $type = $crate::fields::computed($own, $computed);
+            value
+        }
+    };
 
     (@shape $type:ty, ) => { $type };
     (@shape $type:ty, $shown:ty) => { $shown };
@@ -264,14 +280,19 @@ macro_rules! fields {
             $(
                 $(#[doc = $doc:literal])*
                 $field_vis:vis $field:ident $(($place:ident))? : $type:ty $(as $shown:ty)?
-                $(, $unit:literal)? $(=> $($csv:literal)|+)?;
+                $(= $computed:expr)? $(, $unit:literal)? $(=> $($csv:literal)|+)?;
             )*
         }
     )*) => {$(
-        $(#[doc = $about])*
-        $(#[derive($($derive),*)])?
-        $vis struct $name $(<$life>)? {
-            $($(#[doc = $doc])* $field_vis $field: $type,)*
+        $crate::fields! { @struct
+            {
+                $(#[doc = $about])*
+                #[allow(missing_docs, reason = "the type of a field may say what the field is")]
+                $(#[derive($($derive),*)])?
+                $vis struct $name $(<$life>)?
+            }
+            {}
+            $({[$($computed)?] $(#[doc = $doc])* $field_vis $field: $type})*
         }
 
         impl $(<$life>)? ::serde::Serialize for $name $(<$life>)? {
@@ -302,7 +323,8 @@ macro_rules! fields {
                 let mut titles = $crate::fields::Titles::new(titles);
                 $($crate::fields!(
                     @cell &[$($($csv),+)?], titles key row
-                    $crate::fields!(@shown self.$field, $($shown)?), $($place)?
+                    $crate::fields!(@shown self $field [$($computed)?] $type, $($shown)?),
+                    $($place)?
                 );)*
                 let _ = (&mut titles, key, row);
             }
@@ -330,7 +352,9 @@ macro_rules! fields {
                 #[allow(unused_imports, reason = "not all objects have fields that are shown otherwise")]
                 use $crate::fields::Show as _;
                 $($crate::fields!(
-                    @entry map $field $crate::fields!(@shown self.$field, $($shown)?), $($place)?
+                    @entry map $field
+                    $crate::fields!(@shown self $field [$($computed)?] $type, $($shown)?),
+                    $($place)?
                 );)*
                 Ok(())
             }
@@ -348,13 +372,19 @@ macro_rules! fields {
                 let mut are = false;
                 $($crate::fields!(
                     @rows $field list row write are
-                    $crate::fields!(@shown self.$field, $($shown)?), $($place)?
+                    $crate::fields!(@shown self $field [$($computed)?] $type, $($shown)?),
+                    $($place)?
                 );)*
                 let _ = list;
                 if are { Ok(()) } else { write(row) }
             }
         }
     )*};
+}
+
+/// The value of a computed field.
+pub fn computed<'a, S, T>(of: &'a S, compute: impl FnOnce(&'a S) -> T) -> T {
+    compute(of)
 }
 
 /// The titles of an object's fields: their own, unless the field around the object gives others.

@@ -91,15 +91,12 @@ pub enum Cflags {
 /// The request of `--blocks`.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Its options.
     pub blocks: &'a BlocksArgs,
     /// The trace to read.
     pub file: Option<&'a Path>,
     /// The trace to write.
     pub out: Option<&'a Path>,
-    /// Format of the report.
     pub output: &'a Output,
-    /// The command.
     pub command: &'a [OsString],
 }
 
@@ -129,7 +126,6 @@ pub(super) fn run(args: &Asked<'_>, out: &mut dyn Write) -> Result<Outcome, Anal
     }
 }
 
-/// The options for a compiler.
 fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     let own = std::env::current_exe().map_err(refused)?;
     let beside = own.parent().unwrap_or(Path::new("/"));

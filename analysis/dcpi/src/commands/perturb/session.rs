@@ -24,13 +24,11 @@ pub(super) struct Session<'a> {
     pub(super) input: Input,
     /// How the first run without an observer ended.
     pub(super) ended: Option<ExitStatus>,
-    /// Ticks of a record.
     pub(super) per_record: usize,
     /// Probability of finding a perturbation where there is none.
     pub(super) level: f64,
     /// Remarks for the reader, without duplicates.
     pub(super) notes: Vec<String>,
-    /// The signal that asks to stop.
     pub(super) stopped: Stopped,
 }
 
@@ -41,14 +39,10 @@ pub(super) struct Runs {
     pub(super) observed: Vec<Run>,
 }
 
-/// A comparison and its judgement.
 pub(super) struct Judged {
     pub(super) columns: Columns,
-    /// How metrics move.
     pub(super) judgement: Judgement,
-    /// How much there is of each.
     pub(super) moved: Vec<Moved>,
-    /// Whether a share of time has moved.
     pub(super) shares_moved: bool,
 }
 
@@ -75,7 +69,6 @@ impl Session<'_> {
         Ok(runs)
     }
 
-    /// A run without the observer.
     pub(super) fn baseline(&mut self) -> Result<Run, AnalysisError> {
         let program = Observer::Own.program(self.command);
         let words = self.command.to_vec();

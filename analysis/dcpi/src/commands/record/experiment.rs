@@ -6,12 +6,10 @@
 
 use std::str::FromStr;
 
-/// An experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experiment {
     /// Its name, as typed.
     pub(super) name: String,
-    /// The events that it samples.
     pub(super) kind: Kind,
 }
 

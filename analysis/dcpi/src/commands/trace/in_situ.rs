@@ -37,7 +37,6 @@ pub(super) fn check(to: Option<To>) -> Result<(), AnalysisError> {
     Ok(())
 }
 
-/// Prints the planned runs.
 pub(super) fn announce(runs: u32) -> io::Result<()> {
     // One additional run comes first; its time is not used.
     let (before, after) = (runs / 2 + 1, runs - runs / 2);

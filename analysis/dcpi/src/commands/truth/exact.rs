@@ -20,7 +20,6 @@ use query::load::{ImageSamples, Samples};
 /// Most bytes of a file of counts: a run of a compiler writes 200 MB.
 const COUNTS_MAX: u64 = 1 << 30;
 
-/// Exact counts.
 pub(super) struct Exact {
     /// The name of the counts: their file, or the command that was counted.
     pub source: String,
@@ -210,7 +209,6 @@ impl Executed {
         }
     }
 
-    /// Refuses counts of another build.
     pub(super) fn is_of_this_build(
         &self,
         source: &str,
