@@ -124,7 +124,6 @@ pub struct ByCalls {
 struct OfSubject {
     /// Its own time.
     own: f64,
-    /// Calls of it.
     called: f64,
     /// Its time with all that it called.
     inclusive: f64,

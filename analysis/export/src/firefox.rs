@@ -487,7 +487,6 @@ mod tests {
         is_even(thread);
     }
 
-    /// Every column has the length of its table.
     fn is_even(thread: &Value) {
         for table in [
             "samples",

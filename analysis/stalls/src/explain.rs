@@ -371,7 +371,6 @@ fn whole_blocks(instructions: &[Instruction]) -> Vec<BlockTime> {
     instructions.chunk_by(|a, b| a.block == b.block).map(whole).collect()
 }
 
-/// Explains the instructions of one block.
 fn explain_block(
     paths: &FrequentPaths<'_>,
     instructions: &[Instruction],

@@ -349,7 +349,6 @@ fn polynomial(coefficients: &[f64; 8], x: f64) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }
 
-/// The coefficients of AS 241.
 #[allow(clippy::excessive_precision, reason = "as printed in the paper, to be compared with it")]
 mod as241 {
     pub(super) const CENTRE_TOP: [f64; 8] = [

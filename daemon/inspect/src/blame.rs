@@ -17,7 +17,6 @@ const WAIT_MAX: Duration = Duration::from_millis(600);
 /// 0.1 ms; with a shorter time, a busy machine that lets inspectors wait for a CPU would cost its
 /// users names.
 const SLOW: Duration = Duration::from_millis(50);
-/// The term.
 const TERM: Duration = Duration::from_secs(10);
 /// Processes remembered.
 const PROCESSES_MAX: usize = 4096;

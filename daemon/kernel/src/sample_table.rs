@@ -211,7 +211,6 @@ impl Table {
         HalfTotals { stats, losses }
     }
 
-    /// Buckets of a half.
     fn buckets(&self) -> usize {
         if self.buckets.is_some() { self.settings.buckets as usize } else { BUCKETS }
     }

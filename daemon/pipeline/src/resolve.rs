@@ -348,7 +348,6 @@ struct Inside<'a> {
     at: MappedAt,
     /// Generation of the address space; 0: not known.
     generation: u16,
-    /// The mapping.
     mapping: &'a Mapping,
     /// Tags of the process: its scope, and whether it is left out.
     tags: &'a Tags,

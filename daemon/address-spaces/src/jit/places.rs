@@ -20,7 +20,6 @@ const TURN_BITS: u32 = 57;
 /// The name of a process's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Title {
-    /// Name.
     pub name: String,
     /// Path of the process's program.
     pub path: String,

@@ -96,7 +96,6 @@ impl Regions {
         self.by_start.len()
     }
 
-    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.by_start.is_empty()
     }

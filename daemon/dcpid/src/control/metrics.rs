@@ -117,7 +117,6 @@ fn one(value: f64) -> Vec<(String, f64)> {
     vec![(String::new(), value)]
 }
 
-/// Metrics of samples.
 fn samples(status: &Status) -> Vec<Metric> {
     let samples = &status.samples;
     let reasons = |reasons: &std::collections::BTreeMap<String, u64>| -> Vec<(String, f64)> {

@@ -88,7 +88,6 @@ struct PlacedSnapshot {
 /// The observations from the snapshots of a drain.
 #[derive(Default)]
 struct Batch {
-    /// Observations, each with its image and measure.
     observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
     unresolved: u64,
     fruitful: u64,
