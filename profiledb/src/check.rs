@@ -118,7 +118,6 @@ pub enum Lost {
 
 impl Problem {
     /// Whether something is lost or does not add up; else the defect is only untidy.
-    #[must_use]
     pub const fn is_damage(&self) -> bool {
         !matches!(self.fault, Fault::Leftover | Fault::Unknown)
     }
@@ -189,9 +188,6 @@ pub fn check(root: &Path) -> Result<Vec<Problem>, DbError> {
 }
 
 /// As [`check`], on another storage, at a time in seconds since 1970 UTC.
-///
-/// # Errors
-/// Returns the errors of [`check`].
 pub fn check_on(
     storage: Arc<dyn Storage>,
     root: &Path,

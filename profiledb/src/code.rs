@@ -117,31 +117,26 @@ impl CodeStore {
     }
 
     /// Whether an image is kept with all its code.
-    #[must_use]
     pub fn has(&self, image: &ImageId) -> bool {
         self.kept.get(image).is_some_and(|stored| stored.is_whole)
     }
 
     /// Number of images kept.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
     /// Whether no image is kept.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
     /// Bytes of all files of the store.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.kept.values().fold(0, |sum, stored| sum.saturating_add(stored.bytes))
     }
 
     /// The directory.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -371,9 +366,6 @@ pub fn keep_excerpt(
 }
 
 /// The kept part of an image in the code store of this directory: all of it, or else an excerpt.
-///
-/// # Errors
-/// Returns the errors of [`crate::Database::code`].
 pub(crate) fn read(
     disk: &Disk,
     directory: &Path,

@@ -45,7 +45,6 @@ pub(crate) fn put_scope(out: &mut Vec<u8>, scope: &Scope) {
 
 /// The payload of a symbols file. The symbols must be in strictly ascending order of start, have a
 /// name and not end before they start; other symbols are left out.
-#[must_use]
 pub fn encode_symbols(image: &ImageId, symbols: &[Symbol]) -> Vec<u8> {
     let mut kept: Vec<&Symbol> = Vec::with_capacity(symbols.len());
     for symbol in symbols {

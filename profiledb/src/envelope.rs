@@ -29,7 +29,6 @@ pub enum Kind {
 
 impl Kind {
     /// The kind's number in the header.
-    #[must_use]
     pub const fn code(self) -> u16 {
         match self {
             Self::Code => 8,
@@ -40,7 +39,6 @@ impl Kind {
     }
 
     /// The kind of a number.
-    #[must_use]
     pub const fn from_code(code: u16) -> Self {
         match code {
             8 => Self::Code,
@@ -60,7 +58,6 @@ impl Kind {
 }
 
 /// A file of this kind with this payload.
-#[must_use]
 pub fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEADER_BYTES + payload.len());
     file.extend_from_slice(&header(kind, payload.len() as u64, crc32c::crc32c(payload)));
@@ -69,7 +66,6 @@ pub fn seal(kind: Kind, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The header of a file of this kind, whose payload has this length in bytes and this CRC-32C.
-#[must_use]
 pub fn header(kind: Kind, length: u64, checksum: u32) -> Vec<u8> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.extend_from_slice(&MAGIC);
@@ -109,7 +105,6 @@ pub enum OpenError {
 
 impl OpenError {
     /// The error with the file's path.
-    #[must_use]
     pub fn of(self, path: &Path) -> DbError {
         let path = path.to_owned();
         match self {

@@ -19,7 +19,6 @@ pub struct EpochId(String);
 
 impl EpochId {
     /// The epoch that begins at this second since 1970 UTC; past the year 9999, its last second.
-    #[must_use]
     pub fn from_unix_s(unix_s: u64) -> Self {
         let unix_s = unix_s.min(LAST_UNIX_S);
         let (year, month, day) = civil_from_days(unix_s / DAY_S);
@@ -30,13 +29,11 @@ impl EpochId {
 
     /// The second since 1970 UTC in the name. An epoch may have got a name a little later than it
     /// began; `EpochMeta::started_unix_s` has the true time.
-    #[must_use]
     pub fn unix_s(&self) -> u64 {
         parse(&self.0).unwrap_or(0)
     }
 
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

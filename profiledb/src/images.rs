@@ -37,7 +37,6 @@ pub struct ImageRecord {
 impl ImageRecord {
     /// A path as text, without loss: bytes that are not UTF-8 and control characters become `\xNN`,
     /// a backslash becomes two.
-    #[must_use]
     pub fn escape_path(path: &Path) -> String {
         let mut text = String::with_capacity(path.as_os_str().len());
         for chunk in path.as_os_str().as_bytes().utf8_chunks() {
@@ -57,7 +56,6 @@ impl ImageRecord {
     }
 
     /// The path on the file system that [`ImageRecord::path`] stands for.
-    #[must_use]
     pub fn real_path(&self) -> PathBuf {
         let mut bytes = Vec::with_capacity(self.path.len());
         let mut rest = self.path.as_str();

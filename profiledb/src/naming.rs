@@ -44,13 +44,11 @@ pub struct ProfileKey {
 
 impl ProfileKey {
     /// The profile of a measure in an image, of all processes that are not kept apart.
-    #[must_use]
     pub fn of(image: ImageId, measure: &Measure) -> Self {
         Self { image, measure: measure.clone(), scope: Scope::default() }
     }
 
     /// Samples of an event at a period, in the event's unit.
-    #[must_use]
     pub fn samples(image: ImageId, event: &str, period: u64, scope: Scope) -> Self {
         Self { image, measure: Measure::samples(event, period), scope }
     }
@@ -71,13 +69,11 @@ impl ProfileKey {
     }
 
     /// Name of the event, or of the measure where its counts are not samples.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.measure.name
     }
 
     /// The sampling period, in the event's unit; 0 where a count is one observation.
-    #[must_use]
     pub fn period(&self) -> u64 {
         self.measure.period().unwrap_or(0)
     }
@@ -96,7 +92,6 @@ const EVENT_ALIASES: [(&str, &str); 8] = [
 ];
 
 /// The name in the database for an alias of an event; `None` when the text is no alias.
-#[must_use]
 pub fn event_name(alias: &str) -> Option<&'static str> {
     EVENT_ALIASES.iter().find(|(other, _)| *other == alias).map(|(_, name)| *name)
 }
@@ -113,7 +108,6 @@ pub fn split_events(list: &str) -> impl Iterator<Item = &str> {
 
 /// Whether a database can hold samples of an event with that name: 1 to 160 bytes, each outside
 /// `[A-Za-z0-9_-]` counted as three, and no control character.
-#[must_use]
 pub fn is_event_name(name: &str) -> bool {
     check_event(name).is_ok()
 }

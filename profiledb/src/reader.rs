@@ -42,9 +42,6 @@ impl Database {
     }
 
     /// As [`Database::open`], on another storage.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Database::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path) -> Result<Self, DbError> {
         let disk = Disk::new(storage);
         format_file::check(&disk, root)?;
@@ -60,7 +57,6 @@ impl Database {
     }
 
     /// The directory.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -134,9 +130,6 @@ impl Database {
     }
 
     /// Bytes of the files in which images were kept on a host.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Database::code_images`].
     pub fn code_bytes(&self, host: &str) -> Result<BTreeMap<ImageId, u64>, DbError> {
         naming::check_host(host)?;
         let mut images: BTreeMap<ImageId, u64> = BTreeMap::new();
@@ -214,14 +207,12 @@ pub struct Epoch {
 
 impl Epoch {
     /// The epoch's description.
-    #[must_use]
     pub const fn meta(&self) -> &EpochMeta {
         &self.meta
     }
 
     /// The stretches of time that the epoch's counts are kept apart by, in order: ten minutes each
     /// where they are recent, longer ones where they are old. A stretch without counts is left out.
-    #[must_use]
     pub fn slices(&self) -> Vec<Stretch> {
         self.snapshot.slices(self.began_unix_s)
     }
@@ -238,7 +229,6 @@ impl Epoch {
 
     /// The same state of the epoch, with the counts of all slices that overlap a stretch of time,
     /// and with ledgers and times of these; None where there are none.
-    #[must_use]
     pub fn during(&self, stretch: Stretch) -> Option<Self> {
         let (snapshot, meta) = self.snapshot.during(stretch, &self.whole())?;
         Some(self.with(snapshot, meta))
@@ -276,7 +266,6 @@ impl Epoch {
 
     /// Files of the epoch that could not be read when it was opened. All else is there; the ledgers
     /// then do not balance.
-    #[must_use]
     pub fn damage(&self) -> &[DbError] {
         self.snapshot.damage()
     }
@@ -284,7 +273,6 @@ impl Epoch {
     /// Files of which a part does not fit its checksum, the first damage of each, without those in
     /// [`Epoch::damage`]. A report of some profiles names them all, because its numbers do not show
     /// whether its own profiles are whole.
-    #[must_use]
     pub fn damaged_files(&self) -> Vec<DbError> {
         self.snapshot.damaged_files()
     }
@@ -335,17 +323,11 @@ impl Epoch {
     }
 
     /// The counts of a profile as the type of their shape; None when the measure has another shape.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Epoch::counts`].
     pub fn read<Shaped: Counted>(&self, key: &ProfileKey) -> Result<Shaped, DbError> {
         Ok(Shaped::of(self.counts(key)?).unwrap_or_default())
     }
 
     /// Observations of a measure in an image, of all processes that are not kept apart.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Epoch::counts`].
     pub fn observed<Shaped: Counted>(
         &self,
         measure: &Measure,
@@ -355,24 +337,17 @@ impl Epoch {
     }
 
     /// Samples of an event by place; empty when there are none.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Epoch::counts`].
     pub fn profile(&self, key: &ProfileKey) -> Result<Profile, DbError> {
         self.read(key)
     }
 
     /// The sum of a profile's counts, without reading the profile where the epoch's files have the
     /// sum.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Epoch::counts`].
     pub fn total(&self, key: &ProfileKey) -> Result<u64, DbError> {
         Ok(self.snapshot.total(key, &self.meta.events))
     }
 
     /// The events and scopes that have call stacks, in order.
-    #[must_use]
     pub fn stacks_keys(&self) -> Vec<StacksKey> {
         self.snapshot.stacks_keys()
     }
@@ -408,9 +383,6 @@ impl Epoch {
 
     /// True when no merge has happened since the epoch was opened. False also when the epoch is
     /// gone.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Database::epoch`].
     pub fn is_current(&self) -> Result<bool, DbError> {
         let spans = snapshot::spans(&self.disk, self.snapshot.directory())?;
         Ok(snapshot::newest(&spans) == Some(self.meta.merges))

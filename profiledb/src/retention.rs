@@ -37,7 +37,6 @@ pub struct EpochSize {
 
 impl Retention {
     /// The epochs to be removed, oldest first; never an open one. An end in the future has no age.
-    #[must_use]
     pub fn expired(&self, epochs: &[EpochSize], now_unix_s: u64) -> Vec<EpochId> {
         let mut epochs: Vec<&EpochSize> = epochs.iter().collect();
         epochs.sort_by(|a, b| a.epoch.cmp(&b.epoch));

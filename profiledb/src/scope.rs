@@ -31,13 +31,11 @@ pub struct Scope {
 
 impl Scope {
     /// True when no field is set.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.label.is_none() && self.unit.is_none() && self.pid.is_none()
     }
 
     /// The next wider scope: without the process, else without the unit, else the empty one.
-    #[must_use]
     pub fn widened(&self) -> Self {
         match self {
             Self { label, unit, pid: Some(_) } => {

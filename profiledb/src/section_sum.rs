@@ -184,7 +184,6 @@ pub(crate) fn stacks_section(stacks: Stacks) -> Joined {
     Joined { entries, total: stacks.total().stacks, bytes }
 }
 
-/// The section of images.
 pub(crate) fn images_section(records: &BTreeMap<ImageId, ImageRecord>) -> Result<Joined, Damage> {
     Ok(Joined { entries: records.len() as u64, total: 0, bytes: block(&images::encode(records)?) })
 }

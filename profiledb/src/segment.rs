@@ -34,7 +34,6 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The span of one merge.
     pub(crate) const fn one(merge: u64) -> Self {
         Self { first: merge, last: merge }
     }
@@ -292,7 +291,6 @@ impl Segment {
         self.sections.iter().find_map(|section| self.bytes(section).err())
     }
 
-    /// The section of that key.
     pub(crate) fn section(&self, key: &SectionKey) -> Option<&Section> {
         let at = self.sections.binary_search_by(|section| section.key.cmp(key)).ok()?;
         self.sections.get(at)

@@ -71,7 +71,6 @@ impl Sent {
     }
 
     /// Whether there is anything in a part that [`Sent::unsent`] gave.
-    #[must_use]
     pub fn has_counts(part: &Epoch) -> bool {
         part.snapshot().has_counts()
     }
@@ -108,9 +107,6 @@ impl Sent {
     }
 
     /// Forgets the epochs of a host that are no longer in the database.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Database::epochs`].
     pub fn forget_gone(&self, db: &Database, host: &str) -> Result<(), DbError> {
         let there = db.epochs(host)?;
         let sent = Database::of(self.disk.clone(), &self.root);

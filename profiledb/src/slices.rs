@@ -69,7 +69,6 @@ pub struct Stretch {
 
 impl Stretch {
     /// Whether both have some time in common. A moment, which has no length, is within what has it.
-    #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.since_unix_s < other.until_unix_s && other.since_unix_s < self.until_unix_s
     }

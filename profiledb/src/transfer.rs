@@ -533,12 +533,14 @@ fn agreed(a: Machine, b: Machine) -> Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::SimulatedDisk;
+    use crate::storage::Directory;
     use std::sync::Arc;
 
     #[test]
     fn an_epoch_with_sections_of_a_later_release_is_not_copied() {
-        let (disk, root) = (Disk::new(Arc::new(SimulatedDisk::new())), Path::new("/db"));
+        let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [root, targets @ ..] = directories.each_ref().map(|directory| directory.path());
+        let disk = Disk::new(Arc::new(Directory));
         drop(Writer::open_with(disk.clone(), root, "h").unwrap());
         let epoch: EpochId = "20251121-040233".parse().unwrap();
         let mut meta = joined_meta(&[], "h", epoch.clone(), None).unwrap();
@@ -546,7 +548,7 @@ mod tests {
         let described = section_sum::meta_section(&meta).unwrap();
         let directory = naming::epoch_path(root, "h", &epoch);
         disk.create_directory(&directory).unwrap();
-        for later in [false, true] {
+        for (later, target) in [false, true].into_iter().zip(targets) {
             let mut builder = SegmentBuilder::new(Span::one(0), "h".to_owned(), epoch.clone());
             builder.push(SectionKey::only(SectionKind::META), 0, 0, &described.bytes);
             if later {
@@ -555,9 +557,8 @@ mod tests {
             fold::write(&disk, &directory, Span::one(0), &builder.finish(&directory).unwrap())
                 .unwrap();
             let source = Database::of(disk.clone(), root).epoch("h", &epoch).unwrap();
-            let to = Disk::new(Arc::new(SimulatedDisk::new()));
-            drop(Writer::open_with(to.clone(), root, "h").unwrap());
-            let copied = copy_epoch(&source, &Database::of(to, root));
+            drop(Writer::open_with(disk.clone(), target, "h").unwrap());
+            let copied = copy_epoch(&source, &Database::of(disk.clone(), target));
             assert_eq!(matches!(copied, Err(DbError::Damaged { .. })), later, "{copied:?}");
         }
     }

@@ -47,9 +47,6 @@ impl Writer {
     }
 
     /// As [`Writer::open`], on another storage.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Writer::open`].
     pub fn open_on(storage: Arc<dyn Storage>, root: &Path, host: &str) -> Result<Self, DbError> {
         Self::open_with(Disk::new(storage), root, host)
     }
@@ -174,13 +171,11 @@ impl Writer {
     }
 
     /// The epoch being written.
-    #[must_use]
     pub fn epoch(&self) -> Option<&EpochId> {
         self.current.as_ref().map(|current| &current.meta.epoch)
     }
 
     /// The description of the epoch being written, as of the last merge.
-    #[must_use]
     pub fn meta(&self) -> Option<&EpochMeta> {
         self.current.as_ref().map(|current| &current.meta)
     }
@@ -196,7 +191,6 @@ impl Writer {
     }
 
     /// Damage that was found and worked around, for the log.
-    #[must_use]
     pub fn findings(&self) -> &[DbError] {
         &self.findings
     }
@@ -298,9 +292,6 @@ impl Writer {
     }
 
     /// Ends the epoch, if there is one, and begins another.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Writer::begin`].
     pub fn next_epoch(&mut self, start: EpochStart) -> Result<EpochId, DbError> {
         self.begin(start, true)
     }

@@ -48,7 +48,6 @@ impl Graph {
     /// The procedure's time by cause, on a machine with its instruction set. `event` counts time;
     /// `executions` tells how often code was executed, if anything does. None without an estimate
     /// of executions.
-    #[must_use]
     pub fn explained(
         &self,
         machine: &Machine,
@@ -92,7 +91,6 @@ impl Graph {
 impl Graph {
     /// The best case of each instruction of each block, on a machine with its instruction set. None
     /// without executions.
-    #[must_use]
     pub fn best_cases(&self, machine: &Machine) -> Option<Vec<Vec<BestCase>>> {
         let paths = FrequentPaths::new(&self.graph, &self.loops, self.estimate.as_ref()?);
         Some(stalls::best_case::best_cases(&paths, machine, &self.work))
@@ -169,7 +167,6 @@ impl ReadOnly for Memory<'_> {
 
 impl<'a> Surveyed<'a> {
     /// Surveys all code of an image. None where its bytes or its instruction set are not known.
-    #[must_use]
     pub fn of(
         samples: &Samples,
         image: &ImageSamples,
@@ -181,7 +178,6 @@ impl<'a> Surveyed<'a> {
 
     /// Surveys only what the [graph](Surveyed::graph) of this procedure needs. [`Surveyed::of`]
     /// surveys the whole image, for the graphs of many procedures, and takes many times as long.
-    #[must_use]
     pub fn around(
         samples: &Samples,
         image: &ImageSamples,
@@ -229,13 +225,11 @@ impl<'a> Surveyed<'a> {
     }
 
     /// The image's instruction set.
-    #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
     /// Procedures with samples of an event, each with the samples of all its parts.
-    #[must_use]
     pub fn sampled(&self, image: &ImageSamples, event: usize) -> Vec<(&Procedure, u64)> {
         let mut sums: BTreeMap<usize, u64> = BTreeMap::new();
         for (offset, samples) in image.equal(event).into_iter().flat_map(model::Profile::iter) {
@@ -254,7 +248,6 @@ impl<'a> Surveyed<'a> {
     }
 
     /// The procedure at an offset; of a procedure's part, the procedure.
-    #[must_use]
     pub fn at(&self, offset: ImageOffset) -> Option<&Procedure> {
         let number = self
             .procedures
@@ -267,7 +260,6 @@ impl<'a> Surveyed<'a> {
     /// The graph of a procedure, or of the one that it is a part of, with the samples of `event`,
     /// corrected by `skid`. A machine that issues in order gives better estimates of executions.
     /// Without a syntax instructions have no text.
-    #[must_use]
     pub fn graph(
         &self,
         image: &ImageSamples,
@@ -426,7 +418,6 @@ impl Code {
 /// The pieces of a file's code, by file offset, that no report on samples at these places needs:
 /// procedures that have none of them, are no part of one that has, and say nothing about those.
 /// None where the file's code is not understood.
-#[must_use]
 pub fn unneeded(
     binary: &Binary,
     sampled: &[ImageOffset],

@@ -75,7 +75,6 @@ impl Listing {
     /// The source lines of its instructions, the procedure's own first, then by function, file and
     /// line. Each instruction belongs to the innermost function that is inlined there, so the
     /// lines' samples add up to the procedure's.
-    #[must_use]
     pub fn by_line(&self) -> Vec<SourceLine> {
         let mut lines: BTreeMap<(bool, Frame), Vec<u64>> = BTreeMap::new();
         for instruction in &self.instructions {
@@ -122,7 +121,6 @@ impl Listing {
     }
 
     /// The targets of jumps within the procedure.
-    #[must_use]
     pub fn jump_targets(&self) -> BTreeSet<u64> {
         self.instructions
             .iter()
@@ -144,7 +142,6 @@ pub struct ByAddress<'a> {
 
 impl<'a> ByAddress<'a> {
     /// The instructions of these listings.
-    #[must_use]
     pub fn of(parts: &'a [Listing]) -> Self {
         let mut lines: Vec<&ListedInstruction> =
             parts.iter().flat_map(|part| &part.instructions).collect();
@@ -170,7 +167,6 @@ impl<'a> ByAddress<'a> {
 /// dcpid kept. Without bytes, only the addresses with samples are listed. Source lines come from
 /// `lines`, if they are wanted. Without a syntax, instructions have no text, and targets in other
 /// procedures have no name.
-#[must_use]
 pub fn of(
     image: &ImageSamples,
     known: &Known,
@@ -223,9 +219,6 @@ pub fn of(
 }
 
 /// The listed bytes of a procedure, and their meaning.
-///
-/// # Errors
-/// Why there are none.
 pub fn code(
     image: &ImageSamples,
     known: &Known,

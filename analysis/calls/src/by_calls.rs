@@ -124,7 +124,6 @@ pub struct ByCalls {
 struct OfSubject {
     /// Its own time.
     own: f64,
-    /// Calls of it.
     called: f64,
     /// Its time with all that it called.
     inclusive: f64,
@@ -143,7 +142,6 @@ const LEAK: f64 = 1e-9;
 impl ByCalls {
     /// Divides times among callers. `own` has the times of the subjects themselves; contexts are a
     /// caller and what it called.
-    #[must_use]
     pub fn of(contexts: &Contexts, own: &[f64]) -> Self {
         let graph = Graph::of(contexts, own.len());
         let (circle, circles) = graph.circles();
@@ -250,7 +248,6 @@ impl ByCalls {
     }
 
     /// The time of each subject with all that it called, in the order of their numbers.
-    #[must_use]
     pub fn inclusive(&self) -> Vec<Estimate> {
         let estimate = |of: &OfSubject| exactly(of.inclusive, self.whole, of.called);
         self.of_subject.iter().map(estimate).collect()
@@ -265,7 +262,6 @@ impl ByCalls {
 
     /// The callers of a subject, those with the most time first: each has the part of the
     /// subject's time that its part of the calls is. Shares sum up to 1.
-    #[must_use]
     pub fn callers(&self, subject: SubjectId) -> Vec<Neighbour> {
         let subject = subject as usize;
         let OfSubject { inclusive, called, .. } = self.get(subject);
@@ -288,7 +284,6 @@ impl ByCalls {
     /// The callees of a subject, those with the most time first, among them none: its own time.
     /// Shares sum up to 1, except for calls within a circle whose subjects have the time of all:
     /// these have no time.
-    #[must_use]
     pub fn callees(&self, subject: SubjectId) -> Vec<Neighbour> {
         let subject = subject as usize;
         let OfSubject { own, called, inclusive, visited, .. } = self.get(subject);
@@ -307,7 +302,6 @@ impl ByCalls {
     }
 
     /// Number of calls, those of procedures by themselves included.
-    #[must_use]
     pub fn calls(&self) -> u64 {
         let called = self.of_subject.iter().map(|of| of.called);
         called.chain(self.graph.recursive.iter().copied()).sum::<f64>() as u64

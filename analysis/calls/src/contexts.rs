@@ -48,7 +48,6 @@ pub struct Contexts {
 
 impl Contexts {
     /// The stacks with the subject of each frame.
-    #[must_use]
     pub fn of(stacks: &Stacks, subject: impl Fn(&Frame) -> SubjectId) -> Self {
         let mut contexts = Self::default();
         let mut subjects: HashMap<Frame, SubjectId> = HashMap::new();
@@ -103,37 +102,31 @@ impl Contexts {
     }
 
     /// Number of nodes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// True when there are no nodes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
     /// The stacks, by node.
-    #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
     /// The threads, by number.
-    #[must_use]
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
     /// The subject of a node.
-    #[must_use]
     pub fn subject(&self, node: NodeId) -> Option<SubjectId> {
         self.nodes.get(node as usize).map(|(_, subject)| *subject)
     }
 
     /// The caller of a node.
-    #[must_use]
     pub fn parent(&self, node: NodeId) -> Option<NodeId> {
         self.nodes.get(node as usize).map(|(parent, _)| *parent).filter(|parent| *parent != NONE)
     }
@@ -151,7 +144,6 @@ impl Contexts {
 
     /// The same stacks below a root for each thread, whose subject `subject` gives. Where that
     /// makes too many nodes, callers of the lightest stacks are left out.
-    #[must_use]
     pub fn by_thread(&self, subject: impl FnMut(&Thread) -> SubjectId) -> Self {
         self.by_thread_within(NODES_MAX, subject)
     }
@@ -266,7 +258,6 @@ impl Contexts {
     }
 
     /// The stacks of both, which have the same subjects.
-    #[must_use]
     pub fn merged(&self, other: &Self) -> Self {
         let mut merged = self.clone();
         let base = merged.threads.len() as u32;

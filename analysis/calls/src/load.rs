@@ -39,7 +39,6 @@ pub struct EventCalls {
 
 /// Names the procedures of samples and stacks. With `idle` the idle loop is counted. Samples of
 /// unknown code belong to the selection if `everything` was asked for.
-#[must_use]
 pub fn load(
     samples: &Samples,
     stacks: &BTreeMap<String, Stacks>,
@@ -68,7 +67,6 @@ pub fn load(
 
 impl Calls {
     /// Whether a subject is code of the kernel.
-    #[must_use]
     pub fn is_kernel(&self, subject: SubjectId) -> bool {
         let image = self.subjects.get(subject).and_then(|subject| self.subjects.image(subject));
         image.is_some_and(|image| {
@@ -85,7 +83,6 @@ impl Calls {
 
     /// Times of an event whose occurrences were counted exactly, as were the calls, with all that
     /// was called. `at` is its index in [`Samples::events`]. None without calls.
-    #[must_use]
     pub fn by_calls(&self, at: usize) -> Option<ByCalls> {
         let calls = self.events.iter().find(|event| event.name == CALLS)?;
         let own: Vec<f64> = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
@@ -93,7 +90,6 @@ impl Calls {
     }
 
     /// The stacks of an event with their times; below a root for each thread, if `by_thread`.
-    #[must_use]
     pub fn timed(&mut self, event: &EventCalls, by_thread: bool) -> Timed {
         let contexts = if by_thread {
             let subjects = &mut self.subjects;

@@ -20,7 +20,6 @@ pub struct Neighbour {
 impl Timed {
     /// The time of each subject with all that it called, in the order of their numbers. A stack
     /// that has a procedure several times counts once for it.
-    #[must_use]
     pub fn inclusive(&self, subjects: usize, confidence: Confidence) -> Vec<Estimate> {
         let contexts = self.contexts();
         let mut seen = vec![NodeId::MAX; subjects];
@@ -43,7 +42,6 @@ impl Timed {
     }
 
     /// The stacks that have the subject.
-    #[must_use]
     pub fn through(&self, subject: SubjectId) -> Self {
         let contexts = self.contexts();
         self.narrowed(|node| contexts.path(node).any(|(_, of)| of == subject))
@@ -53,7 +51,6 @@ impl Timed {
 /// The callers of a subject, those with the most time first. If a stack contains the subject
 /// several times, the outermost call counts. Shares are of the subject's time with all that it
 /// called, and sum up to 1. Frames that `without` holds of are left out.
-#[must_use]
 pub fn callers(
     timed: &Timed,
     subject: SubjectId,
@@ -69,7 +66,6 @@ pub fn callers(
 /// The callees of a subject, those with the most time first. If a stack contains the subject
 /// several times, the innermost call counts. Shares are as those of [`callers`]; a neighbour that
 /// is none is the subject itself.
-#[must_use]
 pub fn callees(
     timed: &Timed,
     subject: SubjectId,

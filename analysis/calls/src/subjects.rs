@@ -62,7 +62,6 @@ impl Subjects {
     /// The subjects of the frames of `stacks` and of the samples of the images that `counts`
     /// accepts; of samples that no image stands for, too, if all images and processes are
     /// asked for.
-    #[must_use]
     pub fn of<'a>(
         samples: &Samples,
         stacks: impl IntoIterator<Item = &'a Stacks>,
@@ -183,13 +182,11 @@ impl Subjects {
     }
 
     /// The subject of a frame.
-    #[must_use]
     pub fn of_frame(&self, frame: &Frame) -> Option<SubjectId> {
         self.of_frame.get(frame).copied()
     }
 
     /// A subject by its number.
-    #[must_use]
     pub fn get(&self, number: SubjectId) -> Option<&Subject> {
         self.all.get(number as usize)
     }
@@ -200,32 +197,27 @@ impl Subjects {
     }
 
     /// The samples of an event, by subject.
-    #[must_use]
     pub fn times(&self, event: usize) -> Vec<Tally> {
         let of_event = |counts: &Vec<Tally>| counts.get(event).copied().unwrap_or_default();
         self.counts.iter().map(of_event).collect()
     }
 
     /// Number of subjects.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
     /// True when there is no subject.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// The images.
-    #[must_use]
     pub fn images(&self) -> &[ImageRow] {
         &self.images
     }
 
     /// The image of a subject that is code.
-    #[must_use]
     pub fn image(&self, subject: &Subject) -> Option<&ImageRow> {
         match subject {
             Subject::Code { image, .. } => self.images.get(*image),
@@ -236,7 +228,6 @@ impl Subjects {
 
 impl Subject {
     /// The name: a procedure's, or words in brackets.
-    #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::Code { name, .. } => name.clone(),
@@ -249,7 +240,6 @@ impl Subject {
     }
 
     /// The address of a procedure's first byte.
-    #[must_use]
     pub const fn address(&self) -> Option<u64> {
         match self {
             Self::Code { address, .. } => *address,

@@ -100,7 +100,6 @@ impl Timed {
     ///
     /// Stacks whose innermost procedure has no samples (frames that were left out to bound a tree)
     /// stand for time of procedures without stacks, as far as there is some.
-    #[must_use]
     pub fn sampled(
         mut contexts: Contexts,
         times: &[Tally],
@@ -154,7 +153,6 @@ impl Timed {
     /// `unexpected` stands for long waits without a stack. A thread that waits regularly has others
     /// as long with a stack, and its time goes to those. What is left may be anybody's of the
     /// thread, which intervals allow for.
-    #[must_use]
     pub fn weighted(
         mut contexts: Contexts,
         subjects: usize,
@@ -196,19 +194,16 @@ impl Timed {
     }
 
     /// The contexts.
-    #[must_use]
     pub fn contexts(&self) -> &Contexts {
         &self.contexts
     }
 
     /// The total that shares refer to.
-    #[must_use]
     pub fn whole(&self) -> Tally {
         self.whole
     }
 
     /// Whether times come from samples, or else from the weights of stacks.
-    #[must_use]
     pub fn is_sampled(&self) -> bool {
         self.is_sampled
     }
@@ -222,7 +217,6 @@ impl Timed {
 
     /// For each subject, by its number, the stacks whose innermost frame it is, as samples of the
     /// stacks' weights.
-    #[must_use]
     pub fn innermost(&self) -> Vec<Tally> {
         let mut tallies = vec![Tally::default(); self.leaves.len()];
         for entry in self.contexts.entries() {
@@ -249,7 +243,6 @@ impl Timed {
     }
 
     /// Only the stacks of nodes that `wanted` accepts; shares are of their time.
-    #[must_use]
     pub fn narrowed(&self, mut wanted: impl FnMut(NodeId) -> bool) -> Self {
         let mut kept = Contexts::with_threads_of(&self.contexts);
         self.contexts.nodes().for_each(|(parent, subject)| {
@@ -299,7 +292,6 @@ impl Timed {
     }
 
     /// Sums of times by key, of `keys` keys: `keys_of` gives those of a node, each once.
-    #[must_use]
     pub fn estimates(
         &self,
         keys: usize,

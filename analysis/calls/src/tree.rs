@@ -60,7 +60,6 @@ pub struct Shape<'a> {
 
 impl Shape<'_> {
     /// All calls in one direction.
-    #[must_use]
     pub const fn of(direction: Direction) -> Self {
         Self { direction, from: None, depth_max: usize::MAX, without: None }
     }
@@ -101,7 +100,6 @@ pub(crate) fn keep_others(path: &mut Vec<SubjectId>, without: &dyn Fn(SubjectId)
 
 impl Tree {
     /// The tree of all stacks, without nodes below the share `min` of all time.
-    #[must_use]
     pub fn of(timed: &Timed, of: Shape<'_>, min: f64, confidence: Confidence) -> Self {
         let placed;
         let borrows = |entry: &Entry| timed.unseen_above(entry.node).is_some();

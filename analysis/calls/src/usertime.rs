@@ -21,7 +21,6 @@ pub const USERTIME_SAMPLE_NS: f64 = 30e6;
 impl Calls {
     /// Wall-clock time of threads, if there are stacks of the time on a CPU in ns, `clock`, or of
     /// waits.
-    #[must_use]
     pub fn usertime(&mut self, clock: &str) -> Option<EventCalls> {
         let is_part =
             |event: &&EventCalls| [clock, OFF_CPU, RUNNABLE].contains(&event.name.as_str());
@@ -71,7 +70,6 @@ pub enum FrameOf {
 impl Timed {
     /// The stacks with their times as weights, without frames of the kernel and reasons of waits
     /// below procedures of programs. Threads of the kernel have nothing else, and keep theirs.
-    #[must_use]
     pub fn within_programs(&self, of: impl Fn(SubjectId) -> FrameOf) -> Contexts {
         let contexts = self.contexts();
         let mut own = Contexts::with_threads_of(contexts);

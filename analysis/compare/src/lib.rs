@@ -152,7 +152,6 @@ pub struct Comparison {
 
 impl Comparison {
     /// Fewest samples of a row in all sets together.
-    #[must_use]
     pub fn min_samples(&self, sets: usize) -> u64 {
         // Below, chi-squared is not (W. G. Cochran, "Some methods for strengthening the common
         // chi-squared tests", Biometrics 10, 1954).
@@ -162,7 +161,6 @@ impl Comparison {
 
 impl SetChoice {
     /// The question for a set: `source`, with the parts that the set names itself.
-    #[must_use]
     pub fn question(&self, source: &Question) -> Question {
         let either =
             |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());

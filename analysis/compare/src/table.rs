@@ -96,14 +96,12 @@ pub struct Subject {
 
 impl Table {
     /// Whether the event is counted exactly in all sets.
-    #[must_use]
     pub fn is_exact(&self) -> bool {
         is_exact(&self.sets)
     }
 }
 
 /// Whether there are sets, and their event is counted exactly in all of them.
-#[must_use]
 pub fn is_exact(sets: &[Set]) -> bool {
     let mut parts = sets.iter().flat_map(|set| &set.parts).peekable();
     parts.peek().is_some() && parts.all(|part| part.event.is_exact())
@@ -111,7 +109,6 @@ pub fn is_exact(sets: &[Set]) -> bool {
 
 impl Row {
     /// Samples in all sets.
-    #[must_use]
     pub fn total(&self) -> u64 {
         samples(&self.samples)
     }
@@ -119,7 +116,6 @@ impl Row {
 
 impl Set {
     /// Whether all its samples weigh the same, and as much as this.
-    #[must_use]
     pub fn weighs(&self, weight: f64) -> bool {
         self.parts.iter().all(|part| {
             let periods = part.event.weights.iter().filter(|(samples, _)| *samples > 0);
@@ -129,7 +125,6 @@ impl Set {
 
     /// The set's samples of a row, `samples` by part, as comparisons want them. Amounts are in
     /// samples of `weight`, by `each`: 1 for the sum, the number of parts for their mean.
-    #[must_use]
     pub fn counted(&self, measure: Measure, samples: &[Tally], weight: f64, each: f64) -> Counted {
         let parts = self.parts.iter().zip(samples);
         let (row, whole) = parts
@@ -140,7 +135,6 @@ impl Set {
     }
 
     /// The same of each part.
-    #[must_use]
     pub fn counted_parts(&self, measure: Measure, samples: &[Tally], weight: f64) -> Vec<Counted> {
         let part =
             |(part, samples): (&Part, &Tally)| counted(measure, *samples, part.counted, weight);
@@ -164,14 +158,12 @@ fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
 }
 
 /// The number of samples of these together.
-#[must_use]
 pub fn samples(tallies: &[Tally]) -> u64 {
     tallies.iter().copied().sum::<Tally>().samples
 }
 
 impl Table {
     /// The samples of a row, by set.
-    #[must_use]
     pub fn by_set<'a>(&self, row: &'a Row) -> Vec<&'a [Tally]> {
         let mut rest = row.samples.as_slice();
         let mut of_sets = Vec::with_capacity(self.sets.len());
@@ -184,7 +176,6 @@ impl Table {
     }
 
     /// The weight of a sample in the first part, which is the unit of amounts; 1 if there is none.
-    #[must_use]
     pub fn weight(&self) -> f64 {
         let mut weights = self.sets.iter().flat_map(|set| &set.parts).map(|part| part.event.weight);
         weights.find(|weight| *weight > 0.0).unwrap_or(1.0)

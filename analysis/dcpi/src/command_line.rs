@@ -142,7 +142,6 @@ const GROUPS: [(&str, &str); 8] = [
     ),
     ("Export", "export (pprof, Firefox ...), html (a page), push (to a collector)"),
 ];
-/// Columns of the help.
 const HELP_COLUMNS: usize = 80;
 /// Columns before the commands of a group.
 const GROUP_COLUMNS: usize = 14;
@@ -182,9 +181,6 @@ fn names() -> Vec<String> {
 
 impl Command {
     /// Runs the command and writes its report.
-    ///
-    /// # Errors
-    /// [`AnalysisError`], if the command could not do its work.
     pub fn run(&self, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
         match self {
             Self::Prof(args) => commands::prof::run(args, out),
@@ -255,9 +251,6 @@ fn help_on_fields(words: &[OsString]) -> Result<Option<String>, AnalysisError> {
 }
 
 /// Parses a command line, the program's name included.
-///
-/// # Errors
-/// [`AnalysisError::Usage`].
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Invocation, AnalysisError> {
     let arguments = with_marked_epochs(with_classic_name(arguments.into_iter().collect()));
     if let Some(text) = help_on_fields(arguments.get(1..).unwrap_or_default())? {

@@ -12,27 +12,20 @@ use query::error::AnalysisError;
 /// Links to links that are followed, as many as the kernel does (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Where to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// Standard output.
     Stdout,
-    /// A file.
     File(PathBuf),
 }
 
 impl Destination {
     /// `-` is standard output.
-    #[must_use]
     pub fn from_argument(path: &Path) -> Self {
         if path == Path::new("-") { Self::Stdout } else { Self::File(path.to_path_buf()) }
     }
 
     /// Whether a file can be made there, asked before the work whose result it is for. Nothing is
     /// left behind, and existing files stay.
-    ///
-    /// # Errors
-    /// [`AnalysisError::OutputFile`].
     pub fn check(&self) -> Result<(), AnalysisError> {
         let Self::File(asked) = self else { return Ok(()) };
         let failed = |source| AnalysisError::OutputFile { path: asked.clone(), source };

@@ -16,10 +16,12 @@
 #![forbid(unsafe_code)]
 
 pub mod command_line;
-pub mod commands;
-pub mod destination;
-pub mod options;
-pub mod plain_file;
-pub mod signals;
+mod commands;
+mod destination;
+mod options;
+mod plain_file;
+mod signals;
 pub mod suggestion;
 pub mod terminal;
+
+pub use commands::{Outcome, page_of_fields, schemas};

@@ -7,9 +7,8 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 use dcpi::command_line::{self, Command, Invocation};
-use dcpi::commands::Outcome;
-use dcpi::suggestion;
 use dcpi::terminal::Paged;
+use dcpi::{Outcome, suggestion};
 use query::{AnalysisError, progress};
 
 fn main() -> ExitCode {

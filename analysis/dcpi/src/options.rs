@@ -59,16 +59,12 @@ pub struct Prof {
     /// Sort rows by the samples of this event [default: the first event]
     #[arg(long, value_name = "EVENT")]
     pub sort: Option<String>,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -93,10 +89,8 @@ pub struct Epochs {
     /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -156,14 +150,12 @@ pub struct Chosen {
     /// last but one)
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// The time of the samples.
     #[command(flatten)]
     pub time: Time,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
     /// of COMMAND]
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -189,7 +181,6 @@ pub struct SyntaxArgument {
 
 impl SyntaxArgument {
     /// Intel's, if it is asked for, else AT&T's.
-    #[must_use]
     pub const fn syntax(self) -> Syntax {
         if self.intel { Syntax::Intel } else { Syntax::Att }
     }
@@ -212,7 +203,6 @@ pub struct RowLimit {
 
 impl RowLimit {
     /// How many of `all` rows are shown.
-    #[must_use]
     pub fn of(self, all: usize) -> usize {
         if self.rows == 0 { all } else { self.rows.min(all) }
     }
@@ -236,7 +226,6 @@ pub struct Place {
 impl Place {
     /// The database's directory; an empty `$DCPIDB` counts as none. An empty `--db` never comes
     /// here: [`crate::command_line::parse`] refuses it.
-    #[must_use]
     pub fn db(&self) -> &Path {
         if self.db.as_os_str().is_empty() { Path::new(DEFAULT_DB) } else { &self.db }
     }
@@ -245,7 +234,6 @@ impl Place {
 /// Database, host, label and scope: options of every subcommand that reads epochs.
 #[derive(Clone, Debug, Args)]
 pub struct Source {
-    /// The database's directory.
     #[command(flatten)]
     place: Place,
     /// Only epochs of this host [default: all hosts]
@@ -254,20 +242,17 @@ pub struct Source {
     /// Only epochs with this label (dcpictl epoch --label)
     #[arg(long, value_name = "LABEL")]
     pub epoch_label: Option<String>,
-    /// Label, unit and process of the samples.
     #[command(flatten)]
     pub scope: ScopeArgs,
 }
 
 impl Source {
     /// The database's directory; an empty `$DCPIDB` counts as none.
-    #[must_use]
     pub fn db(&self) -> &Path {
         self.place.db()
     }
 
     /// The epochs that `which` selects, of the host and label asked for.
-    #[must_use]
     pub fn epochs(&self, which: &EpochChoice) -> WhichEpochs {
         WhichEpochs {
             host: self.host.clone(),
@@ -280,9 +265,6 @@ impl Source {
 
 impl Chosen {
     /// The question for the samples of these images; of all images if there are none.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`], as [`Time::stretch`].
     pub fn question(&self, images: &[String]) -> Result<Question, AnalysisError> {
         let stretch = self.time.stretch()?;
         Ok(Question {
@@ -315,7 +297,6 @@ pub struct ScopeArgs {
 
 impl ScopeArgs {
     /// The scopes whose samples are read.
-    #[must_use]
     pub fn choice(&self) -> ScopeChoice {
         ScopeChoice {
             label: self.label.clone(),
@@ -347,7 +328,6 @@ pub struct OfThreads {
 
 impl OfThreads {
     /// The question for the call stacks of these threads alone.
-    #[must_use]
     pub fn narrow(&self, mut question: Question) -> Question {
         question.whose.command.clone_from(&self.command);
         question.whose.thread.clone_from(&self.thread);
@@ -424,33 +404,26 @@ pub struct Compared {
     /// At most N rows, 0 for all [default: in text 40, else all]
     #[arg(short = 'n', value_name = "N", value_parser = parse_rows, allow_negative_numbers = true)]
     pub rows: Option<usize>,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
     /// Epochs of each host, for a SET that names none: latest, all, ID, ID..ID, or -N for the Nth
     /// before the latest
     #[arg(long, value_name = "WHICH", default_value = "latest", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// The time of the samples.
     #[command(flatten)]
     pub time: Time,
     /// Of a recording of dcpi record -- COMMAND, the samples of the whole machine [default: those
     /// of COMMAND]
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// Database, host, label and scope of a SET that does not name its own.
     #[command(flatten)]
     pub source: Source,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
 
 impl Compared {
     /// The question that each set answers, and how to compare.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`], as [`Time::stretch`].
     pub fn comparison(&self) -> Result<Comparison, AnalysisError> {
         let stretch = self.time.stretch()?;
         Ok(Comparison {
@@ -533,7 +506,6 @@ pub(crate) fn parse_effect(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "must be a percentage from 0.01 to 1000, such as 2%".to_owned())
 }
 
-/// The longest time of a run.
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     parse_time(text, Duration::from_millis(1), Duration::from_secs(7 * 24 * 3600))
 }
@@ -558,7 +530,6 @@ pub(crate) fn parse_time(text: &str, min: Duration, max: Duration) -> Result<Dur
     })
 }
 
-/// A time with its unit.
 pub(crate) fn with_unit(text: &str) -> Option<Duration> {
     let units = [
         ("ms", 1),
@@ -574,7 +545,6 @@ pub(crate) fn with_unit(text: &str) -> Option<Duration> {
     ms.map(Duration::from_millis)
 }
 
-/// A time in seconds.
 fn in_seconds(text: &str) -> Option<Duration> {
     // Floats also parse names such as NaN.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');

@@ -6,9 +6,6 @@ use std::sync::mpsc::{Receiver, channel};
 use signal_hook::iterator::Signals;
 
 /// From now on these signals do not end the process, but are reported here.
-///
-/// # Errors
-/// When the system refuses.
 pub fn hear(signals: &[i32]) -> io::Result<Receiver<i32>> {
     let mut signals = Signals::new(signals)?;
     let (sender, heard) = channel();

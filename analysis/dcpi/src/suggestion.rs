@@ -9,7 +9,6 @@ use query::error::quoted;
 use crate::command_line::Arguments;
 
 /// The word after `--db`, or `--db=`, before any `--`.
-#[must_use]
 pub fn typed_db(arguments: &[OsString]) -> Option<String> {
     let mut arguments = arguments
         .iter()
@@ -24,7 +23,6 @@ pub fn typed_db(arguments: &[OsString]) -> Option<String> {
 
 /// A message with `--db` in the dcpi commands that it suggests and that take one: they are to read
 /// the same database.
-#[must_use]
 pub fn with_db(message: &str, db: &str) -> String {
     let program = Arguments::command();
     let takes_db = |name: &str| {

@@ -17,7 +17,6 @@ const COLUMNS: usize = 120;
 const MIN_COLUMNS: usize = 40;
 
 /// How texts on the standard output look.
-#[must_use]
 pub fn style(full_names: bool) -> Style {
     let asked = std::env::var("COLUMNS").ok();
     let size =
@@ -54,9 +53,6 @@ pub struct Paged {
 
 impl Paged {
     /// Waits until the reader has seen enough.
-    ///
-    /// # Errors
-    /// Returns the errors of waiting.
     pub fn finish(self) -> io::Result<()> {
         let Some(mut pager) = self.pager.flatten() else {
             return Ok(());

@@ -28,7 +28,6 @@ pub struct Axis {
 impl Axis {
     /// An axis from `low` to `high`. What no axis can have is mended: ends that are not numbers, in
     /// the wrong order or equal; and logarithms of 0 or less.
-    #[must_use]
     pub fn new(label: &str, scale: Scale, low: f64, high: f64) -> Self {
         let (mut low, mut high) =
             if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) };
@@ -57,7 +56,6 @@ impl Axis {
     }
 
     /// An axis over all values; from 0 where it is linear and `from_zero` is asked.
-    #[must_use]
     pub fn over(label: &str, scale: Scale, values: &[f64], from_zero: bool) -> Self {
         let known = values.iter().copied().filter(|value| value.is_finite());
         let ends = (f64::INFINITY, f64::NEG_INFINITY);
@@ -71,7 +69,6 @@ impl Axis {
 
     /// Where a value lies: 0 at the start of the axis, 1 at its end. Not finite for a logarithm of
     /// 0 or less.
-    #[must_use]
     pub fn share(&self, value: f64) -> f64 {
         if self.scale == Scale::Linear {
             (value - self.low) / (self.high - self.low)
@@ -83,7 +80,6 @@ impl Axis {
     }
 
     /// Values with ticks, and the numbers beside them.
-    #[must_use]
     pub fn ticks(&self) -> Vec<(f64, String)> {
         let ticks: Vec<(f64, String)> = match self.scale {
             Scale::Linear => Vec::new(),

@@ -107,7 +107,6 @@ pub struct Drawing {
 impl Drawing {
     /// An empty drawing of this size, in pixels. Title and description are for readers that read
     /// aloud; browsers show the title as a tooltip.
-    #[must_use]
     pub fn new(width: f64, height: f64, title: &str, description: &str) -> Self {
         Self {
             width,
@@ -205,7 +204,6 @@ impl Drawing {
     }
 
     /// The document.
-    #[must_use]
     pub fn finish(self) -> String {
         let Self { width, height, title, description, body, is_cut } = self;
         let mut out = format!(
@@ -273,7 +271,6 @@ pub struct Plot {
 
 impl Plot {
     /// The place of a value in the drawing. Not a number where an axis has no place for it.
-    #[must_use]
     pub fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
         let [left, top, right, bottom] = self.area;
         (left + self.x.share(x) * (right - left), bottom - self.y.share(y) * (bottom - top))
@@ -342,7 +339,6 @@ fn tooltip(tip: &str) -> String {
 }
 
 /// Escapes a text for XML. Characters that XML cannot hold become spaces.
-#[must_use]
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -52,7 +52,6 @@ pub struct Node {
     pub(crate) issue: Option<IssueRate>,
 }
 
-/// A transition from a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transition {
     /// The edge of the procedure's graph. `None` for the artificial end of a loop without an end,

@@ -59,7 +59,6 @@ impl Confidence {
     /// The class of an estimate whose logarithm has this standard deviation. The limits are set so
     /// that `bench truth` finds as large a part of the blocks of class `Medium` within 15 % as of
     /// class `High` within 10 %.
-    #[must_use]
     pub fn of(log_sd: f64) -> Self {
         match log_sd {
             log_sd if log_sd < 0.05 => Self::High,
@@ -132,7 +131,6 @@ const CURVATURE_FACTOR: f64 = 1.15;
 
 /// Estimates how often the blocks of `graph` were executed. `None` for a graph without an entry,
 /// and for one that is too large or too dense.
-#[must_use]
 pub fn estimate(graph: &Cfg, loops: &Loops, sampled: &ProcedureSamples<'_>) -> Option<Estimate> {
     let instructions: usize = graph.blocks().iter().map(|block| block.instructions).sum();
     if graph.blocks().len() > BLOCKS_MAX

@@ -76,7 +76,6 @@ struct Coefficient {
 impl EliminationOrder {
     /// An elimination order for `states` states with these transitions (from, to). `None` if
     /// elimination would create more than `TRANSITIONS_MAX` transitions.
-    #[must_use]
     pub fn of(
         states: usize,
         transitions: impl Iterator<Item = (usize, usize)> + Clone,
@@ -169,7 +168,6 @@ impl EliminationOrder {
 impl MarkovChain {
     /// The chain with these probabilities: of the transitions that the order was made for, in their
     /// order, and of ending in each state.
-    #[must_use]
     pub fn eliminate(
         order: &EliminationOrder,
         transitions: impl Iterator<Item = f64>,

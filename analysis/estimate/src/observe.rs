@@ -36,7 +36,6 @@ const PREHEADERS_MAX: usize = 4;
 
 /// The flow graph of a procedure, and the edges that are two transitions each. `None` for a graph
 /// without an entry.
-#[must_use]
 pub fn observe(
     graph: &Cfg,
     loops: &Loops,

@@ -51,13 +51,11 @@ pub struct TripCount {
 
 impl TripCount {
     /// Mean number of tests per entry.
-    #[must_use]
     pub fn mean(&self) -> f64 {
         1.0 / self.exit_probability
     }
 
     /// The interval of 95 % confidence of [`TripCount::mean`].
-    #[must_use]
     pub fn range(&self) -> (f64, f64) {
         range(self.exit_probability, self.log_sd)
     }
@@ -65,7 +63,6 @@ impl TripCount {
     /// The logarithm of the factor between `rounds`, the trip count that observed branches imply,
     /// and this one; 0 where the two agree. A loop with other exits may make fewer rounds without a
     /// contradiction.
-    #[must_use]
     pub fn contradiction(&self, rounds: f64) -> f64 {
         let excess = (rounds * self.exit_probability).ln();
         let two_sided = self.only_exit && !self.single_test_entries;
@@ -106,7 +103,6 @@ pub fn direction_changes(
 
 /// Entries of each loop from outside, per execution of the procedure's entry. `edges` has the
 /// executions of each edge.
-#[must_use]
 pub fn entries(graph: &Cfg, loops: &Loops, edges: &[f64]) -> Vec<f64> {
     let of_loop = |(number, this): (usize, &code::cfg::Loop)| {
         let into = graph.into_of(this.header).iter();
@@ -159,7 +155,6 @@ const NESTING_STEPS_MAX: usize = 1 << 22;
 
 /// Trip counts of the loops of a graph, in their order. The test with the largest exit probability
 /// decides for its loop.
-#[must_use]
 pub fn trip_counts(graph: &Cfg, loops: &Loops, sampled: &ProcedureSamples<'_>) -> Vec<TripCount> {
     if sampled.remaining_rounds.is_empty() {
         return Vec::new();

@@ -65,7 +65,6 @@ pub struct Flow<'a> {
 }
 
 /// Finds the flow. `None` for a graph without nodes, and if visits overflow.
-#[must_use]
 pub fn solve<'a>(flow_graph: &'a FlowGraph, order: &'a EliminationOrder) -> Option<Flow<'a>> {
     let mut problem = Problem::of(flow_graph, order)?;
     let mut unknowns = problem.initial();
@@ -95,14 +94,12 @@ pub fn solve<'a>(flow_graph: &'a FlowGraph, order: &'a EliminationOrder) -> Opti
 impl Flow<'_> {
     /// Executions of each node, per execution of the procedure's entry; 0 for a node that no path
     /// reaches.
-    #[must_use]
     pub fn visits(&self) -> &[f64] {
         &self.iterate.visits
     }
 
     /// Standard deviation of the logarithm of a block's issue rate, as the last reweighting left
     /// it; `None` for a block without issue points.
-    #[must_use]
     pub(crate) fn issue_log_sd(&self, block: usize) -> Option<f64> {
         let _ = self.problem.flow_graph.nodes.get(block)?.issue?;
         self.problem
@@ -113,7 +110,6 @@ impl Flow<'_> {
     }
 
     /// Samples per cycle of an execution, by issue points.
-    #[must_use]
     pub(crate) fn pace(&self) -> Pace {
         let (problem, iterate) = (&self.problem, &self.iterate);
         let nodes = problem.flow_graph.nodes.iter().zip(&iterate.visits).zip(&problem.time);
@@ -144,7 +140,6 @@ impl Flow<'_> {
 
     /// For each node, the difference of the logarithm of its visits, to first order, between each
     /// of the `replicas` and this solution. The replicas have other observations of the same graph.
-    #[must_use]
     pub fn differences<const N: usize>(&self, replicas: &[FlowGraph; N]) -> Vec<[f64; N]> {
         let (problem, iterate) = (&self.problem, &self.iterate);
         let targets = replicas.each_ref().map(log_probabilities);
@@ -179,7 +174,6 @@ impl Flow<'_> {
 }
 
 /// The elimination order for a graph: [`EliminationOrder::of`].
-#[must_use]
 pub fn order(flow_graph: &FlowGraph) -> Option<EliminationOrder> {
     EliminationOrder::of(
         flow_graph.nodes.len(),

@@ -61,7 +61,6 @@ impl Score {
     }
 
     /// `within` as shares of all, from 0 to 1.
-    #[must_use]
     pub fn shares(&self) -> [f64; 3] {
         self.within.map(|within| within / self.all.max(f64::MIN_POSITIVE))
     }
@@ -87,7 +86,6 @@ pub struct ProcedureScore {
 
 /// Scores a procedure's estimate, scaled by the factor that is the median over its samples. `None`
 /// where no block was executed.
-#[must_use]
 pub fn score(graph: &Cfg, estimate: &Estimate, truth: &ExactCounts) -> Option<ProcedureScore> {
     let executed =
         |block: &code::cfg::Block| truth.executed.get(&block.start).copied().unwrap_or(0) as f64;

@@ -10,9 +10,6 @@ use super::{Carried, Image, Resolved};
 use report::escape;
 
 /// Writes the samples of an event in an image.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(
     resolved: &Resolved,
     image: &Image,

@@ -49,9 +49,6 @@ struct Function {
 }
 
 /// Writes the samples of an event in all images.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     let (mut carried, mut kernel, mut no_lines, mut no_estimate) = (0_u64, 0_u64, 0_u64, 0_u64);

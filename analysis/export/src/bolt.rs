@@ -13,9 +13,6 @@ use super::executed::{self, Executed};
 use super::{Carried, Image, Resolved};
 
 /// Writes the executions of an image, or where none are known the samples of an event.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(
     resolved: &Resolved,
     image: &Image,

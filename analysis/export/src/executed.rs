@@ -73,7 +73,6 @@ pub struct ExecutedEdge {
 impl Executed {
     /// The executions in an image: exact ones where they were counted, else estimates from the
     /// samples of an event that counts time, and their skid. None where no procedure has any.
-    #[must_use]
     pub fn of(
         samples: &Samples,
         image: &ImageSamples,
@@ -115,13 +114,11 @@ impl Executed {
     }
 
     /// The remark on the counts.
-    #[must_use]
     pub fn fidelity(&self) -> &'static str {
         if self.exact { EXACT } else { FIDELITY }
     }
 
     /// The executions of the instruction at an address.
-    #[must_use]
     pub fn step(&self, address: u64) -> Option<&Step> {
         self.steps.get(self.steps.binary_search_by_key(&address, |step| step.address).ok()?)
     }

@@ -33,9 +33,6 @@ const CATEGORIES: [(&str, &str); 5] = [
 ];
 
 /// Writes the samples of all events.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let categories = CATEGORIES
         .map(|(name, color)| json!({"name": name, "color": color, "subcategories": ["Other"]}));
@@ -490,7 +487,6 @@ mod tests {
         is_even(thread);
     }
 
-    /// Every column has the length of its table.
     fn is_even(thread: &Value) {
         for table in [
             "samples",

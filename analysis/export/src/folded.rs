@@ -16,9 +16,6 @@ use report::escape;
 pub(super) const NO_STACK: &str = "[no stack]";
 
 /// Writes the samples of an event. Unknown code is `[unknown code];[REASON]`.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, event: usize, out: &mut dyn Write) -> io::Result<Carried> {
     let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     let flat = if resolved.stacks.is_empty() { &[][..] } else { &[NO_STACK] };

@@ -159,7 +159,6 @@ pub struct Carried {
 
 impl Place {
     /// Samples of an event, of all scopes.
-    #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
         let of_event = self.counts.iter().filter_map(|(_, counts)| counts.get(event));
         of_event.fold(0, |sum: u64, count| sum.saturating_add(*count))
@@ -168,14 +167,12 @@ impl Place {
 
 impl Image {
     /// The procedure of a place, or how a place without one is called.
-    #[must_use]
     pub fn procedure_name(&self, place: &Place) -> &str {
         self.procedure(place).map_or(&self.nameless, |procedure| &procedure.name)
     }
 
     /// The procedure of a place and the calls inlined there, the innermost last; one that has no
     /// name is called as places without procedure are.
-    #[must_use]
     pub fn functions<'a>(&'a self, place: &'a Place) -> Vec<&'a str> {
         // The symbol table's name, not the debug information's: it is what other reports show.
         let inlined = place.frames.iter().rev().skip(1);
@@ -184,7 +181,6 @@ impl Image {
     }
 
     /// The same with lines, the innermost first; none where no procedure is known.
-    #[must_use]
     pub fn calls<'a>(&'a self, place: &'a Place) -> Vec<Call<'a>> {
         let Some(procedure) = self.procedure(place) else { return Vec::new() };
         let file = |frame: Option<&'a Frame>| {
@@ -203,19 +199,16 @@ impl Image {
     }
 
     /// The procedure of a place.
-    #[must_use]
     pub fn procedure(&self, place: &Place) -> Option<&Procedure> {
         self.procedures.get(place.procedure?)
     }
 
     /// Samples of an event.
-    #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
         self.places.iter().fold(0, |sum: u64, place| sum.saturating_add(place.samples(event)))
     }
 
     /// Whether the kernel runs it.
-    #[must_use]
     pub const fn is_kernel(&self) -> bool {
         matches!(
             self.kind,
@@ -224,7 +217,6 @@ impl Image {
     }
 
     /// The path, or the name where there is none.
-    #[must_use]
     pub fn file(&self) -> &str {
         if self.path.is_empty() { &self.name } else { &self.path }
     }
@@ -232,13 +224,11 @@ impl Image {
 
 impl Event {
     /// Samples of unknown code.
-    #[must_use]
     pub fn unknown(&self) -> u64 {
         self.unresolved.iter().fold(0, |sum: u64, (_, samples)| sum.saturating_add(*samples))
     }
 
     /// Occurrences that this many samples stand for, rounded.
-    #[must_use]
     pub fn occurrences(&self, samples: u64) -> u64 {
         // The cast saturates.
         (samples as f64 * self.weight).round() as u64
@@ -262,7 +252,6 @@ impl fmt::Display for Event {
 
 impl Resolved {
     /// Comments for a file of any format, a line each.
-    #[must_use]
     pub fn comments(&self) -> Vec<String> {
         let mut comments = vec![
             format!(
@@ -284,7 +273,6 @@ impl Resolved {
     }
 
     /// The name of an event's samples: with one event, the name that other profilers use.
-    #[must_use]
     pub fn samples_name(&self, event: &Event) -> String {
         // Stacks of time off the CPU are not samples.
         let sampled = self.events.iter().filter(|event| event.period > 0).count();
@@ -296,7 +284,6 @@ impl Resolved {
     }
 
     /// Samples of unknown code, by reason and event.
-    #[must_use]
     pub fn unknown_code(&self) -> Vec<(&str, Vec<u64>)> {
         let mut reasons: Vec<(&str, Vec<u64>)> = Vec::new();
         for (at, event) in self.events.iter().enumerate() {
@@ -317,7 +304,6 @@ impl Resolved {
     }
 
     /// Samples by event that are at places.
-    #[must_use]
     pub fn at_places(&self) -> Vec<u64> {
         self.events.iter().map(|event| event.samples).collect()
     }

@@ -38,9 +38,6 @@ mod table {
 }
 
 /// Writes the samples of all events.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut dictionary = Dictionary::new();
     let mut samples = BySource::new(resolved);

@@ -19,7 +19,6 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Whether a place is in it.
     pub(super) fn holds(&self, place: &Place) -> bool {
         (self.places.0..self.places.1).contains(&place.offset)
     }

@@ -37,9 +37,6 @@ mod profile {
 }
 
 /// Writes the samples of all events.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut writer = Writer::default();
     writer.text(""); // the first must be empty

@@ -47,7 +47,6 @@ pub struct Wanted {
 }
 
 /// Names the places of samples. `problems` gets the places that have no name.
-#[must_use]
 pub fn resolve(samples: &Samples, wanted: &Wanted, problems: &mut Vec<Problem>) -> Resolved {
     let counts = |image: &&ImageSamples| {
         image.wanted && (wanted.idle || !wanted.everything || !image.is_idle())

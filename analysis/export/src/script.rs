@@ -17,9 +17,6 @@ use super::{Carried, Event, Image, Place, Resolved};
 use report::escape;
 
 /// Writes the samples of all events.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     for comment in resolved.comments() {
         writeln!(out, "# {}", escape(&comment))?;

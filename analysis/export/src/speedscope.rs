@@ -38,9 +38,6 @@ impl Frames {
 }
 
 /// Writes the samples of all events.
-///
-/// # Errors
-/// Returns the errors of `out`.
 pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
     let mut frames = Frames::default();
     let profiles: Vec<Value> =

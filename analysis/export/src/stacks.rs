@@ -64,7 +64,6 @@ pub struct StackSample {
 
 impl Stacks {
     /// True when there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
@@ -112,14 +111,12 @@ impl Stacks {
     }
 
     /// The thread of a sample.
-    #[must_use]
     pub fn thread(&self, sample: &StackSample) -> Option<&Thread> {
         self.threads.get(sample.thread)
     }
 }
 
 /// The offsets of frames, by image.
-#[must_use]
 pub(super) fn offsets(stacks: &ByEvent) -> BTreeMap<ImageId, BTreeSet<ImageOffset>> {
     let mut offsets: BTreeMap<ImageId, BTreeSet<ImageOffset>> = BTreeMap::new();
     for frame in stacks.values().flat_map(model::Stacks::distinct_frames) {
@@ -299,7 +296,6 @@ impl Places {
 
 impl Resolved {
     /// The names of a frame: the procedure and the calls inlined in it, the innermost last.
-    #[must_use]
     pub fn frame_names<'a>(&'a self, frame: &'a StackFrame) -> Vec<&'a str> {
         match frame {
             StackFrame::Words(words) => vec![words],
@@ -312,7 +308,6 @@ impl Resolved {
     }
 
     /// The image and the place of a frame that is code.
-    #[must_use]
     pub fn frame_place<'a>(&'a self, frame: &StackFrame) -> Option<(&'a Image, &'a super::Place)> {
         match frame {
             StackFrame::Words(_) => None,

@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_page_of_all_fields_is_that_of_their_statements() {
-        let page = dcpi::commands::page_of_fields();
+        let page = dcpi::page_of_fields();
         hold("output.md", &page);
         assert!(page.contains("## dcpi prof\n") && page.contains("| `EVENT_share` | share |"));
     }

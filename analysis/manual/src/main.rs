@@ -57,8 +57,8 @@ fn write(directory: &Path) -> io::Result<()> {
     }
     let commands = guide::page(programs().into_iter().map(|(program, _)| program));
     fs::write(directory.join("commands.md"), commands)?;
-    fs::write(directory.join("output.md"), dcpi::commands::page_of_fields())?;
-    for schema in dcpi::commands::schemas() {
+    fs::write(directory.join("output.md"), dcpi::page_of_fields())?;
+    for schema in dcpi::schemas() {
         let name = format!("{}-{}.json", schema.name, schema.version);
         fs::write(schemas.join(name), schema.json())?;
     }

@@ -32,7 +32,6 @@ pub struct LineSamples {
 }
 
 /// The samples of each image by source line, in the order of `images`.
-#[must_use]
 pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByLine> {
     procedures::each_image(images, |image| attribute_image(samples, image, places))
 }

@@ -41,7 +41,6 @@ impl Debuginfod {
     /// The client that the environment asks for; none unless `$DEBUGINFOD_URLS` names a server, and
     /// somewhere is a place for files (`$DEBUGINFOD_CACHE_PATH`,
     /// `$XDG_CACHE_HOME/debuginfod_client`, `~/.cache/debuginfod_client`).
-    #[must_use]
     pub fn from_environment() -> Option<Self> {
         let urls = env::var("DEBUGINFOD_URLS").ok()?;
         let directory =
@@ -56,7 +55,6 @@ impl Debuginfod {
 
     /// A client of servers named in a text, separated by spaces; none if there is none. `max_s`
     /// seconds and `max_bytes` are for each file.
-    #[must_use]
     pub fn new(urls: &str, cache: PathBuf, max_s: u64, max_bytes: u64) -> Option<Self> {
         let servers: Vec<String> =
             urls.split_whitespace().map(str::to_owned).take(SERVERS_MAX).collect();
@@ -64,9 +62,6 @@ impl Debuginfod {
     }
 
     /// The debug file of a build: from the cache, else from the first server that has it.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub fn fetch(&self, build: &ImageId) -> Result<PathBuf, String> {
         let place = self.cache.join(build.to_string()).join("debuginfo");
         // Other clients keep an empty file for what no server had; that may be long ago.

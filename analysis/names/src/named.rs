@@ -49,9 +49,6 @@ struct Found<'a> {
 /// Finds a procedure, and the index of its candidate, by the procedure's address, its mangled name,
 /// an alias, its demangled name, the form in which reports show that name (`sort<…>(…)`), or a part
 /// of it. Procedures with samples come before others.
-///
-/// # Errors
-/// [`AnalysisError::NoProcedure`], [`AnalysisError::AmbiguousProcedure`].
 pub fn find<'a>(
     candidates: &'a [Candidate<'_>],
     asked: &str,

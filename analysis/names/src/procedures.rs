@@ -37,7 +37,6 @@ pub struct Places {
 
 impl Places {
     /// The places of the system, after `debug_roots`, the directories that the user named.
-    #[must_use]
     pub fn with_debug_roots(mut debug_roots: Vec<PathBuf>) -> Self {
         debug_roots.extend(image::default_debug_roots());
         // Distributions whose /boot has a stub keep the map with the debug files (Debian).
@@ -96,7 +95,6 @@ pub struct Located {
 }
 
 /// The places of an image's instructions, in the order of `offsets`, and missing or doubtful names.
-#[must_use]
 pub fn locate(
     samples: &Samples,
     image: &ImageSamples,
@@ -132,7 +130,6 @@ pub fn locate(
 }
 
 /// The samples of each image by procedure, in the order of `images`.
-#[must_use]
 pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {
     each_image(images, |image| attribute_image(samples, image, places))
 }
@@ -215,7 +212,6 @@ pub struct Known {
 impl Known {
     /// The address of an offset as reports show it: in a file as `nm` and `objdump`; else the
     /// offset in the image.
-    #[must_use]
     pub fn address(&self, offset: ImageOffset) -> u64 {
         let vaddr =
             self.binary.as_ref().and_then(|binary| binary.layout().file_offset_to_vaddr(offset));
@@ -223,7 +219,6 @@ impl Known {
     }
 
     /// The offset of an address as reports show it.
-    #[must_use]
     pub fn offset(&self, address: u64) -> Option<ImageOffset> {
         match &self.binary {
             Some(binary) => binary.layout().vaddr_to_file_offset(Vaddr(address)),
@@ -232,7 +227,6 @@ impl Known {
     }
 
     /// The aliases of a procedure: other symbols of the image at its first instruction.
-    #[must_use]
     pub fn aliases(&self, procedure: &Procedure, places: &Places) -> Vec<String> {
         let is_other = |at, name: &str| at == procedure.start && name != procedure.raw_name();
         let found = self
@@ -243,7 +237,6 @@ impl Known {
     }
 
     /// The debug information of the image. Without it `problems` gets the reason.
-    #[must_use]
     pub fn debug_info(
         &self,
         image: &ImageSamples,
@@ -280,7 +273,6 @@ impl Known {
 }
 
 /// The source lines of an image. Without them `problems` gets the reason.
-#[must_use]
 pub fn lines<'a>(
     info: &'a DebugInfo,
     image: &ImageSamples,
@@ -348,9 +340,6 @@ fn nameless(image: &ImageSamples, rows: &[Counted]) -> Option<Problem> {
 /// Finds an image's procedures: of a file in the file, if it is still the same build, or in what
 /// was kept of it; else, as for the kernel and all that is not a file, among the symbols that the
 /// daemon recorded.
-///
-/// # Errors
-/// Why there are none.
 pub fn known(
     samples: &Samples,
     image: &ImageSamples,

@@ -89,7 +89,6 @@ enum Detail {
 
 /// A text of at most this many characters, its middle replaced by one `…` if need be. More is kept
 /// of the end, which tells procedures of one type or crate apart.
-#[must_use]
 pub fn shorten(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most || most < 3 {

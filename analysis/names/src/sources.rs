@@ -39,13 +39,11 @@ impl Sources {
     /// Sources at the paths of the debug information, or below one of these directories, where as
     /// much of the end of the path as possible must match. The paths of the debug
     /// information are read on behalf of `names_for`; the directories are the caller's own choice.
-    #[must_use]
     pub fn below(directories: Vec<PathBuf>, names_for: OnBehalf) -> Self {
         Self { directories, names_for, files: RefCell::default() }
     }
 
     /// A line of a file, counted from 1, without its line break; none if there is no such line.
-    #[must_use]
     pub fn line(&self, file: &str, line: u32) -> Option<String> {
         let mut files = self.files.borrow_mut();
         if !files.contains_key(file) && files.len() >= FILES_MAX {
@@ -57,14 +55,12 @@ impl Sources {
     }
 
     /// The files that were needed and not found.
-    #[must_use]
     pub fn missing(&self) -> Vec<String> {
         self.without(NoSource::Missing)
     }
 
     /// The files that were asked for and not read, because the owner of the debug information may
     /// not read them.
-    #[must_use]
     pub fn withheld(&self) -> Vec<String> {
         self.without(NoSource::NotTheirs)
     }

@@ -70,7 +70,6 @@ impl Message {
     }
 
     /// Whether nothing was written.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -86,7 +85,6 @@ impl Message {
 }
 
 /// A count as a signed integer.
-#[must_use]
 pub fn signed(count: u64) -> u64 {
     count.min(i64::MAX.unsigned_abs())
 }
@@ -115,7 +113,6 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// An integer, of whatever width.
-    #[must_use]
     pub fn number(self) -> Option<u64> {
         match self {
             Self::Number(value) | Self::Fixed64(value) => Some(value),
@@ -125,7 +122,6 @@ impl<'a> Value<'a> {
     }
 
     /// Bytes.
-    #[must_use]
     pub fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -144,13 +140,11 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields of a message.
-    #[must_use]
     pub fn of(message: &'a [u8]) -> Self {
         Self { rest: message, is_whole: true }
     }
 
     /// False after something that is no field.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_whole
     }

@@ -212,7 +212,6 @@ impl AnalysisError {
     }
 
     /// Whether the reader of the output has gone, which is no failure.
-    #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         match self {
             Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
@@ -281,7 +280,6 @@ fn too_small(left_out: usize, least: u64) -> String {
 }
 
 /// A text as one word of a shell's command line.
-#[must_use]
 pub fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%~".contains(c);
     if text.chars().all(is_plain) {

@@ -69,13 +69,11 @@ pub struct ImageSamples {
 
 impl ImageSamples {
     /// Samples by event.
-    #[must_use]
     pub fn totals(&self) -> Vec<Tally> {
         self.profiles.iter().map(Weighed::total).collect()
     }
 
     /// Numbers of samples by event.
-    #[must_use]
     pub fn sample_totals(&self) -> Vec<u64> {
         tally::samples(&self.totals())
     }
@@ -86,7 +84,6 @@ impl ImageSamples {
     }
 
     /// The places that have samples of any event, in order.
-    #[must_use]
     pub fn offsets(&self) -> Vec<ImageOffset> {
         let mut offsets: Vec<ImageOffset> =
             self.profiles.iter().flat_map(Weighed::iter).map(|(offset, _)| offset).collect();
@@ -96,13 +93,11 @@ impl ImageSamples {
     }
 
     /// The reason why the image of these samples is not known, where it is not.
-    #[must_use]
     pub fn unresolved(&self) -> Option<&str> {
         (self.record.kind == ImageKind::Unresolved).then_some(self.record.path.as_str())
     }
 
     /// Whether the image is the idle loop.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.record.kind == ImageKind::Idle
     }
@@ -125,7 +120,6 @@ impl Samples {
     }
 
     /// Samples of an event, by its place in [`Samples::events`], of the idle loop.
-    #[must_use]
     pub fn idle(&self, event: usize) -> u64 {
         self.total(event, ImageSamples::is_idle).samples
     }
@@ -162,14 +156,12 @@ impl Samples {
 
     /// The index in [`Samples::events`] of exact executions of instructions. None where they were
     /// not counted.
-    #[must_use]
     pub fn executed(&self) -> Option<usize> {
         self.events.iter().position(|event| event.name == model::EXECUTED)
     }
 
     /// The index in [`Samples::events`] of the event whose skid dcpid measured, and the skid. None
     /// where no skid was measured, or the epochs differ.
-    #[must_use]
     pub fn skid(&self) -> Option<(usize, Skid)> {
         let of = |epoch: &Epoch| {
             let MeasuredSkid { event, instructions, .. } = epoch.meta().facts.get()?;
@@ -185,7 +177,6 @@ impl Samples {
     }
 
     /// The model of the processor whose cycles were counted, where all epochs agree.
-    #[must_use]
     pub fn ideal_machine(&self) -> Option<String> {
         let mut all = self.epochs.iter().map(|epoch| epoch.meta().facts.get());
         let IdealMachine(first) = all.next()??;
@@ -193,7 +184,6 @@ impl Samples {
     }
 
     /// The processor that was sampled, where all epochs agree.
-    #[must_use]
     pub fn cpuid(&self) -> Option<Cpuid> {
         let mut all = self.epochs.iter().map(|epoch| epoch.meta().facts.get());
         let first = all.next()??;
@@ -202,7 +192,6 @@ impl Samples {
 
     /// The code that dcpid kept of an image's file, on any of the hosts with samples of it.
     /// `problems` gets the code stores that cannot be read.
-    #[must_use]
     pub fn code(&self, image: &ImageSamples, problems: &mut Vec<Problem>) -> Option<KeptFile> {
         let of_epochs = image.epochs.iter().filter_map(|&at| self.epochs.get(at));
         let hosts: BTreeSet<&str> = of_epochs.map(|epoch| epoch.meta().host.as_str()).collect();
@@ -216,7 +205,6 @@ impl Samples {
 }
 
 /// Sum of samples.
-#[must_use]
 pub fn sum(samples: impl IntoIterator<Item = u64>) -> u64 {
     samples.into_iter().fold(0, u64::saturating_add)
 }
@@ -244,9 +232,6 @@ impl Question {
     /// Reads the samples. Each epoch is read in its state at the time of opening, even if a daemon
     /// changes it meanwhile; a file that cannot be read is left out and reported in
     /// [`Samples::problems`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`Database::open`], [`select::epochs`] and [`load`].
     pub fn samples(&self) -> Result<Samples, AnalysisError> {
         let (db, epochs) = select::open(&self.db, &self.epochs)?;
         read(&db, &epochs, &self.asked()).map_err(|error| self.whose.hinted(error, &db, &epochs))
@@ -260,9 +245,6 @@ impl Question {
 
 impl Samples {
     /// The samples that another query selects from the same state of the same epochs.
-    ///
-    /// # Errors
-    /// Returns the errors of [`load`].
     pub fn again(
         &self,
         question: &Question,
@@ -273,9 +255,6 @@ impl Samples {
 
     /// The samples of one epoch, or of a part of one, of all events, images and processes, by
     /// scope.
-    ///
-    /// # Errors
-    /// Returns the errors of [`load`].
     pub fn of_epoch(db: &Database, epoch: Epoch) -> Result<Self, AnalysisError> {
         let question = Question { all: true, by_scope: true, ..Question::default() };
         let mut problems = Vec::new();

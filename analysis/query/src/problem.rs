@@ -177,7 +177,6 @@ pub fn add_unreadable(problems: &mut Vec<Problem>, error: DbError) {
 
 /// The first serious problem and the number of others, in a few words, for an error that may come
 /// of it. None without serious problems.
-#[must_use]
 pub fn damage(problems: &[Problem]) -> Option<String> {
     let mut serious = problems.iter().filter(|problem| problem.is_serious());
     let first = serious.next()?.to_string();
@@ -231,7 +230,6 @@ pub enum NoProcedures {
 
 impl Problem {
     /// A stable word for programs.
-    #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "unreadable",
@@ -258,7 +256,6 @@ impl Problem {
     /// Whether the report is incomplete, which means exit code 1: samples are missing or counted
     /// wrongly, or no procedure could be found. A single image without names is not serious:
     /// programs are upgraded every day, all their samples are counted, and the rows say so.
-    #[must_use]
     pub const fn is_serious(&self) -> bool {
         matches!(
             self,
@@ -270,7 +267,6 @@ impl Problem {
     }
 
     /// Name and id of the image that the problem is about.
-    #[must_use]
     pub fn image(&self) -> Option<(&str, &ImageId)> {
         match self {
             Self::NoProcedures { image, id, .. }
@@ -379,7 +375,6 @@ impl fmt::Display for NoCode {
 
 impl NoProcedures {
     /// In a few words, for a row.
-    #[must_use]
     pub const fn short(&self) -> &'static str {
         match self {
             Self::FileGone => "file gone",

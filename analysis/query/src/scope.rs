@@ -62,7 +62,6 @@ pub enum Part {
 
 impl Dimension {
     /// The value of this dimension in a scope.
-    #[must_use]
     pub fn of(self, scope: &Scope) -> Part {
         match self {
             Self::Label => Part::Label(scope.label.clone()),
@@ -75,7 +74,6 @@ impl Dimension {
     }
 
     /// The value of this dimension in the thread of a call stack.
-    #[must_use]
     pub fn of_thread(self, thread: &Thread) -> Part {
         let some = |name: &String| (!name.is_empty()).then(|| name.clone());
         match self {
@@ -89,7 +87,6 @@ impl Dimension {
     }
 
     /// The dimension's name, as a title of a column.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Label => "label",
@@ -132,7 +129,6 @@ impl Dimension {
 
 impl Part {
     /// The dimension of the value.
-    #[must_use]
     pub const fn dimension(&self) -> Dimension {
         match self {
             Self::Label(_) => Dimension::Label,
@@ -145,7 +141,6 @@ impl Part {
     }
 
     /// The value as text, if there is one.
-    #[must_use]
     pub fn value(&self) -> Option<String> {
         match self {
             Self::Label(text) | Self::Unit(text) | Self::Command(text) | Self::Thread(text) => {
@@ -160,7 +155,6 @@ impl Part {
     }
 
     /// The value, or in brackets that there is none.
-    #[must_use]
     pub fn shown(&self) -> String {
         let none = match self {
             Self::Label(_) => "[no label]",
@@ -176,31 +170,26 @@ impl Part {
 
 impl ScopeChoice {
     /// Whether samples of all scopes are chosen.
-    #[must_use]
     pub const fn is_all(&self) -> bool {
         self.label.is_none() && self.unit.is_none() && !self.is_by_thread()
     }
 
     /// Whether the choice is one among the threads of call stacks.
-    #[must_use]
     pub const fn is_by_thread(&self) -> bool {
         self.pid.is_some() || self.needs_stacks()
     }
 
     /// Whether the choice can be answered from call stacks only.
-    #[must_use]
     pub const fn needs_stacks(&self) -> bool {
         self.command.is_some() || self.thread.is_some() || !self.tids.is_empty()
     }
 
     /// The choice without process, command and thread.
-    #[must_use]
     pub fn without_threads(&self) -> Self {
         Self { label: self.label.clone(), unit: self.unit.clone(), ..Self::default() }
     }
 
     /// Whether call stacks of this thread are chosen, which are in this scope.
-    #[must_use]
     pub fn admits_thread(&self, scope: &Scope, thread: &Thread) -> bool {
         self.parts().into_iter().all(|part| match part {
             Part::Tids(tids) => tids.contains(&thread.tid),
@@ -212,7 +201,6 @@ impl ScopeChoice {
     }
 
     /// The parts of the choice, without missing ones.
-    #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let parts = [
             Part::Label(self.label.clone()),
@@ -226,7 +214,6 @@ impl ScopeChoice {
     }
 
     /// The dimensions of the choice, each with its value.
-    #[must_use]
     pub fn asked(&self) -> Vec<(Dimension, String)> {
         self.parts()
             .into_iter()
@@ -235,13 +222,11 @@ impl ScopeChoice {
     }
 
     /// Whether samples of this scope are chosen.
-    #[must_use]
     pub fn admits(&self, scope: &Scope) -> bool {
         self.parts().into_iter().all(|part| part.dimension().of(scope) == part)
     }
 
     /// For people: `labelled "x", of process 7`.
-    #[must_use]
     pub fn shown(&self) -> String {
         let shown = |(dimension, value): (Dimension, String)| match dimension {
             Dimension::Pid | Dimension::Tid => format!("{} {value}", dimension.words()),
@@ -297,7 +282,6 @@ impl ScopeChoice {
 
     /// The error of a choice of which there are no call stacks among those of these threads. It
     /// names the values that there are of the first part of the choice that no thread has.
-    #[must_use]
     pub fn no_threads(&self, threads: &BTreeSet<&Thread>) -> AnalysisError {
         let mut of_threads = self
             .asked()
@@ -322,7 +306,6 @@ impl ScopeChoice {
 
     /// The error of the chosen epochs of a database. Where they have no samples of the choice and
     /// another epoch has some, the error names the newest one. Opens all other epochs.
-    #[must_use]
     pub fn hinted(
         &self,
         error: AnalysisError,

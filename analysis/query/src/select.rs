@@ -44,7 +44,6 @@ enum Bound {
 
 impl EpochChoice {
     /// The epoch this many before the latest; 0 is the latest.
-    #[must_use]
     pub fn back(n: usize) -> Self {
         let typed = if n == 0 { "latest".to_owned() } else { format!("-{n}") };
         Self { typed, from: Bound::Back(n), to: Bound::Back(n), cut: false }
@@ -137,9 +136,6 @@ impl Default for Epochs {
 
 /// The database in a directory, of which only the stretch of time that is asked for is read, and
 /// the chosen epochs.
-///
-/// # Errors
-/// Returns the errors of [`Database::open`] and [`epochs`].
 pub fn open(
     root: &Path,
     asked: &Epochs,
@@ -188,10 +184,6 @@ fn near(epochs: Vec<EpochId>, stretch: Stretch) -> Vec<EpochId> {
 ///
 /// Epochs are chosen among those of the label, if one is asked for, and for each host by itself:
 /// `latest` is the latest of each.
-///
-/// # Errors
-/// [`AnalysisError::Empty`], [`AnalysisError::NoHost`], [`AnalysisError::NoEpoch`] or
-/// [`AnalysisError::Database`].
 pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, AnalysisError> {
     let known = db.hosts()?;
     let root = || db.root().to_owned();
@@ -239,7 +231,6 @@ pub fn epochs(db: &Database, asked: &Epochs) -> Result<Vec<(String, EpochId)>, A
 }
 
 /// Which of the known events is meant: by its own name, else by an alias.
-#[must_use]
 pub fn event<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let find = |name: &str| known.iter().find(|known| *known == name);
     find(asked).or_else(|| find(profiledb::event_name(asked)?))

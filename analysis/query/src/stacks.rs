@@ -19,10 +19,6 @@ pub type ByScope = BTreeMap<(String, Scope), Stacks>;
 
 impl Question {
     /// The epochs and their scope, without samples, for reports from call stacks alone.
-    ///
-    /// # Errors
-    /// Returns the errors of [`select::open`]; [`AnalysisError::NoScope`] and
-    /// [`AnalysisError::NothingRecorded`].
     pub fn opened(&self) -> Result<Samples, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();
@@ -39,9 +35,6 @@ impl Question {
 }
 
 /// Refuses a choice of which no epoch has samples. `problems` gets the damage of the epochs.
-///
-/// # Errors
-/// [`AnalysisError::NoScope`].
 pub(crate) fn check_scope(
     epochs: &[Epoch],
     whose: &ScopeChoice,
@@ -74,9 +67,6 @@ impl Samples {
     }
 
     /// The same stacks, apart by scope.
-    ///
-    /// # Errors
-    /// [`AnalysisError::NoEvent`].
     pub fn stacks_by_scope(
         &self,
         events: &[String],
@@ -108,7 +98,6 @@ impl Samples {
     }
 
     /// The unit of an event, with samples or without. Events without are times.
-    #[must_use]
     pub fn unit(&self, event: &str) -> String {
         if event == CALLS {
             return "count".to_owned();

@@ -53,9 +53,6 @@ impl Question {
     /// Reads one event, by default the first, in at most this many columns of time. One host whose
     /// slices are as few has a column for each; else columns are of equal length, and have the
     /// slices whose middle is theirs.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Question::samples`].
     pub fn timeline(&self, columns_max: usize, of: Of<'_>) -> Result<Timeline, AnalysisError> {
         let (db, chosen) = select::open(&self.db, &self.epochs)?;
         let mut problems = Vec::new();

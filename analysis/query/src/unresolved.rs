@@ -6,7 +6,6 @@ use crate::load::{EventSamples, Samples};
 use stats::tally::Tally;
 
 /// The name of samples of unknown code, by the name of the reason.
-#[must_use]
 pub fn name(reason: &str) -> String {
     format!("[unresolved: {}]", reason.replace('_', " "))
 }
@@ -14,7 +13,6 @@ pub fn name(reason: &str) -> String {
 /// By reason and event: samples of unknown code of which the process is not known either, or whose
 /// program the release that wrote them did not keep. None unless `everything` is asked for, and not
 /// some images or processes only.
-#[must_use]
 pub fn nobodys(everything: bool, samples: &Samples) -> Vec<(String, Vec<Tally>)> {
     let reasons: BTreeSet<&String> =
         samples.events.iter().flat_map(|event| event.unknown.keys()).collect();

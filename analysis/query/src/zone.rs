@@ -44,7 +44,6 @@ struct Turn {
 impl Zone {
     /// The zone of this process: that of `$TZ`, else of /etc/localtime; UTC where neither can be
     /// read.
-    #[must_use]
     pub fn here() -> Self {
         let named = std::env::var("TZ").ok();
         let path = match named.as_deref().map(|name| name.trim_start_matches(':')) {
@@ -66,7 +65,6 @@ impl Zone {
     }
 
     /// The zone of a rule as in `$TZ`: `CET-1CEST,M3.5.0,M10.5.0/3`.
-    #[must_use]
     pub fn of_rule(text: &str) -> Option<Self> {
         Some(Self { rule: Some(rule(text)?), ..Self::default() })
     }
@@ -103,14 +101,12 @@ impl Zone {
     }
 
     /// Seconds since 1970 of the clock on the wall.
-    #[must_use]
     pub fn local_s(&self, unix_s: u64) -> u64 {
         let distance = self.distance_s(i64::try_from(unix_s).unwrap_or(i64::MAX));
         unix_s.saturating_add_signed(distance)
     }
 
     /// The time of a clock on the wall, in seconds since 1970 UTC.
-    #[must_use]
     pub fn unix_s(&self, local_s: u64) -> u64 {
         let local = i64::try_from(local_s).unwrap_or(i64::MAX);
         let near = local.saturating_sub(self.distance_s(local));

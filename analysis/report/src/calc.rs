@@ -22,54 +22,144 @@ use query::problem::Problem;
 use query::scope::ScopeChoice;
 use stats::Confidence;
 
-/// `dcpi calc`.
-#[derive(Debug)]
-pub struct CalcReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The events, with the procedure's samples of each.
-    pub events: Vec<EventColumn>,
-    /// Index of the event that counts time.
-    pub time: usize,
-    /// The confidence of all intervals.
-    pub confidence: Confidence,
-    /// Label, unit or process whose samples these are; all, if none is chosen.
-    pub whose: ScopeChoice,
-    /// The procedure's image.
-    pub image: ImageName,
-    /// The procedure.
-    pub procedure: String,
-    /// Other names of the procedure in the symbol table.
-    pub aliases: Vec<String>,
-    /// Names and addresses of its parts, as `objdump` shows them; the first has the procedure's
-    /// name.
-    pub parts: Vec<(String, Range<u64>)>,
-    /// Skid of the samples of time.
-    pub skid: Skid,
-    /// Samples that were not moved back by the skid.
-    pub kept: u64,
-    /// Observed executions of its branches.
-    pub branches: u64,
-    /// Whether executions are exact counts.
-    pub is_exact: bool,
-    /// Whether the procedure may have edges that are not in the graph.
-    pub missing_edges: bool,
-    /// Addresses of code with unknown edges, with the reason.
-    pub findings: Vec<(u64, String)>,
-    /// The model of the processor that gives the best cases.
-    pub machine: Model,
-    /// Samples per cycle, and the basis of this estimate; none without samples.
-    pub scale: Option<Scale>,
-    /// The procedure's time by cause.
-    pub sums: TimeBreakdown,
-    /// Its loops, those with the most samples first.
-    pub loops: Vec<LoopRow>,
-    /// Its blocks, by address.
-    pub blocks: Vec<BlockRow>,
-    /// Its edges, by the block that they leave.
-    pub edges: Vec<EdgeRow>,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
+crate::fields! {
+    /// Shares are of the procedure's samples of time. CSV has a row per block.
+    #[derive(Debug)]
+    pub struct CalcReport {
+        pub selection (text): Selection;
+        /// with the procedure's samples of each
+        pub events (text): Vec<EventColumn>;
+        /// index of the event that counts time
+        pub time (text): usize;
+        pub confidence (text): Confidence;
+        /// scope of the samples
+        pub whose (text): ScopeChoice;
+        pub image (text): ImageName;
+        pub procedure (text): String;
+        /// other names of the procedure in the symbol table
+        pub aliases (text): Vec<String>;
+        /// names and addresses of its parts, as `objdump` shows them; the first has the
+        /// procedure's name
+        pub parts (text): Vec<(String, Range<u64>)>;
+        of (flat): OfProcedure<'_> = |it| OfProcedure::of(
+            &it.selection,
+            (&it.events, it.confidence, &it.whose),
+            (&it.image, &it.procedure, &it.aliases),
+        );
+        /// skid of the samples of time
+        pub landing (text): Skid;
+        /// distance from the instruction that took the time to where samples land
+        skid: u8 = |it| it.landing.instructions(), "instructions";
+        /// samples left where they landed, because the instruction that took the time is not known
+        pub samples_kept: u64, "samples";
+        /// branches with observed edges
+        pub branches: u64;
+        /// whether executions are exact counts
+        pub is_exact (text): bool;
+        /// true: the graph may lack edges
+        pub missing_edges: bool;
+        pub findings: Vec<Found>;
+        pub machine (flat): Model as ModelJson;
+        /// samples per cycle, and the basis of this estimate; none without samples
+        pub scale (text): Option<Scale>;
+        basis (flat): CyclesBasis = |it| CyclesBasis::of(it.scale);
+        /// the procedure's time by cause
+        pub sums (text): TimeBreakdown;
+        spent (flat): super::stalls::Spent = |it| super::stalls::spent(&it.sums);
+        pub loops: Vec<LoopRow>;
+        /// by address
+        pub blocks (text): Vec<BlockRow>;
+        blocks (rows): Vec<Block<'_>>
+            = |it| it.blocks.iter().map(|row| block(it, row)).collect();
+        pub edges: Vec<EdgeRow>;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
+    }
+
+    /// A model of a processor.
+    #[derive(Debug)]
+    pub struct ModelJson {
+        /// the processor of the best cases, as LLVM names it
+        machine: &'static str;
+        /// true: the nearest processor that is known, or the usual one
+        machine_assumed: bool;
+        /// day of the measurement of its latencies (`dcpi machine`); `null`: they are generic
+        latencies_measured: Option<String>;
+    }
+
+    /// The basis of the estimated cycles.
+    #[derive(Debug)]
+    pub struct CyclesBasis {
+        /// lower end of the range of true cycles, as a factor of the estimate; `null`: not known
+        cycles_factor_least: Option<Approximate>;
+        /// upper end of that range; `null`: without bound, or not known
+        cycles_factor: Option<Approximate>;
+        /// true: cycles are measured, by samples of executed instructions
+        cycles_measured: bool;
+        /// true: samples tell the cycles of an execution
+        cycles_known: bool;
+    }
+
+    /// A part of the code that is not known.
+    #[derive(Debug)]
+    pub struct Found {
+        /// address of code whose edges are not known
+        pub address: u64 as Address;
+        /// the reason
+        pub kind: String;
+    }
+
+    /// A block.
+    #[derive(Debug)]
+    pub struct Block<'a> {
+        start: Address => "block";
+        /// the address after the block's last byte
+        end: Address => "end";
+        /// samples of time
+        samples: Approximate, "samples" => "samples";
+        frequency: Frequency => "runs" | "low" | "high" | "confidence";
+        /// cycles per instruction, at best; `null`: the block never ran
+        best_cpi: Option<Approximate>, "cycles";
+        /// estimated cycles per instruction
+        cpi: Option<Approximate>, "cycles";
+        instructions: Vec<Instruction<'a>>;
+        /// instructions of the block
+        count (csv): usize, "instructions" => "instructions";
+        /// cycles of the block, at best
+        best (csv): Option<Approximate>, "cycles" => "best";
+        /// estimated cycles of the block
+        cycles (csv): Option<Approximate>, "cycles" => "cycles";
+        /// cycles of the block, at most
+        cycles_most (csv): Option<Approximate>, "cycles" => "cycles_most";
+    }
+
+    /// An instruction.
+    #[derive(Debug)]
+    pub struct Instruction<'a> {
+        address: Address;
+        /// mnemonic and operands
+        text: &'a str;
+        counts: InOrder<&'a str, u64>, "samples";
+        /// samples of time
+        samples: u64, "samples";
+        cost (flat): Cost;
+    }
+
+    /// An edge, by the block that it leaves.
+    #[derive(Clone, Debug)]
+    pub struct EdgeRow {
+        /// first address of the block that the edge leaves
+        pub from: u64 as Address;
+        /// target of the edge; `null`: outside of the procedure
+        pub to: Option<u64> as Option<Address>;
+        /// kind of the edge
+        pub kind: &'static str;
+        pub runs (text): Runs;
+        frequency: Frequency = |it| Frequency::shown(&it.runs);
+        /// share of the block's executions that take the edge
+        pub share: f64 as Fraction;
+        /// number of observations
+        pub observed: u64;
+    }
 }
 
 /// A model of a processor.
@@ -165,23 +255,6 @@ pub struct InstructionCost {
     pub why: Explanation,
 }
 
-/// An edge.
-#[derive(Clone, Debug)]
-pub struct EdgeRow {
-    /// The block that it leaves.
-    pub from: u64,
-    /// The address that it leads to; none where it leaves the procedure or is not known.
-    pub to: Option<u64>,
-    /// The kind of the edge, in words.
-    pub kind: &'static str,
-    /// Its executions.
-    pub runs: Runs,
-    /// Branch probability: its part of the block's executions, from 0 to 1.
-    pub share: f64,
-    /// Observed executions.
-    pub observed: u64,
-}
-
 /// Characters before the column beside an instruction's samples and cycles.
 const MARGIN: usize = 24;
 /// Further indentation, on a terminal, of the second and later lines of a text in that column.
@@ -189,7 +262,7 @@ const NEXT: usize = 2;
 
 impl Report for CalcReport {
     const NAME: &'static str = "calc";
-    type Fields<'a> = Calc<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.text_head(style, out)?;
@@ -205,8 +278,8 @@ impl Report for CalcReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> Calc<'_> {
-        calc(self)
+    fn json(&self) -> &Self {
+        self
     }
 
     fn problems(&self) -> &[Problem] {
@@ -234,8 +307,8 @@ impl CalcReport {
             };
             head(style, out, "event", &format!("{}: {here} here, {how}", event.name))?;
             if !event.is_exact() {
-                let skid = Some((event.name.as_str(), self.skid));
-                head(style, out, "samples", &listing_text::landed(skid, self.kept))?;
+                let skid = Some((event.name.as_str(), self.landing));
+                head(style, out, "samples", &listing_text::landed(skid, self.samples_kept))?;
             }
         }
         let branches = match self.is_exact {
@@ -264,9 +337,9 @@ impl CalcReport {
                 "the procedure has jumps whose targets are not all known: executions of the blocks behind them are understated",
             )?;
         }
-        self.findings
-            .iter()
-            .try_for_each(|(at, what)| head(style, out, "found", &format!("{what} at {at:#x}")))
+        self.findings.iter().try_for_each(|of| {
+            head(style, out, "found", &format!("{} at {:#x}", of.kind, of.address))
+        })
     }
 
     fn text_block(&self, block: &BlockRow, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -391,115 +464,6 @@ impl CalcReport {
     }
 }
 
-crate::fields! {
-    /// Shares are of the procedure's samples of time. CSV has a row per block.
-    #[derive(Debug)]
-    pub struct Calc<'a> {
-        of (flat): OfProcedure<'a>;
-        /// distance from the instruction that took the time to where samples land
-        skid: u8, "instructions";
-        /// samples left where they landed, because the instruction that took the time is not known
-        samples_kept: u64, "samples";
-        /// branches with observed edges
-        branches: u64;
-        /// true: the graph may lack edges
-        missing_edges: bool;
-        findings: Vec<Found<'a>>;
-        model (flat): ModelJson;
-        basis (flat): CyclesBasis;
-        spent (flat): super::stalls::Spent;
-        loops: Vec<loops::Loop>;
-        blocks (rows): Vec<Block<'a>>;
-        edges: Vec<Edge>;
-        problems: Vec<ProblemEntry<'a>>;
-    }
-
-    /// A model of a processor.
-    #[derive(Debug)]
-    pub struct ModelJson {
-        /// the processor of the best cases, as LLVM names it
-        machine: &'static str;
-        /// true: the nearest processor that is known, or the usual one
-        machine_assumed: bool;
-        /// day of the measurement of its latencies (`dcpi machine`); `null`: they are generic
-        latencies_measured: Option<String>;
-    }
-
-    /// The basis of the estimated cycles.
-    #[derive(Debug)]
-    pub struct CyclesBasis {
-        /// lower end of the range of true cycles, as a factor of the estimate; `null`: not known
-        cycles_factor_least: Option<Approximate>;
-        /// upper end of that range; `null`: without bound, or not known
-        cycles_factor: Option<Approximate>;
-        /// true: cycles are measured, by samples of executed instructions
-        cycles_measured: bool;
-        /// true: samples tell the cycles of an execution
-        cycles_known: bool;
-    }
-
-    /// A part of the code that is not known.
-    #[derive(Debug)]
-    pub struct Found<'a> {
-        /// address of code whose edges are not known
-        address: Address;
-        /// the reason
-        kind: &'a str;
-    }
-
-    /// A block.
-    #[derive(Debug)]
-    pub struct Block<'a> {
-        start: Address => "block";
-        /// the address after the block's last byte
-        end: Address => "end";
-        /// samples of time
-        samples: Approximate, "samples" => "samples";
-        frequency: Frequency => "runs" | "low" | "high" | "confidence";
-        /// cycles per instruction, at best; `null`: the block never ran
-        best_cpi: Option<Approximate>, "cycles";
-        /// estimated cycles per instruction
-        cpi: Option<Approximate>, "cycles";
-        instructions: Vec<Instruction<'a>>;
-        /// instructions of the block
-        count (csv): usize, "instructions" => "instructions";
-        /// cycles of the block, at best
-        best (csv): Option<Approximate>, "cycles" => "best";
-        /// estimated cycles of the block
-        cycles (csv): Option<Approximate>, "cycles" => "cycles";
-        /// cycles of the block, at most
-        cycles_most (csv): Option<Approximate>, "cycles" => "cycles_most";
-    }
-
-    /// An instruction.
-    #[derive(Debug)]
-    pub struct Instruction<'a> {
-        address: Address;
-        /// mnemonic and operands
-        text: &'a str;
-        counts: InOrder<&'a str, u64>, "samples";
-        /// samples of time
-        samples: u64, "samples";
-        cost (flat): Cost;
-    }
-
-    /// An edge.
-    #[derive(Debug)]
-    pub struct Edge {
-        /// first address of the block that the edge leaves
-        from: Address;
-        /// target of the edge; `null`: outside of the procedure
-        to: Option<Address>;
-        /// kind of the edge
-        kind: &'static str;
-        frequency: Frequency;
-        /// share of the block's executions that take the edge
-        share: Fraction;
-        /// number of observations
-        observed: u64;
-    }
-}
-
 impl Shown<&Model> for ModelJson {
     fn shown(of: &Model) -> Self {
         let (machine, machine_assumed) = (of.name, of.assumed);
@@ -520,37 +484,6 @@ impl CyclesBasis {
             cycles_measured: scale.is_some_and(|scale| scale.is_measured()),
             cycles_known: known.is_some(),
         }
-    }
-}
-
-fn calc(report: &CalcReport) -> Calc<'_> {
-    let found = report.findings.iter();
-    let edges = report.edges.iter().map(|edge| Edge {
-        from: Address(edge.from),
-        to: edge.to.map(Address),
-        kind: edge.kind,
-        frequency: Frequency::shown(&edge.runs),
-        share: Fraction(edge.share),
-        observed: edge.observed,
-    });
-    Calc {
-        of: OfProcedure::of(
-            &report.selection,
-            (&report.events, report.confidence, &report.whose),
-            (&report.image, &report.procedure, &report.aliases),
-        ),
-        skid: report.skid.instructions(),
-        samples_kept: report.kept,
-        branches: report.branches,
-        missing_edges: report.missing_edges,
-        findings: found.map(|(at, kind)| Found { address: Address(*at), kind }).collect(),
-        model: ModelJson::shown(&report.machine),
-        basis: CyclesBasis::of(report.scale),
-        spent: super::stalls::spent(&report.sums),
-        loops: report.loops.iter().map(loops::json).collect(),
-        blocks: report.blocks.iter().map(|row| block(report, row)).collect(),
-        edges: edges.collect(),
-        problems: json::problems(&report.problems),
     }
 }
 

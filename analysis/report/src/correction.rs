@@ -11,45 +11,9 @@ use super::table::{Cell, Colour, Table};
 use super::text::{head, line, note};
 use super::trace::ShownRows;
 use super::{Report, Style};
-use query::problem::Problem;
 
 /// Rows of a text, unless others are asked for; JSON and CSV have all.
 const ROWS_MAX: usize = 40;
-
-/// `dcpi trace --correct`.
-#[derive(Debug, Default)]
-pub struct CorrectionReport {
-    /// The trace's file.
-    pub file: String,
-    /// The command, as a shell takes it; empty where it is not known.
-    pub command: String,
-    /// From the first event to the last one.
-    pub elapsed: CorrectedTime,
-    /// Time on CPUs, summed over threads; None where the trace has no switches.
-    pub on_cpu: Option<CorrectedTime>,
-    /// Threads with events.
-    pub threads: u64,
-    /// Events whose cost was taken off.
-    pub events: u64,
-    /// That cost, ns.
-    pub cost_ns: f64,
-    /// Measured over corrected time, on CPUs where that is known.
-    pub slowdown: f64,
-    /// Standard deviation of an event's cost between places, over its mean.
-    pub relative_spread: f64,
-    /// Standard deviation of the total by the rule, over the total.
-    pub error: f64,
-    /// The cost of events.
-    pub costs: Vec<CostRow>,
-    /// The cost of events in this program over that in vitro; None without runs without events.
-    pub in_situ: Option<InSituCosts>,
-    /// Calls by name.
-    pub rows: Vec<CorrectionRow>,
-    /// How many of them are shown.
-    pub shown: ShownRows,
-    /// Remarks for the reader, one sentence each.
-    pub notes: Vec<String>,
-}
 
 /// A time as measured, and without what tracing cost, ns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,30 +35,6 @@ pub enum Unbounded {
     CallsLeftOut,
 }
 
-/// The calls of a name.
-#[derive(Debug)]
-pub struct CorrectionRow {
-    /// The name.
-    pub name: String,
-    /// Kind of the event that begins a call.
-    pub kind: &'static str,
-    /// Calls.
-    pub calls: u64,
-    /// Their time, with all that they called: CPU time where the total is.
-    pub time: CorrectedTime,
-}
-
-/// Costs in this program over those in vitro.
-#[derive(Clone, Copy, Debug)]
-pub struct InSituCosts {
-    /// Runs without events.
-    pub runs: u64,
-    /// Cost of an event in this program over its cost in vitro, with a 95 % interval.
-    pub factor: Range,
-    /// Whether costs and total come from these runs.
-    pub says: InSituSays,
-}
-
 /// The use that is made of runs without events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InSituSays {
@@ -106,15 +46,116 @@ pub enum InSituSays {
     Contradict,
 }
 
-/// The cost of a kind of event.
-#[derive(Debug)]
-pub struct CostRow {
-    /// The kind of the events, and their places.
-    pub of: String,
-    /// ns of an event, with the interval of the mean at another place.
-    pub ns: Range,
-    /// How it was measured.
-    pub how: String,
+crate::fields! {
+    /// The report of `dcpi trace --correct FILE`. CSV has a row per name and kind.
+    #[derive(Debug, Default)]
+    pub struct CorrectionReport {
+        /// the trace
+        pub file: String;
+        /// as a shell takes it; empty where it is not known
+        pub command: String;
+        /// whether the correction holds, in words
+        verdict: String = Self::verdict;
+        /// from the first event to the last
+        pub elapsed_ns: CorrectedTime as TimeJson, "ns";
+        /// the same of the time on CPUs, summed over all threads; null without switches (`--sched`)
+        pub on_cpu_ns: Option<CorrectedTime> as Option<TimeJson>, "ns";
+        /// threads that have events
+        pub threads: u64;
+        /// true: all events have a known cost, and high over low is at most 1.3
+        holds: bool = |it| it.total().1.holds();
+        /// "cost unknown", "calls left out" (by `--sample`), "all is cost", "too wide"; null where
+        /// it holds
+        why_not: Option<&'static str> = |it| it.total().1.why();
+        /// events whose cost was taken off
+        pub events: u64;
+        /// that cost, of all of them
+        pub cost_ns: f64, "ns";
+        /// measured over corrected time
+        pub slowdown: f64;
+        /// standard deviation of an event's cost between places, over its mean
+        pub relative_spread: f64, "share";
+        /// `relative_spread` times (`slowdown` - 1): standard deviation of the corrected time
+        pub error: f64, "share";
+        pub costs: Vec<CostRow>;
+        /// costs in this program over those in vitro; null without any, and where the traced run
+        /// has no event that costs time, or lost some, or has some of unknown cost
+        pub in_situ: Option<InSituCosts>;
+        pub rows (rows): Vec<CorrectionRow>;
+        /// how many of them are shown
+        pub shown (text): ShownRows;
+        /// remarks
+        pub notes: Vec<String>;
+    }
+
+    /// A time.
+    #[derive(Debug)]
+    pub struct TimeJson {
+        /// as traced
+        measured: f64;
+        /// without what tracing cost
+        value: f64;
+        /// lower end of its interval (95 %); null where `why_not` is another than "too wide", as
+        /// all ends are
+        low: Option<f64>;
+        /// upper end
+        high: Option<f64>;
+    }
+
+    /// A cost.
+    #[derive(Debug)]
+    pub struct CostRow {
+        /// kind of event, and of which places
+        pub of: String;
+        /// of an event, with the interval of the mean at another place
+        pub ns (text): Range;
+        /// cost of one
+        value_ns: f64 = |it| it.ns.value, "ns";
+        /// lower end of the interval of the mean at another place (95 %)
+        low_ns: f64 = |it| it.ns.low, "ns";
+        /// upper end
+        high_ns: f64 = |it| it.ns.high, "ns";
+        /// how the cost was measured
+        pub how: String;
+    }
+
+    /// Costs in this program.
+    #[derive(Clone, Copy, Debug)]
+    pub struct InSituCosts {
+        /// runs without events (`--in-situ`)
+        pub runs: u64;
+        /// cost of an event in this program over that in vitro, with its interval
+        pub factor (text): Range;
+        /// cost of an event in this program over that in vitro
+        value: f64 = |it| it.factor.value;
+        /// lower end of its interval (95 %)
+        low: f64 = |it| it.factor.low;
+        /// upper end
+        high: f64 = |it| it.factor.high;
+        /// "taken": `costs` are those, and the total is that of the runs; "less_exact": costs as in
+        /// other programs lie within the interval and are taken; "contradict": no event costs that,
+        /// the runs did other work, and costs as in other programs are taken
+        pub says: InSituSays;
+    }
+
+    /// The calls of a name.
+    #[derive(Debug)]
+    pub struct CorrectionRow {
+        /// procedure or other thing
+        pub name: String => "name";
+        /// kind of event that begins a call
+        pub kind: &'static str => "kind";
+        /// calls
+        pub calls: u64 => "calls";
+        /// their time, with all that they called, summed over threads: CPU time where `on_cpu_ns`
+        /// is there, else waits included
+        pub time_ns: CorrectedTime as TimeJson, "ns"
+            => "measured" | "value" | "low" | "high";
+        /// as `holds`, of the events in these calls
+        holds: bool = |it| it.time_ns.holds() => "holds";
+        /// as `why_not`
+        why_not: Option<&'static str> = |it| it.time_ns.why() => "why_not";
+    }
 }
 
 impl InSituCosts {
@@ -171,12 +212,12 @@ impl CorrectedTime {
 
 impl CorrectionReport {
     fn total(&self) -> (String, CorrectedTime) {
-        match self.on_cpu {
+        match self.on_cpu_ns {
             Some(time) if self.threads > 1 => {
                 (format!("time on CPUs, summed over {} threads,", self.threads), time)
             }
             Some(time) => ("time on CPUs".to_owned(), time),
-            None => ("time from begin to end, waits included,".to_owned(), self.elapsed),
+            None => ("time from begin to end, waits included,".to_owned(), self.elapsed_ns),
         }
     }
 
@@ -206,14 +247,13 @@ impl CorrectionReport {
     }
 
     /// Why corrected times are not to be relied on, for those who do not see the report.
-    #[must_use]
     pub fn doubt(&self) -> Option<String> {
         (!self.total().1.holds()).then(|| self.verdict())
     }
 
     /// The unit that each row sums up.
     fn of_rows(&self) -> String {
-        let time = if self.on_cpu.is_some() { "CPU time" } else { "time, waits included" };
+        let time = if self.on_cpu_ns.is_some() { "CPU time" } else { "time, waits included" };
         match self.threads {
             0 | 1 => format!("{time}, with all that was called"),
             threads => format!("{time}, with all that was called, summed over {threads} threads"),
@@ -222,7 +262,7 @@ impl CorrectionReport {
 
     fn table(&self, shown: usize) -> Table {
         let mut table = Table::default();
-        let group = if self.on_cpu.is_some() { "CPU time" } else { "time" };
+        let group = if self.on_cpu_ns.is_some() { "CPU time" } else { "time" };
         for (title, group) in [
             ("calls", ""),
             ("traced", group),
@@ -235,18 +275,18 @@ impl CorrectionReport {
         table.words("holds");
         table.procedures("name");
         for row in self.rows.iter().take(shown) {
-            let value = row.time.corrected_ns.value;
-            let held = |ns: f64| if row.time.holds() { time(ns) } else { "-".to_owned() };
+            let value = row.time_ns.corrected_ns.value;
+            let held = |ns: f64| if row.time_ns.holds() { time(ns) } else { "-".to_owned() };
             let cells = vec![
                 thousands(row.calls),
-                time(row.time.measured_ns),
+                time(row.time_ns.measured_ns),
                 held(value),
-                row.time.ends(),
+                row.time_ns.ends(),
                 held(value / row.calls.max(1) as f64),
-                row.time.why().map_or_else(|| "yes".to_owned(), |why| format!("no, {why}")),
+                row.time_ns.why().map_or_else(|| "yes".to_owned(), |why| format!("no, {why}")),
                 row.name.clone(),
             ];
-            let colour = (!row.time.holds()).then_some(Colour::Faint);
+            let colour = (!row.time_ns.holds()).then_some(Colour::Faint);
             table.coloured(cells.into_iter().map(Cell::from).collect(), colour);
         }
         table
@@ -269,7 +309,7 @@ fn ratio(width: f64) -> String {
 
 impl Report for CorrectionReport {
     const NAME: &'static str = "correction";
-    type Fields<'a> = CorrectionJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         line(style, out, 0, &super::escape(&self.verdict()))?;
@@ -318,162 +358,8 @@ impl Report for CorrectionReport {
         self.notes.iter().try_for_each(|text| note(style, out, text))
     }
 
-    fn json(&self) -> CorrectionJson<'_> {
-        CorrectionJson {
-            file: &self.file,
-            command: &self.command,
-            verdict: self.verdict(),
-            elapsed_ns: self.elapsed,
-            on_cpu_ns: self.on_cpu,
-            threads: self.threads,
-            holds: self.total().1.holds(),
-            why_not: self.total().1.why(),
-            events: self.events,
-            cost_ns: self.cost_ns,
-            slowdown: self.slowdown,
-            relative_spread: self.relative_spread,
-            error: self.error,
-            costs: self
-                .costs
-                .iter()
-                .map(|row| CostJson {
-                    of: &row.of,
-                    value_ns: row.ns.value,
-                    low_ns: row.ns.low,
-                    high_ns: row.ns.high,
-                    how: &row.how,
-                })
-                .collect(),
-            in_situ: self.in_situ.map(|of| InSituJson {
-                runs: of.runs,
-                value: of.factor.value,
-                low: of.factor.low,
-                high: of.factor.high,
-                says: of.says,
-            }),
-            rows: self
-                .rows
-                .iter()
-                .map(|row| RowJson {
-                    name: &row.name,
-                    kind: row.kind,
-                    calls: row.calls,
-                    time_ns: TimeJson::shown(&row.time),
-                    holds: row.time.holds(),
-                    why_not: row.time.why(),
-                })
-                .collect(),
-            notes: &self.notes,
-        }
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
-    }
-}
-
-crate::fields! {
-    /// The report of `dcpi trace --correct FILE`. CSV has a row per name and kind.
-    #[derive(Debug)]
-    pub struct CorrectionJson<'a> {
-        /// the trace
-        file: &'a str;
-        /// as a shell takes it; empty where it is not known
-        command: &'a str;
-        /// whether the correction holds, in words
-        verdict: String;
-        /// from the first event to the last
-        elapsed_ns: CorrectedTime as TimeJson, "ns";
-        /// the same of the time on CPUs, summed over all threads; null without switches (`--sched`)
-        on_cpu_ns: Option<CorrectedTime> as Option<TimeJson>, "ns";
-        /// threads that have events
-        threads: u64;
-        /// true: all events have a known cost, and high over low is at most 1.3
-        holds: bool;
-        /// "cost unknown", "calls left out" (by `--sample`), "all is cost", "too wide"; null where
-        /// it holds
-        why_not: Option<&'static str>;
-        /// events whose cost was taken off
-        events: u64;
-        /// that cost, of all of them
-        cost_ns: f64, "ns";
-        /// measured over corrected time
-        slowdown: f64;
-        /// standard deviation of an event's cost between places, over its mean
-        relative_spread: f64, "share";
-        /// `relative_spread` times (`slowdown` - 1): standard deviation of the corrected time
-        error: f64, "share";
-        costs: Vec<CostJson<'a>>;
-        /// costs in this program over those in vitro; null without any, and where the traced run
-        /// has no event that costs time, or lost some, or has some of unknown cost
-        in_situ: Option<InSituJson>;
-        rows (rows): Vec<RowJson<'a>>;
-        /// remarks
-        notes: &'a [String];
-    }
-
-    /// A time.
-    #[derive(Debug)]
-    pub struct TimeJson {
-        /// as traced
-        measured: f64;
-        /// without what tracing cost
-        value: f64;
-        /// lower end of its interval (95 %); null where `why_not` is another than "too wide", as
-        /// all ends are
-        low: Option<f64>;
-        /// upper end
-        high: Option<f64>;
-    }
-
-    /// A cost.
-    #[derive(Debug)]
-    pub struct CostJson<'a> {
-        /// kind of event, and of which places
-        of: &'a str;
-        /// cost of one
-        value_ns: f64, "ns";
-        /// lower end of the interval of the mean at another place (95 %)
-        low_ns: f64, "ns";
-        /// upper end
-        high_ns: f64, "ns";
-        /// how the cost was measured
-        how: &'a str;
-    }
-
-    /// Costs in this program.
-    #[derive(Debug)]
-    pub struct InSituJson {
-        /// runs without events (`--in-situ`)
-        runs: u64;
-        /// cost of an event in this program over that in vitro
-        value: f64;
-        /// lower end of its interval (95 %)
-        low: f64;
-        /// upper end
-        high: f64;
-        /// "taken": `costs` are those, and the total is that of the runs; "less_exact": costs as in
-        /// other programs lie within the interval and are taken; "contradict": no event costs that,
-        /// the runs did other work, and costs as in other programs are taken
-        says: InSituSays;
-    }
-
-    /// The calls of a name.
-    #[derive(Debug)]
-    pub struct RowJson<'a> {
-        /// procedure or other thing
-        name: &'a str => "name";
-        /// kind of event that begins a call
-        kind: &'static str => "kind";
-        /// calls
-        calls: u64 => "calls";
-        /// their time, with all that they called, summed over threads: CPU time where `on_cpu_ns`
-        /// is there, else waits included
-        time_ns: TimeJson, "ns" => "measured" | "value" | "low" | "high";
-        /// as `holds`, of the events in these calls
-        holds: bool => "holds";
-        /// as `why_not`
-        why_not: Option<&'static str> => "why_not";
+    fn json(&self) -> &Self {
+        self
     }
 }
 
@@ -512,7 +398,7 @@ mod tests {
             name: "luaH_get".to_owned(),
             kind: "enter",
             calls: 70_000,
-            time: CorrectedTime {
+            time_ns: CorrectedTime {
                 measured_ns: 2e8,
                 corrected_ns: Range::exact(3.5e6),
                 unbounded: None,
@@ -525,7 +411,7 @@ mod tests {
         }];
         CorrectionReport {
             file: "a.trace".to_owned(),
-            elapsed,
+            elapsed_ns: elapsed,
             events: 140_000,
             cost_ns: 8e8,
             slowdown: 3.0,
@@ -560,14 +446,14 @@ mod tests {
         let start = "time from begin to end, waits included, as traced 1.20 s: the correction does";
         assert!(said.starts_with(start), "{said}");
         let mut unknown = report(3.8e8);
-        unknown.elapsed.unbounded = Some(Unbounded::CostUnknown);
-        unknown.rows[0].time.unbounded = Some(Unbounded::CostUnknown);
+        unknown.elapsed_ns.unbounded = Some(Unbounded::CostUnknown);
+        unknown.rows[0].time_ns.unbounded = Some(Unbounded::CostUnknown);
         let said = text(&unknown);
         assert!(!said.contains("by the rule"), "{said}");
         assert!(said.starts_with(start) && said.contains("name it with --calibration"), "{said}");
         assert!(said.contains("no bound       -  no, cost unknown"), "{said}");
         let mut summed = report(3.8e8);
-        (summed.on_cpu, summed.threads) = (Some(summed.elapsed), 3);
+        (summed.on_cpu_ns, summed.threads) = (Some(summed.elapsed_ns), 3);
         let said = text(&summed);
         assert!(said.starts_with("time on CPUs, summed over 3 threads, without tracing"), "{said}");
         assert!(said.contains("CPU time, with all that was called, summed over 3"), "{said}");
@@ -594,7 +480,7 @@ mod tests {
 
     #[test]
     fn json_and_csv_have_the_same() {
-        let json = serde_json::to_value(report(3.8e8).json()).unwrap();
+        let json = serde_json::to_value(report(3.8e8)).unwrap();
         assert_eq!(json["elapsed_ns"]["low"], 3.8e8);
         assert_eq!(json["holds"], true);
         assert_eq!(json["rows"][0]["time_ns"]["measured"], 2e8);
@@ -603,8 +489,8 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.ends_with("luaH_get,enter,70000,200000000,3500000,3500000,3500000,true,\n"));
         let mut unknown = report(3.8e8);
-        unknown.rows[0].time.unbounded = Some(Unbounded::CostUnknown);
-        let json = serde_json::to_value(unknown.json()).unwrap();
+        unknown.rows[0].time_ns.unbounded = Some(Unbounded::CostUnknown);
+        let json = serde_json::to_value(&unknown).unwrap();
         assert_eq!(json["rows"][0]["time_ns"]["low"], serde_json::Value::Null);
         assert_eq!(json["rows"][0]["why_not"], "cost unknown");
         let mut out = Vec::new();

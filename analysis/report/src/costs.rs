@@ -110,7 +110,6 @@ pub(super) const COLUMNS: [&str; 8] =
 
 impl Costs {
     /// The costs of the instructions of these blocks.
-    #[must_use]
     pub fn of(
         blocks: Vec<BlockRow>,
         loops: Vec<LoopRow>,

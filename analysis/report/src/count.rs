@@ -8,52 +8,56 @@ use super::quantity::{counted, plain, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
 use super::{Report, Style};
-use query::problem::Problem;
 
-/// `dcpi count`.
-#[derive(Debug)]
-pub struct CountReport {
-    /// The command, as a shell takes it.
-    pub command: String,
-    /// Number of runs.
-    pub runs: u32,
-    /// Time of a run, s, with its interval where there are several runs.
-    pub seconds: Occurrences,
-    /// CPU time of a run by the kernel's accounting, s: of the program and its libraries, and of
-    /// the kernel for it.
-    pub cpu_s: Option<(f64, f64)>,
-    /// The confidence of all intervals.
-    pub confidence: Confidence,
-    /// The events, in the order in which they were asked for.
-    pub rows: Vec<CountRow>,
-    /// Events that could not be counted, and other remarks, one sentence each.
-    pub notes: Vec<String>,
-}
+crate::fields! {
+    #[derive(Debug)]
+    pub struct CountReport {
+        /// as a shell takes it
+        pub command: String;
+        /// number of runs
+        pub runs: u32;
+        /// time of a run, from start to end
+        pub seconds: Occurrences, "s";
+        /// CPU time of a run by the kernel's accounting
+        pub user_s: Option<f64>, "s";
+        /// the kernel's part
+        pub system_s: Option<f64>, "s";
+        pub confidence: Confidence;
+        pub rows (rows): Vec<CountRow>;
+        /// what was not counted
+        pub notes: Vec<String>;
+    }
 
-/// An event.
-#[derive(Debug)]
-pub struct CountRow {
-    /// Its name.
-    pub event: String,
-    /// Unit of its value: `ns`, or `count`.
-    pub unit: &'static str,
-    /// Occurrences in a run, with the interval of their mean over runs; None where the event never
-    /// counted. A single value that nothing is left to chance of has itself as interval.
-    pub value: Option<Occurrences>,
-    /// The value of each run.
-    pub runs: Vec<f64>,
-    /// The part of the time in which the event counted: 0 to 1.
-    pub enabled_share: f64,
-    /// Whether an interval is reported: several runs, or a scaled count.
-    pub varies: bool,
-    /// Whether the value is exact: counted by `dcpi ideal`.
-    pub is_exact: bool,
+    /// An event.
+    #[derive(Debug)]
+    pub struct CountRow {
+        /// name
+        pub event: String => "event";
+        /// `ns` or `count`
+        pub unit: &'static str => "unit";
+        /// mean of a run; none where the event never counted
+        pub of_run (text): Option<Occurrences>;
+        /// whether the interval is reported: several runs, or a scaled count
+        pub varies (text): bool;
+        /// mean of a run; null where the event never counted
+        value: Option<f64> = |it| it.of_run.map(|of| of.value), "unit" => "value";
+        /// interval of the mean; `value` where nothing varies
+        low: Option<f64> = |it| it.of_run.map(|of| of.low), "unit" => "low";
+        /// upper end of its interval
+        high: Option<f64> = |it| it.of_run.map(|of| of.high), "unit" => "high";
+        /// part of the time in which the event counted
+        pub enabled_share: f64, "share" => "enabled_share";
+        /// true: counted by `dcpi ideal`
+        pub exact: bool;
+        /// value of each run
+        pub runs: Vec<f64>, "unit";
+    }
 }
 
 impl CountReport {
     fn cpu_seconds(&self) -> Option<f64> {
         let clock = self.rows.iter().find(|row| row.unit == "ns")?;
-        Some(clock.value?.value / 1e9).filter(|seconds| *seconds > 0.0)
+        Some(clock.of_run?.value / 1e9).filter(|seconds| *seconds > 0.0)
     }
 
     fn table(&self) -> Table {
@@ -72,22 +76,22 @@ impl CountReport {
         let cpu = self.cpu_seconds();
         for row in &self.rows {
             let told = |value: f64| amount(value, row.unit);
-            let value = row.value.map_or_else(|| "not counted".to_owned(), |of| told(of.value));
+            let value = row.of_run.map_or_else(|| "not counted".to_owned(), |of| told(of.value));
             let mut cells = vec![value];
             if varies {
-                let interval = row.value.filter(|_| row.varies);
+                let interval = row.of_run.filter(|_| row.varies);
                 cells.push(
                     interval.map_or_else(String::new, |of| {
                         format!("{}–{}", told(of.low), told(of.high))
                     }),
                 );
             }
-            let rate = row.value.zip(cpu).filter(|_| row.unit != "ns");
+            let rate = row.of_run.zip(cpu).filter(|_| row.unit != "ns");
             cells.push(rate.map_or_else(String::new, |(of, cpu)| short(of.value / cpu)));
             if scaled {
                 cells.push(plain((row.enabled_share * 1000.0).round() / 10.0));
             }
-            let exactly = if row.is_exact { " (by dcpi ideal)" } else { "" };
+            let exactly = if row.exact { " (by dcpi ideal)" } else { "" };
             cells.push(format!("{}{exactly}", row.event));
             table.row(cells.into_iter().map(Cell::from).collect());
         }
@@ -113,7 +117,7 @@ fn short(rate: f64) -> String {
 
 impl Report for CountReport {
     const NAME: &'static str = "count";
-    type Fields<'a> = CountJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         head(style, out, "command", &super::escape(&self.command))?;
@@ -122,7 +126,7 @@ impl Report for CountReport {
         let interval =
             if self.runs > 1 { format!(" ({low:.4}–{high:.4})") } else { String::new() };
         head(style, out, "time", &format!("{value:.4} s a run{interval}"))?;
-        if let Some((user, system)) = self.cpu_s {
+        if let Some((user, system)) = self.user_s.zip(self.system_s) {
             let cpu =
                 format!("{user:.4} s user and {system:.4} s system, by the kernel's accounting");
             head(style, out, "CPU", &cpu)?;
@@ -138,74 +142,7 @@ impl Report for CountReport {
         self.notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> CountJson<'_> {
-        CountJson {
-            command: &self.command,
-            runs: self.runs,
-            seconds: self.seconds,
-            user_s: self.cpu_s.map(|(user, _)| user),
-            system_s: self.cpu_s.map(|(_, system)| system),
-            confidence: self.confidence,
-            rows: self.rows.iter().map(entry).collect(),
-            notes: &self.notes,
-        }
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
-    }
-}
-
-crate::fields! {
-    #[derive(Debug)]
-    pub struct CountJson<'a> {
-        /// as a shell takes it
-        command: &'a str;
-        /// number of runs
-        runs: u32;
-        /// time of a run, from start to end
-        seconds: Occurrences, "s";
-        /// CPU time of a run by the kernel's accounting
-        user_s: Option<f64>, "s";
-        /// the kernel's part
-        system_s: Option<f64>, "s";
-        confidence: Confidence;
-        rows (rows): Vec<EntryJson<'a>>;
-        /// what was not counted
-        notes: &'a [String];
-    }
-
-    /// An event.
-    #[derive(Debug)]
-    pub struct EntryJson<'a> {
-        /// name
-        event: &'a str => "event";
-        /// `ns` or `count`
-        unit: &'static str => "unit";
-        /// mean of a run; null where the event never counted
-        value: Option<f64>, "unit" => "value";
-        /// interval of the mean; `value` where nothing varies
-        low: Option<f64>, "unit" => "low";
-        /// upper end of its interval
-        high: Option<f64>, "unit" => "high";
-        /// part of the time in which the event counted
-        enabled_share: f64, "share" => "enabled_share";
-        /// true: counted by `dcpi ideal`
-        exact: bool;
-        /// value of each run
-        runs: &'a [f64], "unit";
-    }
-}
-
-fn entry(row: &CountRow) -> EntryJson<'_> {
-    EntryJson {
-        event: &row.event,
-        unit: row.unit,
-        value: row.value.map(|of| of.value),
-        low: row.value.map(|of| of.low),
-        high: row.value.map(|of| of.high),
-        enabled_share: row.enabled_share,
-        exact: row.is_exact,
-        runs: &row.runs,
+    fn json(&self) -> &Self {
+        self
     }
 }

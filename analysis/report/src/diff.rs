@@ -51,7 +51,6 @@ pub struct DiffRow {
 
 impl DiffRow {
     /// The change divided by the value before; none if that is 0.
-    #[must_use]
     pub fn relative(&self) -> Option<f64> {
         (self.a > 0.0).then(|| self.judged.change.value / self.a)
     }

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 
 /// The text with all that a terminal might obey as `\xNN` or `\u{NNNN}`: control characters, and
 /// the invisible ones that reorder or join what is around them (Unicode TR 36, section 2.10).
-#[must_use]
 pub fn escape(text: &str) -> Cow<'_, str> {
     // Nearly all are plain ASCII, which is seen at once.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.chars().any(is_active) {

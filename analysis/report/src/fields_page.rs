@@ -13,7 +13,6 @@ const TABLE: &str = "| JSON | CSV | unit | meaning |\n|---|---|---|---|\n";
 const COLUMNS: usize = 100;
 
 /// The page of these reports.
-#[must_use]
 pub fn page_of_fields(schemas: &[Schema]) -> String {
     let mut every = Rows::default();
     every.fields(&EveryReport::fields(), &Around::default());

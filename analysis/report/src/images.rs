@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use image::ImageId;
 use profiledb::ImageRecord;
 
-use super::fields::{InOrder, Shown as _};
+use super::fields::InOrder;
 use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{bytes, counted, moment, thousands};
 use super::table::Table;
@@ -15,21 +15,6 @@ use super::{EventColumn, Report, Selection, Style, escape};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
 use stats::tally::{self, Tally};
-
-/// `dcpi images`.
-#[derive(Debug)]
-pub struct ImagesReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The events, in order of columns.
-    pub events: Vec<EventColumn>,
-    /// Label, unit or process whose samples these are; all, if none is chosen.
-    pub whose: ScopeChoice,
-    /// The images, those with the most samples of the first event first.
-    pub rows: Vec<ImageRow>,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
-}
 
 /// An image.
 #[derive(Clone, Debug)]
@@ -46,11 +31,15 @@ pub struct ImageRow {
 
 crate::fields! {
     #[derive(Debug)]
-    pub struct ImagesJson<'a> {
-        head (flat): Head<'a>;
-        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
-        rows (rows): Vec<RowJson<'a>>;
-        problems: Vec<ProblemEntry<'a>>;
+    pub struct ImagesReport {
+        pub selection (flat): Selection as Head<'_>;
+        pub events: Vec<EventColumn> as Vec<Event<'_>>;
+        /// scope of the samples
+        pub whose (text): ScopeChoice;
+        /// those with the most samples of the first event first
+        pub images (text): Vec<ImageRow>;
+        rows (rows): Vec<RowJson<'_>> = Self::row_entries;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
     }
 
     /// An image.
@@ -76,9 +65,27 @@ crate::fields! {
     }
 }
 
+impl ImagesReport {
+    fn row_entries(&self) -> Vec<RowJson<'_>> {
+        let rows = self.images.iter().map(|row| RowJson {
+            image: &row.record.name,
+            image_id: row.record.id,
+            kind: row.record.kind.as_str(),
+            path: &row.record.path,
+            size_bytes: row.record.size_bytes,
+            first_seen_unix_s: row.record.first_seen_unix_s,
+            last_seen_unix_s: row.record.last_seen_unix_s,
+            counts: json::by_event(&self.events, tally::samples(&row.counts)),
+            hosts: &row.hosts,
+            code_kept: row.code_kept,
+        });
+        rows.collect()
+    }
+}
+
 impl Report for ImagesReport {
     const NAME: &'static str = "images";
-    type Fields<'a> = ImagesJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -96,7 +103,7 @@ impl Report for ImagesReport {
         table.spared();
         ["last seen", "code", "kind", "id"].into_iter().for_each(|title| table.words(title));
         table.paths("image");
-        for row in &self.rows {
+        for row in &self.images {
             let record = &row.record;
             let mut cells: Vec<String> =
                 row.counts.iter().map(|count| thousands(count.samples)).collect();
@@ -111,35 +118,18 @@ impl Report for ImagesReport {
             table.row(cells);
         }
         table.write(style, out)?;
-        let kept = self.rows.iter().filter(|row| row.code_kept).count();
+        let kept = self.images.iter().filter(|row| row.code_kept).count();
         writeln!(
             out,
             "\n{}, of which dcpid kept the code of {}",
-            counted(self.rows.len() as u64, "image"),
+            counted(self.images.len() as u64, "image"),
             thousands(kept as u64)
         )?;
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> ImagesJson<'_> {
-        let rows = self.rows.iter().map(|row| RowJson {
-            image: &row.record.name,
-            image_id: row.record.id,
-            kind: row.record.kind.as_str(),
-            path: &row.record.path,
-            size_bytes: row.record.size_bytes,
-            first_seen_unix_s: row.record.first_seen_unix_s,
-            last_seen_unix_s: row.record.last_seen_unix_s,
-            counts: json::by_event(&self.events, tally::samples(&row.counts)),
-            hosts: &row.hosts,
-            code_kept: row.code_kept,
-        });
-        ImagesJson {
-            head: Head::shown(&self.selection),
-            events: &self.events,
-            rows: rows.collect(),
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn columns(&self) -> Option<Vec<&'static str>> {

@@ -431,6 +431,12 @@ pub(super) fn joined<'a>(
     joined
 }
 
+impl<'a> Shown<&'a Vec<Problem>> for Vec<ProblemEntry<'a>> {
+    fn shown(problems: &'a Vec<Problem>) -> Self {
+        self::problems(problems)
+    }
+}
+
 pub(super) fn problems(problems: &[Problem]) -> Vec<ProblemEntry<'_>> {
     let entry = |problem| {
         let problem: &Problem = problem;

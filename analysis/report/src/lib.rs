@@ -58,7 +58,7 @@ mod tree;
 mod truth;
 mod whatcg;
 
-pub use calc::{BlockRow, CalcReport, EdgeRow, InstructionCost, Model, Runs};
+pub use calc::{BlockRow, CalcReport, EdgeRow, Found, InstructionCost, Model, Runs};
 pub use correction::{
     CorrectedTime, CorrectionReport, CorrectionRow, CostRow, InSituCosts, InSituSays, Unbounded,
 };
@@ -70,12 +70,15 @@ pub use escape::escape;
 pub use fields_page::page_of_fields;
 pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};
+pub use json::OmittedRows;
 pub use listing::{ListReport, View};
 pub use loops::LoopRow;
 pub use lost::{LostBlock, LostReport, LostRow};
 pub use machine::MachineReport;
-pub use neighbours::{CalleesReport, CallersReport, NeighbourRow, Neighbours, NeighboursReport};
-pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation};
+pub use neighbours::{
+    CalleesReport, CallersReport, Inclusive, NeighbourRow, Neighbours, NeighboursReport,
+};
+pub use perturb::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Slowdown};
 pub use quantity::{bytes, counted, thousands};
 pub use schema::Schema;
 pub use sets::{Folded, SetsReport, StatsReport, StatsRow};
@@ -85,10 +88,10 @@ pub use text::LANDED;
 pub use time::{Clock, FunctionTime, RunRow, TimeReport, Timed, Times};
 pub use timeline::{TimelineReport, TimelineRow};
 pub use top::{TopReport, TopRow};
-pub use topcounts::{InstructionRow, Sort, TopcountsReport};
+pub use topcounts::{FewSamples, InstructionRow, Sort, TopcountsReport};
 pub use topstalls::{StallRow, TopstallsReport};
 pub use trace::{ShownRows, TraceLost, TraceReport, TraceRow, TraceSampled, TraceThread};
-pub use tree::{TreeReport, TreeRow};
+pub use tree::{OmittedCalls, TreeReport, TreeRow};
 pub use truth::{TruthReport, TruthRow};
 pub use whatcg::WhatcgReport;
 
@@ -106,18 +109,12 @@ pub trait Report {
         Self: 'a;
 
     /// Writes the report as text.
-    ///
-    /// # Errors
-    /// Returns errors of writing the output.
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()>;
 
     /// The report as JSON.
     fn json(&self) -> Self::Fields<'_>;
 
     /// Writes the report as CSV (RFC 4180): a line of titles, and rows.
-    ///
-    /// # Errors
-    /// Returns errors of writing the output.
     fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
         fields::write(self, out)
     }
@@ -143,7 +140,9 @@ pub trait Report {
     }
 
     /// Missing or doubtful data: the notes of the report.
-    fn problems(&self) -> &[Problem];
+    fn problems(&self) -> &[Problem] {
+        &[]
+    }
 }
 
 /// Database, epochs and hosts that were read.
@@ -157,7 +156,6 @@ pub struct Selection {
 
 impl Selection {
     /// The hosts, each once.
-    #[must_use]
     pub fn hosts(&self) -> Vec<&str> {
         let mut hosts: Vec<&str> = self.epochs.iter().map(|epoch| epoch.host.as_str()).collect();
         hosts.dedup();
@@ -165,7 +163,6 @@ impl Selection {
     }
 
     /// The stretch of time that was read, where only a part was asked for.
-    #[must_use]
     pub fn covered(&self) -> Option<Covered> {
         let each = || self.epochs.iter().filter_map(|epoch| epoch.covered);
         let since_unix_s = each().map(|covered| covered.stretch.since_unix_s).min()?;
@@ -175,7 +172,6 @@ impl Selection {
     }
 
     /// The names of the epochs, each once, in order of time.
-    #[must_use]
     pub fn epoch_ids(&self) -> Vec<&EpochId> {
         let mut ids: Vec<&EpochId> = self.epochs.iter().map(|epoch| &epoch.epoch).collect();
         ids.sort();
@@ -201,7 +197,6 @@ pub struct EventColumn {
 
 impl EventColumn {
     /// The counted samples as a number of samples of equal weight, [`EventSamples::weight`].
-    #[must_use]
     pub fn equal(&self) -> u64 {
         self.event.equal(self.counted)
     }
@@ -363,14 +358,12 @@ pub struct EpochRow {
 }
 
 /// Seconds an epoch has lasted, until its last merge if it is open.
-#[must_use]
 pub fn duration_s(epoch: &EpochMeta) -> u64 {
     epoch.ended_unix_s.unwrap_or(epoch.updated_unix_s).saturating_sub(epoch.started_unix_s)
 }
 
 impl ProfReport {
     /// The reasons of unresolved samples, those with the most samples of the sort event first.
-    #[must_use]
     pub fn unresolved_reasons(&self) -> Vec<&str> {
         let mut reasons: Vec<(f64, &str)> = Vec::new();
         for (at, column) in self.events.iter().enumerate() {

@@ -64,13 +64,11 @@ pub struct ListReport {
 
 impl ListReport {
     /// The source lines of the procedure.
-    #[must_use]
     pub fn lines(&self) -> Vec<SourceLine> {
         self.listing.by_line()
     }
 
     /// Shares of the procedure's samples, by event.
-    #[must_use]
     pub fn shares_of(&self, counts: &[u64]) -> Vec<Share> {
         let share = |(count, column): (&u64, &EventColumn)| match column.event.is_exact() {
             true => exact(*count, column.equal()),
@@ -80,19 +78,16 @@ impl ListReport {
     }
 
     /// Whether all events are counted exactly: then there are no samples.
-    #[must_use]
     pub fn is_exact(&self) -> bool {
         self.events.iter().all(|column| column.event.is_exact())
     }
 
     /// The text of a source line, if its file is found.
-    #[must_use]
     pub fn text_of(&self, place: &Frame) -> Option<String> {
         self.sources.line(place.file.as_deref()?, place.line?)
     }
 
     /// Executions, cycles and stalls, if these are known.
-    #[must_use]
     pub fn known_costs(&self) -> Option<&Costs> {
         self.costs.as_ref()?.as_ref().ok()
     }

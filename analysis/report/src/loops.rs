@@ -10,24 +10,6 @@ use super::fields::{Address, Approximate};
 use super::quantity::{percent, thousands};
 use super::text;
 
-/// A loop.
-#[derive(Clone, Debug, Default)]
-pub struct LoopRow {
-    /// Address of its header: the block at which the loop is entered.
-    pub header: u64,
-    /// Nesting depth: 1 for a loop in no other loop.
-    pub depth: u32,
-    /// Samples of its blocks, including those of inner loops.
-    pub samples: f64,
-    /// Estimated executions of its header for one entry of the loop; none where no edge is known to
-    /// enter the loop.
-    pub rounds: Option<f64>,
-    /// Confidence in the rounds.
-    pub sure: estimate::Confidence,
-    /// Rounds by the loop's test, where registers at samples tell how many rounds were left.
-    pub test: Option<TripCount>,
-}
-
 /// Smallest part of the procedure's samples that a loop needs to be shown in text.
 const SHOWN_MIN: f64 = 0.01;
 /// Most loops that are shown in text.
@@ -71,7 +53,7 @@ pub(super) fn lines(
             format!("about {} rounds for one entry ({})", about(rounds), word(*sure))
         });
         let line = format!("loop {header:#x}{deep}: {} % of samples, {rounds}", percent(part(row)));
-        let test = row.test.as_ref().map(|test| {
+        let test = row.trips.as_ref().map(|test| {
             let TripCount { quantiles, only_exit, single_test_entries, constant, .. } = test;
             let [few, half, most] = quantiles.map(|(low, high)| range(low as f64, high as f64));
             let limit = if *only_exit { "" } else { ", unless another exit ends the loop" };
@@ -112,19 +94,23 @@ fn decimal(rounds: f64) -> String {
 
 crate::fields! {
     /// A loop.
-    #[derive(Debug)]
-    pub struct Loop {
+    #[derive(Clone, Debug, Default)]
+    pub struct LoopRow {
         /// first address of the loop's header
-        header: Address;
+        pub header: u64 as Address;
         /// depth of nesting; 1: in no other loop
-        depth: u32;
-        samples: f64 as Approximate, "samples";
+        pub depth: u32;
+        pub samples: f64 as Approximate, "samples";
         /// rounds for one entry; `null`: not known
-        rounds: Option<f64> as Option<Approximate>;
+        pub rounds: Option<f64> as Option<Approximate>;
+        /// confidence in the rounds
+        pub sure (text): estimate::Confidence;
         /// as of `frequency`
-        confidence: &'static str;
+        confidence: &'static str = |it| word(it.sure);
+        /// rounds by the loop's test, where registers at samples tell how many rounds were left
+        pub trips (text): Option<TripCount>;
         /// the branch whose registers tell the rounds; `null` where no branch does
-        test: Option<Test>;
+        test: Option<Test> = |it| it.trips.as_ref().map(Test::of);
     }
 
     /// A test of a loop.
@@ -163,38 +149,27 @@ crate::fields! {
     }
 }
 
-/// A loop, for JSON.
-pub(super) fn json(row: &LoopRow) -> Loop {
-    Loop {
-        header: Address(row.header),
-        depth: row.depth,
-        samples: row.samples,
-        rounds: row.rounds,
-        confidence: word(row.sure),
-        test: row.test.as_ref().map(|test| {
-            let [
-                (rounds_10_low, rounds_10),
-                (rounds_50_low, rounds_50),
-                (rounds_90_low, rounds_90),
-            ] = test.quantiles;
-            let (low, high) = test.range();
-            Test {
-                address: Address(test.test.0),
-                samples: test.samples,
-                rounds: test.mean(),
-                rounds_low: low,
-                rounds_high: high,
-                spread: test.log_sd,
-                rounds_10_low,
-                rounds_10,
-                rounds_50_low,
-                rounds_50,
-                rounds_90_low,
-                rounds_90,
-                alike: test.constant,
-                only_exit: test.only_exit,
-                without_once: test.single_test_entries,
-            }
-        }),
+impl Test {
+    fn of(test: &TripCount) -> Self {
+        let [(rounds_10_low, rounds_10), (rounds_50_low, rounds_50), (rounds_90_low, rounds_90)] =
+            test.quantiles;
+        let (low, high) = test.range();
+        Self {
+            address: Address(test.test.0),
+            samples: test.samples,
+            rounds: test.mean(),
+            rounds_low: low,
+            rounds_high: high,
+            spread: test.log_sd,
+            rounds_10_low,
+            rounds_10,
+            rounds_50_low,
+            rounds_50,
+            rounds_90_low,
+            rounds_90,
+            alike: test.constant,
+            only_exit: test.only_exit,
+            without_once: test.single_test_entries,
+        }
     }
 }

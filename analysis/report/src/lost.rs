@@ -8,8 +8,8 @@ use stalls::{Cause, Culprit};
 use stats::{Confidence, Occurrences};
 
 use super::costs::{CulpritEntry, cycle, digits, letters, meanings, told};
-use super::fields::{Address, Cycles, Executions, Fraction, Interval, Shown as _};
-use super::json::{self, Head, ProblemEntry};
+use super::fields::{Address, Cycles, Executions, Fraction, Interval, Shown};
+use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, percent, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines, selection};
@@ -17,70 +17,82 @@ use super::{ImageName, ProcedureName, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
 
-/// `dcpi lost`. Cycles are of one run of the command.
-#[derive(Debug)]
-pub struct LostReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The command whose samples and counts these are.
-    pub whose: ScopeChoice,
-    /// Runs that were sampled for each that was counted.
-    pub runs: f64,
-    /// Cycles a second; none where the sampled event counts cycles.
-    pub hertz: Option<f64>,
-    /// The model of the processor that ideal cycles are of.
-    pub machine: String,
-    /// The confidence of all intervals.
-    pub confidence: Confidence,
-    /// Cycles of all code of a run.
-    pub spent: Occurrences,
-    /// Of these, those of code whose executions were not counted: the kernel, generated code.
-    pub uncounted: Occurrences,
-    /// Cycles of the counted executions, where nothing waits for memory or guesses wrong.
-    pub ideal: f64,
-    /// Whether rows are blocks.
-    pub by_block: bool,
-    /// Rows, those that lost the most first.
-    pub rows: Vec<LostRow>,
-    /// Rows beyond `-n`.
-    pub omitted: usize,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
-}
+crate::fields! {
+    /// Cycles are those of one run of the command.
+    #[derive(Debug)]
+    pub struct LostReport {
+        pub selection (flat): Selection as Head<'_>;
+        /// the command whose samples and counts these are
+        pub whose (text): ScopeChoice;
+        /// runs that were sampled for each that was counted
+        pub runs: f64;
+        /// clock of the CPUs as measured; null where the event counts cycles
+        pub hertz: Option<f64>, "1/s";
+        /// the model that ideal cycles are of, as LLVM names it
+        pub machine: String;
+        pub confidence: Confidence;
+        /// all code, by samples
+        pub spent: Occurrences as Interval<Cycles>, "cycles";
+        /// of these, code whose executions were not counted
+        pub uncounted: Occurrences as Interval<Cycles>, "cycles";
+        /// the counted executions on the model of the processor
+        pub ideal: f64 as Cycles;
+        /// `spent` without `uncounted` and `ideal`
+        lost: Cycles = |it| Cycles(it.lost());
+        /// whether rows are blocks
+        pub by_block (text): bool;
+        pub rows (rows): Vec<LostRow>;
+        /// rows beyond `-n`
+        pub omitted (text): usize;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
+    }
 
-/// A procedure or a block, in one run.
-#[derive(Debug)]
-pub struct LostRow {
-    /// Its image.
-    pub image: ImageName,
-    /// The procedure.
-    pub procedure: ProcedureName,
-    /// What a row of a block has beside.
-    pub block: Option<LostBlock>,
-    /// Samples of all runs.
-    pub samples: u64,
-    /// Cycles that it took.
-    pub spent: Occurrences,
-    /// Cycles where nothing waits for memory or guesses wrong.
-    pub ideal: f64,
-}
+    /// A procedure or a block, in one run.
+    #[derive(Debug)]
+    pub struct LostRow {
+        pub of_image (text): ImageName;
+        pub of_procedure (text): ProcedureName;
+        /// name
+        image: &str = |it| it.of_image.name.as_str() => "image";
+        /// its id
+        image_id: ImageId = |it| it.of_image.id;
+        /// name
+        procedure: &str = |it| it.of_procedure.name.as_str() => "procedure";
+        /// with `--by block`; null and empty for procedures
+        pub block: Option<LostBlock>;
+        /// of all sampled runs
+        pub samples: u64, "samples" => "samples";
+        /// its time
+        pub spent: Occurrences as Interval<Cycles>, "cycles"
+            => "spent" | "spent_low" | "spent_high";
+        /// its executions on the model
+        pub ideal: f64 as Cycles => "ideal";
+        /// `spent` without `ideal`, which may be below 0
+        lost: Interval<Cycles> = |it| Interval::shown(&it.lost()), "cycles";
+        /// `spent` by `ideal`; no ratio where nothing was executed
+        ratio: Option<Interval<Fraction>> = |it| it.ratio().as_ref().map(Shown::shown);
+    }
 
-/// A block.
-#[derive(Debug)]
-pub struct LostBlock {
-    /// Addresses of its first instruction and of the byte after its last.
-    pub addresses: (u64, u64),
-    /// Exact executions in a run.
-    pub executions: f64,
-    /// Possible causes of the longest stall among its instructions.
-    pub culprits: Vec<Culprit>,
-    /// Whether the causes leave a part of that stall unexplained.
-    pub unexplained: bool,
+    /// A block.
+    #[derive(Debug)]
+    pub struct LostBlock {
+        /// first instruction
+        pub start: u64 as Address => "block";
+        /// behind its last instruction
+        pub end: u64 as Address;
+        /// executions of the block in a run
+        pub executions: f64 as Executions => "executions";
+        /// possible causes of the longest stall among its instructions
+        pub causes (text): Vec<Culprit>;
+        /// whether the causes leave a part of that stall unexplained
+        pub unexplained (text): bool;
+        /// possible causes of the block's longest stall
+        culprits: Vec<CulpritEntry> = |it| CulpritEntry::all(told(&it.causes), true);
+    }
 }
 
 impl LostRow {
     /// Cycles of a run beyond the ideal ones.
-    #[must_use]
     pub fn lost(&self) -> Occurrences {
         let of = |spent: f64| spent - self.ideal;
         Occurrences {
@@ -136,7 +148,7 @@ impl LostReport {
         table.procedures("procedure");
         table.names("image");
         let names = self.rows.iter();
-        let names = names.map(|row| (row.image.name.as_str(), row.procedure.name.as_str()));
+        let names = names.map(|row| (row.of_image.name.as_str(), row.of_procedure.name.as_str()));
         let suffixes = Suffixes::of(names);
         for row in &self.rows {
             let lost = row.lost();
@@ -156,12 +168,12 @@ impl LostReport {
                     thousands(block.executions as u64),
                     cycle(row.spent.value / block.executions),
                     cycle(row.ideal / block.executions),
-                    letters(&block.culprits, block.unexplained),
-                    format!("{:#x}", block.addresses.0),
+                    letters(&block.causes, block.unexplained),
+                    format!("{:#x}", block.start),
                 ]);
             }
             let mut cells: Vec<Cell> = cells.into_iter().map(Cell::from).collect();
-            let (image, procedure) = (&row.image.name, &row.procedure.name);
+            let (image, procedure) = (&row.of_image.name, &row.of_procedure.name);
             cells.push(Cell::name(suffixes.shown(image, procedure, style.full_names)));
             cells.push(Cell::name(image));
             table.coloured(cells, Colour::of_share(self.share(lost.value)));
@@ -177,7 +189,7 @@ fn signed_percent(share: f64) -> String {
 
 impl Report for LostReport {
     const NAME: &'static str = "lost";
-    type Fields<'a> = LostJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -211,7 +223,7 @@ impl Report for LostReport {
         note(style, out, &confidence)?;
         let blocks = self.rows.iter().filter_map(|row| row.block.as_ref());
         let causes: BTreeSet<Cause> =
-            blocks.flat_map(|block| told(&block.culprits)).map(|told| told.cause).collect();
+            blocks.flat_map(|block| told(&block.causes)).map(|told| told.cause).collect();
         if !causes.is_empty() {
             let meanings = meanings(&causes.into_iter().collect::<Vec<_>>());
             note(style, out, &format!("may be: {meanings}? none of these"))?;
@@ -219,20 +231,8 @@ impl Report for LostReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> LostJson<'_> {
-        LostJson {
-            head: Head::shown(&self.selection),
-            runs: self.runs,
-            hertz: self.hertz,
-            machine: &self.machine,
-            confidence: self.confidence,
-            spent: self.spent,
-            uncounted: self.uncounted,
-            ideal: Cycles(self.ideal),
-            lost: Cycles(self.lost()),
-            rows: self.rows.iter().map(entry).collect(),
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn columns(&self) -> Option<Vec<&'static str>> {
@@ -243,85 +243,5 @@ impl Report for LostReport {
 
     fn problems(&self) -> &[Problem] {
         &self.problems
-    }
-}
-
-crate::fields! {
-    /// Cycles are those of one run of the command.
-    #[derive(Debug)]
-    pub struct LostJson<'a> {
-        head (flat): Head<'a>;
-        /// runs that were sampled for each that was counted
-        runs: f64;
-        /// clock of the CPUs as measured; null where the event counts cycles
-        hertz: Option<f64>, "1/s";
-        /// the model that ideal cycles are of, as LLVM names it
-        machine: &'a str;
-        confidence: Confidence;
-        /// all code, by samples
-        spent: Occurrences as Interval<Cycles>, "cycles";
-        /// of these, code whose executions were not counted
-        uncounted: Occurrences as Interval<Cycles>, "cycles";
-        /// the counted executions on the model of the processor
-        ideal: Cycles;
-        /// `spent` without `uncounted` and `ideal`
-        lost: Cycles;
-        rows (rows): Vec<RowJson<'a>>;
-        problems: Vec<ProblemEntry<'a>>;
-    }
-
-    /// A procedure or a block.
-    #[derive(Debug)]
-    pub struct RowJson<'a> {
-        /// name
-        image: &'a str => "image";
-        /// its id
-        image_id: ImageId;
-        /// name
-        procedure: &'a str => "procedure";
-        /// with `--by block`; null and empty for procedures
-        block: Option<Block>;
-        /// of all sampled runs
-        samples: u64, "samples" => "samples";
-        /// its time
-        spent: Occurrences as Interval<Cycles>, "cycles" => "spent" | "spent_low" | "spent_high";
-        /// its executions on the model
-        ideal: Cycles => "ideal";
-        /// `spent` without `ideal`, which may be below 0
-        lost: Occurrences as Interval<Cycles>, "cycles";
-        /// `spent` by `ideal`; no ratio where nothing was executed
-        ratio: Option<Occurrences> as Option<Interval<Fraction>>;
-    }
-
-    /// A block.
-    #[derive(Debug)]
-    pub struct Block {
-        /// first instruction
-        start: Address => "block";
-        /// behind its last instruction
-        end: Address;
-        /// executions of the block in a run
-        executions: Executions => "executions";
-        /// possible causes of the block's longest stall
-        culprits: Vec<CulpritEntry>;
-    }
-}
-
-fn entry(row: &LostRow) -> RowJson<'_> {
-    RowJson {
-        image: &row.image.name,
-        image_id: row.image.id,
-        procedure: &row.procedure.name,
-        block: row.block.as_ref().map(|block| Block {
-            start: Address(block.addresses.0),
-            end: Address(block.addresses.1),
-            executions: Executions(block.executions),
-            culprits: CulpritEntry::all(told(&block.culprits), true),
-        }),
-        samples: row.samples,
-        spent: row.spent,
-        ideal: Cycles(row.ideal),
-        lost: row.lost(),
-        ratio: row.ratio(),
     }
 }

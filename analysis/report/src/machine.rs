@@ -5,7 +5,6 @@ mod json;
 use std::io::{self, Write};
 
 use model::{MeasuredCache, MeasuredMachine, MeasuredTlb, Spread};
-use query::problem::Problem;
 
 use super::quantity::{bytes, counted, thousands};
 use super::table::{Cell, Table};
@@ -446,10 +445,6 @@ impl Report for MachineReport {
 
     fn json(&self) -> json::MachineJson<'_> {
         json::of(self)
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
     }
 }
 

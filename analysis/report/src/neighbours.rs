@@ -3,32 +3,14 @@
 use std::io::{self, Write};
 
 use super::fields::{Fraction, Whole};
-use super::json::{self, OmittedRows, ProblemEntry};
+use super::json::{OmittedRows, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, image_cell, note, problem_lines};
 use super::{Callee, OfStacks, Report, Style, Suffixes};
 use query::problem::Problem;
-
-/// The callers or the callees of a procedure.
-#[derive(Debug)]
-pub struct Neighbours {
-    /// The subject of the report.
-    pub of: OfStacks,
-    /// The procedure.
-    pub procedure: Callee,
-    /// Its time with all that it called.
-    pub time: f64,
-    /// The share of all time that this is.
-    pub inclusive: stats::Share,
-    /// The callers or callees, those with the most time first.
-    pub rows: Vec<NeighbourRow>,
-    /// Number of rows beyond `-n`.
-    pub omitted: usize,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
-}
+use stats::Share;
 
 crate::fields! {
     /// A caller or callee.
@@ -37,7 +19,7 @@ crate::fields! {
         /// the procedure
         pub procedure (flat): Callee as CalleeJson<'_>;
         /// its share
-        pub share: stats::Share, "share" => "share" | "share_low" | "share_high";
+        pub share: Share, "share" => "share" | "share_low" | "share_high";
         /// the part of the time
         pub time: f64 as Whole, "event's unit" => "time";
         /// number of stacks that tell of the row
@@ -47,26 +29,27 @@ crate::fields! {
     /// Shares are of the time of the procedure with all that it called. A row is a caller, or a
     /// callee or the procedure itself.
     #[derive(Debug)]
-    pub struct NeighboursJson<'a> {
-        head (flat): &'a OfStacks as HeadJson<'_>;
-        procedure (flat): &'a Callee as CalleeJson<'_>;
-        inclusive: Inclusive;
-        rows (rows): &'a Vec<NeighbourRow>;
-        omitted: OmittedRows;
-        problems: Vec<ProblemEntry<'a>>;
+    pub struct Neighbours {
+        pub of (flat): OfStacks as HeadJson<'_>;
+        pub procedure (flat): Callee as CalleeJson<'_>;
+        pub inclusive: Inclusive;
+        pub rows (rows): Vec<NeighbourRow>;
+        pub omitted: OmittedRows;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
     }
 
     /// Time of the procedure with all that it called.
     #[derive(Debug)]
     pub struct Inclusive {
         /// of the procedure with all that it called
-        time: f64 as Whole, "event's unit";
+        pub time: f64 as Whole, "event's unit";
+        pub share (text): Share;
         /// that time, of all time
-        value: f64 as Fraction, "share";
+        value: Fraction = |it| Fraction(it.share.value), "share";
         /// lower end of its interval
-        low: f64 as Fraction, "share";
+        low: Fraction = |it| Fraction(it.share.low), "share";
         /// upper end of its interval
-        high: f64 as Fraction, "share";
+        high: Fraction = |it| Fraction(it.share.high), "share";
     }
 }
 
@@ -81,7 +64,6 @@ pub type CalleesReport = NeighboursReport<false>;
 
 impl<const OF_CALLERS: bool> NeighboursReport<OF_CALLERS> {
     /// The report.
-    #[must_use]
     pub const fn new(neighbours: Neighbours) -> Self {
         Self(neighbours)
     }
@@ -92,8 +74,8 @@ impl Neighbours {
         self.of.head(style, out)?;
         let Callee { name, image, .. } = &self.procedure;
         let image = image.as_ref().map(|image| format!(" of {}", image.name)).unwrap_or_default();
-        let (share, ends) = (percent(self.inclusive.value), interval(self.inclusive));
-        let time = amount(self.time, &self.of.event.unit);
+        let (share, ends) = (percent(self.inclusive.share.value), interval(self.inclusive.share));
+        let time = amount(self.inclusive.time, &self.of.event.unit);
         let ends = if self.of.event.counted { String::new() } else { format!(" ({ends})") };
         let with = format!("{time} with all that it called, {share} % of all{ends}");
         head(style, out, "procedure", &super::escape(&format!("{name}{image}: {with}")))?;
@@ -101,8 +83,8 @@ impl Neighbours {
         writeln!(out)?;
         self.table(style).write(style, out)?;
         let mut notes = Vec::new();
-        if self.omitted > 0 {
-            let more = counted(self.omitted as u64, "more procedure");
+        if self.omitted.rows > 0 {
+            let more = counted(self.omitted.rows as u64, "more procedure");
             notes.push(format!("{more} (-n 0 shows all)"));
         }
         // Procedures without name have rows that say so.
@@ -146,30 +128,18 @@ impl Neighbours {
         }
         table
     }
-
-    fn json(&self) -> NeighboursJson<'_> {
-        let stats::Share { value, low, high } = self.inclusive;
-        NeighboursJson {
-            head: &self.of,
-            procedure: &self.procedure,
-            inclusive: Inclusive { time: self.time, value, low, high },
-            rows: &self.rows,
-            omitted: OmittedRows { rows: self.omitted },
-            problems: json::problems(&self.problems),
-        }
-    }
 }
 
 impl<const OF_CALLERS: bool> Report for NeighboursReport<OF_CALLERS> {
     const NAME: &'static str = if OF_CALLERS { "callers" } else { "callees" };
-    type Fields<'a> = NeighboursJson<'a>;
+    type Fields<'a> = &'a Neighbours;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.0.text(style, out)
     }
 
-    fn json(&self) -> NeighboursJson<'_> {
-        self.0.json()
+    fn json(&self) -> &Neighbours {
+        &self.0
     }
 
     fn problems(&self) -> &[Problem] {

@@ -2,75 +2,12 @@
 
 use std::io::{self, Write};
 
-use measure::models::Range;
+use measure::Interval;
 
 use super::quantity::{counted, percent, plain};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, line, note};
 use super::{Report, Style};
-use query::problem::Problem;
-
-/// `dcpi perturb`.
-#[derive(Debug, Default)]
-pub struct PerturbReport {
-    /// The command, as a shell takes it.
-    pub command: String,
-    /// The observer.
-    pub observer: String,
-    /// Runs without the observer.
-    pub baselines: u32,
-    /// Runs with it.
-    pub runs: u32,
-    /// Records of a run.
-    pub records: usize,
-    /// CPU time of a record, ns.
-    pub interval_ns: u64,
-    /// CPU time of a run without the observer, s.
-    pub cpu_s: f64,
-    /// CPU time with the observer over that without.
-    pub slowdown_cpu: Range,
-    /// Time from start to end with the observer over that without.
-    pub slowdown_wall: Range,
-    /// Whether the observer changed how metrics move together.
-    pub relations_changed: bool,
-    /// Whether it moved a share of the time.
-    pub shares_changed: bool,
-    /// Comparisons that were made.
-    pub comparisons: usize,
-    /// Probability of finding a perturbation where there is none.
-    pub level: f64,
-    /// The metrics.
-    pub metrics: Vec<MetricRow>,
-    /// Groups of items that may be collected together, if a split was requested and the observer
-    /// perturbs.
-    pub groups: Vec<Group>,
-    /// Comparisons of the command with itself, where these were asked for: then there is nothing
-    /// else.
-    pub false_alarms: Option<FalseAlarms>,
-    /// Remarks for the reader, one sentence each.
-    pub notes: Vec<String>,
-}
-
-/// A metric.
-#[derive(Debug)]
-pub struct MetricRow {
-    /// Name of the procedure, image (in brackets) or event.
-    pub name: String,
-    /// Whether it is a part of the time; otherwise occurrences of an event.
-    pub is_time: bool,
-    /// How much of it there is.
-    pub moved: Moved,
-    /// The correlation with another metric that changed most.
-    pub inner: Option<Relation>,
-    /// Correlations with other metrics that changed.
-    pub inner_changed: usize,
-    /// The correlation with itself in runs without the observer.
-    pub outer: Option<Relation>,
-    /// Whether it moves otherwise with the observer, and is not to be believed at all.
-    pub perturbed: bool,
-    /// Whether nothing could be compared, since the metric does not vary within a run.
-    pub unknown: bool,
-}
 
 crate::fields! {
     /// The amount of a metric: part of the time, or occurrences of the event in a run.
@@ -81,7 +18,7 @@ crate::fields! {
         /// with it
         pub observed: f64, "unit";
         /// the difference, with its interval (95 %)
-        pub change: Range, "unit";
+        pub change: Interval, "unit";
         /// true: beyond chance, and of times by 2 % of all time or more
         pub moved: bool;
     }
@@ -128,73 +65,75 @@ crate::fields! {
     /// A correlation is Spearman's, -1 to 1. `chance` is the probability of such a difference where
     /// there is none, corrected for the number of comparisons (Holm). A change counts where it is
     /// at most half of `level`.
-    #[derive(Debug)]
-    pub struct PerturbJson<'a> {
+    #[derive(Debug, Default)]
+    pub struct PerturbReport {
         /// as a shell takes it
-        command: &'a str;
+        pub command: String;
         /// what observed it
-        observer: &'a str;
+        pub observer: String;
         /// runs without the observer
-        baselines: u32;
+        pub baselines: u32;
         /// runs with it
-        runs: u32;
+        pub runs: u32;
         /// records of a run
-        records: usize;
+        pub records: usize;
         /// CPU time of a record that was asked for
-        interval_ns: u64, "ns";
+        pub interval_ns: u64, "ns";
         /// CPU time of a run without the observer
-        cpu_s: f64, "s";
-        slowdown: Slowdown;
+        pub cpu_s: f64, "s";
+        pub slowdown: Slowdown;
         /// true: one of the two following is
-        perturbed: bool;
+        perturbed: bool = |it| it.relations_changed || it.shares_changed;
         /// true: the observer changed how metrics move together
-        relations_changed: bool;
+        pub relations_changed: bool;
         /// true: it moved a share of the time
-        shares_changed: bool;
+        pub shares_changed: bool;
         /// comparisons that were made
-        comparisons: usize;
+        pub comparisons: usize;
         /// probability of finding a perturbation where there is none: half for relations, half for
         /// amounts
-        level: f64, "share";
-        metrics (rows): Vec<Metric<'a>>;
-        groups: &'a [Group];
+        pub level: f64, "share";
+        pub metrics (rows): Vec<MetricRow>;
+        pub groups: Vec<Group>;
         /// null without `--false-alarms`
-        false_alarms: Option<FalseAlarms>;
+        pub false_alarms: Option<FalseAlarms>;
         /// what was found, in words
-        verdict: String;
+        verdict: String = Self::verdict;
         /// what a reader should know
-        notes: &'a [String];
+        pub notes: Vec<String>;
     }
 
     /// Times with the observer over those without.
-    #[derive(Debug)]
+    #[derive(Debug, Default)]
     pub struct Slowdown {
         /// CPU time with the observer over that without, with its interval (95 %)
-        cpu: Range;
+        pub cpu: Interval;
         /// the same of the time from start to end
-        wall: Range;
+        pub wall: Interval;
     }
 
     /// A metric.
     #[derive(Debug)]
-    pub struct Metric<'a> {
+    pub struct MetricRow {
         /// procedure, image (in brackets) or event
-        name: &'a str => "metric";
+        pub name: String => "metric";
+        /// whether it is a part of the time
+        pub is_time (text): bool;
         /// `share` of the time, or `count` of events in a run
-        unit: &'static str;
-        amount: &'a Moved => "baseline" | "observed" | "" | "moved";
+        unit: &'static str = |it| if it.is_time { "share" } else { "count" };
+        pub amount: Moved => "baseline" | "observed" | "" | "moved";
         /// the correlation with another metric that changed most; null where there is none
-        inner: &'a Option<Relation> => "inner_with" | "inner_baseline" | "inner_spread"
+        pub inner: Option<Relation> => "inner_with" | "inner_baseline" | "inner_spread"
             | "inner_observed" | "" | "inner_chance";
         /// number of correlations that changed
-        inner_changed: usize;
+        pub inner_changed: usize;
         /// correlation with itself in other runs without the observer; null where there is none
-        outer: &'a Option<Relation> => "" | "outer_baseline" | "outer_spread"
+        pub outer: Option<Relation> => "" | "outer_baseline" | "outer_spread"
             | "outer_observed" | "" | "outer_chance";
         /// true: it moves otherwise, and is not to be believed
-        perturbed: bool => "perturbed";
+        pub perturbed: bool => "perturbed";
         /// true: nothing could be compared
-        unknown: bool;
+        pub unknown: bool;
     }
 }
 
@@ -219,7 +158,7 @@ impl PerturbReport {
         };
         let slower = format!(
             "with {} the command takes {:.2} times its CPU time",
-            self.observer, self.slowdown_cpu.value
+            self.observer, self.slowdown.cpu.value
         );
         let all = self.metrics.len();
         let moved = self.moves(1).unwrap_or_default();
@@ -232,10 +171,10 @@ impl PerturbReport {
                 let events: Vec<String> = self
                     .metrics
                     .iter()
-                    .filter(|of| of.moved.moved)
+                    .filter(|of| of.amount.moved)
                     .map(|of| {
                         let [from, to] =
-                            [of.moved.baseline, of.moved.observed].map(|of| plain(of.round()));
+                            [of.amount.baseline, of.amount.observed].map(|of| plain(of.round()));
                         format!("; {} from {from} to {to} a run", of.name)
                     })
                     .collect();
@@ -245,11 +184,11 @@ impl PerturbReport {
             (false, true) => format!(
                 "perturbed: {slower}, and {} of {all} metrics have another share of it: {moved}; \
                  how metrics move did not change",
-                named(|of| of.is_time && of.moved.moved).len()
+                named(|of| of.is_time && of.amount.moved).len()
             ),
             (true, _) => {
                 let others = named(|of| of.perturbed);
-                let rest = match named(|of| !of.perturbed && !of.unknown && !of.moved.moved) {
+                let rest = match named(|of| !of.perturbed && !of.unknown && !of.amount.moved) {
                     none if none.is_empty() => "no metric is to be believed".to_owned(),
                     some => format!("believe {}", list(&some)),
                 };
@@ -269,32 +208,32 @@ impl PerturbReport {
 
     /// The verdict on a command whose shares and relations are what they are without an observer.
     fn calm(&self) -> &'static str {
-        match self.slowdown_cpu.low > SLOWER_MIN {
+        match self.slowdown.cpu.low > SLOWER_MIN {
             true => "slower, and otherwise not perturbed",
             false => "not perturbed",
         }
     }
 
     fn slower(&self) -> String {
-        let times = |of: Range| format!("{:.3} times ({:.3}–{:.3})", of.value, of.low, of.high);
+        let times = |of: Interval| format!("{:.3} times ({:.3}–{:.3})", of.value, of.low, of.high);
         format!(
             "{} the CPU time, {} the time from start to end",
-            times(self.slowdown_cpu),
-            times(self.slowdown_wall)
+            times(self.slowdown.cpu),
+            times(self.slowdown.wall)
         )
     }
 
     /// The shares that moved most, in words: `names` of them.
     fn moves(&self, names: usize) -> Option<String> {
-        let moved = self.metrics.iter().filter(|metric| metric.moved.moved && metric.is_time);
+        let moved = self.metrics.iter().filter(|metric| metric.amount.moved && metric.is_time);
         let mut moved: Vec<&MetricRow> = moved.collect();
-        let by = |row: &MetricRow| -row.moved.change.value.abs();
+        let by = |row: &MetricRow| -row.amount.change.value.abs();
         moved.sort_by(|a, b| by(a).total_cmp(&by(b)));
         let words: Vec<String> = moved
             .iter()
             .take(names)
             .map(|row| {
-                let [from, to] = [row.moved.baseline, row.moved.observed].map(percent);
+                let [from, to] = [row.amount.baseline, row.amount.observed].map(percent);
                 format!("{} from {from} to {to} %", row.name)
             })
             .collect();
@@ -321,8 +260,8 @@ impl PerturbReport {
             };
             let mut cells = vec![
                 metric.name.clone(),
-                amount(metric.moved.baseline),
-                amount(metric.moved.observed),
+                amount(metric.amount.baseline),
+                amount(metric.amount.observed),
             ];
             for relation in [&metric.inner, &metric.outer] {
                 match relation {
@@ -332,7 +271,7 @@ impl PerturbReport {
                     None => cells.extend(["-", "-", "-"].map(str::to_owned)),
                 }
             }
-            let believe = match (metric.perturbed, metric.moved.moved, metric.unknown) {
+            let believe = match (metric.perturbed, metric.amount.moved, metric.unknown) {
                 (true, ..) => "no",
                 (_, true, _) => "not its amount",
                 (.., true) => "?",
@@ -359,7 +298,7 @@ fn list(names: &[&str]) -> String {
 
 impl Report for PerturbReport {
     const NAME: &'static str = "perturb";
-    type Fields<'a> = PerturbJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         line(style, out, 0, &super::escape(&self.verdict()))?;
@@ -403,46 +342,8 @@ impl Report for PerturbReport {
         self.notes.iter().try_for_each(|text| note(style, out, text))
     }
 
-    fn json(&self) -> PerturbJson<'_> {
-        PerturbJson {
-            command: &self.command,
-            observer: &self.observer,
-            baselines: self.baselines,
-            runs: self.runs,
-            records: self.records,
-            interval_ns: self.interval_ns,
-            cpu_s: self.cpu_s,
-            slowdown: Slowdown { cpu: self.slowdown_cpu, wall: self.slowdown_wall },
-            perturbed: self.relations_changed || self.shares_changed,
-            relations_changed: self.relations_changed,
-            shares_changed: self.shares_changed,
-            comparisons: self.comparisons,
-            level: self.level,
-            metrics: self.metrics.iter().map(Metric::of).collect(),
-            groups: &self.groups,
-            false_alarms: self.false_alarms,
-            verdict: self.verdict(),
-            notes: &self.notes,
-        }
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
-    }
-}
-
-impl<'a> Metric<'a> {
-    fn of(row: &'a MetricRow) -> Self {
-        Self {
-            name: &row.name,
-            unit: if row.is_time { "share" } else { "count" },
-            amount: &row.moved,
-            inner: &row.inner,
-            inner_changed: row.inner_changed,
-            outer: &row.outer,
-            perturbed: row.perturbed,
-            unknown: row.unknown,
-        }
+    fn json(&self) -> &Self {
+        self
     }
 }
 
@@ -467,10 +368,10 @@ mod tests {
         MetricRow {
             name: name.to_owned(),
             is_time: name != "page-faults",
-            moved: Moved {
+            amount: Moved {
                 baseline: 0.021,
                 observed: 0.169,
-                change: Range { low: 0.14, value: 0.148, high: 0.15 },
+                change: Interval { low: 0.14, value: 0.148, high: 0.15 },
                 moved: perturbed,
             },
             inner: Some(relation(Some("auxsort"), observed, chance)),
@@ -490,8 +391,10 @@ mod tests {
             records: 57,
             interval_ns: 10_000_000,
             cpu_s: 0.6,
-            slowdown_cpu: Range { low: 4.6, value: 4.7, high: 4.8 },
-            slowdown_wall: Range::exact(5.0),
+            slowdown: Slowdown {
+                cpu: Interval { low: 4.6, value: 4.7, high: 4.8 },
+                wall: Interval::exact(5.0),
+            },
             relations_changed: perturbed,
             shares_changed: perturbed,
             comparisons: 5,
@@ -530,7 +433,10 @@ mod tests {
             "{said}"
         );
         assert!(!said.contains("time moved"));
-        let said = text(&PerturbReport { slowdown_cpu: Range::exact(1.01), ..calm });
+        let said = text(&PerturbReport {
+            slowdown: Slowdown { cpu: Interval::exact(1.01), ..calm.slowdown },
+            ..calm
+        });
         assert!(said.starts_with("not perturbed: with uftrace record the"), "{said}");
     }
 
@@ -539,7 +445,7 @@ mod tests {
     fn shares_that_changed_are_a_perturbation() {
         let mut of = report(false);
         of.shares_changed = true;
-        of.metrics[0].moved.moved = true;
+        of.metrics[0].amount.moved = true;
         let said = text(&of);
         assert!(
             said.starts_with(

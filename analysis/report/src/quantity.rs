@@ -3,7 +3,6 @@
 use profiledb::EpochId;
 
 /// 1234567 as `1,234,567`.
-#[must_use]
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

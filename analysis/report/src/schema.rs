@@ -22,13 +22,11 @@ pub struct Schema {
 
 impl Schema {
     /// The schema of a report.
-    #[must_use]
     pub fn of<R: Report + 'static>() -> Self {
         Self::of_fields::<R::Fields<'static>>(R::NAME, R::VERSION)
     }
 
     /// The schema of an object with these fields.
-    #[must_use]
     pub fn of_fields<F: Fields>(name: &'static str, version: u32) -> Self {
         Self {
             name,
@@ -39,14 +37,12 @@ impl Schema {
     }
 
     /// The schema as JSON. Readers must ignore fields that they do not know, so it allows these.
-    #[must_use]
     pub fn json(&self) -> String {
         // Keys are texts and no write fails: there is no error.
         serde_json::to_string_pretty(&Document(self)).unwrap_or_default() + "\n"
     }
 
     /// The titles of all columns of CSV, as they are stated: `EVENT` stands for an event.
-    #[must_use]
     pub fn titles(&self) -> Vec<&'static str> {
         super::fields::titles_of_rows(&self.fields, "")
     }

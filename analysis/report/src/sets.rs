@@ -118,7 +118,6 @@ crate::fields! {
 
 impl SetsReport {
     /// The common part of a report on this table.
-    #[must_use]
     pub fn of(
         table: compare::Table,
         measure: Measure,

@@ -12,37 +12,9 @@ use super::quantity::{counted, plain};
 use super::table::{Cell, Table};
 use super::text::{head, note};
 use super::{Report, Style};
-use query::problem::Problem;
 
 /// Most notes of a report: each has one cause.
 const NOTES_MAX: usize = 12;
-
-/// `dcpi time`.
-#[derive(Debug)]
-pub struct TimeReport {
-    /// The commands: A, and B where there are two.
-    pub commands: Vec<Timed>,
-    /// Layouts with runs.
-    pub layouts: usize,
-    /// The differences between layouts, in words.
-    pub drawn: String,
-    /// Which time decides, and why.
-    pub clock: Clock,
-    /// B against A by the time that decides, where there are two.
-    pub comparison: Option<Comparison>,
-    /// The same by the other time.
-    pub other: Option<Comparison>,
-    /// The change that matters, as a part of the time.
-    pub effect: f64,
-    /// The confidence of all intervals.
-    pub confidence: Confidence,
-    /// Every run, in the order of their starts.
-    pub runs: Vec<RunRow>,
-    /// Observations about the machine, and other remarks, one sentence each.
-    pub notes: Vec<String>,
-    /// Problems: none so far, the trait asks for them.
-    pub problems: Vec<Problem>,
-}
 
 /// Which time decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +31,6 @@ pub enum Clock {
 
 impl Clock {
     /// Whether CPU time decides.
-    #[must_use]
     pub const fn is_cpu(self) -> bool {
         matches!(self, Self::CpuAsked | Self::CpuOnly)
     }
@@ -80,6 +51,76 @@ impl Clock {
 }
 
 crate::fields! {
+    /// CSV has a row per run, in the order of their starts. Ends of intervals are null of one
+    /// layout.
+    #[derive(Debug)]
+    pub struct TimeReport {
+        /// A, and B where there are two
+        pub commands (text): Vec<Timed>;
+        /// which time decides, and why
+        pub clock (text): Clock;
+        /// B against A by the time that decides, where there are two
+        pub comparison (text): Option<Comparison>;
+        /// the same by the other time
+        pub by_other (text): Option<Comparison>;
+        /// `faster`, `slower`, `not distinguishable` or `too few layouts`; null of one command
+        verdict: Option<&'static str>
+            = |it| it.comparison.as_ref().map(|of| word(of.verdict));
+        /// the same in words
+        says: String = Self::verdict;
+        /// layouts that are missing, of `too few layouts`; else null
+        more_layouts: Option<u32> = |it| more(it.comparison.as_ref()?.verdict);
+        /// change of the time from A to B, as a part of A's: negative where B is faster
+        change: Option<Interval> = |it| it.comparison.as_ref().map(|of| of.change), "share";
+        /// the time that decides: `cpu` or `wall`
+        by: &'static str = |it| if it.clock.is_cpu() { "cpu" } else { "wall" };
+        /// by the other time
+        other: Option<OtherJson> = |it| it.by_other.as_ref().map(OtherJson::of);
+        /// how a layout's runs become one number
+        estimator: Option<&'static str>
+            = |it| it.comparison.as_ref().map(|of| of.estimator.words());
+        /// standard deviation of the change between layouts; null of one layout
+        layouts_sd: Option<Finite>
+            = |it| it.comparison.as_ref().map(|of| Finite(of.layouts_sd)), "share";
+        /// standard deviation of the difference of two runs within a layout; null of one run each
+        runs_sd: Option<Finite>
+            = |it| it.comparison.as_ref().map(|of| Finite(of.runs_sd)), "share";
+        /// number of layouts
+        pub layouts: usize;
+        /// what differs between layouts
+        pub drawn: String;
+        /// the change of `--effect`, 0 to 1
+        pub effect: f64, "share";
+        pub confidence: Confidence;
+        /// the command A
+        a: Option<&Timed> = |it| it.commands.first();
+        /// the same of B
+        b: Option<&Timed> = |it| it.commands.get(1);
+        pub runs (rows): Vec<RunRow>;
+        /// what was seen of the machine
+        pub notes: Vec<String>;
+    }
+
+    /// The verdict by the other time.
+    #[derive(Debug)]
+    pub struct OtherJson {
+        /// by the other time
+        verdict: &'static str;
+        /// by the other time
+        change: Interval, "share";
+    }
+
+    /// K-best.
+    #[derive(Debug)]
+    pub struct BestJson {
+        /// K-best: fastest of at most 20 runs
+        value: f64, "s";
+        /// whether 3 of them lie within 0.1 %; else K-best has no answer
+        converged: bool;
+        /// runs that it looked at
+        measurements: usize;
+    }
+
     /// A command, timed.
     #[derive(Debug)]
     pub struct Timed {
@@ -166,7 +207,6 @@ impl Shown<&usize> for Letter {
 
 impl RunRow {
     /// CPU time, s.
-    #[must_use]
     pub fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }
@@ -179,7 +219,6 @@ fn letter(index: usize) -> &'static str {
 
 impl TimeReport {
     /// The answer, in words.
-    #[must_use]
     pub fn verdict(&self) -> String {
         let percent = plain(self.confidence.percent());
         let Some(comparison) = &self.comparison else {
@@ -341,7 +380,7 @@ fn with_interval(of: Interval, percent: &str) -> String {
 
 impl Report for TimeReport {
     const NAME: &'static str = "time";
-    type Fields<'a> = TimeJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         note(style, out, &self.verdict())?;
@@ -355,7 +394,7 @@ impl Report for TimeReport {
         head(style, out, "runs", &format!("{runs} in {layouts}: {drawn}"))?;
         let by = Clock::name(self.clock.is_cpu());
         head(style, out, "by", &format!("{by}, {}", self.clock.why()))?;
-        if let Some(other) = &self.other {
+        if let Some(other) = &self.by_other {
             let name = Clock::name(!self.clock.is_cpu());
             let percent = plain(self.confidence.percent());
             let says = says(other, &percent, self.effect);
@@ -384,31 +423,8 @@ impl Report for TimeReport {
         self.notes.iter().take(NOTES_MAX).try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> TimeJson<'_> {
-        let (comparison, other) = (self.comparison.as_ref(), self.other.as_ref());
-        TimeJson {
-            verdict: comparison.map(|of| word(of.verdict)),
-            says: self.verdict(),
-            more_layouts: comparison.and_then(|of| more(of.verdict)),
-            change: comparison.map(|of| of.change),
-            by: if self.clock.is_cpu() { "cpu" } else { "wall" },
-            other: other.map(|of| OtherJson { verdict: word(of.verdict), change: of.change }),
-            estimator: comparison.map(|of| of.estimator.words()),
-            layouts_sd: comparison.map(|of| Finite(of.layouts_sd)),
-            runs_sd: comparison.map(|of| Finite(of.runs_sd)),
-            layouts: self.layouts,
-            drawn: &self.drawn,
-            effect: self.effect,
-            confidence: self.confidence,
-            a: self.commands.first(),
-            b: self.commands.get(1),
-            runs: &self.runs,
-            notes: &self.notes,
-        }
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &self.problems
+    fn json(&self) -> &Self {
+        self
     }
 }
 
@@ -428,63 +444,9 @@ const fn more(verdict: Verdict) -> Option<u32> {
     }
 }
 
-crate::fields! {
-    /// CSV has a row per run, in the order of their starts. Ends of intervals are null of one
-    /// layout.
-    #[derive(Debug)]
-    pub struct TimeJson<'a> {
-        /// `faster`, `slower`, `not distinguishable` or `too few layouts`; null of one command
-        verdict: Option<&'static str>;
-        /// the same in words
-        says: String;
-        /// layouts that are missing, of `too few layouts`; else null
-        more_layouts: Option<u32>;
-        /// change of the time from A to B, as a part of A's: negative where B is faster
-        change: Option<Interval>, "share";
-        /// the time that decides: `cpu` or `wall`
-        by: &'static str;
-        /// by the other time
-        other: Option<OtherJson>;
-        /// how a layout's runs become one number
-        estimator: Option<&'static str>;
-        /// standard deviation of the change between layouts; null of one layout
-        layouts_sd: Option<Finite>, "share";
-        /// standard deviation of the difference of two runs within a layout; null of one run each
-        runs_sd: Option<Finite>, "share";
-        /// number of layouts
-        layouts: usize;
-        /// what differs between layouts
-        drawn: &'a str;
-        /// the change of `--effect`, 0 to 1
-        effect: f64, "share";
-        confidence: Confidence;
-        /// the command A
-        a: Option<&'a Timed>;
-        /// the same of B
-        b: Option<&'a Timed>;
-        runs (rows): &'a Vec<RunRow>;
-        /// what was seen of the machine
-        notes: &'a [String];
-    }
-
-    /// The verdict by the other time.
-    #[derive(Debug)]
-    pub struct OtherJson {
-        /// by the other time
-        verdict: &'static str;
-        /// by the other time
-        change: Interval, "share";
-    }
-
-    /// K-best.
-    #[derive(Debug)]
-    pub struct BestJson {
-        /// K-best: fastest of at most 20 runs
-        value: f64, "s";
-        /// whether 3 of them lie within 0.1 %; else K-best has no answer
-        converged: bool;
-        /// runs that it looked at
-        measurements: usize;
+impl OtherJson {
+    fn of(of: &Comparison) -> Self {
+        Self { verdict: word(of.verdict), change: of.change }
     }
 }
 
@@ -533,12 +495,11 @@ mod tests {
             drawn: "nothing".into(),
             clock: Clock::CpuOnly,
             comparison: None,
-            other: None,
+            by_other: None,
             effect: 0.02,
             confidence: Confidence::from_percent(95.0).unwrap(),
             runs: Vec::new(),
             notes: Vec::new(),
-            problems: Vec::new(),
         };
         let text = |report: TimeReport| {
             let style = Style { columns: 100, full_names: false, wrap: false, colour: false };

@@ -6,7 +6,7 @@ use model::{OFF_CPU, RUNNABLE};
 use profiledb::{Covered, Stretch};
 
 use super::fields::{Fraction, Interval, Shown as _};
-use super::json::{self, Head, ProblemEntry};
+use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, duration, moment, percent};
 use super::table::{Cell, Table};
 use super::text::{head, lines_by_kind, note, selection};
@@ -21,31 +21,6 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 const NOT_COVERED: char = '·';
 /// Nanoseconds of a second.
 const SECOND_NS: f64 = 1e9;
-
-/// Counts of an event over time.
-#[derive(Debug)]
-pub struct TimelineReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The event.
-    pub event: String,
-    /// The event's unit; `ns` where counts are times.
-    pub unit: String,
-    /// The subject of a row.
-    pub by: &'static str,
-    /// Label, unit or process whose samples these are; all, if none is chosen.
-    pub whose: ScopeChoice,
-    /// The columns of time, in order.
-    pub columns: Vec<Stretch>,
-    /// Seconds of each column for which there are counts.
-    pub covered_s: Vec<u64>,
-    /// The rows, those with the most counts first.
-    pub rows: Vec<TimelineRow>,
-    /// Rows that are not shown, all of fewer counts.
-    pub omitted: usize,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
-}
 
 /// A procedure, image, command or label over time.
 #[derive(Clone, Debug)]
@@ -67,18 +42,27 @@ pub struct TimelineRow {
 crate::fields! {
     /// CSV has a row per row and slice.
     #[derive(Debug)]
-    pub struct TimelineJson<'a> {
-        head (flat): Head<'a>;
+    pub struct TimelineReport {
+        pub selection (flat): Selection as Head<'_>;
         /// the event
-        event: &'a str;
+        pub event: String;
         /// what the event counts; of `ns` quantities are in seconds
-        unit: &'a str;
+        pub unit: String;
         /// what a row is: `procedure`, `command`, `thread`, `image`, `label`
-        by: &'static str;
-        rows (rows): Vec<RowJson<'a>>;
+        pub by: &'static str;
+        /// scope of the samples
+        pub whose (text): ScopeChoice;
+        /// the columns of time, in order
+        pub columns (text): Vec<Stretch>;
+        /// seconds of each column for which there are counts
+        pub covered_s (text): Vec<u64>;
+        /// those with the most counts first
+        pub subjects (text): Vec<TimelineRow>;
+        rows (rows): Vec<RowJson<'_>>
+            = |it| it.subjects.iter().map(|row| it.row_json(row)).collect();
         /// rows that were left out
-        omitted: usize;
-        problems: Vec<ProblemEntry<'a>>;
+        pub omitted: usize;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
     }
 
     /// A procedure, image, command or label over time.
@@ -176,7 +160,7 @@ fn rfc3339(unix_s: u64) -> String {
 
 impl Report for TimelineReport {
     const NAME: &'static str = "timeline";
-    type Fields<'a> = TimelineJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -216,7 +200,7 @@ impl Report for TimelineReport {
         } else {
             table.paths(self.by);
         }
-        for row in &self.rows {
+        for row in &self.subjects {
             let total = self.shown(row.total.value);
             let peak = self.peak(row);
             let rate = peak.map(|(_, rate)| format!("{rate:.2}")).unwrap_or_default();
@@ -241,17 +225,8 @@ impl Report for TimelineReport {
         lines_by_kind(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> TimelineJson<'_> {
-        let row = |row| self.row_json(row);
-        TimelineJson {
-            head: Head::shown(&self.selection),
-            event: &self.event,
-            unit: &self.unit,
-            by: self.by,
-            rows: self.rows.iter().map(row).collect(),
-            omitted: self.omitted,
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn columns(&self) -> Option<Vec<&'static str>> {

@@ -52,7 +52,6 @@ crate::fields! {
 
 impl TopReport {
     /// Event, samples and time, in a line.
-    #[must_use]
     pub fn head(&self) -> String {
         let whole = self.total.max(1) as f64;
         let idle = if self.with_idle {
@@ -72,7 +71,6 @@ impl TopReport {
     }
 
     /// The samples that shares are of, and the confidence, in a line.
-    #[must_use]
     pub fn foot(&self) -> String {
         let sure = plain(self.confidence.percent());
         format!("shares of {}, intervals of {sure} % confidence", counted(self.counted, "sample"))
@@ -81,7 +79,6 @@ impl TopReport {
 
 impl TopRow {
     /// Samples, share, and the share's interval.
-    #[must_use]
     pub fn numbers(&self) -> [String; 3] {
         let interval = format!("{}–{}", percent(self.share.low), percent(self.share.high));
         [thousands(self.samples), percent(self.share.value), interval]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use image::ImageId;
 
-use super::fields::{Address, Bound, InOrder, Interval, Shares, Shown as _};
+use super::fields::{Address, Bound, InOrder, Interval, Shares};
 use super::json::{self, Event, Head, OmittedRows, ProblemEntry};
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
@@ -26,31 +26,59 @@ pub enum Sort {
     Ratio(usize, usize),
 }
 
-/// `dcpi topcounts`.
-#[derive(Debug)]
-pub struct TopcountsReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The events, in order of columns.
-    pub events: Vec<EventColumn>,
-    /// The key that sorts rows.
-    pub sort: Sort,
-    /// The confidence of all intervals.
-    pub confidence: Confidence,
-    /// Label, unit or process whose samples these are; all, if none is chosen.
-    pub whose: ScopeChoice,
-    /// Whether rows and shares include the idle loop.
-    pub with_idle: bool,
-    /// The rows, in order.
-    pub rows: Vec<InstructionRow>,
-    /// Number of rows beyond `-n`.
-    pub omitted: usize,
-    /// Number of rows with too few samples.
-    pub folded: usize,
-    /// Fewest samples of a row that is shown.
-    pub min_samples: u64,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
+crate::fields! {
+    /// Shares are of `events[].counted`. The ratio's columns come with `--sort EVENT/EVENT`.
+    #[derive(Debug)]
+    pub struct TopcountsReport {
+        pub selection (flat): Selection as Head<'_>;
+        pub events: Vec<EventColumn> as Vec<Event<'_>>;
+        /// the key that sorts rows
+        pub sort (text): Sort;
+        /// event, or ratio of two events, that rows are sorted by
+        sorted_by: String = Self::sorted_by;
+        pub confidence: Confidence;
+        /// scope of the samples
+        pub whose (text): ScopeChoice;
+        /// whether rows and shares include the idle loop
+        pub with_idle (text): bool;
+        pub found (text): Vec<InstructionRow>;
+        rows (rows): Vec<RowJson<'_>> = Self::row_entries;
+        pub omitted: OmittedRows;
+        pub folded: FewSamples;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
+    }
+
+    /// Rows with too few samples.
+    #[derive(Debug)]
+    pub struct FewSamples {
+        /// rows with too few samples for a ratio
+        pub rows: usize;
+        /// number of samples that a row needs
+        pub min_samples: u64, "samples";
+    }
+
+    /// An instruction.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// name
+        image: &'a str => "image";
+        /// id
+        image_id: ImageId => "image_id";
+        /// as of `dcpi prof`
+        kind: &'static str;
+        /// name; `null`: the instruction is in no procedure
+        procedure: Option<&'a str> => "procedure";
+        /// distance from the procedure's begin
+        procedure_offset: Option<u64>, "bytes" => "procedure_offset";
+        address: Address => "address";
+        offset: u64, "offset";
+        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
+        share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
+        /// occurrences of the first event divided by those of the second; `null`: the second has
+        /// none, or without bound
+        ratio (maybe): &'a Option<Share> as Option<Interval<Bound>>
+            => "ratio" | "ratio_low" | "ratio_high";
+    }
 }
 
 /// An instruction.
@@ -75,6 +103,22 @@ pub struct InstructionRow {
 }
 
 impl TopcountsReport {
+    fn row_entries(&self) -> Vec<RowJson<'_>> {
+        let rows = self.found.iter().map(|row| RowJson {
+            image: &row.image.name,
+            image_id: row.image.id,
+            kind: row.image.kind.as_str(),
+            procedure: row.procedure.as_deref(),
+            procedure_offset: row.procedure.is_some().then_some(row.into),
+            address: Address(row.address),
+            offset: row.offset,
+            counts: json::by_event(&self.events, tally::samples(&row.counts)),
+            share: json::by_event(&self.events, row.shares.iter().copied()),
+            ratio: &row.ratio,
+        });
+        rows.collect()
+    }
+
     fn event(&self, at: usize) -> &str {
         self.events.get(at).map_or("", |column| &column.event.name)
     }
@@ -109,11 +153,11 @@ impl TopcountsReport {
         fn names(row: &InstructionRow) -> (&str, &str) {
             (&row.image.name, row.procedure.as_deref().unwrap_or_default())
         }
-        let suffixes = Suffixes::of(self.rows.iter().map(names));
+        let suffixes = Suffixes::of(self.found.iter().map(names));
         let by = match self.sort {
             Sort::Event(event) | Sort::Ratio(event, _) => event,
         };
-        for row in &self.rows {
+        for row in &self.found {
             let mut cells: Vec<Cell> = self.numbers(row).into_iter().map(Cell::from).collect();
             cells.push(match &row.procedure {
                 Some(name) => Cell::name(suffixes.shown(&row.image.name, name, style.full_names))
@@ -151,23 +195,23 @@ impl TopcountsReport {
     }
 
     fn notes(&self) -> Vec<String> {
-        let is_empty = self.rows.is_empty() && self.folded == 0;
+        let is_empty = self.found.is_empty() && self.folded.rows == 0;
         let mut notes = if is_empty { no_samples(&self.problems) } else { Vec::new() };
-        if self.omitted > 0 {
+        if self.omitted.rows > 0 {
             notes.push(format!(
                 "{} (-n 0 shows all)",
-                counted(self.omitted as u64, "more instruction")
+                counted(self.omitted.rows as u64, "more instruction")
             ));
         }
-        if self.folded > 0 {
+        if self.folded.rows > 0 {
             let what = match self.sort {
                 Sort::Event(event) => self.event(event).to_owned(),
                 Sort::Ratio(top, bottom) => {
                     format!("{} and {} together", self.event(top), self.event(bottom))
                 }
             };
-            let folded = counted(self.folded as u64, "instruction");
-            let few = counted(self.min_samples, "sample");
+            let folded = counted(self.folded.rows as u64, "instruction");
+            let few = counted(self.folded.min_samples, "sample");
             notes.push(format!("{folded} with fewer than {few} of {what} left out"));
         }
         // Images without procedures have rows that say so.
@@ -192,57 +236,9 @@ fn number(ratio: f64) -> String {
     }
 }
 
-crate::fields! {
-    /// Shares are of `events[].counted`. The ratio's columns come with `--sort EVENT/EVENT`.
-    #[derive(Debug)]
-    pub struct TopcountsJson<'a> {
-        head (flat): Head<'a>;
-        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
-        /// event, or ratio of two events, that rows are sorted by
-        sorted_by: String;
-        confidence: Confidence;
-        rows (rows): Vec<RowJson<'a>>;
-        omitted: OmittedRows;
-        folded: Folded;
-        problems: Vec<ProblemEntry<'a>>;
-    }
-
-    /// Rows with too few samples.
-    #[derive(Debug)]
-    pub struct Folded {
-        /// rows with too few samples for a ratio
-        rows: usize;
-        /// number of samples that a row needs
-        min_samples: u64, "samples";
-    }
-
-    /// An instruction.
-    #[derive(Debug)]
-    pub struct RowJson<'a> {
-        /// name
-        image: &'a str => "image";
-        /// id
-        image_id: ImageId => "image_id";
-        /// as of `dcpi prof`
-        kind: &'static str;
-        /// name; `null`: the instruction is in no procedure
-        procedure: Option<&'a str> => "procedure";
-        /// distance from the procedure's begin
-        procedure_offset: Option<u64>, "bytes" => "procedure_offset";
-        address: Address => "address";
-        offset: u64, "offset";
-        counts: InOrder<&'a str, u64>, "samples" => "EVENT";
-        share: Shares<'a>, "share" => "EVENT_share" | "EVENT_low" | "EVENT_high";
-        /// occurrences of the first event divided by those of the second; `null`: the second has
-        /// none, or without bound
-        ratio (maybe): &'a Option<Share> as Option<Interval<Bound>>
-            => "ratio" | "ratio_low" | "ratio_high";
-    }
-}
-
 impl Report for TopcountsReport {
     const NAME: &'static str = "topcounts";
-    type Fields<'a> = TopcountsJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -267,29 +263,8 @@ impl Report for TopcountsReport {
         notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> TopcountsJson<'_> {
-        let rows = self.rows.iter().map(|row| RowJson {
-            image: &row.image.name,
-            image_id: row.image.id,
-            kind: row.image.kind.as_str(),
-            procedure: row.procedure.as_deref(),
-            procedure_offset: row.procedure.is_some().then_some(row.into),
-            address: Address(row.address),
-            offset: row.offset,
-            counts: json::by_event(&self.events, tally::samples(&row.counts)),
-            share: json::by_event(&self.events, row.shares.iter().copied()),
-            ratio: &row.ratio,
-        });
-        TopcountsJson {
-            head: Head::shown(&self.selection),
-            events: &self.events,
-            sorted_by: self.sorted_by(),
-            confidence: self.confidence,
-            rows: rows.collect(),
-            omitted: OmittedRows { rows: self.omitted },
-            folded: Folded { rows: self.folded, min_samples: self.min_samples },
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn columns(&self) -> Option<Vec<&'static str>> {

@@ -8,33 +8,55 @@ use stalls::{Cause, Culprit};
 
 use super::calc::ModelJson;
 use super::costs::{CulpritEntry, cycle, letters, meanings, told, word};
-use super::fields::{Address, Part, Shown as _, Thousandths};
-use super::json::{self, Event, Head, ProblemEntry};
+use super::fields::{Address, Part, Thousandths};
+use super::json::{Event, Head, ProblemEntry};
 use super::quantity::{counted, percent};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines, selection};
 use super::{EventColumn, Model, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 
-/// `dcpi topstalls`.
-#[derive(Debug)]
-pub struct TopstallsReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The events, with the samples of the chosen images.
-    pub events: Vec<EventColumn>,
-    /// The model of the processor that gives the best cases.
-    pub machine: Model,
-    /// Samples of time of the chosen images.
-    pub samples: u64,
-    /// Samples of time of the procedures that were explained.
-    pub explained: u64,
-    /// The longest stalls, in order.
-    pub rows: Vec<StallRow>,
-    /// Number of rows beyond `-n`.
-    pub omitted: usize,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
+crate::fields! {
+    #[derive(Debug)]
+    pub struct TopstallsReport {
+        pub selection (flat): Selection as Head<'_>;
+        pub events: Vec<EventColumn> as Vec<Event<'_>>;
+        pub machine (flat): Model as ModelJson;
+        /// samples of time in the report
+        pub samples: u64, "samples";
+        /// samples among these in procedures that were explained
+        pub explained: u64, "samples";
+        /// the longest stalls, in order
+        pub stalls (text): Vec<StallRow>;
+        rows (rows): Vec<RowJson<'_>>
+            = |it| it.stalls.iter().map(|row| entry(row, it.samples)).collect();
+        /// rows beyond `-n`
+        pub omitted (text): usize;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
+    }
+
+    /// A stalled instruction.
+    #[derive(Debug)]
+    pub struct RowJson<'a> {
+        /// time beyond the instruction's best case, as a share of `samples`
+        stall: Part => "stall";
+        /// that time, at most
+        most: Part => "most";
+        /// cycles beyond the best case
+        cycles: Option<Thousandths>, "cycles" => "cycles";
+        /// confidence of the executions: `high`, `medium`, `low`
+        confidence: &'static str => "confidence";
+        /// name
+        image: &'a str => "image";
+        /// name
+        procedure: &'a str => "procedure";
+        address: Address => "address";
+        /// mnemonic and operands
+        text: &'a str => "instruction";
+        culprits: Vec<CulpritEntry>;
+        /// letters of the largest causes
+        letters (csv): String => "letters";
+    }
 }
 
 /// A stalled instruction.
@@ -64,7 +86,7 @@ pub struct StallRow {
 
 impl Report for TopstallsReport {
     const NAME: &'static str = "topstalls";
-    type Fields<'a> = Topstalls<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -89,10 +111,11 @@ impl Report for TopstallsReport {
         table.texts("instruction");
         table.procedures("procedure");
         table.names("image");
-        let suffixes =
-            Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
+        let suffixes = Suffixes::of(
+            self.stalls.iter().map(|row| (row.image.as_str(), row.procedure.as_str())),
+        );
         let share = |samples: f64| percent(samples / self.samples.max(1) as f64);
-        for row in &self.rows {
+        for row in &self.stalls {
             let numbers = [
                 share(row.stall),
                 share(row.most),
@@ -114,7 +137,7 @@ impl Report for TopstallsReport {
         }
         writeln!(out)?;
         let causes: BTreeSet<Cause> =
-            self.rows.iter().flat_map(|row| told(&row.culprits)).map(|told| told.cause).collect();
+            self.stalls.iter().flat_map(|row| told(&row.culprits)).map(|told| told.cause).collect();
         if !causes.is_empty() {
             let meanings = meanings(&causes.into_iter().collect::<Vec<_>>());
             note(style, out, &format!("may be: {meanings}? none of these"))?;
@@ -122,16 +145,8 @@ impl Report for TopstallsReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> Topstalls<'_> {
-        Topstalls {
-            head: Head::shown(&self.selection),
-            events: &self.events,
-            model: &self.machine,
-            samples: self.samples,
-            explained: self.explained,
-            rows: self.rows.iter().map(|row| entry(row, self.samples)).collect(),
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn columns(&self) -> Option<Vec<&'static str>> {
@@ -142,44 +157,6 @@ impl Report for TopstallsReport {
 
     fn problems(&self) -> &[Problem] {
         &self.problems
-    }
-}
-
-crate::fields! {
-    #[derive(Debug)]
-    pub struct Topstalls<'a> {
-        head (flat): Head<'a>;
-        events: &'a Vec<EventColumn> as Vec<Event<'_>>;
-        model (flat): &'a Model as ModelJson;
-        /// samples of time in the report
-        samples: u64, "samples";
-        /// samples among these in procedures that were explained
-        explained: u64, "samples";
-        rows (rows): Vec<RowJson<'a>>;
-        problems: Vec<ProblemEntry<'a>>;
-    }
-
-    /// A stalled instruction.
-    #[derive(Debug)]
-    pub struct RowJson<'a> {
-        /// time beyond the instruction's best case, as a share of `samples`
-        stall: Part => "stall";
-        /// that time, at most
-        most: Part => "most";
-        /// cycles beyond the best case
-        cycles: Option<Thousandths>, "cycles" => "cycles";
-        /// confidence of the executions: `high`, `medium`, `low`
-        confidence: &'static str => "confidence";
-        /// name
-        image: &'a str => "image";
-        /// name
-        procedure: &'a str => "procedure";
-        address: Address => "address";
-        /// mnemonic and operands
-        text: &'a str => "instruction";
-        culprits: Vec<CulpritEntry>;
-        /// letters of the largest causes
-        letters (csv): String => "letters";
     }
 }
 

@@ -6,7 +6,6 @@ use super::quantity::{bytes, counted, percent, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note};
 use super::{Report, Style};
-use query::problem::Problem;
 
 /// Rows of a text, unless others are asked for; JSON and CSV have all.
 const ROWS_MAX: usize = 40;
@@ -131,7 +130,6 @@ pub struct ShownRows {
 
 impl ShownRows {
     /// Keeps the requested number of rows, 0: all.
-    #[must_use]
     pub fn of<T>(rows: &mut Vec<T>, asked: Option<usize>) -> Self {
         let all = rows.len();
         if let Some(most) = asked.filter(|most| *most > 0) {
@@ -159,7 +157,6 @@ impl ShownRows {
 
 impl TraceReport {
     /// Events that are lost.
-    #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.events))
     }
@@ -299,10 +296,6 @@ impl Report for TraceReport {
 
     fn json(&self) -> &Self {
         self
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
     }
 }
 

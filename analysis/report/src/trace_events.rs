@@ -6,7 +6,6 @@ use super::schema::Schema;
 const VERSION: u32 = 1;
 
 /// The schema of the events of a trace.
-#[must_use]
 pub fn schema() -> Schema {
     Schema::of_fields::<TraceEvents>("trace-events", VERSION)
 }

@@ -3,30 +3,13 @@
 use std::io::{self, Write};
 
 use super::fields::{Fraction, Whole};
-use super::json::{self, ProblemEntry};
+use super::json::ProblemEntry;
 use super::quantity::{counted, percent};
 use super::stacks::{CalleeJson, HeadJson, amount, interval};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, image_cell, note, problem_lines};
 use super::{Callee, OfStacks, Report, Style};
 use query::problem::Problem;
-
-/// `dcpi tree`.
-#[derive(Debug)]
-pub struct TreeReport {
-    /// The subject of the report.
-    pub of: OfStacks,
-    /// The only root, where the tree is of the time of one procedure.
-    pub from: Option<Callee>,
-    /// Whether the tree begins at the procedures that took the time.
-    pub is_bottom_up: bool,
-    /// The nodes, each before those below it, siblings by time.
-    pub rows: Vec<TreeRow>,
-    /// Number of nodes that were left out, and their share of all time.
-    pub omitted: (usize, f64),
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
-}
 
 crate::fields! {
     /// A node of the tree of calls.
@@ -48,25 +31,25 @@ crate::fields! {
 
     /// A row per call, each before the calls below it. Shares are of all time.
     #[derive(Debug)]
-    pub struct TreeJson<'a> {
-        head (flat): &'a OfStacks as HeadJson<'_>;
+    pub struct TreeReport {
+        pub of (flat): OfStacks as HeadJson<'_>;
         /// with `--from`: the procedure that the tree begins at; shares are of its time with all
         /// that it called
-        from (maybe): &'a Option<Callee> as Option<CalleeJson<'_>>;
+        pub from (maybe): Option<Callee> as Option<CalleeJson<'_>>;
         /// `top-down`, or `bottom-up`: below a procedure are its callers
-        direction: &'static str;
-        rows (rows): &'a Vec<TreeRow>;
-        omitted: Omitted;
-        problems: Vec<ProblemEntry<'a>>;
+        pub direction: &'static str;
+        pub rows (rows): Vec<TreeRow>;
+        pub omitted: OmittedCalls;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
     }
 
     /// Calls that were left out.
     #[derive(Debug)]
-    pub struct Omitted {
+    pub struct OmittedCalls {
         /// calls below `--min`
-        rows: usize;
+        pub rows: usize;
         /// of these calls
-        share: f64 as Fraction, "share";
+        pub share: f64 as Fraction, "share";
     }
 }
 
@@ -107,7 +90,7 @@ impl TreeReport {
 
 impl Report for TreeReport {
     const NAME: &'static str = "tree";
-    type Fields<'a> = TreeJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.of.head(style, out)?;
@@ -123,7 +106,7 @@ impl Report for TreeReport {
         writeln!(out)?;
         self.table(style).write(style, out)?;
         let mut notes = Vec::new();
-        let (nodes, share) = self.omitted;
+        let OmittedCalls { rows: nodes, share } = self.omitted;
         if nodes > 0 {
             let calls = counted(nodes as u64, "more call");
             notes
@@ -137,16 +120,8 @@ impl Report for TreeReport {
         notes.iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> TreeJson<'_> {
-        let (rows, share) = self.omitted;
-        TreeJson {
-            head: &self.of,
-            from: &self.from,
-            direction: if self.is_bottom_up { "bottom-up" } else { "top-down" },
-            rows: &self.rows,
-            omitted: Omitted { rows, share },
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn problems(&self) -> &[Problem] {

@@ -4,51 +4,102 @@ use std::io::{self, Write};
 
 use estimate::truth::{ProcedureScore, Score};
 
-use super::fields::{Shown as _, Within};
-use super::json::{self, Head, ProblemEntry};
+use super::fields::Within;
+use super::json::{Head, ProblemEntry};
 use super::quantity::{counted, thousands};
 use super::table::{Cell, Table};
 use super::text::{head, note, problem_lines, selection};
 use super::{Model, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 
-/// `dcpi truth`.
-#[derive(Debug)]
-pub struct TruthReport {
-    /// Database, epochs and hosts that were read.
-    pub selection: Selection,
-    /// The file of exact counts.
-    pub counts: String,
-    /// The model of the processor that cycles are estimated with; none where they are not.
-    pub model: Option<Model>,
-    /// Samples of the images that were counted.
-    pub samples: u64,
-    /// Fewest samples of a procedure among the rows.
-    pub least: u64,
-    /// Procedures, those with the the most samples first.
-    pub rows: Vec<TruthRow>,
-    /// Most rows that text shows.
-    pub shown: usize,
-    /// Missing or doubtful data: the notes of the report.
-    pub problems: Vec<Problem>,
-}
+crate::fields! {
+    /// Shares are of samples in blocks, of executions of edges, and of samples that tell the rounds
+    /// of loops. CSV has a row per procedure.
+    #[derive(Debug)]
+    pub struct TruthReport {
+        pub selection (flat): Selection as Head<'_>;
+        /// the file of exact counts
+        pub counts (text): String;
+        /// the model that cycles are estimated with; none where they are not
+        pub model (text): Option<Model>;
+        /// the processor of the best cases; `null`: no cycles were estimated
+        machine: Option<&'static str> = |it| it.model.map(|model| model.name);
+        /// true: the nearest processor that is known
+        machine_assumed: Option<bool> = |it| it.model.map(|model| model.assumed);
+        /// day of the measurement of its latencies (`dcpi machine`); `null`: they are generic
+        latencies_measured: Option<String> = |it| it.model.and_then(Model::measured_on);
+        /// samples in the report
+        pub samples: u64, "samples";
+        /// fewest samples of a procedure among the rows
+        pub least (text): u64;
+        /// samples in blocks, by the error of the estimate
+        blocks: WithinJson = |it| WithinJson::of(&it.all().blocks);
+        /// executions of edges, by the error of the estimate
+        edges: WithinJson = |it| WithinJson::of(&it.all().edges);
+        /// samples in loops whose test tells their rounds, likewise
+        rounds: WithinJson = |it| WithinJson::of(&it.all().rounds);
+        /// as `blocks`, by confidence
+        confidence: ByConfidence = |it| ByConfidence::of(&it.all());
+        /// errors of cycles; `null` where no cycles were estimated
+        cycles: Option<CyclesJson> = |it| CyclesJson::of(&it.rows);
+        pub rows (rows): Vec<TruthRow>;
+        /// most rows that text shows
+        pub shown (text): usize;
+        pub problems: Vec<Problem> as Vec<ProblemEntry<'_>>;
+    }
 
-/// A procedure.
-#[derive(Debug)]
-pub struct TruthRow {
-    /// Its image.
-    pub image: String,
-    /// Its name.
-    pub procedure: String,
-    /// Its samples.
-    pub samples: u64,
-    /// Its blocks.
-    pub blocks: usize,
-    /// The errors of its estimates.
-    pub scored: ProcedureScore,
-    /// Cycles of one execution: lower end of the range, estimate and upper end, each divided by the
-    /// true cycles; none where those are not known.
-    pub cycles: Option<[f64; 3]>,
+    /// Scores by confidence.
+    #[derive(Debug)]
+    pub struct ByConfidence {
+        low: WithinJson;
+        medium: WithinJson;
+        high: WithinJson;
+    }
+
+    /// Shares by the error of the estimate.
+    #[derive(Debug)]
+    pub struct WithinJson {
+        /// share whose estimate is within 5 % of the counts
+        within_5: Within;
+        /// within 10 %
+        within_10: Within;
+        /// within 15 %
+        within_15: Within;
+        /// number of samples, or of executions, that these shares are of
+        of: f64;
+    }
+
+    /// A procedure.
+    #[derive(Debug)]
+    pub struct TruthRow {
+        /// name
+        pub image: String => "image";
+        /// name
+        pub procedure: String => "procedure";
+        pub samples: u64, "samples" => "samples";
+        /// number of blocks of its graph
+        pub graph_blocks: usize => "blocks";
+        /// the errors of its estimates
+        pub scored (text): ProcedureScore;
+        blocks: WithinJson = |it| WithinJson::of(&Sum::of([it]).blocks) => "" | "blocks_within_10";
+        edges: WithinJson = |it| WithinJson::of(&it.scored.edges) => "" | "edges_within_10";
+        /// estimate, lower and upper end of the range, each divided by the true cycles; `null`: not
+        /// known
+        pub cycles: Option<[f64; 3]>;
+    }
+
+    /// Errors of the ranges of cycles of one execution.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CyclesJson {
+        /// share of samples in procedures whose range of cycles holds the true cycles
+        right: f64, "share";
+        /// lower end of the range divided by the true cycles: median over samples
+        least: f64;
+        /// estimate divided by the true cycles: median over samples
+        told: f64;
+        /// upper end of the range divided by the true cycles: median over samples
+        most: f64;
+    }
 }
 
 /// The errors of the estimates of several procedures together.
@@ -61,7 +112,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn of<'a>(rows: impl Iterator<Item = &'a TruthRow>) -> Self {
+    fn of<'a>(rows: impl IntoIterator<Item = &'a TruthRow>) -> Self {
         let mut sum = Self::default();
         for row in rows {
             sum.edges.merge(&row.scored.edges);
@@ -77,7 +128,7 @@ impl Sum {
 
 impl TruthReport {
     fn all(&self) -> Sum {
-        Sum::of(self.rows.iter())
+        Sum::of(&self.rows)
     }
 
     /// A table with a row for each procedure.
@@ -96,14 +147,14 @@ impl TruthReport {
         let suffixes =
             Suffixes::of(self.rows.iter().map(|row| (row.image.as_str(), row.procedure.as_str())));
         for row in self.rows.iter().take(self.shown) {
-            let here = Sum::of(std::iter::once(row));
+            let here = Sum::of([row]);
             let told = row.cycles.map_or_else(
                 || "-".to_owned(),
                 |[least, told, most]| format!("{least:.2}–{told:.2}–{most:.2}"),
             );
             let mut cells = vec![
                 thousands(row.samples),
-                row.blocks.to_string(),
+                row.graph_blocks.to_string(),
                 shares(&here.blocks),
                 shares(&here.edges),
             ];
@@ -119,7 +170,7 @@ impl TruthReport {
 
 impl Report for TruthReport {
     const NAME: &'static str = "truth";
-    type Fields<'a> = TruthJson<'a>;
+    type Fields<'a> = &'a Self;
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         selection(&self.selection, style, out)?;
@@ -192,23 +243,8 @@ impl Report for TruthReport {
         problem_lines(&self.problems).iter().try_for_each(|line| note(style, out, line))
     }
 
-    fn json(&self) -> TruthJson<'_> {
-        let sum = self.all();
-        let [low, medium, high] = sum.by_confidence.map(|score| WithinJson::of(&score));
-        TruthJson {
-            head: Head::shown(&self.selection),
-            machine: self.model.map(|model| model.name),
-            machine_assumed: self.model.map(|model| model.assumed),
-            latencies_measured: self.model.and_then(Model::measured_on),
-            samples: self.samples,
-            blocks: WithinJson::of(&sum.blocks),
-            edges: WithinJson::of(&sum.edges),
-            rounds: WithinJson::of(&sum.rounds),
-            confidence: ByConfidence { low, medium, high },
-            cycles: CyclesJson::of(&self.rows),
-            rows: self.rows.iter().map(row).collect(),
-            problems: json::problems(&self.problems),
-        }
+    fn json(&self) -> &Self {
+        self
     }
 
     fn problems(&self) -> &[Problem] {
@@ -221,86 +257,6 @@ fn shares(score: &Score) -> String {
     format!("{five:.0} / {ten:.0} / {fifteen:.0} %")
 }
 
-crate::fields! {
-    /// Shares are of samples in blocks, of executions of edges, and of samples that tell the rounds
-    /// of loops. CSV has a row per procedure.
-    #[derive(Debug)]
-    pub struct TruthJson<'a> {
-        head (flat): Head<'a>;
-        /// the processor of the best cases; `null`: no cycles were estimated
-        machine: Option<&'static str>;
-        /// true: the nearest processor that is known
-        machine_assumed: Option<bool>;
-        /// day of the measurement of its latencies (`dcpi machine`); `null`: they are generic
-        latencies_measured: Option<String>;
-        /// samples in the report
-        samples: u64, "samples";
-        /// samples in blocks, by the error of the estimate
-        blocks: WithinJson;
-        /// executions of edges, by the error of the estimate
-        edges: WithinJson;
-        /// samples in loops whose test tells their rounds, likewise
-        rounds: WithinJson;
-        /// as `blocks`, by confidence
-        confidence: ByConfidence;
-        /// errors of cycles; `null` where no cycles were estimated
-        cycles: Option<CyclesJson>;
-        rows (rows): Vec<RowJson<'a>>;
-        problems: Vec<ProblemEntry<'a>>;
-    }
-
-    /// Scores by confidence.
-    #[derive(Debug)]
-    pub struct ByConfidence {
-        low: WithinJson;
-        medium: WithinJson;
-        high: WithinJson;
-    }
-
-    /// Shares by the error of the estimate.
-    #[derive(Debug)]
-    pub struct WithinJson {
-        /// share whose estimate is within 5 % of the counts
-        within_5: Within;
-        /// within 10 %
-        within_10: Within;
-        /// within 15 %
-        within_15: Within;
-        /// number of samples, or of executions, that these shares are of
-        of: f64;
-    }
-
-    /// A procedure.
-    #[derive(Debug)]
-    pub struct RowJson<'a> {
-        /// name
-        image: &'a str => "image";
-        /// name
-        procedure: &'a str => "procedure";
-        samples: u64, "samples" => "samples";
-        /// number of blocks of its graph
-        graph_blocks: usize => "blocks";
-        blocks: WithinJson => "" | "blocks_within_10";
-        edges: WithinJson => "" | "edges_within_10";
-        /// estimate, lower and upper end of the range, each divided by the true cycles; `null`: not
-        /// known
-        cycles: Option<[f64; 3]>;
-    }
-
-    /// Errors of the ranges of cycles of one execution.
-    #[derive(Clone, Copy, Debug)]
-    pub struct CyclesJson {
-        /// share of samples in procedures whose range of cycles holds the true cycles
-        right: f64, "share";
-        /// lower end of the range divided by the true cycles: median over samples
-        least: f64;
-        /// estimate divided by the true cycles: median over samples
-        told: f64;
-        /// upper end of the range divided by the true cycles: median over samples
-        most: f64;
-    }
-}
-
 impl WithinJson {
     fn of(score: &Score) -> Self {
         let [within_5, within_10, within_15] = score.shares().map(Within);
@@ -308,16 +264,10 @@ impl WithinJson {
     }
 }
 
-fn row(row: &TruthRow) -> RowJson<'_> {
-    let here = Sum::of(std::iter::once(row));
-    RowJson {
-        image: &row.image,
-        procedure: &row.procedure,
-        samples: row.samples,
-        graph_blocks: row.blocks,
-        blocks: WithinJson::of(&here.blocks),
-        edges: WithinJson::of(&here.edges),
-        cycles: row.cycles,
+impl ByConfidence {
+    fn of(sum: &Sum) -> Self {
+        let [low, medium, high] = sum.by_confidence.map(|score| WithinJson::of(&score));
+        Self { low, medium, high }
     }
 }
 

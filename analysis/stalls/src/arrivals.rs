@@ -205,7 +205,6 @@ pub(crate) fn loop_codes(profiled: &ProfiledProcedure<'_>) -> Vec<LoopCode> {
 /// direction per execution, if samples show that.
 pub(crate) type BranchHistory = HashMap<u64, (f64, Option<f64>)>;
 
-/// The history of each branch.
 pub(crate) fn branch_history(
     branches: &[Branch],
     remaining_rounds: &[RemainingRounds],

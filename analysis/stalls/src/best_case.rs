@@ -42,7 +42,6 @@ pub struct FrequentPaths<'a> {
 
 impl<'a> FrequentPaths<'a> {
     /// The paths of a graph.
-    #[must_use]
     pub fn new(graph: &'a Cfg, loops: &'a Loops, estimate: &'a Estimate) -> Self {
         let mut this = Self { graph, loops, estimate, predecessors: Vec::new() };
         let most = |block| {
@@ -60,7 +59,6 @@ impl<'a> FrequentPaths<'a> {
     }
 
     /// The block that most often precedes `block`.
-    #[must_use]
     pub fn predecessor(&self, block: usize) -> Option<usize> {
         *self.predecessors.get(block)?
     }
@@ -83,7 +81,6 @@ impl<'a> FrequentPaths<'a> {
     /// The last `instructions` instructions on the most frequent path to `block`, in pieces by
     /// block, the nearest last. Blocks with the same [`FrequentPaths::predecessor`] have the same
     /// pieces.
-    #[must_use]
     pub fn leading_to<'w>(
         &self,
         block: usize,
@@ -107,7 +104,6 @@ impl<'a> FrequentPaths<'a> {
 
     /// The instruction that is `behind` instructions before the first of `block`, on the most
     /// frequent path.
-    #[must_use]
     pub fn address_before(&self, block: usize, behind: usize) -> Option<Vaddr> {
         let mut at = block;
         // Bounded by `behind`, which is small, since each block has at least one instruction.
@@ -168,7 +164,6 @@ impl<'a> FrequentPaths<'a> {
 }
 
 /// The best case of each instruction of each block. `work` has the instructions of each block.
-#[must_use]
 pub fn best_cases(
     paths: &FrequentPaths<'_>,
     machine: &Machine,

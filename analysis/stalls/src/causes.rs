@@ -69,7 +69,6 @@ impl Cause {
     ];
 
     /// The cause's letter: the paper's where it had one (figure 2).
-    #[must_use]
     pub fn letter(self) -> char {
         match self {
             Self::InstructionCache => 'i',
@@ -114,14 +113,12 @@ impl fmt::Display for Cause {
 impl Cause {
     /// Whether the cause is a wait for data in memory: samples hardly tell a miss of the cache from
     /// one of the TLB.
-    #[must_use]
     pub fn is_of_data(self) -> bool {
         matches!(self, Self::DataCache | Self::DataTlb)
     }
 
     /// Whether the cause may cost anything from nothing to the latency of memory, with no other
     /// evidence of how much.
-    #[must_use]
     pub fn is_of_memory(self) -> bool {
         matches!(
             self,
@@ -271,7 +268,6 @@ impl History {
 }
 
 /// What may have stalled the instruction `own`, which follows `history`.
-#[must_use]
 pub(crate) fn suspects(
     machine: &Machine,
     history: &History,

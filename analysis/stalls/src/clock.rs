@@ -11,7 +11,6 @@ const ROUNDS: u32 = 3000;
 /// Cycles a second of a busy CPU, measured in about 0.1 s. A multiplication of 64 bits takes 3
 /// cycles and a rotation by a constant 1, on all x86-64 processors since 2008 (A. Fog, instruction
 /// tables). None on others.
-#[must_use]
 #[expect(
     clippy::manual_rotate,
     reason = "`rotate_left` is a call where only this crate is optimised"

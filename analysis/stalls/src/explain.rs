@@ -178,7 +178,6 @@ impl Instruction {
 }
 
 /// Explains the time of a procedure on a machine.
-#[must_use]
 pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained {
     let paths = FrequentPaths::new(profiled.graph, profiled.loops, profiled.estimate);
     let best = best_cases(&paths, machine, profiled.work);
@@ -372,7 +371,6 @@ fn whole_blocks(instructions: &[Instruction]) -> Vec<BlockTime> {
     instructions.chunk_by(|a, b| a.block == b.block).map(whole).collect()
 }
 
-/// Explains the instructions of one block.
 fn explain_block(
     paths: &FrequentPaths<'_>,
     instructions: &[Instruction],

@@ -12,7 +12,6 @@ use crate::schedule::BestCase;
 /// the machine issues in order, a second estimate adds the best cases of the instructions,
 /// scheduled on the most frequent paths of the first. `work` and `samples` are of the instructions
 /// of each block. `None` where nothing can be estimated.
-#[must_use]
 pub fn estimate(
     machine: Option<&Machine>,
     graph: &Cfg,

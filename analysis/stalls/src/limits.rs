@@ -6,7 +6,6 @@ use crate::scale::Scale;
 
 /// The stall of an instruction, in samples, and the scales that are possible.
 pub(crate) struct Stall<'a> {
-    /// The instruction.
     pub(crate) instruction: &'a Instruction,
     /// The likeliest scale, and the one that 19 of 20 procedures are below.
     pub(crate) scale: Scale,

@@ -159,7 +159,6 @@ impl Machine {
     }
 
     /// The model with LLVM's name of the processor.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let model = MODELS.iter().find(|model| model.name == name)?;
         let mut this = Self {
@@ -207,26 +206,22 @@ impl Machine {
 
     /// Whether it was measured on this kind of processor where samples land and how observed
     /// branches are biased. On others both are unknown, and limits allow for it.
-    #[must_use]
     pub fn is_fitted(&self) -> bool {
         FITTED.contains(&self.name)
     }
 
     /// Bias of observed branches on this processor.
-    #[must_use]
     pub fn branch_bias(&self) -> BranchBias {
         if self.is_fitted() { BranchBias::ZEN } else { BranchBias::UNKNOWN }
     }
 
     /// Most instructions between the one that took the time and the one that a sample is attributed
     /// to, beyond what the measured skid corrects.
-    #[must_use]
     pub fn scatter(&self) -> usize {
         if self.is_fitted() || self.in_order() { 0 } else { SCATTER_UNKNOWN }
     }
 
     /// Whether the processor issues instructions in program order.
-    #[must_use]
     pub fn in_order(&self) -> bool {
         self.reorder_buffer == 0
     }
@@ -234,7 +229,6 @@ impl Machine {
     /// The name of the model nearest to a processor: its own, or that of nearly the same core;
     /// `None` for others. Families and models: Linux 6.12, `arch/x86/include/asm/intel-family.h`
     /// and `arch/x86/kernel/cpu/amd.c`. Parts: `arch/arm64/include/asm/cputype.h`.
-    #[must_use]
     pub fn nearest(cpuid: &Cpuid) -> Option<&'static str> {
         Some(match (cpuid.vendor.as_str(), cpuid.family, cpuid.model) {
             ("AuthenticAMD" | "HygonGenuine", 0x17 | 0x18, _) => "znver2",
@@ -268,7 +262,6 @@ impl Machine {
     }
 
     /// The cost of an instruction; `None` if its form is not in the table.
-    #[must_use]
     pub fn cost(&self, work: &Work) -> Option<&Cost> {
         let find = || self.by_name.get(self.isa.form_name(work.form).as_str()).copied();
         let cost = self.by_number.get(work.form.number())?.get_or_init(find);
@@ -276,7 +269,6 @@ impl Machine {
     }
 
     /// Cycles of the issue width that an instruction takes: micro-operations / width, at most 1.
-    #[must_use]
     pub fn issue_cycles(&self, work: &Work) -> f64 {
         self.cost(work).map_or(1.0, |cost| cost.uops).min(self.width) / self.width
     }

@@ -89,7 +89,6 @@ const PSEUDO_SAMPLES: f64 = 4.0;
 
 impl Scale {
     /// The scale where executions are known. None unless it is a positive number.
-    #[must_use]
     pub fn measured(scale: f64, basis: ScaleBasis) -> Option<Self> {
         (scale.is_finite() && scale > 0.0).then_some(Self {
             samples_per_cycle: scale,
@@ -101,13 +100,11 @@ impl Scale {
     }
 
     /// Whether the scale is from known executions, so that it has no range.
-    #[must_use]
     pub fn is_measured(&self) -> bool {
         matches!(self.basis, ScaleBasis::RetiredInstructions | ScaleBasis::ExactCounts)
     }
 
     /// The scale by issue points; `None` if these do not determine it.
-    #[must_use]
     pub fn from_pace(pace: Pace, blocks: &[BlockTime]) -> Option<Self> {
         let factor = (2.0 * pace.log_sd).exp();
         let (samples_per_cycle, upper, lower) = (
@@ -127,7 +124,6 @@ impl Scale {
     }
 
     /// The scale by the typical factor between code and its best case. `None` without samples.
-    #[must_use]
     pub fn from_blocks(blocks: &[BlockTime]) -> Option<Self> {
         let sum = |of: fn(&BlockTime) -> f64| blocks.iter().map(of).sum::<f64>();
         let (samples, best) = (sum(|block| block.samples), sum(|block| block.best_cycles));
@@ -186,7 +182,6 @@ impl Scale {
     }
 
     /// Whether there is evidence for the scale. If not, only its limits hold.
-    #[must_use]
     pub fn is_known(&self) -> bool {
         self.basis != ScaleBasis::Unknown
     }

@@ -84,7 +84,6 @@ pub enum TraceContext {
 }
 
 /// The best case of each instruction of `trace`.
-#[must_use]
 pub fn schedule(machine: &Machine, trace: &[Work], context: TraceContext) -> Vec<BestCase> {
     if machine.in_order() {
         return in_order::schedule(machine, trace, context);

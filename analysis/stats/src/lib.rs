@@ -33,21 +33,18 @@ impl Default for Confidence {
 
 impl Confidence {
     /// A confidence of this many percent; `None` unless above 0 and below 100.
-    #[must_use]
     pub fn from_percent(percent: f64) -> Option<Self> {
         // Comparisons with NaN are false.
         (percent > 0.0 && percent < 100.0).then_some(Self { level: percent / 100.0 })
     }
 
     /// The confidence in percent.
-    #[must_use]
     pub fn percent(self) -> f64 {
         // 99.9 / 100 * 100 is not 99.9; nobody asks for more than nine digits.
         (self.level * 1e11).round() / 1e9
     }
 
     /// Whether what has this probability by chance is said to be none.
-    #[must_use]
     pub fn marks(self, p: f64) -> bool {
         // 1 - 0.95 is not 0.05: what is as probable as that, but for rounding, counts.
         p <= (1.0 - self.level) * (1.0 + 1e-12)
@@ -55,7 +52,6 @@ impl Confidence {
 
     /// The distance from the mean, in standard deviations, within which a normal variable lies with
     /// this probability: 1.96 at 95 %.
-    #[must_use]
     pub fn z(self) -> f64 {
         // The lower tail: for a high confidence it is a small number, known to full precision.
         -normal_quantile((1.0 - self.level) / 2.0)
@@ -75,7 +71,6 @@ pub struct Share {
 
 impl Share {
     /// The smallest symmetric distance from the value that covers the interval.
-    #[must_use]
     pub fn reach(&self) -> f64 {
         (self.high - self.value).max(self.value - self.low)
     }
@@ -87,7 +82,6 @@ impl Share {
 /// fails (Brown, Cai, DasGupta, "Interval estimation for a binomial proportion", 2001).
 ///
 /// Without samples nothing is known: `0` in `0..1`. A `k` above `n` counts as `n`.
-#[must_use]
 pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
     if n == 0 {
         return Share { value: 0.0, low: 0.0, high: 1.0 };
@@ -102,7 +96,6 @@ pub fn wilson(k: u64, n: u64, confidence: Confidence) -> Share {
 
 /// The share `k / n` of exact counts, whose interval is the share itself; 0 of nothing. A `k` above
 /// `n` counts as `n`.
-#[must_use]
 pub fn exact(k: u64, n: u64) -> Share {
     let value = if n == 0 { 0.0 } else { proportion(k, n).0 };
     Share { value, low: value, high: value }
@@ -122,7 +115,6 @@ pub fn exact(k: u64, n: u64) -> Share {
 /// upper end is that of the part with one more sample of the largest weight, as Fay and Feuer have
 /// it for weighted sums of Poisson counts ("Confidence intervals for directly standardized rates",
 /// Statistics in Medicine 16, 1997).
-#[must_use]
 pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
     if whole.occurrences <= 0.0 {
         return wilson(0, 0, confidence);
@@ -149,7 +141,6 @@ pub fn share(part: Tally, whole: Tally, confidence: Confidence) -> Share {
 /// An estimated share `p` with the variance `variance`, as Wilson's interval for as many samples as
 /// would be as unsure. Where the variance says nothing, because the share is 0 or 1, as if of `n`
 /// samples.
-#[must_use]
 pub fn estimated(p: f64, variance: f64, n: f64, confidence: Confidence) -> Share {
     let p = if p.is_finite() { p.clamp(0.0, 1.0) } else { 0.0 };
     let as_unsure = p * (1.0 - p) / variance;
@@ -168,7 +159,6 @@ pub fn estimated(p: f64, variance: f64, n: f64, confidence: Confidence) -> Share
 /// distribution (G. K. Smyth, "Linear Models and Empirical Bayes Methods", Statistical Applications
 /// in Genetics and Molecular Biology 3, 2004, section 3). Of fewer than two groups nothing is
 /// known: all factors are 1.
-#[must_use]
 pub fn dispersions(groups: &[(&[Tally], Tally)], confidence: Confidence) -> Vec<f64> {
     let as_sure = |whole: Tally| whole.occurrences.powi(2) / whole.squares;
     let parts = groups.iter().map(|(parts, _)| parts.len()).min().unwrap_or_default();
@@ -255,7 +245,6 @@ fn poisson_between(n: f64, z: f64) -> (f64, f64) {
 /// as many of one weight stand for them as would be as unsure. None where nothing is known of a
 /// weight, of which `x_weight` and `y_weight` are those of all samples of the events. The value and
 /// the upper end are infinite where `y` is 0; of no samples it is 0 in `0..inf`.
-#[must_use]
 pub fn ratio(x: (Tally, f64), y: (Tally, f64), confidence: Confidence) -> Option<Share> {
     let as_sure = |(tally, weight): (Tally, f64)| {
         let weight = if tally.occurrences > 0.0 { tally.weight() } else { weight };
@@ -302,7 +291,6 @@ pub struct Occurrences {
 /// spread between turns, which sums do not tell: the more turns, the less it matters), and that the
 /// mean of the random periods drawn is not quite the mean period (each is within 3.2 %). Where an
 /// event counted all the time, counting leaves less to chance than this interval allows for.
-#[must_use]
 pub fn occurrences(parts: &[(u64, f64)], confidence: Confidence) -> Occurrences {
     let sum = |of: fn(f64, f64) -> f64| {
         parts.iter().map(|(n, weight)| of(*n as f64, *weight)).sum::<f64>()
@@ -319,7 +307,6 @@ pub fn occurrences(parts: &[(u64, f64)], confidence: Confidence) -> Occurrences 
 
 /// The share `k / n` with the textbook (Wald) interval, `p ± z * sqrt(p * (1 - p) / n)`, cut to
 /// `0..1`. Here to compare with; reports use [`wilson`].
-#[must_use]
 pub fn wald(k: u64, n: u64, confidence: Confidence) -> Share {
     if n == 0 {
         return Share { value: 0.0, low: 0.0, high: 1.0 };
@@ -362,7 +349,6 @@ fn polynomial(coefficients: &[f64; 8], x: f64) -> f64 {
     coefficients.iter().rev().fold(0.0, |sum, coefficient| sum * x + coefficient)
 }
 
-/// The coefficients of AS 241.
 #[allow(clippy::excessive_precision, reason = "as printed in the paper, to be compared with it")]
 mod as241 {
     pub(super) const CENTRE_TOP: [f64; 8] = [

@@ -24,7 +24,6 @@ const BY_SAMPLES: f64 = 0.8;
 /// `rows` are each row's `p` and samples.
 ///
 /// Gives as many numbers as there are rows, `0..=1`.
-#[must_use]
 pub fn corrected(rows: &[(f64, f64)]) -> Vec<f64> {
     let total: f64 = rows.iter().map(|(_, samples)| samples).sum();
     let even = 1.0 / rows.len().max(1) as f64;

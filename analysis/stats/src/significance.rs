@@ -42,7 +42,6 @@ pub struct Counted {
 
 impl Counted {
     /// The share, or the amount; 0 of nothing.
-    #[must_use]
     pub fn value(&self) -> f64 {
         if self.of > 0.0 { self.samples / self.of } else { 0.0 }
     }
@@ -104,7 +103,6 @@ pub struct Judged {
 }
 
 /// Judges the rows of a table, each by its own spread and that of all, which is given too.
-#[must_use]
 pub fn changes(
     measure: Measure,
     rows: &[Compared],
@@ -140,7 +138,6 @@ pub fn changes(
 
 /// The changes of rows of exact counts: each is what it is, and differs if the counts of its parts
 /// do in their mean.
-#[must_use]
 pub fn exact_changes(rows: &[Compared]) -> Vec<Judged> {
     let judge = |row: &Compared| {
         let value = row.b.value() - row.a.value();
@@ -161,7 +158,6 @@ pub fn exact_changes(rows: &[Compared]) -> Vec<Judged> {
 ///
 /// `p` is that of the score test, with the common value for the variance; for few samples it is
 /// exact, given their sum.
-#[must_use]
 pub fn change(
     measure: Measure,
     a: Counted,
@@ -234,7 +230,6 @@ fn probability(measure: Measure, a: Counted, b: Counted, spread: Spread) -> f64 
 
 /// How much more than by sampling the parts of each set vary around their set's value: chi-squared
 /// by its degrees of freedom, and these; none where no set has two parts.
-#[must_use]
 pub fn dispersion(measure: Measure, sets: &[Vec<Counted>]) -> Option<Spread> {
     let mut df = 0.0;
     let mut squares = 0.0;
@@ -274,7 +269,6 @@ impl Typical {
     ///
     /// Both are medians, as some rows may vary much more, and 1 and 0 unless more rows than by
     /// chance vary more than sampling explains.
-    #[must_use]
     pub fn of(rows: &[(Spread, f64)]) -> Self {
         // By the median of chi-squared by its degrees of freedom (Wilson and Hilferty's
         // approximation).
@@ -304,7 +298,6 @@ impl Typical {
     }
 
     /// The factor for a row of so many samples in a part.
-    #[must_use]
     pub fn factor_of(&self, samples: f64) -> f64 {
         self.factor.max(1.0 + self.cv2 * samples)
     }
@@ -321,7 +314,6 @@ fn typical_between(measure: Measure, rows: &[Compared]) -> Typical {
 }
 
 /// The mean number of samples in a part.
-#[must_use]
 pub fn in_a_part(parts: &[Vec<Counted>]) -> f64 {
     let (mut count, mut samples) = (0.0_f64, 0.0);
     for part in parts.iter().flatten().filter(|part| part.of > 0.0) {
@@ -334,7 +326,6 @@ pub fn in_a_part(parts: &[Vec<Counted>]) -> f64 {
 ///
 /// What exceeds the typical is known from the row's own degrees of freedom; of the sum of both
 /// these are Satterthwaite's.
-#[must_use]
 pub fn spread(own: Option<Spread>, typical: f64) -> Spread {
     let floor = typical.max(1.0);
     match own {
@@ -347,7 +338,6 @@ pub fn spread(own: Option<Spread>, typical: f64) -> Spread {
 }
 
 /// The probability that sets differ at least so much where they are all the same.
-#[must_use]
 pub fn same(measure: Measure, sets: &[Counted], spread: Spread) -> f64 {
     let sets: Vec<Counted> = sets.iter().filter(|set| set.of > 0.0).copied().collect();
     let Some(own) = dispersion(measure, std::slice::from_ref(&sets)) else {
@@ -358,7 +348,6 @@ pub fn same(measure: Measure, sets: &[Counted], spread: Spread) -> f64 {
 
 /// The standard deviation that a set's value has by sampling alone, where all sets are the same:
 /// mean over the sets.
-#[must_use]
 pub fn deviation_by_sampling(measure: Measure, sets: &[Counted]) -> f64 {
     let sets: Vec<Counted> = sets.iter().filter(|set| set.of > 0.0).copied().collect();
     let variance = common_variance(measure, &sets);

@@ -28,7 +28,6 @@ pub struct Tally {
 
 impl Tally {
     /// A number of samples of one weight.
-    #[must_use]
     pub fn of(samples: u64, weight: f64) -> Self {
         let occurrences = samples as f64 * weight;
         Self {
@@ -41,7 +40,6 @@ impl Tally {
 
     /// The weight of which `occurrences^2 / squares` samples would be as unsure as these: the
     /// weight itself where all have one; 0 of nothing.
-    #[must_use]
     pub fn weight(self) -> f64 {
         if self.occurrences > 0.0 { self.squares / self.occurrences } else { 0.0 }
     }
@@ -65,7 +63,6 @@ impl Tally {
     }
 
     /// True when no sample is in it.
-    #[must_use]
     pub fn is_empty(self) -> bool {
         self.samples == 0
     }
@@ -104,7 +101,6 @@ pub fn add_all(sums: &mut [Tally], counts: &[Tally]) {
 }
 
 /// Samples of these.
-#[must_use]
 pub fn samples(tallies: &[Tally]) -> Vec<u64> {
     tallies.iter().map(|tally| tally.samples).collect()
 }
@@ -135,13 +131,11 @@ impl Weighed {
     }
 
     /// True when there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// All of them together.
-    #[must_use]
     pub fn total(&self) -> Tally {
         self.parts.iter().map(|(weight, profile)| Tally::of(profile.total(), *weight)).sum()
     }
@@ -168,7 +162,6 @@ impl Weighed {
     /// As many samples at each place as stand for its occurrences if all have the weight that was
     /// given to [`Weighed::equalize`]: for what knows one weight only, as estimates of executions
     /// do. Where all have that weight these are the samples themselves.
-    #[must_use]
     pub fn equal(&self) -> &Profile {
         const NONE: &Profile = &Profile::new();
         let only = || self.parts.first().map(|(_, only)| only);

@@ -25,13 +25,11 @@ impl Skid {
     pub const MAX: u8 = 3;
 
     /// A skid of this many instructions; None when it is more than [`Skid::MAX`].
-    #[must_use]
     pub fn new(instructions: u8) -> Option<Self> {
         (instructions <= Self::MAX).then_some(Self(instructions))
     }
 
     /// The skid in instructions.
-    #[must_use]
     pub fn instructions(self) -> u8 {
         self.0
     }
@@ -41,7 +39,6 @@ impl Skid {
     /// time (a division that waits for the one before). At least [`Skid::MAX`] cheap instructions
     /// must follow it that are neither branches nor fused with one. None when there are too few
     /// samples, or no instruction has most of them.
-    #[must_use]
     pub fn measured(counts: &[u64], stalled: usize) -> Option<Self> {
         let total: u64 = counts.iter().fold(0, |sum, count| sum.saturating_add(*count));
         if total < SAMPLES_MIN {
@@ -61,7 +58,6 @@ impl Skid {
     /// branch and no padding, and no loop begins there; else it stays. A sample after a call
     /// belongs to the procedure that was called, which has none of these instructions, so it stays
     /// too.
-    #[must_use]
     pub fn attributed(self, instructions: &[Sampled]) -> Attributed {
         let mut attributed = Attributed { samples: vec![0; instructions.len()], kept: 0 };
         for (index, instruction) in instructions.iter().enumerate() {

@@ -38,8 +38,11 @@ pub(crate) struct Symbol {
 /// The value of a register.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// `symbol * scale + base`.
-    Number { symbol: Symbol, scale: u8, base: u64 },
+    Number {
+        symbol: Symbol,
+        scale: u8,
+        base: u64,
+    },
     /// An address or number that the code itself has.
     Const(u64),
     /// The stack pointer at the procedure's entry plus this.
@@ -250,7 +253,6 @@ pub(crate) struct Spot {
 }
 
 impl Entry {
-    /// The entry with any index.
     pub(super) fn of_any_index(self) -> Self {
         Self { index: 0, ..self }
     }

@@ -45,9 +45,6 @@ impl Binary {
     }
 
     /// Opens the kept part of a file that was at `path`, if it is of the build `expect`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Binary::open`].
     pub fn of_kept(
         kept: KeptFile,
         path: Option<&Path>,
@@ -126,9 +123,6 @@ impl Binary {
     /// The procedures that hold one of `offsets`, each as it is among all of
     /// [`Binary::procedures`]; other procedures may be among them. If no offset is given, all
     /// procedures.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Binary::procedures`].
     pub fn procedures_at(
         &self,
         debug_roots: &[PathBuf],
@@ -154,9 +148,6 @@ impl Binary {
 
     /// Symbols of code that `is_wanted` selects, by their start and their name as the image has it;
     /// at most 100. [`Binary::procedures`] has only one of several symbols at the same address.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Binary::procedures`].
     pub fn symbols(
         &self,
         debug_roots: &[PathBuf],
@@ -183,17 +174,11 @@ impl Binary {
     }
 
     /// The constant memory, as [`Constants::of_file`] finds it.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Constants::of_file`].
     pub fn constants(&self) -> Result<Constants, ImageError> {
         Constants::of_elf(&self.elf()?)
     }
 
     /// The words through which the file calls other files, as [`Imports::of_file`] finds them.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Imports::of_file`].
     pub fn imports(&self) -> Result<Imports, ImageError> {
         Imports::of_elf(&self.elf()?)
     }

@@ -57,9 +57,6 @@ pub fn procedures(
 
 /// Procedures of an ELF file in memory that is not in the file system, such as the vdso; as
 /// [`procedures`]. Debug files are found by build id only.
-///
-/// # Errors
-/// Returns the errors of [`procedures`].
 pub fn procedures_of(
     data: &[u8],
     expect: Option<&ImageId>,

@@ -191,9 +191,6 @@ impl DebugInfo {
     }
 
     /// Functions and lines in the terms of compilers.
-    ///
-    /// # Errors
-    /// Returns the errors of [`DebugInfo::lines`].
     pub fn sites(&self) -> Result<Sites<'_>, ImageError> {
         Sites::of(self)
     }

@@ -40,7 +40,6 @@ const NUMBERED_SUFFIXES: [&str; 9] =
 const SUFFIXES: [&str; 2] = ["cold", "localalias"];
 
 /// A name, mangled or not, without the suffixes of compilers: `foo` for `foo.isra.0.cold`.
-#[must_use]
 pub fn without_suffix(name: &str) -> &str {
     let mut kept = name;
     loop {

@@ -35,7 +35,6 @@ pub(crate) struct Elf<'a> {
     section_table: SectionTable,
 }
 
-/// A program header.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct ProgramHeader {
     pub(crate) kind: u32,
@@ -46,7 +45,6 @@ pub(crate) struct ProgramHeader {
     pub(crate) align: u64,
 }
 
-/// A section header.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) name: Box<str>,
@@ -227,7 +225,6 @@ impl<'a> Elf<'a> {
         [(0, file as u64), self.program_headers, table]
     }
 
-    /// The bytes of a section that has bytes.
     pub(crate) fn section_bytes(
         &self,
         what: &'static str,

@@ -77,9 +77,6 @@ pub fn exports_of_file(file: &File, names: &[&str]) -> Result<Vec<Option<Export>
 /// Addresses of an x86-64 procedure and of its cold parts: code that hardly ever runs, which the
 /// compiler put elsewhere with a range of its own in the unwind table. A cold part is a range that
 /// only conditional jumps of the procedure lead to.
-///
-/// # Errors
-/// Returns the errors of [`exports_of_file`].
 pub fn parts_of_procedure(file: &File, of: Range<u64>) -> Result<Vec<Range<u64>>, ImageError> {
     let mut parts = vec![of.clone()];
     let elf = Elf::parse(Source::file(file)?)?;

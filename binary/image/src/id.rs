@@ -110,7 +110,6 @@ impl ImageId {
     }
 
     /// The id from the file itself, without owner.
-    #[must_use]
     pub fn build(&self) -> Self {
         self.owned_by(None)
     }

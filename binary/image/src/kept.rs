@@ -221,9 +221,6 @@ pub struct KeptFile {
 
 impl KeptFile {
     /// The kept part of a file in memory.
-    ///
-    /// # Errors
-    /// Returns the errors of [`KeptRanges::of`].
     pub fn of(data: &[u8]) -> Result<Self, ImageError> {
         let ranges = KeptRanges::of(data)?;
         let piece = |range: &Range<u64>| {
@@ -292,9 +289,6 @@ impl KeptFile {
 
     /// Whether the kept part can be of the build `id`. For an excerpt whose id is a hash of all
     /// code the answer is yes, because it cannot be checked.
-    ///
-    /// # Errors
-    /// Returns the errors of [`KeptFile::identify`].
     pub fn may_be(&self, id: &ImageId) -> Result<bool, ImageError> {
         let elf = Elf::parse(Source::Kept(self))?;
         if self.is_excerpt && id.build_id().is_none() {
@@ -355,26 +349,17 @@ impl KeptFile {
     }
 
     /// The build, as [`crate::identify`] finds it for the original.
-    ///
-    /// # Errors
-    /// Returns the errors of [`crate::identify`].
     pub fn identify(&self) -> Result<ImageId, ImageError> {
         identify_elf(&Elf::parse(Source::Kept(self))?)
     }
 
     /// The layout, as [`Layout::of`] finds it for the original.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Layout::of`].
     pub fn layout(&self) -> Result<Layout, ImageError> {
         Ok(Layout::of_elf(&Elf::parse(Source::Kept(self))?))
     }
 
     /// The procedures, as [`crate::procedures`] finds them for the original, which was at `path`; a
     /// debug file may still be near that path.
-    ///
-    /// # Errors
-    /// Returns the errors of [`crate::procedures_of`].
     pub fn procedures(
         &self,
         expect: Option<&ImageId>,

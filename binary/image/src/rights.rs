@@ -24,7 +24,6 @@ pub enum OnBehalf {
 impl OnBehalf {
     /// The owner of a file, where this process has rights that the owner may not have: those of
     /// root. Anybody else's process reads what its user may read.
-    #[must_use]
     pub fn of_owner(owner: Option<u32>) -> Self {
         // The directory belongs to the effective user (proc(5)). Where that cannot be determined,
         // it may be root.

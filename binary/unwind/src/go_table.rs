@@ -81,7 +81,6 @@ pub struct GoTable {
     has_start_line: bool,
 }
 
-/// A procedure.
 struct Procedure {
     begin: u64,
     end: u64,
@@ -165,7 +164,6 @@ impl GoTable {
         (u64::from(begin) == entry).then_some(text)
     }
 
-    /// The row for `address`.
     pub fn row(&self, file: &mut File<'_>, address: u64) -> Result<Row, NoRule> {
         let procedure = self.procedure(file, address).ok_or(NoRule::NotCovered)?;
         if procedure.name().starts_with(b"runtime.sigreturn") {

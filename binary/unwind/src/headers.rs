@@ -110,7 +110,6 @@ pub struct Sections {
     pub go_table: Option<Segment>,
     /// `.data.rel.ro`.
     pub relocated_data: Option<Segment>,
-    /// `.text`.
     pub text: Option<Segment>,
     /// Module data: what Go's runtime records about the parts of the program.
     pub go_module: Option<Segment>,

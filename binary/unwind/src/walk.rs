@@ -52,7 +52,6 @@ enum How {
     Rule(u32),
     /// By the registers that the kernel saved for a signal.
     Trampoline,
-    /// By the frame record, or to this end.
     FramePointer(Record, End),
     /// Not at all.
     End(End),

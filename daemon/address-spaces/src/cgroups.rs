@@ -17,7 +17,6 @@ const UNIT_SUFFIXES: [&[u8]; 6] =
 
 /// The control group of a process now: its path below the root of the hierarchy, `/` where there is
 /// none. None when it is gone.
-#[must_use]
 pub fn of_process(pid: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     File::open(format!("/proc/{pid}/cgroup"))
@@ -31,7 +30,6 @@ pub fn of_process(pid: u32) -> Option<Vec<u8>> {
 /// The path in the unified hierarchy (`0::`) of a text of /proc/PID/cgroup. If the process is at
 /// the root of that hierarchy, the path in systemd's own (`name=systemd`), which has the units and
 /// containers under version 1.
-#[must_use]
 pub fn parse(text: &[u8]) -> Vec<u8> {
     let path = |controllers: &[u8]| {
         let of_line = |line: &[u8]| {
@@ -48,7 +46,6 @@ pub fn parse(text: &[u8]) -> Vec<u8> {
 /// A short, stable name for a control group: the container, else the unit, else the path itself.
 /// None for the root, which holds kernel threads and, without systemd, all processes. At most 128
 /// bytes without control character, whatever the path.
-#[must_use]
 pub fn unit_name(path: &[u8]) -> Option<String> {
     let parts: Vec<&[u8]> = path
         .split(|byte| *byte == b'/')
@@ -131,14 +128,12 @@ pub struct Pattern(String);
 
 impl Pattern {
     /// Parses a pattern; None if it would match every process.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim_end_matches('/');
         (!text.is_empty()).then(|| Self(text.to_owned()))
     }
 
     /// Returns whether the pattern matches this group, whose unit has that name.
-    #[must_use]
     pub fn means(&self, path: &[u8], unit: Option<&str>) -> bool {
         let pattern = self.0.as_bytes();
         if pattern.starts_with(b"/") {

@@ -58,13 +58,11 @@ impl Written {
     }
 
     /// Where the next piece after an address begins.
-    #[must_use]
     pub fn next_after(&self, address: u64) -> Option<u64> {
         self.by_start.range(address.checked_add(1)?..).next().map(|(&start, _)| start)
     }
 
     /// Where an address lies.
-    #[must_use]
     pub fn place(&self, address: u64) -> Option<KernelPlace<'_>> {
         let (&start, piece) = self.by_start.range(..=address).next_back()?;
         (address < piece.end).then(|| KernelPlace {

@@ -103,7 +103,6 @@ pub struct KernelText {
 impl KernelText {
     /// For the kernel of that release and build. [`KernelText::refresh`] fills it; in a replay it
     /// has what was recorded.
-    #[must_use]
     pub fn new(release: &str, kernel_id: ImageId, system: System) -> Self {
         let image = |id, kind, name: &str, path: String| {
             Arc::new(Image {
@@ -162,7 +161,6 @@ impl KernelText {
     }
 
     /// Whether it is time to read the symbols again; `modules` gives the list of modules.
-    #[must_use]
     pub fn wants_refresh(&mut self, now_ns: u64, modules: impl FnOnce() -> Vec<u8>) -> bool {
         let checked =
             self.modules != 0 && now_ns.saturating_sub(self.checked_ns) < REFRESH_INTERVAL_NS;

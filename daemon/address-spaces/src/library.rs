@@ -47,7 +47,6 @@ impl Offer {
     }
 
     /// How often the file could not be opened.
-    #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures.load(Relaxed)
     }
@@ -113,7 +112,6 @@ struct Desk {
 
 impl Library {
     /// A library that sends offers to a librarian. Without `librarian` nothing is kept.
-    #[must_use]
     pub fn new(
         catalogue: Catalogue,
         librarian: Option<(SyncSender<CodeRequest>, Arc<CodeStoreCounts>)>,
@@ -123,7 +121,6 @@ impl Library {
     }
 
     /// Whether that file should be offered today.
-    #[must_use]
     pub fn wants(&self, offer: &Offer) -> bool {
         self.desk.is_some() && offer.next_day.load(Relaxed) <= today()
     }
@@ -142,7 +139,6 @@ impl Library {
     }
 
     /// The state of the code store; None: it is off.
-    #[must_use]
     pub fn status(&self) -> Option<CodeStoreStatus> {
         let counts = &self.desk.as_ref()?.counts;
         let of = |count: &AtomicU64| count.load(Relaxed);

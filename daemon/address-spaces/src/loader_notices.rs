@@ -131,7 +131,6 @@ impl Notices {
     }
 
     /// Notices so far.
-    #[must_use]
     pub fn counts(&self) -> LoaderStatus {
         self.counts.clone()
     }

@@ -128,7 +128,6 @@ impl Files {
     }
 
     /// Whether the file is known.
-    #[must_use]
     pub fn have(&self, id: &MappedFileId, path: &[u8]) -> bool {
         self.known.get(id).is_some_and(|paths| paths.contains_key(path))
     }
@@ -181,13 +180,11 @@ impl Files {
     }
 
     /// Files known now.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Returns whether it is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -196,7 +193,6 @@ impl Files {
 impl MappedFile {
     /// Whether both are already known to be the same build, even under different paths: hard links,
     /// or a renamed file.
-    #[must_use]
     pub fn is_same_build(&self, other: &MappedFile) -> bool {
         let anonymous = matches!(self.id, MappedFileId::Inode { inode: 0, .. });
         let same = std::ptr::eq(self, other)
@@ -215,18 +211,12 @@ impl MappedFile {
 
     /// The image, found out on the first call; `at` is where it is mapped then, and `vdso` the
     /// kernel's.
-    ///
-    /// # Errors
-    /// Why nobody can know.
     pub fn image(&self, at: MappedAt, vdso: Option<&Arc<Image>>) -> Result<Arc<Image>, Unresolved> {
         self.image_kept_unless(at, vdso, |_| false)
     }
 
     /// Likewise, and offers the file's code to the librarian unless `is_left_out` says that nothing
     /// of it may reach the disk.
-    ///
-    /// # Errors
-    /// Why nobody can know.
     pub fn image_kept_unless(
         &self,
         at: MappedAt,
@@ -245,7 +235,6 @@ impl MappedFile {
     }
 
     /// The file, and where it is mapped.
-    #[must_use]
     pub fn at(&self, at: MappedAt) -> FileAt {
         FileAt { id: self.id.clone(), path: Bytes(self.path.clone()), at }
     }
@@ -329,7 +318,6 @@ impl MappedFile {
     }
 
     /// Name and path, as an image has them.
-    #[must_use]
     pub fn shown(&self) -> (String, String) {
         let path = self.path.strip_suffix(b" (deleted)").unwrap_or(&self.path);
         let path = ImageRecord::escape_path(Path::new(OsStr::from_bytes(path)));
@@ -338,7 +326,6 @@ impl MappedFile {
 
     /// Whether it may be the program of a process: a file by its path, no memory that only looks
     /// like one (`//anon`, `[heap]`, `/memfd:`, `/dev/zero`).
-    #[must_use]
     pub fn is_file(&self) -> bool {
         let memory = [&b"//"[..], b"/memfd:", b"/dev/zero"];
         self.path.starts_with(b"/") && !memory.iter().any(|begin| self.path.starts_with(begin))
@@ -364,7 +351,6 @@ pub fn known(identity: Option<Identity>) -> Result<(ImageId, Option<u64>), Unres
 
 /// The vdso of this process, which is the same in every 64-bit process under one kernel. None where
 /// the kernel gives none.
-#[must_use]
 pub fn own_vdso() -> Option<Arc<Image>> {
     let (start, end) = own_vdso_range()?;
     let bytes = memory_of("self", start, end)?;

@@ -38,7 +38,6 @@ pub struct Images(BTreeSet<String>);
 impl Images {
     /// The images of these names. A path also means the file that it leads to now: what is mapped
     /// has the path without symbolic links.
-    #[must_use]
     pub fn new(names: &[String]) -> Self {
         let real = names
             .iter()
@@ -49,19 +48,16 @@ impl Images {
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns whether the list contains this image.
-    #[must_use]
     pub fn contain(&self, image: &Image) -> bool {
         self.contain_file(&image.name, &image.path)
     }
 
     /// Whether the image of that name and path is meant.
-    #[must_use]
     pub fn contain_file(&self, name: &str, path: &str) -> bool {
         !self.0.is_empty() && (self.0.contains(name) || self.0.contains(path))
     }
@@ -69,7 +65,6 @@ impl Images {
 
 impl Rules {
     /// Whether any rule needs the control groups of processes.
-    #[must_use]
     pub fn want_cgroups(&self) -> bool {
         self.by_unit || !self.exclude_cgroups.is_empty()
     }
@@ -92,31 +87,26 @@ pub struct Tags {
 
 impl Tags {
     /// Whether samples are left out.
-    #[must_use]
     pub fn excluded(&self) -> bool {
         self.excluded || self.cgroup_excluded
     }
 
     /// The scope of the samples; None: no particular scope.
-    #[must_use]
     pub fn scope(&self) -> Option<&Arc<Scope>> {
         self.scope.as_ref()
     }
 
     /// Whether the control group is to be read.
-    #[must_use]
     pub fn unread(&self) -> bool {
         self.unread
     }
 
     /// The same, with the control group still to be read, or not.
-    #[must_use]
     pub fn with_unread(&self, unread: bool) -> Tags {
         Tags { unread, ..self.clone() }
     }
 
     /// The same, told apart by process too.
-    #[must_use]
     pub fn of_process(&self, pid: u32) -> Arc<Scope> {
         let scope = self.scope.as_deref().cloned().unwrap_or_default();
         Arc::new(Scope { pid: Some(pid).filter(|pid| *pid > 0), ..scope })
@@ -135,37 +125,31 @@ pub struct Tagger {
 
 impl Tagger {
     /// With these rules.
-    #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self { rules, ..Self::default() }
     }
 
     /// The rules.
-    #[must_use]
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
     /// Whether any process may have been given tags, so that a new one may inherit some.
-    #[must_use]
     pub fn in_use(&self) -> bool {
         !self.scopes.is_empty() || !self.rules.exclude_pids.is_empty()
     }
 
     /// Whether a process may have any tags at all.
-    #[must_use]
     pub fn gives_tags(&self) -> bool {
         self.in_use() || self.rules.want_cgroups()
     }
 
     /// The tags of a process about which nothing is known yet.
-    #[must_use]
     pub fn unknown(&self) -> Tags {
         Tags { unread: self.rules.want_cgroups(), ..Tags::default() }
     }
 
     /// The tags of a process that is left out from now on.
-    #[must_use]
     pub fn left_out(&self, tags: &Tags) -> Tags {
         Tags { excluded: true, ..tags.clone() }
     }
@@ -195,7 +179,6 @@ impl Tagger {
     }
 
     /// Labels in force, and of processes whose samples wait for the disk.
-    #[must_use]
     pub fn labels(&self) -> BTreeSet<String> {
         let in_force = self.scopes.iter().filter(|scope| Arc::strong_count(scope) > 1);
         in_force.filter_map(|scope| scope.label.clone()).collect()

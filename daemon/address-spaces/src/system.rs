@@ -131,7 +131,6 @@ impl RecordedKernel {
     }
 
     /// Where an address lies.
-    #[must_use]
     pub fn place(&self, address: u64) -> Option<KernelPlace<'_>> {
         let (start, piece) = self.pieces.range(..=address).next_back()?;
         let owner = match piece.owner.as_str() {
@@ -151,7 +150,6 @@ impl RecordedKernel {
     }
 
     /// Addresses of the text in which CPUs idle.
-    #[must_use]
     pub fn idle_text(&self) -> Option<std::ops::Range<u64>> {
         self.idle.map(|(start, end)| start..end)
     }
@@ -231,7 +229,6 @@ pub struct System {
 
 impl System {
     /// Asks this machine, through inspectors.
-    #[must_use]
     pub fn through(inspectors: Inspectors) -> Self {
         Self { recorded: None, inspectors }
     }
@@ -243,19 +240,16 @@ impl System {
     }
 
     /// Answers questions about strangers.
-    #[must_use]
     pub fn inspectors(&self) -> &Inspectors {
         &self.inspectors
     }
 
     /// Whether nobody is asked about a process now, because it let an inspector wait.
-    #[must_use]
     pub fn withholds(&self, pid: u32) -> bool {
         !self.is_replay() && self.inspectors.withhold(pid)
     }
 
     /// Gives these answers only.
-    #[must_use]
     pub fn replay(answers: Answers) -> Self {
         let kept = Kept { answers, is_replay: true, ..Kept::default() };
         let recorded = Some(Arc::new(Mutex::new(kept)));
@@ -263,13 +257,11 @@ impl System {
     }
 
     /// Whether only recorded answers are given.
-    #[must_use]
     pub fn is_replay(&self) -> bool {
         self.kept().is_some_and(|kept| kept.is_replay)
     }
 
     /// Whether answers are kept.
-    #[must_use]
     pub fn is_recording(&self) -> bool {
         self.kept().is_some_and(|kept| !kept.is_replay)
     }
@@ -282,19 +274,16 @@ impl System {
     }
 
     /// The answers kept so far.
-    #[must_use]
     pub fn answers(&self) -> Answers {
         self.kept().map(|kept| kept.answers.clone()).unwrap_or_default()
     }
 
     /// Answers that were not kept because there were too many.
-    #[must_use]
     pub fn refused(&self) -> u64 {
         self.kept().map_or(0, |kept| kept.refused)
     }
 
     /// Questions in a replay that the recording has no answer for.
-    #[must_use]
     pub fn unanswered(&self) -> u64 {
         self.kept().map_or(0, |kept| kept.unanswered)
     }
@@ -331,51 +320,43 @@ impl System {
     }
 
     /// [`procfs::processes`].
-    #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         self.ask(|answers| &mut answers.processes, (), procfs::processes)
     }
 
     /// [`procfs::exists`].
-    #[must_use]
     pub fn exists(&self, pid: u32) -> bool {
         self.ask(|answers| &mut answers.exists, pid, || procfs::exists(pid))
     }
 
     /// [`procfs::start_time`].
-    #[must_use]
     pub fn start_time(&self, pid: u32) -> Option<u64> {
         self.ask(|answers| &mut answers.start_time, pid, || procfs::start_time(pid))
     }
 
     /// [`procfs::parent`].
-    #[must_use]
     pub fn parent(&self, pid: u32) -> Option<u32> {
         self.ask(|answers| &mut answers.parent, pid, || procfs::parent(pid))
     }
 
     /// [`procfs::process_of`].
-    #[must_use]
     pub fn process_of(&self, pid: u32) -> Option<u32> {
         self.ask(|answers| &mut answers.process_of, pid, || procfs::process_of(pid))
     }
 
     /// Executable mappings of a process; None when it is gone, or no inspector can tell.
-    #[must_use]
     pub fn maps(&self, pid: u32) -> Option<Vec<MapsLine>> {
         let live = || self.inspectors.ask(questions::Mappings { pid })?;
         self.ask(|answers| &mut answers.maps, pid, live)
     }
 
     /// [`cgroups::of_process`].
-    #[must_use]
     pub fn cgroup(&self, pid: u32) -> Option<Vec<u8>> {
         let live = || cgroups::of_process(pid).map(Bytes);
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
     }
 
     /// [`procfs::user_of`]. A recording made before users were recorded has none.
-    #[must_use]
     pub fn user(&self, pid: u32) -> Option<u32> {
         if let Some(kept) = self.kept().filter(|kept| kept.is_replay) {
             let step = kept.step;
@@ -385,14 +366,12 @@ impl System {
     }
 
     /// Program, users and namespaces of a process; None when it is gone, or no inspector can tell.
-    #[must_use]
     pub fn who(&self, pid: u32) -> Option<Who> {
         let live = || self.inspectors.ask(questions::Owner { pid })?;
         self.ask(|answers| &mut answers.who, pid, live)
     }
 
     /// [`process::is_still`].
-    #[must_use]
     pub fn is_still(&self, pid: u32, ticks: u64) -> bool {
         self.ask(|answers| &mut answers.is_still, (pid, ticks), || process::is_still(pid, ticks))
     }
@@ -419,7 +398,6 @@ impl System {
 
     /// Which image a file is that somebody named in a registration. `None`: the recording does not
     /// tell.
-    #[must_use]
     pub fn registered_file(&self, path: &[u8]) -> Option<Identity> {
         let question = Bytes(path.to_vec());
         let live = || {
@@ -436,7 +414,6 @@ impl System {
     }
 
     /// The vdso of a 32-bit process; all such vdsos of this size are the same.
-    #[must_use]
     pub fn vdso32(&self, at: MappedAt) -> Option<StoredVdso> {
         let live = || self.inspectors.ask(NarrowVdsoOf { at })?;
         self.ask(|answers| &mut answers.vdso32, at.end.saturating_sub(at.start), live)
@@ -486,7 +463,6 @@ impl System {
     }
 
     /// The kernel's text as recorded. `None`: the kernel itself is to be asked.
-    #[must_use]
     pub fn recorded_kernel(&self) -> Option<RecordedKernel> {
         self.kept().filter(|kept| kept.is_replay).map(|kept| kept.answers.kernel.clone())
     }

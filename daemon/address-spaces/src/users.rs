@@ -27,7 +27,6 @@ pub enum Payer {
 
 impl Payer {
     /// The user of that number.
-    #[must_use]
     pub fn of_user(user: u32) -> Self {
         Self::User(procfs::first_of_row(user))
     }

@@ -23,7 +23,6 @@ pub struct NarrowVdso {
 impl NarrowVdso {
     /// Whether the mapping is one: 32-bit address spaces end at 4 GiB, and in all others the vdso
     /// lies above the stack.
-    #[must_use]
     pub fn is_at(mapping: &Mapping) -> bool {
         cfg!(target_pointer_width = "64")
             && mapping.file.path == b"[vdso]"
@@ -50,13 +49,11 @@ impl NarrowVdso {
 }
 
 /// A vdso as a recording has it.
-#[must_use]
 pub fn stored(image: &Image) -> StoredVdso {
     (image.id.to_string(), image.size_bytes, stored_procedures(image.procedures.as_ref()))
 }
 
 /// The vdso of that name that a recording has. `None` when its id is none.
-#[must_use]
 pub fn restored(name: &str, (id, size_bytes, procedures): &StoredVdso) -> Option<Image> {
     let procedures = procedures.iter().map(|(start, end, name)| {
         Procedure::new(ImageOffset(*start), ImageOffset(*end), name.as_str())

@@ -304,7 +304,6 @@ fn start_librarian(
 }
 
 /// The error and its causes on one line, each text once: an error often quotes its cause.
-#[must_use]
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(|cause| cause.to_string()) {

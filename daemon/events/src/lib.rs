@@ -38,7 +38,6 @@ pub enum Unit {
 
 impl Unit {
     /// Units in a second of a CPU whose clock runs at `clock_hz`; for occurrences, an upper bound.
-    #[must_use]
     pub fn per_second(self, clock_hz: u64) -> u64 {
         match self {
             Unit::Nanoseconds => 1_000_000_000,
@@ -107,7 +106,6 @@ pub struct Site {
 
 impl Site {
     /// Whether a CPU belongs to the site.
-    #[must_use]
     pub fn has(&self, cpu: usize) -> bool {
         self.cpus.as_ref().is_none_or(|cpus| cpus.contains(&cpu))
     }
@@ -156,20 +154,17 @@ pub struct PlannedEvent {
 
 impl PlannedEvent {
     /// The event, planned at another rate.
-    #[must_use]
     pub fn at_rate(&self, rate: u64, clock_hz: u64) -> Self {
         let period = (self.event.unit.per_second(clock_hz) / rate.max(1)).max(1);
         Self { period, rate: Some(rate), ..self.clone() }
     }
 
     /// Samples per second of a CPU with a clock of `clock_hz`; for occurrences, an upper bound.
-    #[must_use]
     pub fn samples_per_s(&self, clock_hz: u64) -> f64 {
         self.event.unit.per_second(clock_hz) as f64 / self.period.max(1) as f64
     }
 
     /// The event's encoding on a CPU; None: the event is not sampled there.
-    #[must_use]
     pub fn encoding(&self, cpu: usize) -> Option<Encoding> {
         self.sites.iter().find(|site| site.has(cpu)).map(|site| site.encoding)
     }
@@ -346,7 +341,6 @@ impl EventSpec {
     }
 
     /// Fixes the period for a machine whose clock runs at `clock_hz`.
-    #[must_use]
     pub fn plan(&self, clock_hz: u64) -> PlannedEvent {
         let units_per_second = self.event.unit.per_second(clock_hz);
         let (period, rate) = match (self.frequency, self.event.unit) {
@@ -393,7 +387,6 @@ impl Event {
     }
 
     /// The event of that name, or None.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let make = |name: &str, kind, config, unit| {
             let coding = Coding::Generic(Encoding { kind, config: [config, 0, 0] });
@@ -454,13 +447,11 @@ impl Event {
     }
 
     /// Whether the kernel counts the event without a PMU.
-    #[must_use]
     pub fn is_software(&self) -> bool {
         self.encoding().is_some_and(|encoding| encoding.kind == SOFTWARE)
     }
 
     /// Its encoding, where it is the same on every machine.
-    #[must_use]
     pub fn encoding(&self) -> Option<Encoding> {
         match self.coding {
             Coding::Generic(encoding) => Some(encoding),
@@ -469,7 +460,6 @@ impl Event {
     }
 
     /// Whether the event needs a hardware counter.
-    #[must_use]
     pub fn needs_hardware(&self) -> bool {
         !matches!(self.coding, Coding::Generic(Encoding { kind: SOFTWARE, .. }))
     }

@@ -34,7 +34,6 @@ const IN_TASKS: [&str; 4] = ["breakpoint", "kprobe", "tracepoint", "uprobe"];
 /// PERF_COUNT_SW_TASK_CLOCK (include/uapi/linux/perf_event.h); the CPU's clock is 0.
 const TASK_CLOCK: u64 = 1;
 
-/// One PMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Pmu {
     name: String,

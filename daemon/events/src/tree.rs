@@ -40,7 +40,6 @@ pub const HYBRID: [(&str, &str); 9] = [
     ("uncore_imc/type", "13"),
 ];
 
-/// arm64 with one kind.
 pub const ARM: [(&str, &str); 6] = [
     ("armv8_pmuv3_0/type", "8"),
     ("armv8_pmuv3_0/cpus", "0-1"),

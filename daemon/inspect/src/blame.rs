@@ -17,7 +17,6 @@ const WAIT_MAX: Duration = Duration::from_millis(600);
 /// 0.1 ms; with a shorter time, a busy machine that lets inspectors wait for a CPU would cost its
 /// users names.
 const SLOW: Duration = Duration::from_millis(50);
-/// The term.
 const TERM: Duration = Duration::from_secs(10);
 /// Processes remembered.
 const PROCESSES_MAX: usize = 4096;
@@ -30,20 +29,17 @@ pub struct User(u32);
 
 impl User {
     /// For the user of that number.
-    #[must_use]
     pub fn of(uid: u32) -> Self {
         Self(procfs::first_of_row(uid))
     }
 
     /// Of a process now. All processes that are gone are one user's: one who waits until dcpid asks
     /// about his process and ends it then would otherwise never have spent his time.
-    #[must_use]
     pub fn of_process(pid: u32) -> Self {
         procfs::user_of(pid).map_or(GONE, Self::of)
     }
 
     /// The number, or the first one of the range.
-    #[must_use]
     pub fn number(self) -> u32 {
         self.0
     }
@@ -169,7 +165,6 @@ impl Blame {
     }
 
     /// Users whose processes kept inspectors waiting, most questions without answer first.
-    #[must_use]
     pub fn users(&self) -> Vec<Blamed> {
         let blamed = |(user, of): (&User, &Waited)| {
             let (pid, program) = of.last.clone();

@@ -104,7 +104,6 @@ pub struct OpenCode<'a> {
 }
 
 impl OpenCode<'_> {
-    /// Its number.
     pub fn number(&self) -> u32 {
         self.file.number
     }

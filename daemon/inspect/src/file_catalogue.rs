@@ -47,7 +47,6 @@ const KEY_BYTES: usize = 7 * 8;
 
 impl FileKey {
     /// The key of a file with these facts.
-    #[must_use]
     pub fn of(facts: &FileFacts) -> Self {
         let times = [facts.mtime.0, facts.mtime.1, facts.ctime.0, facts.ctime.1];
         let numbers = [facts.dev, facts.ino, facts.size];
@@ -85,14 +84,12 @@ impl Catalogue {
     /// The catalogue in this directory, which is made when there is none; `place.sum` beside it has
     /// its checksum. Always succeeds: what cannot be used is put aside, or left alone where another
     /// process holds it, and said in the log.
-    #[must_use]
     pub fn open(place: &Path) -> Self {
         Self::open_as(place, State { shown: place.to_owned(), ..State::default() })
     }
 
     /// The same of that name in an open directory, whose path is `shown`: who can put another
     /// directory or a link there does not lead what is written elsewhere.
-    #[must_use]
     pub fn open_in(directory: OwnedFd, shown: &Path, name: &str) -> Self {
         let place = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
         let (shown, directory) = (shown.join(name), Some(directory));
@@ -122,7 +119,6 @@ impl Catalogue {
     }
 
     /// The known facts about a file in this state.
-    #[must_use]
     pub fn find(&self, facts: &FileFacts) -> Option<Known> {
         self.find_key(FileKey::of(facts))
     }
@@ -144,13 +140,11 @@ impl Catalogue {
     }
 
     /// Files known.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.state().files.len()
     }
 
     /// Whether none is.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.state().files.is_empty()
     }

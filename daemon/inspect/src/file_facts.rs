@@ -36,7 +36,6 @@ pub struct FileFacts {
 
 impl FileFacts {
     /// The facts from the standard library's metadata.
-    #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         Self {
             dev: metadata.dev(),
@@ -53,7 +52,6 @@ impl FileFacts {
 
     /// Whether the last change was more than 2 s ago, so that another change would have another
     /// time.
-    #[must_use]
     pub fn is_settled(&self) -> bool {
         let time = |(seconds, nanoseconds): (i64, i64)| {
             let nanoseconds = u32::try_from(nanoseconds).unwrap_or(0).min(999_999_999);
@@ -67,7 +65,6 @@ impl FileFacts {
     }
 
     /// A hash of device, inode, size and times: another for each state of a file.
-    #[must_use]
     pub fn content(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.dev, self.ino, self.size, self.mtime, self.ctime).hash(&mut hasher);
@@ -76,14 +73,12 @@ impl FileFacts {
 
     /// Whether inode number and device are those in the kernel's record. A record with a build id
     /// has no inode, so any file passes.
-    #[must_use]
     pub fn is_inode(&self, id: &MappedFileId) -> bool {
         self.is_inode_on(id, |told, found| told == found)
     }
 
     /// As [`Self::is_inode`], but any device number without a device (major number 0) passes:
     /// layered file systems (overlayfs, btrfs) report one for the file and another for its mapping.
-    #[must_use]
     pub fn is_inode_of_layers(&self, id: &MappedFileId) -> bool {
         self.is_inode_on(id, |told, found| found.0 == 0 || told == found)
     }

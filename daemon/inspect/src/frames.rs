@@ -29,7 +29,6 @@ pub struct Connection {
 
 impl Connection {
     /// Speaks frames on a stream.
-    #[must_use]
     pub fn new(stream: UnixStream) -> Self {
         Self { stream, received: Vec::new(), peer_cpu_ns: 0 }
     }
@@ -61,9 +60,6 @@ impl Connection {
     }
 
     /// Whether a message has come, whatever it says.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Self::receive`].
     pub fn receive_any(&mut self, until: Instant) -> io::Result<bool> {
         Ok(self.wait(Some(until), |_| Ok(()))?.is_some())
     }

@@ -30,9 +30,6 @@ const LIMITS: [(Resource, u64); 5] = [
 ];
 
 /// Answers until the other end closes the connection.
-///
-/// # Errors
-/// The connection broke.
 pub fn serve(stream: UnixStream) -> io::Result<()> {
     for (resource, limit) in LIMITS {
         setrlimit(resource, limit, limit)?;
@@ -55,9 +52,6 @@ pub fn serve(stream: UnixStream) -> io::Result<()> {
 }
 
 /// Answers one question.
-///
-/// # Errors
-/// The connection broke.
 pub fn answer(question: Question, desk: &mut Desk, connection: &mut Connection) -> io::Result<()> {
     macro_rules! answered {
         ($($name:ident)*) => {

@@ -43,7 +43,6 @@ pub fn open_through_mapping(at: MappedAt) -> Option<File> {
 
 /// What is mapped there, as a handle that can be looked at but not read (O_PATH). `None`: it is
 /// gone. Takes CAP_CHECKPOINT_RESTORE (Linux 5.9).
-#[must_use]
 pub fn mapped(at: MappedAt) -> Option<File> {
     // The link leads to the file itself: nobody is asked for a name on the way.
     let link = format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end);
@@ -56,7 +55,6 @@ pub fn open_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> impl Iterat
 }
 
 /// Facts of what the path leads to, where that is the same inode.
-#[must_use]
 pub fn facts_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> Option<FileFacts> {
     by_path(id, path, at).next().map(|(_, facts)| facts)
 }
@@ -97,7 +95,6 @@ fn below_root(pid: &str, path: &Path) -> Option<File> {
 
 /// Whether everybody may read the file: by its own permissions, and by those of the directories on
 /// its path as far as they are still there.
-#[must_use]
 pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let pid = at.pid.to_string();
@@ -113,7 +110,6 @@ pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
 /// write a file with the build id of another, so a build id is only as good as who can write the
 /// file. As the sampler judges it (`note_owner`): where no set-user-ID bit counts, the users in
 /// inodes are as good as those who mounted the file system, and the process's user vouches.
-#[must_use]
 pub fn owner(file: &File, facts: &FileFacts, pid: u32) -> Option<u32> {
     let flags = rustix::fs::fstatvfs(file).map(|found| found.f_flag);
     let is_believed =

@@ -93,7 +93,6 @@ pub struct Standing {
 
 impl Inspectors {
     /// Asks the inspectors behind that socket, each question for at most `patience`.
-    #[must_use]
     pub fn at(address: SocketAddr, patience: Duration) -> Self {
         Self(Answerer::Inspectors(Arc::new(Asker {
             address,
@@ -113,7 +112,6 @@ impl Inspectors {
     }
 
     /// Another asker, with its own inspector but the same record of blame.
-    #[must_use]
     pub fn another(&self, patience: Duration) -> Self {
         let Answerer::Inspectors(asker) = &self.0 else { return Self::default() };
         Self(Answerer::Inspectors(Arc::new(Asker {
@@ -136,20 +134,17 @@ impl Inspectors {
     }
 
     /// Whether questions about a process are withheld now.
-    #[must_use]
     pub fn withhold(&self, pid: u32) -> bool {
         let Some(asker) = self.asker() else { return false };
         lock(&asker.blame).is_silent(pid, Instant::now())
     }
 
     /// The number of the inspector that is asked: another after one was given up.
-    #[must_use]
     pub fn connection(&self) -> u64 {
         self.asker().map_or(0, |asker| lock(&asker.line).connections)
     }
 
     /// Late answers about files since the last call.
-    #[must_use]
     pub fn take_learnt(&self) -> Vec<(Known, FileFacts, FileFacts)> {
         let Some(asker) = self.asker() else { return Vec::new() };
         let mut line = lock(&asker.line);
@@ -158,7 +153,6 @@ impl Inspectors {
     }
 
     /// How it stands.
-    #[must_use]
     pub fn standing(&self) -> Standing {
         let Some(asker) = self.asker() else { return Standing::default() };
         let blame = lock(&asker.blame);
@@ -167,7 +161,6 @@ impl Inspectors {
     }
 
     /// CPU time of this asker's inspectors, in ns.
-    #[must_use]
     pub fn own_cpu_ns(&self) -> u64 {
         self.asker().map_or(0, |asker| asker.cpu_ns.load(Ordering::Relaxed))
     }
@@ -299,7 +292,6 @@ impl Line {
 static ALL_CPU_NS: AtomicU64 = AtomicU64::new(0);
 
 /// CPU time of this process and its inspectors, in ns: what the budget is about.
-#[must_use]
 pub fn cpu_ns_of_all() -> u64 {
     clock::process_cpu_ns() + ALL_CPU_NS.load(Ordering::Relaxed)
 }

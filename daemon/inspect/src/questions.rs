@@ -83,7 +83,6 @@ pub enum Known {
 
 impl Known {
     /// As text: the image's id, or `not ELF`.
-    #[must_use]
     pub fn text(self) -> String {
         match self {
             Known::Image(id) => id.to_string(),
@@ -92,7 +91,6 @@ impl Known {
     }
 
     /// From such text. `None` for any other.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "not ELF" => Some(Known::NotElf),
@@ -299,7 +297,6 @@ pub enum CodeSource {
 
 impl CodeSource {
     /// The file, if it is one.
-    #[must_use]
     pub fn file(&self) -> Option<&FileAt> {
         match self {
             Self::File(file) | Self::Program(file) => Some(file),

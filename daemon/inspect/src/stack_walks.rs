@@ -136,7 +136,6 @@ impl Space for Mapped {
 }
 
 impl StackWalks {
-    /// Walks each stack.
     pub fn walk(&mut self, asked: &Unwind, catalogue: &Catalogue) -> Unwound {
         self.now += 1;
         self.forget_unused();

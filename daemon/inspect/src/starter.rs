@@ -79,9 +79,6 @@ pub fn run(path: &Path) -> io::Result<()> {
 }
 
 /// Is an inspector for whoever is at the other end of the standard input.
-///
-/// # Errors
-/// The connection broke.
 pub fn inspect() -> io::Result<()> {
     let stdin = rustix::stdio::stdin();
     inspector::serve(UnixStream::from(rustix::io::fcntl_dupfd_cloexec(stdin, 3)?))

@@ -11,7 +11,6 @@ pub type StoredVdso = (String, Option<u64>, Vec<StoredProcedure>);
 
 /// The vdso in the memory of a process (its number, or `self`), between these addresses. None when
 /// it cannot be read.
-#[must_use]
 pub fn vdso_of(process: &str, start: u64, end: u64) -> Option<StoredVdso> {
     let bytes = memory_of(process, start, end)?;
     let id = image::identify(&bytes).ok()?;
@@ -20,14 +19,12 @@ pub fn vdso_of(process: &str, start: u64, end: u64) -> Option<StoredVdso> {
 }
 
 /// Procedures as they are stored.
-#[must_use]
 pub fn stored_procedures(procedures: Option<&Procedures>) -> Vec<StoredProcedure> {
     let procedures = procedures.into_iter().flat_map(Procedures::iter);
     procedures.map(|one| (one.start.0, one.end.0, one.raw_name().to_owned())).collect()
 }
 
 /// The bytes of the vdso as this process has it. None where the kernel gives none.
-#[must_use]
 pub fn vdso_bytes() -> Option<Vec<u8>> {
     let (start, end) = own_vdso_range()?;
     memory_of("self", start, end)
@@ -35,7 +32,6 @@ pub fn vdso_bytes() -> Option<Vec<u8>> {
 
 /// Where this process has the vdso: first address, and first after it. None where the kernel gives
 /// none.
-#[must_use]
 pub fn own_vdso_range() -> Option<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split_whitespace().next()?;
@@ -44,7 +40,6 @@ pub fn own_vdso_range() -> Option<(u64, u64)> {
 }
 
 /// Memory of a process (its number, or `self`), at most 1 MiB. None when it cannot be read.
-#[must_use]
 pub fn memory_of(process: &str, start: u64, end: u64) -> Option<Vec<u8>> {
     use std::os::unix::fs::FileExt;
     let mut bytes =

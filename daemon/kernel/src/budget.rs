@@ -22,7 +22,6 @@ pub struct Budget(pub f64);
 
 /// The index in [`RATES`] of the highest rate that fits when a sample of one of `events` events
 /// costs `ns_per_sample`; the lowest when none does.
-#[must_use]
 pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
     let share = |rate: u64| rate as f64 * events as f64 * ns_per_sample / 1e9;
     let fits = |rate: &u64| share(*rate) <= budget.0 * (1.0 - DAEMON_PART);
@@ -49,7 +48,6 @@ pub fn kernel_step() -> usize {
 }
 
 /// The number of events that count at once: of events that take turns, one of each group.
-#[must_use]
 pub fn at_once(events: &[PlannedEvent]) -> usize {
     let groups: BTreeSet<usize> = events.iter().filter_map(|event| event.mux).collect();
     events.iter().filter(|event| event.mux.is_none()).count() + groups.len()

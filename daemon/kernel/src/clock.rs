@@ -4,19 +4,16 @@ use nix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// CLOCK_MONOTONIC in ns: the time base of the kernel's records.
-#[must_use]
 pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_MONOTONIC)
 }
 
 /// CPU time that this process has used, in ns, all threads together.
-#[must_use]
 pub fn process_cpu_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time that the calling thread has used, in ns.
-#[must_use]
 pub fn thread_cpu_ns() -> u64 {
     nanoseconds(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
@@ -24,7 +21,6 @@ pub fn thread_cpu_ns() -> u64 {
 /// CLOCK_MONOTONIC in ns at a time of CLOCK_REALTIME (seconds since 1970 and nanoseconds, as files
 /// have them); 0 for a time before the machine started. Wrong by as much as the clock was set
 /// meanwhile.
-#[must_use]
 pub fn monotonic_of_real(seconds: i64, nanoseconds_of: i64) -> u64 {
     let now = nanoseconds(ClockId::CLOCK_REALTIME);
     let then = u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000);
@@ -33,7 +29,6 @@ pub fn monotonic_of_real(seconds: i64, nanoseconds_of: i64) -> u64 {
 }
 
 /// Seconds since 1970, UTC.
-#[must_use]
 pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

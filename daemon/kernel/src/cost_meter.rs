@@ -224,7 +224,6 @@ pub struct Cost {
 
 impl Cost {
     /// A cost that was measured now.
-    #[must_use]
     pub fn of(measured: Measured) -> Self {
         Self { ns_per_sample: measured.ns, measured: Some(measured), unix_s: clock::unix_s() }
     }

@@ -37,7 +37,6 @@ pub struct Counters {
     periods: Vec<u64>,
 }
 
-/// The counters of one CPU.
 struct OnCpu {
     cpu: usize,
     /// The counters by event number; None: this CPU lacks the event.

@@ -160,7 +160,6 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
 /// What a record says about a thread, by its number in the root namespace, and of its process, from
 /// proc(5); None where it is gone or this process is in another namespace. These files are read
 /// without access to the thread's memory, so no process can block their reader.
-#[must_use]
 pub fn thread_record(root_tid: u32) -> Option<StackRecord> {
     static IS_ROOT: OnceLock<bool> = OnceLock::new();
     if !IS_ROOT.get_or_init(|| pid_namespace().is_none()) {

@@ -31,7 +31,6 @@ pub struct MapsLine {
 }
 
 /// Process ids in /proc now.
-#[must_use]
 pub fn processes() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
@@ -39,39 +38,33 @@ pub fn processes() -> Vec<u32> {
 
 /// Whether the process still has an entry in /proc: it lives, or is a zombie, or another one has
 /// its number.
-#[must_use]
 pub fn exists(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(true)
 }
 
 /// When a process started, in clock ticks since boot; None when it is gone.
-#[must_use]
 pub fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
 /// The parent of a process now; None when the process is gone. Who outlives its parent is given
 /// another one.
-#[must_use]
 pub fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 4)
 }
 /// The process that a number means, which may be that of a thread; None when it is gone.
-#[must_use]
 pub fn process_of(pid: u32) -> Option<u32> {
     status_field(pid, "Tgid:")
 }
 
 /// The user whose rights a process has now; None when the process is gone. `/proc/PID` itself is
 /// that user's even where a program keeps others from looking into it (proc(5)).
-#[must_use]
 pub fn user_of(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid())
 }
 
 /// The first number of the row of subordinate users that a user is in; of any other user, its own
 /// number.
-#[must_use]
 pub fn first_of_row(user: u32) -> u32 {
     let row = user.checked_sub(SUBORDINATE_BEGIN).map(|beyond| beyond % SUBORDINATE_USERS);
     user - row.unwrap_or(0)
@@ -79,7 +72,6 @@ pub fn first_of_row(user: u32) -> u32 {
 
 /// Name of the program that a process runs, as proc_pid_comm(5) has it, escaped; None when the
 /// process is gone.
-#[must_use]
 pub fn name_of(pid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_ascii_end().escape_ascii().to_string())
@@ -91,7 +83,6 @@ fn status_field(pid: u32, name: &str) -> Option<u32> {
 }
 
 /// The first number of that line of a text of /proc/PID/status.
-#[must_use]
 pub fn number_of_status(status: &[u8], name: &str) -> Option<u32> {
     // A command's name may be of any bytes.
     String::from_utf8_lossy(status)
@@ -105,7 +96,6 @@ fn stat_field<Number: std::str::FromStr>(pid: u32, field: usize) -> Option<Numbe
 }
 
 /// That field of a text of /proc/PID/stat, if it is a number.
-#[must_use]
 pub fn number_of_stat<Number: std::str::FromStr>(stat: &[u8], field: usize) -> Option<Number> {
     // The second field is the command in parentheses, whatever bytes it has; the third begins after
     // the last one.
@@ -115,14 +105,12 @@ pub fn number_of_stat<Number: std::str::FromStr>(stat: &[u8], field: usize) -> O
 }
 
 /// Executable mappings of a process, or of `self`; None when it is gone.
-#[must_use]
 pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>> {
     // A process that is being torn down has an empty list, which is no knowledge either.
     Some(executable_lines(&fs::read(format!("/proc/{pid}/maps")).ok()?))
 }
 
 /// The executable mappings of a text of /proc/PID/maps.
-#[must_use]
 pub fn executable_lines(maps: &[u8]) -> Vec<MapsLine> {
     maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }

@@ -47,7 +47,6 @@ pub struct Measured {
 }
 
 /// The cost that these windows show; None when no window has a cost.
-#[must_use]
 pub fn of<'a>(windows: impl IntoIterator<Item = &'a Window>) -> Option<Measured> {
     let windows: Vec<Window> = windows.into_iter().copied().collect();
     let fastest = windows.iter().map(|window| window.clock_ns).fold(f64::INFINITY, f64::min);

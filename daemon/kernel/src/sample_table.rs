@@ -30,7 +30,6 @@ pub struct TableSettings {
 
 impl TableSettings {
     /// Kernel memory that one CPU's tables take.
-    #[must_use]
     pub fn bytes_per_cpu(&self) -> usize {
         let tables = size_of::<Bucket>() * self.buckets as usize
             + size_of::<Entry>() * self.spill_entries as usize;
@@ -212,7 +211,6 @@ impl Table {
         HalfTotals { stats, losses }
     }
 
-    /// Buckets of a half.
     fn buckets(&self) -> usize {
         if self.buckets.is_some() { self.settings.buckets as usize } else { BUCKETS }
     }

@@ -204,7 +204,6 @@ pub enum MappedFileId {
 
 impl MappedFileId {
     /// The image that the kernel's build id reports; None where it told the file's place only.
-    #[must_use]
     pub fn build(&self) -> Option<ImageId> {
         match self {
             Self::BuildId(bytes) => ImageId::from_build_id(bytes),

@@ -165,13 +165,11 @@ impl KernelSource {
     }
 
     /// The events with the periods they are sampled at.
-    #[must_use]
     pub fn events(&self) -> &[PlannedEvent] {
         &self.events
     }
 
     /// The cost of a sample, as measured at start.
-    #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
     }
@@ -184,7 +182,6 @@ impl KernelSource {
     }
 
     /// Skid of the first event's samples; None where it could not be measured.
-    #[must_use]
     pub fn skid(&self) -> Option<EventSkid> {
         self.skid
     }
@@ -339,7 +336,6 @@ impl KernelSource {
     }
 
     /// Fill level of the fullest spill buffer that counts now, 0 to 1.
-    #[must_use]
     pub fn spill_used(&self) -> f64 {
         self.counters.cpus().map(|cpu| self.table.spill_used(cpu)).fold(0.0, f64::max)
     }
@@ -405,7 +401,6 @@ impl KernelSource {
 
     /// Run time in ns and number of runs of all programs, when the kernel measures them
     /// (kernel.bpf_stats_enabled, Linux 5.1).
-    #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         Some(self.sampler.cost()).filter(|(_, runs)| *runs > 0)
     }

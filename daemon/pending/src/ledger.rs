@@ -45,7 +45,6 @@ impl Account {
     }
 
     /// The account as an epoch stores it, once its resolved samples are merged.
-    #[must_use]
     pub fn ledger(&self) -> Ledger {
         Ledger {
             taken: self.taken,

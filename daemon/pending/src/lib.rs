@@ -224,7 +224,6 @@ pub struct Pending {
 
 impl Pending {
     /// No counts yet, for events that are sampled at these periods.
-    #[must_use]
     pub fn new(periods: impl IntoIterator<Item = u64>) -> Self {
         let run = |(event, period)| Run { event, period, account: Account::default() };
         let runs: Vec<Run> = periods.into_iter().enumerate().map(run).collect();
@@ -281,13 +280,11 @@ impl Pending {
     }
 
     /// The number of events.
-    #[must_use]
     pub fn events(&self) -> usize {
         self.now.len()
     }
 
     /// Whether an image waits already.
-    #[must_use]
     pub fn has(&self, image: &ImageId) -> bool {
         self.images.contains_key(image)
     }
@@ -460,7 +457,6 @@ impl Pending {
 
     /// Samples of known code in the waiting profiles of an event, computed from the profiles
     /// themselves.
-    #[must_use]
     pub fn samples(&self, event: usize) -> u64 {
         let is_of = |series: &Series| match series {
             Series::Run(run) => self.runs.get(*run).is_some_and(|run| run.event == event),
@@ -474,7 +470,6 @@ impl Pending {
     }
 
     /// Whether a merge would add nothing.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let counts_nothing =
             |account: &Account| account.taken == 0 && account.counted == Counted::default();
@@ -484,7 +479,6 @@ impl Pending {
     }
 
     /// The number of distinct places that wait.
-    #[must_use]
     pub fn places(&self) -> usize {
         self.places.used
     }
@@ -539,7 +533,6 @@ impl Pending {
 
     /// The counts as the database takes them, at `now_unix_s`; `names` are the events' names by
     /// number.
-    #[must_use]
     pub fn delta(&self, names: &[String], now_unix_s: u64) -> Delta {
         let name = |event: usize| names.get(event).cloned().unwrap_or_default();
         let counted = self.profiles.iter().filter(|(_, counts)| !counts.is_empty());

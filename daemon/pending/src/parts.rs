@@ -22,7 +22,6 @@ impl Pending {
     /// segment's directory is limited. Each part is complete, with its own share of the account, so
     /// a crash between two parts loses only the remaining parts. The first part has the counts that
     /// belong to no profile.
-    #[must_use]
     pub fn parts(mut self) -> VecDeque<Self> {
         let text = |waiting: &PendingImage| waiting.image.name.len() + waiting.image.path.len();
         let texts: usize = self.images.values().map(text).sum();

@@ -56,9 +56,6 @@ pub struct Flusher {
 impl Flusher {
     /// Hands the writer over, whose open epoch was begun with `start`, and the rules by which old
     /// ones go; answers go to `done`, in the order of the jobs.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub fn start(
         mut writer: Writer,
         mut start: EpochStart,
@@ -109,14 +106,12 @@ impl Flusher {
     }
 
     /// Queues a job. False when the thread is gone, which only a panic there can cause.
-    #[must_use]
     pub fn send(&self, job: Job) -> bool {
         self.jobs.send(job).is_ok()
     }
 }
 
 /// The parameters of a new epoch.
-#[must_use]
 pub fn epoch_start(
     machine: &Machine,
     events: &[PlannedEvent],

@@ -57,9 +57,6 @@ pub struct Librarian {
 impl Librarian {
     /// Starts it. Without a store it only saves the catalogue. `limits` are the store's, and
     /// `inspectors` open the files.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
     pub fn start(
         catalogue: Catalogue,
         store: Option<CodeStore>,

@@ -10,7 +10,6 @@ use std::path::Path;
 
 /// Reads the file. None where there is none, or, with a warning, where it cannot be read or is of
 /// another processor than this one, `cpuid`.
-#[must_use]
 pub fn read(file: Option<&Path>, cpuid: Option<&Cpuid>) -> Option<MeasuredMachine> {
     let file = file?;
     match checked(file, cpuid) {

@@ -30,13 +30,11 @@ impl CpuLedger {
     /// Samples implied that were neither taken nor throttled: the timer came late because a
     /// hypervisor ran another machine, or an interrupt came while another BPF program held this
     /// CPU.
-    #[must_use]
     pub fn late(&self) -> u64 {
         self.implied.saturating_sub(self.taken + self.throttled)
     }
 
     /// Time without sampling until `now_ns` because the CPU was offline, in ns.
-    #[must_use]
     pub fn offline_ns(&self, now_ns: u64) -> u64 {
         self.offline_ns + self.offline_since_ns.map_or(0, |since| now_ns.saturating_sub(since))
     }
@@ -63,7 +61,6 @@ impl CpuLedgers {
     }
 
     /// The ledger of a CPU; an empty one for a CPU that never took a sample.
-    #[must_use]
     pub fn of(&self, cpu: u32) -> CpuLedger {
         self.0.get(&cpu).copied().unwrap_or_default()
     }

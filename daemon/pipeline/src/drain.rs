@@ -424,7 +424,6 @@ impl<Source: SampleSource> Collector<Source> {
     }
 
     /// Run time in ns and number of runs of the sampler, where the kernel measures them.
-    #[must_use]
     pub fn handler_cost(&self) -> Option<(u64, u64)> {
         self.source.handler_cost()
     }
@@ -496,7 +495,6 @@ fn throttled_cpu(record: &TimedRecord) -> Option<u32> {
 }
 
 /// The sum of an event's accounts.
-#[must_use]
 pub fn total<'a>(accounts: impl Iterator<Item = &'a Account>) -> Account {
     accounts.fold(Account::default(), |mut sum, account| {
         sum.add(account);

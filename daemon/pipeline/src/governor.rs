@@ -64,7 +64,6 @@ pub struct Bill {
 
 impl Bill {
     /// The cost as a part of all CPU time.
-    #[must_use]
     pub fn share(&self) -> f64 {
         if self.cpu_ns > 0.0 { (self.sampling_ns + self.daemon_ns) / self.cpu_ns } else { 0.0 }
     }
@@ -90,7 +89,6 @@ pub enum SamplingLevel {
 
 impl SamplingLevel {
     /// Name of the level in the log and in the status.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -160,7 +158,6 @@ pub struct Governor {
 
 impl Governor {
     /// A governor that starts at `step` of [`RATES`].
-    #[must_use]
     pub fn new(budget: Option<Budget>, adjustable: bool, step: usize) -> Self {
         let step = step.min(RATES.len() - 1);
         Self {
@@ -186,7 +183,6 @@ impl Governor {
     }
 
     /// The rate in force, in samples per second and CPU; None where the budget does not choose it.
-    #[must_use]
     pub fn rate(&self) -> Option<u64> {
         self.is_adjustable().then(|| rate(self.step))
     }
@@ -196,13 +192,11 @@ impl Governor {
     }
 
     /// The level of activity in force.
-    #[must_use]
     pub fn level(&self) -> SamplingLevel {
         self.level
     }
 
     /// The last change of the rate; None before the first.
-    #[must_use]
     pub fn last_change(&self) -> Option<&Change> {
         self.last_change.as_ref()
     }

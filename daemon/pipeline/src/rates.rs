@@ -139,7 +139,6 @@ pub struct Rates {
 
 impl Rates {
     /// The state for `events` on `cpus` CPUs, where a sample costs `cost`. A term begins now.
-    #[must_use]
     pub fn new(
         limits: Limits,
         cpus: usize,
@@ -179,7 +178,6 @@ impl Rates {
     }
 
     /// Path of the file that pauses sampling.
-    #[must_use]
     pub fn pause_file(&self) -> Option<&Path> {
         self.limits.pause_file.as_deref()
     }
@@ -223,7 +221,6 @@ impl Rates {
 
     /// Whether the term ends with a drain at `now`, where drains come every `drain_interval`: the
     /// drain nearest to the end of the term ends it.
-    #[must_use]
     pub fn is_term_over(&self, now: Instant, drain_interval: Duration) -> bool {
         now.saturating_duration_since(self.term_began) + drain_interval / 2 >= TERM
     }
@@ -264,7 +261,6 @@ impl Rates {
     /// Time until the rings of records are read again. It is short after a storm of records, where
     /// events take turns (which last as long as these intervals), and where a ring of snapshots
     /// would overflow.
-    #[must_use]
     pub fn records_interval(&self, is_storm: bool, events: &[PlannedEvent]) -> Duration {
         let takes_turns = events.iter().any(|event| event.mux.is_some());
         let interval =
@@ -287,49 +283,41 @@ impl Rates {
 
     /// The highest rate that the budget allows by the cost of a sample, in samples per second and
     /// CPU.
-    #[must_use]
     pub fn allowed_per_s(&self, events: &[PlannedEvent]) -> u64 {
         RATES.get(self.allowed_step(events)).copied().unwrap_or(1)
     }
 
     /// The share of all CPU time that sampling may cost.
-    #[must_use]
     pub fn budget(&self) -> Option<Budget> {
         self.limits.budget
     }
 
     /// The cost of a sample.
-    #[must_use]
     pub fn cost(&self) -> Cost {
         self.cost
     }
 
     /// The bill of the last whole term; `None` during the first.
-    #[must_use]
     pub fn last_bill(&self) -> Option<Bill> {
         self.last_bill
     }
 
     /// The governor, with the rate and its last change.
-    #[must_use]
     pub fn governor(&self) -> &Governor {
         &self.governor
     }
 
     /// The level of activity, and the reason for it.
-    #[must_use]
     pub fn restraint(&self) -> &Restraint {
         &self.restraint
     }
 
     /// Call stacks per second and CPU at most; `None` where the sampler takes none.
-    #[must_use]
     pub fn stack_rate(&self) -> Option<f64> {
         self.stack_rate
     }
 
     /// Snapshots per second and CPU at most; `None` where the sampler takes none.
-    #[must_use]
     pub fn snapshot_rate(&self) -> Option<f64> {
         self.snapshot_rate
     }

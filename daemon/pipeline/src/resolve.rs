@@ -56,7 +56,6 @@ pub struct Spaces {
 impl Spaces {
     /// Spaces without generated code, images for unknown code and allowances; `run` is the random
     /// number of this run.
-    #[must_use]
     pub fn new(mappings: Mappings, kernel: KernelText, vdso: Option<Arc<Image>>, run: u64) -> Self {
         Self {
             jit: Jit::new(run, mappings.system.clone()),
@@ -349,7 +348,6 @@ struct Inside<'a> {
     at: MappedAt,
     /// Generation of the address space; 0: not known.
     generation: u16,
-    /// The mapping.
     mapping: &'a Mapping,
     /// Tags of the process: its scope, and whether it is left out.
     tags: &'a Tags,

@@ -29,7 +29,6 @@ pub struct Restraint {
 
 /// Whether the pause file exists. The file must belong to root or to the daemon's own user, because
 /// others may be able to write to its directory. A dangling link counts too.
-#[must_use]
 pub fn is_pause_file_there(file: Option<&Path>) -> bool {
     let own = |user| user == 0 || user == nix::unistd::geteuid().as_raw();
     file.is_some_and(|file| file.symlink_metadata().is_ok_and(|found| own(found.uid())))
@@ -37,13 +36,11 @@ pub fn is_pause_file_there(file: Option<&Path>) -> bool {
 
 impl Restraint {
     /// The level of activity in force.
-    #[must_use]
     pub fn level(&self) -> SamplingLevel {
         if self.told_to_pause { SamplingLevel::Nothing } else { self.allowed }
     }
 
     /// Whether the pause file exists. While it does, the cost says nothing about the budget.
-    #[must_use]
     pub fn is_told_to_pause(&self) -> bool {
         self.told_to_pause
     }
@@ -101,13 +98,11 @@ impl Restraint {
     }
 
     /// The fact for the epoch; None before the first change.
-    #[must_use]
     pub fn fact(&self) -> Option<Restraints> {
         (!self.changes.is_empty()).then(|| Restraints(self.changes.iter().cloned().collect()))
     }
 
     /// The level for the status.
-    #[must_use]
     pub fn status(&self) -> RestraintStatus {
         RestraintStatus {
             doing: self.level().as_str().to_owned(),

@@ -17,7 +17,6 @@ use wire::{
 };
 
 /// Code that is in no file.
-#[must_use]
 pub fn generated_status(generated: Totals) -> GeneratedStatus {
     GeneratedStatus {
         processes: generated.processes as u64,
@@ -30,7 +29,6 @@ pub fn generated_status(generated: Totals) -> GeneratedStatus {
 
 /// Facts for the epoch: the skid, unknown where it could not be measured, and the processor.
 /// `names` are the events' names by number.
-#[must_use]
 pub fn facts(skid: Option<EventSkid>, cpuid: Option<&Cpuid>, names: &[String]) -> Facts {
     let mut facts = Facts::default();
     let skid = skid.and_then(|EventSkid { event, distance, samples }| {
@@ -51,7 +49,6 @@ pub fn facts(skid: Option<EventSkid>, cpuid: Option<&Cpuid>, names: &[String]) -
 /// The cost of sampling, for the epoch: `ns_per_sample` with the interrupt, the daemon's `cpu_s`
 /// and samples `taken` since it started, and the `share` of all CPU time in the last minute, null
 /// before the first minute has passed.
-#[must_use]
 pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> Value {
     let cpu_s = cpu_ns as f64 / 1e9;
     json!({"ns_per_sample": ns_per_sample, "share": share, "cpu_s": cpu_s, "taken": taken})
@@ -67,13 +64,11 @@ const MEAN_COST_SNAPSHOTS_MIN: u64 = 1000;
 
 /// The mean cost of a sample to the daemon, in ns; None for fewer than
 /// `MEAN_COST_SAMPLES_MIN` samples.
-#[must_use]
 pub fn ns_per_sample(cpu_ns: u64, samples: u64) -> Option<f64> {
     (samples >= MEAN_COST_SAMPLES_MIN).then(|| cpu_ns as f64 / samples as f64)
 }
 
 /// Snapshots and their edges, where at most `rate_per_s` snapshots are taken per second and CPU.
-#[must_use]
 pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStatus {
     let branch_edges::Totals { taken, dropped, unresolved, fruitful, edges, cpu_ns } = *totals;
     let ns_per_snapshot = (taken >= MEAN_COST_SNAPSHOTS_MIN).then(|| cpu_ns as f64 / taken as f64);
@@ -82,7 +77,6 @@ pub fn edges_status(rate_per_s: f64, totals: &branch_edges::Totals) -> EdgesStat
 }
 
 /// Call stacks, where at most `rate_per_s` are taken per second and CPU.
-#[must_use]
 pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
     let call_stacks::Totals { taken, dropped, excluded, outcomes, .. } = stacks.totals;
     let call_stacks::Totals { frames, bytes, cpu_ns, python, python_differs, .. } = stacks.totals;
@@ -117,7 +111,6 @@ pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
 }
 
 /// Times of threads, and waits.
-#[must_use]
 pub fn waits_status(waits: &Waits) -> WaitsStatus {
     let waits::Totals { taken, lost, times } = waits.totals;
     let seconds = |ns: u64| ns as f64 / 1e9;
@@ -138,7 +131,6 @@ pub fn waits_status(waits: &Waits) -> WaitsStatus {
 const PROGRAMS_TOLD: usize = 32;
 
 /// Samples of a CPU, and the reasons why it missed some.
-#[must_use]
 pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
     let missed = [("throttled", ledger.throttled), ("late", ledger.late())]
         .into_iter()
@@ -156,7 +148,6 @@ pub fn cpu_status(cpu: u32, ledger: &CpuLedger) -> CpuStatus {
 }
 
 /// An event, and its counts.
-#[must_use]
 pub fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
     EventStatus {
         name: plan.event.name.clone(),
@@ -170,7 +161,6 @@ pub fn event_status(plan: &PlannedEvent, account: &Account) -> EventStatus {
 }
 
 /// Resident memory of this process (/proc/self/statm: pages), 0 where unknown.
-#[must_use]
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 =

@@ -12,7 +12,6 @@ use wire::{
 const LABELS_SHOWN: usize = 8;
 
 /// The text of a status. `now_unix_s`, in seconds since 1970 UTC, makes ages of the times in it.
-#[must_use]
 pub fn text(status: &Status, now_unix_s: u64) -> String {
     let mut text = String::new();
     let samples = &status.samples;

@@ -30,7 +30,6 @@ pub struct Ticks {
 
 impl Ticks {
     /// The action whose time is first, and that time.
-    #[must_use]
     pub fn first(&self) -> (Tick, Instant) {
         let watchdog = self.watchdog.map(|at| (Tick::Watchdog, at));
         let rest =

@@ -51,7 +51,6 @@ struct Recent {
 
 impl Watches {
     /// Whether there is a watch.
-    #[must_use]
     pub fn any(&mut self, now: Instant) -> bool {
         self.watches.retain(|watch| now.saturating_duration_since(watch.asked) < FORGOTTEN);
         !self.watches.is_empty()

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 /// Parses the command line, or ends the program: help and version go to standard output with exit
 /// code 0, a mistake is one line with exit code 2.
-#[must_use]
 pub fn parse<Arguments: Parser>(program: &str) -> Arguments {
     Arguments::try_parse().unwrap_or_else(|error| {
         if !error.use_stderr() {

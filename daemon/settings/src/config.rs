@@ -81,7 +81,6 @@ pub struct Config {
 impl Config {
     /// The code that the sampler counts once for all processes: as much as possible, except code
     /// that is to be kept apart.
-    #[must_use]
     pub fn sharing(&self) -> Sharing {
         let rules = &self.rules;
         let by_process =
@@ -226,7 +225,6 @@ impl Config {
     }
 
     /// The host name in the database.
-    #[must_use]
     pub fn host_or(&self, machine: &str) -> String {
         self.host.clone().unwrap_or_else(|| machine.to_owned())
     }

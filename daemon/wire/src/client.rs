@@ -97,7 +97,6 @@ pub enum ClientError {
 impl Client {
     /// The client for a socket. It waits without limit: a flush, a new epoch and a quit take as
     /// long as the daemon's disk.
-    #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into(), silence_max: None }
     }
@@ -110,15 +109,11 @@ impl Client {
     }
 
     /// Whether a daemon listens on the socket.
-    #[must_use]
     pub fn is_heard(&self) -> bool {
         UnixStream::connect(&self.socket).is_ok()
     }
 
     /// Asks, and waits for the reply, which has no [`Reply::error`].
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn ask(&self, request: &Request) -> Result<Reply, ClientError> {
         let question = request.encode().map_err(ClientError::NotJson)?;
         let stream =
@@ -139,18 +134,12 @@ impl Client {
     }
 
     /// The daemon's state.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn status(&self) -> Result<Status, ClientError> {
         let reply = self.ask(&Request::Status)?;
         reply.status.map(|status| *status).ok_or_else(|| self.other_version())
     }
 
     /// The samples since the last request of this watch.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub fn counts(&self, watch: u64) -> Result<Counts, ClientError> {
         let reply = self.ask(&Request::Counts { watch, user: None })?;
         reply.counts.map(|counts| *counts).ok_or_else(|| self.other_version())

@@ -39,7 +39,6 @@ pub struct Reply {
 
 impl Reply {
     /// The reply to a request that was not done.
-    #[must_use]
     pub fn error(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
     }

@@ -103,9 +103,6 @@ impl Request {
     }
 
     /// The request of a line, of which at most [`REQUEST_BYTES_MAX`] bytes were read.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub fn decode(line: &[u8]) -> Result<Self, RequestError> {
         line::decode(line).map_err(|error| match error {
             LineError::Cut => RequestError::Cut,

@@ -111,13 +111,11 @@ pub struct Samples {
 
 impl Samples {
     /// Samples without an image, of all reasons.
-    #[must_use]
     pub fn unresolved(&self) -> u64 {
         self.unresolved.values().sum()
     }
 
     /// Samples in no profile, of all reasons.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.values().sum()
     }

@@ -24,7 +24,6 @@ pub struct Facts(BTreeMap<String, Value>);
 
 impl Facts {
     /// A fact; None when it was not stated, has another type, or values that cannot be.
-    #[must_use]
     pub fn get<Known: Fact>(&self) -> Option<Known> {
         Known::deserialize(self.0.get(Known::NAME)?).ok().filter(Known::is_sound)
     }
@@ -47,7 +46,6 @@ impl Facts {
     }
 
     /// The JSON of a fact of any form.
-    #[must_use]
     pub fn value(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
@@ -63,7 +61,6 @@ impl Facts {
     }
 
     /// True when nothing was stated.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -99,7 +96,6 @@ pub struct Cpuid {
 
 impl Cpuid {
     /// A value of the first CPU in /proc/cpuinfo.
-    #[must_use]
     pub fn fact_of_cpuinfo<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
         let mut facts = cpuinfo.lines().filter_map(|line| line.split_once(':'));
         facts.find(|(name, _)| name.trim() == key).map(|(_, value)| value.trim())
@@ -107,7 +103,6 @@ impl Cpuid {
 
     /// The processor of the text of /proc/cpuinfo; None where it does not tell, or reports several
     /// kinds.
-    #[must_use]
     pub fn of_cpuinfo(cpuinfo: &str) -> Option<Self> {
         let number = |key| Self::fact_of_cpuinfo(cpuinfo, key)?.parse().ok();
         let Some(vendor) = Self::fact_of_cpuinfo(cpuinfo, "vendor_id") else {

@@ -48,7 +48,6 @@ impl Ledger {
     }
 
     /// The difference between this ledger and `earlier`.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let reasons = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {
             let added = now.iter().map(|(reason, count)| {
@@ -69,13 +68,11 @@ impl Ledger {
     }
 
     /// True when every sample is accounted for: taken = merged + unresolved + lost.
-    #[must_use]
     pub fn closes(&self) -> bool {
         self.taken == self.accounted()
     }
 
     /// Samples whose destination is known: merged, unresolved or lost.
-    #[must_use]
     pub fn accounted(&self) -> u64 {
         self.merged.saturating_add(sum(&self.unresolved)).saturating_add(sum(&self.lost))
     }
@@ -93,7 +90,6 @@ impl Ledgers {
     }
 
     /// The ledger of an event at a period; None when the event was not sampled at that period.
-    #[must_use]
     pub fn at(&self, event: &str, period: u64) -> Option<&Ledger> {
         self.0.get(event)?.get(&period)
     }
@@ -104,7 +100,6 @@ impl Ledgers {
     }
 
     /// The ledger of an event, summed over its periods. Its samples need not have one weight.
-    #[must_use]
     pub fn sum(&self, event: &str) -> Ledger {
         let mut sum = Ledger::default();
         self.of(event).for_each(|(_, ledger)| sum.add(ledger));
@@ -125,7 +120,6 @@ impl Ledgers {
 
     /// What was added since these ledgers were `earlier`; ledgers that stayed as they were are left
     /// out.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut added = Self::default();
         for (event, period, ledger) in self.iter() {
@@ -141,7 +135,6 @@ impl Ledgers {
     }
 
     /// The largest number of periods of any event.
-    #[must_use]
     pub fn periods(&self) -> usize {
         self.0.values().map(BTreeMap::len).max().unwrap_or(0)
     }

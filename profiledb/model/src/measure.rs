@@ -67,7 +67,6 @@ pub const EXCEPTIONS: [&str; 5] =
     ["fpe-invalid", "fpe-divide", "fpe-overflow", "fpe-underflow", "fpe-inexact"];
 
 /// Whether each occurrence of the event of that name is counted, instead of some sampled.
-#[must_use]
 pub fn is_exact(event: &str) -> bool {
     matches!(event, EXECUTED | IDEAL) || EXCEPTIONS.contains(&event)
 }
@@ -78,13 +77,11 @@ pub static TAKEN: Measure = Measure::observed("taken", Shape::Pairs);
 
 impl Measure {
     /// A measure whose counts are single observations.
-    #[must_use]
     pub const fn observed(name: &'static str, shape: Shape) -> Self {
         Self { name: Cow::Borrowed(name), shape, weight: Weight::One }
     }
 
     /// Samples of an event at a period in the event's unit, by place.
-    #[must_use]
     pub fn samples(event: &str, period: u64) -> Self {
         Self {
             name: Cow::Owned(event.to_owned()),
@@ -94,7 +91,6 @@ impl Measure {
     }
 
     /// The sampling period in the event's unit; None where a count is one observation.
-    #[must_use]
     pub const fn period(&self) -> Option<u64> {
         match self.weight {
             Weight::Period(period) => Some(period),

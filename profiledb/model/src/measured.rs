@@ -121,7 +121,6 @@ const NS: RangeInclusive<f64> = 0.001..=1e9;
 const GHZ: RangeInclusive<f64> = 0.001..=100.0;
 /// Bytes of a cache, or of a working set.
 const BYTES: RangeInclusive<u64> = 1..=1 << 40;
-/// Bytes of a line.
 const LINE_BYTES: RangeInclusive<u64> = 1..=1 << 16;
 /// Entries of a TLB.
 const ENTRIES: RangeInclusive<u64> = 1..=1 << 32;
@@ -268,7 +267,6 @@ impl MeasuredMachine {
     pub const FILE: &'static str = "/var/lib/dcpi/machine";
 
     /// The file's text.
-    #[must_use]
     pub fn to_file(&self) -> String {
         let schema = Schema { name: SCHEMA.to_owned(), version: VERSION };
         // Structures of numbers and texts, which serde_json always accepts.
@@ -381,13 +379,11 @@ impl MeasuredMachine {
     }
 
     /// Cycles of a load that hits the first level of the cache.
-    #[must_use]
     pub fn load_cycles(&self) -> Option<f64> {
         self.caches.first().map(|cache| cache.latency_cycles.value).filter(|cycles| *cycles > 0.0)
     }
 
     /// Most cycles of a load from memory that were seen, also loaded.
-    #[must_use]
     pub fn memory_cycles_max(&self) -> f64 {
         self.memory_cycles.high.max(self.loaded_memory_cycles.map_or(0.0, |loaded| loaded.high))
     }

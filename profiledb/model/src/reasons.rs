@@ -16,7 +16,6 @@ macro_rules! reasons {
             pub const ALL: &[Self] = &[$(Self::$reason,)*];
 
             /// The name in files and reports. It never changes.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$reason => $name,)*
@@ -25,7 +24,6 @@ macro_rules! reasons {
 
             /// What the reason means, in a phrase, and what to do about it where something can be
             /// done.
-            #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$reason => $meaning,)*
@@ -223,7 +221,6 @@ reasons! {
 }
 
 /// The meaning of an unresolved reason, by its name; None for a name that a later program wrote.
-#[must_use]
 pub fn meaning(name: &str) -> Option<&'static str> {
     Unresolved::ALL.iter().find(|reason| reason.name() == name).map(|reason| reason.meaning())
 }

@@ -63,7 +63,6 @@ pub struct Value {
 
 impl Value {
     /// The value of one stack.
-    #[must_use]
     pub const fn of_one(weight: u64) -> Self {
         let part = weight >> 10;
         Self { stacks: 1, weight, squares: part.saturating_mul(part) }
@@ -132,7 +131,6 @@ impl<T: Clone + Eq + std::hash::Hash> Interned<T> {
 
 impl Stacks {
     /// No stacks.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -236,7 +234,6 @@ impl Stacks {
     }
 
     /// The stacks without those of `other`; a value is 0 at least.
-    #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let mut left = self.clone();
         // In a copy, each node of `other` has a number; those that are new here have no value.
@@ -260,25 +257,21 @@ impl Stacks {
     }
 
     /// Number of nodes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// Number of nodes, threads and values: what the memory is proportional to.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.nodes.len() + self.threads.all.len() + self.values.len()
     }
 
     /// True when there are no nodes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
     /// The sum of all values.
-    #[must_use]
     pub fn total(&self) -> Value {
         let mut total = Value::default();
         self.values.values().for_each(|value| total.add(*value));
@@ -313,14 +306,12 @@ impl Stacks {
     }
 
     /// The distinct frames, in no order.
-    #[must_use]
     pub fn distinct_frames(&self) -> &[Frame] {
         &self.frames.all
     }
 
     /// The same stacks in the one order that does not depend on how the tree was built: nodes
     /// depth first, siblings by frame; nodes without values beneath them are left out.
-    #[must_use]
     pub fn canonical(&self) -> Self {
         let mut has_value = vec![false; self.nodes.len()];
         for (node, _) in self.values.keys() {
@@ -371,7 +362,6 @@ impl Stacks {
 
     /// The same stacks in at most `nodes_max` nodes: the values of the lightest contexts go to a
     /// frame [`Cut::Deeper`] below a caller that is left, so all sums of callers stay right.
-    #[must_use]
     pub fn bounded(&self, nodes_max: usize) -> Self {
         if self.len() <= nodes_max {
             return self.clone();

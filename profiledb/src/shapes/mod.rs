@@ -18,7 +18,6 @@ pub use stacks::{decode_stacks, encode_stacks};
 pub use values::{decode_values, encode_values};
 
 /// Counts as a section of a segment.
-#[must_use]
 pub fn encode(counts: &Counts) -> Vec<u8> {
     match counts {
         Counts::Places(profile) => encode_samples(profile),

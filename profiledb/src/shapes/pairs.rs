@@ -11,7 +11,6 @@ use crate::error::Damage;
 
 /// Edges as a section of a segment: distances of `from`, signed distances from `from` to `to`,
 /// counts.
-#[must_use]
 pub fn encode_edges(edges: &Edges) -> Vec<u8> {
     let mut columns = [
         Vec::with_capacity(edges.len()),

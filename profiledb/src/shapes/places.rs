@@ -10,7 +10,6 @@ use crate::codec::{DecodeError, Input, put_varint};
 use crate::error::Damage;
 
 /// A profile as a section of a segment: shift, offsets, counts.
-#[must_use]
 pub fn encode_samples(profile: &Profile) -> Vec<u8> {
     let (mut offsets, mut counts) =
         (Vec::with_capacity(profile.len() * 2), Vec::with_capacity(profile.len()));

@@ -51,7 +51,6 @@ fn reason(text: &str) -> Option<(Frame, bool)> {
 
 /// Stacks as a section of a segment. Also returns the number of nodes, without those that have no
 /// value beneath them.
-#[must_use]
 pub fn encode_stacks(stacks: &Stacks) -> (Vec<u8>, u64) {
     let stacks = stacks.canonical();
     let mut out = Vec::new();

@@ -7,7 +7,6 @@ use super::pairs::{decode_edges, encode_edges};
 use crate::codec::DecodeError;
 
 /// Numbers at places as a section of a segment.
-#[must_use]
 pub fn encode_values(values: &Values) -> Vec<u8> {
     let pair = |((at, number), count): ((ImageOffset, i64), u64)| {
         ((at, ImageOffset(at.0.wrapping_add_signed(number))), count)

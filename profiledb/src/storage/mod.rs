@@ -1,12 +1,10 @@
 //! Access to the disk. No other module calls the file system.
 //!
 //! [`Storage`] has the few operations that the database needs, each of which can fail or be the
-//! last one before a crash: [`Directory`] is the real disk, [`SimulatedDisk`] one that fails on
-//! command.
+//! last one before a crash: [`Directory`] is the real disk; tests have one that fails on command.
 
 mod beneath;
 mod directory;
-mod simulated;
 
 use std::fmt;
 use std::io;
@@ -15,7 +13,6 @@ use std::sync::Arc;
 
 pub(crate) use beneath::Beneath;
 pub use directory::Directory;
-pub use simulated::SimulatedDisk;
 
 use crate::error::{Damage, DbError, Operation};
 

@@ -82,7 +82,6 @@ pub const FORMAT: &[u8] = format_file::TEXT.as_bytes();
 
 /// Whether two files for a store are states of one epoch of one machine, whichever release wrote
 /// them, and whatever of it left. Files that are none are states of nothing.
-#[must_use]
 pub fn is_same_epoch(a: &[u8], b: &[u8]) -> bool {
     let machine_and_time = |file: &[u8]| {
         let segment = Segment::parse(PathBuf::new(), file.to_vec()).ok()?;
@@ -106,7 +105,6 @@ impl CodeFile {
     }
 
     /// The name of the file.
-    #[must_use]
     pub fn name(&self) -> String {
         match self.kind {
             Kind::Excerpt => naming::excerpt_name(&self.image),
@@ -115,7 +113,6 @@ impl CodeFile {
     }
 
     /// The name that the file has when no procedure's code is left out.
-    #[must_use]
     pub fn whole_name(&self) -> String {
         naming::code_name(&self.image)
     }

@@ -4,9 +4,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::simulated::SimulatedDisk;
 use image::{ImageId, KeptFile, KeptRanges};
 use profiledb::envelope::{Kind, open, seal};
-use profiledb::storage::SimulatedDisk;
 use profiledb::{CodeStore, Damage, Database, DbError, Kept, keep_excerpt};
 
 use crate::fixture::{HOST, NOW, image, leftovers, read, root, small_database, storage, writer};

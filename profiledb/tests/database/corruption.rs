@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::simulated::SimulatedDisk;
 use model::{Shape, Weight};
-use profiledb::storage::SimulatedDisk;
 use profiledb::{Damage, DbError, Lost, Writer};
 
 use crate::fixture::{

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use profiledb::storage::SimulatedDisk;
+use crate::simulated::SimulatedDisk;
 use profiledb::{DbError, Delta, EpochId, Retention, Writer};
 
 use crate::fixture::{

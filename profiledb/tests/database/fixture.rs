@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::simulated::SimulatedDisk;
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{
     BranchRounds, Counted, Counts, Cut, EDGES, Edges, FIRST_EDGES, Frame, Ledger, Measure, Profile,
     ROUNDS, Stacks, Thread, Value, Values, Wait,
 };
-use profiledb::storage::{SimulatedDisk, Storage};
+use profiledb::storage::Storage;
 use profiledb::{
     Database, DbError, Delta, EpochId, EpochMeta, EpochStart, EventMeta, ImageRecord, Machine,
     ProfileKey, Scope, StacksKey, Symbol, Writer,

@@ -5,13 +5,13 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::simulated::SimulatedDisk;
 use flate2::bufread::DeflateDecoder;
 use image::{ImageOffset, KeptRanges};
 use model::{Edges, Profile};
 use profiledb::codec::{self, put_varint};
 use profiledb::envelope::{Kind, open, seal};
 use profiledb::shapes;
-use profiledb::storage::SimulatedDisk;
 use profiledb::{CodeStore, Database, check_on};
 
 use crate::code::{elf, one_excerpt, one_image};

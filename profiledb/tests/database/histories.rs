@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::simulated::SimulatedDisk;
 use image::ImageOffset;
 use model::{BranchRounds, EDGES, Edges, FIRST_EDGES, Profile, ROUNDS, Values};
-use profiledb::storage::{Directory, SimulatedDisk, Storage};
+use profiledb::storage::{Directory, Storage};
 use profiledb::{Database, ProfileKey, Symbol, Writer};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -18,6 +18,7 @@ mod killed;
 mod measures;
 mod properties;
 mod sent;
+mod simulated;
 mod slices;
 mod transfer;
 mod writing;

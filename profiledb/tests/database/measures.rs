@@ -9,7 +9,7 @@ use crate::fixture::{
     EVENTS, HOST, NOW, add, delta, image, problems, read, read_only_epoch, root, start, storage,
     writer,
 };
-use profiledb::storage::SimulatedDisk;
+use crate::simulated::SimulatedDisk;
 
 /// Page faults by the place of the instruction that took them: one constant is all of it.
 static PAGE_FAULTS: Measure = Measure::observed("page_faults", Shape::Places);

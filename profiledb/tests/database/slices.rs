@@ -1,7 +1,7 @@
 //! Counts are kept apart by slices of time, and readers get those of a stretch.
 
+use crate::simulated::SimulatedDisk;
 use model::{Facts, Ledger};
-use profiledb::storage::SimulatedDisk;
 use profiledb::{
     Copied, Database, DbError, Epoch, EpochId, Stretch, Writer, copy_epoch, copy_host,
     merge_epochs, seal,

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use crate::simulated::SimulatedDisk;
 use image::ImageOffset;
 use model::{EDGES, Edges, FIRST_EDGES, Facts, MergedFrom};
-use profiledb::storage::SimulatedDisk;
 use profiledb::{
     Copied, Database, DbError, Epoch, Retention, Writer, copy_epoch, copy_host, merge_epochs, seal,
 };

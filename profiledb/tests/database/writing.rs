@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::simulated::SimulatedDisk;
 use image::ImageOffset;
 use model::{Ledger, Ledgers, Profile};
-use profiledb::storage::SimulatedDisk;
 use profiledb::{
     Database, DbError, Delta, EpochId, PeriodChange, ProfileKey, Retention, SCOPES_MAX, Scope,
     Writer, check,

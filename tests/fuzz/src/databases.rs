@@ -6,10 +6,11 @@
 
 use crate::images::use_kept;
 use crate::segments::{apart, together};
+use crate::simulated::SimulatedDisk;
 use crate::{choice, files_below, memory_directory, repository};
 use dcpi::command_line::{Command, Invocation, parse};
 use profiledb::envelope::{Kind, open, seal};
-use profiledb::storage::{SimulatedDisk, Storage};
+use profiledb::storage::Storage;
 use profiledb::{Database, Fault, Writer, check_on, copy_host, merge_epochs, shapes};
 use std::fs;
 use std::path::PathBuf;

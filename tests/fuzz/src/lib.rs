@@ -20,6 +20,8 @@ pub mod processes;
 pub mod python;
 pub mod recordings;
 mod segments;
+#[path = "../../../profiledb/tests/database/simulated.rs"]
+pub mod simulated;
 pub mod traces;
 pub mod unwinding;
 

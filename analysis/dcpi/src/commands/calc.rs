@@ -22,29 +22,24 @@ use query::error::quoted;
 use query::load::Samples;
 use query::problem;
 use query::progress;
-use report::{BlockRow, CalcReport, EdgeRow, ImageName, InstructionCost, Runs, Selection};
+use report::{BlockRow, CalcReport, EdgeRow, Found, ImageName, InstructionCost, Runs, Selection};
 use stats::{Confidence, wilson};
 
 /// `dcpi calc`.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Calc {
-    /// Image and procedure.
     #[command(flatten)]
     pub subject: ProcedureArguments,
-    /// Syntax of instructions.
     #[command(flatten)]
     pub syntax: SyntaxArgument,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -147,8 +142,8 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .iter()
             .map(|part| (part.procedure.clone(), part.addresses.clone()))
             .collect(),
-        skid,
-        kept: graph.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.kept)),
+        landing: skid,
+        samples_kept: graph.parts.iter().fold(0, |sum: u64, part| sum.saturating_add(part.kept)),
         branches: graph
             .branches
             .iter()
@@ -159,7 +154,7 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
             .graph
             .findings()
             .iter()
-            .map(|found| (found.address.0, found.kind.to_string()))
+            .map(|found| Found { address: found.address.0, kind: found.kind.to_string() })
             .collect(),
         machine: model,
         scale: explained.scale,
@@ -171,7 +166,6 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     })
 }
 
-/// The procedure's samples of each event.
 fn counts(graph: &Graph, events: usize) -> Vec<u64> {
     let mut counts = vec![0_u64; events];
     for part in &graph.parts {
@@ -316,7 +310,6 @@ fn edges(graph: &Graph, confidence: Confidence) -> Vec<EdgeRow> {
     rows
 }
 
-/// The kind of an edge, in words.
 fn kind(edge: &code::cfg::Edge) -> &'static str {
     match (edge.kind, edge.to) {
         (EdgeKind::Next | EdgeKind::NotTaken, _) => "falls through",

@@ -189,9 +189,7 @@ pub(crate) struct Traced {
     pub(crate) calls: bool,
     /// Procedures, or lines, without returns.
     pub(crate) entries: bool,
-    /// System calls.
     pub(crate) syscalls: bool,
-    /// Switches and wakes.
     pub(crate) sched: bool,
 }
 

@@ -11,7 +11,10 @@ use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
 use calls::{ByCalls, Estimate, Neighbour, SubjectId, Timed};
 use model::CALLS;
 use query::error::AnalysisError;
-use report::{Callee, CalleesReport, CallersReport, NeighbourRow, Neighbours, OfStacks};
+use report::{
+    Callee, CalleesReport, CallersReport, Inclusive, NeighbourRow, Neighbours, OfStacks,
+    OmittedRows,
+};
 use stats::Confidence;
 
 /// `dcpi callers` and `dcpi callees`.
@@ -30,19 +33,14 @@ pub struct CallersArgs {
     /// Leave out the kernel's frames: what the kernel does for a procedure is its own time
     #[arg(long)]
     pub no_kernel: bool,
-    /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -132,10 +130,9 @@ fn neighbours(
     Neighbours {
         of,
         procedure: callee(&loaded.calls.subjects, subject),
-        time: inclusive.time,
-        inclusive: inclusive.share,
+        inclusive: Inclusive { time: inclusive.time, share: inclusive.share },
         rows: found.iter().take(shown).map(row).collect(),
-        omitted: found.len() - shown,
+        omitted: OmittedRows { rows: found.len() - shown },
         problems: loaded.problems,
     }
 }

@@ -24,10 +24,8 @@ pub struct Cat {
     /// registers
     #[arg(long)]
     pub edges: bool,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }

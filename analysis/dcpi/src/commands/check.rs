@@ -15,10 +15,8 @@ use report::{self, Report, Style};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Check {
-    /// The database's directory.
     #[command(flatten)]
     pub place: Place,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }

@@ -13,7 +13,6 @@ use super::Outcome;
 use super::scratch::{SCRATCH_PREFIX, control_path};
 use crate::options::{Format, Output, with_unit};
 use query::error::AnalysisError;
-use query::problem::Problem;
 use report::{self, Report, Style, bytes};
 
 /// Deepest level of directories whose sizes are added up: a database has four levels.
@@ -34,7 +33,6 @@ pub struct Clean {
     /// Remove the recordings without a question
     #[arg(short = 'f', long, conflicts_with = "dry_run")]
     pub force: bool,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -185,7 +183,6 @@ fn age(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// An age in its largest unit.
 fn ago(age_s: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "min")];
     let unit = units.iter().find(|(unit, _)| age_s >= *unit);
@@ -212,10 +209,6 @@ impl Report for Recordings {
 
     fn json(&self) -> &Self {
         self
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
     }
 }
 

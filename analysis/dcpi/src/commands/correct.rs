@@ -23,9 +23,6 @@ const IN_SITU: &str = "in situ";
 const HERE: &str = "here";
 
 /// Reads a trace of whatever format.
-///
-/// # Errors
-/// [`AnalysisError::Refused`].
 pub(super) fn read(file: &Path) -> Result<Trace, AnalysisError> {
     let refused = |why: String| AnalysisError::Refused(format!("{}: {why}", file.display()));
     let opened = plain_file::open(file).map_err(|error| refused(error.to_string()))?;
@@ -83,7 +80,6 @@ fn probed_procedure(name: &str) -> &str {
     name.strip_suffix("__return").unwrap_or(name)
 }
 
-/// The kinds of events in a trace.
 fn kinds(trace: &Trace) -> Traced {
     let has = |kind: EventKind| trace.events.iter().any(|event| event.kind == kind);
     let returning: HashSet<_> = trace
@@ -116,7 +112,7 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
         name: trace.names.get(row.name.0 as usize).map(|of| of.text.clone()).unwrap_or_default(),
         kind: row.kind.word(),
         calls: row.calls,
-        time: time(row.inclusive, row.unknown),
+        time_ns: time(row.inclusive, row.unknown),
     };
     let mut notes = trace.facts.notes.clone();
     if trace.facts.untraced.is_some() && correction.in_situ.is_none() {
@@ -143,8 +139,8 @@ fn report(file: &Path, trace: &Trace, correction: &Correction) -> CorrectionRepo
     CorrectionReport {
         file: file.display().to_string(),
         command: words.collect::<Vec<_>>().join(" "),
-        elapsed: time(correction.elapsed, unknown),
-        on_cpu: correction.on_cpu.map(|of| time(of, unknown)),
+        elapsed_ns: time(correction.elapsed, unknown),
+        on_cpu_ns: correction.on_cpu.map(|of| time(of, unknown)),
         threads: correction.threads as u64,
         events: correction.events,
         cost_ns: correction.cost_ns,

@@ -46,7 +46,6 @@ const ASSUMED: [(Isa, &str); 2] = [(Isa::X86_64, "skylake-avx512"), (Isa::Aarch6
 const SAMPLES_MIN: u64 = 100;
 
 impl OnMachine {
-    /// The places of debug files.
     pub(super) fn places(&self) -> Places {
         Places::with_debug_roots(self.debug_root.clone())
     }
@@ -147,9 +146,6 @@ fn as_model(machine: Machine, assumed: bool) -> (Machine, Model) {
 }
 
 /// Reads a file of `dcpi machine -o`.
-///
-/// # Errors
-/// [`AnalysisError::Refused`]: why it is none.
 fn read_machine(path: &Path) -> Result<MeasuredMachine, AnalysisError> {
     let read = || {
         let mut text = Vec::new();
@@ -202,18 +198,12 @@ impl<'a> Finder<'a> {
     }
 
     /// Whether estimates are possible at all.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`]: why not.
     pub(super) fn known(&self) -> Result<(), AnalysisError> {
         let _ = self.samples.time()?;
         self.machine.as_ref().map(|_| ()).map_err(|why| AnalysisError::Refused(why.clone()))
     }
 
     /// Whether a procedure has enough samples for estimates.
-    ///
-    /// # Errors
-    /// Why it is not.
     pub(super) fn can(&self, image: &ImageSamples, procedure: &Procedure) -> Result<(), String> {
         let (event, _) = self.samples.time().map_err(|error| error.to_string())?;
         self.machine.as_ref().map_err(Clone::clone)?;
@@ -230,9 +220,6 @@ impl<'a> Finder<'a> {
     }
 
     /// Executions, cycles and stalls of a procedure's instructions.
-    ///
-    /// # Errors
-    /// Why they are not known.
     pub(super) fn find(
         &self,
         surveyed: &Surveyed<'_>,

@@ -46,7 +46,6 @@ pub struct Count {
     /// File to write the report to [default: standard error]
     #[arg(short = 'o', long = "output", alias = "to", value_name = "FILE")]
     pub to: Option<PathBuf>,
-    /// Format of the report.
     #[command(flatten)]
     pub output: Output,
     /// Command to run and count, with its children
@@ -148,7 +147,8 @@ pub(crate) fn run(args: &Count) -> Result<Outcome, AnalysisError> {
         command: words.join(" "),
         runs: done,
         seconds: mean(&seconds, 0.0, args.confidence),
-        cpu_s,
+        user_s: cpu_s.map(|(user, _)| user),
+        system_s: cpu_s.map(|(_, system)| system),
         confidence: args.confidence,
         rows,
         notes,
@@ -267,11 +267,11 @@ fn row(
     CountRow {
         event: event.to_owned(),
         unit,
-        value: (!runs.is_empty()).then(|| mean(&runs, variance, confidence)),
+        of_run: (!runs.is_empty()).then(|| mean(&runs, variance, confidence)),
         varies: runs.len() > 1 || variance > 0.0,
         runs,
         enabled_share,
-        is_exact: false,
+        exact: false,
     }
 }
 
@@ -286,10 +286,10 @@ fn exact_row(event: &str, counts: &Counts) -> CountRow {
     CountRow {
         event: event.to_owned(),
         unit: "count",
-        value: value.map(|value| Occurrences { value, low: value, high: value }),
+        of_run: value.map(|value| Occurrences { value, low: value, high: value }),
         runs: value.into_iter().collect(),
         enabled_share: 1.0,
         varies: false,
-        is_exact: true,
+        exact: true,
     }
 }

@@ -6,7 +6,6 @@ pub(super) const TICKS_PER_S: f64 = 100.0;
 /// Time of all CPUs since the machine started, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct CpuTicks {
-    /// All time.
     pub(super) all: f64,
     /// Time without a program to run: idle and iowait.
     pub(super) idle: f64,

@@ -26,7 +26,6 @@ pub struct DiffArgs {
     /// Compare samples per epoch and host instead of shares: for sets that did the same work
     #[arg(long)]
     pub amounts: bool,
-    /// Event, images, limits and defaults of the sets.
     #[command(flatten)]
     pub with: Sets,
 }

@@ -56,10 +56,8 @@ pub struct Export {
     /// Directory of separate debug files, besides /usr/lib/debug (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub debug_root: Vec<PathBuf>,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
 }
@@ -121,7 +119,6 @@ impl Target {
         }
     }
 
-    /// Whether the format holds one event only.
     const fn is_of_one_event(self) -> bool {
         matches!(self, Self::Folded | Self::Autofdo | Self::AutofdoAddresses | Self::Bolt)
     }

@@ -40,16 +40,12 @@ pub struct FlameArgs {
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "0.1%", value_parser = parse_min)]
     pub min: f64,
-    /// The part of the calls.
     #[command(flatten)]
     pub part: OfCalls,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
 }
@@ -147,10 +143,6 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
     Ok(Flame::of(title, unit, &layers, (mode, colours), args.icicle))
 }
 
-/// The tree of an event.
-///
-/// # Errors
-/// Returns the errors of [`Loaded::tree`].
 pub(super) fn layer(
     loaded: &mut Loaded,
     event: &EventCalls,

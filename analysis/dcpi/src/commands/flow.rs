@@ -18,7 +18,6 @@ use report::{Report as _, flow};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct Flow {
-    /// Image and procedure.
     #[command(flatten)]
     pub subject: ProcedureArguments,
     /// The file to write; - for standard output
@@ -27,13 +26,10 @@ pub struct Flow {
     /// Format of the drawing [default: by the ending of the file's name; SVG if it has none]
     #[arg(long, value_name = "FORM", value_enum)]
     pub form: Option<Form>,
-    /// Syntax of instructions.
     #[command(flatten)]
     pub syntax: SyntaxArgument,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
 }

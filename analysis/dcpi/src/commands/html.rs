@@ -31,7 +31,6 @@ use report::flame::{Colours, Flame, Layer, Layers};
 use report::{Costs, HtmlReport, ProfReport, html};
 use stats::Confidence;
 
-/// Most rows of the table of images.
 const IMAGES_MAX: usize = 500;
 /// Most rows of the table of procedures: up to this number, a browser sorts without a noticeable
 /// pause.
@@ -55,13 +54,11 @@ pub struct Html {
     /// The file to write; - for standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: PathBuf,
-    /// Procedures in the table.
     #[command(flatten)]
     pub max: RowLimit,
     /// List the instructions of the N procedures with the most samples, at most 500
     #[arg(long, value_name = "N", default_value = "40")]
     pub listings: usize,
-    /// Syntax of instructions.
     #[command(flatten)]
     pub syntax: SyntaxArgument,
     /// Executions, cycles and causes of stalls of each instruction in the listings (takes a minute
@@ -79,13 +76,10 @@ pub struct Html {
         value_parser = crate::options::parse_confidence
     )]
     pub confidence: Confidence,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
 }
@@ -119,7 +113,6 @@ pub(crate) fn run(args: &Html, out: &mut dyn Write) -> Result<Outcome, AnalysisE
     Ok(Outcome { sound, aside, code: None })
 }
 
-/// The report on all threads.
 fn report(args: &Html) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
     let mut samples = args.chosen.question(&args.images)?.samples()?;
     if args.why {

@@ -23,10 +23,8 @@ pub struct ImagesArgs {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -62,7 +60,7 @@ fn report(mut samples: Samples) -> ImagesReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events: columns,
         whose: samples.whose.clone(),
-        rows,
+        images: rows,
         problems,
     }
 }

@@ -18,10 +18,6 @@ use super::stacks::{self, Loaded, callee};
 use crate::options::Prof;
 
 /// The report. Stacks are of all images; rows are of those that were asked for.
-///
-/// # Errors
-/// Returns the errors of [`Loaded::of`], [`AnalysisError::NoImage`] and
-/// [`AnalysisError::SortNotShown`].
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
     let confidence = args.look.confidence;
@@ -90,9 +86,6 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
 
 /// Tables of procedures and of images, of the time that they took themselves by call stacks. The
 /// first has as many rows as `args` says, the second as many as `images_max`.
-///
-/// # Errors
-/// Returns the errors of [`report`].
 pub(super) fn tables(
     args: Prof,
     images_max: usize,

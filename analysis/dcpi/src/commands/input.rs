@@ -13,7 +13,6 @@ const STDIN: &str = "/proc/self/fd/0";
 /// Most bytes of a pipe that are kept for the next run: a pipe may have no end.
 const INPUT_MAX: u64 = 1 << 30;
 
-/// The standard input of each run.
 pub(in crate::commands) enum Input {
     /// This process's standard input: a terminal, or a device without an end.
     Inherited,
@@ -23,9 +22,6 @@ pub(in crate::commands) enum Input {
 
 impl Input {
     /// As [`Input::keep`], unless there is one run only.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Input::keep`].
     pub(in crate::commands) fn keep_for(runs: u32) -> Result<Self, AnalysisError> {
         if runs > 1 { Self::keep() } else { Ok(Self::Inherited) }
     }

@@ -26,7 +26,6 @@ use stats::{Confidence, exact, wilson};
 #[derive(Debug, Args)]
 #[command(after_help = NOTES)]
 pub struct List {
-    /// Image and procedure.
     #[command(flatten)]
     pub subject: ProcedureArguments,
     /// Source lines only, by function and file
@@ -38,7 +37,6 @@ pub struct List {
     /// Instructions, and above them their source lines [default, where source lines are known]
     #[arg(long)]
     pub both: bool,
-    /// Syntax of instructions.
     #[command(flatten)]
     pub syntax: SyntaxArgument,
     /// Samples where the processor reported them, without correction of the skid
@@ -50,16 +48,13 @@ pub struct List {
     /// Directory of source files that are no longer where they were compiled (may be repeated)
     #[arg(long, value_name = "DIR")]
     pub source_dir: Vec<PathBuf>,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
     /// Confidence of the intervals, in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }

@@ -58,9 +58,9 @@ pub(super) fn loops(graph: &Graph) -> Vec<LoopRow> {
         if let Some(header) = header.filter(|_| trips.decides && trips.only_exit) {
             row.sure = row.sure.max(Confidence::of(trips.log_sd).min(header.confidence));
         }
-        row.test = Some(trips.clone());
+        row.trips = Some(trips.clone());
     }
-    rows.retain(|row| row.samples > 0.0 || row.test.is_some());
+    rows.retain(|row| row.samples > 0.0 || row.trips.is_some());
     rows.sort_by(|a, b| b.samples.total_cmp(&a.samples).then(a.header.cmp(&b.header)));
     rows
 }

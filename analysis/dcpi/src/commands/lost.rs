@@ -28,19 +28,15 @@ pub struct Lost {
     /// A row per procedure, or per basic block with its executions and possible causes
     #[arg(long, value_name = "WHAT", value_enum, default_value = "procedure")]
     pub by: By,
-    /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
     /// Confidence of the intervals in percent
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = parse_confidence)]
     pub confidence: Confidence,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -51,7 +47,6 @@ const SHARE_MIN: f64 = 0.0005;
 /// The subject of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
-    /// A procedure.
     Procedure,
     /// A basic block.
     Block,
@@ -174,7 +169,6 @@ fn is_of(image: &ImageSamples, event: usize) -> bool {
     image.profiles.get(event).is_some_and(|profile| !profile.total().is_empty())
 }
 
-/// The procedures of counted images.
 fn procedures(
     args: &Lost,
     samples: &Samples,
@@ -186,8 +180,8 @@ fn procedures(
     let rows = prof::procedure_rows(samples, &images, &args.on.places(), problems);
     let lost = |row: report::Row| {
         Some(LostRow {
-            image: row.image?,
-            procedure: row.procedure?,
+            of_image: row.image?,
+            of_procedure: row.procedure?,
             block: None,
             samples: row.counts.get(measured.time)?.samples,
             spent: measured.spent(row.counts.get(measured.time).copied()?),
@@ -197,7 +191,6 @@ fn procedures(
     rows.into_iter().filter_map(lost).collect()
 }
 
-/// The blocks of procedures with samples.
 fn blocks(
     args: &Lost,
     samples: &Samples,
@@ -216,7 +209,6 @@ fn blocks(
     Ok(rows)
 }
 
-/// The executed blocks of a procedure.
 fn of_procedure(
     found: &Explanation<'_>,
     images: &[&ImageSamples],
@@ -238,12 +230,18 @@ fn of_procedure(
             .unwrap_or_default();
         let name = found.procedure.name().to_owned();
         LostRow {
-            image: image.clone(),
-            procedure: ProcedureName { name, address: None, ambiguous: false, needs_suffix: false },
+            of_image: image.clone(),
+            of_procedure: ProcedureName {
+                name,
+                address: None,
+                ambiguous: false,
+                needs_suffix: false,
+            },
             block: Some(LostBlock {
-                addresses: (block.start.0, block.end.0),
+                start: block.start.0,
+                end: block.end.0,
                 executions: runs.executions,
-                culprits,
+                causes: culprits,
                 unexplained,
             }),
             samples: runs.samples as u64,

@@ -66,7 +66,7 @@ pub use check::Check;
 pub use clean::Clean;
 pub use count::Count;
 pub use diff::DiffArgs;
-pub use export::{Export, Target};
+pub use export::Export;
 pub use flame::FlameArgs;
 pub use flow::Flow;
 pub use ideal::Ideal;
@@ -133,7 +133,6 @@ fn of_no_stacks(time: f64) -> ::stats::tally::Tally {
 }
 
 /// The schemas of all reports, in the order of the guide's page of fields.
-#[must_use]
 pub fn schemas() -> Vec<Schema> {
     vec![
         Schema::of::<report::ProfReport>(),
@@ -168,7 +167,6 @@ pub fn schemas() -> Vec<Schema> {
 }
 
 /// The guide's page of the fields of all reports, `docs/src/output.md`.
-#[must_use]
 pub fn page_of_fields() -> String {
     report::page_of_fields(&schemas())
 }
@@ -182,9 +180,6 @@ fn versioned<R: Report>(report: &R) -> impl Serialize + '_ {
 
 /// Writes a report, and then by `keep` the files that have the rest of the same work: neither is
 /// lost where the other cannot be written.
-///
-/// # Errors
-/// The first one of both.
 fn write_and_keep(
     report: &impl Report,
     output: &Output,

@@ -28,9 +28,6 @@ impl Stopped {
 
 /// From now on signals that would end this process end the commands that it runs, and this process
 /// reports what it has of them. What Ctrl-C sends has gone to the commands already.
-///
-/// # Errors
-/// When the system refuses.
 pub(super) fn pass_on() -> io::Result<Stopped> {
     let stopped = Stopped::default();
     let told = stopped.clone();

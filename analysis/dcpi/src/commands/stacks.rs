@@ -30,9 +30,6 @@ pub(super) struct Loaded {
 
 /// Reads the samples and the stacks of a question. Events may be those of stacks only. For some
 /// threads there are only stacks.
-///
-/// # Errors
-/// Returns the errors of [`Question::samples`] and [`Samples::stacks`].
 pub(super) fn read(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -70,9 +67,6 @@ pub(super) fn read_alone(
 }
 
 /// The epochs, and the scope with the threads that the question chooses.
-///
-/// # Errors
-/// Returns the errors of [`Question::opened`].
 pub(super) fn opened(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -87,9 +81,6 @@ pub(super) fn opened(
 }
 
 /// The error of threads without stacks: it names those that have some.
-///
-/// # Errors
-/// Returns the errors of [`Samples::stacks`].
 pub(super) fn no_threads(
     samples: &Samples,
     problems: &mut Vec<Problem>,
@@ -119,9 +110,6 @@ pub(super) fn is_wait(event: &str) -> bool {
 }
 
 /// Samples of the events asked for that have any, and the names of all events asked for.
-///
-/// # Errors
-/// Returns the errors of [`Question::samples`].
 pub(super) fn sampled(
     question: &Question,
     problems: &mut Vec<Problem>,
@@ -171,9 +159,6 @@ impl Loaded {
     }
 
     /// The same; None where there are no stacks.
-    ///
-    /// # Errors
-    /// Returns the errors of [`read`].
     pub(super) fn if_any(
         question: &Question,
         look: &DisplayArgs,
@@ -193,9 +178,6 @@ impl Loaded {
     }
 
     /// Reads what a question chooses of the epochs of other samples, as they were then.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Samples::again`] and [`Samples::stacks`].
     pub(super) fn beside(
         samples: &Samples,
         question: &Question,
@@ -261,9 +243,6 @@ impl Loaded {
     }
 
     /// The events that were asked for; else the first that has samples.
-    ///
-    /// # Errors
-    /// [`AnalysisError::NoEvent`].
     pub(super) fn events(&self, chosen: &Chosen) -> Result<Vec<EventCalls>, AnalysisError> {
         let events = &self.calls.events;
         if chosen.events.is_empty() {
@@ -303,14 +282,12 @@ impl Loaded {
         }
     }
 
-    /// The hosts, in words.
     pub(super) fn hosts(&self) -> String {
         let epochs = self.samples.epochs.iter();
         let hosts: BTreeSet<&str> = epochs.map(|epoch| epoch.meta().host.as_str()).collect();
         hosts.into_iter().collect::<Vec<_>>().join(", ")
     }
 
-    /// The unit of an event's times.
     pub(super) fn unit(&self, event: &EventCalls) -> String {
         self.samples.unit(&event.name)
     }
@@ -360,7 +337,6 @@ impl Loaded {
         }
     }
 
-    /// The subject of a report.
     pub(super) fn head(
         &self,
         event: &EventCalls,
@@ -398,10 +374,6 @@ impl Loaded {
 
     /// The procedure that one or two words name: PROCEDURE, or IMAGE and PROCEDURE. Of several the
     /// one that the event has, and of those of one command the one in the image of its name.
-    ///
-    /// # Errors
-    /// [`AnalysisError::NoImage`], [`AnalysisError::NoProcedure`],
-    /// [`AnalysisError::AmbiguousProcedure`].
     pub(super) fn procedure(
         &self,
         words: &[String],
@@ -499,7 +471,6 @@ fn shown(subjects: &Subjects, subject: &Subject, name: &str) -> String {
     format!("{name} [{address}{}]", image.unwrap_or_default())
 }
 
-/// A subject as reports have it.
 pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
     let Some(subject) = subjects.get(number) else {
         return Callee { name: "[unknown]".to_owned(), address: None, image: None };
@@ -541,7 +512,6 @@ pub(super) fn nobody_has(
     AnalysisError::Refused(format!("no call stacks of {event}{of} have {name}{next}"))
 }
 
-/// Most commands that an error names.
 const COMMANDS_MAX: usize = 5;
 
 /// The commands of the stacks, those with the most time first.
@@ -558,7 +528,6 @@ fn commands(timed: &Timed) -> Vec<String> {
     commands.into_iter().take(COMMANDS_MAX).map(|(command, _)| format!("{command:?}")).collect()
 }
 
-/// The error of epochs without stacks.
 pub(super) fn no_stacks() -> AnalysisError {
     AnalysisError::Refused(
         "these epochs have no call stacks; dcpid takes them unless it runs with --stacks off, and \

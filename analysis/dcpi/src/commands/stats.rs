@@ -25,7 +25,6 @@ pub struct StatsArgs {
     /// Compare shares of each set's samples instead of samples: for sets that did different work
     #[arg(long)]
     pub shares: bool,
-    /// Event, images, limits and defaults of the sets.
     #[command(flatten)]
     pub with: Compared,
 }

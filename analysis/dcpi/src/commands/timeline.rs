@@ -37,19 +37,14 @@ pub struct TimelineArgs {
     /// At most N columns of time; with fewer slices in the database there are fewer columns
     #[arg(long, value_name = "N", default_value_t = COLUMNS, value_parser = parse_columns)]
     pub slices: usize,
-    /// The most rows.
     #[command(flatten)]
     pub limit: RowLimit,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Event, epochs, time, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -164,7 +159,7 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
         whose: samples.whose,
         columns,
         covered_s,
-        rows,
+        subjects: rows,
         omitted,
         problems,
     })

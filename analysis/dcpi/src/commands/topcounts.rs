@@ -16,7 +16,7 @@ use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples, Samples};
 use query::problem::Problem;
 use query::select;
-use report::{InstructionRow, Selection, Sort, TopcountsReport};
+use report::{FewSamples, InstructionRow, OmittedRows, Selection, Sort, TopcountsReport};
 use stats::tally::Tally;
 use stats::{Confidence, Share, ratio, share as share_of};
 
@@ -31,7 +31,6 @@ pub struct TopcountsArgs {
     /// Only these images: name, path, or id (may be cut short); shares are of their samples
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
     /// Sort rows by this event, or by the ratio of two: EVENT/EVENT [default: the first event]
@@ -41,13 +40,10 @@ pub struct TopcountsArgs {
     /// [default: 1 of an event, 10 of two events together]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -120,10 +116,9 @@ fn report(args: &TopcountsArgs, mut samples: Samples) -> Result<TopcountsReport,
         confidence: args.look.confidence,
         whose: samples.whose.clone(),
         with_idle: args.look.idle,
-        rows,
-        omitted,
-        folded,
-        min_samples: min,
+        found: rows,
+        omitted: OmittedRows { rows: omitted },
+        folded: FewSamples { rows: folded, min_samples: min },
         problems,
     })
 }

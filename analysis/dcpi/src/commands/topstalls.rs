@@ -23,7 +23,6 @@ pub struct Topstalls {
     /// Only these images: name, path, or id (may be cut short)
     #[arg(value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     pub images: Vec<String>,
-    /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
     /// Leave out instructions whose executions are known with less confidence than this
@@ -32,16 +31,12 @@ pub struct Topstalls {
     /// Leave out procedures with fewer samples than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub min_samples: u64,
-    /// Syntax of instructions.
     #[command(flatten)]
     pub syntax: SyntaxArgument,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -105,13 +100,12 @@ fn report(args: &Topstalls, mut samples: Samples) -> Result<TopstallsReport, Ana
         machine: model,
         samples: covered.samples,
         explained: covered.explained,
-        rows,
+        stalls: rows,
         omitted,
         problems,
     })
 }
 
-/// The stalled instructions of a procedure.
 fn stalled(found: &Explanation<'_>) -> Vec<StallRow> {
     let lines = found.graph.parts.iter().flat_map(|part| &part.instructions);
     let lines: BTreeMap<u64, &str> = lines.map(|line| (line.address, line.text.as_str())).collect();

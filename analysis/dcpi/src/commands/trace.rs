@@ -32,7 +32,6 @@ use query::error::AnalysisError;
 
 /// Longest time of `--duration`.
 const DURATION_MAX: Duration = Duration::from_secs(7 * 86_400);
-/// `dcpi trace`.
 #[derive(Debug, Args)]
 #[command(after_help = NOTES, override_usage = "dcpi trace [--at IMAGE:PROC]... [--syscalls] \
     [--sched] -o FILE -- COMMAND\n       dcpi trace FILE [--to FORMAT] [-o OUT]")]
@@ -97,10 +96,8 @@ pub struct Trace {
     /// Format of the trace [default: by the ending of the file's name, see below]
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub to: Option<To>,
-    /// The order of basic blocks.
     #[command(flatten)]
     pub blocks: BlocksArgs,
-    /// Format of the report.
     #[command(flatten)]
     pub output: Output,
     /// Command to run and trace, with its children

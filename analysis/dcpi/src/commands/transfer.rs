@@ -40,7 +40,6 @@ pub struct Copy {
     /// are
     #[arg(long)]
     pub without_code: bool,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -64,7 +63,6 @@ pub struct Merge {
     /// Epochs of each host: latest, all, ID, ID..ID, or -N for the Nth before the latest
     #[arg(long, value_name = "WHICH", default_value = "all", allow_hyphen_values = true)]
     pub epoch: EpochChoice,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }
@@ -85,7 +83,6 @@ pub struct Tar {
     /// where the images' files are
     #[arg(long)]
     pub without_code: bool,
-    /// Database, host, label and scope.
     #[command(flatten)]
     pub source: Source,
 }

@@ -11,7 +11,7 @@ use super::trees::{TreeOf, tree_rows};
 use crate::options::{Chosen, DisplayArgs, OfCalls, OfThreads, Output, parse_min};
 use calls::{Direction, EventCalls};
 use query::error::AnalysisError;
-use report::TreeReport;
+use report::{OmittedCalls, TreeReport};
 
 /// `dcpi tree`.
 #[derive(Debug, Args)]
@@ -26,19 +26,14 @@ pub struct TreeArgs {
     /// Leave out calls with less than this share of all time
     #[arg(long, value_name = "P%", default_value = "1%", value_parser = parse_min)]
     pub min: f64,
-    /// The part of the calls.
     #[command(flatten)]
     pub part: OfCalls,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
-    /// Events, epochs, database and scope of the stacks.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Command and thread of the call stacks.
     #[command(flatten)]
     pub threads: OfThreads,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }
@@ -79,9 +74,12 @@ fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
     Ok(TreeReport {
         of: loaded.head(&event, &timed, args.look.confidence),
         from: from.map(|from| callee(&loaded.calls.subjects, from)),
-        is_bottom_up: args.bottom_up,
+        direction: if args.bottom_up { "bottom-up" } else { "top-down" },
         rows: tree_rows(&tree, &loaded.calls.subjects, all),
-        omitted: (tree.left_out_nodes, tree.left_out / all.max(f64::MIN_POSITIVE)),
+        omitted: OmittedCalls {
+            rows: tree.left_out_nodes,
+            share: tree.left_out / all.max(f64::MIN_POSITIVE),
+        },
         problems: loaded.problems,
     })
 }

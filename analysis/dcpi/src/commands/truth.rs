@@ -41,7 +41,6 @@ pub struct Truth {
     /// Leave out procedures with less than this percentage of the samples
     #[arg(long, value_name = "PERCENT", default_value = "0.1", value_parser = parse_keep)]
     pub keep: f64,
-    /// Rows of the table.
     #[command(flatten)]
     pub max: RowLimit,
     /// With COMMAND: run and sample it repeatedly for this many seconds
@@ -68,13 +67,10 @@ pub struct Truth {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     pub runs: Option<u32>,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
     /// Count this command as dcpi ideal does, sample it as dcpi record does, into a database of
@@ -115,9 +111,7 @@ pub(crate) fn run(args: &Truth, out: &mut dyn Write) -> Result<Outcome, Analysis
 /// The runs of the command while it was sampled.
 #[derive(Clone, Copy)]
 struct Ran {
-    /// Number of runs.
     times: f64,
-    /// Cycles per second of a CPU.
     hertz: f64,
 }
 
@@ -244,7 +238,7 @@ fn score(
             image: image.record.name.clone(),
             procedure: procedure.name().to_owned(),
             samples,
-            blocks: found.graph.blocks().len(),
+            graph_blocks: found.graph.blocks().len(),
             scored,
             cycles,
         })

@@ -29,13 +29,10 @@ pub struct Whatcg {
     /// Leave out procedures with fewer samples than this
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub min_samples: u64,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
-    /// Events, epochs, database and scope of the samples.
     #[command(flatten)]
     pub chosen: Chosen,
-    /// Format and length of names.
     #[command(flatten)]
     pub output: Output,
 }

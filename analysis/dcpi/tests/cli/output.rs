@@ -62,7 +62,7 @@ struct Printed {
 impl Printed {
     fn new() -> Self {
         let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
-        let known = dcpi::commands::schemas().into_iter().map(|schema| {
+        let known = dcpi::schemas().into_iter().map(|schema| {
             let mut json: Value = serde_json::from_str(&schema.json()).unwrap();
             strict(&mut json);
             let at = format!("https://dcpi/{}.json", schema.name);
@@ -305,7 +305,7 @@ fn perturbed() -> (Vec<u8>, Vec<u8>) {
     let metric = MetricRow {
         name: "f".into(),
         is_time: true,
-        moved: Moved::default(),
+        amount: Moved::default(),
         inner: Some(relation(Some("g"))),
         inner_changed: 1,
         outer: Some(relation(None)),

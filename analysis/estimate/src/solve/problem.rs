@@ -62,9 +62,7 @@ pub(super) struct ChoiceFlow {
     pub(super) probability: f64,
     /// Executions of the transition.
     pub(super) flow: f64,
-    /// [`Choice::weight`].
     pub(super) weight: f64,
-    /// [`Choice::to`].
     pub(super) to: u32,
     /// Index of the choice's node in [`Problem::groups`].
     pub(super) group: u32,

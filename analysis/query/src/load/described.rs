@@ -10,7 +10,6 @@ use crate::problem::{self, Problem};
 impl Samples {
     /// The images with these ids as the selected epochs describe them, without samples.
     /// `problems` gets the descriptions that cannot be read.
-    #[must_use]
     pub fn described(
         &self,
         ids: &BTreeSet<ImageId>,

@@ -43,14 +43,12 @@ pub struct EventSamples {
 
 impl EventSamples {
     /// Whether the event was counted, each occurrence, instead of sampled.
-    #[must_use]
     pub fn is_exact(&self) -> bool {
         model::is_exact(&self.name)
     }
 
     /// The noun of an occurrence of an exact event, and of what is known of waits; a sample's of
     /// others.
-    #[must_use]
     pub fn noun(&self) -> &'static str {
         match self.name.as_str() {
             EXECUTED => "execution",
@@ -62,20 +60,17 @@ impl EventSamples {
     }
 
     /// [`EventSamples::noun`] of several.
-    #[must_use]
     pub fn nouns(&self) -> String {
         format!("{}s", self.noun())
     }
 
     /// Time in which the event should have counted by that in which it did, at least 1; 1 when that
     /// is not known, None when it never did.
-    #[must_use]
     pub fn scale(&self) -> Option<f64> {
         scale(&self.ledger)
     }
 
     /// The number of occurrences in all; None when the event never counted in an epoch.
-    #[must_use]
     pub fn occurrences(&self, confidence: Confidence) -> Option<Occurrences> {
         let weighted: Option<Vec<_>> =
             self.weights.iter().map(|(samples, weight)| Some((*samples, (*weight)?))).collect();
@@ -84,7 +79,6 @@ impl EventSamples {
 
     /// How many occurrences a sample stands for, on average; None when the event never counted in
     /// an epoch.
-    #[must_use]
     pub fn mean_weight(&self) -> Option<f64> {
         let mut sums = (0.0, 0.0, 0.0);
         for (samples, weight) in &self.weights {
@@ -100,7 +94,6 @@ impl EventSamples {
     }
 
     /// As many samples as stand for what these do, each for [`EventSamples::weight`].
-    #[must_use]
     pub fn equal(&self, tally: Tally) -> u64 {
         if self.weight > 0.0 {
             (tally.occurrences / self.weight).round() as u64
@@ -110,25 +103,21 @@ impl EventSamples {
     }
 
     /// Samples that were taken and not lost: those in profiles and those of unknown code.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.taken.samples
     }
 
     /// The same of all processes, whatever label, unit or process was chosen.
-    #[must_use]
     pub fn machine_total(&self) -> u64 {
         sum(self.weights.iter().map(|(samples, _)| *samples))
     }
 
     /// Samples of unknown code, by reason.
-    #[must_use]
     pub fn unresolved_samples(&self) -> BTreeMap<&str, u64> {
         self.unknown.iter().map(|(reason, tally)| (reason.as_str(), tally.samples)).collect()
     }
 
     /// Samples that are in no profile.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         sum(self.ledger.lost.values().copied())
     }

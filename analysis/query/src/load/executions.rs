@@ -29,7 +29,6 @@ pub enum Executions {
 impl Samples {
     /// Evidence for the number of executions of code while the event with index `time` was sampled;
     /// None if there is none.
-    #[must_use]
     pub fn executions(&self, time: usize) -> Option<Executions> {
         self.counted(time).or_else(|| self.retired(time))
     }
@@ -46,7 +45,6 @@ impl Samples {
     /// Sampled runs for each run that was counted, and cycles a second of a busy CPU where they are
     /// known: means over the epochs. None unless all epochs have exact counts of a command beside
     /// its samples, and the samples are those of this command.
-    #[must_use]
     pub fn sampled_runs(&self) -> Option<(f64, Option<f64>)> {
         let (mut runs, mut hertz) = (0.0, Some(0.0));
         for epoch in &self.epochs {
@@ -65,7 +63,6 @@ impl Samples {
 
     /// Cycles that a sample of the event with index `time` stands for. None where it counts no
     /// time, or time in ns and the frequency of the CPUs is not known.
-    #[must_use]
     pub fn cycles(&self, time: usize) -> Option<f64> {
         let event = self.events.get(time)?;
         let cycles = match event.unit.as_str() {
@@ -79,7 +76,6 @@ impl Samples {
     /// The sampled processor as `dcpi machine` measured it: bounds that hold for all measurements.
     /// None where the epochs are of several kinds of processors, or where a host has no
     /// measurement: memory differs between hosts of one kind.
-    #[must_use]
     pub fn measured(&self) -> Option<MeasuredMachine> {
         let cpuid = self.cpuid()?;
         let mut of_hosts: BTreeMap<&str, Option<MeasuredMachine>> = BTreeMap::new();

@@ -25,7 +25,6 @@ impl Cells {
     }
 
     /// The cells, for a row within.
-    #[must_use]
     pub fn within(&self) -> Self {
         Self { cells: self.cells.clone(), is_row: true }
     }
@@ -87,9 +86,6 @@ fn inner(shape: &Shape) -> &Shape {
 }
 
 /// Writes a report as CSV (RFC 4180): a line of titles, and rows.
-///
-/// # Errors
-/// Returns errors of writing the output.
 pub fn write<R: Report + ?Sized>(report: &R, out: &mut dyn Write) -> io::Result<()> {
     let list = report.list_of_rows();
     let titles = report

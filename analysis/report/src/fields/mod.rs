@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Several titles are those of the fields of an object, in their order. `EVENT` in a title stands
-//! for the keys of a map. The word in brackets says where the field is:
+//! for the keys of a map. A field `NAME: TYPE = FUNCTION` is no member of the struct: its value is
+//! what the function makes of the struct. The word in brackets says where the field is:
 //!
 //! | word | the field is |
 //! |---|---|
@@ -89,7 +90,6 @@ pub struct Field {
 
 impl Field {
     /// The statement of a field whose type is not known yet.
-    #[must_use]
     pub const fn new(
         name: &'static str,
         about: &'static str,
@@ -109,19 +109,16 @@ impl Field {
     }
 
     /// Its meaning, without the space that begins a comment.
-    #[must_use]
     pub fn meaning(&self) -> &'static str {
         self.about.trim()
     }
 
     /// Whether the elements of the field are rows of CSV.
-    #[must_use]
     pub fn is_rows(&self) -> bool {
         ["rows", "csvrows"].contains(&self.place)
     }
 
     /// Whether JSON has the field.
-    #[must_use]
     pub fn is_in_json(&self) -> bool {
         !["csv", "csvrows"].contains(&self.place)
     }
@@ -143,9 +140,6 @@ pub trait Shaped {
     }
 
     /// Writes the value as JSON.
-    ///
-    /// # Errors
-    /// Returns the errors of the serializer.
     fn json<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error>;
 
     /// Adds the value's cells of CSV, with these titles. `key` is that of the map around the value.
@@ -199,16 +193,10 @@ pub trait Fields: Shaped + Serialize {
     fn fields() -> Vec<Field>;
 
     /// Writes the fields into an object of JSON.
-    ///
-    /// # Errors
-    /// Those of the serializer.
     fn entries<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error>;
 
     /// Gives the rows of CSV to `write`, each with the cells `row` before its own. Of several
     /// lists, only rows of the one with the name `list` are given; empty: of all.
-    ///
-    /// # Errors
-    /// Those of `write`.
     fn rows(
         &self,
         list: &str,
@@ -220,9 +208,24 @@ pub trait Fields: Shaped + Serialize {
 /// Structs whose fields are stated once: see [`fields`](mod@crate::fields).
 #[macro_export]
 macro_rules! fields {
+    // The struct: its members are the fields that are not computed.
+    (@struct {$($head:tt)*} {$($members:tt)*}) => { $($head)* { $($members)* } };
+    (@struct $head:tt {$($members:tt)*} {[] $($member:tt)*} $($rest:tt)*) => {
+        $crate::fields!(@struct $head {$($members)* $($member)*,} $($rest)*);
+    };
+    (@struct $head:tt $members:tt {[$computed:expr] $($member:tt)*} $($rest:tt)*) => {
+        $crate::fields!(@struct $head $members $($rest)*);
+    };
+
     // The value of a field as it is shown.
-    (@shown $value:expr, ) => { &$value };
-    (@shown $value:expr, $shown:ty) => { &$value.show::<$shown>() };
+    (@shown $own:ident $field:ident [] $type:ty, ) => { &$own.$field };
+    (@shown $own:ident $field:ident [] $type:ty, $shown:ty) => { &$own.$field.show::<$shown>() };
+    (@shown $own:ident $field:ident [$computed:expr] $type:ty, ) => {
+        &{
+            let value: $type = $crate::fields::computed($own, $computed);
+            value
+        }
+    };
 
     (@shape $type:ty, ) => { $type };
     (@shape $type:ty, $shown:ty) => { $shown };
@@ -277,14 +280,19 @@ macro_rules! fields {
             $(
                 $(#[doc = $doc:literal])*
                 $field_vis:vis $field:ident $(($place:ident))? : $type:ty $(as $shown:ty)?
-                $(, $unit:literal)? $(=> $($csv:literal)|+)?;
+                $(= $computed:expr)? $(, $unit:literal)? $(=> $($csv:literal)|+)?;
             )*
         }
     )*) => {$(
-        $(#[doc = $about])*
-        $(#[derive($($derive),*)])?
-        $vis struct $name $(<$life>)? {
-            $($(#[doc = $doc])* $field_vis $field: $type,)*
+        $crate::fields! { @struct
+            {
+                $(#[doc = $about])*
+                #[allow(missing_docs, reason = "the type of a field may say what the field is")]
+                $(#[derive($($derive),*)])?
+                $vis struct $name $(<$life>)?
+            }
+            {}
+            $({[$($computed)?] $(#[doc = $doc])* $field_vis $field: $type})*
         }
 
         impl $(<$life>)? ::serde::Serialize for $name $(<$life>)? {
@@ -315,7 +323,8 @@ macro_rules! fields {
                 let mut titles = $crate::fields::Titles::new(titles);
                 $($crate::fields!(
                     @cell &[$($($csv),+)?], titles key row
-                    $crate::fields!(@shown self.$field, $($shown)?), $($place)?
+                    $crate::fields!(@shown self $field [$($computed)?] $type, $($shown)?),
+                    $($place)?
                 );)*
                 let _ = (&mut titles, key, row);
             }
@@ -343,7 +352,9 @@ macro_rules! fields {
                 #[allow(unused_imports, reason = "not all objects have fields that are shown otherwise")]
                 use $crate::fields::Show as _;
                 $($crate::fields!(
-                    @entry map $field $crate::fields!(@shown self.$field, $($shown)?), $($place)?
+                    @entry map $field
+                    $crate::fields!(@shown self $field [$($computed)?] $type, $($shown)?),
+                    $($place)?
                 );)*
                 Ok(())
             }
@@ -361,7 +372,8 @@ macro_rules! fields {
                 let mut are = false;
                 $($crate::fields!(
                     @rows $field list row write are
-                    $crate::fields!(@shown self.$field, $($shown)?), $($place)?
+                    $crate::fields!(@shown self $field [$($computed)?] $type, $($shown)?),
+                    $($place)?
                 );)*
                 let _ = list;
                 if are { Ok(()) } else { write(row) }
@@ -370,13 +382,17 @@ macro_rules! fields {
     )*};
 }
 
+/// The value of a computed field.
+pub fn computed<'a, S, T>(of: &'a S, compute: impl FnOnce(&'a S) -> T) -> T {
+    compute(of)
+}
+
 /// The titles of an object's fields: their own, unless the field around the object gives others.
 #[derive(Debug)]
 pub struct Titles<'a>(Option<std::slice::Iter<'a, &'static str>>);
 
 impl<'a> Titles<'a> {
     /// The titles given by the field around; none: each field's own.
-    #[must_use]
     pub fn new(given: &'a [&'static str]) -> Self {
         Self((!given.is_empty()).then(|| given.iter()))
     }

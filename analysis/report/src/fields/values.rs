@@ -165,6 +165,7 @@ shown! {
     f64 => Bound
     f64 => Finite
     f64 => Cycles
+    f64 => Executions
     f64 => Part
     f64 => Approximate
     f64 => Whole

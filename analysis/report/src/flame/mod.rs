@@ -111,7 +111,6 @@ struct Joined<'a> {
 impl Flame {
     /// The graph of some trees. Shares of different sets are compared, times of different events
     /// are added up.
-    #[must_use]
     pub fn of(
         title: String,
         unit: String,

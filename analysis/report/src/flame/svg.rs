@@ -42,7 +42,6 @@ const START: &str = "\
 ";
 
 /// The drawing.
-#[must_use]
 pub fn svg(flame: &Flame) -> String {
     let rows = flame.depth as f64 + 1.0;
     let height = TOP + rows * ROW + BOTTOM;

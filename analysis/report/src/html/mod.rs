@@ -119,9 +119,6 @@ enum Line {
 
 /// Writes the page. The page's policy recognises its own script by `nonce`, which must not be
 /// guessable by anyone who can choose names.
-///
-/// # Errors
-/// Returns errors of writing the output.
 pub fn write(report: &HtmlReport, nonce: &str, out: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string(&page(report)).map_err(io::Error::from)?;
     // Within a string of JSON these may be spelt otherwise, and elsewhere they do not occur.

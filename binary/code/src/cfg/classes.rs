@@ -34,7 +34,6 @@ struct Arc {
 
 impl Classes {
     /// The classes of `graph`.
-    #[must_use]
     pub fn of(graph: &Cfg) -> Self {
         let (blocks, edges) = (graph.blocks().len(), graph.edges().len());
         if graph.missing_edges() {
@@ -61,19 +60,16 @@ impl Classes {
     }
 
     /// The class of a block.
-    #[must_use]
     pub fn of_block(&self, block: usize) -> Option<usize> {
         self.blocks.get(block).copied()
     }
 
     /// The class of an edge.
-    #[must_use]
     pub fn of_edge(&self, edge: usize) -> Option<usize> {
         self.edges.get(edge).copied()
     }
 
     /// The number of classes; they are numbered from 0.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.count
     }

@@ -53,7 +53,6 @@ impl Reached {
 /// hundreds of jumps through a table of hundreds of entries has a number of edges that is their
 /// sum, not their product.
 struct Nodes {
-    /// Edges from each node.
     next: Vec<Vec<(usize, EdgeKind)>>,
     /// Number of edges to each node.
     into: Vec<u32>,

@@ -33,7 +33,6 @@ pub struct Loop {
 
 impl Loops {
     /// The loops of `graph`.
-    #[must_use]
     pub fn of(graph: &Cfg) -> Self {
         let count = graph.blocks().len();
         let mut this = Self { innermost: vec![None; count], ..Self::default() };
@@ -50,27 +49,23 @@ impl Loops {
 
     /// Blocks in reverse postorder: each comes before its successors, except for edges that go
     /// back. Filler is not among them.
-    #[must_use]
     pub fn order(&self) -> &[usize] {
         &self.order
     }
 
     /// Position of `block` in [`Self::order`].
-    #[must_use]
     pub fn position(&self, block: usize) -> Option<usize> {
         *self.position.get(block)?
     }
 
     /// The immediate dominator: the last block before `block` that is on every path to it. None for
     /// blocks that are entered from outside.
-    #[must_use]
     pub fn dominator(&self, block: usize) -> Option<usize> {
         *self.dominators.get(block)?
     }
 
     /// Whether `before` dominates `block`, or is it. Takes time linear in the number of dominators
     /// of `block`.
-    #[must_use]
     pub fn dominates(&self, before: usize, block: usize) -> bool {
         let mut at = Some(block);
         while let Some(current) = at {
@@ -87,32 +82,27 @@ impl Loops {
     }
 
     /// The loops, outer ones before those in them.
-    #[must_use]
     pub fn loops(&self) -> &[Loop] {
         &self.loops
     }
 
     /// The number of the innermost loop that `block` is in.
-    #[must_use]
     pub fn innermost(&self, block: usize) -> Option<usize> {
         *self.innermost.get(block)?
     }
 
     /// The number of loops around `block`.
-    #[must_use]
     pub fn depth(&self, block: usize) -> u32 {
         self.innermost(block).and_then(|inner| self.loops.get(inner)).map_or(0, |inner| inner.depth)
     }
 
     /// Whether `block` is in the loop with this number, or in a loop inside it.
-    #[must_use]
     pub fn contains(&self, number: usize, block: usize) -> bool {
         self.innermost(block).is_some_and(|inner| self.nested.is_in(inner, number))
     }
 
     /// Numbers of edges that go back to a block that does not dominate the block they leave. Such
     /// edges close cycles with several entries, which are no natural loops.
-    #[must_use]
     pub fn irreducible(&self) -> &[usize] {
         &self.irreducible
     }

@@ -285,7 +285,6 @@ impl Cfg {
     }
 
     /// The blocks, by their first byte.
-    #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
@@ -296,44 +295,37 @@ impl Cfg {
     }
 
     /// The edges, by the block that they leave.
-    #[must_use]
     pub fn edges(&self) -> &[Edge] {
         &self.edges
     }
 
     /// The block that the procedure is entered at. None if it has no instruction there.
-    #[must_use]
     pub fn entry(&self) -> Option<usize> {
         self.entry
     }
 
     /// All calls, by block and address. They end no block, unless they do not return.
-    #[must_use]
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 
     /// The findings about the code.
-    #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
     /// Whether some block may go to places that its edges do not name.
-    #[must_use]
     pub fn missing_edges(&self) -> bool {
         self.blocks.iter().any(|block| block.targets_incomplete)
             || self.findings.iter().any(|finding| finding.kind == FindingKind::TooLarge)
     }
 
     /// Numbers of the edges that leave `block`.
-    #[must_use]
     pub fn out_of(&self, block: usize) -> Range<usize> {
         self.blocks.get(block).map_or(0..0, |block| block.edges.clone())
     }
 
     /// Numbers of the edges that go to `block`.
-    #[must_use]
     pub fn into_of(&self, block: usize) -> &[usize] {
         let begin = self.into_begin.get(block).copied().unwrap_or_default();
         let end = self.into_begin.get(block + 1).copied().unwrap_or(self.into.len());
@@ -355,7 +347,6 @@ impl Cfg {
 
     /// Numbers of the blocks that are entered from outside: the entry first, then the others by
     /// address.
-    #[must_use]
     pub fn entrances(&self) -> Vec<usize> {
         let others = (0..self.blocks.len())
             .filter(|&block| self.is_entered(block) && Some(block) != self.entry);
@@ -363,13 +354,11 @@ impl Cfg {
     }
 
     /// Whether `block` is entered from outside, or may be.
-    #[must_use]
     pub fn is_entered(&self, block: usize) -> bool {
         self.blocks.get(block).is_some_and(|block| block.entered != Entered::No)
     }
 
     /// The calls in `block`.
-    #[must_use]
     pub fn calls_in(&self, block: usize) -> &[Call] {
         let calls = self.blocks.get(block).map_or(0..0, |block| block.calls.clone());
         self.calls.get(calls).unwrap_or_default()
@@ -390,7 +379,6 @@ impl Cfg {
 
     /// The block that has an instruction at, or around, `address`. Of two such blocks, the one
     /// whose first byte is nearer.
-    #[must_use]
     pub fn block_of(&self, address: Vaddr) -> Option<usize> {
         let after = self.blocks.partition_point(|block| block.start <= address);
         // Overlapping blocks are one instruction apart.

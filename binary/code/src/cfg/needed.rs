@@ -15,7 +15,6 @@ use crate::isa::Isa;
 /// the procedures whose instructions say whether a call returns, and stubs. If the code of all
 /// others is zero, both functions say the same of these procedures. Arguments as in
 /// [`Survey::of`](super::Survey::of); takes as long.
-#[must_use]
 pub fn needed(
     isa: Isa,
     text: &[Part<'_>],

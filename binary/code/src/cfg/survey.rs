@@ -59,7 +59,6 @@ pub const NO_RETURN_NAMES: [&str; 41] = [
 
 /// Whether a procedure of this name does not return: one of [`NO_RETURN_NAMES`], or libstdc++'s
 /// `std::__throw_...`.
-#[must_use]
 pub fn is_no_return_name(name: &str) -> bool {
     NO_RETURN_NAMES.binary_search(&name).is_ok()
         || name.starts_with("_ZSt") && name.contains("__throw_")
@@ -80,7 +79,6 @@ impl Survey {
     /// Surveys the image with this code (its parts by address) and these `procedures` (by address,
     /// not overlapping). `known` has the addresses of procedures that do not return, and of words
     /// that hold the address of one; usually by [`is_no_return_name`].
-    #[must_use]
     pub fn of(
         isa: Isa,
         text: &[Part<'_>],
@@ -103,7 +101,6 @@ impl Survey {
     /// parts, and which of the procedures that it calls do not return. The survey decodes only the
     /// code of the image whose branches can reach these procedures. If that joins too many
     /// procedures, it decodes the whole image.
-    #[must_use]
     pub fn around(
         isa: Isa,
         text: &[Part<'_>],
@@ -129,20 +126,17 @@ impl Survey {
     /// Addresses that a call does not return from, for
     /// [`Knowledge::no_return`](super::Knowledge::no_return): of procedures and stubs, and the
     /// words that were known.
-    #[must_use]
     pub fn no_return(&self) -> &BTreeSet<Vaddr> {
         &self.no_return
     }
 
     /// The procedure that the one with this number is a part of, such as that of a cold part; or
     /// itself.
-    #[must_use]
     pub fn whole(&self, procedure: usize) -> usize {
         self.whole.get(procedure).copied().unwrap_or(procedure)
     }
 
     /// The other parts of a procedure, by number.
-    #[must_use]
     pub fn parts(&self, procedure: usize) -> &[usize] {
         self.parts.get(&procedure).map_or(&[], Vec::as_slice)
     }

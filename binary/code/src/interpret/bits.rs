@@ -16,7 +16,6 @@ pub struct Bits {
 }
 
 /// A mask of the lowest `bytes` bytes, 1 to 8.
-#[must_use]
 pub const fn mask(bytes: u8) -> u64 {
     if bytes >= 8 { u64::MAX } else { (1 << (bytes * 8)) - 1 }
 }
@@ -28,19 +27,16 @@ impl Bits {
     pub const ZERO: Self = Self::known(0);
 
     /// All bits are known.
-    #[must_use]
     pub const fn known(value: u64) -> Self {
         Self { value, unknown: 0 }
     }
 
     /// The bits of `value` where `unknown` has 0.
-    #[must_use]
     pub const fn partly(value: u64, unknown: u64) -> Self {
         Self { value: value & !unknown, unknown }
     }
 
     /// A flag as the lowest bit; the other bits are 0.
-    #[must_use]
     pub const fn of_flag(flag: Option<bool>) -> Self {
         match flag {
             Some(flag) => Self::known(flag as u64),
@@ -49,37 +45,31 @@ impl Bits {
     }
 
     /// The value, if all bits are known.
-    #[must_use]
     pub const fn get(self) -> Option<u64> {
         if self.unknown == 0 { Some(self.value) } else { None }
     }
 
     /// The smallest value that the bits allow: unknown ones are 0.
-    #[must_use]
     pub const fn least(self) -> u64 {
         self.value
     }
 
     /// The largest value that the bits allow: unknown ones are 1.
-    #[must_use]
     pub const fn most(self) -> u64 {
         self.value | self.unknown
     }
 
     /// A mask of the unknown bits.
-    #[must_use]
     pub const fn unknown(self) -> u64 {
         self.unknown
     }
 
     /// Whether the bits allow `value`.
-    #[must_use]
     pub const fn may_be(self, value: u64) -> bool {
         (self.value ^ value) & !self.unknown == 0
     }
 
     /// Bit `number`, 0 to 63.
-    #[must_use]
     pub const fn bit(self, number: u32) -> Option<bool> {
         if (self.unknown >> (number & 63)) & 1 == 1 {
             None
@@ -162,7 +152,6 @@ impl Bits {
     }
 
     /// Whether the lowest `bytes` bytes are 0; None when the unknown bits decide.
-    #[must_use]
     pub const fn is_zero(self, bytes: u8) -> Option<bool> {
         let low = self.low(bytes);
         if low.value != 0 {
@@ -175,7 +164,6 @@ impl Bits {
     }
 
     /// The smallest and the largest signed number of `bytes` bytes that the bits allow.
-    #[must_use]
     pub const fn signed_range(self, bytes: u8) -> (i64, i64) {
         let low = self.sign_extended(bytes);
         let sign = low.unknown & (1 << 63);

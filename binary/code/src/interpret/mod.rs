@@ -115,7 +115,6 @@ pub enum BranchKind {
 
 impl BranchKind {
     /// Whether the target depends on state, so that the code alone does not tell it.
-    #[must_use]
     pub fn depends(self) -> bool {
         !matches!(self, Self::Jump | Self::Call)
     }

@@ -38,7 +38,6 @@ pub struct Walker<I: InstructionSet> {
 impl<I: InstructionSet> Walker<I> {
     /// A walker that keeps at least `instructions` decoded instructions, each of about 128 bytes.
     /// 16384 are plenty.
-    #[must_use]
     pub fn new(instructions: usize) -> Self {
         Self {
             cache: Cache::new(instructions),
@@ -141,13 +140,11 @@ pub struct Walk<'a, 'w, I: InstructionSet, V> {
 
 impl<I: InstructionSet, V: CodeView> Walk<'_, '_, I, V> {
     /// Address of the instruction that is executed next.
-    #[must_use]
     pub fn at(&self) -> Vaddr {
         self.at
     }
 
     /// The known state before that instruction.
-    #[must_use]
     pub fn state(&self) -> &I::State {
         &self.state
     }

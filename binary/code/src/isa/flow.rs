@@ -13,16 +13,27 @@ pub(crate) enum Flow {
     /// At the next instruction.
     Next,
     /// At the target or at the next instruction.
-    Conditional { target: u64 },
-    /// At the target.
-    Jump { target: u64 },
+    Conditional {
+        target: u64,
+    },
+    Jump {
+        target: u64,
+    },
     /// At an address in a register or in memory; `through` is the memory's address where it is
     /// fixed.
-    Indirect { through: Option<u64> },
+    Indirect {
+        through: Option<u64>,
+    },
     /// In another procedure, and then at the next instruction.
-    Call { target: Option<u64>, through: Option<u64> },
+    Call {
+        target: Option<u64>,
+        through: Option<u64>,
+    },
     /// In another procedure that does not return. Instructions do not say so: the graph finds out.
-    NoReturn { target: Option<u64>, through: Option<u64> },
+    NoReturn {
+        target: Option<u64>,
+        through: Option<u64>,
+    },
     /// In the caller.
     Return,
     /// Nowhere.

@@ -11,7 +11,6 @@ use crate::isa::flow::Flow;
 pub(crate) struct Lead {
     /// An address in the instruction.
     pub(crate) at: u64,
-    /// Its target.
     pub(crate) target: u64,
     /// Whether the branch is a call.
     pub(crate) calls: bool,

@@ -53,7 +53,6 @@ impl Isa {
 
     /// The instruction set of an ELF file by its `e_machine` (System V ABI: `EM_X86_64` is 62,
     /// `EM_AARCH64` is 183); None for others.
-    #[must_use]
     pub fn of_elf_machine(machine: u16) -> Option<Self> {
         match machine {
             62 => Some(Self::X86_64),
@@ -64,7 +63,6 @@ impl Isa {
 
     /// Disassembles `bytes`, the first of which is at `address`, in order and without a gap.
     /// Without a syntax the lines have no text, which takes a fraction of the time.
-    #[must_use]
     pub fn disassemble(
         self,
         bytes: &[u8],

@@ -10,7 +10,6 @@ pub struct Form(pub(crate) u16);
 
 impl Form {
     /// Number of the form among those of its instruction set, from 0.
-    #[must_use]
     pub fn number(self) -> usize {
         usize::from(self.0)
     }
@@ -28,7 +27,6 @@ impl Registers {
     }
 
     /// Whether both sets have a register in common.
-    #[must_use]
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -101,7 +99,6 @@ pub struct Work {
 
 impl Work {
     /// Whether code elsewhere is executed before the next instruction.
-    #[must_use]
     pub fn leaves(&self) -> bool {
         self.calls || self.enters_kernel
     }
@@ -110,7 +107,6 @@ impl Work {
 impl Isa {
     /// The demands of the instruction that `bytes` begin with; None if they begin with no
     /// instruction.
-    #[must_use]
     pub fn work(self, bytes: &[u8]) -> Option<Work> {
         match self {
             Self::X86_64 => x86_64::work(bytes),
@@ -119,7 +115,6 @@ impl Isa {
     }
 
     /// Name of a form in the tables of machines.
-    #[must_use]
     pub fn form_name(self, form: Form) -> String {
         match self {
             Self::X86_64 => x86_64::form_name(form),

@@ -73,7 +73,6 @@ impl CodeMap {
     }
 
     /// The piece that holds `address`. Takes time logarithmic in the number of pieces.
-    #[must_use]
     pub fn find(&self, address: u64) -> Option<Piece<'_>> {
         let (&start, entry) = self.entries.range(..=address).next_back()?;
         let end = start + u64::from(entry.size);
@@ -86,25 +85,21 @@ impl CodeMap {
     }
 
     /// The number of pieces.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether there are no pieces.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// The number of pieces refused because of a limit.
-    #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
     /// Bytes of memory that the map takes, approximately: a B-tree's nodes are two thirds full.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.names.capacity() + self.entries.len() * (size_of::<(u64, Entry)>() * 3 / 2)
     }

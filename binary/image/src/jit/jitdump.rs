@@ -68,7 +68,6 @@ pub enum Step<'a> {
 }
 
 /// Reads the header; None while it is incomplete, or when the bytes are no dump.
-#[must_use]
 pub fn header(bytes: &[u8]) -> Option<Header> {
     let bytes = bytes.get(..HEADER)?;
     let magic = word(bytes, 0, false)?;
@@ -82,7 +81,6 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
 
 impl Header {
     /// Reads the record at the start of `bytes`; [`RECORD_MIN`] bytes suffice.
-    #[must_use]
     pub fn next<'a>(&self, bytes: &'a [u8]) -> Step<'a> {
         let (Some(id), Some(size)) = (word(bytes, 0, self.swapped), word(bytes, 4, self.swapped))
         else {

@@ -36,7 +36,6 @@ pub struct Code<'a> {
 
 impl<'a> Code<'a> {
     /// The piece; None when it cannot be code: no bytes, more than 4 GiB, or beyond all addresses.
-    #[must_use]
     pub fn new(start: u64, size: u64, name: &'a [u8]) -> Option<Self> {
         let size = u32::try_from(size).ok().filter(|size| *size > 0)?;
         start.checked_add(u64::from(size)).filter(|end| *end <= ADDRESS_MAX)?;

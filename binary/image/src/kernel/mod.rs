@@ -136,9 +136,6 @@ impl KernelSymbols {
 
     /// Reads `/proc/kallsyms`, and `/proc/modules` (kernel/module/procfs.c) for where each module
     /// is loaded and how far it reaches.
-    ///
-    /// # Errors
-    /// Returns the errors of [`KernelSymbols::parse`].
     pub fn parse_with_modules(
         kallsyms: impl BufRead,
         modules: impl BufRead,

@@ -194,7 +194,6 @@ impl Default for Jit {
 
 impl Jit {
     /// An empty collection; `run` distinguishes this run of the daemon from all others.
-    #[must_use]
     pub fn new(run: u64, system: System) -> Self {
         Self {
             processes: HashMap::new(),
@@ -264,7 +263,6 @@ impl Jit {
     }
 
     /// Whether a process has registered regions.
-    #[must_use]
     pub fn has_regions(&self, pid: u32) -> bool {
         self.processes.get(&pid).is_some_and(|process| !process.regions.is_empty())
     }
@@ -380,7 +378,6 @@ impl Jit {
     }
 
     /// How much is known.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         let mut totals =
             Totals { processes: self.processes.len(), refused: self.refused, ..Totals::default() };

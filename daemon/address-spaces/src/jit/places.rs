@@ -20,7 +20,6 @@ const TURN_BITS: u32 = 57;
 /// The name of a process's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Title {
-    /// Name.
     pub name: String,
     /// Path of the process's program.
     pub path: String,
@@ -41,7 +40,6 @@ pub struct Places {
 
 impl Places {
     /// An image without samples.
-    #[must_use]
     pub fn new(title: Title) -> Self {
         Self { image: image(&title, 0), title, full: 0, pieces: BTreeMap::new() }
     }

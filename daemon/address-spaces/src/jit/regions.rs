@@ -83,7 +83,6 @@ impl Regions {
     }
 
     /// The region that holds `address`.
-    #[must_use]
     pub fn find(&self, address: u64) -> Option<&Region> {
         self.by_start
             .range(..=address)
@@ -93,13 +92,10 @@ impl Regions {
     }
 
     /// How many.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.by_start.len()
     }
 
-    /// Returns whether it is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_start.is_empty()
     }

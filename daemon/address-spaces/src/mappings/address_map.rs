@@ -64,14 +64,12 @@ impl AddressMap {
     }
 
     /// The mapping that shows `address`.
-    #[must_use]
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
     /// The mappings that have an address in `start..end`.
-    #[must_use]
     pub fn overlapping(&self, start: u64, end: u64) -> &[Mapping] {
         let first = self.mappings.partition_point(|old| old.end <= start);
         let last = self.mappings.partition_point(|old| old.start < end);
@@ -79,7 +77,6 @@ impl AddressMap {
     }
 
     /// Whether `new` would show something else where there is something already.
-    #[must_use]
     pub fn differs_from(&self, new: &Mapping) -> bool {
         self.overlapping(new.start, new.end).iter().any(|old| !old.shows_the_same_as(new))
     }
@@ -90,13 +87,11 @@ impl AddressMap {
     }
 
     /// Number of mappings.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.mappings.len()
     }
 
     /// Returns whether it is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.mappings.is_empty()
     }

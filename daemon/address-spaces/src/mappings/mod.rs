@@ -225,9 +225,6 @@ impl Mappings {
 
     /// The mapping that contained `pc` in that generation of `pid` when the samples of this window
     /// were taken, and the tags of the process.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub fn find(
         &mut self,
         pid: u32,
@@ -257,9 +254,6 @@ impl Mappings {
 
     /// What showed that byte of a program's text when the samples of this window were taken: a
     /// mapping whose addresses are counted from the start of the text, and where a process has it.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub fn find_in_program(
         &mut self,
         program: u32,
@@ -283,9 +277,6 @@ impl Mappings {
     /// Like [`Self::find`], but uses only known mappings and does not read /proc for an unknown
     /// process. Snapshots are also looked at between drains; /proc would then show a later state
     /// than the samples that still wait for their drain.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub fn find_known(
         &mut self,
         pid: u32,
@@ -299,9 +290,6 @@ impl Mappings {
     }
 
     /// [`Self::find_in_program`], from what is known.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub fn find_known_in_program(
         &mut self,
         program: u32,
@@ -369,7 +357,6 @@ impl Mappings {
     }
 
     /// Whether a process is known.
-    #[must_use]
     pub fn knows(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
@@ -395,13 +382,11 @@ impl Mappings {
     }
 
     /// Processes known now.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.processes.len()
     }
 
     /// Returns whether it is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }

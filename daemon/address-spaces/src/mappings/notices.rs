@@ -8,7 +8,6 @@ use kernel::{MappedFileId, Record, RecordKind, TimedRecord};
 impl Mappings {
     /// Whether the current mapping of `pid` at `address` is already known, with the same build if
     /// both sources name one.
-    #[must_use]
     pub fn shows(&self, pid: u32, address: u64, build: Option<ImageId>) -> bool {
         let now = self.processes.get(&pid).and_then(|process| process.versions.last());
         let mapping = now.and_then(|now| now.map.find(address));
@@ -19,7 +18,6 @@ impl Mappings {
     }
 
     /// Whether `pid` has left, since `time_ns`, the address space that it had then.
-    #[must_use]
     pub fn has_left_since(&self, pid: u32, time_ns: u64) -> bool {
         let Some(process) = self.processes.get(&pid) else { return false };
         process

@@ -144,7 +144,6 @@ impl Programs {
 
     /// The same of process `pid`, which mapped the code of a library at that time. Nothing is
     /// learnt of another mapping.
-    #[must_use]
     pub fn learn_library(
         &mut self,
         library: Program,
@@ -202,9 +201,6 @@ impl Programs {
 
     /// What shows that byte of the program's text: a mapping whose addresses are counted from the
     /// start of the text, and where a process has it.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub fn find(&self, number: u32, distance: u64) -> Result<(Mapping, MappedAt), Unresolved> {
         let known = self.known.get(&number).ok_or(Unresolved::UnknownProcess)?;
         let part = known.parts.iter().find(|part| (part.start..part.end).contains(&distance));

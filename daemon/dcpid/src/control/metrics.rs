@@ -26,9 +26,6 @@ pub enum MetricsSocket {
 
 impl MetricsSocket {
     /// Binds the socket.
-    ///
-    /// # Errors
-    /// [`ControlError`].
     pub fn bind(endpoint: &Endpoint, access: Access) -> Result<Self, ControlError> {
         match endpoint {
             Endpoint::Unix(path) => listen(path, access).map(Self::Unix),
@@ -45,9 +42,6 @@ impl MetricsSocket {
     }
 
     /// Serves readers for ever, each with the current status.
-    ///
-    /// # Errors
-    /// When the runtime cannot take the socket.
     pub async fn serve(self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
         // A reader that goes away does no harm; a slow one delays the others by the timeout at
         // most.
@@ -107,7 +101,6 @@ async fn answer(mut reader: impl AsyncRead + AsyncWrite + Unpin, asked: &mpsc::S
 type Metric = (&'static str, &'static str, &'static str, Vec<(String, f64)>);
 
 /// The status in Prometheus's text format, 0.0.4.
-#[must_use]
 pub fn text(status: &Status) -> String {
     let mut text = String::new();
     for (name, kind, help, values) in samples(status).into_iter().chain(daemon(status)) {
@@ -124,7 +117,6 @@ fn one(value: f64) -> Vec<(String, f64)> {
     vec![(String::new(), value)]
 }
 
-/// Metrics of samples.
 fn samples(status: &Status) -> Vec<Metric> {
     let samples = &status.samples;
     let reasons = |reasons: &std::collections::BTreeMap<String, u64>| -> Vec<(String, f64)> {

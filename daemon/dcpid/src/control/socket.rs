@@ -65,9 +65,6 @@ pub enum ControlError {
 impl ControlSocket {
     /// Binds the socket for the users of `access`. A socket that a dead daemon left is replaced;
     /// any other file is not.
-    ///
-    /// # Errors
-    /// [`ControlError`].
     pub fn bind(path: &Path, access: Access) -> Result<Self, ControlError> {
         let listener = listen(path, access)?;
         let answering = Arc::new(Semaphore::new(CLIENTS_MAX));
@@ -75,9 +72,6 @@ impl ControlSocket {
     }
 
     /// Serves clients for ever: each request goes to `asked`, and its reply back to the client.
-    ///
-    /// # Errors
-    /// When the runtime cannot take the socket.
     pub async fn serve(&self, asked: mpsc::Sender<Asked>) -> io::Result<()> {
         let listener = UnixListener::from_std(self.listener.try_clone()?)?;
         let clients = Arc::new(Clients::default());
@@ -122,9 +116,6 @@ impl ControlSocket {
 
 /// A Unix socket for the users of `access`. A socket that a dead daemon left is replaced; any other
 /// file is not.
-///
-/// # Errors
-/// [`ControlError`].
 pub fn listen(
     path: &Path,
     access: Access,

@@ -49,9 +49,6 @@ const KNOWN_FILE_SYSTEMS: [u64; 9] = [
 /// Opens the file of that name in `/tmp` under the directory `root`, as a process with that root
 /// would, if it is a plain file of one of these owners. A mount in `/tmp` is not entered: in a user
 /// namespace of his own anybody may mount any file there, and have it read.
-///
-/// # Errors
-/// [`NoFile`].
 pub fn open(root: &Path, name: &str, owners: &[u32]) -> Result<File, NoFile> {
     // Only a handle: opening it has no effect on whatever it is.
     let handle = OFlag::O_PATH | OFlag::O_CLOEXEC;
@@ -80,9 +77,6 @@ pub fn open(root: &Path, name: &str, owners: &[u32]) -> Result<File, NoFile> {
 }
 
 /// Facts of a file, if it is a plain file of one of these owners on a file system of a known kind.
-///
-/// # Errors
-/// [`NoFile::Refused`].
 pub fn trusted(file: &File, owners: &[u32]) -> Result<FileFacts, NoFile> {
     let metadata = file.metadata().map_err(|_| NoFile::Refused("it cannot be looked at"))?;
     if !metadata.is_file() {
@@ -195,13 +189,11 @@ pub struct DumpReader {
 
 impl DumpReader {
     /// Whether this is the file that it reads.
-    #[must_use]
     pub fn is_of(&self, metadata: &FileFacts) -> bool {
         self.file == (metadata.dev, metadata.ino)
     }
 
     /// A reader of that file.
-    #[must_use]
     pub fn new(metadata: &FileFacts) -> Self {
         Self { file: (metadata.dev, metadata.ino), ..Self::default() }
     }

@@ -44,7 +44,6 @@ pub struct Who {
 
 impl Who {
     /// Asks /proc; None when the process is gone.
-    #[must_use]
     pub fn of(pid: u32) -> Option<Self> {
         let read = |name: &str| text_of(pid, name);
         let link = |name: &str| fs::read_link(format!("/proc/{pid}/{name}")).ok();
@@ -72,14 +71,12 @@ impl Who {
     }
 
     /// Whether it is a known just-in-time compiler.
-    #[must_use]
     pub fn is_runtime(&self) -> bool {
         RUNTIMES.iter().any(|name| self.name.starts_with(name))
     }
 }
 
 /// Whether the process of that number is still the one that began then.
-#[must_use]
 pub fn is_still(pid: u32, ticks: u64) -> bool {
     text_of(pid, "stat").and_then(|stat| start_ticks(&stat)) == Some(ticks)
 }
@@ -92,7 +89,6 @@ fn text_of(pid: u32, name: &str) -> Option<String> {
 }
 
 /// Whether a mapped file is a just-in-time compiler, or memory that such a compiler has named.
-#[must_use]
 pub fn is_of_runtime(path: &[u8]) -> bool {
     let path = String::from_utf8_lossy(path).to_lowercase();
     let file = path.rsplit('/').next().unwrap_or_default();
@@ -107,7 +103,6 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 
 /// `Uid: real effective saved file-system` (proc_pid_status(5)). The real user of a program that
 /// was given another's rights is not one whose files that program would have made.
-#[must_use]
 pub fn owners(status: &str) -> Option<[u32; 2]> {
     let mut uids = field(status, "Uid:")?.split_whitespace().map(|uid| uid.parse().ok());
     let (effective, fs) = (uids.nth(1)??, uids.nth(1)??);
@@ -116,7 +111,6 @@ pub fn owners(status: &str) -> Option<[u32; 2]> {
 
 /// Field 22 of /proc/PID/stat; the second one, the command in parentheses, may have blanks and
 /// parentheses in it.
-#[must_use]
 pub fn start_ticks(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split_whitespace().nth(19)?.parse().ok()
 }

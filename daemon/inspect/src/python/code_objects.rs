@@ -314,7 +314,6 @@ impl<M: Memory> Reader<'_, M> {
         }
     }
 
-    /// The bytes of a byte string.
     fn bytes(&self, at: u64) -> Option<Vec<u8>> {
         let is_bytes = self.memory.word(at.checked_add(TYPE_AT)?)? == self.types.bytes;
         let len = self.memory.word(at.checked_add(SIZE_AT)?)?;

@@ -6,7 +6,6 @@ use abi::{PYTHON_BLOCK_MAX, PYTHON_DIRECT, PythonFrame, PythonLayout};
 /// Which frames one call of the evaluation loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loop {
-    /// One frame (3.8 to 3.10).
     OneFrame,
     /// Frames up to the one with `is_entry`, the byte of [`PythonFrame::flags`] with this number
     /// (3.11).

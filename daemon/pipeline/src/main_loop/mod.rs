@@ -102,7 +102,6 @@ pub struct Pipeline<Source> {
 
 impl<Source: SampleSource> Pipeline<Source> {
     /// A pipeline that is ready to run; `cost` is that of a sample.
-    #[must_use]
     pub fn new(parts: Parts<Source>, cost: Cost) -> Self {
         let now = Instant::now();
         let watchdog = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));

@@ -88,7 +88,6 @@ struct PlacedSnapshot {
 /// The observations from the snapshots of a drain.
 #[derive(Default)]
 struct Batch {
-    /// Observations, each with its image and measure.
     observed: Vec<(Arc<Image>, &'static Measure, Observation)>,
     unresolved: u64,
     fruitful: u64,
@@ -97,7 +96,6 @@ struct Batch {
 
 impl Edges {
     /// No snapshots yet. Observations are recorded on `tape` too.
-    #[must_use]
     pub fn new(tape: Tape, inspectors: Inspectors) -> Self {
         // The buffer has room for the most snapshots that can be there, because growing would leave
         // a copy of registers in freed memory.
@@ -120,7 +118,6 @@ impl Edges {
     }
 
     /// Whether enough snapshots are held that they should be interpreted soon.
-    #[must_use]
     pub fn are_many(&self) -> bool {
         self.held.len() >= HELD_MANY
     }
@@ -173,7 +170,6 @@ impl Edges {
     }
 
     /// The cost of all walks so far.
-    #[must_use]
     pub fn walk_cost(&self) -> WalkCost {
         let Totals { taken, dropped, cpu_ns, .. } = self.totals;
         WalkCost { walked: taken.saturating_sub(self.held.len() as u64 + dropped), cpu_ns }

@@ -111,7 +111,6 @@ impl Outcomes {
     }
 
     /// All stacks that were walked.
-    #[must_use]
     pub fn all(&self) -> u64 {
         self.whole + self.cut.iter().sum::<u64>()
     }
@@ -172,7 +171,6 @@ pub struct CallStacks {
 
 impl CallStacks {
     /// No stacks yet.
-    #[must_use]
     pub fn new(inspectors: Inspectors) -> Self {
         Self {
             held: Vec::new(),
@@ -221,13 +219,11 @@ impl CallStacks {
     }
 
     /// Longest time until the rings should be looked at again.
-    #[must_use]
     pub fn look_within(&self) -> Duration {
         self.look_within
     }
 
     /// Whether stacks are held.
-    #[must_use]
     pub fn is_holding(&self) -> bool {
         !self.held.is_empty() || !self.placed.is_empty()
     }
@@ -349,7 +345,6 @@ impl CallStacks {
     }
 
     /// The cost of all walks so far.
-    #[must_use]
     pub fn walk_cost(&self) -> WalkCost {
         let walked = self.totals.outcomes.all();
         WalkCost { walked, cpu_ns: self.totals.cpu_ns }
@@ -384,7 +379,6 @@ fn placed(raw: RawStack, mappings: &mut Mappings, window: Window) -> PlacedStack
 }
 
 /// Process and generation of a record; 0: a process that this pid namespace cannot see.
-#[must_use]
 pub fn process_of(record: &StackRecord) -> (u32, u16) {
     match Entry::new(0, 0, record.space, 1).whose() {
         Space::Process { pid, generation } => (pid, generation),

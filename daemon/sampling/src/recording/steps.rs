@@ -84,7 +84,6 @@ pub struct Observed {
 impl Observed {
     /// The image and its observations. `None` when the id is not an image id, or a measure is
     /// unknown.
-    #[must_use]
     pub fn restored(&self) -> Option<(Arc<Image>, Vec<Measured>)> {
         let image = Image {
             id: self.id.parse().ok()?,
@@ -216,14 +215,12 @@ pub enum Step {
 
 impl Step {
     /// A drain.
-    #[must_use]
     pub fn drain(begun_ns: u64, ended_ns: u64, entries: &[Entry], drained: &Drained) -> Self {
         let entries = entries.iter().map(|entry| (entry.key, entry.space, entry.count)).collect();
         Self::Drain { begun_ns, ended_ns, entries, drained: Box::new(drained.clone()) }
     }
 
     /// A step with these observations, in this order.
-    #[must_use]
     pub fn observed(all: &[(Arc<Image>, &'static Measure, Observation)]) -> Self {
         let mut observed: Vec<(ImageId, Observed)> = Vec::new();
         for (image, measure, observation) in all {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 impl WalkedStack {
     /// The stack as a recording has it.
-    #[must_use]
     pub fn stored(&self) -> StoredStack {
         StoredStack {
             space: self.record.space,
@@ -35,7 +34,6 @@ impl WalkedStack {
 
     /// The stack of a recording, without what its process had mapped. None where names are not
     /// names of threads, or the reason is unknown.
-    #[must_use]
     pub fn restored(stored: &StoredStack) -> Option<Self> {
         let cut = match &stored.cut {
             Some(name) => Some(*Cut::ALL.iter().find(|cut| cut.name() == name)?),

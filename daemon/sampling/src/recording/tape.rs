@@ -98,9 +98,6 @@ enum Line<'a> {
 
 impl Recording {
     /// Reads a recording.
-    ///
-    /// # Errors
-    /// [`RecordingError`].
     pub fn open(path: &Path) -> Result<Self, RecordingError> {
         let fail = |source| RecordingError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(fail)?;
@@ -108,9 +105,6 @@ impl Recording {
     }
 
     /// Reads a recording from a stream; `path` is for error messages.
-    ///
-    /// # Errors
-    /// [`RecordingError`].
     pub fn read(stream: impl io::BufRead, path: &Path) -> Result<Self, RecordingError> {
         let damaged = |why: String| RecordingError::Damaged { path: path.to_owned(), why };
         let mut decoder = GzDecoder::new(stream);
@@ -162,9 +156,6 @@ impl Recording {
     }
 
     /// Writes the recording.
-    ///
-    /// # Errors
-    /// The stream's error.
     pub fn write(&self, stream: impl Write) -> io::Result<()> {
         let mut writer = TextWriter::begin(stream, &self.start)?;
         for step in &self.steps {

@@ -77,7 +77,6 @@ impl CountedWait<'_> {
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
     /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1; and the
     /// square of what is owed, as the waits that it was owed for may have been others.
-    #[must_use]
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64) -> Value {
         let squares = |weight: u64| {
             let part = u128::from(weight >> 10);
@@ -433,13 +432,11 @@ impl Waits {
     }
 
     /// Length of waits that are always taken; None: none are taken.
-    #[must_use]
     pub fn scale(&self) -> Option<Duration> {
         (self.scale_us > 0).then(|| Duration::from_micros(self.scale_us.into()))
     }
 
     /// Switches between threads, per second and CPU.
-    #[must_use]
     pub fn switches_per_s(&self) -> f64 {
         self.switches.per_s
     }
@@ -451,7 +448,6 @@ fn plenty(budget: Option<Budget>) -> f64 {
 }
 
 /// The kernel's count of switches between threads since it started (`ctxt` of proc_stat(5)).
-#[must_use]
 pub fn switches() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));

@@ -47,7 +47,6 @@ pub trait Counted: Default {
 
 impl Counts {
     /// Empty counts of a shape.
-    #[must_use]
     pub const fn none(shape: Shape) -> Self {
         match shape {
             Shape::Places => Self::Places(Profile::new()),
@@ -57,7 +56,6 @@ impl Counts {
     }
 
     /// The shape of the counts.
-    #[must_use]
     pub const fn shape(&self) -> Shape {
         match self {
             Self::Places(_) => Shape::Places,
@@ -80,7 +78,6 @@ impl Counts {
     }
 
     /// The counts without those of `other`. Counts of another shape take nothing away.
-    #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Places(mine), Self::Places(theirs)) => Self::Places(mine.without(theirs)),
@@ -91,7 +88,6 @@ impl Counts {
     }
 
     /// The sum of all counts.
-    #[must_use]
     pub fn total(&self) -> u64 {
         match self {
             Self::Places(counts) => counts.total(),
@@ -101,7 +97,6 @@ impl Counts {
     }
 
     /// Number of different observations.
-    #[must_use]
     pub fn len(&self) -> usize {
         match self {
             Self::Places(counts) => counts.len(),
@@ -111,7 +106,6 @@ impl Counts {
     }
 
     /// True when there are no counts.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

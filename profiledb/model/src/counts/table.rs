@@ -18,25 +18,21 @@ impl<K> Default for Table<K> {
 
 impl<K> Table<K> {
     /// No counts.
-    #[must_use]
     pub const fn new() -> Self {
         Self { counts: Vec::new() }
     }
 
     /// The sum of all counts.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
     }
 
     /// Number of keys.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.counts.len()
     }
 
     /// True when there are no counts.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -60,7 +56,6 @@ impl<K: Ord + Copy> Table<K> {
 
     /// The table of entries that are in strictly ascending order of the keys and have no count of
     /// zero. None when the entries are not so.
-    #[must_use]
     pub fn from_sorted(counts: Vec<(K, u64)>) -> Option<Self> {
         let ascends = counts.is_sorted_by(|(before, _), (key, _)| before < key);
         (ascends && counts.iter().all(|(_, count)| *count > 0)).then_some(Self { counts })
@@ -72,14 +67,12 @@ impl<K: Ord + Copy> Table<K> {
     }
 
     /// The count of a key; 0 for a key that is not in the table.
-    #[must_use]
     pub fn get(&self, key: K) -> u64 {
         let found = self.counts.binary_search_by_key(&key, |(known, _)| *known);
         found.ok().and_then(|at| self.counts.get(at)).map_or(0, |(_, count)| *count)
     }
 
     /// The counts without those of `other`; a count is 0 at least.
-    #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let left = |(key, count): (K, u64)| (key, count.saturating_sub(other.get(key)));
         let counts = self.iter().map(left).filter(|(_, count)| *count > 0).collect();

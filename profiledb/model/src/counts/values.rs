@@ -25,27 +25,23 @@ pub struct BranchRounds {
 
 impl BranchRounds {
     /// The class that `rounds` are counted in: the lowest number of the class.
-    #[must_use]
     pub const fn class(rounds: u64) -> u64 {
         rounds & !(Self::class_width(rounds) - 1)
     }
 
     /// The number of numbers in the class of `rounds`.
-    #[must_use]
     pub const fn class_width(rounds: u64) -> u64 {
         let bits = u64::BITS - rounds.leading_zeros();
         1 << bits.saturating_sub(4)
     }
 
     /// The rounds that a number at a branch means; None for 0, which means nothing.
-    #[must_use]
     pub fn of((branch, number): (ImageOffset, i64)) -> Option<Self> {
         let (jumps, rounds) = (number > 0, number.unsigned_abs());
         (rounds != 0).then_some(Self { branch, jumps, rounds })
     }
 
     /// The number at the branch that means these rounds; None for no rounds, and for 2^62 and more.
-    #[must_use]
     pub fn value(self) -> Option<(ImageOffset, i64)> {
         let Self { branch, jumps, rounds } = self;
         let rounds = i64::try_from(Self::class(rounds))

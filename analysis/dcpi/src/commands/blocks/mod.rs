@@ -91,15 +91,12 @@ pub enum Cflags {
 /// The request of `--blocks`.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Its options.
     pub blocks: &'a BlocksArgs,
     /// The trace to read.
     pub file: Option<&'a Path>,
     /// The trace to write.
     pub out: Option<&'a Path>,
-    /// Format of the report.
     pub output: &'a Output,
-    /// The command.
     pub command: &'a [OsString],
 }
 
@@ -120,9 +117,6 @@ pub(super) fn print_cflags(kind: Cflags, out: &mut dyn Write) -> Result<Outcome,
 }
 
 /// `dcpi trace --blocks`: of a command, or of a trace.
-///
-/// # Errors
-/// [`AnalysisError`], if the command could not do its work.
 pub(super) fn run(args: &Asked<'_>, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     match (args.file, args.out, args.command.is_empty()) {
         (Some(file), ..) => read(args, file, out),
@@ -132,7 +126,6 @@ pub(super) fn run(args: &Asked<'_>, out: &mut dyn Write) -> Result<Outcome, Anal
     }
 }
 
-/// The options for a compiler.
 fn cflags(kind: Cflags) -> Result<String, AnalysisError> {
     let own = std::env::current_exe().map_err(refused)?;
     let beside = own.parent().unwrap_or(Path::new("/"));

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use query::problem::Problem;
 use report::fields::{Address, Shown};
 use report::{Report, Style};
 use stats::Share;
@@ -20,7 +19,6 @@ pub struct Table {
     pub(super) samples: Option<u64>,
     /// Whether events were lost, so that executions are too few.
     pub(super) is_partial: bool,
-    /// Notes for the reader, one sentence each.
     pub(super) notes: Vec<String>,
 }
 
@@ -131,7 +129,6 @@ impl Table {
         self.rows.get(..shown).unwrap_or_default()
     }
 
-    /// Orders rows by their time.
     pub(super) fn sort_by_time(&mut self) {
         let time = |row: &Row| row.time.map_or(-1.0, |share| share.value);
         self.rows.sort_by(|a, b| time(b).total_cmp(&time(a)));
@@ -189,9 +186,5 @@ impl Report for Table {
         let mut titles = vec!["program", "procedure", "block", "file", "line", "offset"];
         titles.extend(["executions", "time", "time_low", "time_high"]);
         Some(titles)
-    }
-
-    fn problems(&self) -> &[Problem] {
-        &[]
     }
 }

@@ -28,12 +28,10 @@ pub(super) struct Plain {
 /// more than samples do by chance, and a few groups say by how much.
 const GROUPS_MAX: u32 = 8;
 
-/// Samples of a program.
 pub(super) struct SampledBlocks {
     groups: Vec<Group>,
 }
 
-/// Samples of some runs.
 struct Group {
     by_block: Vec<Tally>,
     whole: Tally,
@@ -44,7 +42,6 @@ impl SampledBlocks {
         self.groups.iter().map(|group| group.whole).sum()
     }
 
-    /// Samples of each block.
     fn by_block(&self) -> Vec<Tally> {
         let blocks = self.groups.first().map_or(0, |group| group.by_block.len());
         let of =

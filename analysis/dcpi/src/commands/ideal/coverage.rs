@@ -71,10 +71,8 @@ impl Coverage {
     }
 }
 
-/// The counts of a source file.
 #[derive(Debug, Default, PartialEq)]
 struct Source {
-    /// Executions by line.
     lines: BTreeMap<u32, u64>,
     /// Line and entries of each procedure, by its mangled name.
     procedures: BTreeMap<String, (u32, u64)>,

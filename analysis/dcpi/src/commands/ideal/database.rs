@@ -37,7 +37,6 @@ pub(in crate::commands) struct Writing {
     begun_unix_s: u64,
 }
 
-/// The epoch that was written.
 pub(in crate::commands) struct Written {
     pub(in crate::commands) host: String,
     pub(in crate::commands) epoch: String,
@@ -52,7 +51,6 @@ pub(in crate::commands) fn of_proc(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The name of this host.
 pub(super) fn host() -> String {
     of_proc("/proc/sys/kernel/hostname")
 }
@@ -81,7 +79,6 @@ impl Writing {
         Ok(Self { db, writer, host, label, scope, events, begun_unix_s })
     }
 
-    /// Begins the epoch.
     fn begin(&mut self) -> Result<EpochId, AnalysisError> {
         let cpuinfo = of_proc("/proc/cpuinfo");
         let model = ["model name", "CPU part"];
@@ -287,7 +284,6 @@ fn tail_calls<'a>(
     file.taken.iter().filter(move |jump| is_call(jump)).map(|(jump, times)| (*jump, *times))
 }
 
-/// Numbers of instructions, by offset.
 type ByOffset = BTreeMap<ImageOffset, u64>;
 
 /// The cycles of each image's instructions, all executions together, rounded.
@@ -322,7 +318,6 @@ fn ideal_cycles(
     all
 }
 
-/// Adds the cycles of a procedure's instructions.
 fn add_cycles(
     graph: &Graph,
     (known, image, event): (&Known, &ImageSamples, usize),

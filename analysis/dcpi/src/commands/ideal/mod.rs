@@ -69,7 +69,6 @@ pub struct Ideal {
         allow_negative_numbers = true
     )]
     pub rows: Option<usize>,
-    /// Processor model and directories of debug files.
     #[command(flatten)]
     pub on: OnMachine,
     /// Command to run and count, with its children
@@ -235,7 +234,6 @@ fn ends_differ(
     say(err, &line)
 }
 
-/// Prints what was counted.
 fn told(counts: &Counts, how: &str, err: &mut dyn Write) -> Result<(), AnalysisError> {
     let (instructions, processes) =
         (number(counts.instructions(), "instruction"), number(counts.processes as u64, "process"));

@@ -76,7 +76,6 @@ impl Sampled {
         self.recorded.status
     }
 
-    /// Seconds of all sampled runs.
     pub(super) fn seconds(&self) -> f64 {
         self.recorded.took.as_secs_f64()
     }

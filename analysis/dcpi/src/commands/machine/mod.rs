@@ -43,7 +43,6 @@ pub struct MachineArgs {
     /// Draw the memory mountain and the curves of latency: an SVG, or a directory for one of each
     #[arg(long, value_name = "FILE.svg|DIR", value_parser = svg_path())]
     pub picture: Option<PathBuf>,
-    /// Format of the report.
     #[command(flatten)]
     pub output: Output,
 }
@@ -163,7 +162,6 @@ fn measure(seconds: u64) -> Result<MachineReport, AnalysisError> {
     })
 }
 
-/// Parts of the progress line.
 const PARTS: u64 = 100;
 
 /// Times since the machine started, and of this process, at one moment.

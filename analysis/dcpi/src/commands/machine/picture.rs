@@ -23,9 +23,6 @@ const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
 
 /// Writes all drawings into one SVG, or one file each into a directory that is there.
-///
-/// # Errors
-/// [`AnalysisError::OutputFile`].
 pub(super) fn write(report: &MachineReport, path: &Path) -> Result<(), AnalysisError> {
     let title = format!("{}, measured", report.measured.cpu_model);
     if !path.is_dir() {
@@ -44,9 +41,6 @@ pub(super) fn write(report: &MachineReport, path: &Path) -> Result<(), AnalysisE
 }
 
 /// Whether drawings can be written there, asked before the measurement.
-///
-/// # Errors
-/// [`AnalysisError::OutputFile`].
 pub(super) fn check(path: &Path) -> Result<(), AnalysisError> {
     if !path.is_dir() {
         return Destination::File(path.to_path_buf()).check();

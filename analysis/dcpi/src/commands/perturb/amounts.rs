@@ -16,7 +16,6 @@ pub(super) struct Amounts {
 }
 
 impl Amounts {
-    /// The values of all runs.
     pub(super) fn of<'a>(columns: &Columns, runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
         let metrics = 0..columns.names.len();
         let of_metric = |at| runs.clone().map(|run| columns.amount(run, at)).collect();
@@ -53,7 +52,6 @@ impl Amounts {
         .collect()
     }
 
-    /// Whether a share of time has moved.
     pub(super) fn shares_moved(&self, moved: &[Moved]) -> bool {
         moved.iter().zip(&self.is_time).any(|(of, is_time)| *is_time && of.moved)
     }

@@ -21,7 +21,6 @@ pub(super) const RECORDS_MAX: usize = 3000;
 pub(super) const RECORDS_MIN: usize = 20;
 /// Name of the image for code that is in no file.
 const ELSEWHERE: &str = "no file";
-/// Name of the kernel.
 const KERNEL: &str = "kernel";
 
 /// Where a tick was, as far as metrics need it: numbers of names.
@@ -132,13 +131,10 @@ enum Column {
     Event(u32),
 }
 
-/// The columns of all runs.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     columns: Vec<Column>,
-    /// Their names.
     pub(super) names: Vec<String>,
-    /// Records of a run.
     pub(super) records: usize,
     /// Ticks of a run: of one that has more, some are left out, evenly. Otherwise a run that is
     /// slower would have less chance in its records, and for that alone higher correlations.

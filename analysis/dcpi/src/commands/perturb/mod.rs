@@ -14,7 +14,7 @@ use clap::Args;
 use exact::series::Plan;
 use measure::perturbation::{BASELINES_MIN, Comparison, ratio};
 use query::error::AnalysisError;
-use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation};
+use report::{FalseAlarms, Group, MetricRow, Moved, PerturbReport, Relation, Slowdown};
 
 use super::input::Input;
 use super::passing::pass_on;
@@ -91,7 +91,6 @@ pub struct Perturb {
     /// Probability of finding a perturbation where there is none, in percent
     #[arg(long, value_name = "P%", default_value = "1%", value_parser = parse_level)]
     pub level: f64,
-    /// Format of the report.
     #[command(flatten)]
     pub output: Output,
     /// Command to run
@@ -225,8 +224,7 @@ fn compare(args: &Perturb, session: &mut Session<'_>) -> Result<PerturbReport, A
     Ok(PerturbReport {
         records: judged.columns.records,
         cpu_s,
-        slowdown_cpu: cpu.unwrap_or_default(),
-        slowdown_wall: wall.unwrap_or_default(),
+        slowdown: Slowdown { cpu: cpu.unwrap_or_default(), wall: wall.unwrap_or_default() },
         relations_changed: judged.judgement.any,
         shares_changed: judged.shares_moved,
         comparisons: judged.judgement.inner.len() + judged.judgement.outer.len(),
@@ -276,7 +274,7 @@ fn rows(judged: &Judged, level: f64) -> Vec<MetricRow> {
         MetricRow {
             name: name.clone(),
             is_time: columns.is_time(at),
-            moved: *moved,
+            amount: *moved,
             inner: inner.first().map(|(with, of)| relation(Some(*with), of)),
             inner_changed: inner.iter().filter(|(_, of)| of.chance <= level).count(),
             outer: outer.map(|(_, of)| relation(None, of)),

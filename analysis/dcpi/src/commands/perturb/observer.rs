@@ -10,7 +10,6 @@ use tempfile::TempDir;
 /// Placeholder in the observer's command for the items to collect.
 const ITEM: &str = "{}";
 
-/// The observer of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Observer {
     /// `dcpi record`, with a dcpid of its own.
@@ -23,7 +22,6 @@ pub(super) enum Observer {
 
 /// An observed command, and the resources that it needs until it ends.
 pub(super) struct Observed {
-    /// Its words.
     pub(super) words: Vec<OsString>,
     /// A database that is discarded.
     _database: Option<TempDir>,

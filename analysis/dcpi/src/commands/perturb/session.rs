@@ -24,13 +24,11 @@ pub(super) struct Session<'a> {
     pub(super) input: Input,
     /// How the first run without an observer ended.
     pub(super) ended: Option<ExitStatus>,
-    /// Ticks of a record.
     pub(super) per_record: usize,
     /// Probability of finding a perturbation where there is none.
     pub(super) level: f64,
     /// Remarks for the reader, without duplicates.
     pub(super) notes: Vec<String>,
-    /// The signal that asks to stop.
     pub(super) stopped: Stopped,
 }
 
@@ -41,23 +39,16 @@ pub(super) struct Runs {
     pub(super) observed: Vec<Run>,
 }
 
-/// A comparison and its judgement.
 pub(super) struct Judged {
     pub(super) columns: Columns,
-    /// How metrics move.
     pub(super) judgement: Judgement,
-    /// How much there is of each.
     pub(super) moved: Vec<Moved>,
-    /// Whether a share of time has moved.
     pub(super) shares_moved: bool,
 }
 
 impl Session<'_> {
     /// The order of this many runs without and with the observer, evenly interleaved so that
     /// changes of the machine affect both alike.
-    ///
-    /// # Errors
-    /// Returns the errors of the runs.
     pub(super) fn runs(
         &mut self,
         baselines: usize,
@@ -78,7 +69,6 @@ impl Session<'_> {
         Ok(runs)
     }
 
-    /// A run without the observer.
     pub(super) fn baseline(&mut self) -> Result<Run, AnalysisError> {
         let program = Observer::Own.program(self.command);
         let words = self.command.to_vec();
@@ -160,9 +150,6 @@ impl Session<'_> {
     }
 
     /// The columns that runs without an observer have.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::long_enough`].
     pub(super) fn columns(&self, baselines: &[Run]) -> Result<Columns, AnalysisError> {
         let events: Vec<String> = self.plan.events().map(str::to_owned).collect();
         let columns = Columns::choose(baselines, &self.names, &events, self.per_record);
@@ -172,9 +159,6 @@ impl Session<'_> {
     }
 
     /// Judges runs with an observer against those without.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Session::columns`].
     pub(super) fn judge(&self, runs: &Runs) -> Result<Judged, AnalysisError> {
         let columns = self.columns(&runs.baselines)?;
         let all = runs.baselines.iter().chain(&runs.observed);
@@ -191,9 +175,6 @@ impl Session<'_> {
 
     /// The number of comparisons of runs without an observer that find a perturbation; each
     /// comparison treats some runs of a pool as observed.
-    ///
-    /// # Errors
-    /// Returns the errors of the runs.
     pub(super) fn false_alarms(
         &mut self,
         trials: usize,
@@ -223,9 +204,6 @@ impl Session<'_> {
     /// Splits what the observer collects over several runs, so that none of them is perturbed:
     /// greedily, each item goes to the first group that stays unperturbed with it. Returns the
     /// groups, and whether each is still perturbed, which only a group of one item is.
-    ///
-    /// # Errors
-    /// Returns the errors of the runs.
     pub(super) fn split(
         &mut self,
         items: &[String],

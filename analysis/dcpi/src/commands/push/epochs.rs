@@ -109,7 +109,6 @@ impl ToStore {
         Ok(())
     }
 
-    /// Sends an epoch.
     fn send(
         &self,
         host: &str,

@@ -102,12 +102,9 @@ pub enum Part {
     Generated,
 }
 
-/// A receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
-    /// An OpenTelemetry collector.
     Collector(Collector),
-    /// The store of a fleet.
     Store(Store),
 }
 
@@ -234,7 +231,6 @@ trait Way {
     fn told(&self, pushed: &Pushed) -> String;
 }
 
-/// A push, or many of them.
 struct Pusher {
     from: PathBuf,
     to: To,
@@ -243,10 +239,8 @@ struct Pusher {
     is_sound: bool,
 }
 
-/// Why a request was not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// The reason, in words.
     pub(super) why: String,
     /// Whether the same request will not be taken later either.
     pub(super) is_final: bool,
@@ -281,7 +275,6 @@ impl<E: Into<AnalysisError>> From<E> for Stopped {
     }
 }
 
-/// The data sent by a push.
 #[derive(Clone, Copy, Debug)]
 struct Pushed {
     /// Requests to a collector, epochs to a store.

@@ -23,7 +23,6 @@ const TIMEOUT_S: u64 = 30;
 /// Most bytes of the answer's status line, of its headers, and of its body that is read.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// A collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
     /// HOST:PORT/PATH.
@@ -149,7 +148,6 @@ fn rejected(body: &[u8]) -> Option<String> {
     }
 }
 
-/// A field of a protocol buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field<'a> {
     Number(u64),

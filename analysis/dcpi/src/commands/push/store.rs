@@ -23,7 +23,6 @@ const PARTIAL: &str = ".partial-";
 /// Age at which an incomplete file is abandoned.
 const PARTIAL_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// A store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
     /// A directory on this host, or mounted here.
@@ -32,7 +31,6 @@ pub enum Store {
     Http(String),
 }
 
-/// The outcome for an object.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     /// It is in the store now.

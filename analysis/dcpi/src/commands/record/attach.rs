@@ -51,7 +51,6 @@ impl Attached {
         Ok((!processes.is_empty()).then_some(Self { processes, tids }))
     }
 
-    /// The processes.
     pub(super) fn processes(&self) -> &[Process] {
         &self.processes
     }
@@ -68,7 +67,6 @@ impl Attached {
         }
     }
 
-    /// Whether all processes have ended.
     pub(super) fn have_ended(&self) -> bool {
         let runs = |process: &Process| {
             Process::find(process.pid).is_some_and(|now| now.start_time == process.start_time)
@@ -96,7 +94,6 @@ impl Process {
     }
 }
 
-/// The process that a thread belongs to.
 fn process_of(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     status

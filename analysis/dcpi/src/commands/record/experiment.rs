@@ -6,12 +6,10 @@
 
 use std::str::FromStr;
 
-/// An experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experiment {
     /// Its name, as typed.
     pub(super) name: String,
-    /// The events that it samples.
     pub(super) kind: Kind,
 }
 
@@ -70,9 +68,6 @@ impl Experiment {
     }
 
     /// The experiment of the same event with the other interval.
-    ///
-    /// # Errors
-    /// The reason why there is none.
     pub(super) fn other(&self) -> Result<Self, String> {
         let name = &self.name;
         match self.kind {

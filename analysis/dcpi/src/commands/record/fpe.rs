@@ -36,7 +36,6 @@ mod counting {
     use std::path::{Path, PathBuf};
     use std::time::Instant;
 
-    /// A note of each event.
     const NOTES: [&str; 5] = [
         "operations without meaning, such as 0/0",
         "finite numbers divided by zero",

@@ -146,10 +146,8 @@ those of counters times 32, because processors do some 32 times as much in a sec
 Exit codes: that of COMMAND, or 128 + N if signal N ended it; 0 without COMMAND; 126 and 127 if \
 COMMAND cannot be run; 2 if dcpi record could not do its work.";
 
-/// The reason why a recording ended.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The command ended.
     Command(ExitStatus),
     /// The time is over, or a signal interrupted the recording.
     Time,
@@ -282,7 +280,6 @@ fn recorded_nobody(error: AnalysisError, recorded: Option<Recorded>) -> Analysis
     ))
 }
 
-/// The recording of a command.
 struct Commanded {
     recorded: Recorded,
     label: String,
@@ -320,7 +317,6 @@ fn commanded(
     Ok(Commanded { recorded, label, status, used_s, took: begun.elapsed() })
 }
 
-/// The condition that ends a recording.
 enum Subject<'a> {
     Machine,
     Command(&'a mut Child),

@@ -115,7 +115,6 @@ impl Private {
         }
     }
 
-    /// Starts a command under a label.
     pub(super) fn labelled(
         &self,
         label: &str,
@@ -171,7 +170,6 @@ impl Private {
         Ok(())
     }
 
-    /// The last line of dcpid's log.
     fn last_words(&self) -> String {
         let read = || -> std::io::Result<String> {
             let mut log = File::open(log_path(&self.scratch.0))?;

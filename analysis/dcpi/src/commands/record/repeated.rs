@@ -15,15 +15,11 @@ use super::{Record, Subject, lost_sight, wait};
 use crate::{options, signals};
 use query::error::AnalysisError;
 
-/// The recorded runs of a command.
 pub(in crate::commands) struct Repeated {
-    /// Host of the epochs.
     pub(in crate::commands) host: String,
     /// First and last epoch.
     pub(in crate::commands) epochs: (String, String),
-    /// The end of the first run.
     pub(in crate::commands) status: ExitStatus,
-    /// Time of all runs.
     pub(in crate::commands) took: Duration,
 }
 

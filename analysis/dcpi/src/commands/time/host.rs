@@ -27,9 +27,7 @@ const DELAY_TOLD: f64 = 0.02;
 /// thread.
 const DELAYS_DIFFER: f64 = 0.1;
 
-/// The observations so far.
 pub(super) struct Host {
-    /// Rounds of the loop in a piece.
     rounds: u32,
     /// Times of pieces, ns.
     pieces: Vec<f64>,

@@ -93,7 +93,6 @@ pub struct Time {
     /// Number that random orders are made of: the same one makes the same orders
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Format of the report.
     #[command(flatten)]
     pub output: Output,
     /// Commands: 'A words' 'B words', or A words -- B words; or one alone
@@ -209,7 +208,6 @@ fn miss(confidence: Confidence) -> f64 {
     1.0 - confidence.percent() / 100.0
 }
 
-/// The results of the runs.
 fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
     let Measured { mut rows, host, ended } = measured;
     let clock = clock(args.clock, &rows);
@@ -250,13 +248,12 @@ fn evaluated(args: &Time, plan: &Plan, measured: Measured) -> TimeReport {
         drawn: drawn(plan).to_owned(),
         clock,
         comparison,
-        other,
+        by_other: other,
         effect: args.effect,
         confidence: args.confidence,
         commands,
         runs: rows,
         notes,
-        problems: Vec::new(),
     }
 }
 
@@ -271,7 +268,6 @@ fn drawn(plan: &Plan) -> &'static str {
     }
 }
 
-/// Remarks about commands.
 fn of_commands(commands: &[Timed]) -> Vec<String> {
     let mut notes = Vec::new();
     for (timed, letter) in commands.iter().zip(["A", "B"]) {
@@ -340,7 +336,6 @@ fn pairs(rows: &[RunRow], of: fn(&RunRow) -> f64) -> Vec<layouts::Layout> {
     all
 }
 
-/// The times of a command.
 fn times(rows: &[RunRow], command: usize, of: fn(&RunRow) -> f64, miss: f64) -> Times {
     let own: Vec<&RunRow> =
         rows.iter().filter(|row| row.command == command && !row.warm_up).collect();

@@ -24,13 +24,10 @@ const PADDING: &str = "DCPI_TIME_PADDING";
 /// lies in the same way again.
 pub(super) const PADDING_MAX: usize = 4096;
 
-/// How commands are run.
 pub(super) struct Runner {
     /// Standard input of every run; nothing, without.
     pub(super) input: Option<PathBuf>,
-    /// Whether output of commands is seen.
     pub(super) shows_output: bool,
-    /// Longest time of a run.
     pub(super) timeout: Option<Duration>,
     stop: Arc<Stop>,
 }
@@ -43,7 +40,6 @@ struct Stop {
     group: AtomicI32,
 }
 
-/// The times of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ran {
     pub(super) wall_s: f64,
@@ -54,11 +50,8 @@ pub(super) struct Ran {
     pub(super) status: ExitStatus,
 }
 
-/// Why there is no run.
 pub(super) enum NotRun {
-    /// The user has asked to stop.
     Stopped,
-    /// It took longer than allowed.
     TimedOut,
     /// The reason, with the next step.
     Refused(AnalysisError),
@@ -67,9 +60,6 @@ pub(super) enum NotRun {
 impl Runner {
     /// From now on SIGINT, SIGTERM, SIGHUP and SIGQUIT end the run that goes on, and this process
     /// reports what it has.
-    ///
-    /// # Errors
-    /// When the system refuses.
     pub(super) fn new(
         input: Option<PathBuf>,
         shows_output: bool,
@@ -91,7 +81,6 @@ impl Runner {
         Ok(Self { input, shows_output, timeout, stop })
     }
 
-    /// Whether the user has asked to stop.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.asked.load(Ordering::SeqCst)
     }

@@ -22,7 +22,6 @@ const PAIRS: (u32, u32) = (3, 15);
 /// Time that pairs above the least may take in a layout.
 const LAYOUT_TIME: Duration = Duration::from_secs(2);
 
-/// The commands to run.
 pub(super) struct Plan {
     pub(super) commands: Vec<Words>,
     /// Runs of each command in a layout; chosen by their time, without.
@@ -34,15 +33,12 @@ pub(super) struct Plan {
     pub(super) ignores_failure: bool,
 }
 
-/// The measurements.
 pub(super) struct Measured {
     pub(super) rows: Vec<RunRow>,
     pub(super) host: Host,
-    /// Why it ended early.
     pub(super) ended: Option<String>,
 }
 
-/// The reason for the loop's end.
 enum End {
     Early(String),
     Refused(AnalysisError),

@@ -69,19 +69,16 @@ pub struct Top {
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images")]
     pub by_image: bool,
-    /// Rows of the table of --once.
     #[command(flatten)]
     pub max: RowLimit,
     /// Show only rows whose image or procedure contains this text; upper and lower case are alike
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub filter: String,
-    /// Idle loop, confidence and debug files.
     #[command(flatten)]
     pub look: DisplayArgs,
     /// Control socket of dcpid
     #[arg(long, value_name = "PATH", default_value = "/run/dcpi/control.sock")]
     pub control: PathBuf,
-    /// Format and length of names, with --once.
     #[command(flatten)]
     pub output: Output,
 }
@@ -95,7 +92,6 @@ arrows and page keys scroll.
 dcpi top writes nothing to disk. It needs the rights of dcpictl: root, or the group of the \
 control socket.";
 
-/// Something that changes the screen.
 enum Message {
     Key(Key),
     Answer(Result<(Counts, Named), AnalysisError>),

@@ -13,15 +13,12 @@ use query::load::ImageSamples;
 
 /// Procedures kept in memory: those of the images that had samples last.
 const PROCEDURES_MAX: usize = 1_000_000;
-/// Images remembered.
 const IMAGES_MAX: usize = 4096;
 /// Names kept of an image that is not a file.
 const SYMBOLS_MAX: usize = 65_536;
 
-/// The image and procedure of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Label {
-    /// The image's name.
     pub(super) image: String,
     /// The procedure's name, or in brackets why there is none.
     pub(super) procedure: String,

@@ -20,41 +20,31 @@ const INTERVAL_FROM: u16 = 60;
 const SAMPLES_FROM: u16 = 40;
 /// An image's name takes a third of the names' room, within these.
 const IMAGE_WIDTH: (usize, usize) = (8, 32);
-/// Characters of a filter.
 const FILTER_MAX: usize = 100;
 const KEYS: &str =
     "q quit  space freeze  s sort  i images  / filter  a all/latest  I idle  e event  z zero";
 
-/// The caller's action after a key.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// Draw the screen again.
     Draw,
-    /// End the program.
     Quit,
-    /// Start counting at zero.
     Zero,
 }
 
-/// The state of the screen.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    /// The content to be shown.
     pub(super) wanted: Wanted,
     /// Whether new samples leave the screen as it is.
     pub(super) frozen: bool,
     /// Error of the last request to dcpid.
     pub(super) trouble: Option<String>,
-    /// The filter that is being typed.
     typed: Option<String>,
-    /// The first row shown.
     first: usize,
     /// Rows on a page, when it was drawn last.
     page: usize,
 }
 
 impl Screen {
-    /// The screen before the first key.
     pub(super) fn new(wanted: Wanted) -> Self {
         Self { wanted, ..Self::default() }
     }
@@ -108,7 +98,6 @@ impl Screen {
         Ask::Draw
     }
 
-    /// Draws a report.
     pub(super) fn draw(&mut self, frame: &mut Frame<'_>, report: &TopReport) {
         let area = frame.area();
         self.draw_on(frame.buffer_mut(), area, report);

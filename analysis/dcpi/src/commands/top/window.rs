@@ -30,17 +30,13 @@ pub(super) struct Window {
     span: Duration,
     recent: VecDeque<Step>,
     all: Step,
-    /// Names of the events.
     pub(super) events: Vec<String>,
 }
 
-/// The order of rows.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Most samples first.
     #[default]
     Samples,
-    /// By procedure.
     Procedure,
     /// By image, in it the most samples first.
     Image,
@@ -49,15 +45,11 @@ pub(super) enum Sort {
 /// The choices of the user: which samples are shown, and in which order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// The event, by number.
     pub(super) event: usize,
-    /// A row per image.
     pub(super) by_image: bool,
-    /// The order.
     pub(super) sort: Sort,
     /// Show samples since the start, instead of those of the last seconds.
     pub(super) all: bool,
-    /// Include the idle loop.
     pub(super) idle: bool,
     /// Only rows whose image or procedure contains this text, in upper or lower case.
     pub(super) filter: String,
@@ -93,12 +85,10 @@ impl Window {
         }
     }
 
-    /// Forgets everything.
     pub(super) fn clear(&mut self) {
         *self = Self { events: std::mem::take(&mut self.events), ..Self::new(self.span) };
     }
 
-    /// The report on these samples.
     pub(super) fn report(&self, wanted: &Wanted, confidence: Confidence) -> TopReport {
         let mut sums: BTreeMap<Arc<Label>, Vec<u64>> = BTreeMap::new();
         let (span, lost) = if wanted.all {

@@ -20,9 +20,6 @@ pub(super) fn runs(text: &str) -> Result<u32, String> {
 }
 
 /// Refuses what would be for nothing.
-///
-/// # Errors
-/// [`AnalysisError::Usage`].
 pub(super) fn check(to: Option<To>) -> Result<(), AnalysisError> {
     if to != Some(To::Trace) {
         return Err(usage(
@@ -40,10 +37,6 @@ pub(super) fn check(to: Option<To>) -> Result<(), AnalysisError> {
     Ok(())
 }
 
-/// Prints the planned runs.
-///
-/// # Errors
-/// Errors of writing to standard error.
 pub(super) fn announce(runs: u32) -> io::Result<()> {
     // One additional run comes first; its time is not used.
     let (before, after) = (runs / 2 + 1, runs - runs / 2);

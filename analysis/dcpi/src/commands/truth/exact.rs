@@ -20,7 +20,6 @@ use query::load::{ImageSamples, Samples};
 /// Most bytes of a file of counts: a run of a compiler writes 200 MB.
 const COUNTS_MAX: u64 = 1 << 30;
 
-/// Exact counts.
 pub(super) struct Exact {
     /// The name of the counts: their file, or the command that was counted.
     pub source: String,
@@ -80,9 +79,6 @@ impl Exact {
 
     /// Refuses counts of a program that has no samples: libraries that both use do not make it the
     /// same.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`].
     pub(super) fn is_sampled(&self, samples: &Samples) -> Result<(), AnalysisError> {
         let Some(program) = &self.program else { return Ok(()) };
         if samples.images.iter().any(|image| is_same(&image.record.path, program)) {
@@ -213,10 +209,6 @@ impl Executed {
         }
     }
 
-    /// Refuses counts of another build.
-    ///
-    /// # Errors
-    /// [`AnalysisError::Refused`].
     pub(super) fn is_of_this_build(
         &self,
         source: &str,

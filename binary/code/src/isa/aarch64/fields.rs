@@ -14,7 +14,6 @@ impl Word {
         bytes.first_chunk().map(|bytes| Self(u32::from_le_bytes(*bytes)))
     }
 
-    /// Bits `low` to `low + count - 1`; `count` is 1 to 31.
     pub(super) fn bits(self, low: u32, count: u32) -> u32 {
         self.0.wrapping_shr(low) & ((1 << (count & 31)) - 1)
     }

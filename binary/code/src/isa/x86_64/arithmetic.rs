@@ -113,7 +113,6 @@ impl Flags {
     }
 }
 
-/// `value` of `bytes` bytes shifted by `count`, 0 to 63.
 pub(super) fn shifted(shift: Shift, value: Bits, count: u32, bytes: u8) -> Bits {
     let value = value.low(bytes);
     let size = u32::from(bytes) * 8;

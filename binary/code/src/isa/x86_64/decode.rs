@@ -78,7 +78,6 @@ pub(super) enum Op {
     Branch(Condition),
     /// `jrcxz`.
     BranchIfCounted,
-    /// `loop`.
     Loop,
     Call,
     CallTo,
@@ -115,7 +114,6 @@ pub(super) enum Count {
     ScanReverse,
 }
 
-/// An operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     None,
@@ -134,8 +132,12 @@ pub(super) enum Operand {
 /// The place of a memory operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// base + index * scale + displacement.
-    At { base: Option<u8>, index: Option<u8>, scale: u8, displacement: i64 },
+    At {
+        base: Option<u8>,
+        index: Option<u8>,
+        scale: u8,
+        displacement: i64,
+    },
     /// Relative to this instruction's first byte.
     Relative(i64),
     /// An address that is not computed: relative to fs or gs, of 32 bits, or with a vector as

@@ -28,7 +28,6 @@ impl Flags {
         Self::CARRY | Self::PARITY | Self::ZERO | Self::SIGN | Self::OVERFLOW;
 
     /// All flags known, from RFLAGS.
-    #[must_use]
     pub fn sampled(rflags: u64) -> Self {
         let value = IN_RFLAGS
             .iter()
@@ -38,7 +37,6 @@ impl Flags {
     }
 
     /// Whether RFLAGS may have this value.
-    #[must_use]
     pub fn may_be(self, rflags: u64) -> bool {
         (self.value ^ Self::sampled(rflags).value) & !self.unknown == 0
     }

@@ -44,7 +44,6 @@ pub struct State {
 impl State {
     /// A state in which all is known: the general registers (rax, rcx, rdx, rbx, rsp, rbp, rsi,
     /// rdi, r8 to r15) and RFLAGS of a thread.
-    #[must_use]
     pub fn sampled(registers: [u64; REGISTERS], rflags: u64) -> Self {
         Self {
             registers: registers.map(Bits::known),
@@ -54,7 +53,6 @@ impl State {
     }
 
     /// Whether the processor may be in that state: no known bit differs.
-    #[must_use]
     pub fn may_be(&self, registers: [u64; REGISTERS], rflags: u64) -> bool {
         self.registers.iter().zip(registers).all(|(known, value)| known.may_be(value))
             && self.flags.may_be(rflags)

@@ -1,4 +1,4 @@
-//! A disk in memory that fails on command, for tests of this crate and of its users.
+//! A disk in memory that fails on command.
 //!
 //! It shows what a *process* sees when operations fail or when it is killed (everything done before
 //! is there), and what a machine sees after a power failure ([`SimulatedDisk::cut_power`]): what
@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Entry, Lock, Storage, WriteBody};
+use profiledb::storage::{Entry, Lock, Storage, WriteBody};
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
@@ -56,13 +56,11 @@ enum Step {
 
 impl SimulatedDisk {
     /// An empty disk.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Number of operations so far. Writing a file is two: the bytes, and forcing them out.
-    #[must_use]
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
@@ -84,7 +82,6 @@ impl SimulatedDisk {
     }
 
     /// A copy of all files.
-    #[must_use]
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         self.state().files.clone()
     }
@@ -105,7 +102,6 @@ impl SimulatedDisk {
     /// The disk after a power failure now. For each name that was not forced out, `choice` decides
     /// whether it is there; it is called with a new number each time. A file whose bytes were not
     /// forced out is empty, half there or whole.
-    #[must_use]
     pub fn cut_power(&self, choice: impl Fn(u64) -> u64) -> Self {
         let state = self.state();
         let after = Self::new();
@@ -157,7 +153,6 @@ impl SimulatedDisk {
     }
 
     /// Another disk with the same files and directories, without locks and faults.
-    #[must_use]
     pub fn copy(&self) -> Self {
         let state = self.state();
         let copy = Self::new();
