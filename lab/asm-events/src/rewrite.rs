@@ -3,7 +3,8 @@
 //! The position where the next event goes is in r11 while a procedure with events runs, and in the
 //! thread's storage (`dcpi_trace_position`) at all other times: stored before each call, jump or
 //! return that leaves code with events, loaded at each entry, after each such call and at each
-//! landing pad. So callbacks, exceptions, longjmp, threads and libraries need nothing else. Calls
+//! landing pad. The System V ABI lets every procedure change r11 and passes nothing in it, and gcc
+//! leaves it free with `-ffixed-r11`. So callbacks, exceptions, longjmp, threads and libraries need nothing else. Calls
 //! within a file go behind the load, with the position in the register.
 //!
 //! An event is two instructions, neither of which touches flags or other registers: 4 bytes with

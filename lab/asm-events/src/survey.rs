@@ -4,11 +4,6 @@
 use crate::line::{Flags, Flow, Instruction, Line};
 use std::collections::{HashMap, HashSet};
 
-/// The register that events keep their position in. The System V ABI lets every procedure change
-/// it and passes nothing in it, so code without events needs nothing restored. Compilers keep off
-/// it by `-ffixed-r11` (gcc).
-pub const REGISTER: &str = "r11";
-
 /// Procedures that return more than once (setjmp(3), vfork(2), getcontext(3)): what follows a call
 /// of them is a block of its own.
 const RETURN_TWICE: [&str; 7] =

@@ -100,13 +100,6 @@ impl Drop for Region {
     }
 }
 
-/// Maps `pages` small pages, touches each once, and gives them back: each touch is a page fault.
-/// False where the kernel has no room.
-#[must_use]
-pub fn fault_pages(pages: usize) -> bool {
-    Region::new(pages * PAGE_BYTES, Pages::Small).is_some()
-}
-
 /// Whether this process has at least `bytes` of large pages now: the kernel gives them if it can.
 #[must_use]
 pub fn has_large_pages(bytes: usize) -> bool {

@@ -33,17 +33,6 @@ const BETWEEN_UNKNOWN: f64 = 0.05;
 const BETWEEN_LEAST: f64 = 0.03;
 
 impl Alpha {
-    /// In vitro: from the costs of single events, ns, one list for each place where they were
-    /// measured. None without any.
-    #[must_use]
-    pub fn in_vitro(places: &[Vec<f64>]) -> Option<Self> {
-        let moments: Vec<(f64, f64, f64)> = places.iter().filter_map(|at| moments(at)).collect();
-        let weight: f64 = moments.iter().map(|(_, _, n)| n).sum();
-        let variance = moments.iter().map(|(_, var, n)| var * n).sum::<f64>() / weight.max(1.0);
-        let means: Vec<f64> = moments.iter().map(|(mean, _, _)| *mean).collect();
-        Self::of_means(&means, variance.sqrt())
-    }
-
     /// From the mean cost at each of several places, ns, and the standard deviation of one event
     /// within a place, ns. None without any place.
     #[must_use]
@@ -272,18 +261,6 @@ fn moments(values: &[f64]) -> Option<(f64, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_two_spreads_are_told_apart() {
-        let places = [vec![90.0, 110.0, 90.0, 110.0], vec![190.0, 210.0, 190.0, 210.0]];
-        let alpha = Alpha::in_vitro(&places).unwrap();
-        assert_eq!(alpha.mean, 150.0);
-        assert!((alpha.within - (400.0_f64 / 3.0).sqrt()).abs() < 1e-9);
-        assert!((alpha.between - 5000.0_f64.sqrt()).abs() < 1e-9);
-        assert_eq!(alpha.places, 2);
-        assert_eq!(Alpha::in_vitro(&[]), None);
-        assert_eq!(Alpha::in_vitro(&[vec![]]), None);
-    }
 
     #[test]
     fn within_averages_out_and_between_does_not() {
