@@ -127,65 +127,52 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
-        Self::Enter,
-        Self::Exit,
-        Self::Instant,
-        Self::SyscallEnter,
-        Self::SyscallExit,
-        Self::SwitchOut,
-        Self::SwitchIn,
-        Self::Wake,
-        Self::Block,
-        Self::LockRequest,
-        Self::LockAcquire,
-        Self::LockRelease,
-        Self::BarrierArrive,
-        Self::BarrierLeave,
-        Self::Advance,
-        Self::AwaitBegin,
-        Self::AwaitEnd,
-        Self::ThreadStart,
-        Self::ThreadEnd,
+    /// All kinds in the order of their numbers, with their words in text and JSON.
+    const WORDS: [(Self, &str); 19] = [
+        (Self::Enter, "enter"),
+        (Self::Exit, "exit"),
+        (Self::Instant, "instant"),
+        (Self::SyscallEnter, "syscall_enter"),
+        (Self::SyscallExit, "syscall_exit"),
+        (Self::SwitchOut, "switch_out"),
+        (Self::SwitchIn, "switch_in"),
+        (Self::Wake, "wake"),
+        (Self::Block, "block"),
+        (Self::LockRequest, "lock_request"),
+        (Self::LockAcquire, "lock_acquire"),
+        (Self::LockRelease, "lock_release"),
+        (Self::BarrierArrive, "barrier_arrive"),
+        (Self::BarrierLeave, "barrier_leave"),
+        (Self::Advance, "advance"),
+        (Self::AwaitBegin, "await_begin"),
+        (Self::AwaitEnd, "await_end"),
+        (Self::ThreadStart, "thread_start"),
+        (Self::ThreadEnd, "thread_end"),
     ];
 
     /// The kind of a number of the format on disk.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+        Self::WORDS.get(usize::from(number).checked_sub(1)?).map(|(kind, _)| *kind)
     }
 
     /// The kind's word in text and JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Enter => "enter",
-            Self::Exit => "exit",
-            Self::Instant => "instant",
-            Self::SyscallEnter => "syscall_enter",
-            Self::SyscallExit => "syscall_exit",
-            Self::SwitchOut => "switch_out",
-            Self::SwitchIn => "switch_in",
-            Self::Wake => "wake",
-            Self::Block => "block",
-            Self::LockRequest => "lock_request",
-            Self::LockAcquire => "lock_acquire",
-            Self::LockRelease => "lock_release",
-            Self::BarrierArrive => "barrier_arrive",
-            Self::BarrierLeave => "barrier_leave",
-            Self::Advance => "advance",
-            Self::AwaitBegin => "await_begin",
-            Self::AwaitEnd => "await_end",
-            Self::ThreadStart => "thread_start",
-            Self::ThreadEnd => "thread_end",
-        }
+        Self::WORDS.get(self as usize - 1).map_or("", |(_, word)| word)
     }
 
     /// The kind of a word.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        Self::WORDS.into_iter().find(|(_, of)| *of == word).map(|(kind, _)| kind)
+    }
+
+    /// The kind of the event that ends what an event of this kind began.
+    #[must_use]
+    pub fn closer(self) -> Self {
+        let is_closer = |(kind, _): &(Self, &str)| kind.closes() == Some(self);
+        Self::WORDS.into_iter().find(is_closer).map_or(Self::Exit, |(kind, _)| kind)
     }
 
     /// Whether the argument is an `i64` as bits.
@@ -467,7 +454,7 @@ mod tests {
 
     #[test]
     fn numbers_words_and_kinds_are_the_same_thing() {
-        for (number, kind) in (1_u8..).zip(EventKind::ALL) {
+        for (number, (kind, _)) in (1_u8..).zip(EventKind::WORDS) {
             assert_eq!(kind as u8, number);
             assert_eq!(EventKind::of_number(number), Some(kind));
             assert_eq!(EventKind::of_word(kind.word()), Some(kind));

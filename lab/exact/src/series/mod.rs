@@ -14,14 +14,14 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use events::{DEVICES, Event, EventError, Pmus, Site, parse_cpu_list};
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag, Sampler};
 
-use crate::Streams;
+use crate::{Streams, run_beside, set_encoding};
 use processes::Processes;
 use records::{Recorded, Seen, What};
 
@@ -166,17 +166,8 @@ impl Plan {
         let not_started = |why| SeriesError::NotStarted(first.to_string_lossy().into_owned(), why);
         let mut child = Command::new(first);
         streams.give(child.args(arguments));
-        let begun = Instant::now();
-        let mut child = child.spawn().map_err(not_started)?;
-        let (ended, end) = channel::<()>();
-        let (status, took, rings) = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || read_until(samplers, &end));
-            let status = child.wait();
-            let took = begun.elapsed();
-            drop(ended);
-            (status, took, reader.join().unwrap_or_default())
-        });
-        let status = status.map_err(not_started)?;
+        let read = |end: &Receiver<()>| read_until(samplers, end);
+        let (status, took, rings) = run_beside(&mut child, read).map_err(not_started)?;
         let (happened, places, executed) = Processes::follow(rings.records, program);
         Ok(Captured { status, took, happened, places, lost: rings.lost, executed })
     }
@@ -195,10 +186,7 @@ impl Plan {
                 let Some(site) = sites.iter().find(|site| site.has(cpu)) else { continue };
                 let encoding = site.encoding;
                 let mut event = builder(cpu);
-                let attributes = event.attrs_mut();
-                let [config, config1, config2] = encoding.config;
-                (attributes.type_, attributes.config) = (encoding.kind, config);
-                (attributes.config1, attributes.config2) = (config1, config2);
+                set_encoding(&mut event, encoding);
                 match encoding.kind == SOFTWARE {
                     true => event.sample_period(1),
                     false => event.sample_frequency(FREQUENCY),

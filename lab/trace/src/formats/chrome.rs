@@ -419,7 +419,7 @@ fn take(event: Read<'_>, collector: &mut Collector, complete: &mut Vec<Complete>
     let opener = told.filter(|kind| kind.opens()).unwrap_or(EventKind::Enter);
     let kind = match event.ph.as_ref() {
         "B" => opener,
-        "E" => closer(opener),
+        "E" => opener.closer(),
         "i" | "I" | "R" => told.unwrap_or(EventKind::Instant),
         "X" => {
             let end_ns = time_ns.checked_add(ns(Number(event.dur.0.or(Some(0.0))))?)?;
@@ -439,12 +439,6 @@ fn take(event: Read<'_>, collector: &mut Collector, complete: &mut Vec<Complete>
     Some(())
 }
 
-/// The kind of event that ends what one of this kind began.
-fn closer(opener: EventKind) -> EventKind {
-    let is_closer = |kind: &EventKind| kind.closes() == Some(opener);
-    EventKind::ALL.into_iter().find(is_closer).unwrap_or(EventKind::Exit)
-}
-
 /// Begins and ends of complete events, nested as they are: of two that begin at one time the longer
 /// is the outer one.
 fn nest(mut complete: Vec<Complete>, events: &mut Vec<Event>) {
@@ -452,7 +446,7 @@ fn nest(mut complete: Vec<Complete>, events: &mut Vec<Event>) {
     let mut open: Vec<Complete> = Vec::new();
     let end = |of: &Complete, events: &mut Vec<Event>| {
         let argument = if of.kind == EventKind::Enter { 0 } else { of.argument };
-        let (time_ns, thread, name, kind) = (of.end_ns, of.thread, of.name, closer(of.kind));
+        let (time_ns, thread, name, kind) = (of.end_ns, of.thread, of.name, of.kind.closer());
         events.push(Event { time_ns, argument, thread, name, cpu: None, kind });
     };
     for of in complete {

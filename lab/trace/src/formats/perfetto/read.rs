@@ -225,8 +225,7 @@ impl Reader {
             }
             SLICE_END => {
                 let (opener, id) = track.open.pop()?;
-                let closes = |kind: &EventKind| kind.closes() == Some(opener);
-                let kind = EventKind::ALL.into_iter().find(closes).unwrap_or(EventKind::Exit);
+                let kind = opener.closer();
                 let name = self.collector.trace.names.get(id.0 as usize)?;
                 let (of, text) = (name.kind, name.text.clone());
                 let name = (of, text.as_str());
