@@ -2,19 +2,13 @@
 //! room for, and how long each takes to be read.
 
 use super::FOLDER;
-use super::profilers::Recorder;
-use crate::process::{command, must, output};
-use anyhow::{Context as _, bail, ensure};
+use super::profilers::{Recorder, start_daemon};
+use crate::process::{command, output};
+use anyhow::Context as _;
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 /// Samples per second and CPU, of both.
 pub const RATE: u64 = 5000;
-/// The daemon has to be ready by then.
-const READY: Duration = Duration::from_secs(60);
-
 /// The recorded data. perf's large file is removed when this is dropped.
 pub struct Recorded {
     /// Ours.
@@ -40,16 +34,6 @@ impl Drop for Recorded {
     }
 }
 
-/// Ends the daemon, whatever happens.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it has ended already when all went well
-        let _ = self.0.wait();
-    }
-}
-
 /// The processes that perf samples; dcpid samples all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
@@ -72,19 +56,11 @@ pub fn record(
         // There is none the first time.
         let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old));
     }
-    let mut dcpid =
-        command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");
-    dcpid.args(["--db", &database, "--control", &socket, "--event", &format!("cpu-clock@{RATE}")]);
-    dcpid.stdin(Stdio::null()).stderr(fs::File::create(at(".log"))?);
-    let mut daemon = Daemon(dcpid.spawn().context("starting dcpid")?);
-    let started = Instant::now();
-    while !Path::new(&socket).exists() {
-        ensure!(started.elapsed() < READY, "dcpid is not ready; {} says why", at(".log"));
-        if let Some(status) = daemon.0.try_wait()? {
-            bail!("dcpid ended ({status}); {} says why", at(".log"));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let options = "--loader-socket off --code-store off --overhead-budget off";
+    let line = format!(
+        "target/release/dcpid {options} --db {database} --control {socket} --event cpu-clock@{RATE}"
+    );
+    let mut daemon = start_daemon(&line, &socket, &at(".log"))?;
     let perf_data = at(".perf");
     let whose = match whose {
         Whose::Everybodys => "-a".to_owned(),
@@ -99,10 +75,7 @@ pub fn record(
     work()?;
     // It counts them itself only when it collects build ids.
     let perf_samples = recorder.end()?.max(sampled(&perf_data).unwrap_or(0.0));
-    must(
-        command("target/release/dcpictl --control").args([&socket, "quit"]).stdout(Stdio::null()),
-    )?;
-    daemon.0.wait()?;
+    daemon.end()?;
     Ok(Recorded { database, perf_data, perf_samples })
 }
 

@@ -3,7 +3,7 @@
 use super::costs::{BYTES_MAX, Cost, EQUAL, WORTH_A_CHANGE, bytes_per_cpu};
 use super::machine::cpus;
 use super::recording::Phase;
-use super::simulation::{Counts, DEFAULT, IN_PAGE, POLICIES, Shape};
+use super::simulation::{Counts, DEFAULT, IN_PAGE, Policy, Shape};
 use anyhow::{Context as _, bail};
 
 /// Ways that are tried.
@@ -40,7 +40,7 @@ pub fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for ways in WAYS {
         for buckets in BUCKETS {
-            for policy in POLICIES {
+            for policy in Policy::ALL {
                 for interval_s in INTERVALS_S {
                     for (kernel_shared, retained) in [(true, true), (true, false), (false, true)] {
                         shapes.push(Shape {

@@ -35,31 +35,18 @@ const EMPTY: &str = "unsigned la_version(unsigned offered) { return offered; }\n
 /// The daemon reads at this interval.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One way to run a program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Without any audit library.
-    Plain,
-    /// The same again: what differs from it is noise.
-    Again,
-    Empty,
-    /// The hook without a reader.
-    Alone,
-    /// The hook with a reader that behaves like the daemon.
-    Heard,
-}
-
-const WAYS: [Way; 5] = [Way::Plain, Way::Again, Way::Empty, Way::Alone, Way::Heard];
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Way::Plain => "plain",
-            Way::Again => "plain again",
-            Way::Empty => "empty library",
-            Way::Alone => "hook, no daemon",
-            Way::Heard => "hook, daemon",
-        }
+named! {
+    /// One way to run a program.
+    enum Way {
+        /// Without any audit library.
+        Plain = "plain",
+        /// The same again: what differs from it is noise.
+        Again = "plain again",
+        Empty = "empty library",
+        /// The hook without a reader.
+        Alone = "hook, no daemon",
+        /// The hook with a reader that behaves like the daemon.
+        Heard = "hook, daemon",
     }
 }
 
@@ -117,7 +104,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 
 /// Prints what each way adds to the start of a program; the same as JSON.
 fn tell(program: &str, times: &[Vec<f64>]) -> Vec<String> {
-    let added = WAYS.into_iter().skip(1).filter_map(|way| Added::of(way, times));
+    let added = Way::ALL.into_iter().skip(1).filter_map(|way| Added::of(way, times));
     let tell = |added: Added| {
         let (median, plain) = (added.median_us, added.plain_us);
         let range = format!("{:+.1} .. {:+.1}", added.low_us, added.high_us);
@@ -209,7 +196,7 @@ fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<V
     };
     let mut command = Command::new(place.folder.join("startup"));
     command.current_dir(&place.folder).arg(rounds.to_string());
-    command.args(WAYS.map(|way| match way {
+    command.args(Way::ALL.map(|way| match way {
         Way::Plain | Way::Again => String::new(),
         Way::Empty => audit(&place.empty, "nobody.sock"),
         Way::Alone => audit(&place.hook, "nobody.sock"),
@@ -225,7 +212,7 @@ fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<V
 
 impl Added {
     fn of(way: Way, times: &[Vec<f64>]) -> Option<Self> {
-        let index = WAYS.iter().position(|other| *other == way)?;
+        let index = Way::ALL.iter().position(|other| *other == way)?;
         let sorted = |mut values: Vec<f64>| {
             values.sort_by(f64::total_cmp);
             values

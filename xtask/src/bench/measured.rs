@@ -2,6 +2,7 @@
 //! CPUID, and what reads of the clock cost between pieces of work
 //! (`lab/probe/examples/contexts.rs`).
 
+use super::json::pointed as at;
 use super::load::Load;
 use super::machine::description;
 use super::{count, refuse_others};
@@ -20,11 +21,6 @@ struct Found {
     shared: Vec<String>,
     /// Levels that are stated and were not found, with how often.
     missing: BTreeMap<String, usize>,
-}
-
-/// The value at a path of an object; null where there is none.
-fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
-    value.pointer(path).unwrap_or(&Value::Null)
 }
 
 impl Found {

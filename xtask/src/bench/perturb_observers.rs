@@ -4,6 +4,7 @@
 //! and 7.
 
 use super::faster::{Program, prepare_sources};
+use super::json::pointed as at;
 use super::machine::description;
 use super::{FOLDER, count, option, refuse_others, require_root};
 use crate::process::{command, must, output};
@@ -195,11 +196,6 @@ impl Row {
             self.outer,
         )
     }
-}
-
-/// The value at a path in JSON, or null.
-fn at<'a>(json: &'a Value, path: &str) -> &'a Value {
-    json.pointer(path).unwrap_or(&Value::Null)
 }
 
 /// The report of `dcpi perturb` with these options.

@@ -12,29 +12,17 @@ use std::process::Command;
 /// Bytes of text of a trace at most: more is of procedures that were not to be traced.
 const TEXT_MOST: usize = 64 << 20;
 
-/// A tracer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// `perf record` of uprobes.
-    PerfRecord,
-    /// `perf trace` of uprobes.
-    PerfTrace,
-    /// Entries that are patched at run time.
-    Uftrace,
-    /// Calls that the compiler adds.
-    Lttng,
-}
-
-impl Peer {
-    pub const ALL: [Self; 4] = [Self::PerfRecord, Self::PerfTrace, Self::Uftrace, Self::Lttng];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PerfRecord => "perf record",
-            Self::PerfTrace => "perf trace",
-            Self::Uftrace => "uftrace",
-            Self::Lttng => "LTTng",
-        }
+named! {
+    /// A tracer.
+    pub enum Peer {
+        /// `perf record` of uprobes.
+        PerfRecord = "perf record",
+        /// `perf trace` of uprobes.
+        PerfTrace = "perf trace",
+        /// Entries that are patched at run time.
+        Uftrace = "uftrace",
+        /// Calls that the compiler adds.
+        Lttng = "LTTng",
     }
 }
 

@@ -19,32 +19,17 @@ pub const RATE: u64 = 5200;
 const START_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// The profiler that samples while a workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Configuration {
-    /// Nothing does.
-    Nothing,
-    /// The same event with a BPF program that returns 0: the least that sampling can cost.
-    Empty,
-    /// Ours.
-    Dcpid,
-    /// The peer.
-    Perf,
-}
-
-/// All of them, in the order of the tables.
-pub const CONFIGURATIONS: [Configuration; 4] =
-    [Configuration::Nothing, Configuration::Empty, Configuration::Dcpid, Configuration::Perf];
-
-impl Configuration {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Configuration::Nothing => "nothing",
-            Configuration::Empty => "empty",
-            Configuration::Dcpid => "dcpid",
-            Configuration::Perf => "perf",
-        }
+named! {
+    /// The profiler that samples while a workload runs.
+    pub enum Configuration {
+        /// Nothing does.
+        Nothing = "nothing",
+        /// The same event with a BPF program that returns 0: the least that sampling can cost.
+        Empty = "empty",
+        /// Ours.
+        Dcpid = "dcpid",
+        /// The peer.
+        Perf = "perf",
     }
 }
 
@@ -360,18 +345,30 @@ pub fn client(folder: &str) -> Client {
 pub fn start_dcpid(folder: &str, arguments: &str) -> anyhow::Result<Program> {
     // A fresh database, so that its size is this run's.
     let _ = fs::remove_dir_all(format!("{folder}/db"));
-    let log = format!("{folder}/dcpid.log");
-    let line = format!(
-        "{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}"
-    );
-    let mut program = Program::start("dcpid", &line, Stdio::null(), &log)?;
+    let control = format!("{folder}/control.sock");
+    let line =
+        format!("{folder}/dcpid --db {folder}/db --control {control} --log warn {arguments}");
+    start_daemon(&line, &control, &format!("{folder}/dcpid.log"))
+}
+
+/// Starts a dcpid by its command line, and waits until it answers at its socket `control`.
+pub fn start_daemon(line: &str, control: &str, log: &str) -> anyhow::Result<Program> {
+    start_until("dcpid", line, log, || Client::new(control).status().is_ok())
+}
+
+/// Starts a program and waits until `is_ready`.
+pub fn start_until(
+    name: &'static str,
+    line: &str,
+    log: &str,
+    is_ready: impl Fn() -> bool,
+) -> anyhow::Result<Program> {
+    let mut program = Program::start(name, line, Stdio::null(), log)?;
     let deadline = Instant::now() + START_MAX;
-    while client(folder).status().is_err() {
+    while !is_ready() {
         if program.ended() || Instant::now() > deadline {
-            bail!(
-                "dcpid did not start; it said: {}",
-                fs::read_to_string(log).unwrap_or_default().trim()
-            );
+            let said = fs::read_to_string(log).unwrap_or_default();
+            bail!("{name} did not start; it said: {}", said.trim());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -388,17 +385,8 @@ fn start_perf(folder: &str) -> anyhow::Result<Program> {
 
 /// Starts a `perf record` and waits until it writes.
 fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> {
-    let mut program = Program::start("perf", line, Stdio::null(), log)?;
-    let deadline = Instant::now() + START_MAX;
-    while !fs::metadata(data).is_ok_and(|file| file.len() > 0) {
-        if program.ended() || Instant::now() > deadline {
-            bail!(
-                "perf did not start; it said: {}",
-                fs::read_to_string(log).unwrap_or_default().trim()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let is_writing = || fs::metadata(data).is_ok_and(|file| file.len() > 0);
+    let program = start_until("perf", line, log, is_writing)?;
     // It writes its header first and opens its events then.
     std::thread::sleep(Duration::from_millis(200));
     Ok(program)
@@ -455,18 +443,10 @@ fn reading_of(status: &Status) -> Reading {
 }
 
 fn difference(before: &Reading, after: &Reading) -> Reading {
-    Reading {
-        cpu_s: after.cpu_s - before.cpu_s,
-        edges_cpu_s: after.edges_cpu_s - before.edges_cpu_s,
-        taken: after.taken - before.taken,
-        misses: after.misses - before.misses,
-        places: after.places - before.places,
-        unresolved: after.unresolved - before.unresolved,
-        lost: after.lost - before.lost,
-        handler_ns: after.handler_ns - before.handler_ns,
-        handler_runs: after.handler_runs - before.handler_runs,
-        table_bytes_per_cpu: after.table_bytes_per_cpu,
+    macro_rules! differences {
+        ($($field:ident)+) => { Reading { $($field: after.$field - before.$field,)+ ..*after } };
     }
+    differences!(cpu_s edges_cpu_s taken misses places unresolved lost handler_ns handler_runs)
 }
 
 #[cfg(test)]

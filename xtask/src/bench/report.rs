@@ -5,7 +5,7 @@ use super::machine::cpus;
 use super::profilers::{Configuration, Reading};
 use super::runs::{OTHERS_MAX, Run, Runs};
 use super::statistics::Spread;
-use super::workloads::{KINDS, Kind};
+use super::workloads::Kind;
 use std::fmt::Write as _;
 
 /// What is reported.
@@ -128,7 +128,7 @@ impl Report<'_> {
             "dcpid above empty"
         );
         let mut rows = |suffix: &str, what: fn(&Run) -> f64| {
-            for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Idle) {
+            for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle) {
                 let against = |configuration, than| {
                     let spread = self.more(kind, configuration, than, what);
                     spread.map_or_else(
@@ -156,7 +156,7 @@ impl Report<'_> {
         out += "* the same for the workload's CPU time: others on the machine disturb it less; a profiler's own process is not in it.\n\n";
         out += "The profiler's own process, % of one CPU: median [min..max]\n\n";
         let _ = writeln!(out, "{:<9} {:>22} {:>22}", "workload", "dcpid", "perf record");
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let own = |configuration| {
                 shown(
                     Spread::of(
@@ -184,7 +184,7 @@ impl Report<'_> {
              {:<9} {:>6} {:>8} {:>22}   {:>18} {:>18} {:>18}\n",
             "workload", "empty", "handler", "above", "daemon", "edges", "flush"
         );
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let each = |cpu_s| shown(self.daemon_ns(kind, cpu_s), 0);
             let _ = writeln!(
                 out,
@@ -199,7 +199,7 @@ impl Report<'_> {
             );
         }
         out += "\nThe same as multiples of the empty program's time, which is what this machine makes of cold code and one cold line: handler above it, daemon\n\n";
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let empty = self.handler_ns(kind, Configuration::Empty).map(|spread| spread.median);
             let times = |spread: Option<Spread>| {
                 let times =
@@ -224,7 +224,7 @@ impl Report<'_> {
             "Of the samples, %: median [min..max] of undisturbed rounds\n\n{:<9} {:>9} {:>22} {:>22} {:>10} {:>10}",
             "workload", "samples", "misses", "places", "unresolved", "lost"
         );
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let of_taken = |part: fn(&Reading) -> f64| {
                 self.dcpid(kind, |run| {
                     Some(100.0 * ratio(part(&run.seen.during), run.seen.during.taken)?)
@@ -249,7 +249,7 @@ impl Report<'_> {
             "Table 5: space, KiB: median [min..max]\n\n{:<9} {:>26} {:>26} {:>20} {:>20}\n",
             "workload", "resident, mean", "resident, peak", "database", "perf.data"
         );
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let kib = |what: fn(&Run) -> Option<f64>| {
                 shown(self.dcpid(kind, |run| Some(what(run)? / 1024.0)), 0)
             };
@@ -296,7 +296,7 @@ impl Report<'_> {
             ))
         };
         let spreads: Vec<_> =
-            KINDS.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
+            Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
         let all = || self.runs.timed.iter().chain(&self.runs.handler);
         let disturbed = all().filter(|run| run.others > OTHERS_MAX).count();
         let others = Spread::of(all().map(|run| 100.0 * run.others));

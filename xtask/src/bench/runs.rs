@@ -1,7 +1,7 @@
 //! One measured run, and all of them: interleaved, in rotating order.
 
 use super::machine::{busy_s, cpus, other_profilers};
-use super::profilers::{BpfStatistics, CONFIGURATIONS, Configuration, Profiler, Seen};
+use super::profilers::{BpfStatistics, Configuration, Profiler, Seen};
 use super::workloads::{Kind, Workload};
 use std::collections::BTreeSet;
 
@@ -59,8 +59,8 @@ impl Runs {
         let mut runs = Self { repeats_left: repeats, ..Self::default() };
         for round in 0..rounds {
             for workload in workloads {
-                let mut order = CONFIGURATIONS.to_vec();
-                order.rotate_left(round as usize % CONFIGURATIONS.len());
+                let mut order = Configuration::ALL.to_vec();
+                order.rotate_left(round as usize % Configuration::ALL.len());
                 for configuration in order {
                     let run = runs.undisturbed(folder, workload, configuration, (round, false))?;
                     println!(

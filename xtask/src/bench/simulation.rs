@@ -3,30 +3,17 @@
 use super::recording::Sample;
 use std::collections::HashSet;
 
-/// The replacement policy for the entries of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
-    RoundRobin,
-    /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and
-    /// our sampler).
-    SwapToFront,
-    /// A hit goes in front and those before it move back; a miss the same, and the last leaves
-    /// (least recently used).
-    ShiftToFront,
-}
-
-/// All of them.
-pub const POLICIES: [Policy; 3] = [Policy::RoundRobin, Policy::SwapToFront, Policy::ShiftToFront];
-
-impl Policy {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::RoundRobin => "round-robin",
-            Policy::SwapToFront => "swap-to-front",
-            Policy::ShiftToFront => "shift (LRU)",
-        }
+named! {
+    /// The replacement policy for the entries of a bucket.
+    pub enum Policy {
+        /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
+        RoundRobin = "round-robin",
+        /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and
+        /// our sampler).
+        SwapToFront = "swap-to-front",
+        /// A hit goes in front and those before it move back; a miss the same, and the last leaves
+        /// (least recently used).
+        ShiftToFront = "shift (LRU)",
     }
 }
 
@@ -93,14 +80,10 @@ pub struct Counts {
 impl Counts {
     /// Sums; the peak is the higher one.
     pub fn add(&mut self, other: &Counts) {
-        self.samples += other.samples;
-        self.misses += other.misses;
-        self.spilled += other.spilled;
-        self.drained += other.drained;
-        self.places += other.places;
-        self.looks += other.looks;
-        self.lines += other.lines;
-        self.drains += other.drains;
+        macro_rules! add {
+            ($($field:ident)+) => { $(self.$field += other.$field;)+ };
+        }
+        add!(samples misses spilled drained places looks lines drains);
         self.spill_peak = self.spill_peak.max(other.spill_peak);
     }
 
@@ -287,7 +270,7 @@ mod tests {
     #[test]
     fn every_policy_keeps_four_and_hands_over_every_entry_once() {
         let five = places(5);
-        for policy in POLICIES {
+        for policy in Policy::ALL {
             let stream: Vec<u64> = five.iter().chain(five.iter()).copied().collect();
             let counts = tiny(policy).simulate(&samples(&stream));
             assert_eq!(counts.samples, 10);

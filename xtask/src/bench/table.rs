@@ -4,7 +4,7 @@
 use super::costs::{Cost, WORTH_A_CHANGE, model};
 use super::grid::{BUCKETS, Cell, INTERVALS_S, WAYS, best, simulate};
 use super::recording::{self, Phase};
-use super::simulation::{Counts, DEFAULT, IN_PAGE, POLICIES, Shape};
+use super::simulation::{Counts, DEFAULT, IN_PAGE, Policy, Shape};
 use super::{FOLDER, count, option, refuse_others, require_root};
 use crate::Outcome;
 use crate::packages;
@@ -80,7 +80,7 @@ fn sections() -> Vec<(&'static str, Vec<Shape>)> {
         BUCKETS.iter().map(|buckets| Shape { ways: *ways, buckets: *buckets, ..DEFAULT })
     });
     let policies = [IN_PAGE, 1024, 4096].into_iter().flat_map(|buckets| {
-        POLICIES.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT })
+        Policy::ALL.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT })
     });
     let intervals = [IN_PAGE, 4096].into_iter().flat_map(|buckets| {
         INTERVALS_S.into_iter().map(move |interval_s| Shape { interval_s, buckets, ..DEFAULT })

@@ -10,7 +10,7 @@ use super::faster::{self, Program};
 use super::json::number_at;
 use super::load::Load;
 use super::machine::description;
-use super::time_peers::{criterion, hyperfine};
+use super::time_peers::{criterion, hyperfine, moments};
 use super::{FOLDER, count, option, refuse_others};
 use crate::process::{command, must, output};
 use crate::{Outcome, packages};
@@ -111,14 +111,7 @@ impl Bench {
     /// Builds dcpi and the objects of Lua.
     fn prepare() -> anyhow::Result<Self> {
         packages::ensure(packages::COMPILER.iter().chain(&packages::TIMERS))?;
-        let programs = match std::env::var("DCPI_BIN_DIR") {
-            Ok(programs) => programs,
-            Err(_) => {
-                println!("building dcpi");
-                must(&mut command("cargo build -q --release -p dcpi --bin dcpi"))?;
-                "target/release".to_owned()
-            }
-        };
+        let programs = super::perturb_uprobes::programs()?;
         let folder = format!("{FOLDER}/time");
         let objects = format!("{folder}/objects");
         fs::create_dir_all(&objects).with_context(|| format!("creating {objects}"))?;
@@ -275,10 +268,7 @@ fn row(verdicts: &Verdicts, links: Links, busy: u64) {
         Links::Never => "never, copies of one build",
         Links::SameFile => "never, one file",
     };
-    let n = verdicts.changes.len() as f64;
-    let mean = verdicts.changes.iter().sum::<f64>() / n;
-    let sd =
-        (verdicts.changes.iter().map(|of| (of - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+    let (mean, sd) = moments(&verdicts.changes);
     println!(
         "{links:<28} {:<22} {:>6} {:>6} {:>8} {:>8} {:>6} {mean:>9.2} {sd:>9.2} {:>7.1}",
         loaded(busy),

@@ -3,6 +3,7 @@
 use super::time::Bench;
 use crate::process::{command, must, output};
 use anyhow::Context as _;
+use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
@@ -110,17 +111,17 @@ pub fn criterion(bench: &Bench, pairs: u64) -> anyhow::Result<Said> {
 
 /// The two lists of times in hyperfine's JSON.
 fn times(text: &str) -> Option<[Vec<f64>; 2]> {
-    let mut lists = text.split("\"times\":").skip(1).map(|rest| {
-        let list = rest.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-        let numbers = list.map(|(list, _)| list.split(',')).into_iter().flatten();
-        numbers.filter_map(|number| number.trim().parse().ok()).collect::<Vec<f64>>()
-    });
-    let both = [lists.next()?, lists.next()?];
+    let told: Value = serde_json::from_str(text).ok()?;
+    let list = |command: usize| {
+        let times = told.pointer(&format!("/results/{command}/times"))?.as_array()?;
+        Some(times.iter().filter_map(Value::as_f64).collect::<Vec<f64>>())
+    };
+    let both = [list(0)?, list(1)?];
     both.iter().all(|list| list.len() > 1).then_some(both)
 }
 
 /// Mean and standard deviation.
-fn moments(values: &[f64]) -> (f64, f64) {
+pub fn moments(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     (mean, (values.iter().map(|of| (of - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt())

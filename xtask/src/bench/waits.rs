@@ -238,16 +238,15 @@ fn switches() -> f64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0.0)
 }
 
-/// The work at each switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
-    Nothing,
-    Empty,
-    Without,
-    With,
+named! {
+    /// The work at each switch.
+    enum At {
+        Nothing = "nothing",
+        Empty = "an empty program at each switch",
+        Without = "dcpid --waits off",
+        With = "dcpid",
+    }
 }
-
-const ATS: [At; 4] = [At::Nothing, At::Empty, At::Without, At::With];
 
 /// A storm: the seconds that a byte needed to be handed over, and dcpid's share of the machine's
 /// CPU time.
@@ -306,7 +305,7 @@ fn cost(folder: &str) -> anyhow::Result<bool> {
         let order: Vec<usize> =
             if round % 2 == 0 { (0..4).collect() } else { (0..4).rev().collect() };
         for number in order {
-            let Some(at) = ATS.get(number) else { continue };
+            let Some(at) = At::ALL.get(number) else { continue };
             let (turn_s, daemon) = stormy(folder, *at)?;
             if let (Some(seconds), Some(own)) = (seconds.get_mut(number), own.get_mut(number)) {
                 seconds.push(turn_s);
@@ -316,17 +315,12 @@ fn cost(folder: &str) -> anyhow::Result<bool> {
     }
     let [nothing, ..] = &seconds;
     let nothing = Spread::of(nothing.iter().copied()).context("no storm")?.median;
-    for ((at, seconds), own) in ATS.iter().zip(&seconds).zip(&own) {
+    for ((at, seconds), own) in At::ALL.iter().zip(&seconds).zip(&own) {
         let slower = Spread::of(seconds.iter().map(|s| 100.0 * (s / nothing - 1.0)));
         let own = Spread::of(own.iter().map(|share| 100.0 * share)).context("no storm")?;
-        let name = match at {
-            At::Nothing => "nothing",
-            At::Empty => "an empty program at each switch",
-            At::Without => "dcpid --waits off",
-            At::With => "dcpid",
-        };
         println!(
-            "  {name:32} slower by {:.2} %; dcpid's process {:.2} % of the machine",
+            "  {:32} slower by {:.2} %; dcpid's process {:.2} % of the machine",
+            at.name(),
             slower.context("no storm")?,
             own.median
         );

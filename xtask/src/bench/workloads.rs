@@ -13,35 +13,19 @@ const STORM_FILES: u64 = 150;
 /// Time that a trial must take before it is scaled to the requested duration.
 const PROBE: Duration = Duration::from_millis(300);
 
-/// The program to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An integer loop on every CPU.
-    Compute,
-    /// A triad over 64 MiB on every CPU.
-    Memory,
-    /// Many short runs of the C compiler, as many at once as there are CPUs.
-    Compile,
-    /// sqlite3 on every CPU.
-    Database,
-    /// Nothing, for a time.
-    Idle,
-}
-
-/// All of them, in the order of the tables.
-pub const KINDS: [Kind; 5] =
-    [Kind::Compute, Kind::Memory, Kind::Compile, Kind::Database, Kind::Idle];
-
-impl Kind {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Compute => "compute",
-            Kind::Memory => "memory",
-            Kind::Compile => "compile",
-            Kind::Database => "database",
-            Kind::Idle => "idle",
-        }
+named! {
+    /// The program to run.
+    pub enum Kind {
+        /// An integer loop on every CPU.
+        Compute = "compute",
+        /// A triad over 64 MiB on every CPU.
+        Memory = "memory",
+        /// Many short runs of the C compiler, as many at once as there are CPUs.
+        Compile = "compile",
+        /// sqlite3 on every CPU.
+        Database = "database",
+        /// Nothing, for a time.
+        Idle = "idle",
     }
 }
 
