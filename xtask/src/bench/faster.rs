@@ -1,10 +1,10 @@
-//! `bench faster`: what profiles of time samples are worth to programs: an interpreter, a
-//! compressor and a database, built plainly, with our profile for the compiler, reordered by BOLT
-//! with our profile, both, the same with the exact counts of `dcpi ideal`, and, as the most that
-//! can be had, with the counts of instrumented builds.
+//! `bench faster`: speedup of programs by profiles of time samples. An interpreter, a compressor
+//! and a database are built without a profile, with dcpi's profile for the compiler, reordered by
+//! BOLT with dcpi's profile, with both, the same with exact counts of `dcpi ideal`, and, as the
+//! upper limit, with the counts of instrumented builds.
 //!
-//! The programs come from the crates registry, their compilers and linkers from Debian. What is
-//! profiled has other input than what is measured.
+//! The programs come from the crates registry, their compilers and linkers from Debian. Profiled
+//! runs have other inputs than measured ones.
 
 use super::machine::description;
 use super::statistics::{Spread, interval_of_median};
@@ -19,7 +19,7 @@ use std::hash::Hasher as _;
 use std::io::Read as _;
 use std::process::Stdio;
 
-/// Where the programs' sources are, pinned.
+/// Manifest that fetches the programs' sources, with exact versions.
 const MANIFEST: &str = r#"[package]
 name = "sources"
 version = "0.0.0"
@@ -36,15 +36,14 @@ const LUA: &str = "sources/vendor/lua-src-551.1.0";
 const BZIP2: &str = "sources/vendor/bzip2-sys-0.1.13+1.0.8/bzip2-1.0.8";
 const SQLITE: &str = "sources/vendor/libsqlite3-sys-0.39.1/sqlite3";
 
-/// What all builds have: debug information says where instructions come from, and costs the program
-/// nothing.
+/// Flags of all builds: the compiler's profiles refer to debug information, which costs no time.
 const FLAGS: &str = "-O2 -w -g -fdebug-info-for-profiling -funique-internal-linkage-names -Wl,--build-id,--emit-relocs";
-/// How BOLT's documentation recommends to use it.
+/// Options that BOLT's documentation recommends.
 const BOLT: &str =
     "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -icf=1";
 
 named! {
-    /// How a program is made.
+    /// A way to build a program.
     enum Variant {
         Plain = "clang -O2",
         Autofdo = "with our AutoFDO profile",
@@ -81,7 +80,7 @@ pub enum Program {
     Sqlite,
 }
 
-/// The packages that take the longest to build come first.
+/// All programs; the one that takes longest to build is first.
 const PROGRAMS: [Program; 3] = [Program::Sqlite, Program::Lua, Program::Bzip2];
 
 impl Program {
@@ -98,7 +97,7 @@ impl Program {
         format!("{FOLDER}/faster/{variant}/{}", self.name())
     }
 
-    /// Files, and flags of their own, that the compiler is given.
+    /// Source files, and flags of the program, for the compiler.
     pub fn sources(self) -> anyhow::Result<Vec<String>> {
         let of = |folder: &str, name: &str| format!("{FOLDER}/faster/{folder}/{name}");
         Ok(match self {
@@ -158,7 +157,7 @@ impl Program {
     }
 }
 
-/// Runs it.
+/// Builds and profiles the programs, unless `--again` is given, measures, and prints the table.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("faster", arguments, &["--again"], &["--rounds", "--seconds"])?;
     require_root("faster")?;
@@ -248,8 +247,8 @@ fn c_files(folder: &str) -> anyhow::Result<Vec<String>> {
     Ok(paths)
 }
 
-/// What the programs read, other when they are measured than when they are profiled: for bzip2 text
-/// and machine code.
+/// Writes the programs' inputs, different ones for profiled and measured runs. Those of bzip2 are
+/// text and machine code.
 fn write_inputs(folder: &str) -> anyhow::Result<()> {
     let mut training = Vec::new();
     for version in ["5.1.5", "5.2.4", "5.3.6", "5.4.9", "5.5.1"] {
@@ -279,7 +278,7 @@ fn write_inputs(folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the counts of a profile come from.
+/// The source of a profile's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Sampled,
@@ -356,7 +355,7 @@ fn measure(rounds: u64) -> anyhow::Result<Times> {
     for round in 0..rounds as usize {
         for ((program, times), expected) in times.iter_mut().zip(&mut expected) {
             for number in 0..Variant::ALL.len() {
-                // The order rotates: the second of the last round is now the first.
+                // The order of the variants rotates by one each round.
                 let number = (number + round) % Variant::ALL.len();
                 let (Some(variant), Some(times)) =
                     (Variant::ALL.get(number), times.get_mut(number))
@@ -461,8 +460,8 @@ fn ratios(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// Which part of the best gain a gain is, both as logarithms of ratios. Nothing can be said of next
-/// to no gain.
+/// A gain as a share of the best gain, both as logarithms of ratios; `-` where the best gain is
+/// next to none.
 fn shown_share(log: f64, best: f64) -> String {
     if best > -0.005 {
         return "-".to_owned();

@@ -1,6 +1,6 @@
-//! `bench images`: what meeting new images and short processes costs `dcpid`, its inspectors
-//! included: CPU time of each, memory, and samples that found no image. `--beside DIR` measures the
-//! `dcpid` of another build in the same run, in turn.
+//! `bench images`: what new images and short processes cost `dcpid` and its inspectors: CPU time
+//! per image or process, memory, and samples that found no image. `--beside DIR` measures the
+//! `dcpid` of another build in the same rounds.
 
 use super::profilers::{Program, start_until};
 use super::statistics::Spread;
@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Files are looked at when records are read, a fraction of a second after they were mapped.
+/// Time for dcpid to inspect new files: it does when it reads their records, a fraction of a second
+/// after they were mapped.
 const SETTLES: Duration = Duration::from_secs(1);
 
-/// A workload: its name, a line of a shell in a folder of its own, and how many there are of what
-/// it brings.
+/// Workloads: name, shell script, which runs in a folder of its own, and number of images or
+/// processes that it makes.
 const WORKLOADS: [(&str, &str, u32); 3] = [
     ("libraries, each a new build id", "../image_flood 4000 500", 4000),
     (
@@ -28,7 +29,7 @@ const WORKLOADS: [(&str, &str, u32); 3] = [
     ("processes of one program", "seq 6000 | xargs -P 2 -n 1 ../short 500 #", 6000),
 ];
 
-/// A `dcpid` at work.
+/// A running `dcpid`.
 struct Daemon {
     program: Program,
     dcpictl: PathBuf,
@@ -45,7 +46,7 @@ struct Cost {
     lost: f64,
 }
 
-/// Runs it.
+/// Measures each workload under each build, and prints the medians.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("images", arguments, &[], &["--rounds", "--beside"])?;
     require_root("images")?;
@@ -150,13 +151,13 @@ impl Daemon {
         Ok([taken, sum("unresolved"), sum("lost")])
     }
 
-    /// CPU time of dcpid and its inspectors, those that ended included.
+    /// CPU time of dcpid and its inspectors in seconds, with inspectors that have ended.
     fn cpu_s(&self) -> f64 {
         let tree = machine::descendants(self.program.pid());
         tree.iter().map(|pid| machine::with_waited_cpu_s(*pid).unwrap_or(0.0)).sum()
     }
 
-    /// Memory of dcpid and its inspectors; of what several share, each has its part.
+    /// Proportional set size of dcpid and its inspectors, in bytes.
     fn memory_bytes(&self) -> f64 {
         let tree = machine::descendants(self.program.pid());
         tree.iter().filter_map(|pid| machine::proportional_bytes(*pid)).sum()

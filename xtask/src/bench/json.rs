@@ -1,4 +1,4 @@
-//! As much JSON as the benchmarks need: values to write, and single numbers read out of reports.
+//! JSON of the benchmarks: values to write, and single numbers of reports.
 
 use serde_json::{Map, Value};
 
@@ -27,7 +27,7 @@ pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "null".to_owned(), number)
 }
 
-/// An object of members that are JSON already.
+/// An object, from names and values that are JSON already.
 pub fn object(members: &[(&str, String)]) -> String {
     let members: Vec<_> =
         members.iter().map(|(name, value)| format!("{}: {value}", text(name))).collect();

@@ -1,11 +1,10 @@
-//! `bench loader`: what the loader hook adds to the start of programs.
+//! `bench loader`: CPU time that the loader hook adds to the start of programs.
 //!
-//! Every round runs each program once in each way, one after the other, in rotating order. Compared
-//! are the runs of one round: the machine's moods last longer than a round. Time is CPU time, in
-//! the program and in the kernel for it: starting is work, and on a machine that does other things
-//! the wall time says more of those. An audit library that does nothing is one of the ways, because
-//! the dynamic loader and the kernel spend most of the time: that part nobody can save who uses
-//! LD_AUDIT.
+//! Every round runs each program once in each way, in rotating order. Runs of one round are
+//! compared, because the machine's speed changes over times longer than a round. Time is CPU time
+//! of the program, in the kernel too, because wall-clock time depends on other programs. One of the
+//! ways is an audit library that does nothing: most of the time is that of the dynamic loader and
+//! the kernel, and every user of LD_AUDIT pays it.
 
 use super::statistics::interval_of_median;
 use super::{FOLDER, count, json, machine, refuse_others};
@@ -19,7 +18,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A line of a shell each: what starts, and does next to nothing.
+/// Commands that start and do next to nothing: name and words.
 const PROGRAMS: [(&str, &[&str]); 5] = [
     ("bash -c true", &["bash", "-c", "true"]),
     ("perl -e 1", &["perl", "-e", "1"]),
@@ -32,7 +31,7 @@ const PROGRAMS: [(&str, &[&str]); 5] = [
 const EMPTY: &str = "unsigned la_version(unsigned offered) { return offered; }\n\
     unsigned la_objopen(void *map, long space, unsigned long *cookie) { return 0; }\n";
 
-/// The daemon reads at this interval.
+/// Interval at which dcpid reads the hook's socket.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
 named! {
@@ -40,7 +39,7 @@ named! {
     enum Way {
         /// Without any audit library.
         Plain = "plain",
-        /// The same again: what differs from it is noise.
+        /// Without any audit library again: the difference to the first is noise.
         Again = "plain again",
         Empty = "empty library",
         /// The hook without a reader.
@@ -50,18 +49,18 @@ named! {
     }
 }
 
-/// Where things are.
+/// Paths of the benchmark's files.
 struct Place {
     folder: PathBuf,
     empty: PathBuf,
     hook: PathBuf,
 }
 
-/// What a way adds to a program's start, from the differences to the plain run of the same round.
+/// Time that a way adds to a program's start, from the differences to the plain run of each round.
 struct Added {
     way: Way,
     plain_us: f64,
-    /// The median, and the bounds of its confidence interval of 95 % by order statistics.
+    /// Median of the added time, and its confidence interval of 95 % by order statistics.
     median_us: f64,
     low_us: f64,
     high_us: f64,
@@ -117,7 +116,7 @@ fn tell(program: &str, times: &[Vec<f64>]) -> Vec<String> {
     added.map(tell).collect()
 }
 
-/// The sums of what two programs took, round by round and way by way.
+/// Sums of the times of two programs, by round and way.
 fn sums(of: Vec<Vec<f64>>, times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     if of.is_empty() {
         return times.to_vec();
@@ -164,7 +163,7 @@ fn prepare() -> anyhow::Result<Place> {
     })
 }
 
-/// Reads what the hook sends, as seldom as the daemon does, while `work` is done.
+/// Reads the hook's datagrams at dcpid's interval while `work` runs.
 fn while_heard<T>(place: &Place, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let path = place.folder.join("heard.sock");
     let _ = fs::remove_file(&path); // of the benchmark before
@@ -202,7 +201,7 @@ fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<V
         Way::Alone => audit(&place.hook, "nobody.sock"),
         Way::Heard => audit(&place.hook, "heard.sock"),
     }));
-    // CPU time and wall time in turn; the machine's other work is in the wall time.
+    // Each line has CPU time and wall-clock time of each way in turn; the CPU times are kept.
     let printed = output(command.arg("--").args(program))?;
     let row = |line: &str| {
         line.split_whitespace().step_by(2).filter_map(|time| time.parse().ok()).collect()

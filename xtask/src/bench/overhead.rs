@@ -1,5 +1,5 @@
-//! `bench overhead`: what sampling costs the programs that are sampled, against peers in the same
-//! runs (SOSP 1997, section 5, tables 3 to 5).
+//! `bench overhead`: slowdown of sampled programs and cost of the profiler, beside other profilers
+//! in the same rounds (SOSP 1997, section 5, tables 3 to 5).
 
 use super::profilers::{RATE, build};
 use super::report::Report;

@@ -8,13 +8,13 @@ use super::statistics::Spread;
 use super::workloads::Kind;
 use std::fmt::Write as _;
 
-/// What is reported.
+/// The data of the report.
 pub struct Report<'a> {
     /// The machine.
     pub machine: String,
     /// Rounds.
     pub rounds: u64,
-    /// Seconds of each run, about.
+    /// Approximate seconds of each run.
     pub seconds: u64,
     /// The measurements.
     pub runs: &'a Runs,
@@ -32,12 +32,12 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// CPU time of dcpid while the workload ran, except for interpreting snapshots.
+/// CPU time of dcpid while the workload ran, without the interpretation of snapshots.
 fn while_it_ran(run: &Run) -> Option<f64> {
     Some(run.seen.during.cpu_s - run.seen.during.edges_cpu_s)
 }
 
-/// The kernel's figure of a run.
+/// Mean time of the BPF handler, ns, by the kernel's statistics.
 fn handler_ns(run: &Run) -> Option<f64> {
     let Reading { handler_ns, handler_runs, .. } = run.seen.during;
     ratio(handler_ns, handler_runs)
@@ -59,7 +59,8 @@ impl Report<'_> {
         if calm.is_empty() { all } else { calm }
     }
 
-    /// Of `what`, in each round, under one configuration against another: how much more it is, %.
+    /// By how much `what` is larger under one configuration than under another, in %, round by
+    /// round.
     fn more(
         &self,
         kind: Kind,
@@ -93,7 +94,7 @@ impl Report<'_> {
         Spread::of(self.settled(kind, configuration).filter_map(handler_ns))
     }
 
-    /// dcpid's above the empty program's, of each round.
+    /// Handler time of dcpid minus that of the empty program, ns, round by round.
     fn above_ns(&self, kind: Kind) -> Option<Spread> {
         Spread::of(self.settled(kind, Configuration::Dcpid).filter_map(|run| {
             let empty =
@@ -107,7 +108,7 @@ impl Report<'_> {
         [self.slowdown(), self.components(), self.space(), self.noise()].join("\n")
     }
 
-    /// CPU time of dcpid for a sample.
+    /// CPU time of dcpid, ns per sample.
     fn daemon_ns(&self, kind: Kind, cpu_s: fn(&Run) -> Option<f64>) -> Option<Spread> {
         let runs = self.settled(kind, Configuration::Dcpid);
         Spread::of(runs.filter_map(|run| ratio(1e9 * cpu_s(run)?, run.seen.during.taken)))
@@ -283,7 +284,7 @@ impl Report<'_> {
         self.runs.timed.iter().filter(|run| run.configuration == Configuration::Dcpid)
     }
 
-    /// How far the figures can be trusted.
+    /// Noise of the machine during the measurement, in words.
     fn noise(&self) -> String {
         let nothing = |kind| {
             let spread = Spread::of(
@@ -321,7 +322,7 @@ impl Report<'_> {
         out
     }
 
-    /// Every run.
+    /// All runs as JSON.
     pub fn json(&self) -> String {
         let runs = |runs: &[Run]| array(runs.iter().map(run_json));
         let strangers: Vec<_> = self.runs.strangers.iter().map(|name| text(name)).collect();

@@ -8,8 +8,8 @@ named! {
     pub enum Policy {
         /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
         RoundRobin = "round-robin",
-        /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and
-        /// our sampler).
+        /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan,
+        /// and our sampler).
         SwapToFront = "swap-to-front",
         /// A hit goes in front and those before it move back; a miss the same, and the last leaves
         /// (least recently used).
@@ -24,7 +24,7 @@ pub struct Shape {
     pub ways: usize,
     /// Buckets of a half.
     pub buckets: usize,
-    /// See there.
+    /// Replacement policy.
     pub policy: Policy,
     /// Seconds between drains.
     pub interval_s: u64,
@@ -58,7 +58,7 @@ pub const DEFAULT: Shape = Shape {
 pub struct Counts {
     /// Samples.
     pub samples: u64,
-    /// Samples that found no entry of theirs.
+    /// Samples whose place had no entry.
     pub misses: u64,
     /// Entries evicted, to the spill buffer.
     pub spilled: u64,
@@ -78,7 +78,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Sums; the peak is the higher one.
+    /// Adds the counts of another stream; the peak becomes the higher of the two.
     pub fn add(&mut self, other: &Counts) {
         macro_rules! add {
             ($($field:ident)+) => { $(self.$field += other.$field;)+ };
@@ -87,7 +87,7 @@ impl Counts {
         self.spill_peak = self.spill_peak.max(other.spill_peak);
     }
 
-    /// A part of the samples.
+    /// A count per sample.
     pub fn per_sample(&self, part: u64) -> f64 {
         part as f64 / self.samples.max(1) as f64
     }
@@ -159,8 +159,8 @@ impl Shape {
     }
 }
 
-/// Fibonacci hashing. Of a table that fits in a page as the sampler does: kernel addresses by their
-/// place in a page, as what processes share.
+/// The bucket of a place, by Fibonacci hashing. In a table that fits in a page it is the sampler's
+/// hash, which takes kernel addresses by their offset in a page.
 fn bucket_of(place: (u64, u32), buckets: usize) -> usize {
     let hash = if buckets <= IN_PAGE {
         let address = if place.1 == 0 { place.0 & 4095 } else { place.0 };
@@ -179,18 +179,18 @@ fn drain(tables: &mut [Table], shape: &Shape, counts: &mut Counts) {
     counts.places += places.len() as u64;
 }
 
-/// One half of one CPU.
+/// One of the two halves of a CPU's table.
 struct Table {
     ways: usize,
     /// Buckets, one after the other: place and samples since the last drain.
     entries: Vec<((u64, u32), u64)>,
     /// The entry to be evicted next.
     turn: usize,
-    /// Since the last drain.
+    /// Entries evicted since the last drain.
     spilled: Vec<(u64, u32)>,
 }
 
-/// No sample is there.
+/// An entry without samples.
 const NOWHERE: ((u64, u32), u64) = ((0, 0), 0);
 
 impl Table {

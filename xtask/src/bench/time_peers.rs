@@ -1,4 +1,5 @@
-//! How often hyperfine and criterion say a difference where there is none but the link order.
+//! Rates at which hyperfine and criterion report a difference between builds that differ in link
+//! order alone.
 
 use super::time::Bench;
 use crate::process::{command, must, output};
@@ -7,8 +8,8 @@ use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// criterion in a project of its own: its libraries are not ours. Version 0.5 with as few features
-/// as `cargo bench` needs.
+/// Manifest of a package that benchmarks with criterion, apart from this workspace, so that its
+/// dependencies are not ours.
 const MANIFEST: &str = r#"[package]
 name = "peer"
 version = "0.0.0"
@@ -46,11 +47,11 @@ criterion_group! {
 criterion_main!(benches);
 "#;
 
-/// Name of a peer's answer, and how often it was wrong.
+/// Name of a tool's criterion, and the number of wrong answers.
 pub type Said = (String, u32);
 
-/// hyperfine: as its summary reads (the ratio's distance from 1 is more than its "±"), and by a
-/// t-test of its runs (its scripts/welch_ttest.py).
+/// Wrong answers of hyperfine: by its summary (the ratio's distance from 1 is more than its "±"),
+/// and by a t-test of its runs (its scripts/welch_ttest.py).
 pub fn hyperfine(bench: &Bench, pairs: u64) -> anyhow::Result<Vec<Said>> {
     let file = format!("{}/hyperfine.json", bench.folder());
     let (mut summary, mut welch) = (0, 0);
@@ -75,7 +76,8 @@ pub fn hyperfine(bench: &Bench, pairs: u64) -> anyhow::Result<Vec<Said>> {
     ])
 }
 
-/// criterion: "Performance has improved" or "regressed" against the saved baseline.
+/// Wrong answers of criterion: "Performance has improved" or "regressed" against the saved
+/// baseline.
 pub fn criterion(bench: &Bench, pairs: u64) -> anyhow::Result<Said> {
     let folder = format!("{}/criterion", bench.folder());
     fs::create_dir_all(format!("{folder}/benches"))?;
