@@ -165,7 +165,8 @@ pub fn jump_address() -> u64 {
     blockcount_jump as *const () as u64
 }
 
-/// Where a thread goes on that a signal interrupted at `at`, on the way back to translated code.
+/// The address at which a thread continues that a signal interrupted at `at`, on the way back to
+/// translated code; None elsewhere.
 pub fn started_again(at: u64) -> Option<u64> {
     let (start, end) = (blockcount_resume as *const () as u64, jump_address());
     (start..end).contains(&at).then_some(start)

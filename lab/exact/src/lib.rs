@@ -126,7 +126,7 @@ impl Streams {
         Self { input: File::open("/dev/null").ok(), quiet: true }
     }
 
-    /// Gives the streams to a command that is to be started.
+    /// Sets the streams of a command before its start.
     pub fn give(self, command: &mut Command) {
         command.stdin(self.input.map_or_else(Stdio::inherit, Stdio::from));
         if self.quiet {
@@ -174,7 +174,7 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> EngineError {
     EngineError::Unreadable { path: path.to_owned(), why: why.to_string() }
 }
 
-/// Why there are no counts.
+/// Errors of counting.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The engine is not there, or cannot be started.

@@ -91,7 +91,7 @@ fn refused(command: &OsStr, said: &str) -> EngineError {
     EngineError::Refused { command: command.to_string_lossy().into_owned(), why, next }
 }
 
-/// The file that a command's name is of, as shells find it; the name itself where there is none.
+/// The file of a command in the search path; the name itself where there is none.
 fn in_search_path(program: &OsStr) -> PathBuf {
     if program.as_bytes().contains(&b'/') {
         return program.into();

@@ -20,8 +20,8 @@ use crate::{Streams, run_beside, set_encoding};
 
 /// Time between two readings: an event's turn is some milliseconds.
 const SLICE: Duration = Duration::from_millis(10);
-/// Reading takes at most one part in this many of the time: each reading asks all threads of the
-/// command.
+/// Reciprocal of the largest share of the time spent on reading: each reading sums over all threads
+/// of the command.
 const READING_PART: u32 = 50;
 
 /// Events that can be counted on this machine.
@@ -74,7 +74,8 @@ pub enum TotalsError {
 }
 
 impl Totals {
-    /// The events of these names that this machine has, and why it has not the others.
+    /// Finds the events of these names. Returns those that this machine has, and the errors of the
+    /// others.
     #[must_use]
     pub fn find(names: &[String]) -> (Self, Vec<(String, TotalsError)>) {
         let pmus = Pmus::read(Path::new(DEVICES));

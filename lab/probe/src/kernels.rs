@@ -1,5 +1,5 @@
-//! Loops whose instructions are known to the last one, since compilers would change them. Each
-//! takes a number of rounds, of which it runs at least one.
+//! Loops in assembly, so that no compiler changes their instructions. Each takes a number of
+//! rounds, and runs at least one.
 
 use std::arch::asm;
 
@@ -146,9 +146,9 @@ pub fn read(region: &Region, stride: usize, rounds: u64) {
     }
 }
 
-/// A branch a round, on a bit that no processor can predict: the highest of a linear congruential
-/// generator (Knuth, MMIX). With `predictable`, the same instructions with a branch that always
-/// goes the same way.
+/// One branch per round, on a bit that no processor can predict: the highest of a linear
+/// congruential generator (Knuth, MMIX). With `predictable`, the same instructions, and a branch
+/// that is always taken.
 pub fn branches(predictable: bool, rounds: u64) {
     let rounds = rounds.max(1);
     let mask = if predictable { 0_u64 } else { 1 << 63 };
@@ -182,8 +182,8 @@ pub fn branches(predictable: bool, rounds: u64) {
     }
 }
 
-/// Stores a word and loads it again, by another register: [`FORWARDS`] times a round, each store of
-/// what was loaded before.
+/// Stores a word and loads it again through another register, [`FORWARDS`] times per round. Each
+/// store has the value of the load before.
 pub fn forward(region: &mut Region, rounds: u64) {
     let rounds = rounds.max(1);
     // SAFETY: the words are in the region, which nothing else uses while this function borrows it.
@@ -200,8 +200,8 @@ pub fn forward(region: &mut Region, rounds: u64) {
     }
 }
 
-/// Stores two bytes and loads a word with both, which the store buffer cannot forward: [`FORWARDS`]
-/// loads a round, each store of what was loaded before.
+/// Stores two bytes and loads a word that contains both, which the store buffer cannot forward;
+/// [`FORWARDS`] loads per round. Each store has the value of the load before.
 pub fn forward_failing(region: &mut Region, rounds: u64) {
     let rounds = rounds.max(1);
     // SAFETY: the words are in the region, which nothing else uses while this function borrows it.

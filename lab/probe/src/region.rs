@@ -100,7 +100,7 @@ impl Drop for Region {
     }
 }
 
-/// Whether this process has at least `bytes` of large pages now: the kernel gives them if it can.
+/// Whether this process has at least `bytes` of large pages now. The kernel need not provide them.
 #[must_use]
 pub fn has_large_pages(bytes: usize) -> bool {
     let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();

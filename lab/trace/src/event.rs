@@ -1,4 +1,4 @@
-//! What a trace consists of: facts of the run, names, threads, events.
+//! The types of a trace: facts of the run, names, threads, events.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ pub const EVENTS_BYTES_MAX: usize = 1 << 30;
 pub const TEXTS_BYTES_MAX: usize = 256 << 20;
 /// Names of a trace, at most.
 pub const NAMES_MAX: usize = 1 << 20;
-/// Threads of a trace, at most: as many as Linux has thread numbers (PID_MAX_LIMIT, 4 Mi) would
-/// be more memory than their events are worth.
+/// Most threads of a trace, fewer than Linux has thread numbers (PID_MAX_LIMIT, 4 Mi), to bound the
+/// memory of a malformed trace.
 pub const THREADS_MAX: usize = 1 << 20;
 
 /// Number of a name: its index in [`Trace::names`].
@@ -181,7 +181,7 @@ impl EventKind {
         matches!(self, Self::SyscallEnter | Self::SyscallExit)
     }
 
-    /// Whether the event begins a stretch of time which an event of [`Self::closes`] ends.
+    /// Whether events of this kind begin a period, such as a call, which a later event ends.
     #[must_use]
     pub fn opens(self) -> bool {
         matches!(
@@ -194,7 +194,8 @@ impl EventKind {
         )
     }
 
-    /// The kind of the event that began the stretch of time which this event ends.
+    /// The kind of the event that begins the period which an event of this kind ends; None if it
+    /// ends none.
     #[must_use]
     pub fn closes(self) -> Option<Self> {
         match self {
@@ -208,7 +209,7 @@ impl EventKind {
     }
 }
 
-/// A corrected time of one event: when it would have been without tracing.
+/// The corrected time of one event: an estimate of its time in a run without tracing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Corrected {
     /// The earliest time in ns that the model allows, on the trace's clock.
@@ -238,7 +239,7 @@ pub struct Name {
     /// Line of the source file, from 1; 0 where it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub line: u32,
-    /// A number that the kind gives: of a system call, of a block in its program.
+    /// Number of a system call, or of a block in its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
     /// Whether the kernel executes the probed instruction out of line, by a single-step trap, which
@@ -325,10 +326,10 @@ pub struct Facts {
     /// Runs of the same command without events, where there were some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<Untraced>,
-    /// How many events were kept, where not all were.
+    /// The part of the calls that was kept; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
-    /// What a reader should know, one sentence each.
+    /// Remarks for the user, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -355,7 +356,7 @@ pub struct Cost {
     /// Standard deviation of single events' costs, in ns, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_ns: Option<f64>,
-    /// How it was measured, for people.
+    /// Description of the measurement, for users.
     pub how: String,
     /// Whether it is that in loops of nothing else, and not that in the traced program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -395,7 +396,7 @@ pub struct Interval {
 pub struct Sampled {
     /// Calls kept.
     pub keep: u64,
-    /// The total number.
+    /// Calls of which `keep` are kept.
     pub of: u64,
 }
 

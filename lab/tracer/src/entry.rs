@@ -1,5 +1,5 @@
-//! What code with events refers to: the position, the origin of distances, and the way out when a
-//! chunk is full.
+//! The symbols to which code with events refers: the position, the origin of distances, and the
+//! procedure for a full chunk.
 
 use crate::chunks;
 use core::arch::{asm, global_asm};

@@ -1,5 +1,5 @@
-//! Reading of areas, whoever wrote them: sizes are checked, and memory grows only with entries
-//! that were read and make sense.
+//! Reads areas, which may be malformed: sizes are checked, and memory grows only with valid
+//! entries.
 
 use super::{
     BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, Call, EDGES, EVENTS, Event, HEADER, Header, INDIRECT,
@@ -12,14 +12,14 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// Why an area cannot be read.
+/// Errors of reading an area.
 #[derive(Debug)]
 pub enum ReadError {
     /// The file cannot be read.
     Io(io::Error),
-    /// It is no area, or of another version.
+    /// The file is no area, or of another version.
     NotAnArea,
-    /// A table claims more than it can have, or an entry makes no sense.
+    /// A table exceeds its capacity, or an entry is not valid.
     Damaged(&'static str),
 }
 
@@ -112,21 +112,21 @@ pub struct FileCounts {
 pub struct Edge {
     /// The branch or call.
     pub from: Location,
-    /// Where it led; `None` for the targets of an indirect call beyond the first few.
+    /// The target; `None` for targets of an indirect call beyond the first few.
     pub to: Option<Location>,
-    /// How often.
+    /// Executions.
     pub count: u64,
 }
 
-/// Whether what flows into each block also flows out.
+/// Comparison of the executions of blocks with the sums of their incoming edges.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
     /// Addresses at which blocks begin.
     pub addresses: usize,
     /// The blocks that no indirect branch enters, so that all their edges are counted.
     pub exact: usize,
-    /// Where executions and the sum of edges differ: address, executions, edges. Each thread that
-    /// ran when counting ended is somewhere, so that there may be as many differences by one.
+    /// Blocks whose executions and sum of edges differ: address, executions, edges. Each thread
+    /// that ran when counting ended may cause a difference of one.
     pub differences: Vec<(u64, i64, i64)>,
 }
 
@@ -180,7 +180,7 @@ entries! {
 /// Bytes that are read at once.
 const PART: usize = 1 << 16;
 
-/// Reads a table entry by entry; `check` says whether an entry makes sense.
+/// Reads a table entry by entry; `check` returns whether an entry is valid.
 fn table<T: Entry>(
     file: &File,
     table: Table,

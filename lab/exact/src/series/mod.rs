@@ -1,5 +1,5 @@
-//! Time series of a command: where its CPU time went, and when events happened, in the order of
-//! time; read from outside, by perf events that the program knows nothing of.
+//! Time series of a command: the places of its CPU time, and its events, in the order of time, by
+//! perf events from outside the program.
 //!
 //! The clock is the event `cpu-clock`, which ticks while a thread of the command runs: n ticks are
 //! n periods of CPU time, whatever else the machine did meanwhile. Cutting a run by ticks rather
@@ -25,7 +25,7 @@ use crate::{Streams, run_beside, set_encoding};
 use processes::Processes;
 use records::{Recorded, Seen, What};
 
-/// Time between two looks into the rings: 40 samples at 4 kHz.
+/// Interval of reading the rings: 40 samples at 4 kHz.
 const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of a ring: one for each event and CPU. 512 KiB hold 13,000 samples, 3 s at 4 kHz.
 const RING_BYTES: usize = 512 << 10;
@@ -44,7 +44,7 @@ pub struct Plan {
     cpus: Vec<usize>,
 }
 
-/// Where in the code a tick found a thread.
+/// The place in the code of a tick.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// In this file, at this offset in bytes.
@@ -55,7 +55,7 @@ pub enum Place {
     Elsewhere,
 }
 
-/// One thing that happened in the program.
+/// A tick or an event of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// A tick of CPU time, at the place of that number.
@@ -89,7 +89,7 @@ impl Captured {
     }
 }
 
-/// Why there are no time series.
+/// Errors of capturing time series.
 #[derive(Debug, thiserror::Error)]
 pub enum SeriesError {
     /// The name of an event is not known.

@@ -1,9 +1,8 @@
 //! Alpha: what one event costs the program that it is recorded in, ns (the paper's section V).
 //!
-//! The cost has two spreads, and they do different things. *Within* a place, each event costs a
-//! little more or less than the last one; over many events that averages out. *Between* places
-//! (another instruction under the probe, another working set), the mean itself differs; that does
-//! not average out, and it decides how good a corrected time is.
+//! The cost has two spreads. *Within* a place, the cost varies from event to event, which averages
+//! out over many events. *Between* places (another instruction under the probe, another working
+//! set), the mean differs, which does not average out and determines the error of a corrected time.
 
 use crate::{Interval, tails};
 
@@ -20,16 +19,15 @@ pub struct Alpha {
     pub places: u32,
 }
 
-/// Probability that the truth lies outside of an interval here.
+/// Probability that the true value lies outside of an interval.
 const OUTSIDE: f64 = 0.05;
-/// Standard deviation between places, as a part of the mean, that is taken where only one place was
-/// measured, which says nothing about others. Uprobes under loops of 12 kinds cost 930 to 1012 ns:
-/// a standard deviation of 3 % and a range of 8 %; a larger value widens intervals for nothing, a
-/// smaller one has them miss.
+/// Assumed standard deviation between places, as a part of the mean, where only one place was
+/// measured. Uprobes under loops of 12 kinds cost 930 to 1012 ns, a standard deviation of 3 %. A
+/// larger value widens intervals needlessly; with a smaller one they miss the true value.
 const BETWEEN_UNKNOWN: f64 = 0.05;
 
-/// Standard deviation between places, as a part of the mean, at least: that of uprobes under 12
-/// loops. So few places as are measured may agree by chance.
+/// Least standard deviation between places, as a part of the mean, that of uprobes under 12 loops:
+/// a few measured places may agree by chance.
 const BETWEEN_LEAST: f64 = 0.03;
 
 impl Alpha {
@@ -200,7 +198,7 @@ impl Sum {
         };
     }
 
-    /// What was added since an earlier state of the same sum.
+    /// The part that was added since an earlier state of the same sum.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -1,6 +1,6 @@
-//! Models of what tracing did to the times of a program, after A. D. Malony, D. A. Reed and
-//! H. A. G. Wijshoff, "Performance Measurement Intrusion and Perturbation Analysis", IEEE TPDS
-//! 3(4), 1992 ("the paper" below; its sections are named).
+//! Models that remove the effect of tracing from the times of a program, after A. D. Malony, D. A.
+//! Reed and H. A. G. Wijshoff, "Performance Measurement Intrusion and Perturbation Analysis", IEEE
+//! TPDS 3(4), 1992 ("the paper" below; its sections are named).
 //!
 //! - [`alpha`]: what one event costs the program, with its spread
 //! - [`timed`]: the time of a program or thread whose events delay only itself (time-based)
@@ -15,7 +15,7 @@ pub mod waits;
 
 pub use crate::Interval as Range;
 
-/// Upper over lower end of an interval, above which a corrected time does not hold. 1.3 is about
+/// Largest ratio of upper to lower end of an interval whose corrected time is usable. 1.3 is about
 /// 15 % to each side, the accuracy that the paper reached for most of its loops (section VI).
 pub const WIDTH_MAX: f64 = 1.3;
 

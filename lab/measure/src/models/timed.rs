@@ -1,5 +1,5 @@
-//! The time-based model (the paper's section IV-B1): the time of a program is its measured time minus
-//! the cost of its events. Threads that wait for each other need [`super::waits`].
+//! The time-based model (the paper's section IV-B1): the time of a program is its measured time
+//! minus the cost of its events. Threads that wait for each other need [`super::waits`].
 
 use super::Range;
 use super::alpha::Sum;

@@ -38,7 +38,7 @@ struct Written<'a> {
 
 #[derive(Default, Serialize)]
 struct Args<'a> {
-    /// Only if the phase does not determine it.
+    /// The event's kind, where the phase does not determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -329,13 +329,13 @@ impl<'de> Deserialize<'de> for Loose {
     }
 }
 
-/// Takes events as they are parsed, so that no list of them is in memory.
+/// Receives events while they are parsed, so that no list of them is in memory.
 struct Taken<'a> {
     collector: &'a mut Collector,
     complete: &'a mut Vec<Complete>,
 }
 
-/// A complete event: its end comes later.
+/// A complete event, until its end is added in the order of time.
 #[derive(Clone, Copy)]
 struct Complete {
     thread: ThreadId,
@@ -388,7 +388,7 @@ impl<'de> Visitor<'de> for Taken<'_> {
     }
 }
 
-/// Microseconds as ns; None for what no clock shows.
+/// Microseconds as ns; None for negative times and those above 285 years.
 fn ns(us: Number) -> Option<u64> {
     let ns = (us.0? * 1e3).round();
     (0.0..9.0e18).contains(&ns).then_some(ns as u64)
