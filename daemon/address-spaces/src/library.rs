@@ -46,7 +46,7 @@ impl Offer {
         self.next_day.store(0, Relaxed);
     }
 
-    /// How often the file could not be opened.
+    /// Number of failed attempts to open the file.
     #[must_use]
     pub fn failures(&self) -> u32 {
         self.failures.load(Relaxed)
@@ -100,7 +100,7 @@ pub struct CodeStoreCounts {
 /// keeps nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
-    /// What is known of files.
+    /// The catalogue of identified files.
     pub catalogue: Catalogue,
     desk: Option<Desk>,
 }
