@@ -414,7 +414,7 @@ impl<'a> Sections<'a> {
         self.now == ".text" || self.now.starts_with(".text.")
     }
 
-    /// Whether what the section says of code can lead a jump there.
+    /// Whether addresses of code in the section can be the target of a jump.
     fn refers_to_code(&self) -> bool {
         ![".debug", ".gcc_except_table", ".eh_frame", ".note", ".stab"]
             .iter()

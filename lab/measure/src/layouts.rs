@@ -113,12 +113,13 @@ pub struct Comparison {
     pub each: Vec<f64>,
 }
 
-/// Compares. `miss` is the probability with which the interval misses the truth (0.05), `effect`
-/// the change that matters, as a part of the time (0.02). None without layouts.
+/// Compares two programs. `miss` is the probability that the interval misses the true change
+/// (0.05), `effect` the smallest change that matters, as a part of the time (0.02). None without
+/// layouts.
 ///
-/// Of the estimators that one counts whose numbers have the smallest sum of squares. Squares do not
-/// see which program is which: swapping both in a layout changes its sign alone, so this choice
-/// leaves the test as it is.
+/// The estimator whose numbers have the smallest sum of squares is chosen. Swapping the programs in
+/// a layout changes only the sign of its number, not the sum of squares, so the choice does not
+/// bias the test.
 #[must_use]
 pub fn compare(layouts: &[Layout], miss: f64, effect: f64) -> Option<Comparison> {
     let of = |estimator: Estimator| -> Vec<f64> {

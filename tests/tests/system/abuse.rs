@@ -131,8 +131,8 @@ fn sockets(daemon: &Daemon<'_>) -> usize {
     leads_to.filter(|path| path.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
 }
 
-/// 64 clients that said nothing kept all others from the daemon for half a minute, and a thousand
-/// for eight minutes.
+/// Silent clients do not block others: 64 of them blocked all others for half a minute, and a
+/// thousand for eight minutes.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_thousand_clients_that_misbehave_do_not_keep_others_from_the_daemon() {

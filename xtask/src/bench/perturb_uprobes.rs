@@ -270,7 +270,8 @@ pub fn correct(programs: &str, arguments: &[&str]) -> anyhow::Result<Value> {
 #[derive(Clone, Copy, Debug)]
 pub struct Corrected {
     pub measured: f64,
-    /// None where the trace cannot be read by ours.
+    /// Low end, value and high end of the corrected time; None where `dcpi trace` cannot read the
+    /// tool's trace.
     pub range: Option<[f64; 3]>,
 }
 
