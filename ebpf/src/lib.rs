@@ -26,8 +26,8 @@ static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../objects/sampler.aar
 pub struct Settings {
     /// Entries of a half's spill buffer; below 2^31.
     pub spill_entries: u32,
-    /// How the sampler reads the current task: 0 not at all, 1 by copying (Linux 5.10 with BTF), 2
-    /// through typed pointers (5.11).
+    /// Way in which the sampler reads the current task: 0 not at all, 1 by copying (Linux 5.10 with
+    /// BTF), 2 through typed pointers (5.11).
     pub task_access: u32,
     /// Counts a program's own text, and that of two libraries, once for all processes that run it.
     pub share_programs: bool,

@@ -25,7 +25,7 @@ const HEADER: usize = 56;
 
 /// An object, as the loader reports it.
 pub struct Object {
-    /// Difference between the addresses in memory and those in the file.
+    /// Load bias: address in memory minus address in the file.
     pub base: usize,
     /// Address of its dynamic section.
     pub dynamic: usize,
@@ -40,7 +40,8 @@ pub struct Audit {
     program: (usize, usize),
     start: Start,
     is_started: bool,
-    /// The socket's address (`sockaddr_un`); below, its bytes in use, 0: nothing is sent.
+    /// The socket's address (`sockaddr_un`). The next field has its length; with 0, nothing is
+    /// sent.
     address: [u8; FAMILY.len() + SOCKET_PATH_MAX],
     address_len: usize,
     datagram: [u8; DATAGRAM_MAX],
@@ -66,8 +67,8 @@ impl Audit {
     pub fn opened(&mut self, object: &Object) {
         self.opened = self.opened.saturating_add(1);
         if self.opened == 1 {
-            // The program's headers and path are found through the stack, whose begin ld.so knows;
-            // ld.so is reported next.
+            // The program's headers and path are found through the stack. ld.so, which is reported
+            // next, exports the address where the stack starts.
             self.program = (object.base, object.dynamic);
             return;
         }
@@ -89,7 +90,7 @@ impl Audit {
         self.note(segments, object.base, object.dynamic, path);
     }
 
-    /// Sends the objects noted so far, and forgets them.
+    /// Sends the datagram with the objects noted so far, and empties it.
     pub fn tell(&mut self) {
         let datagram = self.datagram.get(..self.datagram_len).unwrap_or_default();
         let address = self.address.get(..self.address_len).unwrap_or_default();

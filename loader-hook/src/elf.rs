@@ -1,5 +1,5 @@
-//! The parts of ELF (elf(5)) that tell the place of an object's code and its build. The bytes may
-//! be anything.
+//! Parses the parts of ELF (elf(5)) that have the addresses of an object's code and its build id.
+//! The bytes may be malformed.
 
 /// Bytes of a program header.
 const HEADER_BYTES: usize = 56;
@@ -14,7 +14,7 @@ const NT_GNU_BUILD_ID: u32 = 3;
 struct Segment {
     kind: u32,
     flags: u32,
-    /// Address as in the file.
+    /// Address in the file (p_vaddr).
     address: usize,
     file_bytes: usize,
     memory_bytes: usize,
@@ -67,7 +67,7 @@ impl<'a> Segments<'a> {
         })
     }
 
-    /// First address of the code and first address after it, as in the file. None without code.
+    /// First address of the code and first address after it, in the file. None without code.
     pub fn code(self) -> Option<(usize, usize)> {
         let code =
             self.iter().filter(|segment| segment.kind == PT_LOAD && segment.flags & PF_X != 0);
@@ -76,8 +76,7 @@ impl<'a> Segments<'a> {
         ranges.reduce(|all, next| (all.0.min(next.0), all.1.max(next.1)))
     }
 
-    /// Address, size and alignment of each piece of notes that is within what the loader maps
-    /// readable of the file.
+    /// Address, size and alignment of each note segment that lies within a readable mapped segment.
     pub fn notes(self) -> impl Iterator<Item = (usize, usize, usize)> {
         self.iter().filter(|segment| segment.kind == PT_NOTE).filter_map(move |note| {
             let end = note.address.checked_add(note.file_bytes)?;

@@ -77,8 +77,8 @@ pub extern "C" fn la_version(offered: c_uint) -> c_uint {
     offered.min(VERSION_MAX)
 }
 
-/// The loader has mapped an object, which is noted. Returning 0 asks for no calls when its symbols
-/// are bound, so binding costs nothing more.
+/// Notes an object that the loader has mapped. Returns 0, so that the loader does not audit the
+/// binding of its symbols.
 ///
 /// # Safety
 /// `map` must come from the loader.
@@ -110,7 +110,7 @@ pub extern "C" fn la_activity(_cookie: *mut usize, flag: c_uint) {
 #[unsafe(no_mangle)]
 pub extern "C" fn la_preinit(_cookie: *mut usize) {}
 
-/// An object goes away. Nothing to do; see [`la_preinit`].
+/// An object is unmapped. Empty; see [`la_preinit`].
 #[unsafe(no_mangle)]
 pub extern "C" fn la_objclose(_cookie: *mut usize) -> c_uint {
     0

@@ -1,5 +1,5 @@
-//! Reads what the kernel put on the first stack: environment and auxiliary vector (getauxval(3)).
-//! The loader exports the address where the stack begins.
+//! Reads environment and auxiliary vector (getauxval(3)) from the initial stack. The loader exports
+//! its address.
 
 use crate::memory::{self, word};
 
@@ -20,14 +20,14 @@ const AT_SYSINFO_EHDR: usize = 33;
 /// The symbol of ld.so that has the stack's begin, since glibc 2.2 (x86-64) and 2.17 (arm64).
 const SYMBOL: &[u8] = b"__libc_stack_end";
 
-/// Facts that the kernel gave the program when it started.
+/// Values that the kernel passed to the program on the initial stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Address of the program's table of program headers.
     pub headers: usize,
     /// Entries of that table.
     pub headers_len: usize,
-    /// True when the exec gained rights, so that the environment is a stranger's.
+    /// True when the exec gained rights (AT_SECURE), so that the environment is not trusted.
     pub secure: bool,
     /// Address of the path given to execve(2).
     pub path: usize,
@@ -103,7 +103,7 @@ unsafe fn lookup(strings: usize, symbols: usize, hash: usize) -> Option<usize> {
 }
 
 impl Start {
-    /// No fact is known.
+    /// Values before the stack is found.
     pub const UNKNOWN: Self =
         Self { headers: 0, headers_len: 0, secure: false, path: 0, vdso: 0, environment: 0 };
 

@@ -31,7 +31,7 @@ const EVENT: &str = "cpu-clock@1000";
 /// Bytes that a recording may have, so that the repository stays small: twice what the largest one
 /// has on a quiet machine. A machine that compiles beside needs 260 KB.
 const BYTES_MAX: usize = 100 << 10;
-/// What the paths that stay begin with: directories that other machines have too, and names that
+/// Prefixes of paths that a recording keeps: directories that every machine has, and names that
 /// only look like paths.
 const COMMON: [&str; 11] = [
     "/usr/",
@@ -46,11 +46,12 @@ const COMMON: [&str; 11] = [
     "/SYSV",
     "/opt/build/",
 ];
-/// Where the workload `jit` puts its code, and the second of its two procedures.
+/// Addresses of the code of the workload `jit`, and of the second of its two procedures.
 const CODE: u64 = 0x2_0000_0000;
 const SECOND: u64 = CODE + 2048;
 
-/// A recording: its name, and what is done meanwhile, which gives what the workloads say.
+/// A recording: its name, and the function that runs workloads meanwhile and returns their
+/// measurements.
 type Story = (&'static str, fn(&Place) -> Value);
 
 const STORIES: [Story; 5] = [
@@ -260,7 +261,7 @@ fn apart(place: &Place) -> Value {
     })
 }
 
-/// What a workload says that spends its time in two procedures of generated code.
+/// The measurements of a workload that spends its time in two procedures of generated code.
 fn told(truth: &Truth) -> Value {
     let [pid, first, second] = ["pid", "first_s", "second_s"].map(|key| truth.number(key));
     json!({ "pid": pid as u32, "first_s": first, "second_s": second })

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How long a group may still hold a process that has ended.
+/// Longest time for which a group still lists a process that has ended.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A control group, removed at the end.

@@ -1,18 +1,18 @@
-//! A Debian that boots in a container, with our package to install: `cargo xtask test` makes both.
-//! Nothing that happens in it stays.
+//! A Debian container with systemd and the package to install, both made by `cargo xtask test`.
+//! Changes in it are discarded.
 
 use crate::succeed;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long it may take to boot.
+/// Longest time to boot.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A booted container. Dropping it ends it.
 pub struct Container {
     spawned: Child,
-    /// Its process 1, as numbered here.
+    /// Process number of its init, outside of the container.
     leader: u32,
 }
 
@@ -132,7 +132,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // As its process 1 takes it: an end at once (systemd(1), SIGRTMIN+14 is a power cut).
+        // Twice --force powers off at once, without stopping units.
         let _ = crate::run(&mut self.command("systemctl poweroff --force --force"));
         let _ = self.spawned.kill(); // it may have ended this moment
         let _ = self.spawned.wait();

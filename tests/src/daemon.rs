@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use wire::{Client, Reply, Request, Samples, Status};
 
-/// How long dcpid may take to start, or to end. Either takes a fraction of a second on an idle
+/// Longest time for dcpid to start, or to end. Either takes a fraction of a second on an idle
 /// machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -49,26 +49,26 @@ impl Place {
         self.directory.path()
     }
 
-    /// Where the database is; dcpid makes it.
+    /// Path of the database, which dcpid makes.
     #[must_use]
     pub fn db(&self) -> PathBuf {
         self.path().join("db")
     }
 
-    /// Where the control socket is.
+    /// Path of the control socket.
     #[must_use]
     pub fn control(&self) -> PathBuf {
         self.path().join("control.sock")
     }
 
-    /// Where the loader hook's notices go.
+    /// Path of the socket for the loader hook's notices.
     #[must_use]
     pub fn loader_socket(&self) -> PathBuf {
         self.path().join("loader.sock")
     }
 
-    /// Read instead of the machine's own configuration: the paper's rate, whatever it costs here.
-    /// Flags win over it.
+    /// Path of a configuration that replaces the machine's: the paper's rate, without a limit of
+    /// overhead. Flags override it.
     fn config(&self) -> PathBuf {
         self.path().join("dcpid.toml")
     }
@@ -85,7 +85,8 @@ impl Place {
         self.complete(Command::new(binary("dcpid")), db, control)
     }
 
-    /// dcpid with a command before it that ends in the name of a dcpid: `setpriv ... dcpid`.
+    /// A command line that ends in the path of dcpid, such as `setpriv ... dcpid`, completed with
+    /// this database and socket, not started.
     #[must_use]
     pub fn dcpid_under(&self, command: Command) -> Command {
         self.complete(command, &self.db(), &self.control())
@@ -135,7 +136,7 @@ impl Place {
         self.start_as(self.dcpid())
     }
 
-    /// The same, from one of the commands above.
+    /// Starts dcpid by one of the commands above.
     ///
     /// # Panics
     /// When it does not start.
@@ -192,7 +193,7 @@ impl Daemon<'_> {
         self.place.log()
     }
 
-    /// Where samples went.
+    /// The daemon's status.
     ///
     /// # Panics
     /// When the daemon does not answer.
@@ -201,7 +202,7 @@ impl Daemon<'_> {
         *self.place.ask(&Request::Status).status.expect("a status")
     }
 
-    /// The same for people.
+    /// The status as text.
     ///
     /// # Panics
     /// When the daemon does not answer.
@@ -210,7 +211,7 @@ impl Daemon<'_> {
         succeed(&mut self.place.dcpictl(&["status"]))
     }
 
-    /// Puts everything sampled before the call on disk.
+    /// Writes all samples taken before the call to disk.
     ///
     /// # Panics
     /// When that fails.

@@ -1,6 +1,6 @@
-//! Whole-system tests: the real programs, beside real workloads, judged by what they print. This
-//! library is the harness; the tests are in `tests/`. It names none of our crates: what people and
-//! scripts may rely on is all that a test can see.
+//! The harness of the whole-system tests in `tests/`: the real programs, beside real workloads,
+//! judged by their output. It depends on no crate of the programs, so that tests see only the
+//! interfaces that users rely on.
 //!
 //! `tests/privileged.rs` needs root and says so by failing; `cargo xtask test` runs it. Everything
 //! here panics to fail a test.
@@ -22,8 +22,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long a program that ends by itself may take. Generous: it only bounds what would otherwise
-/// hang.
+/// Longest time of a program that ends by itself, much longer than any takes: it bounds tests that
+/// would hang.
 const RUN_MAX: Duration = Duration::from_secs(90);
 
 /// The program `name` as it was built beside this test: in `target/PROFILE`, or in `$DCPI_BIN_DIR`.

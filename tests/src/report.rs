@@ -1,4 +1,4 @@
-//! dcpi, and its reports as JSON.
+//! Runs dcpi and parses its reports in JSON.
 
 use crate::{binary, succeed};
 use serde::Deserialize;
@@ -25,8 +25,8 @@ pub fn prof(db: &Path, arguments: &[&str]) -> Prof {
         .unwrap_or_else(|error| panic!("dcpi prof --format json: {error}:\n{text}"))
 }
 
-/// Samples by label, unit or pid (`dcpi prof --by WHAT`), that of samples that were not kept apart
-/// by it first, as null.
+/// Samples by label, unit or pid (`dcpi prof --by WHAT`). The first row, null, has the samples
+/// without one.
 ///
 /// # Panics
 /// When it fails, or says something else than spec/cli.md.
@@ -54,7 +54,7 @@ pub fn prof_by(db: &Path, what: &str, arguments: &[&str]) -> BTreeMap<Option<Str
         .collect()
 }
 
-/// `dcpi prof --format json`, as far as tests look at it.
+/// The fields of `dcpi prof --format json` that tests use.
 #[derive(Debug, Deserialize)]
 pub struct Prof {
     /// The sampled events.
@@ -69,12 +69,12 @@ pub struct Prof {
     pub problems: Vec<Problem>,
 }
 
-/// Something that a report had to work around.
+/// A problem that a report states.
 #[derive(Debug, Deserialize)]
 pub struct Problem {
     /// A stable word.
     pub kind: String,
-    /// The report is not what it should be.
+    /// Whether it makes the report incomplete or wrong.
     pub serious: bool,
 }
 
@@ -89,13 +89,13 @@ pub struct Event {
     pub unit: String,
     /// Samples taken and not lost.
     pub total: u64,
-    /// Time in which it should have counted.
+    /// Time for which it was enabled.
     pub enabled_ns: u64,
-    /// Time in which it did.
+    /// Time for which it counted.
     pub running_ns: u64,
-    /// The one by the other.
+    /// `enabled_ns` over `running_ns`.
     pub scale: Option<f64>,
-    /// Occurrences in all.
+    /// Estimated occurrences.
     pub count: Option<Share>,
 }
 
@@ -159,8 +159,8 @@ impl Row {
 }
 
 impl Prof {
-    /// Every sample the report knows of; those without an image are rows as well. Needs a report
-    /// that leaves nothing out: no IMAGE, `--idle`.
+    /// Sum of all samples in the report, those without an image included. Needs a report of
+    /// everything: no IMAGE, `--idle`.
     ///
     /// # Panics
     /// When the report's own total is another.
@@ -177,8 +177,7 @@ impl Prof {
         self.problems.iter().map(|problem| problem.kind.as_str()).collect()
     }
 
-    /// Those for which the report is not what it should be; that a program has no symbols is no
-    /// such.
+    /// The kinds of the serious problems. Missing symbols of a program are not serious.
     #[must_use]
     pub fn serious(&self) -> Vec<&str> {
         self.problems

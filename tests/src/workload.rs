@@ -1,5 +1,5 @@
-//! Programs with a known truth: compiled from `workloads/` for a test, each prints what it did as
-//! one line of JSON.
+//! Programs whose behaviour is known, compiled from `workloads/` for a test. Each prints its own
+//! measurements as a line of JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,8 +12,8 @@ pub struct Workload {
 
 impl Workload {
     /// Compiles `workloads/NAME.c` to `directory/NAME`, with `flags` for the C compiler. Digits at
-    /// the end of the name are not the source's: tests that run side by side see each other's
-    /// programs, and tell them apart by such a number.
+    /// the end of the name are not part of the source's name: they distinguish the programs of
+    /// tests that run at the same time.
     ///
     /// # Panics
     /// When there is no compiler, or it refuses.
@@ -68,7 +68,7 @@ impl Workload {
     #[must_use]
     pub fn build_turns(directory: &Path, turn_ms: u32) -> Self {
         for plugin in ["first", "second"] {
-            // Their build ids differ because their names do.
+            // Different sonames give different build ids.
             let soname = format!("-Wl,-soname,{plugin}");
             compile(
                 &source("library"),
@@ -155,7 +155,7 @@ impl Workload {
         (Self::build(directory, "crowd", &["-ldl"]), (0..libraries).map(built).collect())
     }
 
-    /// The same program under another name, in the inode of that name if there is one.
+    /// Copies the program to another name; an existing file of that name keeps its inode.
     ///
     /// # Panics
     /// When it cannot be copied.
@@ -172,7 +172,7 @@ impl Workload {
         &self.program
     }
 
-    /// Runs it for this many seconds and returns its own report.
+    /// Runs it for this many seconds. Returns its measurements.
     ///
     /// # Panics
     /// When it fails.
@@ -216,7 +216,7 @@ impl Running {
     /// Whether it still runs.
     ///
     /// # Panics
-    /// When the kernel does not say.
+    /// When the kernel gives no answer.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("asking for a workload").is_none()
     }
@@ -229,7 +229,7 @@ impl Running {
         let _ = self.child.wait().expect("waiting for a workload");
     }
 
-    /// Waits until it is done. Returns its own report.
+    /// Waits for its end. Returns its measurements.
     ///
     /// # Panics
     /// When it fails.
@@ -254,13 +254,13 @@ impl Drop for Running {
     }
 }
 
-/// The workload's own measurement.
+/// The measurements of a workload.
 pub struct Truth {
     truth: serde_json::Value,
 }
 
 impl Truth {
-    /// A number of its line.
+    /// The number of this name.
     ///
     /// # Panics
     /// When it is not there.
@@ -303,7 +303,7 @@ pub fn start_as_number(number: u32, command: &mut Command) -> Running {
     }
 }
 
-/// A file in /tmp that a workload leaves, removed at the end.
+/// A file that a workload leaves in /tmp, removed when the value is dropped.
 pub struct Left(PathBuf);
 
 impl Left {

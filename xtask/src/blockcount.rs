@@ -49,29 +49,36 @@ pub fn build() -> anyhow::Result<()> {
 
 /// Forbidden entries in the output of readelf.
 fn problems(shown: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (word, problem) in [
-        ("(NEEDED)", "it needs a library"),
-        ("INTERP", "it needs a loader"),
-        ("(TEXTREL)", "its text has relocations"),
-        ("(INIT", "it has initialisers"),
-        ("  TLS ", "it has thread-local storage, which is the program's"),
-        (" RWE ", "it has memory that can be written and run"),
-    ] {
-        if shown.contains(word) {
-            problems.push(problem.to_owned());
-        }
-    }
+    let mut problems = forbidden(
+        shown,
+        &[
+            ("(NEEDED)", "it needs a library"),
+            ("INTERP", "it needs a loader"),
+            ("  TLS ", "it has thread-local storage, which is the program's"),
+        ],
+    );
     if !shown.contains("DYN (Position-Independent Executable file)") {
         problems.push("it cannot be loaded anywhere".to_owned());
-    }
-    if !shown.contains("GNU_STACK") {
-        problems.push("it asks for a stack that can be run".to_owned());
     }
     let relocations = shown.lines().filter_map(|line| line.split_whitespace().nth(2));
     let mut relocations = relocations.filter(|kind| kind.starts_with("R_X86_64"));
     if let Some(kind) = relocations.find(|kind| *kind != "R_X86_64_RELATIVE") {
         problems.push(format!("it has a relocation that needs a linker: {kind}"));
+    }
+    problems
+}
+
+/// Entries of `more` in the output of readelf, and those that nothing in other programs may have.
+pub fn forbidden(shown: &str, more: &[(&str, &str)]) -> Vec<String> {
+    let everywhere = [
+        ("(TEXTREL)", "its text has relocations"),
+        ("(INIT", "it has initialisers"),
+        (" RWE ", "it has memory that can be written and run"),
+    ];
+    let all = more.iter().chain(&everywhere).filter(|(word, _)| shown.contains(word));
+    let mut problems: Vec<String> = all.map(|(_, problem)| (*problem).to_owned()).collect();
+    if !shown.contains("GNU_STACK") {
+        problems.push("it asks for a stack that can be run".to_owned());
     }
     problems
 }

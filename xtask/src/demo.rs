@@ -2,11 +2,12 @@
 //! where the cycles went.
 
 use crate::Outcome;
+use crate::bench::profilers::{Program, start_daemon as start_daemon_of};
 use crate::packages;
 use crate::process::{command, is_root, must, output};
 use anyhow::{Context as _, bail};
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const FOLDER: &str = "target/demo";
@@ -15,24 +16,6 @@ const DCPICTL: &str = "target/debug/dcpictl";
 const SOCKET: &str = "target/demo/control.sock";
 /// CPU time of each program.
 const SECONDS: u64 = 5;
-
-/// Ends the daemon, whatever happens.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = control("quit"); // it may be dead already
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < deadline {
-            if matches!(self.0.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Runs the demonstration.
 pub fn run() -> anyhow::Result<Outcome> {
@@ -114,21 +97,9 @@ fn build_workload() -> anyhow::Result<()> {
     cc(&format!("-s -o {to}/stripped {source}/stripped.c"))
 }
 
-fn start_daemon() -> anyhow::Result<Daemon> {
-    let log = fs::File::create(format!("{FOLDER}/dcpid.log"))?;
-    // It ends with the demonstration, even if that is killed.
-    let line =
-        format!("setpriv --pdeathsig TERM target/debug/dcpid --db {FOLDER}/db --control {SOCKET}");
-    let mut daemon =
-        Daemon(command(&line).stdin(Stdio::null()).stderr(log).spawn().context("starting dcpid")?);
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while control("status").is_err() {
-        if daemon.0.try_wait()?.is_some() || Instant::now() > deadline {
-            let log = fs::read_to_string(format!("{FOLDER}/dcpid.log")).unwrap_or_default();
-            bail!("dcpid did not start; it said: {}", log.trim());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn start_daemon() -> anyhow::Result<Program> {
+    let line = format!("target/debug/dcpid --db {FOLDER}/db --control {SOCKET}");
+    let daemon = start_daemon_of(&line, SOCKET, &format!("{FOLDER}/dcpid.log"))?;
     control("status")?
         .lines()
         .filter(|line| line.starts_with("event"))

@@ -7,6 +7,7 @@
 //! pages at most to run and one to write, no relocation, no dependency.
 
 use crate::Outcome;
+use crate::blockcount::forbidden;
 use crate::process::{command, must, output};
 use anyhow::bail;
 
@@ -54,21 +55,9 @@ pub fn build() -> anyhow::Result<()> {
 
 /// Forbidden entries in the output of readelf.
 fn problems(shown: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    for (word, problem) in [
-        (
-            "(NEEDED)",
-            "it needs a library, which the loader would load a second time into every program",
-        ),
-        ("(RELA)", "it has relocations"),
-        ("(TEXTREL)", "its text has relocations"),
-        ("(INIT", "it has initialisers"),
-        (" RWE ", "it has memory that can be written and run"),
-    ] {
-        if shown.contains(word) {
-            problems.push(problem.to_owned());
-        }
-    }
+    let library =
+        "it needs a library, which the loader would load a second time into every program";
+    let mut problems = forbidden(shown, &[("(NEEDED)", library), ("(RELA)", "it has relocations")]);
     // LOAD 0x001000 0x0000000000001000 0x0000000000001000 0x0000d0 0x000da0 RW 0x1000
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let hex = |word: Option<&String>| {
@@ -90,9 +79,6 @@ fn problems(shown: &str) -> Vec<String> {
     }
     if loads.len() != 2 {
         problems.push(format!("it has {} segments, not one to run and one to write", loads.len()));
-    }
-    if !shown.contains("GNU_STACK") {
-        problems.push("it asks for a stack that can be run".to_owned());
     }
     // 1: 0000000000000dd1 1 FUNC GLOBAL DEFAULT 5 la_preinit
     let symbols = shown

@@ -2,8 +2,8 @@
 //! A program without a build id may be rebuilt in the same inode, or in a new inode with the same
 //! number, and run again before the next drain.
 //!
-//! Such a file is looked at when the record of its mapping is read, a fraction of a second after it
-//! was mapped. Files with a build id are never looked at here.
+//! Such a file is inspected when the record of its mapping is read, a fraction of a second after it
+//! was mapped. Files with a build id are not inspected here.
 
 use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;
@@ -13,7 +13,7 @@ use kernel::clock;
 use kernel::latin1::Bytes;
 use std::collections::HashMap;
 
-/// What was found at a path.
+/// The result of inspecting a path.
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     content: u64,
@@ -21,8 +21,8 @@ struct Looked {
     changed_ns: u64,
 }
 
-/// Files looked at since records were last read. Each file is looked at once, even if several
-/// processes map it.
+/// Files inspected since records were last read. Each is inspected once, even if several processes
+/// map it.
 #[derive(Debug, Default)]
 pub struct Versions {
     looked: HashMap<(MappedFileId, Vec<u8>), Option<Looked>, foldhash::fast::RandomState>,

@@ -18,8 +18,8 @@ use std::sync::Arc;
 /// loaded or removed. The kernel's text is read again at most this often, when modules changed or
 /// records of BPF programs were lost.
 const REFRESH_INTERVAL_NS: u64 = 10_000_000_000;
-/// The same interval when an address is in no known text. It is longer because the kernel does not
-/// list all of its code, and reading the symbols again would not find such code.
+/// Interval of reading the symbols when an address is in no known text. It is longer, because the
+/// kernel does not list all of its code, and reading again would not find such code.
 const VAIN_REFRESH_INTERVAL_NS: u64 = 600_000_000_000;
 
 /// Modules and BPF programs remembered.
@@ -43,7 +43,7 @@ const IDLE_PROCEDURES: [&str; 11] = [
     "poll_idle",
 ];
 
-/// Where a kernel address lies.
+/// The place of a kernel address.
 pub struct KernelPlace<'a> {
     /// In which image.
     pub image: Arc<Image>,
@@ -93,7 +93,7 @@ pub struct KernelText {
     modules: u64,
     /// Records were lost since it was read.
     doubtful: bool,
-    /// An address was in none of it.
+    /// Whether an address was outside of the known text.
     missed: bool,
     kernel: Arc<Image>,
     idle: Arc<Image>,
@@ -176,7 +176,7 @@ impl KernelText {
         changed || self.doubtful || missed
     }
 
-    /// Where `address` lies.
+    /// The place of `address`.
     ///
     /// # Errors
     /// [`Unresolved::KernelAddressesHidden`], [`Unresolved::Vsyscall`] or

@@ -46,7 +46,7 @@ impl Offer {
         self.next_day.store(0, Relaxed);
     }
 
-    /// How often the file could not be opened.
+    /// Number of failed attempts to open the file.
     pub fn failures(&self) -> u32 {
         self.failures.load(Relaxed)
     }
@@ -99,7 +99,7 @@ pub struct CodeStoreCounts {
 /// keeps nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Library {
-    /// What is known of files.
+    /// The catalogue of identified files.
     pub catalogue: Catalogue,
     desk: Option<Desk>,
 }

@@ -64,13 +64,13 @@ struct Hint {
     seen: Option<Arc<Seen>>,
 }
 
-/// What /proc showed of a process, and when.
+/// The mappings of a process in /proc, with the time of reading them.
 struct Seen {
     lines: Option<Vec<MapsLine>>,
     time_ns: u64,
 }
 
-/// What was looked up in this second.
+/// Look-ups of the current second.
 #[derive(Default)]
 struct Looks {
     began_ns: u64,

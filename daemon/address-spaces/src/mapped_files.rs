@@ -1,4 +1,4 @@
-//! From mapped files to images: which build of which file a mapping shows.
+//! Finds the images of mapped files: the build of the file that a mapping shows.
 //!
 //! A build id in the kernel's record is taken as it is; otherwise an inspector opens the file,
 //! through the process while it lives, and reads it, unless the
@@ -37,9 +37,9 @@ const IDENTIFIED_NS_MAX: u64 = 20_000_000;
 /// An image: code with a name that is still valid after a reboot.
 #[derive(Debug)]
 pub struct Image {
-    /// Which build.
+    /// The build.
     pub id: ImageId,
-    /// What it is.
+    /// The kind of the image.
     pub kind: ImageKind,
     /// Last component of the path, or a name in brackets.
     pub name: String,
@@ -54,7 +54,7 @@ pub struct Image {
 /// A file as processes map it.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// What the kernel said it is.
+    /// The kernel's identification of the file.
     pub id: MappedFileId,
     /// Path or label.
     pub path: Vec<u8>,
@@ -81,7 +81,7 @@ pub struct Files {
     identified: usize,
     /// CPU time that took, ns.
     identified_ns: u64,
-    /// Where images are looked up and kept.
+    /// The library in which images are looked up and kept.
     pub library: Library,
     /// Answers questions about files.
     pub system: System,

@@ -16,7 +16,7 @@ pub const LABELS_MAX: usize = 1024;
 /// process has no unit.
 pub const SCOPES_MAX: usize = profiledb::SCOPES_MAX;
 
-/// What is kept apart and what is left out.
+/// The rules by which samples are kept apart or left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Rules {
     /// Samples are told apart by systemd unit or container.
@@ -101,12 +101,12 @@ impl Tags {
         self.unread
     }
 
-    /// The same, with the control group still to be read, or not.
+    /// Sets whether the control group is still to be read.
     pub fn with_unread(&self, unread: bool) -> Tags {
         Tags { unread, ..self.clone() }
     }
 
-    /// The same, told apart by process too.
+    /// The scope of these tags, with the process apart.
     pub fn of_process(&self, pid: u32) -> Arc<Scope> {
         let scope = self.scope.as_deref().cloned().unwrap_or_default();
         Arc::new(Scope { pid: Some(pid).filter(|pid| *pid > 0), ..scope })

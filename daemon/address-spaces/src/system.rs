@@ -73,7 +73,7 @@ impl<Question: Ord, Answer: Clone + PartialEq> Table<Question, Answer> {
     }
 }
 
-/// Which image a file is, or the name of the reason why that is not known.
+/// The image of a file, or the name of the reason why it is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Identity {
     /// The image's id as text, and the file's size in bytes.
@@ -130,7 +130,7 @@ impl RecordedKernel {
         });
     }
 
-    /// Where an address lies.
+    /// The place of an address.
     pub fn place(&self, address: u64) -> Option<KernelPlace<'_>> {
         let (start, piece) = self.pieces.range(..=address).next_back()?;
         let owner = match piece.owner.as_str() {
@@ -385,7 +385,7 @@ impl System {
         self.ask(|answers| &mut answers.content, (pid, start, time_ns), live)
     }
 
-    /// Which image a mapped file is. `None`: the recording does not tell.
+    /// The image of a mapped file. `None`: the recording has no answer.
     pub fn identity(
         &self,
         file: &MappedFileId,
@@ -396,8 +396,7 @@ impl System {
         self.ask(|answers| &mut answers.identity, question, || Some(live()))
     }
 
-    /// Which image a file is that somebody named in a registration. `None`: the recording does not
-    /// tell.
+    /// The image of a file that a registration names. `None`: the recording has no answer.
     pub fn registered_file(&self, path: &[u8]) -> Option<Identity> {
         let question = Bytes(path.to_vec());
         let live = || {

@@ -1,4 +1,4 @@
-//! How each question is answered: the only code that touches other processes' memory and files.
+//! Answers each question: the only code that reads other processes' memory and files.
 
 use super::build_files::{identify_known, open_build, opened};
 use super::questions::{
@@ -47,7 +47,7 @@ struct Reading {
     file: File,
     before: FileFacts,
     ranges: KeptRanges,
-    /// Which range, and bytes of it that are read.
+    /// Index of the current range, and bytes of it that were read.
     at: (usize, u64),
 }
 

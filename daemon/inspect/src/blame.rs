@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 /// A process that did not let an inspector answer is not asked about for this long; twice as long
 /// each time again.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3600));
-/// How long dcpid waits in vain for all processes of a user within a term. More would let a user
-/// with many processes hold the drain up; less would let one slow process cost its user's others
-/// their names.
+/// Longest time for which dcpid waits in vain for the processes of one user within a term. With
+/// more, a user with many processes could delay the drain; with less, one slow process would leave
+/// the user's other processes without names.
 const WAIT_MAX: Duration = Duration::from_millis(600);
 /// An answer that takes so long counts as waiting, too, except about root's processes: a user with
 /// 1,000 files that take 0.2 s each would otherwise hold the loop up for minutes. Most answers take

@@ -51,7 +51,8 @@ pub fn open_build(
     Some((file, before.take()?))
 }
 
-/// What a file is, from the catalogue or from the file, and its facts before and after it was read.
+/// Identifies a file by the catalogue or by its content. Returns also its metadata before and after
+/// reading.
 pub fn identify_known(
     file: &File,
     catalogue: &Catalogue,

@@ -1,6 +1,5 @@
-//! What was learnt of files, so that it is not learnt again after a restart: which image a file is
-//! that the kernel's records give no build id of. To find that out may take reading 256 MiB in the
-//! middle of a drain.
+//! The images of files without a build id in the kernel's records, kept over restarts, because
+//! identifying a file may take reading 256 MiB in the middle of a drain.
 //!
 //! Everything is in memory; on disk it is a sled database, private to this daemon and worth nothing
 //! but time. sled is open only while it is read at the start and written now and then, on a thread
@@ -28,7 +27,7 @@ const DISK_BYTES_MAX: u64 = 16 << 20;
 const CACHE_BYTES: u64 = 256 << 10;
 /// sled's unit of writing: its smallest file.
 const SEGMENT_BYTES: usize = 64 << 10;
-/// How long sled may take. It needs a hundredth of a second.
+/// Longest time for sled, which takes a hundredth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// File modes of the catalogue on disk: only the daemon can read it.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -73,7 +72,7 @@ struct State {
     begin_anew: bool,
     /// None: nothing is kept on disk.
     place: Option<PathBuf>,
-    /// The same, as people know it.
+    /// The path for messages.
     shown: PathBuf,
     /// The directory that `place` is in, which stays that one whatever its path comes to mean.
     _directory: Option<OwnedFd>,
@@ -88,8 +87,8 @@ impl Catalogue {
         Self::open_as(place, State { shown: place.to_owned(), ..State::default() })
     }
 
-    /// The same of that name in an open directory, whose path is `shown`: who can put another
-    /// directory or a link there does not lead what is written elsewhere.
+    /// Opens the catalogue of that name in an open directory, whose path is `shown`, so that a
+    /// directory or link that another user puts there cannot redirect writes.
     pub fn open_in(directory: OwnedFd, shown: &Path, name: &str) -> Self {
         let place = format!("/proc/self/fd/{}/{name}", directory.as_raw_fd());
         let (shown, directory) = (shown.join(name), Some(directory));

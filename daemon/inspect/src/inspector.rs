@@ -10,7 +10,7 @@ use nix::unistd::alarm;
 use std::io;
 use std::os::unix::net::UnixStream;
 
-/// Seconds that one question may take. Then the kernel ends the inspector (SIGALRM), unless it
+/// Seconds after which the kernel ends an inspector that has not answered (SIGALRM), unless it
 /// waits uninterruptibly.
 const QUESTION_S: u32 = 10;
 /// Bytes of address space of an inspector. Reading a file's symbols takes as much as these are

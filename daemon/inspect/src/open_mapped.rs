@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Where a file is mapped, to find it through the process.
+/// A process and range that map a file, through which the file can be opened.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 pub struct MappedAt {
     /// Process.
@@ -41,15 +41,15 @@ pub fn open_through_mapping(at: MappedAt) -> Option<File> {
     open_regular(&mapped(at)?)
 }
 
-/// What is mapped there, as a handle that can be looked at but not read (O_PATH). `None`: it is
-/// gone. Takes CAP_CHECKPOINT_RESTORE (Linux 5.9).
+/// The mapped file as a descriptor without read access (O_PATH). `None`: the mapping is gone. Needs
+/// CAP_CHECKPOINT_RESTORE (Linux 5.9).
 pub fn mapped(at: MappedAt) -> Option<File> {
     // The link leads to the file itself: nobody is asked for a name on the way.
     let link = format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end);
     OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()
 }
 
-/// What the path leads to, as the process sees it and as we do, where that is the same inode.
+/// The files at the path, in the process's root and in the daemon's, that have the same inode.
 pub fn open_by_path(id: &MappedFileId, path: &[u8], at: MappedAt) -> impl Iterator<Item = File> {
     by_path(id, path, at).filter_map(|(handle, _)| open_regular(&handle))
 }
@@ -76,8 +76,8 @@ fn by_path(
     as_it_sees.into_iter().chain(std::iter::once_with(as_we_see).flatten())
 }
 
-/// What a path leads to for the process `pid` (`self`: for us), as a handle that can be looked at
-/// but not read. The path is the kernel's, without links.
+/// The file at a path in the root of process `pid` (`self`: the daemon), as a descriptor without
+/// read access. The path is the kernel's, without symbolic links.
 fn below_root(pid: &str, path: &Path) -> Option<File> {
     let flags = (OFlag::O_PATH | OFlag::O_DIRECTORY).bits();
     let root =
@@ -93,8 +93,8 @@ fn below_root(pid: &str, path: &Path) -> Option<File> {
     openat2(root, relative, how).ok().map(File::from)
 }
 
-/// Whether everybody may read the file: by its own permissions, and by those of the directories on
-/// its path as far as they are still there.
+/// Whether every user may read the file, by its permissions and by those of the directories on its
+/// path that still exist.
 pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let pid = at.pid.to_string();

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the daemon's loop waits for an answer. Most come within 0.1 ms; the mappings of a
-/// process with 65530 of them take 30 ms. A longer wait would delay `dcpictl status`.
+/// Longest time for which the daemon's loop waits for an answer. Most answers take 0.1 ms; the
+/// mappings of a process with 65530 of them take 30 ms. A longer wait would delay `dcpictl status`.
 pub const LOOP_PATIENCE: Duration = Duration::from_millis(300);
 /// Time that threads other than the loop wait for an answer.
 pub const THREAD_PATIENCE: Duration = Duration::from_secs(5);
@@ -26,8 +26,8 @@ const LATE_INSPECTORS_MAX: usize = 8;
 /// After a failed connection the next is tried this much later.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Where questions go. The default one answers them in this process: for tests, and for replays,
-/// which ask nothing.
+/// The receiver of questions. The default one answers them in this process: for tests, and for
+/// replays, which ask none.
 #[derive(Clone)]
 pub struct Inspectors(Answerer);
 

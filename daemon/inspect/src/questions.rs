@@ -1,5 +1,5 @@
-//! Questions about other processes and their files, with their answers: everything that dcpid wants
-//! to know of strangers. Only an [inspector](super::inspector) finds the answers.
+//! Questions about other processes and their files, with the types of their answers. Only an
+//! [inspector](super::inspector) answers them.
 
 use crate::file_facts::FileFacts;
 use crate::jit::code_events::CodeLook;
@@ -150,7 +150,7 @@ pub struct FactsOfMapping(pub FileAt);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Facts(pub FileAt);
 
-/// Which image the very file is that was mapped.
+/// Asks for the image of the mapped file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Identify(pub FileAt);
 
@@ -165,7 +165,7 @@ pub enum Identified {
     Known(Known, FileFacts, FileFacts),
 }
 
-/// Which image the file is that somebody named by an absolute path. Errors are one line.
+/// Asks for the image of the file at an absolute path. Errors are one line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdentifyPath {
     /// Path as the inspector sees it.
@@ -191,11 +191,11 @@ pub struct GeneratedCode {
     pub pid: u32,
     /// The value of [`Owner`] when the process began.
     pub who: Who,
-    /// How far its perf map was read.
+    /// Reading position in its perf map.
     pub map: MapReader,
     /// Its jitdumps that are mapped, and how far they were read.
     pub dumps: Vec<FileAt>,
-    /// How far jitdumps were read.
+    /// Reading positions in jitdumps.
     pub read: Vec<DumpReader>,
     /// Bytes that may be read.
     pub bytes_max: u64,
@@ -206,9 +206,9 @@ pub struct GeneratedCode {
 pub struct Generated {
     /// The new entries.
     pub look: CodeLook,
-    /// How far the perf map is read.
+    /// New reading position in the perf map.
     pub map: MapReader,
-    /// How far jitdumps are read.
+    /// New reading positions in jitdumps.
     pub read: Vec<DumpReader>,
 }
 
@@ -276,13 +276,13 @@ pub struct MappedCode {
     pub range: (u64, u64),
     /// File offset that the first address shows.
     pub file_offset: u64,
-    /// What is there.
+    /// The source of its bytes.
     pub code: CodeSource,
     /// Whether code that no unwind table covers is known to keep frame pointers.
     pub frame_pointers: bool,
 }
 
-/// Where the bytes of executable memory come from.
+/// The source of the bytes of executable memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum CodeSource {
     /// A file.
@@ -313,7 +313,7 @@ pub struct SampledStack {
     pub registers: Vec<u64>,
     /// Address of the first byte of the copy.
     pub begin: u64,
-    /// Where the copy begins in [`Unwind::copies`].
+    /// Offset of the copy in [`Unwind::copies`].
     pub at: u64,
     /// Bytes of the copy, at most [`abi::STACK_WINDOW_MAX`].
     pub len: u32,
@@ -328,7 +328,7 @@ pub struct Unwound {
     pub stacks: Vec<UnwoundStack>,
     /// Functions that [`PythonRun`] names.
     pub functions: Vec<PythonCode>,
-    /// Where frames of Python are, if that was asked.
+    /// The layout of Python frames, if it was asked for.
     pub python: PythonFound,
 }
 
@@ -356,7 +356,7 @@ pub struct PythonRun {
     pub is_part: bool,
 }
 
-/// Where a process has frames of Python.
+/// The Python frames of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PythonFound {
     /// Nowhere: it has no CPython that is known.
@@ -364,7 +364,7 @@ pub enum PythonFound {
     Nowhere,
     /// The interpreter does not run yet, or its threads cannot be read.
     NotYet,
-    /// Where the sampler finds them.
+    /// The layout by which the sampler finds them.
     Layout(#[serde(with = "LayoutFields")] PythonLayout),
 }
 
@@ -428,7 +428,7 @@ pub struct Opened {
     pub is_deleted: bool,
     /// Length of the file, in bytes.
     pub file_len: u64,
-    /// What of it is kept: first byte and the one after the last, in ascending order.
+    /// Kept ranges: first byte and the one after the last, in ascending order.
     pub ranges: Vec<(u64, u64)>,
 }
 

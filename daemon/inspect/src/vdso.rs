@@ -30,8 +30,7 @@ pub fn vdso_bytes() -> Option<Vec<u8>> {
     memory_of("self", start, end)
 }
 
-/// Where this process has the vdso: first address, and first after it. None where the kernel gives
-/// none.
+/// Address range of this process's vdso. None where the kernel provides none.
 pub fn own_vdso_range() -> Option<(u64, u64)> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split_whitespace().next()?;

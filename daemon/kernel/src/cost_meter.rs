@@ -44,7 +44,7 @@ const WINDOWS_KEPT: usize = 60;
 /// Least time between two windows while sampling. A longer time notices a changed machine later; a
 /// shorter one costs CPU time.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Part of the budget that windows may take. Where the budget is small, windows are rarer than
+/// Largest part of the budget for measuring windows. With a small budget, windows are rarer than
 /// [`INTERVAL`].
 const BUDGET_PART: f64 = 0.02;
 

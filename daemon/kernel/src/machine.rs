@@ -157,9 +157,9 @@ pub fn pid_namespace() -> Option<(u64, u64)> {
     (status.ino() != 0xEFFF_FFFC).then_some((device, status.ino()))
 }
 
-/// What a record says about a thread, by its number in the root namespace, and of its process, from
-/// proc(5); None where it is gone or this process is in another namespace. These files are read
-/// without access to the thread's memory, so no process can block their reader.
+/// The fields of a record about a thread and its process, from proc(5), by the thread's number in
+/// the root namespace; None where it is gone or this process is in another namespace. Reading these
+/// files does not access the thread's memory, so no process can block it.
 pub fn thread_record(root_tid: u32) -> Option<StackRecord> {
     static IS_ROOT: OnceLock<bool> = OnceLock::new();
     if !IS_ROOT.get_or_init(|| pid_namespace().is_none()) {

@@ -51,8 +51,8 @@ fn python_bytes(layout: &PythonLayout) -> PythonBytes {
     bytes
 }
 
-/// How often the daemon tries to have a slot for itself. Each attempt takes a microsecond, which is
-/// also how long the sampler has one.
+/// Most attempts of the daemon to lock a slot. Each takes a microsecond, as long as the sampler
+/// holds one.
 const LOCK_ATTEMPTS: u32 = 1000;
 
 /// The kernel function that is called for every new mapping before its record is written
@@ -77,7 +77,7 @@ pub struct Sampler {
 const WAIT_TRACEPOINTS: [(&str, &str); 3] =
     [("woken_new", "sched_wakeup_new"), ("woken", "sched_wakeup"), ("switched", "sched_switch")];
 
-/// Settings of what is counted once for all processes, and what is recorded besides.
+/// Settings of code that is counted once for all processes, and of additional records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sharing {
     /// Kernel addresses are counted for each process.

@@ -47,12 +47,12 @@ pub fn start_time(pid: u32) -> Option<u64> {
     stat_field(pid, 22)
 }
 
-/// The parent of a process now; None when the process is gone. Who outlives its parent is given
-/// another one.
+/// The current parent of a process; None when the process is gone. A process that outlives its
+/// parent gets another one.
 pub fn parent(pid: u32) -> Option<u32> {
     stat_field(pid, 4)
 }
-/// The process that a number means, which may be that of a thread; None when it is gone.
+/// The process of a pid or tid; None when it is gone.
 pub fn process_of(pid: u32) -> Option<u32> {
     status_field(pid, "Tgid:")
 }

@@ -214,7 +214,7 @@ impl MappedFileId {
         }
     }
 
-    /// The same file, with a build id given by a user.
+    /// The same file, marked as one whose build id a user could write.
     #[must_use]
     pub fn owned_by(self, owner: u32) -> Self {
         match self {

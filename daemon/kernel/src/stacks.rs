@@ -121,7 +121,7 @@ impl StackRings {
 pub struct WaitTimes(Mapped<WaitLine>);
 
 impl WaitTimes {
-    /// Maps them.
+    /// Maps the lines.
     pub fn new(lines: BorrowedFd<'_>) -> Result<Self, KernelError> {
         Mapped::new(lines, WAIT_LINES, "times of threads").map(Self)
     }

@@ -9,9 +9,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// Most nodes, threads and values of call stacks that wait, about 60 bytes each; an hour of
-/// compiling has 200,000. A user may have as many as are left, so that one who makes ever new
-/// stacks has half, and others have room. Stacks beyond are counted without frames and thread.
+/// Most nodes, threads and values of waiting call stacks, about 60 bytes each; an hour of compiling
+/// has 200,000. A user can have as many as are still free, so that a user with ever new stacks gets
+/// half, and others have room. Further stacks are counted without frames and thread.
 const STACKS_SIZE_MAX: usize = 500_000;
 
 /// Processes of one merge that keep their numbers in call stacks, those with the most stacks;

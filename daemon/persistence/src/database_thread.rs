@@ -29,7 +29,7 @@ pub enum Job {
     Retain(Retention),
 }
 
-/// How it went; errors are one line, with the next step.
+/// The result of a task; errors are one line, with the next step.
 pub enum Done {
     /// The delta is on disk, whole, or not at all.
     Merged(Result<Merged, String>),

@@ -27,9 +27,9 @@ const WAITING_MAX: usize = 256;
 const SAVE_INTERVAL: Duration = Duration::from_secs(300);
 /// Bytes that the store leaves free on the disk: the profiles need them.
 const LEFT_FREE_BYTES: u64 = 64 << 20;
-/// How long copying may go on at the end, of what is deleted and of the rest, which the next daemon
-/// may find again; and how long the end waits for this thread altogether: a file system may never
-/// answer.
+/// Limits of copying when the daemon ends: the time for deleted files, the time for the rest, which
+/// the next daemon may find again, and the time to wait for this thread, because a file system may
+/// never answer.
 const LAST_DELETED_MAX: Duration = Duration::from_secs(3);
 const LAST_OTHERS_MAX: Duration = Duration::from_millis(500);
 const END_MAX: Duration = Duration::from_secs(4);

@@ -54,8 +54,8 @@ pub struct Replay {
     pub system: System,
     /// Keeps the steps of a recording.
     pub tape: Tape,
-    /// Random number of this run, which tells its images of generated code from those of other
-    /// runs.
+    /// Random number of this run, which distinguishes its images of generated code from those of
+    /// other runs.
     pub run: u64,
 }
 
@@ -90,7 +90,7 @@ struct HeldRecords {
     applied: usize,
 }
 
-/// What the samplers' tables did in all drains.
+/// Counters of the samplers' tables over all drains.
 #[derive(Clone, Copy, Default)]
 pub struct TableCounts {
     /// Samples that found no entry of theirs.

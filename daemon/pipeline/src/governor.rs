@@ -23,7 +23,7 @@ const AIM_DOWN: f64 = 0.8;
 /// work makes too high (a build server's new programs: twice the budget) is not lowered by a lower
 /// rate. A larger part leaves the bill higher, a smaller one gives up samples for nothing.
 const SAMPLES_PART: f64 = 0.3;
-/// The same while only counts are taken.
+/// Part of the budget that samples may always cost while only counts are taken.
 const COUNTS_PART: f64 = 0.1;
 /// Share of an excessive bill above which snapshots and call stacks are given up. A smaller part
 /// gives them up for next to nothing.

@@ -25,7 +25,7 @@ const ADMITTED_MAX: usize = 98_304;
 /// Users with less than the whole allowance that are told apart; others share one.
 const USERS_MAX: usize = 4096;
 
-/// What a user may still bring.
+/// The remaining allowance of a user.
 #[derive(Debug)]
 struct Allowance {
     left: u64,

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// Time between two looks at the rings of records while many records come. Each ring holds about
 /// 4000 mappings; a longer time lets a storm of mappings overflow it.
 const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
-/// The same time while few records come. A shorter time costs CPU time on an idle machine, a longer
-/// one overflows rings when a storm begins.
+/// Interval of reading records while few come. A shorter one costs CPU time on an idle machine, a
+/// longer one overflows rings when a storm begins.
 const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
 /// Share of the overhead budget that snapshots of registers may take, and that call stacks may
 /// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges

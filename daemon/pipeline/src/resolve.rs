@@ -49,7 +49,7 @@ pub struct Spaces {
     pub(crate) python: PythonFiles,
     /// Images that stand for unknown code.
     pub(crate) unknown: UnknownCode,
-    /// How many images each user may bring into the open epoch.
+    /// Allowances of images in the open epoch, by user.
     pub allowances: ImageAllowances,
 }
 

@@ -76,7 +76,7 @@ impl Resolver<'_> {
         ] {
             if ns > 0 {
                 let known = frames.len();
-                // Without a stack nobody knows what a thread waited for.
+                // Without a stack the reason of a wait is not known.
                 if has_stack || event == StackEvent::Runnable {
                     frames.push(Frame::Wait(why));
                 }

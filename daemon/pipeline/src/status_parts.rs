@@ -59,7 +59,7 @@ pub fn bill(ns_per_sample: f64, share: Option<f64>, cpu_ns: u64, taken: u64) -> 
 /// program once, and drains tables that are nearly empty. With a larger number a fresh status says
 /// nothing for longer.
 const MEAN_COST_SAMPLES_MIN: u64 = 10_000;
-/// The same of snapshots of registers, of which there are 50 a second on each CPU.
+/// Fewest snapshots of registers for a mean cost; each CPU has 50 a second.
 const MEAN_COST_SNAPSHOTS_MIN: u64 = 1000;
 
 /// The mean cost of a sample to the daemon, in ns; None for fewer than

@@ -75,7 +75,7 @@ pub enum Order {
     Python {
         /// As of [`abi::StackRecord::space`].
         space: u32,
-        /// Where they are.
+        /// Layout of the frames.
         layout: Option<PythonLayout>,
     },
     /// Take the times of threads, and the stacks of waits of this length (in us) and longer; 0:

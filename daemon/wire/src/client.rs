@@ -101,8 +101,8 @@ impl Client {
         Self { socket: socket.into(), silence_max: None }
     }
 
-    /// The same client, which gives up when the daemon neither reads nor writes a byte for this
-    /// long. A zero limit is an error of the next request.
+    /// Sets a limit: a request fails when the daemon neither reads nor writes a byte for this long.
+    /// With a zero limit the next request fails.
     #[must_use]
     pub fn with_silence_max(self, silence_max: Duration) -> Self {
         Self { silence_max: Some(silence_max), ..self }

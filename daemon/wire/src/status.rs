@@ -18,7 +18,7 @@ pub struct Status {
     pub events: Vec<EventStatus>,
     /// Samples of all events by where they went.
     pub samples: Samples,
-    /// Samples by CPU: those that it took, and those that it should have taken.
+    /// Samples taken and samples implied by the timers, by CPU.
     pub cpus: Vec<CpuStatus>,
     /// Hits and misses of the samplers' tables.
     pub table: TableStatus,

@@ -75,7 +75,7 @@ pub enum Space {
     Process {
         /// Process id.
         pid: u32,
-        /// See [`Entry::generation`].
+        /// Generation, as in [`Entry::generation`].
         generation: u16,
     },
     /// Distances from the start of a program's text, for all processes that run the program; the
@@ -340,7 +340,7 @@ pub enum StackKind {
 /// last has the line.
 pub const WAIT_LINES: usize = 16384;
 
-/// What a thread does.
+/// The state of a thread.
 #[repr(u16)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadState {
@@ -361,9 +361,9 @@ pub enum ThreadState {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitLine {
-    /// Since when it is in its state, CLOCK_MONOTONIC ns.
+    /// Start of its current state, CLOCK_MONOTONIC ns.
     pub since_ns: u64,
-    /// When it was woken; 0: not yet.
+    /// Time of its wake-up; 0: not woken yet.
     pub woken_ns: u64,
     /// Time on a CPU, of what has ended.
     pub on_ns: u64,
@@ -436,9 +436,9 @@ pub struct Library {
     pub number: u32,
 }
 
-/// What the sampler knows of a process, in one cache line. Forks, execs and mappings of files write
-/// it; the daemon writes the lines of processes that it keeps apart. The index is the low
-/// [`SLOT_BITS`] of the process's number in the root namespace.
+/// The sampler's state of a process, in one cache line. The programs at forks, execs and mappings
+/// of files write it; the daemon writes the lines of processes that it keeps apart. The index is
+/// the low [`SLOT_BITS`] of the process's number in the root namespace.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
@@ -459,8 +459,8 @@ pub struct Slot {
     pub libraries: [Library; 2],
 }
 
-/// What identifies the code that is counted under the number of a program or a library. No code has
-/// one of zeros.
+/// Identity of the code that is counted under the number of a program or a library. No identity is
+/// all zeros.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -470,7 +470,7 @@ pub struct Identity {
     pub size: u64,
     /// When it was last changed, ns.
     pub change_time_ns: u64,
-    /// Which part of the file.
+    /// The part of the file.
     pub part: u64,
     /// Bytes of the code.
     pub len: u64,

@@ -24,8 +24,8 @@ pub struct PythonFrame {
     pub flags: u64,
 }
 
-/// Where a CPython has what the sampler follows, in bytes. A block of each frame is read; what is
-/// at an offset in the block is a word of 8 bytes at a multiple of 8.
+/// Offsets, in bytes, of the fields of CPython that the sampler follows. It reads a block of each
+/// frame; fields in the block are words of 8 bytes at multiples of 8.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PythonLayout {

@@ -1,5 +1,5 @@
-//! The assembler wrapper: adds an event to each basic block of what a compiler wrote, and hands the
-//! result to the assembler. `gcc -B FOLDER` runs it because it finds it under the name `as`.
+//! The assembler wrapper: adds an event to each basic block of a compiler's output, and passes the
+//! result to the assembler. `gcc -B FOLDER` runs the wrapper because its name there is `as`.
 //! docs/src/blocks.md says how to use it.
 //!
 //! ```text

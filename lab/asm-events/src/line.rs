@@ -3,11 +3,11 @@
 /// The kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Nothing, or only a comment.
+    /// Empty, or only a comment.
     Blank,
-    /// The start of what the programmer wrote as assembly: gcc and clang both say `#APP`.
+    /// The start of inline assembly, which gcc and clang mark with `#APP`.
     InlineBegin,
-    /// The end of it.
+    /// The end of inline assembly, `#NO_APP`.
     InlineEnd,
     /// `NAME:`
     Label(&'a str),
@@ -20,7 +20,7 @@ pub enum Line<'a> {
 /// An instruction: its mnemonic without prefixes, and its operands as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction<'a> {
-    /// The mnemonic, with its suffix of size.
+    /// The mnemonic, with its size suffix.
     pub mnemonic: &'a str,
     /// All operands.
     pub operands: &'a str,
@@ -64,19 +64,19 @@ impl<'a> Line<'a> {
 /// The effect of an instruction on the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow<'a> {
-    /// Goes on with the next instruction.
+    /// Execution continues with the next instruction.
     Next,
-    /// Calls a procedure by name, or another one.
+    /// Calls a procedure by name, or indirectly.
     Call(Option<&'a str>),
-    /// Goes to a label or symbol, always.
+    /// Jumps to a label or symbol.
     Jump(&'a str),
-    /// Goes to a label or symbol, or on.
+    /// Branches to a label or symbol, or falls through.
     Branch(&'a str),
-    /// Goes where a register or memory says.
+    /// Jumps to an address in a register or memory.
     Indirect,
     /// Returns.
     Return,
-    /// Never goes on.
+    /// Ends execution, such as `ud2`.
     Stop,
 }
 
@@ -130,9 +130,9 @@ impl<'a> Instruction<'a> {
 pub enum Flags {
     /// Reads some of them.
     Reads,
-    /// Overwrites all of them and reads none, or goes where the ABI says they are dead.
+    /// Overwrites all flags and reads none, or leads to code where the ABI makes them dead.
     Kills,
-    /// Neither, as far as is known.
+    /// None of these for certain.
     Keeps,
 }
 

@@ -1,4 +1,4 @@
-//! `as`, as compilers call it: the assembly gets events on its way to the real assembler.
+//! The program `as`, which compilers run: adds events and runs the real assembler.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::{env, fs};
 
-/// What is added, in the words of [`Options::read`]. Also the folder's name says it: the wrapper in
-/// a folder `plain` adds nothing.
+/// Environment variable with the words of [`Options::read`]. A wrapper in a folder `plain` adds no
+/// events without it.
 const OPTIONS: &str = "DCPI_EVENTS";
-/// The assembler to hand the result to; the first `as` in PATH that is not this one otherwise.
+/// Environment variable with the real assembler's path; default: the first other `as` in PATH.
 const ASSEMBLER: &str = "DCPI_AS";
-/// Procedures without events are named only where this is set.
+/// Environment variable that makes the wrapper name procedures without events.
 const VERBOSE: &str = "DCPI_EVENTS_VERBOSE";
 /// Options of the GNU assembler whose value is the next argument.
 const WITH_VALUE: [&str; 4] = ["-o", "-I", "--defsym", "-MD"];
@@ -91,7 +91,7 @@ fn run() -> anyhow::Result<ExitCode> {
         .with_context(|| assembler.display().to_string())?;
     if let Some(mut pipe) = child.stdin.take() {
         let out = rewritten.as_ref().map_or(bytes.as_slice(), |it| it.text.as_bytes());
-        // An assembler that ends early says itself why.
+        // Fails where the assembler ends early, which prints its own reason.
         _ = pipe.write_all(out);
     }
     Ok(code(child.wait()?))

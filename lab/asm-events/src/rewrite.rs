@@ -3,8 +3,9 @@
 //! The position where the next event goes is in r11 while a procedure with events runs, and in the
 //! thread's storage (`dcpi_trace_position`) at all other times: stored before each call, jump or
 //! return that leaves code with events, loaded at each entry, after each such call and at each
-//! landing pad. So callbacks, exceptions, longjmp, threads and libraries need nothing else. Calls
-//! within a file go behind the load, with the position in the register.
+//! landing pad. The System V ABI lets every procedure change r11 and passes nothing in it, and gcc
+//! leaves it free with `-ffixed-r11`. So callbacks, exceptions, longjmp, threads and libraries need
+//! nothing else. Calls within a file go behind the load, with the position in the register.
 //!
 //! An event is two instructions, neither of which touches flags or other registers: 4 bytes with
 //! the distance of the event's own address from `dcpi_trace_origin` are stored, and the position
@@ -31,14 +32,14 @@ use crate::line::{Flow, Instruction, Line};
 use crate::survey::{Survey, is_cold_part};
 use std::fmt::Write as _;
 
-/// Where events are.
+/// The places that get events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// At each basic block.
     Blocks,
-    /// Where the compiler says that a statement begins (`.loc` with `is_stmt`).
+    /// At the start of each statement (`.loc` with `is_stmt`).
     Statements,
-    /// Nowhere: only the list of blocks is written, and no instruction added.
+    /// Nowhere: the list of blocks is written, and no instruction is added.
     Nowhere,
 }
 
@@ -50,20 +51,20 @@ pub enum Content {
     /// The time stamp counter, 8 bytes, and the number of the place in the file, 8 bytes. Needs r9
     /// and r10 as well, in procedures of five parameters at most.
     Time,
-    /// The same, with the counter read between two fences.
+    /// As [`Self::Time`], with the counter read between two fences.
     FencedTime,
 }
 
 /// The inserted code.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Where events are.
+    /// The places that get events.
     pub place: Place,
     /// The data that an event writes.
     pub content: Content,
-    /// Events a place: 1, or 2 to find out what an event costs where it is.
+    /// Events at each place: 1, or 2 to measure the cost of an event there.
     pub times: usize,
-    /// Only every second place of the file gets its event.
+    /// Whether only every second place of the file gets an event.
     pub half: bool,
 }
 
@@ -103,7 +104,7 @@ pub struct Rewritten {
     pub text: String,
     /// Number of events.
     pub blocks: usize,
-    /// Procedures without events, and why.
+    /// Procedures without events, with the reason.
     pub refused: Vec<(String, &'static str)>,
 }
 
@@ -114,8 +115,8 @@ pub const BLOCKS_SECTION: &str = ".debug_dcpi_blocks";
 /// Added to the address of an event that overwrites the one listed before it.
 pub const CHAINED: u64 = 1 << 63;
 
-/// Procedures that the tracer has to know of, and its own that are called instead: a handler of
-/// signals interrupts code between two events, and a child has its parent's memory.
+/// Procedures whose calls are redirected to the tracer's: signal handlers interrupt code between
+/// two events, and a vfork child runs in its parent's memory.
 const REPLACED: [(&str, &str); 3] = [
     ("sigaction", "dcpi_trace_sigaction"),
     ("signal", "dcpi_trace_signal"),
@@ -161,9 +162,9 @@ pub fn rewrite(text: &str, options: &Options) -> Rewritten {
 struct Begin {
     load: bool,
     check: bool,
-    /// Only the block before leads here.
+    /// Whether only the block before leads here.
     falls: bool,
-    /// The block alone is a loop.
+    /// Whether the block alone is a loop.
     alone: bool,
 }
 
@@ -174,14 +175,14 @@ struct Output<'a> {
     apart_count: usize,
     /// For each event so far, whether it overwrites the one before.
     blocks: Vec<bool>,
-    /// The next event may overwrite the last one.
+    /// Whether the next event may overwrite the last one.
     chain: bool,
     /// The event of the loop that this block alone forms.
     repeats: Option<usize>,
-    /// The procedure whose entry comes next.
+    /// The procedure whose entry is at the next instruction.
     entry: Option<usize>,
     begins: Option<Begin>,
-    /// A statement begins at the next instruction.
+    /// Whether a statement begins at the next instruction.
     statement: bool,
     is_stmt: bool,
     /// Whether the code before has stored the position in the thread's memory already, where the
@@ -330,7 +331,7 @@ impl Output<'_> {
         }
     }
 
-    /// Begins what begins at this instruction: a procedure, a block, a statement.
+    /// Emits the code before an instruction at which a procedure, a block or a statement begins.
     fn begin(&mut self, number: usize) {
         self.enter();
         let begins = self.begins.take();
@@ -420,7 +421,7 @@ impl Output<'_> {
         }
     }
 
-    /// Goes on in another chunk where the sign flag says that this one is full.
+    /// Emits a call of the tracer for the case that the sign flag marks the chunk as full.
     fn when_full(&mut self) {
         // Leaf procedures use 128 bytes below their stack.
         let way = "leaq\t-128(%rsp), %rsp; call\tdcpi_trace_full; leaq\t128(%rsp), %rsp";
@@ -445,8 +446,8 @@ impl Output<'_> {
         }
     }
 
-    /// A branch to code that is seldom executed, and the way back. It is put behind all other code
-    /// of the section.
+    /// Emits a branch to rarely executed code, which is placed after all other code of the section
+    /// and jumps back.
     fn apart(&mut self, branch: &str, code: &str) {
         let number = self.apart_count;
         self.apart_count += 1;

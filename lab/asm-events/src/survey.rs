@@ -1,27 +1,21 @@
-//! A first look over a file of assembly: which lines are code of which procedure, where blocks
-//! begin, and which procedures must be left as they are.
+//! First pass over a file of assembly: finds the procedure of each line, the starts of blocks, and
+//! the procedures that get no events.
 
 use crate::line::{Flags, Flow, Instruction, Line};
 use std::collections::{HashMap, HashSet};
 
-/// The register that events keep their position in. The System V ABI lets every procedure change
-/// it and passes nothing in it, so code without events needs nothing restored. Compilers keep off
-/// it by `-ffixed-r11` (gcc).
-pub const REGISTER: &str = "r11";
-
-/// Procedures that return more than once (setjmp(3), vfork(2), getcontext(3)): what follows a call
-/// of them is a block of its own.
+/// Procedures that return more than once (setjmp(3), vfork(2), getcontext(3)): a block begins after
+/// each call of them.
 const RETURN_TWICE: [&str; 7] =
     ["setjmp", "_setjmp", "sigsetjmp", "__sigsetjmp", "vfork", "getcontext", "__builtin_setjmp"];
 
-/// Lines that are looked at to tell whether flags are dead, at most. Beyond, they are taken for
-/// live, and then an event keeps them on the stack, at 20 cycles. With `-g` there are two lines of
-/// places for each instruction: with 64, a loop of 50 instructions (Livermore's 18) took 1.9 times
-/// as long with events.
+/// Most lines that are examined to find whether flags are dead. Beyond, they count as live, and an
+/// event saves them on the stack, at 20 cycles. With `-g` each instruction has two lines of places:
+/// at a limit of 64, a loop of 50 instructions (Livermore's 18) took 1.9 times as long with events.
 const FLAGS_LOOK_AHEAD: usize = 4096;
 
-/// Basic blocks of a procedure at most. A path without check for room must fit into the room that
-/// is left when a check has passed, 8192 events of 4 bytes or 2048 of 16.
+/// Most basic blocks of a procedure with events. A path without a check must fit into the room
+/// after a check that passed: 8192 events of 4 bytes or 2048 of 16.
 const BLOCKS_MAX: usize = 2000;
 
 /// A procedure of the file.
@@ -31,10 +25,10 @@ pub struct Procedure<'a> {
     pub name: &'a str,
     /// Why it gets no events; None where it does.
     pub refused: Option<&'static str>,
-    /// Whether another file may have the procedure that calls of its name reach.
+    /// Whether calls of its name may reach a procedure in another file.
     pub weak: bool,
-    /// Whether it may end in a procedure without events, which then returns to its caller with
-    /// another value in the register.
+    /// Whether it may end in a jump to a procedure without events, which may change the register
+    /// before it returns to the caller.
     pub ends_elsewhere: bool,
     /// Whether it calls anything: a chain of returns must check for room.
     pub calls: bool,
@@ -50,7 +44,7 @@ pub struct Target {
     by_address: bool,
 }
 
-/// The first look.
+/// The result of the first pass.
 #[derive(Debug, Default)]
 pub struct Survey<'a> {
     /// Each line as read.
@@ -61,7 +55,7 @@ pub struct Survey<'a> {
     pub procedures: Vec<Procedure<'a>>,
     /// Procedures by their symbols.
     pub by_name: HashMap<&'a str, usize>,
-    /// Inline assembly that events must be put away for: begins and ends, by line.
+    /// Lines where inline assembly that may change the register begins or ends.
     pub clobbering: HashSet<usize>,
     targets: HashMap<&'a str, Target>,
     landing_pads: HashSet<&'a str>,
@@ -69,7 +63,7 @@ pub struct Survey<'a> {
     last_indirect: HashMap<usize, usize>,
 }
 
-/// Whether the file is a compiler's: what people wrote as assembly is left as it is.
+/// Whether a compiler wrote the file. Handwritten assembly gets no events.
 #[must_use]
 pub fn is_compiled(text: &str) -> bool {
     let ident = |line: &str| {
@@ -79,15 +73,15 @@ pub fn is_compiled(text: &str) -> bool {
     text.lines().rev().take(64).any(ident) || text.lines().any(ident)
 }
 
-/// Whether the symbol is that of the part of a procedure that is kept apart because it hardly
-/// runs: gcc's `NAME.cold`, which is jumped to and never called.
+/// Whether the symbol names the cold part of a procedure, gcc's `NAME.cold`, which is jumped to and
+/// never called.
 #[must_use]
 pub fn is_cold_part(name: &str) -> bool {
     name.split('.').skip(1).any(|part| part == "cold")
 }
 
 impl<'a> Survey<'a> {
-    /// Looks over the file.
+    /// Runs the first pass over the file.
     #[must_use]
     pub fn new(text: &'a str) -> Self {
         let mut survey = Self { lines: text.lines().map(Line::parse).collect(), ..Self::default() };
@@ -103,13 +97,13 @@ impl<'a> Survey<'a> {
         self.targets.contains_key(label) || self.landing_pads.contains(label)
     }
 
-    /// Whether the unwinder goes to the label, with anything in the register.
+    /// Whether the label is a landing pad, where the register has any value.
     #[must_use]
     pub fn is_landing_pad(&self, label: &str) -> bool {
         self.landing_pads.contains(label)
     }
 
-    /// Whether a jump from behind leads to the label. Each circle in a procedure has one.
+    /// Whether a backward jump leads to the label. Each cycle in a procedure has one.
     #[must_use]
     pub fn closes_circle(&self, label: &str) -> bool {
         let (Some(target), Some(line)) = (self.targets.get(label), self.label_lines.get(label))
@@ -168,20 +162,20 @@ impl<'a> Survey<'a> {
         false
     }
 
-    /// The procedure with events that a call or jump to the operand reaches for certain.
+    /// The procedure with events that a call or jump to the operand certainly reaches.
     #[must_use]
     pub fn within(&self, operand: &str) -> Option<&Procedure<'a>> {
         let procedure = self.procedures.get(*self.by_name.get(operand)?)?;
         (procedure.refused.is_none() && !procedure.weak).then_some(procedure)
     }
 
-    /// Whether execution continues in a new block after the call.
+    /// Whether a call of the operand may return more than once.
     #[must_use]
     pub fn returns_twice(name: &str) -> bool {
         RETURN_TWICE.contains(&name)
     }
 
-    /// Whether a jump there stays in the procedure.
+    /// Whether a jump to the operand stays in the procedure.
     #[must_use]
     pub fn stays(&self, label: &str) -> bool {
         is_cold_part(label)
@@ -297,7 +291,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Refuses procedures in which the register is not free, and what else is not understood.
+    /// Refuses procedures in which the register is not free, or whose code is not understood.
     fn refusals(&mut self) {
         let mut inline_begin = None;
         let mut spills = false;
@@ -420,7 +414,7 @@ impl<'a> Sections<'a> {
         self.now == ".text" || self.now.starts_with(".text.")
     }
 
-    /// Whether what the section says of code can lead a jump there.
+    /// Whether addresses of code in the section can be the target of a jump.
     fn refers_to_code(&self) -> bool {
         ![".debug", ".gcc_except_table", ".eh_frame", ".note", ".stab"]
             .iter()

@@ -42,7 +42,7 @@ pub const XMM: Field = 0x100;
 pub const PENDING_INFO: Field = 0x200;
 /// Registers that the system call of `unblock` clobbers: rax, rcx, rdx, rsi, rdi, r10, r11.
 pub const AFTER: Field = 0x280;
-/// Where `unblock` goes on.
+/// Address at which `unblock` continues.
 pub const AFTER_RESUME: Field = 0x2c0;
 /// The mask that `unblock` sets.
 pub const AFTER_MASK: Field = 0x2d0;
@@ -72,8 +72,8 @@ pub const LOOKED_AT: Field = 0x1_0000;
 pub const STACK: Field = 0xf_ff00;
 /// Pairs of (negated address, translated code), chosen by the low 16 bits of the address.
 pub const TARGETS: Field = 0x10_0000;
-/// The same, chosen by more bits of the address: programs of many megabytes have many targets
-/// with the same low bits.
+/// A second table of such pairs, indexed by a hash of more bits: programs of many megabytes have
+/// many targets with the same low bits.
 pub const TARGETS_2: Field = 0x20_0000;
 pub const COUNTERS: Field = 0x40_0000;
 

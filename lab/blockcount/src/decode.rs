@@ -29,7 +29,7 @@ impl Decoded {
     }
 }
 
-/// How a block ends.
+/// The end of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The block was cut; the next follows.
@@ -85,7 +85,7 @@ pub fn block(at: u64, limit: u64, max: usize, into: &mut Vec<Decoded>) -> End {
     }
 }
 
-/// How an instruction ends a block, when it does.
+/// The end of a block by this instruction; None if the block continues.
 pub fn end_of(instruction: &Instruction) -> Option<End> {
     if instruction.code() == Code::INVALID {
         return Some(End::Invalid);

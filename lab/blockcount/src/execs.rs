@@ -1,5 +1,5 @@
-//! Execs: the program becomes the engine again, which loads the new program. Programs that the
-//! engine cannot follow are executed as they are, and a note says that they are not counted.
+//! Execs: the engine executes itself, and loads the new program. Programs that it cannot follow are
+//! executed directly, with a note that they are not counted.
 
 use crate::context::{
     Context, EXEC_KEPT, EXEC_REGISTERS, LAST_CALL, RAX, RCX, RDI, RDX, RESUME, RSI, SLOT, TARGET,

@@ -1,5 +1,5 @@
-//! Which flags and registers are dead, so that a counter may use them. No calling convention is
-//! assumed: what is dead is written again before anything can read it.
+//! Finds dead flags and registers, which a counter may use. No calling convention is assumed: dead
+//! means written again before any read.
 
 use crate::context::{RAX, RSP};
 use crate::decode::{self, Decoded, End};
@@ -13,7 +13,7 @@ const COUNTING: u32 = 0x2f;
 /// These and the carry.
 const ALL: u32 = 0x3f;
 
-/// Where the counter of a block stands, and how it counts.
+/// Position and method of a block's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// Index of the instruction before which it stands.
@@ -21,14 +21,14 @@ pub struct Counter {
     pub method: Method,
 }
 
-/// How a counter counts without a trace in the program's state.
+/// A way to count that leaves the program's state unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// The flags are dead: one `inc`.
     Flags,
     /// This register is dead.
     Register(u8),
-    /// This register is preserved during that time.
+    /// No flag and no register is dead: this register is saved and restored around the count.
     Kept(u8),
 }
 
@@ -64,7 +64,7 @@ impl Liveness {
         }
     }
 
-    /// Forgets what code looked like that has changed.
+    /// Empties the cache, because code has changed.
     pub fn forget(&mut self) {
         self.known.fill((0, 0));
     }
@@ -99,7 +99,7 @@ impl Liveness {
         }
     }
 
-    /// Where and how a block counts itself.
+    /// Chooses the position and method of a block's counter.
     pub fn counter(
         &mut self,
         block: &[Decoded],
@@ -121,7 +121,7 @@ impl Liveness {
         self.by_register(block).unwrap_or(Counter { before: 0, method: Method::Kept(RAX) })
     }
 
-    /// How the code after a taken branch is counted.
+    /// Chooses the method of counting a taken branch.
     pub fn edge(&mut self, target: u64, limit_of: &mut dyn FnMut(u64) -> Option<u64>) -> Method {
         if self.live_at(target, limit_of) & COUNTING == 0 {
             Method::Flags

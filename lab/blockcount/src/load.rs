@@ -1,5 +1,5 @@
-//! The start of a process: the program and its interpreter are mapped beside the engine, and the
-//! stack is laid as the kernel does.
+//! Starts the program in this process: maps the program and its interpreter, and lays out the
+//! initial stack as the kernel does.
 
 use crate::area::{EDGES, JUMPS, writer::Area};
 use crate::cache::Cache;
@@ -279,7 +279,7 @@ fn map_file(path: &[u8], is_program: bool) -> Image {
     Image { base, entry, headers, headers_len: u64::from(count), interpreter }
 }
 
-/// Address space for all segments; what is to be added to their addresses.
+/// Reserves address space for all segments. Returns the load bias.
 fn reserve(path: &[u8], loads: &[Segment], fixed: bool) -> u64 {
     let start = loads.iter().map(|load| load.address & !(PAGE - 1)).min();
     let end = loads.iter().map(|load| load.address.saturating_add(load.memory_size)).max();
@@ -352,12 +352,12 @@ const AT_EXECFN: u64 = 31;
 /// The kernel lets programs set %gs.
 const HWCAP2_FSGSBASE: u64 = 2;
 
-/// Where the environment begins.
+/// Address of the environment.
 fn environment(stack: u64) -> u64 {
     stack + 8 * (load::<u64>(stack) + 2)
 }
 
-/// Where the auxiliary vector begins.
+/// Address of the auxiliary vector.
 fn vector(stack: u64) -> u64 {
     let mut at = environment(stack);
     while load::<u64>(at) != 0 {

@@ -74,7 +74,7 @@ unsafe extern "C" {
     fn blockcount_copy_failed();
 }
 
-/// Where a fault at `at` continues, when it is a fault of a copy.
+/// The address at which a faulting copy continues; None if `at` is not in the copy routine.
 pub fn copy_continues(at: u64) -> Option<u64> {
     (at == blockcount_copy_at as *const () as u64)
         .then_some(blockcount_copy_failed as *const () as u64)
@@ -118,7 +118,7 @@ pub fn read_string(at: u64, max: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// What the freestanding program has instead of a C library: an allocator, and the functions that
+/// The freestanding program's replacement of a C library: an allocator, and the functions that
 /// compilers assume.
 #[cfg(all(panic = "abort", not(test), not(feature = "reader")))]
 mod freestanding {

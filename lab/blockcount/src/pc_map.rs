@@ -6,15 +6,15 @@ use alloc::vec;
 /// Addresses that are not zero, each with a number.
 pub struct PcMap {
     entries: Box<[(u64, u32)]>,
-    /// Entries that are taken, removed ones among them.
+    /// Occupied entries, removed ones included.
     taken: usize,
-    /// Entries that are there.
+    /// Entries in the map.
     len: usize,
 }
 
-/// Places at first, a power of two.
+/// Initial number of entries, a power of two.
 const SMALLEST: usize = 1024;
-/// Number of a removed entry, whose place stays taken.
+/// Mark of a removed entry, whose place stays occupied.
 const REMOVED: u32 = u32::MAX;
 
 impl PcMap {
@@ -22,7 +22,7 @@ impl PcMap {
         Self { entries: vec![(0, 0); SMALLEST].into_boxed_slice(), taken: 0, len: 0 }
     }
 
-    /// Where an address is, or would be.
+    /// Index of an address's entry, or of the free entry for it.
     fn place(&self, address: u64) -> usize {
         let mask = self.entries.len() - 1;
         let mut place = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;

@@ -1,5 +1,5 @@
-//! What an executable file is, before it is executed: the engine must answer errors as the kernel
-//! would, and cannot follow every program.
+//! Examines an executable file before an exec: the engine must return the kernel's errors, and
+//! cannot follow every program.
 
 use crate::system;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ pub enum Program {
     Foreign(&'static str),
 }
 
-/// What the file of a path (with a final zero byte) is, or the error of its exec.
+/// The kind of the file at a path (with a final zero byte), or the error of its exec.
 pub fn program(path: &[u8]) -> Result<Program, i64> {
     const X_OK: u64 = 1;
     let answer = system::access(path, X_OK);
@@ -104,8 +104,8 @@ fn script(line: &[u8]) -> Result<Program, i64> {
 pub struct Resolved {
     /// The path, or that of a script's interpreter, with a final zero byte.
     pub path: Vec<u8>,
-    /// What comes before the arguments: nothing, or for a script its interpreters, their arguments
-    /// and the script's path.
+    /// Words before the arguments: none, or for a script its interpreters, their arguments and the
+    /// script's path.
     pub before: Vec<Vec<u8>>,
     pub program: Program,
 }

@@ -61,7 +61,7 @@ impl Regions {
         self.regions.get(index).filter(|region| region.start <= at).copied()
     }
 
-    /// Where executable memory ends that begins at or before an address.
+    /// End of the executable memory that contains an address.
     pub fn limit(&mut self, at: u64, area: &mut Area) -> Option<u64> {
         let mut end = self.find(at, area)?.end;
         let index = self.regions.partition_point(|region| region.end <= end);
@@ -146,7 +146,7 @@ impl Regions {
     }
 }
 
-/// Whether a mapping goes on where another ends, in the same file or in none.
+/// Whether a mapping continues another one, in the same file or in none.
 fn continues(before: &Mapping, after: &Mapping) -> bool {
     let offset = if before.inode == 0 { 0 } else { before.offset + before.end - before.start };
     before.end == after.start

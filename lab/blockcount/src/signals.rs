@@ -56,7 +56,7 @@ pub struct Action {
 }
 
 impl Action {
-    /// Neither default nor ignored.
+    /// Whether the action is a handler.
     fn is_handler(self) -> bool {
         self.handler > 1
     }
@@ -208,7 +208,7 @@ fn signal_stack(context: Context) -> SignalStack {
     load(context.address_of(SIGNAL_STACK))
 }
 
-/// A thread begins without a stack for handlers.
+/// Sets the state of a thread without a stack for handlers.
 pub fn no_signal_stack(context: Context) {
     store(
         context.address_of(SIGNAL_STACK),
@@ -298,7 +298,7 @@ fn full_if_area(address: u64) {
     }
 }
 
-/// Sends a signal to this thread as it came.
+/// Sends a signal to this thread again, with its original information.
 fn send_again(signal: u64, info: u64) {
     let arguments = [system::pid(), system::thread(), signal, info, 0, 0];
     // SAFETY: the kernel reads the signal's information, and refuses an address without any.
@@ -369,7 +369,7 @@ impl Engine {
         system::set_mask((frame.mask() | action.mask | own) & !KEPT);
     }
 
-    /// Writes down what becomes of the block that is left.
+    /// Records the event by which the interrupted block is left.
     pub fn left(&mut self, spot: Spot) {
         if let Spot::Towards(pc) = spot {
             self.cache.block(pc, &mut self.area);
@@ -379,7 +379,7 @@ impl Engine {
         }
     }
 
-    /// Goes on at an address to which no edge leads.
+    /// Continues at an address to which no edge leads.
     pub fn enter(&mut self, at: u64, context: Context) {
         let code = match self.cache.block(at, &mut self.area) {
             Some(block) => {
@@ -391,14 +391,14 @@ impl Engine {
         context.set(RESUME, code);
     }
 
-    /// Goes back to translated code as it was interrupted.
+    /// Returns to the interrupted translated code.
     fn back(&self, context: Context) {
         // The kernel's frame follows the return address.
         context.set_register(RSP, context.register(RSP) + 8);
         context.set(RESUME, self.cache.fixed.sigreturn);
     }
 
-    /// SIGSEGV or SIGBUS without a handler.
+    /// Takes the default action of a SIGSEGV or SIGBUS without a handler.
     fn default_action(
         &mut self,
         context: Context,

@@ -10,6 +10,38 @@ use crate::system::number;
 /// Value of `EXIT` for a signal's arrival.
 pub const SIGNAL: u64 = 2;
 
+/// One instruction for each register, to or from its place in the context.
+macro_rules! moves {
+    (save $instruction:literal $table:literal $($offset:literal $register:literal),+) => {
+        concat!($($instruction, " gs:[{", $table, "}+", $offset, "], ", $register, "\n"),+)
+    };
+    (load $instruction:literal $table:literal $($offset:literal $register:literal),+) => {
+        concat!($($instruction, " ", $register, ", gs:[{", $table, "}+", $offset, "]\n"),+)
+    };
+}
+
+/// Moves the general registers, in the order of their numbers.
+macro_rules! registers {
+    ($way:ident) => {
+        moves!($way "mov" "registers"
+            "0x00" "rax", "0x08" "rcx", "0x10" "rdx", "0x18" "rbx",
+            "0x20" "rsp", "0x28" "rbp", "0x30" "rsi", "0x38" "rdi",
+            "0x40" "r8", "0x48" "r9", "0x50" "r10", "0x58" "r11",
+            "0x60" "r12", "0x68" "r13", "0x70" "r14", "0x78" "r15")
+    };
+}
+
+/// Moves the vector registers.
+macro_rules! vectors {
+    ($way:ident) => {
+        moves!($way "movups" "xmm"
+            "0x00" "xmm0", "0x10" "xmm1", "0x20" "xmm2", "0x30" "xmm3",
+            "0x40" "xmm4", "0x50" "xmm5", "0x60" "xmm6", "0x70" "xmm7",
+            "0x80" "xmm8", "0x90" "xmm9", "0xa0" "xmm10", "0xb0" "xmm11",
+            "0xc0" "xmm12", "0xd0" "xmm13", "0xe0" "xmm14", "0xf0" "xmm15")
+    };
+}
+
 core::arch::global_asm!(
     ".pushsection .text.blockcount_switch, \"ax\"",
     ".globl blockcount_exit, blockcount_resume, blockcount_jump, blockcount_signal",
@@ -33,22 +65,7 @@ core::arch::global_asm!(
     "ud2",
     // Translated code jumps here.
     "blockcount_exit:",
-    "mov gs:[{registers}+0x00], rax",
-    "mov gs:[{registers}+0x08], rcx",
-    "mov gs:[{registers}+0x10], rdx",
-    "mov gs:[{registers}+0x18], rbx",
-    "mov gs:[{registers}+0x20], rsp",
-    "mov gs:[{registers}+0x28], rbp",
-    "mov gs:[{registers}+0x30], rsi",
-    "mov gs:[{registers}+0x38], rdi",
-    "mov gs:[{registers}+0x40], r8",
-    "mov gs:[{registers}+0x48], r9",
-    "mov gs:[{registers}+0x50], r10",
-    "mov gs:[{registers}+0x58], r11",
-    "mov gs:[{registers}+0x60], r12",
-    "mov gs:[{registers}+0x68], r13",
-    "mov gs:[{registers}+0x70], r14",
-    "mov gs:[{registers}+0x78], r15",
+    registers!(save),
     "mov rsp, gs:[{stack}]",
     "pushfq",
     "pop qword ptr gs:[{flags}]",
@@ -59,22 +76,7 @@ core::arch::global_asm!(
     "push 0x202",
     "popfq",
     "4:",
-    "movups gs:[{xmm}+0x00], xmm0",
-    "movups gs:[{xmm}+0x10], xmm1",
-    "movups gs:[{xmm}+0x20], xmm2",
-    "movups gs:[{xmm}+0x30], xmm3",
-    "movups gs:[{xmm}+0x40], xmm4",
-    "movups gs:[{xmm}+0x50], xmm5",
-    "movups gs:[{xmm}+0x60], xmm6",
-    "movups gs:[{xmm}+0x70], xmm7",
-    "movups gs:[{xmm}+0x80], xmm8",
-    "movups gs:[{xmm}+0x90], xmm9",
-    "movups gs:[{xmm}+0xa0], xmm10",
-    "movups gs:[{xmm}+0xb0], xmm11",
-    "movups gs:[{xmm}+0xc0], xmm12",
-    "movups gs:[{xmm}+0xd0], xmm13",
-    "movups gs:[{xmm}+0xe0], xmm14",
-    "movups gs:[{xmm}+0xf0], xmm15",
+    vectors!(save),
     "mov rdi, gs:[{own}]",
     "call blockcount_dispatch",
     "blockcount_resume:",
@@ -83,40 +85,11 @@ core::arch::global_asm!(
     "je 2f",
     "mov rdi, gs:[{own}]",
     "call blockcount_pending",
-    "2: movups xmm0, gs:[{xmm}+0x00]",
-    "movups xmm1, gs:[{xmm}+0x10]",
-    "movups xmm2, gs:[{xmm}+0x20]",
-    "movups xmm3, gs:[{xmm}+0x30]",
-    "movups xmm4, gs:[{xmm}+0x40]",
-    "movups xmm5, gs:[{xmm}+0x50]",
-    "movups xmm6, gs:[{xmm}+0x60]",
-    "movups xmm7, gs:[{xmm}+0x70]",
-    "movups xmm8, gs:[{xmm}+0x80]",
-    "movups xmm9, gs:[{xmm}+0x90]",
-    "movups xmm10, gs:[{xmm}+0xa0]",
-    "movups xmm11, gs:[{xmm}+0xb0]",
-    "movups xmm12, gs:[{xmm}+0xc0]",
-    "movups xmm13, gs:[{xmm}+0xd0]",
-    "movups xmm14, gs:[{xmm}+0xe0]",
-    "movups xmm15, gs:[{xmm}+0xf0]",
+    "2:",
+    vectors!(load),
     "push qword ptr gs:[{flags}]",
     "popfq",
-    "mov rax, gs:[{registers}+0x00]",
-    "mov rcx, gs:[{registers}+0x08]",
-    "mov rdx, gs:[{registers}+0x10]",
-    "mov rbx, gs:[{registers}+0x18]",
-    "mov rsp, gs:[{registers}+0x20]",
-    "mov rbp, gs:[{registers}+0x28]",
-    "mov rsi, gs:[{registers}+0x30]",
-    "mov rdi, gs:[{registers}+0x38]",
-    "mov r8, gs:[{registers}+0x40]",
-    "mov r9, gs:[{registers}+0x48]",
-    "mov r10, gs:[{registers}+0x50]",
-    "mov r11, gs:[{registers}+0x58]",
-    "mov r12, gs:[{registers}+0x60]",
-    "mov r13, gs:[{registers}+0x68]",
-    "mov r14, gs:[{registers}+0x70]",
-    "mov r15, gs:[{registers}+0x78]",
+    registers!(load),
     "mov qword ptr gs:[{exit}], 0",
     "blockcount_jump:",
     "jmp qword ptr gs:[{resume}]",
@@ -192,7 +165,8 @@ pub fn jump_address() -> u64 {
     blockcount_jump as *const () as u64
 }
 
-/// Where a thread goes on that a signal interrupted at `at`, on the way back to translated code.
+/// The address at which a thread continues that a signal interrupted at `at`, on the way back to
+/// translated code; None elsewhere.
 pub fn started_again(at: u64) -> Option<u64> {
     let (start, end) = (blockcount_resume as *const () as u64, jump_address());
     (start..end).contains(&at).then_some(start)

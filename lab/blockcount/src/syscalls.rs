@@ -1,4 +1,4 @@
-//! System calls that the engine looks at; all others are made by translated code.
+//! System calls that the engine handles; translated code makes all others directly.
 
 use crate::area::event;
 use crate::cache::SystemCall;
@@ -93,7 +93,7 @@ impl Engine {
         Then::GoOn
     }
 
-    /// Makes a system call again, after a signal that waits.
+    /// Restarts a system call, so that the pending signal is handled first.
     pub fn again(&mut self, context: Context, block: u32) -> Then {
         let Some(call) = self.cache.system_calls.iter().find(|call| call.block == block) else {
             return Then::GoOn;

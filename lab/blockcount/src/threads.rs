@@ -24,7 +24,7 @@ const PRIVATE: u64 = context::COUNTERS as u64;
 /// Slots of threads.
 pub struct Threads {
     used: u64,
-    /// Slots whose threads have ended, and whether their private memory is still there.
+    /// Slots whose threads have ended, and whether their private memory is still mapped.
     free: Vec<(u64, bool)>,
 }
 
@@ -129,7 +129,7 @@ impl Engine {
         Then::Clone { call: asked.with_stack(context, Some(child)), child, next: *call, vfork }
     }
 
-    /// The parent after the clone: `child` has begun, or not.
+    /// Continues the parent after a clone, which may have failed.
     pub fn cloned(
         &mut self,
         context: Context,
@@ -171,7 +171,7 @@ impl Engine {
         Then::GoOn
     }
 
-    /// In the child: nothing is counted yet, and this is the only thread.
+    /// Sets up the child of a fork, which has one thread and no counts yet.
     fn forked(&mut self, context: Context) {
         let slot = context.get(SLOT);
         self.threads.free.clear();
@@ -205,7 +205,7 @@ struct Asked {
 /// Largest `struct clone_args` so far, in 8 bytes (Linux 5.7).
 const CLONE_WORDS: usize = 11;
 type CloneArguments = [u64; CLONE_WORDS];
-/// Places in it.
+/// Indices of the fields `stack` and `stack_size` in it.
 const STACK: usize = 5;
 const STACK_SIZE: usize = 6;
 
@@ -255,5 +255,5 @@ impl Asked {
 }
 
 const SIGCHLD: u64 = 17;
-/// Bytes of the stack that a child begins on, as clone3(2) wants them.
+/// Size of a child's initial stack in bytes, an argument of clone3(2).
 const STACK_BYTES: u64 = 0x1000;

@@ -8,7 +8,8 @@ use harness::Case;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Makes the C library choose the same code under both: valgrind hides features of processors.
+/// Settings that make the C library choose the same code under the engine as under valgrind, which
+/// hides features of processors.
 const TUNABLES: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
 const QUERY: &str = "with recursive c(x) as (select 1 union all select x+1 from c where x<300) \

@@ -1,5 +1,5 @@
-//! From the IMAGE of `--at` to a file: a path, a name on `$PATH`, or the name of a library that the
-//! program loads.
+//! Finds the file that IMAGE in `--at` names: by path, on `$PATH`, or among the program's
+//! libraries.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -9,18 +9,18 @@ use std::process::{Command, Stdio};
 
 use crate::TraceError;
 
-/// Bytes of the dynamic loader's list, at most.
+/// Most bytes that are read of the dynamic loader's list.
 const LIST_BYTES_MAX: usize = 1 << 20;
 
-/// Files that an IMAGE may be: those that the traced program consists of.
+/// Files that IMAGE can name: those of the traced program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Candidates {
-    /// The program, and the libraries that it loads or has loaded.
+    /// The program first, then its libraries.
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl Candidates {
-    /// The files of a command: its program, by `$PATH`, and what the dynamic loader lists for it.
+    /// The files of a command: its program and the libraries that the dynamic loader lists for it.
     pub(crate) fn of_command(program: &OsStr) -> Self {
         let Some(program) = on_path(program) else { return Self::default() };
         let mut files = vec![program.clone()];
@@ -42,7 +42,7 @@ impl Candidates {
         Self { files }
     }
 
-    /// Whether a library for exceptions of C++ is among the files.
+    /// Whether a C++ runtime library is among the files.
     pub(crate) fn throws(&self) -> bool {
         let names = self.files.iter().filter_map(|path| path.file_name()?.to_str());
         names.into_iter().any(|name| name.starts_with("libstdc++") || name.starts_with("libc++"))

@@ -21,16 +21,16 @@ mod untraced;
 
 use std::io;
 
-/// Why nothing is traced, in one line with the next step.
+/// Errors of tracing. Each message is one line and names the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The kernel, or a file, does not allow it.
+    /// The kernel refuses an event, a file cannot be probed, or an argument is wrong.
     #[error("{0}")]
     Refused(String),
     /// The trace cannot be written.
     #[error("{0}")]
     Output(#[source] io::Error),
-    /// It was asked to stop before the command began; nothing was run.
+    /// A signal stopped tracing before the command began.
     #[error("a signal came before the command began; nothing was run")]
     Stopped,
 }

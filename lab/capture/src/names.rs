@@ -1,4 +1,4 @@
-//! Names of events, by number.
+//! Assigns numbers to names of events, and finds the names of system calls.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,25 +1,25 @@
-//! Records of all CPUs in one order of time.
+//! Merges the records of all CPUs in the order of time.
 
 use crate::records::Record;
 
-/// ns by which a record may come later into its ring than one of a later time on another CPU: the
-/// kernel takes the time first, and writes then, with preemption off.
+/// Longest time in ns from a record's time stamp until it is in its ring: the kernel takes the time
+/// first and then writes the record, with preemption off.
 const LATE_NS: u64 = 1_000_000;
 
-/// Records that were read and may still be preceded by others.
+/// Records that were read, but may follow records that are not yet in a ring.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     records: Vec<Record>,
 }
 
 impl Waiting {
-    /// Where new records are added.
+    /// The list to which new records are appended.
     pub(crate) fn inbox(&mut self) -> &mut Vec<Record> {
         &mut self.records
     }
 
-    /// Takes the records that nothing can precede, in order. `read_ns` is a time before the last
-    /// reading of all rings began; None: nothing comes any more.
+    /// Removes and returns, in order, the records that no later one can precede. `read_ns` is a
+    /// time before the last reading of the rings began; None after the last reading.
     pub(crate) fn take(&mut self, read_ns: Option<u64>) -> Vec<Record> {
         // Stable: records of one CPU and one time keep their order.
         self.records.sort_by_key(|record| record.time_ns);

@@ -7,8 +7,8 @@
 //! Tracepoints are inherited without. They are also one probe for all CPUs' events, where the PMU
 //! makes one for each.
 //!
-//! Definitions are the machine's, so they are removed at the end. Those of a process that was
-//! killed are removed by the next one.
+//! Definitions outlive the process, so they are removed at its end; those of a killed process are
+//! removed by the next tracer.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -19,9 +19,9 @@ use std::path::Path;
 use crate::TraceError;
 use crate::tracefs::Tracefs;
 
-/// Begin of the group of a process's probes; its number follows.
+/// Prefix of the group of a process's probes; the process number follows.
 const GROUP: &str = "dcpi_";
-/// Bytes of the kernel's list of probes that are searched for probes left by others.
+/// Most bytes of the kernel's list that are searched for probes of ended processes.
 const LIST_BYTES_MAX: u64 = 4 << 20;
 
 /// Probes of this process.
@@ -31,7 +31,7 @@ pub(crate) struct Probes<'a> {
     list: File,
     group: String,
     names: Vec<String>,
-    /// Files whose paths tracefs cannot take: defined by descriptors, which stay open.
+    /// Open files whose paths tracefs cannot parse; their probes name the descriptor.
     files: Vec<OwnedFd>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Probes<'a> {
         Ok(probes)
     }
 
-    /// Defines a probe; the number of its tracepoint.
+    /// Defines a probe. Returns the number of its tracepoint.
     pub(crate) fn define(
         &mut self,
         path: &Path,
@@ -88,7 +88,7 @@ impl<'a> Probes<'a> {
         id.map(|tracepoint| tracepoint.id).map_err(|error| failed(&error))
     }
 
-    /// A path as tracefs takes it: words end at white space.
+    /// A path that tracefs can parse: it splits lines at white space.
     fn spelling(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         let bytes = path.as_os_str().as_bytes();
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"\\:#\"'".contains(byte);

@@ -1,4 +1,4 @@
-//! Runs a command, or attaches to a process, and writes what its threads do as a trace.
+//! Runs a command, or attaches to a process, and writes the events of its threads as a trace.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -27,16 +27,16 @@ use crate::threads::Threads;
 use crate::tracefs::{Tracefs, Tracepoint};
 use crate::untraced::Runs;
 
-/// Bytes of a CPU's ring unless others are asked for: 100,000 calls, a tenth of a second of
-/// the most that uprobes allow (1 us each).
+/// Default size of a CPU's ring in bytes: 100,000 calls, a tenth of a second at the highest rate of
+/// uprobes (1 us each).
 pub const RING_BYTES: usize = 4 << 20;
-/// Bytes of a CPU's ring: least (a page), and most.
+/// Smallest (a page) and largest size of a CPU's ring in bytes.
 pub const RING_BYTES_RANGE: (usize, usize) = (4 << 10, 1 << 30);
 /// Time between two readings of the rings.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Records of one reading above which the next reading follows at once.
 const MANY_RECORDS: usize = 10_000;
-/// Time after which all that is known is in the file, so that a killed tracer leaves it.
+/// Interval at which all events are written to the file, so that they survive a killed tracer.
 const FLUSHED_EVERY: Duration = Duration::from_secs(1);
 /// Largest time in ns between the two records of one wake, one among the waker's events and one
 /// among the woken thread's.
@@ -51,7 +51,7 @@ pub struct Options {
     pub syscalls: bool,
     /// Whether switches and wakes are traced.
     pub sched: bool,
-    /// The choice of calls; None: all.
+    /// The part of the calls that is kept; None: all.
     pub sampled: Option<Sampled>,
     /// Bytes of each CPU's ring, within [`RING_BYTES_RANGE`].
     pub ring_bytes: usize,
@@ -61,8 +61,8 @@ pub struct Options {
     pub notes: Vec<String>,
     /// The costs of events, to be stored with the trace.
     pub costs: Vec<Cost>,
-    /// Runs of a command without events, before and after that with them; 0: none. With some, no
-    /// run has an input.
+    /// Number of runs of a command without events, half before and half after the traced run. If it
+    /// is not 0, no run has an input.
     pub untraced_runs: u32,
 }
 
@@ -95,8 +95,8 @@ pub struct Captured {
 /// Receives events as they arrive, in the order of time.
 pub type Follower<'a> = &'a mut dyn FnMut(&Event, &Name, &Thread) -> io::Result<()>;
 
-/// Traces until the command or process ends, the time is over, or `stop` says so, which is passed
-/// whether tracing has begun. A command that still runs then is waited for.
+/// Traces until the command or process ends, the time is over, or `stop` returns true; its argument
+/// is whether tracing has begun. Then waits for the command's end.
 ///
 /// # Errors
 /// [`TraceError`]. A command that was started has ended then, too.
@@ -136,7 +136,7 @@ pub fn run<W: Write>(
                 .to_owned(),
         );
     }
-    // Before anything is written: a command that does not start costs no trace that was there.
+    // Before anything is written, so that a command that cannot start does not overwrite a trace.
     let mut child = match target {
         Target::Command(words) => Some(start(words, untraced.is_none())?),
         Target::Process(_) => {
@@ -180,7 +180,7 @@ pub fn run<W: Write>(
     capture.finish(facts, lost, status)
 }
 
-/// tracefs, where it is needed.
+/// Opens tracefs if any option needs it.
 fn tracefs(options: &Options) -> Result<Option<Tracefs>, TraceError> {
     if options.sites.is_empty() && !options.syscalls && !options.sched {
         return Ok(None);
@@ -201,7 +201,7 @@ fn unavailable(error: io::Error) -> TraceError {
     }
 }
 
-/// Events by source, and what each means.
+/// The sources of the options' events, and their meanings, in the same order.
 fn sources(
     options: &Options,
     tracefs: Option<&Tracefs>,
@@ -286,7 +286,7 @@ fn start(words: &[OsString], has_input: bool) -> Result<Child, TraceError> {
     command.spawn().map_err(|error| not_started(program, &error))
 }
 
-/// Why a program could not be run.
+/// The error of a program that cannot be started.
 pub(crate) fn not_started(program: &OsStr, error: &io::Error) -> TraceError {
     let program = Path::new(program).display();
     TraceError::Refused(format!("cannot start {program}: {error}; run it alone to see why"))
@@ -337,7 +337,7 @@ fn process_command(pid: u32) -> Vec<String> {
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Until when to trace.
+/// The conditions that end tracing.
 struct Until<'a> {
     process: &'a Target,
     duration: Option<Duration>,
@@ -347,7 +347,7 @@ struct Until<'a> {
 impl Until<'_> {
     fn is_over(&self, child: &mut Option<Child>, begun: Instant) -> bool {
         let has_ended = match (child, self.process) {
-            // An error means that there is nothing to wait for.
+            // An error means that the child is gone.
             (Some(child), _) => !matches!(child.try_wait(), Ok(None)),
             (None, Target::Process(pid)) => !Path::new(&format!("/proc/{pid}")).exists(),
             (None, Target::Command(_)) => true,
@@ -371,9 +371,9 @@ struct Capture<'f, 't, W: Write> {
     summary: Summary,
     /// CPU, waker, woken thread, and time of the last wake.
     last_wake: Option<(u32, u32, u64, u64)>,
-    /// Records that the rings lost, whatever they were of.
+    /// Records that the rings lost, of any event: for kernels that do not count them by event.
     unnamed_lost: u64,
-    /// Events of threads that the trace has no room for.
+    /// Events of threads above the limit of a trace.
     threads_lost: u64,
 }
 
@@ -387,7 +387,7 @@ impl<W: Write> Capture<'_, '_, W> {
         let (begun, mut flushed) = (Instant::now(), Instant::now());
         let mut waiting = Waiting::default();
         loop {
-            // Asked before the reading: what the command did before its end is in the rings then.
+            // Before the reading, so that the rings hold all events up to the command's end.
             let is_over = until.is_over(child, begun);
             if is_over {
                 rings.disable();
@@ -412,7 +412,7 @@ impl<W: Write> Capture<'_, '_, W> {
         }
     }
 
-    /// One record, in the order of time.
+    /// Adds a record. Records come in the order of time.
     fn take(&mut self, record: Record, rings: &Rings) -> io::Result<()> {
         let who = (record.pid, record.tid);
         // The kernel's idle thread belongs to no process.

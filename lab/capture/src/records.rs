@@ -1,4 +1,4 @@
-//! Records of perf's rings, as numbers (perf_event_open(2), "MMAP layout"; linux/perf_event.h).
+//! Parses records of perf's rings (perf_event_open(2), "MMAP layout"; linux/perf_event.h).
 //!
 //! Every event of the rings has the same fields in its samples, `IDENTIFIER | TID | TIME | CPU`,
 //! and behind its other records (`sample_id_all`), so a record can be read before its event is
@@ -13,9 +13,9 @@ const SAMPLE: u32 = 9;
 const SWITCH: u32 = 14;
 /// PERF_RECORD_MISC_SWITCH_OUT: the thread leaves the CPU.
 const MISC_SWITCH_OUT: u16 = 1 << 13;
-/// PERF_RECORD_MISC_SWITCH_OUT_PREEMPT: and could have gone on.
+/// PERF_RECORD_MISC_SWITCH_OUT_PREEMPT: it leaves the CPU although it could run.
 const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
-/// Bytes of the fields behind a record that is no sample.
+/// Bytes of the fields after a record that is no sample.
 const TRAILER_BYTES: usize = 32;
 
 /// A record.
@@ -29,10 +29,10 @@ pub(crate) struct Record {
     pub(crate) kind: RecordKind,
 }
 
-/// What a record tells.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
-    /// An event happened: its identity, and a tracepoint's own record.
+    /// An event occurred: its id (PERF_SAMPLE_IDENTIFIER), and the tracepoint's record.
     Sample { id: u64, raw: Vec<u8> },
     /// The thread's command changed.
     Comm(String),
@@ -48,7 +48,7 @@ pub(crate) enum RecordKind {
     Lost { records: u64 },
 }
 
-/// Reads fields in order.
+/// Native-endian fields of a record, read from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -65,8 +65,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A record from its type, its flags, and the bytes behind its header. None for other types, and
-/// for what is too short.
+/// Parses a record from its type, its flags, and the bytes after its header. None for other types
+/// and for records that are too short.
 pub(crate) fn parse(kind: u32, misc: u16, bytes: &[u8]) -> Option<Record> {
     if kind == SAMPLE {
         return parse_sample(bytes);

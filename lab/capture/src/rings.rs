@@ -1,4 +1,4 @@
-//! The border to the kernel: perf events, and the rings that they write to.
+//! Opens perf events and reads the rings that they write to.
 //!
 //! There is one ring for each CPU: a ring of one event of all CPUs cannot be mapped where children
 //! inherit the event (perf_mmap, kernel/events/core.c). A dummy event owns it, which also reports
@@ -31,12 +31,12 @@ const EACCES: i32 = 13;
 const EPERM: i32 = 1;
 const EMFILE: i32 = 24;
 
-/// A tracepoint whose events are wanted.
+/// A tracepoint whose events are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// The tracepoint's number.
     pub(crate) id: u64,
-    /// Whether its own record is wanted, beside time and thread.
+    /// Whether the tracepoint's own record is captured, beside time and thread.
     pub(crate) has_record: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Watched {
 /// Rings of all CPUs, and the events that write to them.
 pub(crate) struct Rings {
     cpus: Vec<CpuRing>,
-    /// Index of an event's source, by the identity in its records.
+    /// Index of an event's source, by the id in its records.
     by_id: HashMap<u64, usize>,
     abilities: Abilities,
 }
@@ -60,9 +60,10 @@ pub(crate) struct Rings {
 /// The features of the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Abilities {
-    /// Count lost records for each event: PERF_FORMAT_LOST, Linux 6.0.
+    /// Counts lost records for each event: PERF_FORMAT_LOST, Linux 6.0.
     counts_lost: bool,
-    /// Leave each process its own events, see above: Linux 6.13.
+    /// Does not exchange the events of parent and child (see the module's documentation): Linux
+    /// 6.13.
     keeps_apart: bool,
 }
 
@@ -120,12 +121,12 @@ impl Rings {
         Ok(())
     }
 
-    /// Disables all events, so that nothing comes after what the rings hold now.
+    /// Disables all events, so that no further record comes.
     pub(crate) fn disable(&mut self) {
         for cpu in &mut self.cpus {
             let events = cpu.events.iter_mut().map(|(_, counter)| counter);
             for counter in cpu.dummies.iter_mut().chain(events) {
-                // A thread that has ended has no further events.
+                // Fails for a thread that has ended.
                 let _ = counter.disable();
             }
             let _ = cpu.ring.as_counter_mut().disable();
@@ -141,12 +142,12 @@ impl Rings {
         }
     }
 
-    /// Whether probes stay where they are when a traced process forks.
+    /// Whether a parent keeps its probes when its child ends.
     pub(crate) fn keeps_processes_apart(&self) -> bool {
         self.abilities.keeps_apart
     }
 
-    /// The source of an event's records.
+    /// Index of the source of the records with this id.
     pub(crate) fn source(&self, id: u64) -> Option<usize> {
         self.by_id.get(&id).copied()
     }
@@ -175,7 +176,7 @@ impl Rings {
     }
 }
 
-/// The state shared by the events of one CPU.
+/// Parameters of the events of one CPU.
 struct Opening<'a> {
     watched: &'a Watched,
     cpu: usize,
@@ -238,7 +239,7 @@ impl Opening<'_> {
             None => builder.observe_self().enable_on_exec(true),
         };
         builder.one_cpu(self.cpu).inherit(true).enabled(false).include_kernel().include_hv();
-        // Each of them is a record; nothing is left out to save time.
+        // Each occurrence is a record.
         builder.sample_period(1).sample_id_all(true).clockid(Clock::MONOTONIC);
         builder
             .sample(SampleFlag::IDENTIFIER | SampleFlag::TID | SampleFlag::TIME | SampleFlag::CPU);
@@ -273,7 +274,7 @@ fn build(builder: &Builder<'_>, thread: Option<u32>) -> Result<Option<Counter>, 
     }
 }
 
-/// Why the kernel refuses an event, in one line.
+/// The error of an event that the kernel refuses.
 fn refusal(error: &io::Error) -> TraceError {
     TraceError::Refused(match error.raw_os_error() {
         Some(EACCES | EPERM) => {

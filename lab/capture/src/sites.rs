@@ -1,4 +1,4 @@
-//! From `--at` to places in files: procedures by name or pattern, source lines.
+//! Finds the places in files that `--at` names: procedures by name or pattern, and source lines.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use trace::{Name, NameKind};
 use crate::TraceError;
 use crate::images::Candidates;
 
-/// Places of one command, at most: each is a perf event for each CPU, two with returns.
+/// Most places of one trace: each is a perf event for each CPU, two with returns.
 pub const SITES_MAX: usize = 256;
 /// Most procedures that one pattern may match; the image's reader returns no more.
 const MATCHES_MAX: usize = 100;
@@ -19,9 +19,9 @@ const X86_64: u16 = 62;
 /// First bytes of instructions that x86's uprobes refuse: prefixes of the segments ES, CS, SS and
 /// DS, LOCK, and the breakpoint itself (is_prefix_bad, arch/x86/kernel/uprobes.c, Linux 6.18).
 const REFUSED: [u8; 6] = [0x26, 0x2e, 0x36, 0x3e, 0xf0, 0xcc];
-/// Procedures whose return must not be probed, and why: the kernel replaces the return address on
-/// the stack by its own. `setjmp` keeps that address for later; the others have no return address
-/// where a called procedure has it, or return twice.
+/// Procedures whose return must not be probed, because the kernel replaces the return address on
+/// the stack by its own: `setjmp` saves that address for later, and the others have no return
+/// address in the usual place, or return twice.
 const WITHOUT_RETURN: [&str; 22] = [
     "_start",
     "_dl_start_user",
@@ -56,11 +56,11 @@ pub struct Site {
     pub offset: u64,
     /// The name of its events.
     pub name: Name,
-    /// Whether returns are probed too: of procedures.
+    /// Whether the procedure's return is probed too.
     pub has_return: bool,
 }
 
-/// The process or command among whose files IMAGE is searched.
+/// The command or process among whose files IMAGE is looked up.
 #[derive(Clone, Copy, Debug)]
 pub enum Whose<'a> {
     /// The files of a command's program.
@@ -69,12 +69,12 @@ pub enum Whose<'a> {
     Process(u32),
 }
 
-/// Places, and remarks about them, one sentence each.
+/// The places that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Each place once.
+    /// Places, without duplicates.
     pub sites: Vec<Site>,
-    /// Sentences.
+    /// Remarks for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -265,7 +265,7 @@ impl<'a> ProbedImage<'a> {
         }
     }
 
-    /// Why the instruction cannot be probed, if it cannot.
+    /// Why the instruction cannot be probed; None if it can.
     fn unprobeable(&self, offset: ImageOffset) -> Option<String> {
         if self.binary.machine() != X86_64 {
             return None;
@@ -280,7 +280,7 @@ impl<'a> ProbedImage<'a> {
         })
     }
 
-    /// The start of a line's code, once for each procedure that has some of it.
+    /// The first instruction of a source line in each procedure that has code of it.
     fn lines(&mut self, file: &str, line: u32) -> Result<Vec<Site>, TraceError> {
         let mut findings = Vec::new();
         let Some(info) = DebugInfo::of(&self.binary, &self.roots, &mut findings) else {
@@ -351,9 +351,9 @@ fn is_emulated(code: &[u8]) -> bool {
     )
 }
 
-/// Whether a symbol is meant by a pattern: by its name as it is, demangled, or demangled without
-/// the parameters; clones that compilers make (`foo.isra.0`) belong to `foo`. Parts that are split
-/// off (`foo.cold`) are jumped to, so they have no return.
+/// Whether a symbol matches a pattern: by its raw name, demangled, or demangled without the
+/// parameters. Clones that compilers make (`foo.isra.0`) match as `foo`. Cold parts (`foo.cold`)
+/// never match: they are jumped to, so they have no return.
 fn is_match(pattern: &str, raw: &str) -> bool {
     if raw.contains(".cold") || raw.is_empty() {
         return false;
@@ -374,7 +374,7 @@ fn is_match(pattern: &str, raw: &str) -> bool {
 fn is_glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut in_text) = (0, 0);
-    // Where to go on if the last `*` takes one more byte.
+    // Places to resume at when the last `*` takes one more byte.
     let mut star: Option<(usize, usize)> = None;
     while in_text < text.len() {
         match pattern.get(at) {

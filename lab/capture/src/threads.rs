@@ -1,5 +1,5 @@
-//! Threads by their numbers in the system, which later threads get again; and, of each thread, the
-//! choice of its calls.
+//! Living threads by tid, which the system assigns again after a thread's end, with the calls that
+//! are kept of each.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,8 +8,7 @@ use std::io::Write;
 
 use trace::{EventKind, NameId, Sampled, Thread, ThreadId, Writer};
 
-/// Open calls of a thread that a choice of calls remembers, at most: returns of deeper ones are
-/// left out.
+/// Most open calls of a thread that are remembered; returns of deeper calls are left out.
 const DEPTH_MAX: usize = 1 << 16;
 
 /// Threads that live.
@@ -53,7 +52,7 @@ impl Threads {
         self.by_tid.len()
     }
 
-    /// The thread has ended: the next thread with this number is a different one.
+    /// Removes a thread that has ended.
     pub(crate) fn end(&mut self, tid: u32) {
         self.by_tid.remove(&tid);
     }
@@ -74,7 +73,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    /// Whether an event is kept. Switches, wakes, begins and ends of threads are, always.
+    /// Whether an event is kept. Switches, wakes, starts and ends of threads always are.
     pub(crate) fn keeps(&mut self, sampled: Sampled, kind: EventKind, name: NameId) -> bool {
         match (kind.closes(), kind) {
             (Some(opener), _) => {

@@ -1,4 +1,4 @@
-//! Tracepoints as the kernel describes them in tracefs: their numbers, and where fields are.
+//! Reads the numbers and record layouts of tracepoints from tracefs.
 //!
 //! Where tracefs is not mounted, this process mounts it for itself alone: a mount that is attached
 //! to no directory (fsopen(2), fsmount(2), Linux 5.2) changes nothing for others, and ends with the
@@ -12,9 +12,9 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-/// Where tracefs is mounted: since Linux 4.1, and before.
+/// Mount points of tracefs: since Linux 4.1, and before.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Bytes of a description, at most; the kernel's own have 4 KiB at most (`format` is a page).
+/// Most bytes that are read of a description; the kernel's have at most 4 KiB (`format` is a page).
 const FORMAT_BYTES_MAX: u64 = 64 << 10;
 
 /// The directory of tracefs.
@@ -82,7 +82,7 @@ fn parse(text: &str) -> Option<Tracepoint> {
     Some(Tracepoint { id, fields: text.lines().filter_map(parse_field).collect() })
 }
 
-/// `field:unsigned long args[6]; offset:16; size:48; signed:0;`
+/// Parses a line such as `field:unsigned long args[6]; offset:16; size:48; signed:0;`.
 fn parse_field(line: &str) -> Option<Field> {
     let line = line.trim().strip_prefix("field:")?;
     let mut parts = line.split(';').map(str::trim);
@@ -100,8 +100,8 @@ fn parse_field(line: &str) -> Option<Field> {
 }
 
 impl Tracepoint {
-    /// Whether the first argument of the system call, whose entry this is, is an `int` or a
-    /// descriptor: of the register's 64 bits those above the 32 mean nothing.
+    /// Whether the first argument of the system call is an `int` or a descriptor, so that the upper
+    /// 32 bits of its register are undefined. For tracepoints of system calls' entries.
     pub(crate) fn has_int_first(&self) -> bool {
         let mut fields = self.fields.iter().skip_while(|field| field.name != "__syscall_nr");
         fields.nth(1).is_some_and(|field| {

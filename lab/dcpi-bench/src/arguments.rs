@@ -7,7 +7,7 @@ use crate::{SPREAD, SPREAD_QUICK};
 /// Longest time for a function: a day is a mistake.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// How benchmarks run.
+/// Settings of a benchmark run.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Only functions whose names have this part; all, if it is empty.

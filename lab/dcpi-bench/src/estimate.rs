@@ -1,24 +1,25 @@
-//! From times of pieces to the time of a call.
+//! Estimates the time of a call from the times of pieces.
 
 use measure::Interval;
 use measure::bernoulli;
 use measure::humps::{median, peak, quantile};
 
-/// The result is of pieces that are slower than a twentieth of all by a tenth at most. Of long
-/// pieces on a busy machine most are interrupted, and then the densest ones are not the fast ones.
+/// Quantile of pieces to which others are compared: the result is of pieces at most a tenth slower.
+/// On a busy machine most long pieces are interrupted, and the densest ones are not the undisturbed
+/// ones.
 const FASTEST: f64 = 0.05;
 const NEAR: f64 = 1.1;
-/// The share of these whose middle is the result: the densest ones. A larger part would reach into
-/// the pieces that a neighbour slows down a little; a smaller one is noise.
+/// Share of these pieces, the densest, whose median is the result. A larger share would include
+/// pieces that another program slows a little; a smaller one is noisier.
 const PART: f64 = 0.4;
-/// A piece above the result by this factor is slow.
+/// Ratio to the result above which a piece counts as slow.
 const SLOW: f64 = 1.2;
 /// Resamples for the interval.
 const RESAMPLES: usize = 400;
 /// Probability that the interval misses the result of another measurement.
 const MISS: f64 = 0.05;
 
-/// How a function was measured.
+/// The method by which a function was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Loops of this many calls.
@@ -41,13 +42,13 @@ pub struct Measured {
     pub ns: Interval,
     /// Share of pieces that were slower by more than a fifth: neighbours, interrupts.
     pub slow_share: f64,
-    /// How much slower the median one of these was; 1 where there are none.
+    /// Median of the slow pieces over the result; 1 without any.
     pub slow_factor: f64,
     /// Cost of the loop or the clock per call, in ns, which is subtracted.
     pub overhead_ns: f64,
     /// Pieces.
     pub pieces: usize,
-    /// How it was measured.
+    /// The method of measurement.
     pub way: Way,
 }
 

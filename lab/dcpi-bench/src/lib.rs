@@ -166,7 +166,7 @@ impl Bencher {
 
 /// Time over which a function's pieces are spread.
 pub(crate) const SPREAD: Duration = Duration::from_secs(3);
-/// The same with `--quick`.
+/// Time over which a function's pieces are spread with `--quick`.
 pub(crate) const SPREAD_QUICK: Duration = Duration::from_millis(500);
 
 /// A function that runs functions that take a [`Bench`].

@@ -8,7 +8,7 @@ use crate::estimate::{Measured, Way};
 /// Width of names in a line, in characters.
 const NAME: usize = 30;
 
-/// Writes a line to standard output; whoever has closed it does not want it.
+/// Writes a line to standard output. Errors are ignored: the reader may have closed it.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -46,8 +46,8 @@ fn plain<R>(function: &mut impl FnMut() -> R, calls: u64) {
     }
 }
 
-/// The same with the loop's own work twice: a number to store and to compare, and a jump. It is not
-/// carried from one call to the next, and neither is the loop's.
+/// The loop with its own work doubled: a store and a comparison of a number, and a jump. Like the
+/// loop's work, the added work does not depend on the call before.
 #[inline(never)]
 fn doubled<R>(function: &mut impl FnMut() -> R, calls: u64) {
     for call in 0..calls {

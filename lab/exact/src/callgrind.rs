@@ -1,13 +1,13 @@
 //! Counting by callgrind, a tool of Valgrind: on every processor that Valgrind knows, one thread at
 //! a time, about 40 times slower than the command alone.
 
-use crate::{Counts, Engine, EngineError, Run, Site, Streams};
+use crate::{Counts, Engine, EngineError, Run, Site, Streams, files_of, unreadable};
 use image::{Layout, Vaddr};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Options of callgrind: addresses as numbers, names in full, no call through the PLT joined to the
@@ -63,7 +63,7 @@ impl Engine for Callgrind {
         })?;
         let mut counts = Counts::default();
         let mut said = String::new();
-        for path in files(folder.path())? {
+        for path in files_of(folder.path())? {
             let is_log =
                 path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"log."));
             if is_log {
@@ -97,18 +97,6 @@ impl Engine for Callgrind {
         }
         Ok(Run { status, counts })
     }
-}
-
-fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> EngineError {
-    EngineError::Unreadable { path: path.to_owned(), why: why.to_string() }
-}
-
-/// Files of counts and of messages, in the order of their names.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
-    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    Ok(files)
 }
 
 /// Adds the counts of a process, where its object files can be opened.

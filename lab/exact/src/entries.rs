@@ -1,5 +1,5 @@
-//! Counted entries into one procedure, by a uprobe: about a microsecond for each, so the time of
-//! such a run counts for nothing.
+//! Counts entries into one procedure by a uprobe, which costs about a microsecond each, so the time
+//! of such a run is not used.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -15,9 +15,9 @@ use crate::Streams;
 
 /// The type of uprobes as events (perf_event_open(2), dynamic PMUs).
 const KIND: &str = "/sys/bus/event_source/devices/uprobe/type";
-/// CPUs that run.
+/// The list of online CPUs.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// Names in a message.
+/// Most names in a message.
 const NAMED: usize = 4;
 
 /// The entry of a procedure.
@@ -63,7 +63,7 @@ fn no_uprobes() -> io::Error {
 }
 
 impl Entries {
-    /// The procedure of this name, as people or the file write it, in the file at `path`.
+    /// Finds the procedure of this name, demangled or raw, in the file at `path`.
     ///
     /// # Errors
     /// [`EntriesError`] where the file cannot be read, or has no or several such procedures.

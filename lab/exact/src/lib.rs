@@ -12,12 +12,17 @@ pub mod own;
 pub mod series;
 pub mod totals;
 
+use events::Encoding;
 use image::ImageOffset;
+use perf_event::Builder;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 /// A place in a counted file: the file's number in [`Counts::files`], and the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +126,7 @@ impl Streams {
         Self { input: File::open("/dev/null").ok(), quiet: true }
     }
 
-    /// Gives the streams to a command that is to be started.
+    /// Sets the streams of a command before its start.
     pub fn give(self, command: &mut Command) {
         command.stdin(self.input.map_or_else(Stdio::inherit, Stdio::from));
         if self.quiet {
@@ -130,7 +135,46 @@ impl Streams {
     }
 }
 
-/// Why there are no counts.
+/// Runs a command to its end while another thread reads its counters: `read` returns soon after its
+/// receiver is disconnected. Returns the command's end, its time from start to end, and what was
+/// read.
+fn run_beside<T: Default + Send>(
+    command: &mut Command,
+    read: impl FnOnce(&Receiver<()>) -> T + Send,
+) -> io::Result<(ExitStatus, Duration, T)> {
+    let begun = Instant::now();
+    let mut child = command.spawn()?;
+    let (ended, end) = channel();
+    let (status, took, read) = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || read(&end));
+        let status = child.wait();
+        let took = begun.elapsed();
+        drop(ended);
+        (status, took, reader.join().unwrap_or_default())
+    });
+    Ok((status?, took, read))
+}
+
+/// Makes an event that has this encoding.
+fn set_encoding(builder: &mut Builder<'_>, Encoding { kind, config }: Encoding) {
+    let attributes = builder.attrs_mut();
+    attributes.type_ = kind;
+    [attributes.config, attributes.config1, attributes.config2] = config;
+}
+
+/// The files in a folder of counts, in the order of their names.
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
+    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    Ok(files)
+}
+
+fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> EngineError {
+    EngineError::Unreadable { path: path.to_owned(), why: why.to_string() }
+}
+
+/// Errors of counting.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The engine is not there, or cannot be started.

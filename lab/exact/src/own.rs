@@ -1,7 +1,7 @@
 //! Counting by the translator `blockcount`: on x86-64, all threads at once, some two times slower
 //! than the command alone.
 
-use crate::{Counts, Engine, EngineError, Run, Site, Streams};
+use crate::{Counts, Engine, EngineError, Run, Site, Streams, files_of};
 use blockcount::area::reader::{Counted, Edge, FileCounts, Location};
 use image::ImageOffset;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ impl Engine for Own {
         if let Ok(said) = fs::read(&refusal) {
             return Err(refused(program, &String::from_utf8_lossy(&said)));
         }
-        for path in areas(folder.path())? {
+        for path in files_of(folder.path())? {
             let unreadable = |why: String| EngineError::Unreadable { path: path.clone(), why };
             let counted = Counted::open(&path).map_err(|error| unreadable(error.to_string()))?;
             counts.processes += 1;
@@ -91,7 +91,7 @@ fn refused(command: &OsStr, said: &str) -> EngineError {
     EngineError::Refused { command: command.to_string_lossy().into_owned(), why, next }
 }
 
-/// The file that a command's name is of, as shells find it; the name itself where there is none.
+/// The file of a command in the search path; the name itself where there is none.
 fn in_search_path(program: &OsStr) -> PathBuf {
     if program.as_bytes().contains(&b'/') {
         return program.into();
@@ -99,16 +99,6 @@ fn in_search_path(program: &OsStr) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let mut found = std::env::split_paths(&path).map(|directory| directory.join(program));
     found.find(|path| path.is_file()).unwrap_or_else(|| program.into())
-}
-
-fn areas(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
-    let entries = fs::read_dir(folder).map_err(|error| EngineError::Unreadable {
-        path: folder.to_owned(),
-        why: error.to_string(),
-    })?;
-    let mut areas: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    areas.sort();
-    Ok(areas)
 }
 
 /// Adds the counts of a process.

@@ -9,19 +9,19 @@
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use events::{DEVICES, Encoding, Event, EventError, Pmus};
 use perf_event::events::Software;
 use perf_event::{Builder, Counter};
 
-use crate::Streams;
+use crate::{Streams, run_beside, set_encoding};
 
 /// Time between two readings: an event's turn is some milliseconds.
 const SLICE: Duration = Duration::from_millis(10);
-/// Reading takes at most one part in this many of the time: each reading asks all threads of the
-/// command.
+/// Reciprocal of the largest share of the time spent on reading: each reading sums over all threads
+/// of the command.
 const READING_PART: u32 = 50;
 
 /// Events that can be counted on this machine.
@@ -74,7 +74,8 @@ pub enum TotalsError {
 }
 
 impl Totals {
-    /// The events of these names that this machine has, and why it has not the others.
+    /// Finds the events of these names. Returns those that this machine has, and the errors of the
+    /// others.
     #[must_use]
     pub fn find(names: &[String]) -> (Self, Vec<(String, TotalsError)>) {
         let pmus = Pmus::read(Path::new(DEVICES));
@@ -156,17 +157,9 @@ impl Totals {
         }
         let mut command = Command::new(program);
         streams.give(command.args(arguments));
-        let begun = Instant::now();
-        let mut child = command.spawn().map_err(TotalsError::NotStarted)?;
-        let (ended, end) = channel::<()>();
-        let (status, took, totals) = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || read_until(counters, &end));
-            let status = child.wait();
-            let took = begun.elapsed();
-            drop(ended);
-            (status, took, reader.join().unwrap_or_default())
-        });
-        let status = status.map_err(TotalsError::NotStarted)?;
+        let read = |end: &Receiver<()>| read_until(counters, end);
+        let (status, took, totals) =
+            run_beside(&mut command, read).map_err(TotalsError::NotStarted)?;
         Ok(TotalsRun { status, took, totals })
     }
 }
@@ -174,10 +167,7 @@ impl Totals {
 /// An event of the thread that opens it, for the programs that its children execute.
 fn builder(encoding: Encoding, with_kernel: bool) -> Builder<'static> {
     let mut builder = Builder::new(Software::DUMMY);
-    let attributes = builder.attrs_mut();
-    let [config, config1, config2] = encoding.config;
-    (attributes.type_, attributes.config) = (encoding.kind, config);
-    (attributes.config1, attributes.config2) = (config1, config2);
+    set_encoding(&mut builder, encoding);
     builder.observe_self().any_cpu().enabled(false).inherit(true).enable_on_exec(true);
     builder.exclude_kernel(!with_kernel).exclude_hv(!with_kernel);
     builder

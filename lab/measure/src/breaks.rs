@@ -39,10 +39,10 @@ pub fn segments(values: &[f64], cost: f64) -> Vec<Range<usize>> {
     found
 }
 
-/// Where `values` rise from a plateau at the level `low` to the next one at `high`: the last index
-/// from `begin` on before the values have come a quarter of the way, and the first with three
-/// quarters of it. None where they never rise so far. A single disturbed value is no rise: three
-/// in a row must be higher, or all that follow.
+/// Finds the rise of `values` from a plateau at the level `low` to the next one at `high`: the last
+/// index from `begin` on before a quarter of the rise, and the first after three quarters. None
+/// where they never rise so far. A single disturbed value is no rise: three in a row must be
+/// higher, or all that follow.
 #[must_use]
 pub fn rise(values: &[f64], begin: usize, low: f64, high: f64) -> Option<(usize, usize)> {
     let above = |part: f64, from: usize| {

@@ -1,10 +1,11 @@
-//! Times of short pieces of equal work: whether they have two humps, and where the fast one is.
+//! Times of short pieces of equal work: whether their distribution has two humps, and the time of
+//! the fast one.
 //!
-//! A piece of some microseconds runs either undisturbed, or beside a busy sibling thread at about
-//! half the speed; hardly any piece is between, because neighbours come and go in milliseconds.
-//! Long runs mix both, so their times say nothing of it. Steal time does not show it either.
+//! A piece of some microseconds runs either undisturbed, or beside a busy SMT sibling at about half
+//! the speed; hardly any piece has a speed between, because programs on the sibling run for
+//! milliseconds. Times of long runs mix both, and steal time does not include the effect.
 
-/// The parts of pieces' times.
+/// The two humps of a distribution of times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Humps {
     /// Median of the fast pieces.
@@ -15,21 +16,21 @@ pub struct Humps {
     pub slow_share: f64,
 }
 
-/// Fewer pieces have no shape.
+/// Fewest pieces that are divided into humps.
 const PIECES_MIN: usize = 20;
-/// Between-class variance over all variance (Otsu's criterion) of two humps: 0.64 for a normal
-/// distribution, 0.75 for an even one. Above both, nothing but two heaps is left.
+/// Least between-class variance over total variance (Otsu's criterion) of two humps. A normal
+/// distribution has 0.64 and a uniform one 0.75, so neither passes.
 const PARTED: f64 = 0.8;
-/// Humps that are closer than this factor are one: the clock's speed alone varies by a tenth.
+/// Least ratio of the medians of two humps: the core's frequency alone varies by a tenth.
 const APART: f64 = 1.2;
-/// A smaller share of slow pieces is interrupts.
+/// Least share of each hump: a smaller share of slow pieces is interrupts.
 const SHARE_MIN: f64 = 0.03;
 
 /// The two humps of these times; None where there is one.
 ///
 /// Otsu's threshold ("A Threshold Selection Method from Gray-Level Histograms", 1979) over the
-/// logarithms: the split with the largest variance between both sides. The hundredth of the slowest
-/// pieces is left out first: interrupted ones, that no hump is made of.
+/// logarithms: the split with the largest variance between both sides. The slowest hundredth of the
+/// pieces, which were interrupted, is left out first.
 #[must_use]
 pub fn humps(times: &[f64]) -> Option<Humps> {
     let mut logs: Vec<f64> = times

@@ -5,12 +5,12 @@
 //! there are `most`. The method trusts the fastest, because a cycle counter never counts too
 //! little. It fails where every measurement is disturbed.
 
-/// What K-best asks for. The lecture's: 3 within 0.001 of at most 20.
+/// Parameters of K-best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     /// Measurements that must agree: 1 or more.
     pub k: usize,
-    /// How far they may lie apart, as a part of the fastest.
+    /// Largest distance between them, as a part of the fastest.
     pub epsilon: f64,
     /// Most measurements.
     pub most: usize,
@@ -19,14 +19,14 @@ pub struct Rule {
 /// The lecture's rule.
 pub const LECTURE: Rule = Rule { k: 3, epsilon: 0.001, most: 20 };
 
-/// What K-best says.
+/// The result of K-best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Best {
     /// The fastest measurement.
     pub value: f64,
     /// Whether the fastest K agreed.
     pub converged: bool,
-    /// Measurements that were looked at.
+    /// Number of measurements used.
     pub measurements: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Whether one program is faster than another, over layouts of their code in memory.
+//! Tests whether one program is faster than another, over layouts of their code in memory.
 //!
 //! Where code and data lie changes times by some percent (Mytkowicz et al., "Producing Wrong Data
 //! Without Doing Anything Obviously Wrong!", ASPLOS 2009), equally in every run of one build. So
@@ -19,13 +19,13 @@ use crate::tails;
 /// Times of one layout: a pair of runs next to each other in time, A's and B's, both above 0.
 pub type Layout = Vec<(f64, f64)>;
 
-/// Probability with which an effect of the asked size is to be found: "four of five".
+/// Probability of finding an effect of the size asked for.
 const POWER: f64 = 0.8;
-/// Most layouts that are ever asked for.
+/// Upper bound of the number of layouts that a verdict asks for.
 const LAYOUTS_MAX: u32 = 100_000;
 
-/// How the runs of a layout become a number. Noise only ever adds to times; which of these leaves
-/// out most of it depends on how many runs are disturbed, and for how long.
+/// A summary of the runs of a layout in one number. Noise only adds to times; the number and length
+/// of disturbances determine which summary excludes most of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimator {
     /// The median of the differences of pairs: for noise that both runs of a pair have.
@@ -42,7 +42,7 @@ const ESTIMATORS: [Estimator; 4] =
     [Estimator::Pairs, Estimator::Medians, Estimator::Quartiles, Estimator::Minima];
 
 impl Estimator {
-    /// In words.
+    /// Description for users.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -75,34 +75,33 @@ impl Estimator {
     }
 }
 
-/// The answer.
+/// The verdict on two programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// B takes less time.
     Faster,
     /// B takes more time.
     Slower,
-    /// The interval holds 0, and what it leaves possible is less than the effect asked for, or
-    /// about as much.
+    /// The interval contains 0, and no effect much larger than the size asked for.
     NotDistinguishable,
-    /// The interval holds 0 and effects of the asked size; so many more layouts find them in four
-    /// of five cases.
+    /// The interval contains 0 and effects of the size asked for, which `more` further layouts
+    /// would find in four of five cases.
     TooFewLayouts {
         /// Layouts that are missing.
         more: u32,
     },
 }
 
-/// What layouts tell of two programs.
+/// The comparison of two programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// The change of time from A to B as a part of A's: -0.02 is 2 % less time.
     pub change: Interval,
     /// The answer.
     pub verdict: Verdict,
-    /// Layouts with runs of both.
+    /// Number of layouts with runs of both programs.
     pub layouts: usize,
-    /// How each layout's number came about.
+    /// The estimator of each layout's number.
     pub estimator: Estimator,
     /// Standard deviation of layouts' numbers, as a part of the time: chance of layouts, and what
     /// runs leave of theirs.
@@ -114,12 +113,13 @@ pub struct Comparison {
     pub each: Vec<f64>,
 }
 
-/// Compares. `miss` is the probability with which the interval misses the truth (0.05), `effect`
-/// the change that matters, as a part of the time (0.02). None without layouts.
+/// Compares two programs. `miss` is the probability that the interval misses the true change
+/// (0.05), `effect` the smallest change that matters, as a part of the time (0.02). None without
+/// layouts.
 ///
-/// Of the estimators that one counts whose numbers have the smallest sum of squares. Squares do not
-/// see which program is which: swapping both in a layout changes its sign alone, so this choice
-/// leaves the test as it is.
+/// The estimator whose numbers have the smallest sum of squares is chosen. Swapping the programs in
+/// a layout changes only the sign of its number, not the sum of squares, so the choice does not
+/// bias the test.
 #[must_use]
 pub fn compare(layouts: &[Layout], miss: f64, effect: f64) -> Option<Comparison> {
     let of = |estimator: Estimator| -> Vec<f64> {

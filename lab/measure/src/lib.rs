@@ -1,5 +1,5 @@
-//! Statistics of measurements: what repeated times of a program tell, and what measuring itself did
-//! to them. Pure: no clock, no file, no process.
+//! Statistics of repeated measurements, and corrections for the perturbation by measuring. Pure: no
+//! clock, no file, no process.
 //!
 //! - [`bernoulli`]: times below the step of the clock; Wilson's interval of a share
 //! - [`breaks`]: plateaus of a curve
@@ -11,7 +11,7 @@
 //! - [`perturbation`]: whether an observer changed how metrics move together
 //! - [`rank`]: rank correlation
 //! - [`tails`]: the distributions that tests need
-//! - [`warmup`]: runs at the begin that are slower than the others
+//! - [`warmup`]: first runs that are slower than the others
 //! - [`warp`]: two runs side by side, by dynamic time warping
 #![forbid(unsafe_code)]
 

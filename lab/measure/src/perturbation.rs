@@ -16,14 +16,14 @@ use crate::rank::spearman;
 use crate::tails;
 use crate::warp;
 
-/// Runs without an observer that a judgement needs at least. With 5, one of 138 comparisons stood
-/// at 6.6 standard deviations by chance; with 13 none did.
+/// Fewest runs without an observer. With 5, one of 138 comparisons reached 6.6 standard deviations
+/// by chance; with 13 none did.
 pub const BASELINES_MIN: usize = 12;
-/// Degrees of freedom of what is known of a spread from the other comparisons (G. K. Smyth, "Linear
-/// Models and Empirical Bayes Methods for Assessing Differential Expression", Statistical
-/// Applications in Genetics and Molecular Biology 3, 2004, section 3). Without it, of a hundred
-/// spreads from a dozen runs some are much too small by chance, and those are the ones that are
-/// flagged.
+/// Degrees of freedom of the prior of a spread, which is taken from the other comparisons (G. K.
+/// Smyth, "Linear Models and Empirical Bayes Methods for Assessing Differential Expression",
+/// Statistical Applications in Genetics and Molecular Biology 3, 2004, section 3). Without a prior,
+/// some of a hundred spreads from a dozen runs are much too small by chance, and their comparisons
+/// are flagged.
 const PRIOR_FREEDOM: f64 = 4.0;
 /// Correlations nearer to 1 are not told apart from it: Fisher's z of 1 is infinite.
 const CORRELATION_MAX: f64 = 0.999;
@@ -108,17 +108,17 @@ pub struct Comparison {
     pub chance: f64,
 }
 
-/// What an observer did to the metrics.
+/// The verdict on an observer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judgement {
-    /// Of each two metrics, where their correlation is defined in all runs.
+    /// Comparisons of pairs of metrics whose correlation is defined in all runs.
     pub inner: Vec<(usize, usize, Comparison)>,
-    /// Of each metric with itself, where that is defined.
+    /// Comparisons of metrics with themselves, where the correlation is defined.
     pub outer: Vec<(usize, Comparison)>,
-    /// Metrics not to believe: those whose outer correlation changed, those that no observed run
-    /// has any more, and the fewest further ones that all changed pairs have one of.
+    /// Whether each metric is perturbed: its outer correlation changed, no observed run has it, or
+    /// it is one of the fewest metrics that cover all changed pairs.
     pub perturbed: Vec<bool>,
-    /// Metrics of which nothing could be compared: they do not vary within runs.
+    /// Whether each metric has no comparison, because it does not vary within runs.
     pub unknown: Vec<bool>,
     /// Whether anything changed.
     pub any: bool,
@@ -212,8 +212,8 @@ fn mark(perturbed: &mut [bool], metric: usize) {
     }
 }
 
-/// Compares values of baselines with those of observed runs, both by Fisher's z. Spreads are drawn
-/// to what is usual among these comparisons.
+/// Compares correlations of baselines with those of observed runs, by Fisher's z. Spreads are
+/// shrunk towards the usual one of these comparisons.
 fn compared<'a>(all: impl Iterator<Item = &'a (Vec<f64>, Vec<f64>)> + Clone) -> Vec<Comparison> {
     let mut variances: Vec<f64> =
         all.clone().filter_map(|(baselines, _)| variance(baselines)).collect();
@@ -257,8 +257,8 @@ pub fn holm(chances: &[f64]) -> Vec<f64> {
     weighted_holm(&chances.iter().map(|chance| (*chance, 1.0)).collect::<Vec<_>>())
 }
 
-/// As [`holm`], of probabilities with a weight each, above 0: one of weight 2 is held to half as
-/// strict a bound as one of weight 1. The weights must not depend on what is tested.
+/// Holm's correction ([`holm`]) of weighted probabilities. The bound for a probability is
+/// proportional to its weight, which is above 0 and must not depend on the tested data.
 #[must_use]
 pub fn weighted_holm(chances: &[(f64, f64)]) -> Vec<f64> {
     let mut order: Vec<(usize, f64, f64)> =

@@ -1,11 +1,11 @@
-//! How far out a number lies: the tails of the distributions that tests need.
+//! Tail probabilities of the distributions of statistical tests.
 //!
 //! All are the regularised incomplete gamma and beta functions, by the series and continued
 //! fractions of the NIST Handbook of Mathematical Functions (dlmf.nist.gov: 5.11 and 5.5, 8.11.4,
 //! 8.9.2, 8.17.22), to about 1 part in 10^10: far finer than sampling blurs.
 
-/// Steps after which a series or continued fraction is taken as it is. None of those asked for here
-/// needs so many; it bounds what nonsense takes.
+/// Most steps of a series or continued fraction. No call here needs as many; the limit bounds the
+/// time of malformed arguments.
 const STEPS_MAX: u32 = 20_000;
 /// A step that changes the result by less ends it.
 const EXACT: f64 = 1e-14;
@@ -18,7 +18,8 @@ pub fn normal(z: f64) -> f64 {
     gamma_above(0.5, z * z / 2.0)
 }
 
-/// The same of Student's t with `df` degrees of freedom, which is normal for infinitely many.
+/// The probability that Student's t with `df` degrees of freedom lies farther from 0, on either
+/// side. It is normal for infinite `df`.
 #[must_use]
 pub fn student(t: f64, df: f64) -> f64 {
     if df.is_finite() { beta(df / (df + t * t), df / 2.0, 0.5) } else { normal(t) }

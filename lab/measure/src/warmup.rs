@@ -1,21 +1,21 @@
-//! Runs at the begin that are slower than the others, because caches, files or a compiler at run
-//! time were cold. They are found by tests, not left out by a count.
+//! Finds first runs that are slower than the others, because caches, files or a JIT compiler were
+//! cold. Statistical tests find them, not a fixed number.
 
 use crate::humps::{median, quantile};
 use crate::tails;
 
-/// Probability with which one of the tests takes an ordinary run for a slow one. Small, because
-/// every program is tested and most have no warm-up.
+/// Probability that a test takes an ordinary run for a slow one. Small, because most programs have
+/// no warm-up.
 const CHANCE: f64 = 0.001;
-/// Warm-up is at most this part of the runs: more is a change in the middle, whatever its cause.
+/// Largest part of the runs that is warm-up: a longer one is a change of speed of another cause.
 const PART_MAX: f64 = 0.34;
-/// Fewer runs tell nothing.
+/// Fewest runs that are tested.
 const RUNS_MIN: usize = 6;
 /// The scale is the distance from the median that this part of the slower half has at most: a
 /// larger part would take a few interrupted runs for the scale, a smaller one overlooks that every
 /// tenth run is disturbed.
 const SLOWER: f64 = 0.9;
-/// The same distance of a normal distribution, in standard deviations: its 95th percentile.
+/// This distance of a normal distribution, in standard deviations: its 95th percentile.
 const SLOWER_SD: f64 = 1.645;
 
 /// Number of runs at the begin that are warm-up. `times` are of the same command in the order of
@@ -110,7 +110,7 @@ mod tests {
         };
         let found = runs(&times(|at| at < 12));
         assert!((10..=14).contains(&found), "{found}");
-        // The same again later: the machine is busy at times.
+        // As many slow runs occur later: the machine is busy at times.
         assert_eq!(runs(&times(|at| at < 12 || (50..75).contains(&at))), 0);
     }
 

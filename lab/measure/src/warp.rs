@@ -1,6 +1,6 @@
-//! Dynamic time warping: two runs of a program side by side, although one was slower here and there
-//! (H. Sakoe, S. Chiba, "Dynamic Programming Algorithm Optimization for Spoken Word Recognition",
-//! IEEE TASSP 26(1), 1978; as Mytkowicz et al. align traces).
+//! Dynamic time warping: aligns two runs of a program whose parts differ in speed (H. Sakoe, S.
+//! Chiba, "Dynamic Programming Algorithm Optimization for Spoken Word Recognition", IEEE TASSP
+//! 26(1), 1978; as Mytkowicz et al. align traces).
 
 /// Part of the longer series by which the path may leave the diagonal (Sakoe and Chiba's band). A
 /// wider band finds larger shifts, and makes unlike series look alike.
@@ -79,7 +79,7 @@ pub fn warped(column: &[f64], path: &[(usize, usize)]) -> Vec<f64> {
     path.iter().map(of).collect()
 }
 
-/// Where a cell of the path came from.
+/// The step by which the path reaches a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Diagonal,
@@ -114,7 +114,7 @@ fn back(
     }
 }
 
-/// Records of a series whose columns all have that many, at least one; None otherwise.
+/// Number of records of a series. None if columns differ in length, or have none.
 fn records(series: &[Vec<f64>]) -> Option<usize> {
     let count = series.first()?.len();
     (count > 0 && series.iter().all(|column| column.len() == count)).then_some(count)
@@ -173,7 +173,7 @@ mod tests {
         let path = align(&reference, &late).unwrap();
         let together = spearman(&reference[0], &warped(&late[0], &path)).unwrap();
         assert!(apart < 0.6 && together > 0.9, "{apart} {together}");
-        // A path goes on by at most one, and covers all records of both.
+        // Each step advances by at most one, and the path covers all records of both series.
         assert_eq!((path[0].0, path[119].1), (0, 119));
         assert!(path.windows(2).all(|two| two[1].0 - two[0].1 <= 1), "{path:?}");
     }

@@ -1,4 +1,4 @@
-//! Procedures to put probes on, whose first instruction is known.
+//! Procedures whose first instruction is known, to calibrate uprobes.
 //!
 //! The kernel either emulates the instruction under a uprobe, or executes it out of line and traps
 //! after it (`arch_uprobe_analyze_insn` in arch/x86/kernel/uprobes.c and
@@ -25,7 +25,7 @@ pub extern "C" fn stepped() {
     naked_asm!("mov x0, x0", "ret");
 }
 
-/// The addresses of both.
+/// The addresses of both procedures.
 #[must_use]
 pub fn addresses() -> [usize; 2] {
     [emulated as *const () as usize, stepped as *const () as usize]

@@ -1,4 +1,4 @@
-//! The clock: how fast the counter ticks, in what steps, and what it costs to read.
+//! Measures the counter: its frequency, its step, and the cost of a read.
 
 use crate::counter::{read, read_fenced};
 use crate::pieces::fastest;
@@ -7,7 +7,7 @@ use crate::switches::raw_time;
 /// Reads of a piece.
 const READS: usize = 1000;
 
-/// The counter's cost and step, once.
+/// One measurement of the counter's cost and step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Clock {
     /// Time of a read among others, ns.

@@ -1,12 +1,12 @@
-//! What events of a program cost: reads of clocks, a system call, a page fault; and what
-//! instructions cost in chains: a load, a misprediction, a store that is loaded again.
+//! Measures the cost of a program's events (reads of clocks, a system call, a page fault) and of
+//! instructions in chains (a misprediction, a store that is loaded again).
 
 use crate::kernels::{FORWARDS, branches, forward, forward_failing};
 use crate::pieces::fastest;
 use crate::region::{PAGE_BYTES, Pages, Region};
 use crate::{counter, switches};
 
-/// Times of one event each, in ns, once.
+/// One measurement of the time of each event, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Events {
     /// `clock_gettime(CLOCK_MONOTONIC)`.
@@ -70,10 +70,10 @@ pub fn events() -> Events {
     }
 }
 
-/// Times of instructions in ns, once.
+/// One measurement of the times of instructions, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Instructions {
-    /// A misprediction beyond the branch that is predicted.
+    /// A mispredicted branch minus a predicted one.
     pub mispredict_ns: f64,
     /// From a store to the load of the same word.
     pub forward_ns: f64,

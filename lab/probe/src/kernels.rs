@@ -1,5 +1,5 @@
-//! Loops whose instructions are known to the last one, since compilers would change them. Each
-//! takes a number of rounds, of which it runs at least one.
+//! Loops in assembly, so that no compiler changes their instructions. Each takes a number of
+//! rounds, and runs at least one.
 
 use std::arch::asm;
 
@@ -14,6 +14,27 @@ pub const READS: u64 = 4;
 /// Loads of a round of [`forward`] and [`forward_failing`].
 pub const FORWARDS: u64 = 8;
 
+/// A loop of `$count` rounds of the processor's instructions, with these operands.
+macro_rules! rounds {
+    (
+        $count:ident,
+        x86_64: [$($x86_64:literal),+ $(,)?],
+        aarch64: [$($aarch64:literal),+ $(,)?],
+        $($operands:tt)+
+    ) => {
+        #[cfg(target_arch = "x86_64")]
+        asm!(
+            "2:", $($x86_64,)+ "sub {rounds}, 1", "jnz 2b",
+            rounds = inout(reg) $count => _, $($operands)+
+        );
+        #[cfg(target_arch = "aarch64")]
+        asm!(
+            "2:", $($aarch64,)+ "subs {rounds}, {rounds}, #1", "b.ne 2b",
+            rounds = inout(reg) $count => _, $($operands)+
+        );
+    };
+}
+
 /// Adds in a chain: [`LINKS`] additions a round, of one cycle each on every processor here. Both
 /// operands are registers, since Golden Cove executes chains of small constants in no time (A. Fog,
 /// microarchitecture, 2024).
@@ -21,31 +42,12 @@ pub fn adds(rounds: u64) {
     let rounds = rounds.max(1);
     // SAFETY: the code changes its operands only.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            ".rept 64",
-            #[cfg(target_arch = "x86_64")]
-            "add {sum}, {one}",
-            #[cfg(target_arch = "x86_64")]
-            ".endr",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            ".rept 64",
-            #[cfg(target_arch = "aarch64")]
-            "add {sum}, {sum}, {one}",
-            #[cfg(target_arch = "aarch64")]
-            ".endr",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [".rept 64", "add {sum}, {one}", ".endr"],
+            aarch64: [".rept 64", "add {sum}, {sum}, {one}", ".endr"],
             sum = inout(reg) 0_u64 => _,
             one = in(reg) 1_u64,
-            rounds = inout(reg) rounds => _,
             options(nomem, nostack),
         );
     }
@@ -57,46 +59,29 @@ pub fn adds_apart(rounds: u64) {
     let rounds = rounds.max(1);
     // SAFETY: the code changes its operands only.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            ".rept 16",
-            #[cfg(target_arch = "x86_64")]
-            "add {a}, {one}",
-            #[cfg(target_arch = "x86_64")]
-            "add {b}, {one}",
-            #[cfg(target_arch = "x86_64")]
-            "add {c}, {one}",
-            #[cfg(target_arch = "x86_64")]
-            "add {d}, {one}",
-            #[cfg(target_arch = "x86_64")]
-            ".endr",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            ".rept 16",
-            #[cfg(target_arch = "aarch64")]
-            "add {a}, {a}, {one}",
-            #[cfg(target_arch = "aarch64")]
-            "add {b}, {b}, {one}",
-            #[cfg(target_arch = "aarch64")]
-            "add {c}, {c}, {one}",
-            #[cfg(target_arch = "aarch64")]
-            "add {d}, {d}, {one}",
-            #[cfg(target_arch = "aarch64")]
-            ".endr",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [
+                ".rept 16",
+                "add {a}, {one}",
+                "add {b}, {one}",
+                "add {c}, {one}",
+                "add {d}, {one}",
+                ".endr",
+            ],
+            aarch64: [
+                ".rept 16",
+                "add {a}, {a}, {one}",
+                "add {b}, {b}, {one}",
+                "add {c}, {c}, {one}",
+                "add {d}, {d}, {one}",
+                ".endr",
+            ],
             a = inout(reg) 0_u64 => _,
             b = inout(reg) 0_u64 => _,
             c = inout(reg) 0_u64 => _,
             d = inout(reg) 0_u64 => _,
             one = in(reg) 1_u64,
-            rounds = inout(reg) rounds => _,
             options(nomem, nostack),
         );
     }
@@ -113,30 +98,11 @@ pub(crate) unsafe fn chase(from: usize, rounds: u64) -> usize {
     let mut at = from;
     // SAFETY: the caller answers for the addresses.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            ".rept 8",
-            #[cfg(target_arch = "x86_64")]
-            "mov {at}, [{at}]",
-            #[cfg(target_arch = "x86_64")]
-            ".endr",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            ".rept 8",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {at}, [{at}]",
-            #[cfg(target_arch = "aarch64")]
-            ".endr",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [".rept 8", "mov {at}, [{at}]", ".endr"],
+            aarch64: [".rept 8", "ldr {at}, [{at}]", ".endr"],
             at = inout(reg) at,
-            rounds = inout(reg) rounds => _,
             options(readonly, nostack),
         );
     }
@@ -154,183 +120,111 @@ pub fn read(region: &Region, stride: usize, rounds: u64) {
     }
     // SAFETY: the rounds end within the region, which this function borrows.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            "mov {word}, [{at}]",
-            #[cfg(target_arch = "x86_64")]
-            "mov {word}, [{at} + {stride}]",
-            #[cfg(target_arch = "x86_64")]
-            "lea {at}, [{at} + 2 * {stride}]",
-            #[cfg(target_arch = "x86_64")]
-            "mov {word}, [{at}]",
-            #[cfg(target_arch = "x86_64")]
-            "mov {word}, [{at} + {stride}]",
-            #[cfg(target_arch = "x86_64")]
-            "lea {at}, [{at} + 2 * {stride}]",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {word}, [{at}]",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {word}, [{at}, {stride}]",
-            #[cfg(target_arch = "aarch64")]
-            "add {at}, {at}, {stride}, lsl #1",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {word}, [{at}]",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {word}, [{at}, {stride}]",
-            #[cfg(target_arch = "aarch64")]
-            "add {at}, {at}, {stride}, lsl #1",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [
+                "mov {word}, [{at}]",
+                "mov {word}, [{at} + {stride}]",
+                "lea {at}, [{at} + 2 * {stride}]",
+                "mov {word}, [{at}]",
+                "mov {word}, [{at} + {stride}]",
+                "lea {at}, [{at} + 2 * {stride}]",
+            ],
+            aarch64: [
+                "ldr {word}, [{at}]",
+                "ldr {word}, [{at}, {stride}]",
+                "add {at}, {at}, {stride}, lsl #1",
+                "ldr {word}, [{at}]",
+                "ldr {word}, [{at}, {stride}]",
+                "add {at}, {at}, {stride}, lsl #1",
+            ],
             at = inout(reg) region.address(0) => _,
             stride = in(reg) stride,
             word = out(reg) _,
-            rounds = inout(reg) rounds => _,
             options(readonly, nostack),
         );
     }
 }
 
-/// A branch a round, on a bit that no processor can predict: the highest of a linear congruential
-/// generator (Knuth, MMIX). With `predictable`, the same instructions with a branch that always
-/// goes the same way.
+/// One branch per round, on a bit that no processor can predict: the highest of a linear
+/// congruential generator (Knuth, MMIX). With `predictable`, the same instructions, and a branch
+/// that is always taken.
 pub fn branches(predictable: bool, rounds: u64) {
     let rounds = rounds.max(1);
     let mask = if predictable { 0_u64 } else { 1 << 63 };
     // SAFETY: the code changes its operands only.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            "imul {state}, {factor}",
-            #[cfg(target_arch = "x86_64")]
-            "add {state}, {term}",
-            #[cfg(target_arch = "x86_64")]
-            "test {state}, {mask}",
-            #[cfg(target_arch = "x86_64")]
-            "jz 3f",
-            #[cfg(target_arch = "x86_64")]
-            "add {count}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "3:",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            "mul {state}, {state}, {factor}",
-            #[cfg(target_arch = "aarch64")]
-            "add {state}, {state}, {term}",
-            #[cfg(target_arch = "aarch64")]
-            "tst {state}, {mask}",
-            #[cfg(target_arch = "aarch64")]
-            "b.eq 3f",
-            #[cfg(target_arch = "aarch64")]
-            "add {count}, {count}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "3:",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [
+                "imul {state}, {factor}",
+                "add {state}, {term}",
+                "test {state}, {mask}",
+                "jz 3f",
+                "add {count}, 1",
+                "3:",
+            ],
+            aarch64: [
+                "mul {state}, {state}, {factor}",
+                "add {state}, {state}, {term}",
+                "tst {state}, {mask}",
+                "b.eq 3f",
+                "add {count}, {count}, #1",
+                "3:",
+            ],
             state = inout(reg) crate::counter::read() => _,
             factor = in(reg) 6_364_136_223_846_793_005_u64,
             term = in(reg) 1_442_695_040_888_963_407_u64,
             mask = in(reg) mask,
             count = inout(reg) 0_u64 => _,
-            rounds = inout(reg) rounds => _,
             options(nomem, nostack),
         );
     }
 }
 
-/// Stores a word and loads it again, by another register: [`FORWARDS`] times a round, each store of
-/// what was loaded before.
+/// Stores a word and loads it again through another register, [`FORWARDS`] times per round. Each
+/// store has the value of the load before.
 pub fn forward(region: &mut Region, rounds: u64) {
     let rounds = rounds.max(1);
     // SAFETY: the words are in the region, which nothing else uses while this function borrows it.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            ".rept 8",
-            #[cfg(target_arch = "x86_64")]
-            "mov [{to}], {word}",
-            #[cfg(target_arch = "x86_64")]
-            "mov {word}, [{from}]",
-            #[cfg(target_arch = "x86_64")]
-            ".endr",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            ".rept 8",
-            #[cfg(target_arch = "aarch64")]
-            "str {word}, [{to}]",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {word}, [{from}]",
-            #[cfg(target_arch = "aarch64")]
-            ".endr",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [".rept 8", "mov [{to}], {word}", "mov {word}, [{from}]", ".endr"],
+            aarch64: [".rept 8", "str {word}, [{to}]", "ldr {word}, [{from}]", ".endr"],
             word = inout(reg) 0_u64 => _,
             to = in(reg) region.address(0),
             from = in(reg) region.address(0),
-            rounds = inout(reg) rounds => _,
             options(nostack),
         );
     }
 }
 
-/// Stores two bytes and loads a word with both, which the store buffer cannot forward: [`FORWARDS`]
-/// loads a round, each store of what was loaded before.
+/// Stores two bytes and loads a word that contains both, which the store buffer cannot forward;
+/// [`FORWARDS`] loads per round. Each store has the value of the load before.
 pub fn forward_failing(region: &mut Region, rounds: u64) {
     let rounds = rounds.max(1);
     // SAFETY: the words are in the region, which nothing else uses while this function borrows it.
     unsafe {
-        asm!(
-            "2:",
-            #[cfg(target_arch = "x86_64")]
-            ".rept 8",
-            #[cfg(target_arch = "x86_64")]
-            "mov [{to}], {word:l}",
-            #[cfg(target_arch = "x86_64")]
-            "mov [{to} + 4], {word:l}",
-            #[cfg(target_arch = "x86_64")]
-            "mov {word}, [{from}]",
-            #[cfg(target_arch = "x86_64")]
-            ".endr",
-            #[cfg(target_arch = "x86_64")]
-            "sub {rounds}, 1",
-            #[cfg(target_arch = "x86_64")]
-            "jnz 2b",
-            #[cfg(target_arch = "aarch64")]
-            ".rept 8",
-            #[cfg(target_arch = "aarch64")]
-            "strb {word:w}, [{to}]",
-            #[cfg(target_arch = "aarch64")]
-            "strb {word:w}, [{to}, #4]",
-            #[cfg(target_arch = "aarch64")]
-            "ldr {word}, [{from}]",
-            #[cfg(target_arch = "aarch64")]
-            ".endr",
-            #[cfg(target_arch = "aarch64")]
-            "subs {rounds}, {rounds}, #1",
-            #[cfg(target_arch = "aarch64")]
-            "b.ne 2b",
+        rounds!(
+            rounds,
+            x86_64: [
+                ".rept 8",
+                "mov [{to}], {word:l}",
+                "mov [{to} + 4], {word:l}",
+                "mov {word}, [{from}]",
+                ".endr",
+            ],
+            aarch64: [
+                ".rept 8",
+                "strb {word:w}, [{to}]",
+                "strb {word:w}, [{to}, #4]",
+                "ldr {word}, [{from}]",
+                ".endr",
+            ],
             word = inout(reg) 0_u64 => _,
             to = in(reg) region.address(0),
             from = in(reg) region.address(0),
-            rounds = inout(reg) rounds => _,
             options(nostack),
         );
     }

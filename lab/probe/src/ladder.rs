@@ -76,8 +76,8 @@ impl<'a> Chain<'a> {
         self.len
     }
 
-    /// Takes in words until there are `len`, as far as the region has room. Each comes after a
-    /// random one, so that all orders are as likely.
+    /// Adds words until there are `len`, or the region is full. Each is inserted after a random
+    /// one, so that all orders are equally likely.
     pub fn grow(&mut self, len: usize) {
         while self.len < len && (self.place)(self.len) < self.region.bytes() {
             let before = (self.place)(self.random.usize(..self.len));

@@ -1,4 +1,4 @@
-//! Levels of caches and TLBs from curves of latency: plateaus, and where they end. Pure.
+//! Finds levels of caches and TLBs as plateaus in curves of latency. Pure.
 
 use std::ops::Range;
 
@@ -28,9 +28,9 @@ const SEGMENT_COST: f64 = 0.25;
 const SIZES_PER_DOUBLING: usize = 8;
 /// Fewest sizes of a plateau. Fewer are part of a rise.
 const PLATEAU_SIZES_MIN: usize = 6;
-/// Fewest sizes between the begins of two levels: each level of a cache or TLB is at least four
-/// times as large as the one before. A level that ends gradually has flat stretches on the way to
-/// the next.
+/// Fewest sizes between the starts of two levels, because each level of a cache or TLB is at least
+/// four times as large as the one before. The curve of a level that ends gradually has flat parts
+/// before the next level.
 const LEVEL_SIZES_MIN: usize = 2 * SIZES_PER_DOUBLING;
 /// Largest slope of a plateau, in logarithms from size to size: a factor of 1.5 a doubling, as that
 /// of a shared cache under load has. Where a level ends gradually the factor is 1.9.

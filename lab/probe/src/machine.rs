@@ -1,5 +1,5 @@
-//! The whole measurement: rounds of everything, as long as there is time, so that each quantity is
-//! known at several moments.
+//! Measures the machine: rounds of all measurements until the time is over, so that each quantity
+//! is measured at several moments.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,9 +44,9 @@ pub struct Tlb {
 /// The measurements.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Duration of the measurement, s, and its rounds.
+    /// Duration of the measurement, s.
     pub seconds: f64,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
     /// Cycles per ns of the core.
     pub core_ghz: Stable,
@@ -69,7 +69,8 @@ pub struct Machine {
     /// Cycles of a load from memory, large pages: the 5th percentile, the median and the 99th
     /// percentile of pieces of 512 loads.
     pub memory_cycles: Stable,
-    /// The same while the other CPUs read memory as fast as they can. None with one CPU.
+    /// Cycles of a load from memory while the other CPUs read memory at full speed. None with one
+    /// CPU.
     pub loaded_memory_cycles: Option<Stable>,
     /// Bytes of the working sets in memory, of large and of small pages.
     pub memory_bytes: (u64, u64),
@@ -84,7 +85,7 @@ pub struct Machine {
     pub forward_cycles: Stable,
     /// Cycles from two stores to a load of a word with both.
     pub forward_failing_cycles: Stable,
-    /// Whether large pages were there; without them latencies have page walks in them.
+    /// Whether large pages were available; without them latencies include page walks.
     pub large_pages: bool,
     /// Cycles of a load by working set in bytes. None where other threads had the CPU in each
     /// piece.
@@ -166,7 +167,7 @@ struct Round {
     memory: Batches,
 }
 
-/// Sizes that all rounds have.
+/// Sizes of the working sets, the same in all rounds.
 struct Sizes {
     working_sets: Vec<usize>,
     pages: Vec<usize>,
@@ -323,7 +324,7 @@ fn loaded(large: &mut Region, small: &mut Region) -> Option<Batches> {
     })
 }
 
-/// Everything that was measured, before it is understood.
+/// The results of all rounds, before levels are found in them.
 struct Results {
     rounds: Vec<Round>,
     sizes: Sizes,
@@ -562,8 +563,8 @@ fn in_memory<'a>(batches: impl Iterator<Item = (&'a Batches, f64)>) -> (Vec<f64>
 mod tests {
     use super::*;
 
-    /// What was not measured, since other programs had the CPU, was 0 or infinite: a level ended
-    /// there.
+    /// Sizes that were not measured, because other programs had the CPU, had the value 0 or
+    /// infinity, at which a level seemed to end.
     #[test]
     fn what_was_not_measured_is_no_value_and_no_end() {
         let unseen = f64::INFINITY;

@@ -51,8 +51,8 @@ pub fn time(piece: impl FnOnce()) -> Option<f64> {
 /// Times as many pieces as were asked for, at most, until one has kept the CPU.
 const TRIES_FACTOR: usize = 4;
 
-/// The fastest of some pieces in ns. Whatever else runs on the machine only makes pieces slower.
-/// Where each of them lost the CPU more are tried; infinite where each of those did, too.
+/// Time of the fastest of some pieces, ns: other programs only make pieces slower. If all pieces
+/// lost the CPU, more are tried; infinite if these did, too.
 pub fn fastest(pieces: usize, mut piece: impl FnMut()) -> f64 {
     let mut tries = (0..pieces * TRIES_FACTOR).map(|_| time(&mut piece));
     let asked = tries.by_ref().take(pieces).flatten().reduce(f64::min);

@@ -100,14 +100,7 @@ impl Drop for Region {
     }
 }
 
-/// Maps `pages` small pages, touches each once, and gives them back: each touch is a page fault.
-/// False where the kernel has no room.
-#[must_use]
-pub fn fault_pages(pages: usize) -> bool {
-    Region::new(pages * PAGE_BYTES, Pages::Small).is_some()
-}
-
-/// Whether this process has at least `bytes` of large pages now: the kernel gives them if it can.
+/// Whether this process has at least `bytes` of large pages now. The kernel need not provide them.
 #[must_use]
 pub fn has_large_pages(bytes: usize) -> bool {
     let sums = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();

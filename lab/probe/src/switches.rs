@@ -37,7 +37,7 @@ pub fn system_call() {
     unsafe { libc::syscall(libc::SYS_getppid) };
 }
 
-/// How often this thread has lost its CPU to another one (`ru_nivcsw`, getrusage(2)).
+/// Number of involuntary context switches of this thread (`ru_nivcsw`, getrusage(2)).
 #[must_use]
 pub fn preemptions() -> i64 {
     // SAFETY: a structure of integers may be all zero.

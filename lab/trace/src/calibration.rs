@@ -14,12 +14,12 @@ use crate::event::{Cost, EventKind, ThreadId, Trace};
 
 /// The program's source.
 pub const PROGRAM: &str = include_str!("calibration.c");
-/// Calls of the leaf that a place has to have: with fewer the time of the place is noise.
+/// Fewest calls of the leaf at a place whose time counts; below, the time is noise.
 const CALLS_MIN: u64 = 20;
-/// From a median absolute deviation to a normal distribution's standard deviation.
+/// Standard deviation of a normal distribution over its median absolute deviation.
 const OF_MAD: f64 = 1.4826;
 
-/// Why a trace gives no costs.
+/// The reason why a trace gives no costs.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the trace is not one of the calibration program with entries and returns; build and trace what \

@@ -1,4 +1,4 @@
-//! Bytes of the format: chunks, and blocks of events. `FORMAT.md` describes them.
+//! Encodes and decodes the format's chunks and blocks of events, which `FORMAT.md` describes.
 
 use std::io::{Read, Write};
 
@@ -8,8 +8,8 @@ use flate2::write::DeflateEncoder;
 
 use crate::event::{Corrected, Cpu, Event, EventKind, NameId, ThreadId};
 
-/// The first bytes of every trace: a byte that is no text, a word, and a line feed that transfers
-/// as text would damage.
+/// The first bytes of every trace: a byte that is no text, a word, and a line feed, which a
+/// transfer in text mode would change.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89DCPITR\n";
 /// Version of the format.
 pub(crate) const VERSION: u16 = 1;
@@ -17,34 +17,35 @@ pub(crate) const VERSION: u16 = 1;
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes of a chunk before its payload.
 pub(crate) const CHUNK_HEADER_BYTES: usize = 16;
-/// Bytes of a chunk's contents, unpacked, at most. Blocks of [`BLOCK_EVENTS`] take at most 300 KB.
+/// Most bytes of a chunk's unpacked content. Blocks of [`BLOCK_EVENTS`] take at most 300 KB.
 pub(crate) const PLAIN_BYTES_MAX: usize = 16 << 20;
-/// Events of a block. More are packed a little tighter, but more of them wait in memory for each
-/// thread, and are lost where the tracer is killed.
+/// Events of a block. Larger blocks are packed a little tighter, but more events of each thread
+/// wait in memory, and are lost if the tracer is killed.
 pub(crate) const BLOCK_EVENTS: usize = 4096;
-/// Events of a block that is read, at most: what readers unpack beside what they keep.
+/// Most events of a block that is read: bounds the memory of its unpacked copy.
 const BLOCK_EVENTS_MAX: usize = 1 << 16;
-/// Level of deflate: 1 takes half the time of 6 for 5 % more bytes, on traces of calls.
+/// Compression level of deflate: on traces of calls, 1 takes half the time of 6 and writes 5 % more
+/// bytes.
 const LEVEL: u32 = 1;
 
-/// Kinds of chunks.
+/// The content of a chunk. Numbers are those on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkKind {
     /// Facts as JSON; the last one counts.
     Facts = 1,
-    /// Names as a JSON list, numbered on.
+    /// Names as a JSON list; numbers continue those of earlier chunks.
     Names = 2,
-    /// Threads as a JSON list of pairs: number, thread. The last of a number counts.
+    /// Threads as a JSON list of pairs (number, thread). The last pair of a number counts.
     Threads = 3,
     /// Events of one thread.
     Events = 4,
     /// The end: the number of events as JSON.
     End = 5,
-    /// A program with events compiled in, as JSON, numbered on.
+    /// A program with events compiled in, as JSON; numbers count such chunks.
     Program = 6,
     /// Blocks of a program as JSON: its number, and a list.
     ProgramBlocks = 7,
-    /// A stream of blocks as JSON, numbered on.
+    /// A stream of blocks as JSON; numbers count such chunks.
     Stream = 8,
     /// Blocks of one stream in their order.
     Sequence = 9,
@@ -106,7 +107,7 @@ pub(crate) struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// Reads a header; None where it is none, or claims more than chunks have.
+    /// Reads a header; None where it is malformed, or its sizes exceed the limits.
     pub(crate) fn read(bytes: &[u8; CHUNK_HEADER_BYTES]) -> Option<Self> {
         let (before, checksum) = bytes.split_at_checked(12)?;
         let [kind, 0, 0, 0] = *before.first_chunk()? else { return None };
@@ -133,7 +134,8 @@ impl ChunkHeader {
     }
 }
 
-/// Appends seven bits a byte, the lowest first; all but the last byte have the top bit.
+/// Appends a LEB128 number: seven bits a byte, the lowest first; all but the last byte have the top
+/// bit.
 pub(crate) fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
@@ -142,7 +144,8 @@ pub(crate) fn varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// The difference of two numbers, wrapped around, small differences as small numbers.
+/// Zigzag code of the wrapped difference of two numbers: small for small differences of either
+/// sign.
 pub(crate) fn zigzag(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from).cast_signed();
     ((difference << 1) ^ (difference >> 63)).cast_unsigned()
@@ -185,8 +188,8 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// A block of events of one thread, unpacked: columns, which deflate packs better than rows.
-/// `corrected` is empty, or has a time for each event.
+/// Encodes events of one thread as columns, which deflate packs better than rows. `corrected` is
+/// empty, or has a time for each event.
 pub(crate) fn encode_events(
     thread: ThreadId,
     events: &[Event],
@@ -236,7 +239,7 @@ pub(crate) fn encode_events(
     out
 }
 
-/// CPUs in runs: number of events, and the CPU's number + 1, 0 where it is not known.
+/// Appends CPUs as runs: number of events, and the CPU's number + 1, or 0 for an unknown CPU.
 fn encode_cpus(out: &mut Vec<u8>, events: &[Event]) {
     for run in events.chunk_by(|a, b| a.cpu == b.cpu) {
         varint(out, run.len() as u64);
@@ -255,7 +258,7 @@ pub(crate) fn decode_events(plain: &[u8]) -> Option<(ThreadId, Vec<Event>, Vec<C
         1 => true,
         _ => return None,
     };
-    // Each event takes bytes of its own in the columns of codes, times and arguments.
+    // Each event takes at least a byte in each of the columns of codes, times and arguments.
     if count > plain.len() / 3 || count > BLOCK_EVENTS_MAX {
         return None;
     }

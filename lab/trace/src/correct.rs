@@ -1,5 +1,5 @@
-//! Times of a trace without what tracing cost: the models of `measure::models` on the events of a
-//! trace, whoever captured it.
+//! Subtracts the cost of tracing from the times of a trace, by the models of `measure::models`. The
+//! trace may come from any tool.
 //!
 //! Events cost what [`Facts::costs`](crate::Facts::costs) says. Locks, barriers, advances, the
 //! start of threads, and waits that another thread of the trace ended (`wake`) are those of the
@@ -21,22 +21,22 @@ use costs::Costs;
 pub use costs::cost;
 use graph::Graph;
 
-/// Events of a trace that is corrected, at most: about 150 bytes of memory for each.
+/// Most events of a trace that is corrected; each takes about 150 bytes of memory.
 pub const EVENTS_MAX: usize = 1 << 23;
 /// Largest plausible cost of an event, 1 s in ns, and largest plausible time of a run, 30 years in
 /// ns. A trace with larger ones is refused.
 const COST_MOST: f64 = 1e9;
 const TIME_MOST: f64 = 1e18;
-/// Bytes of the words that say how a cost was measured, at most.
+/// Most bytes of the text that describes how a cost was measured.
 const HOW_MOST: usize = 200;
-/// What an event may cost at most whose cost nothing says, ns: a uprobe on an instruction that the
-/// kernel executes out of line took 16 us on a virtual machine, and nothing else as much.
+/// Upper bound of an unknown cost of an event, ns. The dearest event measured is a uprobe on an
+/// instruction that the kernel executes out of line: 16 us on a virtual machine.
 const UNKNOWN_MOST: f64 = 20_000.0;
 
 /// Why a trace cannot be corrected.
 #[derive(Debug, thiserror::Error)]
 pub enum CorrectError {
-    /// Nothing says what events cost.
+    /// The trace has no costs of events.
     #[error(
         "the trace does not say what its events cost: of dcpi trace's only its own format does; for \
          another tool's, name its trace of the calibration program with --calibration"
@@ -48,7 +48,7 @@ pub enum CorrectError {
     /// Too many events.
     #[error("the trace has {0} events, and at most {EVENTS_MAX} can be corrected; trace less")]
     TooMany(usize),
-    /// Costs, or times of runs without events, that nothing has.
+    /// Costs, or times of runs without events, are not plausible.
     #[error(
         "the trace has costs of events, or times of runs without events, that are not possible; trace again"
     )]
@@ -58,12 +58,12 @@ pub enum CorrectError {
     Stuck(#[from] Stuck),
 }
 
-/// A measured time and the same without tracing, ns.
+/// A measured time, and the corrected one, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
     /// As measured.
     pub measured: f64,
-    /// Without what tracing cost.
+    /// Without the cost of tracing.
     pub corrected: Range,
 }
 
@@ -79,8 +79,7 @@ pub struct Row {
     /// Their time, with what they called; of recursive calls only the outermost. CPU time where
     /// the trace has switches, as [`Correction::on_cpu`], else with all waits. Summed over threads.
     pub inclusive: Times,
-    /// Events in them whose cost nothing says: it is left in, and the interval holds what it may
-    /// be.
+    /// Events in them of unknown cost, which is not subtracted; the interval covers its range.
     pub unknown: u64,
 }
 
@@ -134,12 +133,12 @@ pub struct Correction {
     pub on_cpu: Option<Times>,
     /// Threads that have events.
     pub threads: usize,
-    /// Events that have a cost, and their total cost in ns.
+    /// Number of events that have a cost.
     pub events: u64,
-    /// Their cost, ns.
+    /// Total cost of these events, ns.
     pub cost_ns: f64,
-    /// What an event costs as it was taken off, with its interval (95 %), ns: for each cost of the
-    /// trace's facts, None where no event has it.
+    /// The subtracted cost of an event with its 95 % interval, ns, for each cost of the trace's
+    /// facts; None where no event has it.
     pub costs: Vec<Option<Range>>,
     /// Calls by name, the longest as traced first.
     pub rows: Vec<Row>,
@@ -153,7 +152,7 @@ pub struct Correction {
     /// Kinds of events with unknown costs; their costs are not subtracted, and the intervals cover
     /// the possible values.
     pub unknown: Vec<EventKind>,
-    /// How many events that is.
+    /// Number of events of these kinds.
     pub unknown_events: u64,
     /// Whether calls were left out of the trace, whose events cost time as well.
     pub is_sampled: bool,
@@ -174,7 +173,7 @@ impl Correction {
     }
 }
 
-/// Fills [`Trace::corrected`], and says what the trace adds up to.
+/// Fills [`Trace::corrected`], and returns the corrected totals and rows.
 ///
 /// # Errors
 /// [`CorrectError`].
@@ -247,7 +246,8 @@ impl Times {
         known.is_narrow() && !self.corrected.is_narrow()
     }
 
-    /// The same where so many events of unknown cost may be in it.
+    /// These times with the interval lowered by the largest cost of `events` events of unknown
+    /// cost.
     fn with_unknown(self, events: u64) -> Self {
         self.lower(events as f64 * UNKNOWN_MOST)
     }
@@ -307,7 +307,7 @@ fn on_cpu(trace: &Trace, all: &Sum) -> Option<Times> {
                     measured = measured.saturating_add(event.time_ns.saturating_sub(since));
                 }
             }
-            // A thread begins on its creator's word, and runs from its first switch on.
+            // The event is recorded by the creator; the thread runs from its first switch on.
             EventKind::ThreadStart => {}
             _ => {
                 running.entry(event.thread).or_insert(event.time_ns);

@@ -1,4 +1,4 @@
-//! What a trace consists of: facts of the run, names, threads, events.
+//! The types of a trace: facts of the run, names, threads, events.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,8 +9,8 @@ pub const EVENTS_BYTES_MAX: usize = 1 << 30;
 pub const TEXTS_BYTES_MAX: usize = 256 << 20;
 /// Names of a trace, at most.
 pub const NAMES_MAX: usize = 1 << 20;
-/// Threads of a trace, at most: as many as Linux has thread numbers (PID_MAX_LIMIT, 4 Mi) would
-/// be more memory than their events are worth.
+/// Most threads of a trace, fewer than Linux has thread numbers (PID_MAX_LIMIT, 4 Mi), to bound the
+/// memory of a malformed trace.
 pub const THREADS_MAX: usize = 1 << 20;
 
 /// Number of a name: its index in [`Trace::names`].
@@ -127,65 +127,52 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 19] = [
-        Self::Enter,
-        Self::Exit,
-        Self::Instant,
-        Self::SyscallEnter,
-        Self::SyscallExit,
-        Self::SwitchOut,
-        Self::SwitchIn,
-        Self::Wake,
-        Self::Block,
-        Self::LockRequest,
-        Self::LockAcquire,
-        Self::LockRelease,
-        Self::BarrierArrive,
-        Self::BarrierLeave,
-        Self::Advance,
-        Self::AwaitBegin,
-        Self::AwaitEnd,
-        Self::ThreadStart,
-        Self::ThreadEnd,
+    /// All kinds in the order of their numbers, with their words in text and JSON.
+    const WORDS: [(Self, &str); 19] = [
+        (Self::Enter, "enter"),
+        (Self::Exit, "exit"),
+        (Self::Instant, "instant"),
+        (Self::SyscallEnter, "syscall_enter"),
+        (Self::SyscallExit, "syscall_exit"),
+        (Self::SwitchOut, "switch_out"),
+        (Self::SwitchIn, "switch_in"),
+        (Self::Wake, "wake"),
+        (Self::Block, "block"),
+        (Self::LockRequest, "lock_request"),
+        (Self::LockAcquire, "lock_acquire"),
+        (Self::LockRelease, "lock_release"),
+        (Self::BarrierArrive, "barrier_arrive"),
+        (Self::BarrierLeave, "barrier_leave"),
+        (Self::Advance, "advance"),
+        (Self::AwaitBegin, "await_begin"),
+        (Self::AwaitEnd, "await_end"),
+        (Self::ThreadStart, "thread_start"),
+        (Self::ThreadEnd, "thread_end"),
     ];
 
     /// The kind of a number of the format on disk.
     #[must_use]
     pub fn of_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
+        Self::WORDS.get(usize::from(number).checked_sub(1)?).map(|(kind, _)| *kind)
     }
 
     /// The kind's word in text and JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Enter => "enter",
-            Self::Exit => "exit",
-            Self::Instant => "instant",
-            Self::SyscallEnter => "syscall_enter",
-            Self::SyscallExit => "syscall_exit",
-            Self::SwitchOut => "switch_out",
-            Self::SwitchIn => "switch_in",
-            Self::Wake => "wake",
-            Self::Block => "block",
-            Self::LockRequest => "lock_request",
-            Self::LockAcquire => "lock_acquire",
-            Self::LockRelease => "lock_release",
-            Self::BarrierArrive => "barrier_arrive",
-            Self::BarrierLeave => "barrier_leave",
-            Self::Advance => "advance",
-            Self::AwaitBegin => "await_begin",
-            Self::AwaitEnd => "await_end",
-            Self::ThreadStart => "thread_start",
-            Self::ThreadEnd => "thread_end",
-        }
+        Self::WORDS.get(self as usize - 1).map_or("", |(_, word)| word)
     }
 
     /// The kind of a word.
     #[must_use]
     pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        Self::WORDS.into_iter().find(|(_, of)| *of == word).map(|(kind, _)| kind)
+    }
+
+    /// The kind of the event that ends what an event of this kind began.
+    #[must_use]
+    pub fn closer(self) -> Self {
+        let is_closer = |(kind, _): &(Self, &str)| kind.closes() == Some(self);
+        Self::WORDS.into_iter().find(is_closer).map_or(Self::Exit, |(kind, _)| kind)
     }
 
     /// Whether the argument is an `i64` as bits.
@@ -194,7 +181,7 @@ impl EventKind {
         matches!(self, Self::SyscallEnter | Self::SyscallExit)
     }
 
-    /// Whether the event begins a stretch of time which an event of [`Self::closes`] ends.
+    /// Whether events of this kind begin a period, such as a call, which a later event ends.
     #[must_use]
     pub fn opens(self) -> bool {
         matches!(
@@ -207,7 +194,8 @@ impl EventKind {
         )
     }
 
-    /// The kind of the event that began the stretch of time which this event ends.
+    /// The kind of the event that begins the period which an event of this kind ends; None if it
+    /// ends none.
     #[must_use]
     pub fn closes(self) -> Option<Self> {
         match self {
@@ -221,7 +209,7 @@ impl EventKind {
     }
 }
 
-/// A corrected time of one event: when it would have been without tracing.
+/// The corrected time of one event: an estimate of its time in a run without tracing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Corrected {
     /// The earliest time in ns that the model allows, on the trace's clock.
@@ -251,7 +239,7 @@ pub struct Name {
     /// Line of the source file, from 1; 0 where it is not known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub line: u32,
-    /// A number that the kind gives: of a system call, of a block in its program.
+    /// Number of a system call, or of a block in its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
     /// Whether the kernel executes the probed instruction out of line, by a single-step trap, which
@@ -338,10 +326,10 @@ pub struct Facts {
     /// Runs of the same command without events, where there were some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untraced: Option<Untraced>,
-    /// How many events were kept, where not all were.
+    /// The part of the calls that was kept; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Sampled>,
-    /// What a reader should know, one sentence each.
+    /// Remarks for the user, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -368,7 +356,7 @@ pub struct Cost {
     /// Standard deviation of single events' costs, in ns, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spread_ns: Option<f64>,
-    /// How it was measured, for people.
+    /// Description of the measurement, for users.
     pub how: String,
     /// Whether it is that in loops of nothing else, and not that in the traced program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -408,7 +396,7 @@ pub struct Interval {
 pub struct Sampled {
     /// Calls kept.
     pub keep: u64,
-    /// The total number.
+    /// Calls of which `keep` are kept.
     pub of: u64,
 }
 
@@ -467,7 +455,7 @@ mod tests {
 
     #[test]
     fn numbers_words_and_kinds_are_the_same_thing() {
-        for (number, kind) in (1_u8..).zip(EventKind::ALL) {
+        for (number, (kind, _)) in (1_u8..).zip(EventKind::WORDS) {
             assert_eq!(kind as u8, number);
             assert_eq!(EventKind::of_number(number), Some(kind));
             assert_eq!(EventKind::of_word(kind.word()), Some(kind));

@@ -1,8 +1,8 @@
-//! Threads in time, drawn: a row for each thread, its calls as bars, and a line below them that
-//! tells when the thread ran, waited, or had no CPU.
+//! Draws a Gantt chart of a trace: a row for each thread with its calls as bars, and a line below
+//! them with the times when the thread ran, waited, or was preempted.
 //!
-//! What is narrower than a column of pixels is merged with its neighbours, and the drawing says how
-//! much that was. So a drawing has some ten thousand shapes however long the trace is.
+//! Calls narrower than a column of pixels are merged with their neighbours, and the drawing states
+//! their time. So a drawing has some ten thousand shapes for a trace of any length.
 
 mod rows;
 
@@ -15,23 +15,23 @@ use crate::event::{NameId, Trace};
 use crate::summary::Summary;
 use rows::{Chart, Column, Row, State};
 
-/// Pixels of the plot, and of the threads' names left of it.
+/// Width in pixels of the plot, and of the threads' names left of it.
 const PLOT_WIDTH: f64 = 1200.0;
 const LABEL_WIDTH: f64 = 190.0;
-/// Threads that are drawn, at most: those with the most events.
+/// Most threads that are drawn: those with the most events.
 pub const THREADS_MAX: usize = 256;
-/// Shapes of calls and of what threads do, at most; columns become wider until they suffice.
-/// Browsers scroll so many smoothly, and they take 6 MB.
+/// Most shapes of calls and thread states; columns are widened until there are no more. Browsers
+/// scroll 30,000 shapes smoothly, and they take 6 MB.
 const SHAPES_MAX: usize = 30_000;
-/// Pixels of a name in a tooltip.
+/// Width in pixels of a name in a tooltip.
 const TIP_WIDTH: f64 = 600.0;
-/// Names with a colour of their own: those with the most time.
+/// Number of names with a colour of their own: those with the most time.
 const COLOURED_MAX: usize = 5;
 /// The colour of all other names.
 const OTHERS: Paint = Paint::Series(5);
-/// Pixels of a character, about, in the font of drawings.
+/// Approximate width in pixels of a character in the font of drawings.
 const CHARACTER_WIDTH: f64 = 6.6;
-/// Wakes that are drawn as lines, at most: more hide the rest.
+/// Most wakes that are drawn as lines: more would hide the bars.
 const WAKES_MAX: usize = 200;
 
 /// A drawing of a trace, as SVG. Where the trace has corrected times, those are drawn.

@@ -1,4 +1,4 @@
-//! Calls out of their events: an entry and the return that belongs to it, for each thread.
+//! Pairs events to calls: each entry with its return, by thread.
 //!
 //! Returns may be missing (longjmp, exceptions, lost events, the end of the trace). A return ends
 //! the innermost open call of its name, and with it every call inside that has not ended: those are
@@ -8,12 +8,12 @@ use std::collections::HashMap;
 
 use crate::event::{Event, EventKind, NameId, ThreadId};
 
-/// Calls of a thread that are open at once, at most: deeper ones are counted, not kept.
+/// Most open calls of a thread; deeper ones are counted, not kept.
 const DEPTH_MAX: usize = 1 << 16;
-/// Calls of all threads that are open at once, at most: 88 bytes each.
+/// Most open calls of all threads; each takes 88 bytes.
 const OPEN_MAX: usize = 1 << 22;
 
-/// A stretch of a thread's time: a call, a system call, a wait at a lock or barrier.
+/// A period of a thread: a call, a system call, a wait at a lock or barrier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// The thread.
@@ -26,15 +26,15 @@ pub struct Slice {
     pub begin_ns: u64,
     /// When it ended, in ns.
     pub end_ns: u64,
-    /// Stretches of the same thread around it.
+    /// Number of periods of the same thread around it.
     pub depth: u32,
     /// Number of the event that began it, from 0, among those that were taken.
     pub begin_index: usize,
     /// Number of the event that ended it; None for the end of the trace.
     pub end_index: Option<usize>,
-    /// Whether its own end is missing, and something else ended it.
+    /// Whether its own end is missing, so that an outer return or the trace's end ended it.
     pub is_cut: bool,
-    /// Whether another one of its name is around it: then its time is part of that one's.
+    /// Whether a period of the same name is around it, whose time includes its own.
     pub is_inner: bool,
 }
 
@@ -59,7 +59,7 @@ struct Open {
 
 impl Pairs {
     /// Takes the next event, in the order of time; `time_ns` is its measured or corrected time.
-    /// Adds what ended with it to `ended`, inner ones first. True if something began with it.
+    /// Appends the periods that it ends to `ended`, inner ones first. Returns whether it began one.
     pub fn take(&mut self, event: &Event, time_ns: u64, ended: &mut Vec<Slice>) -> bool {
         let at = At { time_ns, index: Some(self.taken) };
         self.taken += 1;
@@ -130,13 +130,13 @@ impl Open {
         true
     }
 
-    /// Whether there was something to end.
+    /// Ends the innermost open period of this kind and name. Returns false where there is none.
     fn end(&mut self, opener: EventKind, name: NameId, at: At, ended: &mut Vec<Slice>) -> bool {
         if self.too_deep > 0 {
             self.too_deep -= 1;
             return true;
         }
-        // What is looked for below is there: a trace cannot have each return look at all calls.
+        // Checked first, so that returns without an entry do not each search all open calls.
         if !self.by_name.contains_key(&(opener, name)) {
             return false;
         }

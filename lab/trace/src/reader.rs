@@ -1,4 +1,4 @@
-//! Reads a trace back, up to where it is damaged or cut.
+//! Reads a trace, up to where it is damaged or cut.
 
 use std::io::{self, Read};
 
@@ -7,7 +7,7 @@ use crate::codec::{
 };
 use crate::event::{NAMES_MAX, Name, TEXTS_BYTES_MAX, THREADS_MAX, Thread, Trace};
 
-/// Why a trace cannot be read at all.
+/// Errors that leave nothing of a trace readable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be read.
@@ -30,14 +30,14 @@ pub enum ReadError {
     Newer(u16),
 }
 
-/// Whether bytes begin as a trace does.
+/// Whether a file that begins with these bytes is a trace.
 #[must_use]
 pub fn is_trace(begin: &[u8]) -> bool {
     begin.starts_with(&MAGIC)
 }
 
-/// Reads a whole trace. A trace that is cut or damaged is read up to there, and says so in
-/// [`Trace::cut`].
+/// Reads a whole trace. A trace that is cut or damaged is read up to there; [`Trace::cut`] has the
+/// reason.
 ///
 /// # Errors
 /// [`ReadError`] where there is nothing to read.
@@ -56,7 +56,8 @@ pub fn read(mut input: impl Read) -> Result<Trace, ReadError> {
     };
     let mut trace = reader.trace;
     trace.cut = cut;
-    // A block with corrected times beside blocks without: no column is better than a wrong one.
+    // Some blocks have corrected times and some have none: no corrected times are better than times
+    // of other events.
     if trace.corrected.len() != trace.events.len() {
         trace.corrected.clear();
     }

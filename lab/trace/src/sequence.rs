@@ -1,7 +1,7 @@
-//! The order of a program's basic blocks, thread by thread, without times: chunks of a trace of
-//! their own kinds. `FORMAT.md` describes them.
+//! Writes and reads the sequence of a program's basic blocks, by thread and without times, in
+//! chunks of a trace that `FORMAT.md` describes.
 //!
-//! An event says which block of a chain was reached last (`asm-events` has chains); blocks of a
+//! An event identifies the last executed block of a chain (see `asm-events`); the blocks of the
 //! chain before it were executed, too.
 
 use std::io::{self, Read, Write};
@@ -19,20 +19,20 @@ use crate::reader::{ReadError, check_header};
 pub const BLOCKS_MAX: usize = 1 << 22;
 /// Bytes of blocks, programs and streams of a trace in memory, with their texts, at most.
 pub const BLOCKS_BYTES_MAX: usize = 1 << 30;
-/// Blocks of a chain, at most: of a longer one the last so many count as executed. Compilers end a
-/// chain at each label and call.
+/// Most blocks of a chain; of a longer one, the last blocks alone count as executed. Each label and
+/// call ends a chain.
 pub const CHAIN_MAX: u32 = 1 << 12;
 /// Streams of a trace, at most.
 pub const STREAMS_MAX: usize = 1 << 16;
-/// Blocks a chunk: names of 20,000 take some megabytes.
+/// Blocks of a chunk: the names of 20,000 take some megabytes.
 const BLOCKS_A_CHUNK: usize = 20_000;
-/// Events a chunk, at most: what readers unpack at once.
+/// Most events of a chunk, which readers unpack at once.
 const EVENTS_A_CHUNK: usize = 1 << 20;
-/// Bits of the number of contexts that a stream's next events are predicted in. 64 KiB a stream
-/// stay in a cache; four times as many save 2 % of bzip2's bytes.
+/// Base-2 logarithm of the number of contexts of a stream's predictor. 64 KiB per stream fit in a
+/// cache; four times as many contexts save 2 % of bzip2's bytes.
 const CONTEXT_BITS: u32 = 14;
-/// The same of the streams behind the first [`STREAMS_OF_MANY_CONTEXTS`], so that all streams
-/// together take 496 MiB at most: a program with thousands of threads has short ones.
+/// The same for streams after the first [`STREAMS_OF_MANY_CONTEXTS`], so that all predictors take
+/// at most 496 MiB. A program with thousands of threads has short streams.
 const FEW_CONTEXT_BITS: u32 = 10;
 /// Streams with many contexts.
 const STREAMS_OF_MANY_CONTEXTS: usize = 1 << 12;
@@ -44,7 +44,7 @@ pub struct Block {
     pub offset: u64,
     /// The procedure that it is of; empty where that is not known.
     pub procedure: String,
-    /// Which of its procedure's blocks it is, from 0.
+    /// Number of the block in its procedure, from 0.
     pub number: u32,
     /// Source file; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -52,8 +52,8 @@ pub struct Block {
     /// Line of the source file, from 1; 0 where it is not known.
     #[serde(default)]
     pub line: u32,
-    /// Whether the block is reached from the one before it only, so that its event stands for that
-    /// block, too.
+    /// Whether only the block before leads to this one, so that its event implies that block's
+    /// execution.
     #[serde(default)]
     pub chained: bool,
 }
@@ -77,11 +77,13 @@ pub struct Stream {
     pub pid: u32,
     /// Number of the thread in the system.
     pub tid: u32,
-    /// 0, or how deep in signal handlers, up to 7: handlers interrupt a stream and have their own.
+    /// Nesting depth of signal handlers, 0 to 7; 0 is code outside handlers. Each depth has a
+    /// stream.
     pub handlers: u8,
 }
 
-/// Predicts a stream's next event from the three before, as the last time that these three came.
+/// Predicts a stream's next event: the one that followed the last three events when they occurred
+/// last.
 #[derive(Clone, Debug)]
 struct Predictor {
     next: Vec<u32>,
@@ -89,14 +91,14 @@ struct Predictor {
 }
 
 impl Predictor {
-    /// The number of a stream with this many before it.
+    /// The predictor of a stream that has `before` streams before it.
     fn of_stream(before: usize) -> Self {
         let is_early = before < STREAMS_OF_MANY_CONTEXTS;
         let bits = if is_early { CONTEXT_BITS } else { FEW_CONTEXT_BITS };
         Self { next: vec![0; 1 << bits], before: [0; 3] }
     }
 
-    /// The predicted event, and its place, which learns what came.
+    /// The entry with the predicted event, which the caller sets to the actual one.
     fn place(&mut self) -> Option<&mut u32> {
         let [a, b, c] = self.before;
         let mixed = a.wrapping_mul(0x9e37_79b1)
@@ -159,7 +161,7 @@ fn decode(
         predictor.learn(event);
         out.push(event);
     }
-    // Behind a last event that was not predicted stands the number of those that were: none.
+    // An unpredicted last event is followed by a run of 0 predicted ones.
     (numbers.next()? == 0).then_some(())
 }
 
@@ -281,8 +283,8 @@ pub struct Sequences {
     pub cut: Option<String>,
 }
 
-/// Reads sequences. `visit` is given what is known so far, a stream's number, and its next events;
-/// those of blocks that its program lacks are left out.
+/// Reads sequences. `visit` gets the programs and streams read so far, a stream's number, and its
+/// next events, without those of blocks that its program lacks.
 ///
 /// # Errors
 /// [`ReadError`] where there is nothing to read.
@@ -321,7 +323,7 @@ pub fn read(
     Ok(sequences)
 }
 
-/// Why a trace is cut that is larger than any program makes one.
+/// The reason for cutting a trace that exceeds the limits.
 const FULL: &str = "its programs and streams take more than 1 GiB of memory, or are more than \
                     4,194,304 blocks or 65,536 streams; it is read up to there";
 
@@ -335,15 +337,14 @@ struct State {
     is_full: bool,
 }
 
-/// Bytes that a block takes in memory. Each text has a piece of its own, with the allocator's
-/// words.
+/// Bytes that a block takes in memory, with the allocator's overhead for each text.
 fn bytes_of(block: &Block) -> usize {
     let text = |text: &str| if text.is_empty() { 0 } else { text.len() + 2 * size_of::<usize>() };
     size_of::<Block>() + text(&block.procedure) + text(&block.file)
 }
 
 impl State {
-    /// None if there is no room for this many more bytes.
+    /// Reserves this many bytes; None if they exceed the limit.
     fn keep(&mut self, bytes: usize) -> Option<()> {
         self.bytes = self.bytes.saturating_add(bytes);
         self.is_full |= self.bytes > BLOCKS_BYTES_MAX;

@@ -1,11 +1,11 @@
-//! What a trace adds up to: calls and their time by name, time off the CPU by thread.
+//! Sums of a trace: calls and their time by name, time off the CPU by thread.
 
 use std::collections::HashMap;
 
 use crate::event::{Event, EventKind, NameId, ThreadId};
 use crate::pairs::{Pairs, Slice};
 
-/// Sums that grow with each event: for a trace while it is captured, and for one in memory.
+/// Sums that are updated with each event, so that they serve during the capture too.
 #[derive(Debug, Default)]
 pub struct Summary {
     pairs: Pairs,

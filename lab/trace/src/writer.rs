@@ -8,12 +8,12 @@ use crate::event::{
     Corrected, Event, Facts, NAMES_MAX, Name, NameId, THREADS_MAX, Thread, ThreadId, Trace,
 };
 
-/// Events that wait for their blocks to fill, at most, over all threads: 32 MiB. Beyond that all
-/// blocks are written as they are, smaller and packed less tightly.
+/// Most events of all threads that wait for their blocks to fill: 32 MiB. Above, all blocks are
+/// written unfilled, and packed less tightly.
 const WAITING_MAX: usize = 1 << 20;
 /// Names or threads of one chunk.
 const LIST_MAX: usize = 256;
-/// Bytes of a name's text, path or file, at most; the rest is left out.
+/// Most bytes of a name's text, path or file; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// A trace that is being written.
@@ -224,7 +224,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes all that waits, so that the trace is readable up to here if the tracer is killed.
+    /// Writes all waiting events, so that they survive if the tracer is killed.
     ///
     /// # Errors
     /// Returns the errors of `out`.
@@ -233,8 +233,7 @@ impl<W: Write> Writer<W> {
         self.out.flush()
     }
 
-    /// Ends the trace, with all that is known of the run now. Returns what was written, and the
-    /// output.
+    /// Ends the trace with the final facts. Returns the sizes and the output.
     ///
     /// # Errors
     /// Returns the errors of `out`.

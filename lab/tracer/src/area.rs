@@ -24,19 +24,19 @@ pub const SLOTS: usize = 1024;
 pub const HEADER_BYTES: usize = 0x1_0000;
 /// Bytes of a slot. Positions need its address to be a multiple of 64 KiB.
 pub const SLOT_BYTES: usize = 0x10_0000;
-/// Bytes of a chunk: as many as there are positions between two that have the same bit 15.
+/// Bytes of a chunk: a period of bit 15 of positions.
 pub const CHUNK_BYTES: usize = 0x1_0000;
 /// Bytes of a chunk that are filled before a check finds it full.
 pub const CHUNK_FILL_BYTES: usize = 0x8000;
-/// Where the first chunk begins in its slot. The bit 15 of a position says that there is room.
+/// Offset of the first chunk in its slot. Bit 15 of a position is set while the chunk has room.
 pub const FIRST_CHUNK: usize = 0x8000;
 /// Chunks of a slot: few, so that those in use stay in caches; enough for 30 ms of a reader that
 /// has no CPU, at an event a ns.
 pub const CHUNKS: usize = 15;
 /// Bytes of an event: a signed distance from `dcpi_trace_origin` back to the event's address.
 pub const EVENT_BYTES: usize = 4;
-/// In the place of an event: events of the thread were lost before. Places that are 0 before it are
-/// of a loop whose event is among them. No block is so far from the origin.
+/// A value in place of an event that marks lost events of the thread before it. Zero places before
+/// it belong to a loop whose event is lost. No block has this distance from the origin.
 pub const LOSS: i32 = i32::MIN;
 /// Signal handlers within signal handlers whose events are kept.
 pub const DEPTH_MAX: u32 = 7;
@@ -97,7 +97,7 @@ const _: () = assert!(FIRST_CHUNK + CHUNKS * CHUNK_BYTES <= SLOT_BYTES);
 pub struct State {
     /// Which of its thread's chunks it is, from 1. 0: the chunk is free.
     pub number: u32,
-    /// How many signal handlers the thread was in, at most 7.
+    /// Nesting depth of signal handlers, 0 to 7.
     pub depth: u8,
     /// Bytes of events; None while the thread writes more.
     pub bytes: Option<u32>,
@@ -126,13 +126,13 @@ impl State {
     }
 }
 
-/// Where a slot begins in the file.
+/// Offset of a slot in the file.
 #[must_use]
 pub fn slot_offset(slot: usize) -> usize {
     HEADER_BYTES + slot * SLOT_BYTES
 }
 
-/// Where a chunk begins in its slot.
+/// Offset of a chunk in its slot.
 #[must_use]
 pub fn chunk_offset(chunk: usize) -> usize {
     FIRST_CHUNK + chunk * CHUNK_BYTES

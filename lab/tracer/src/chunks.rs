@@ -18,7 +18,7 @@ static AREA: AtomicUsize = AtomicUsize::new(0);
 /// Addresses of slots that this process has mapped, by their number. A descriptor cannot be kept
 /// for that, because programs close those that they do not know: the path is opened again.
 static MAPPED: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
-/// Where threads without slot write.
+/// Address of the memory to which threads without a slot write.
 static NOWHERE: AtomicUsize = AtomicUsize::new(0);
 
 /// The word of an area's or slot's header.
@@ -235,7 +235,7 @@ fn publish(known: &AtomicUsize, place: *mut u8, bytes: usize) -> Option<usize> {
     }
 }
 
-/// Where events are lost: one chunk for the whole process.
+/// Address of the memory for lost events, one chunk for the whole process.
 pub fn nowhere() -> usize {
     let known = NOWHERE.load(Ordering::Acquire);
     let begin = if known != 0 {

@@ -1,9 +1,9 @@
-//! Files of counts, which the engine of `dcpi ideal` leaves, and which any process of a counted
-//! program can write.
+//! Files of counts by the engine of `dcpi ideal`, which any process of a counted program can
+//! overwrite.
 //!
 //! A file is larger than a fuzzer's input can be, and nearly all of it is a hole. An input is a
-//! header, and pieces of tables: a byte that names the table, a length of two bytes, and so many
-//! bytes, which follow those that the table has.
+//! header and pieces of tables: the number of a table (a byte), a length (two bytes), and the
+//! bytes, which are appended to the table.
 
 use crate::memory_directory;
 use blockcount::area::reader::Counted;
@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt as _;
 
 const HEADER_BYTES: usize = size_of::<area::Header>();
 
-/// Where each table begins; of slots the counters of the first two.
+/// Offset of each table, and of the counters of the first two slots.
 fn begins() -> [u64; 9] {
     let slot = |number: u64| SLOTS.offset + number * SLOTS.entry + COUNTERS_IN_SLOT;
     let tables: [Table; 7] = [MAPPINGS, STRINGS, BLOCKS, LENGTHS, CALLS, EVENTS, NOTES];

@@ -9,9 +9,9 @@ use image::{ImageOffset, Vaddr};
 
 /// Address of the code.
 const BEGIN: u64 = 0x40_0000;
-/// Bytes of the stack that are known.
+/// Bytes of the stack in a sample.
 const STACK_BYTES: usize = 64;
-/// Decoded instructions kept.
+/// Instructions in the decoder's cache.
 const INSTRUCTIONS: usize = 256;
 
 struct View<'a>(&'a [u8]);
@@ -44,10 +44,11 @@ impl ReadOnly for View<'_> {
     }
 }
 
-/// A walk from 16 registers, flags and a piece of stack through the bytes behind them.
+/// Walks through code from a sample: the input is 16 registers, flags, a piece of stack, and the
+/// code.
 pub fn walk(bytes: &[u8]) {
     let mut rest = bytes;
-    // Most registers are near the code, or nothing in it is reached.
+    // Most registers point near the code, so that the walk reaches it.
     let mut register = || match word(&mut rest) {
         near if near >> 56 == 0 => near,
         near => BEGIN.wrapping_add(near & 0xffff),
@@ -71,8 +72,8 @@ pub fn walk_seeds() -> Vec<Vec<u8>> {
     codes().into_iter().map(|code| [&head[..], &[0x40; STACK_BYTES], &code].concat()).collect()
 }
 
-/// Code of the instruction set that the first byte chooses, in procedures of the lengths that the
-/// next ones tell.
+/// Builds graphs of code. The first byte selects the instruction set, the next ones are the lengths
+/// of procedures.
 pub fn graph(bytes: &[u8]) {
     let Some((choice, rest)) = choice(bytes) else { return };
     let (lengths, code) = rest.split_at(rest.len().min(4));

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex};
 use wire::{Client, REQUEST_BYTES_MAX, Registration, Reply, Request};
 
-/// A line that a client sends.
+/// Handles a line that a client sends.
 pub fn request(bytes: &[u8]) {
     let line = bytes.get(..REQUEST_BYTES_MAX).unwrap_or(bytes);
     let request = match Request::decode(line) {
@@ -28,8 +28,8 @@ pub fn request(bytes: &[u8]) {
     assert_eq!(Request::decode(&again).unwrap(), request);
     match request {
         Request::Register(told) => {
-            // The number of this process, so that it is looked up; files are left to the ELF
-            // fuzzer.
+            // With this process's number, which exists, and without a file, which the ELF fuzzer
+            // covers.
             let told = Registration { pid: std::process::id(), file: None, ..told };
             let mut jit = Jit::new(1, System::default());
             if jit.register(&told, 1).is_ok() {
@@ -84,7 +84,7 @@ static SERVER: LazyLock<(PathBuf, Arc<Mutex<Vec<u8>>>)> = LazyLock::new(|| {
     (path, answer)
 });
 
-/// The answers of a server that a client takes for dcpid.
+/// Reads the bytes as a client reads dcpid's replies.
 pub fn reply(bytes: &[u8]) {
     let Some((choice, answer)) = choice(bytes) else { return };
     let (path, shared) = &*SERVER;
@@ -139,7 +139,7 @@ thread_local! {
     });
 }
 
-/// A datagram to the loader's socket.
+/// Handles a datagram to the loader's socket.
 pub fn notice(bytes: &[u8]) {
     LOADER.with_borrow_mut(|loader| {
         if loader.sender.send(bytes).is_err() {

@@ -1,7 +1,7 @@
-//! Databases that a stranger made: read and checked, copied and merged, shown.
+//! Databases from untrusted sources: read and checked, copied and merged, shown.
 //!
-//! The first byte chooses a file of a sound database, the others are its new content, under
-//! checksums that fit. An archive of `dcpi tar` is unpacked by tar, so reading one is reading a
+//! The first byte selects a file of an intact database, the others are its new content, for which
+//! the checksums are corrected. tar unpacks archives of `dcpi tar`, so reading one is reading a
 //! database.
 
 use crate::images::use_kept;
@@ -24,7 +24,7 @@ const DATABASES: [&str; 2] = [
 /// Files of one database that may be changed.
 const FILES_MAX: usize = 60;
 
-/// A file that may be changed, in a database that is sound otherwise.
+/// A file that may be changed, in an otherwise intact database.
 struct Changeable {
     disk: SimulatedDisk,
     path: PathBuf,
@@ -82,7 +82,7 @@ fn changed(bytes: &[u8]) -> Option<SimulatedDisk> {
     Some(disk)
 }
 
-/// A database, read and checked.
+/// Reads and checks a database.
 pub fn read(bytes: &[u8]) {
     let Some(disk) = changed(bytes) else { return };
     let problems = check_on(storage(&disk), &root(), u64::MAX).unwrap();
@@ -107,7 +107,7 @@ pub fn read(bytes: &[u8]) {
     }
 }
 
-/// A database, copied into another and merged there; then sealed where it is.
+/// Copies a database into another and merges it there; then seals it in place.
 pub fn copied(bytes: &[u8]) {
     let Some(disk) = changed(bytes) else { return };
     let Ok(database) = Database::open_on(storage(&disk), &root()) else { return };
@@ -172,7 +172,7 @@ static SHOWN: LazyLock<Shown> = LazyLock::new(|| {
     Shown { files: changeable_of(DATABASES[0]), commands, root }
 });
 
-/// A database, shown by commands of dcpi.
+/// Shows a database by commands of dcpi.
 pub fn shown(bytes: &[u8]) {
     let Some((choice, content)) = choice(bytes) else { return };
     let Shown { root, files, commands } = &*SHOWN;
@@ -195,7 +195,7 @@ pub fn shown_seeds() -> Vec<Vec<u8>> {
     files.map(|(number, file)| [&[number as u8][..], &file.content()].concat()).collect()
 }
 
-/// A section of a segment: its shape, its entries, its bytes.
+/// Decodes a section of a segment. The input is its shape, its number of entries and its bytes.
 pub fn section(bytes: &[u8]) {
     use model::Shape;
     let Some((choice, rest)) = choice(bytes) else { return };

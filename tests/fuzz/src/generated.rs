@@ -11,8 +11,8 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 /// Bytes that one look may read.
 const ALLOWANCE: u64 = 1 << 20;
 
-/// Reads the file when it has a part of its bytes, and again when it has all, into events and from
-/// these into a map of code, as an inspector and the daemon do.
+/// Reads a growing file as an inspector and the daemon do: first with a part of its bytes, then
+/// with all, into events and from these into a map of code.
 fn read_twice(
     bytes: &[u8],
     mut read: impl FnMut(&File, &mut u64, &mut Vec<CodeEvent>) -> bool,

@@ -10,10 +10,10 @@ use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Places asked for of one file.
+/// Places that are looked up in one file.
 const PLACES: usize = 64;
 
-/// An executable file, as an inspector and the analysis read it.
+/// Reads an executable file as an inspector and the analysis do.
 pub fn elf(bytes: &[u8]) {
     let _ = identify(bytes).map(|id| id.to_string());
     if let Ok(layout) = Layout::of(bytes) {
@@ -33,7 +33,7 @@ pub fn elf(bytes: &[u8]) {
     kept(bytes);
 }
 
-/// Words that never change, and those that are other files' procedures.
+/// Reads the file's constant words and its imported procedures.
 fn words(bytes: &[u8]) {
     if let Ok(constants) = Constants::of(bytes) {
         let mut rest = bytes;
@@ -47,7 +47,7 @@ fn words(bytes: &[u8]) {
     }
 }
 
-/// The excerpt of the file, and its answers.
+/// Makes the excerpt of the file that the code store keeps, and reads it.
 fn kept(bytes: &[u8]) {
     let Ok(kept) = KeptFile::of(bytes) else { return };
     assert!(kept.ranges().len() <= bytes.len() as u64);
@@ -74,7 +74,7 @@ pub(crate) fn use_kept(kept: KeptFile) {
     }
 }
 
-/// A file with debug information.
+/// Reads the debug information of a file.
 pub fn debug_info(bytes: &[u8]) {
     let file = memory_file(bytes);
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -129,7 +129,7 @@ fn built(flags: &[&str]) -> Vec<u8> {
     fs::read(directory.path().join("a")).unwrap()
 }
 
-/// Small programs and libraries of several shapes, and what is kept of one.
+/// Small programs and libraries of several shapes, and the excerpt of one.
 #[must_use]
 pub fn elf_seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<Vec<u8>> = [

@@ -1,4 +1,4 @@
-//! Answers of inspectors: what looks into strangers may have been taken over by one.
+//! Answers of inspectors, which a process that they inspect may have taken over.
 
 use crate::choice;
 use crate::images::ranges;
@@ -22,7 +22,7 @@ use std::time::Instant;
 /// Bytes that fit into a socket without a reader.
 const FRAME_BYTES_MAX: usize = 64 << 10;
 
-/// The answer in a frame, which the first bytes of `bytes` need not fit.
+/// Decodes the answer in a frame; the frame's length may not match the bytes.
 fn received<Asked: Inspect>(bytes: &[u8]) -> Option<Asked::Answer> {
     message(bytes)
 }
@@ -33,8 +33,8 @@ fn message<Message: DeserializeOwned>(bytes: &[u8]) -> Option<Message> {
     Connection::new(ours).receive(Some(Instant::now())).ok().flatten()
 }
 
-/// An answer to a question that the first byte chooses. A frame has a length, which the fuzzer need
-/// not find: with the choice's highest bit it is set right.
+/// Decodes an answer to the question that the first byte selects. The highest bit of that byte
+/// corrects the frame's length, which a fuzzer would hardly find.
 pub fn answer(bytes: &[u8]) {
     let Some((choice, message)) = choice(bytes) else { return };
     let framed;
@@ -116,7 +116,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let opened: <Open as Inspect>::Answer = Ok(opened);
     let piece: <Read as Inspect>::Answer = Ok(Raw(vec![1, 2, 3]));
     let identified: <IdentifyPath as Inspect>::Answer = Ok((known, facts));
-    // The highest bit changes the remainder, so each kind has the first choice that is its own.
+    // The highest bit changes the remainder, so the first matching byte is taken for each kind.
     let choices: Vec<u8> =
         (0..12).map(|kind| (0x80..=0xff).find(|choice| choice % 12 == kind).unwrap()).collect();
     vec![

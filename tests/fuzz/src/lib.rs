@@ -1,10 +1,9 @@
-//! Coverage-guided fuzzers of every decoder of strangers' bytes, for `cargo xtask fuzz`.
+//! Coverage-guided fuzzers of every decoder of untrusted bytes, for `cargo xtask fuzz`.
 //!
-//! Each target (`src/bin/NAME.rs`) is a libFuzzer program around one function of this library. The
-//! function does with its bytes what the decoder's real caller does: it decodes them and uses the
-//! result. A panic, an overflow, more memory than [`ADDRESS_SPACE_MAX`] or too long a time is a
-//! finding. Each module also makes the seeds of its targets, from files of this repository and of
-//! this machine.
+//! Each target (`src/bin/NAME.rs`) is a libFuzzer program around one function of this library,
+//! which decodes its bytes and uses the result as the decoder's real caller does. A panic, an
+//! overflow, more memory than [`ADDRESS_SPACE_MAX`] or too long a time is a finding. Each module
+//! also makes the seeds of its targets, from files of this repository and of this machine.
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +31,7 @@ use std::path::{Path, PathBuf};
 /// Address space of a fuzzer, in bytes: a larger allocation fails and ends the fuzzer, which is a
 /// finding. With less, the 64 MiB that some limits of decoders allow would not fit in twice.
 const ADDRESS_SPACE_MAX: u64 = 1 << 30;
-/// Variable with a directory: the fuzzer writes its seeds there and does nothing else.
+/// Environment variable with a directory: the fuzzer only writes its seeds there.
 const SEEDS: &str = "DCPI_FUZZ_SEEDS";
 /// Bytes of the largest seed. libFuzzer makes no input longer than its longest seed, and long
 /// inputs are slow and seldom changed where it matters.

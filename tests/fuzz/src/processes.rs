@@ -1,4 +1,5 @@
-//! Texts of /proc about a process: it chooses its name, its paths and its control group's name.
+//! Texts of /proc about a process, in which the process chooses its name, its paths and its control
+//! group's name.
 
 use crate::choice;
 use address_spaces::cgroups::{self, Pattern};

@@ -28,7 +28,8 @@ impl Memory for Bytes<'_> {
     }
 }
 
-/// What memory says about frames: a byte that chooses the version, frames of three words, memory.
+/// Looks up frames of CPython. The input is a byte that selects the version, frames of three words,
+/// and memory.
 pub fn memory(bytes: &[u8]) {
     let Some((choice, mut bytes)) = choice(bytes) else { return };
     let minor = 8 + choice % 6;

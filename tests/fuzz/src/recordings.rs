@@ -1,4 +1,4 @@
-//! Recordings of the daemon's input, which people send each other.
+//! Recordings of the daemon's input, which may come from untrusted sources.
 
 use crate::{memory_directory, repository};
 use dcpid::player::replay;

@@ -1,4 +1,4 @@
-//! Segments taken apart for the fuzzer, and put together again with checksums that fit.
+//! Takes segments apart for the fuzzer, and joins the parts with correct checksums.
 //!
 //! A segment is a directory, which is compressed and has the length and checksum of each section,
 //! and the sections. The fuzzer sees the directory uncompressed, with a mark for each length and
@@ -9,14 +9,14 @@ use profiledb::codec::put_varint;
 use profiledb::envelope::{Kind, open, seal};
 use std::io::Read as _;
 
-/// What stands for the length and checksum of the section of the number that follows.
+/// Mark in place of a section's length and checksum; the section's number follows.
 const MARK: [u8; 3] = [0xfe, 0xed, 0xc0];
 /// Sections of a segment that is taken apart.
 const SECTIONS_MAX: usize = 200;
 /// Bytes before the directory: its length and checksum.
 const PREFIX_BYTES: usize = 8;
 
-/// The parts of a segment. None for other files.
+/// Takes a segment apart. None for other files.
 pub fn apart(file: &[u8]) -> Option<Vec<u8>> {
     let (Kind::Segment, payload) = open(file).ok()? else { return None };
     let length = u32::from_le_bytes(payload.get(..4)?.try_into().ok()?) as usize;
@@ -41,7 +41,7 @@ pub fn apart(file: &[u8]) -> Option<Vec<u8>> {
     Some(parts)
 }
 
-/// Where the directory has the length and checksum of the section, and how many bytes they take.
+/// Offset and size of the section's length and checksum in the directory.
 fn place_of(plain: &[u8], section: &[u8]) -> Option<(usize, usize)> {
     let wanted = described(section);
     let at = plain.windows(wanted.len()).position(|bytes| bytes == wanted)?;
@@ -55,7 +55,7 @@ fn described(section: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A segment of such parts.
+/// Joins the parts of a segment.
 pub fn together(mut parts: &[u8]) -> Vec<u8> {
     let mut part = || {
         let (len, rest) = parts.split_first_chunk()?;

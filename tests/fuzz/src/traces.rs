@@ -1,7 +1,7 @@
 //! Traces of `dcpi trace` and of other tools, from untrusted sources.
 //!
-//! An input is a file as it is; or, behind a zero byte, the contents of chunks, for which packing
-//! and checksums are made: a byte of kind, a length of two bytes, and so many bytes each.
+//! An input is a file, or, after a zero byte, the contents of chunks, which are packed and get
+//! correct checksums. Each chunk is a kind (a byte), a length (two bytes), and its bytes.
 
 use std::io::Write as _;
 use trace::formats::{self, Format};

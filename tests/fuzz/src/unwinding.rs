@@ -26,8 +26,8 @@ impl Space for OneFile {
     }
 }
 
-/// A walk by a program's table: a byte that chooses the machine, a word with the distance of the
-/// program counter from the file's begin, a stack, and the file.
+/// Walks a stack by a program's table. The input is a byte that selects the machine, a word with
+/// the program counter's offset in the file, a stack, and the file.
 pub fn go_table(bytes: &[u8]) {
     let Some((choice, mut bytes)) = choice(bytes) else { return };
     let machine = if choice & 1 == 0 { Machine::X86_64 } else { Machine::Aarch64 };
@@ -43,7 +43,7 @@ pub fn go_table(bytes: &[u8]) {
     let space = OneFile { image: unwinder.add(source), len };
     let windows = [Window { address: STACK, bytes: stack }];
     let mut frames = Vec::new();
-    // The second walk has rules of the first.
+    // The second walk uses the cached rules of the first.
     for _ in 0..2 {
         frames.clear();
         let _ = unwinder.walk(&registers, &windows, &space, &mut frames);

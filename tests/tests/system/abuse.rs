@@ -1,5 +1,4 @@
-//! Clients of dcpid's sockets that do what ours never do. They need root, as those of privileged.rs
-//! do.
+//! Abusive clients of dcpid's sockets. These tests need root, as those of privileged.rs do.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::{Read as _, Write as _};
@@ -28,7 +27,7 @@ impl Crowd {
         Self { socket, ends: Arc::default(), rounds: Arc::default(), threads: Vec::new() }
     }
 
-    /// One more thread, which does this again and again, a thousand times a second at most.
+    /// Starts a thread that calls `work` repeatedly, at most a thousand times a second.
     fn join(&mut self, mut work: impl FnMut(&Path) + Send + 'static) {
         let (socket, ends, rounds) = (self.socket.clone(), self.ends.clone(), self.rounds.clone());
         self.threads.push(std::thread::spawn(move || {
@@ -68,7 +67,7 @@ impl Drop for Crowd {
     }
 }
 
-/// Written, or no room; an error: the other side has gone.
+/// Treats a full socket as success; an error means that the other side is gone.
 fn written(result: std::io::Result<usize>) -> std::io::Result<()> {
     match result {
         Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => Err(error),
@@ -76,11 +75,11 @@ fn written(result: std::io::Result<usize>) -> std::io::Result<()> {
     }
 }
 
-/// A thousand, who keep 988 connections and make new ones all the time.
+/// A thousand clients, which hold 988 connections and open new ones repeatedly.
 fn thousand_clients(socket: PathBuf) -> Crowd {
     let mut crowd = Crowd::on(socket);
     let pause = Duration::from_millis(50);
-    // Silent; a byte now and then; deaf: asks and asks and never reads.
+    // Silent clients, slow ones that send single bytes, and ones that send requests and never read.
     crowd.connections(300, pause, |client| {
         written(
             client.read(&mut [0; 64]).and_then(|n| {
@@ -119,7 +118,7 @@ fn thousand_clients(socket: PathBuf) -> Crowd {
     crowd
 }
 
-/// Without copying code, which takes time and memory of its own.
+/// Starts a daemon without the code store, whose time and memory would be measured too.
 fn start(place: &Place) -> Daemon<'_> {
     let mut command = place.dcpid();
     command.args(["--event", "cpu-clock", "--code-store", "off"]);
@@ -132,8 +131,8 @@ fn sockets(daemon: &Daemon<'_>) -> usize {
     leads_to.filter(|path| path.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
 }
 
-/// 64 clients that said nothing kept all others from the daemon for half a minute, and a thousand
-/// for eight minutes.
+/// Silent clients do not block others: 64 of them blocked all others for half a minute, and a
+/// thousand for eight minutes.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_thousand_clients_that_misbehave_do_not_keep_others_from_the_daemon() {

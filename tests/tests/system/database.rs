@@ -10,7 +10,7 @@ use tests::report::{dcpi, prof};
 use tests::workload::Workload;
 use tests::{require_root, run, succeed};
 
-/// What `dcpi check` finds damaged: paths and messages. What a killed writer left is no damage.
+/// Damage that `dcpi check` finds: paths and messages. Leftovers of a killed writer are no damage.
 fn damage(db: &Path) -> Vec<String> {
     let output = run(&mut dcpi(db, "check", &["--format", "json"]));
     let text = String::from_utf8(output.stdout).unwrap();

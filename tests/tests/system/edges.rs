@@ -1,5 +1,5 @@
-//! Edges from the sampled registers of real programs to the database, as `dcpi cat --edges` tells
-//! them; and what programs that no compiler made do to the daemon that follows them. Needs root.
+//! Edges from the sampled registers of real programs, as `dcpi cat --edges` prints them; and the
+//! daemon's behaviour with code that no compiler made. Needs root.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use tests::report::dcpi;
 use tests::workload::{Running, Truth, Workload};
 use tests::{is_amd, require_root, run, succeed};
 
-/// Far from any other number that a database might have.
+/// Seed of the workload's secret, whose bytes occur in no database by chance.
 const SEED: u64 = 20_261_121;
 /// Limit of a daemon's resident memory, in a build for tests.
 const RSS_MAX: u64 = 64 << 20;
@@ -23,7 +23,7 @@ fn start<'a>(place: &'a Place, edges: &str) -> Daemon<'a> {
     place.start_as(command)
 }
 
-/// `sided.c` for some seconds.
+/// Runs `sided.c` for some seconds. Returns its measurements.
 fn run_sided(program: &Path, seconds: &str) -> Truth {
     let truth = Running::start(Command::new(program).args([seconds, &SEED.to_string()])).wait();
     assert!(truth.number("held") > 0.5, "its registers and stack had the secret to the end");
@@ -46,7 +46,7 @@ fn edges(place: &Place, image: &Path) -> BTreeMap<(u64, u64), u64> {
     told["rows"].as_array().unwrap().iter().map(edge).collect()
 }
 
-/// Where a symbol of a program is in its file.
+/// Offset of a symbol in its program's file.
 fn offset_of(program: &Path, symbol: &str) -> u64 {
     let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
     let symbols = succeed(Command::new("nm").arg(program));
@@ -99,8 +99,8 @@ fn a_branch_is_told_to_be_taken_as_often_as_it_is() {
     }
 }
 
-/// What `dcpi calc` makes of it: the edge that was seen `taken` times has that share of its block's
-/// executions, and all flow is conserved.
+/// Fails the test unless `dcpi calc` gives the edge seen `taken` times the share `p` of its block's
+/// executions, and conserves all flow.
 fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64, f64)) {
     let image = image.to_str().unwrap();
     let told = succeed(&mut dcpi(&place.db(), "calc", &["--format", "json", image, "rounds"]));
@@ -118,8 +118,8 @@ fn assert_calculated(place: &Place, image: &Path, taken: u64, (p, allowed): (f64
     }
 }
 
-/// How many rounds loops make is told from the registers of samples in them: of one that always
-/// makes as many, and of one whose short entries hardly take any samples.
+/// Trip counts of loops follow from the registers of samples in them: for a loop with a constant
+/// trip count, and for one whose short executions get hardly any samples.
 #[test]
 #[ignore = "needs root"]
 fn loops_are_told_to_make_the_rounds_that_they_make() {
@@ -173,7 +173,7 @@ fn without_snapshots_there_are_no_edges() {
     assert!(samples.lines().count() > 3, "it was sampled all the same: {samples}");
 }
 
-/// The eight bytes that `sided.c` has in registers and on its stack.
+/// The secret, eight bytes that `sided.c` holds in registers and on its stack.
 fn secret() -> u64 {
     let x = SEED.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -181,7 +181,7 @@ fn secret() -> u64 {
     x ^ x >> 31
 }
 
-/// Files below a directory that have these bytes.
+/// Appends to `found` the files below a directory that contain these bytes.
 fn files_with(directory: &Path, bytes: &[u8], found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();

@@ -34,8 +34,9 @@ fn counts(directory: &std::path::Path, event: &str) -> BTreeMap<String, (u64, u6
     rows.iter().filter_map(row).collect()
 }
 
-/// Every exception is counted once, where it was raised, below its callers, in each thread, signal
-/// handler and child; and the program computes, reads flags and ends as without.
+/// Every exception is counted once, at its instruction and below its callers, in each thread,
+/// signal handler and child; and the program's results, flags and exit code are those of a run
+/// without counting.
 #[test]
 fn every_exception_is_counted_where_it_was_raised() {
     let directory = tempfile::tempdir().unwrap();

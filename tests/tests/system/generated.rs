@@ -10,7 +10,7 @@ use tests::report::{Prof, Row, prof};
 use tests::workload::{Left, Running, Truth, Workload, wait_for_code};
 use tests::{refuse, require_root, succeed};
 
-/// Where the workload `jit` puts its code.
+/// Address of the code of the workload `jit`.
 const CODE: u64 = 0x2_0000_0000;
 
 fn everything(place: &Place) -> Prof {
@@ -110,10 +110,10 @@ fn the_vdso_of_32_bit_programs_is_another() {
 mod alone {
     use super::*;
 
-    /// What strangers may leave in /tmp under the name of a map: a FIFO that nobody writes, a link,
-    /// a device's link, another user's file, a file without end, garbage. The daemon stood still at
-    /// the FIFO, or gave one user's names to another's code. The map and the dump that a compiler
-    /// writes are read, meanwhile.
+    /// Malicious files in /tmp under the name of a perf map: a FIFO without a writer, a link, a
+    /// link to a device, another user's file, an endless file, garbage. The daemon hung at the
+    /// FIFO, or gave one user's names to another's code. The valid map and jitdump of a compiler
+    /// are read meanwhile.
     #[test]
     #[ignore = "needs root: run by cargo xtask test"]
     fn files_of_compilers_are_read_and_what_strangers_leave_in_tmp_fools_nobody() {

@@ -1,6 +1,6 @@
-//! Processes of an ordinary user that mean no good: the daemon lives, stays small, and profiles the
-//! others right. They need root, as those of privileged.rs do. Others of the kind: edges.rs (code),
-//! generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
+//! Malicious processes of an ordinary user: the daemon survives them, keeps its memory bounded, and
+//! profiles others correctly. These tests need root, as those of privileged.rs do. Similar tests:
+//! edges.rs (code), generated.rs (files in /tmp), mappings.rs, storm.rs, abuse.rs (sockets).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,8 +37,8 @@ pub(super) fn nobodys_folder(place: &Place) -> PathBuf {
     directory
 }
 
-/// A program whose shares are known, beside those that mean no good: they are as they should be,
-/// and the daemon is well.
+/// Fails the test unless a program beside malicious ones has its known shares, and the daemon is
+/// healthy.
 pub(super) fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
     daemon.flush();
     let status = daemon.status();
@@ -57,7 +57,7 @@ pub(super) fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
     let expected = known.number("three_quarters");
     eprintln!("three_quarters: {share:?}, {expected:.4} by its own clock");
     assert!((share.low - 0.02..=share.high + 0.02).contains(&expected), "{share:?}");
-    // Every line of the log is one of ours, whatever the names say.
+    // No name of a process can forge a line of the log.
     for line in daemon.log().lines() {
         assert!(line.starts_with("20") && !line.contains('\x1b'), "{line:?}");
     }
@@ -178,7 +178,7 @@ fn a_file_system_that_does_not_answer_holds_up_nobody() {
     assert!(daemon.terminate().success());
 }
 
-/// Seconds for which an enemy does what he does: 7, or the number in `DCPI_ATTACK_S`.
+/// Seconds of an attack: 7, or the number in `DCPI_ATTACK_S`.
 fn attack_s() -> u32 {
     std::env::var("DCPI_ATTACK_S").map_or(7, |seconds| seconds.parse().unwrap())
 }

@@ -1,5 +1,5 @@
-//! Files of an ordinary user that mean no good: those that the daemon meets, writes and reads. They
-//! need root, as those of privileged.rs do, and play the enemy as nobody.
+//! Malicious files of an ordinary user, which the daemon inspects, writes or reads. These tests
+//! need root, as those of privileged.rs do, and run attackers as nobody.
 
 use super::hostile::{as_nobody, assert_well, nobodys_folder, start};
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,7 +34,7 @@ fn a_flood_of_build_ids_costs_its_user_and_no_merge() {
     let prof = prof(&place.db(), &["-i", "--idle"]);
     let counted = prof.of_image("flood").count();
     eprintln!("{counted} images of the flood counted, {refused:?} samples of it refused");
-    // The allowance of one user (`image_allowance.rs`), and an hour's return of it at most.
+    // The allowance of one user (`image_allowance.rs`), and at most its return of an hour.
     assert!((4000..=8192 + 1024).contains(&counted), "{counted}");
     assert!(refused.unwrap_or(0) > 1000, "{refused:?}");
     assert!(daemon.terminate().success());
@@ -64,7 +64,7 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
         let mut command = Command::new(impostor.program());
         Running::start(command.args(how))
     };
-    // First, so that the name is free.
+    // Before the other programs, so that the name is free.
     let _ = impersonate(&["spin", "0.5"]).wait();
     let path = known.program().to_str().unwrap();
     let enemies = [
@@ -101,7 +101,7 @@ fn a_users_program_with_the_build_id_of_roots_is_another_image() {
     assert!(daemon.terminate().success());
 }
 
-/// The same of a process that is older than the daemon, which learns of it from `/proc`.
+/// The attack by a process that is older than the daemon, which finds it in `/proc`.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_users_program_that_runs_before_the_daemon_is_the_users() {
@@ -203,7 +203,7 @@ fn a_source_that_its_owner_may_not_read_is_not_printed() {
     let secret = place.path().join("secret");
     std::fs::write(&secret, "the password is swordfish\n".repeat(200)).unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    // A program of nobody's that says so.
+    // A program of the user nobody whose debug information names the file.
     let source = folder.join("spy.c");
     let text = format!(
         "#line 1 \"{}\"\nvolatile unsigned long x;\nint main(void) {{\n  \

@@ -1,4 +1,5 @@
-//! `dcpi record` and `dcpi top`: what happens now. These need root, as those of privileged.rs do.
+//! `dcpi record` and `dcpi top`, which report a running program. These tests need root, as those of
+//! privileged.rs do.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -12,7 +13,7 @@ use tests::{binary, refuse, require_root, run, succeed};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `dcpi record ARGUMENTS...` with its scratch directory in a place of ours.
+/// `dcpi record ARGUMENTS...` with its scratch directory in the test's place.
 fn record(place: &Place, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary("dcpi"));
     command
@@ -38,7 +39,7 @@ fn daemons(place: &Place) -> Vec<u32> {
         .collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

@@ -25,7 +25,7 @@ fn seen(command: &mut Command) -> Seen {
     Seen { status: output.status, output: text(&output.stdout), errors: text(&output.stderr) }
 }
 
-/// The same command, with the hook loaded into it and into all that it starts.
+/// Sets the environment that loads the hook into the command and its children.
 fn hooked<'a>(command: &'a mut Command, socket: &Path) -> &'a mut Command {
     command.env("LD_AUDIT", hook()).env("DCPI_LOADER_SOCKET", socket)
 }
@@ -65,7 +65,7 @@ impl Listener {
     }
 }
 
-/// How many of the datagrams hold these words: paths stand in them as they are.
+/// Number of datagrams that contain these words; paths are in them verbatim.
 fn holding(datagrams: &[Vec<u8>], words: &str) -> usize {
     let holds = |datagram: &&Vec<u8>| {
         datagram.windows(words.len()).any(|window| window == words.as_bytes())
@@ -145,7 +145,7 @@ fn prepare(directory: &Path) {
     );
 }
 
-/// A place where the hook is told to send to, and what keeps it as it is.
+/// A destination for the hook: name, path, and a value that keeps it in its state.
 type Destination = (&'static str, PathBuf, Option<Box<dyn std::any::Any>>);
 
 fn destinations(directory: &Path) -> Vec<Destination> {

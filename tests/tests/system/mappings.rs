@@ -140,7 +140,7 @@ fn rebuilt_in_place(place: &Place, builds: [&Path; 2], program: &Path, image: &P
 
 const SEEDS: [&str; 2] = ["-DSEED=1442695040888963407u", "-DSEED=1442695040888963409u"];
 
-/// Without a build id the daemon has to read the file while it is the build that was sampled.
+/// Linker flag for files without a build id, which the daemon must read before they are replaced.
 const NO_ID: &str = "-Wl,--build-id=none";
 
 #[test]

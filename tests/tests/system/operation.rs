@@ -1,5 +1,5 @@
-//! What an operator does: stops sampling with a file, changes the configuration, reads metrics.
-//! They need root, as those of privileged.rs do.
+//! Tasks of an operator: pauses sampling with a file, changes the configuration, reads metrics.
+//! These tests need root, as those of privileged.rs do.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -65,7 +65,7 @@ fn what_cannot_be_compared_is_said_in_one_line() {
     assert!(said.contains("the observer never ran python3"), "{said}");
 }
 
-/// Of runs that a signal ended the next would go on for minutes.
+/// After a signal no further run begins: further runs would take minutes.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_signal_ends_all_runs() {
@@ -94,8 +94,8 @@ fn a_signal_ends_all_runs() {
     }
 }
 
-/// What an event costs is measured and kept with the trace. The corrected time is shorter by it,
-/// and lies in its interval.
+/// The cost of events is measured and stored with the trace. The corrected time is shorter by that
+/// cost, and lies in its interval.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_trace_says_what_its_events_cost() {

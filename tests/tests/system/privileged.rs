@@ -27,8 +27,7 @@ fn assert_about(what: &str, seconds: f64, expected: f64, tolerance: f64) {
     );
 }
 
-/// The point of it all: shares in the report are shares of time, and their intervals hold the
-/// truth.
+/// Shares in the report are shares of CPU time, and their intervals contain the true shares.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_shares_of_two_functions_bracket_what_they_measure_themselves() {
@@ -510,8 +509,8 @@ fn in_a_pid_namespace_processes_inside_resolve_and_those_outside_have_a_reason()
     );
 }
 
-/// The kernel's records had already reported everything that the loader hook reports, so each
-/// notice costs one look-up. No other sender is trusted.
+/// The loader hook reports only mappings that the kernel's records report, too, so a notice costs
+/// one look-up. Notices of other senders are ignored.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_loader_hook_tells_what_the_kernel_told_already() {
@@ -722,7 +721,7 @@ mod alone {
         let mut next = Instant::now();
         while churn.is_running() {
             next += Duration::from_secs(1);
-            // The pace of the questions.
+            // Asks once a second.
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             seconds += 1;
             if seconds % 10 == 0 {

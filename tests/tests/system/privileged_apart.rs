@@ -153,8 +153,8 @@ fn a_labelled_command_behaves_as_if_alone() {
     assert!(daemon.terminate().success());
 }
 
-/// Whether a database has these bytes anywhere: in the name or contents of a file, or, for segments
-/// are packed, in what the tools read from it.
+/// A file of a database whose name or contents have these bytes. The output of the tools is
+/// searched too, because segments are compressed.
 fn has_trace(db: &Path, of: &str) -> Option<PathBuf> {
     let told = |arguments: &[&str]| {
         let (subcommand, rest) = arguments.split_first().unwrap();

@@ -66,7 +66,7 @@ fn time_is_divided_among_callers_as_it_was() {
     assert!(often + seldom >= 0.98 * total, "{often} and {seldom} of {total}: {all:?}");
     let share = truth.number("often") / (truth.number("often") + truth.number("seldom"));
     let known = often / (often + seldom);
-    // Four standard deviations of as many stacks as were taken of it at least.
+    // Four standard deviations for the least number of stacks of the procedure.
     let allowed = 4.0 * (share * (1.0 - share) / 500.0).sqrt();
     assert!((known - share).abs() < allowed, "{known} of {total}, but it is {share}");
     let first = |frames: &[String], name: &str| frames.iter().any(|frame| frame == name);

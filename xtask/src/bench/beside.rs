@@ -1,32 +1,26 @@
-//! The same seconds recorded twice, by dcpid and by `perf record` at the same rate: what each needs
-//! room for, and how long each takes to be read.
+//! Records the same seconds with dcpid and with `perf record`, at the same rate, so that the size
+//! of their files and the time to read them can be compared.
 
 use super::FOLDER;
-use super::profilers::Recorder;
-use crate::process::{command, must, output};
-use anyhow::{Context as _, bail, ensure};
+use super::profilers::{Recorder, start_daemon};
+use crate::process::{command, output};
+use anyhow::Context as _;
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-/// Samples per second and CPU, of both.
+/// Samples per second and CPU, of dcpid and of perf.
 pub const RATE: u64 = 5000;
-/// The daemon has to be ready by then.
-const READY: Duration = Duration::from_secs(60);
-
-/// The recorded data. perf's large file is removed when this is dropped.
+/// The files of one recording. Dropping the value removes perf's file, which is large.
 pub struct Recorded {
-    /// Ours.
+    /// Path of dcpid's database.
     pub database: String,
-    /// The peer's.
+    /// Path of perf's file.
     pub perf_data: String,
-    /// The time that the peer reports.
+    /// Number of samples in perf's file.
     pub perf_samples: f64,
 }
 
 impl Recorded {
-    /// Bytes of perf's file.
+    /// Size of perf's file in bytes.
     pub fn perf_bytes(&self) -> anyhow::Result<u64> {
         Ok(fs::metadata(&self.perf_data)
             .with_context(|| format!("reading {}", self.perf_data))?
@@ -40,27 +34,17 @@ impl Drop for Recorded {
     }
 }
 
-/// Ends the daemon, whatever happens.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it has ended already when all went well
-        let _ = self.0.wait();
-    }
-}
-
 /// The processes that perf samples; dcpid samples all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Everybody's.
+    /// All processes.
     Everybodys,
     /// Only the children of this process: perf 6.1 cannot read its own system-wide recording if BPF
     /// programs were loaded meanwhile ("failed to process type: 17").
     Ours,
 }
 
-/// Does the work under both profilers. Their files begin with `name`.
+/// Runs `work` under both profilers. The names of their files begin with `name`.
 pub fn record(
     name: &str,
     whose: Whose,
@@ -72,19 +56,11 @@ pub fn record(
         // There is none the first time.
         let _ = fs::remove_dir_all(old).or_else(|_| fs::remove_file(old));
     }
-    let mut dcpid =
-        command("target/release/dcpid --loader-socket off --code-store off --overhead-budget off");
-    dcpid.args(["--db", &database, "--control", &socket, "--event", &format!("cpu-clock@{RATE}")]);
-    dcpid.stdin(Stdio::null()).stderr(fs::File::create(at(".log"))?);
-    let mut daemon = Daemon(dcpid.spawn().context("starting dcpid")?);
-    let started = Instant::now();
-    while !Path::new(&socket).exists() {
-        ensure!(started.elapsed() < READY, "dcpid is not ready; {} says why", at(".log"));
-        if let Some(status) = daemon.0.try_wait()? {
-            bail!("dcpid ended ({status}); {} says why", at(".log"));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let options = "--loader-socket off --code-store off --overhead-budget off";
+    let line = format!(
+        "target/release/dcpid {options} --db {database} --control {socket} --event cpu-clock@{RATE}"
+    );
+    let mut daemon = start_daemon(&line, &socket, &at(".log"))?;
     let perf_data = at(".perf");
     let whose = match whose {
         Whose::Everybodys => "-a".to_owned(),
@@ -97,16 +73,13 @@ pub fn record(
         format!("perf record {whose} -F {RATE} -e cpu-clock -N --buildid-mmap -o {perf_data}");
     let recorder = Recorder::start(&line, &perf_data, &at(".perf.log"))?;
     work()?;
-    // It counts them itself only when it collects build ids.
+    // perf record reports its number of samples only when it collects build ids.
     let perf_samples = recorder.end()?.max(sampled(&perf_data).unwrap_or(0.0));
-    must(
-        command("target/release/dcpictl --control").args([&socket, "quit"]).stdout(Stdio::null()),
-    )?;
-    daemon.0.wait()?;
+    daemon.end()?;
     Ok(Recorded { database, perf_data, perf_samples })
 }
 
-/// How many samples a file of perf's has, where it can read it.
+/// Number of samples in a file of perf's; None where perf cannot read it.
 fn sampled(perf_data: &str) -> Option<f64> {
     let stats = output(&mut command(&format!("perf report --stats -i {perf_data}"))).ok()?;
     let count = stats.lines().find_map(|line| line.trim().strip_prefix("SAMPLE events:"))?;

@@ -1,15 +1,15 @@
-//! `bench walks --callgrind`: how well dcpid tells which way branches go, against callgrind, which
-//! counts them all.
+//! `bench walks --callgrind`: the error of dcpid's branch probabilities, against callgrind, which
+//! counts every execution.
 //!
-//! Each program is run again and again, with one input, under dcpid with as many snapshots as it
-//! takes, until the program's images have as many samples as were asked for; each sample of user
-//! code is a snapshot then. Edges are those of the database, as `dcpi cat --edges` gives them. The
+//! Each program is run repeatedly, with one input, under dcpid at its highest rate of snapshots,
+//! until the program's images have as many samples as were asked for; each sample of user code is
+//! also a snapshot. Edges are those of the database, as `dcpi cat --edges` prints them. The
 //! truth is one run with the same input under callgrind. Both run the same code: the C library is
 //! configured not to use instructions that valgrind lacks. The C library and the loader, which all
 //! processes share, are not compared, because edges are counted per image and not per process.
 //!
-//! Not the same are addresses: what depends on them (Python's allocator asks whether an address is
-//! in its arenas) differs from run to run.
+//! Addresses differ from run to run, and so do branches that depend on them (Python's allocator
+//! asks whether an address is in its arenas).
 
 use super::profilers::{build, client, start_dcpid};
 use super::repeatable::{self, Program};
@@ -23,18 +23,19 @@ use std::path::Path;
 use std::time::Duration;
 use wire::Request;
 
-/// Snapshots that dcpid takes at most, a second, on all CPUs together.
+/// Most snapshots that dcpid takes per second, on all CPUs together.
 const SNAPSHOTS_PER_S: usize = 4000;
-/// Time for which a program runs before its samples are counted.
+/// Time for which a program is run before the samples in the database are counted.
 const ROUND: Duration = Duration::from_secs(20);
-/// Rounds at most: on a busy machine a program may never have the samples.
+/// Most rounds of a program: on a busy machine it may never reach the number of samples.
 const ROUNDS_MAX: u32 = 40;
 /// Prefixes of the names of images that all processes use.
 const EVERYBODYS: [&str; 4] = ["libc.so", "libm.so", "ld-linux", "libpthread.so"];
-/// The mean error of p(taken), weighted by executions, may be so much as a mean over programs.
+/// Largest error of p(taken) that passes: the mean over a program's branches, weighted by
+/// executions, then the mean over programs.
 const ERROR_MAX: f64 = 0.03;
 
-/// How often a conditional branch was executed, and taken.
+/// Executions of a conditional branch: all of them, and those that took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Count {
     all: f64,
@@ -50,15 +51,15 @@ impl Count {
 /// A branch: its image's name, and its offset in the file.
 type Branch = (String, u64);
 
-/// The code of an image: where pieces of the file are in memory, and conditional branches by
-/// address, with the address of what follows each.
+/// The code of an image: its loadable segments, and its conditional branches by address, each with
+/// the address of the next instruction.
 struct Code {
-    /// Offset, address, bytes.
+    /// Segments: offset in the file, address, bytes.
     pieces: Vec<(u64, u64, u64)>,
     conditional: BTreeMap<u64, u64>,
 }
 
-/// Measures, and prints a line for each program. False when the error is larger than it may be.
+/// Measures, and prints a line for each program. Returns whether the error is within [`ERROR_MAX`].
 pub fn run(snapshots: u64) -> anyhow::Result<bool> {
     require_root("walks --callgrind")?;
     packages::ensure(&packages::CALLGRIND)?;
@@ -95,8 +96,8 @@ pub fn run(snapshots: u64) -> anyhow::Result<bool> {
     Ok(mean <= ERROR_MAX)
 }
 
-/// What callgrind counts in one run of the images that are scored, and how many conditional
-/// branches were executed in all.
+/// Runs the program under callgrind. Returns the counts of branches in scored images, and the
+/// executions of all conditional branches.
 fn counted(
     program: &Program,
     folder: &str,
@@ -138,8 +139,8 @@ fn parse(
 ) -> anyhow::Result<HashMap<(String, u64), Count>> {
     let mut counts: HashMap<(String, u64), Count> = HashMap::new();
     let (mut object, mut branches) = (String::new(), BTreeMap::new());
-    // The line after one of these is no cost of the instruction itself; of a conditional jump, how
-    // often it was taken.
+    // Set by a line about a jump or a call. The next line of costs then belongs to the target, not
+    // to the instruction; a conditional jump's line holds the number of times that it was taken.
     let mut jumped: Option<f64> = None;
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("ob=") {
@@ -189,7 +190,7 @@ impl Code {
     }
 }
 
-/// `LOAD 0xOFFSET 0xADDRESS 0xPHYSICAL 0xBYTES ...`
+/// The segments in the output of readelf: `LOAD 0xOFFSET 0xADDRESS 0xPHYSICAL 0xBYTES ...`.
 fn pieces(headers: &str) -> Vec<(u64, u64, u64)> {
     let piece = |line: &str| {
         let words = line.trim().strip_prefix("LOAD")?.split_whitespace();
@@ -201,7 +202,7 @@ fn pieces(headers: &str) -> Vec<(u64, u64, u64)> {
     headers.lines().filter_map(piece).collect()
 }
 
-/// Of `  ADDRESS:\tINSTRUCTION` lines.
+/// The conditional branches in a listing of objdump, whose lines are `  ADDRESS:\tINSTRUCTION`.
 fn conditional(listed: &str) -> BTreeMap<u64, u64> {
     let line = |line: &str| {
         let (address, text) = line.trim_start().split_once(":\t")?;
@@ -218,14 +219,14 @@ fn conditional(listed: &str) -> BTreeMap<u64, u64> {
         .collect()
 }
 
-/// dcpid's observations of a program.
+/// The snapshots of a program.
 struct Seen {
     snapshots: f64,
-    /// The part of them, of whatever program, that gave an edge.
+    /// Share of all snapshots, of other programs too, from which dcpid derived an edge.
     yielding: f64,
 }
 
-/// Edges from the database, where the program's images have `snapshots` samples or more.
+/// Runs the program until its images have `snapshots` samples, and reads the edges of the database.
 fn sampled(
     program: &Program,
     folder: &str,
@@ -289,7 +290,7 @@ fn sampled(
 struct Row<'a> {
     image: &'a str,
     from: u64,
-    /// 0 where it is of samples.
+    /// Target of the edge; 0 where the line counts samples.
     to: u64,
     count: f64,
 }
@@ -309,13 +310,13 @@ fn rows(csv: &str) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// How good the probabilities are.
+/// The accuracy of a program's branch probabilities.
 struct Fit {
-    /// The mean error, weighted by executions.
+    /// Mean error of p(taken), weighted by executions.
     error: f64,
-    /// What it would be if each branch met were a draw of its own and without bias: chance alone.
+    /// The mean error that independent, unbiased draws would have: chance alone.
     chance: f64,
-    /// The part of all executions whose branches were met at all.
+    /// Share of all executions whose branches have an edge.
     seen: f64,
 }
 

@@ -1,6 +1,6 @@
-//! `bench cfg`: control-flow graphs of every procedure that is installed, and against what
-//! compilers meant and callgrind and qemu saw (`binary/code/tests/graphs`). With PATHs: of what is
-//! there only.
+//! `bench cfg`: control-flow graphs of every procedure that is installed, checked against
+//! compilers' listings and the executions that callgrind and qemu saw (`binary/code/tests/graphs`).
+//! With PATHs, of the files there alone.
 
 use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
@@ -15,7 +15,7 @@ const FEW: [&str; 5] = [
     "/usr/aarch64-linux-gnu/lib/libc.so.6",
     "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
 ];
-/// And else.
+/// Directories that are examined without `--quick`.
 const ALL: &str = "/usr/bin:/usr/lib:/usr/aarch64-linux-gnu/lib";
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {

@@ -1,9 +1,11 @@
-//! What a table costs: a model, so that shapes can be compared where measurements drown in noise.
+//! A model of a table's cost, to compare shapes whose difference is below the noise of
+//! measurements.
 //!
-//! cost of a sample = handler + daemon, in ns: handler = LINE_NS per cache line of the bucket +
-//! far_ns of a table that is not in the CPU's page + LOOK_NS per way looked at + MISS_NS per miss +
-//! SPILL_NS per spilled entry daemon  = ENTRY_NS per entry handed over (spilled or drained) +
-//! PLACE_NS per place + (DRAIN_NS + BUCKET_NS per bucket) per drain of a CPU
+//! cost of a sample in ns = handler + daemon:
+//! - handler = LINE_NS per cache line of the bucket + far_ns of a table that is not in the CPU's
+//!   page + LOOK_NS per way looked at + MISS_NS per miss + SPILL_NS per spilled entry
+//! - daemon = ENTRY_NS per entry handed over (spilled or drained) + PLACE_NS per place +
+//!   (DRAIN_NS + BUCKET_NS per bucket) per drain of a CPU
 //!
 //! What every shape costs alike (the interrupt, the look-ups of maps, the merge to disk) is left
 //! out. The constants are from `bench overhead` on a virtual machine (Xeon, Linux 6.18): they are
@@ -12,32 +14,31 @@
 
 use super::simulation::{Counts, IN_PAGE, SPILL_ENTRIES, Shape};
 
-/// A line of the table is seldom in a near cache when the next sample comes: the program had 200 us
-/// to evict it.
+/// Access to a cache line of the table. It is seldom in a near cache, because the program had the
+/// 200 us since the last sample to evict it.
 const LINE_NS: f64 = 60.0;
-/// Compare, branch.
+/// Comparison of one way with the key.
 const LOOK_NS: f64 = 1.0;
-/// Moving entries back, writing a new one: 180 ns above the empty program without misses, 280 with
-/// 80 % of them, two thirds of them here.
+/// A miss: moves entries back and writes a new one. The handler takes 180 ns more than the empty
+/// program without misses and 280 ns with 80 % misses; two thirds of the difference are here.
 const MISS_NS: f64 = 60.0;
-/// Four entries share a line, which is written in order.
+/// An entry of the spill buffer. Four share a cache line, which is written in order.
 const SPILL_NS: f64 = 40.0;
-/// Sorting.
+/// Sorting an entry, in the daemon.
 const ENTRY_NS: f64 = 60.0;
-/// Finding the mapping, adding to the waiting profile: 100 ns per sample without misses, 220 with
-/// 35 %, sorting included.
+/// Finding a place's mapping and adding to its profile. With sorting, the daemon takes 100 ns per
+/// sample without misses and 220 ns with 35 % misses.
 const PLACE_NS: f64 = 290.0;
-/// Interprocessor interrupt, system calls, wake-up, records, what has ended: 0.5 ms per second and
-/// CPU with hardly an entry, the benchmark's own questions included.
+/// A drain without entries: interprocessor interrupt, system calls, wake-up, records of processes.
+/// Measured: 0.5 ms per second and CPU, the benchmark's own requests included.
 const DRAIN_NS: f64 = 300_000.0;
-/// 64 bytes read in order, most of them not in a cache.
+/// Reading a bucket of 64 bytes, in order; most are not in a cache.
 const BUCKET_NS: f64 = 8.0;
 
-/// What a table costs more that is not in the page of its CPU's own line: a page that the processor
-/// must look up again, and, the larger the table, a line from a farther cache. Measured in turns in
-/// a compile storm: one of 256 buckets 129 ns more than one of 31, of 1024 151, of 4096 257; in a
-/// loop that stays in one page of the table, beside other builds, 100, 114 and 143 (Zen 3, virtual,
-/// Linux 6.18).
+/// Additional cost of a table outside of the page of its CPU's own line: a TLB miss, and, the
+/// larger the table, a line from a farther cache. Measured in turns in a compile storm: one of 256
+/// buckets 129 ns more than one of 31, of 1024 151, of 4096 257; in a loop that stays in one page
+/// of the table, beside other builds, 100, 114 and 143 (Zen 3, virtual, Linux 6.18).
 fn far_ns(shape: &Shape) -> f64 {
     if shape.buckets <= IN_PAGE {
         0.0
@@ -46,24 +47,24 @@ fn far_ns(shape: &Shape) -> f64 {
     }
 }
 
-/// Kernel memory that a CPU's tables may take.
+/// Most kernel memory of a CPU's tables, in bytes.
 pub const BYTES_MAX: u64 = 1 << 20;
-/// The default is kept unless another shape is cheaper by this factor.
+/// Another shape replaces the default if the default costs more by this part of its cost.
 pub const WORTH_A_CHANGE: f64 = 0.1;
-/// Shapes whose cost differs by less are equal.
+/// Shapes whose costs differ by less than this part count as equal.
 pub const EQUAL: f64 = 0.03;
 
 /// Cost of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// In the interrupt.
+    /// Time in the sampling interrupt, ns per sample.
     pub handler_ns: f64,
-    /// In the daemon.
+    /// CPU time of the daemon, ns per sample.
     pub daemon_ns: f64,
 }
 
 impl Cost {
-    /// Of a shape that did `counts`.
+    /// The cost of a shape whose simulation gave `counts`.
     pub fn of(shape: &Shape, counts: &Counts) -> Self {
         let buckets = (shape.bucket_bytes() * shape.buckets) as f64 / 64.0;
         let handler = LINE_NS * counts.lines as f64
@@ -78,7 +79,7 @@ impl Cost {
         Self { handler_ns: handler / samples, daemon_ns: daemon / samples }
     }
 
-    /// Both.
+    /// Sum of both parts.
     pub fn total_ns(&self) -> f64 {
         self.handler_ns + self.daemon_ns
     }

@@ -1,5 +1,5 @@
-//! `bench db`: what the database costs, on profiles of this machine: recorded here, beside `perf
-//! record` at the same rate.
+//! `bench db`: size and read time of the database, on profiles that are recorded on this machine
+//! beside `perf record` at the same rate.
 
 use super::beside::{RATE, Whose, record};
 use super::machine::{description, other_profilers};
@@ -15,11 +15,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// `dcpi prof -i` of a week is to take no longer.
+/// Longest median time of `dcpi prof -i` of a week that passes, ms.
 const PROF_MAX_MS: f64 = 100.0;
-/// `dcpi prof --inclusive` of a week with call stacks is to take no longer.
+/// Longest median time of `dcpi prof --inclusive` of a week with call stacks that passes, ms.
 const INCLUSIVE_MAX_MS: f64 = 1000.0;
-/// So often each is run.
+/// Runs of each report, of which the median counts.
 const PROF_RUNS: usize = 15;
 
 /// Records, unless there is a database, and measures.
@@ -61,7 +61,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     outcome
 }
 
-/// cargo runs benches in their package's folder.
+/// The absolute path of a folder in [`FOLDER`]: cargo runs benches in their package's folder.
 fn absolute(path: &str) -> anyhow::Result<String> {
     fs::create_dir_all(FOLDER)?;
     let folder = fs::canonicalize(FOLDER)?;
@@ -69,7 +69,7 @@ fn absolute(path: &str) -> anyhow::Result<String> {
     Ok(folder.join(name).display().to_string())
 }
 
-/// What a user waits for: a process from its start to its end, over the week that was simulated.
+/// Times a report of the simulated week from start to end of its process, as a user waits for it.
 fn week_read(week: &str, report: &[&str], most_ms: f64) -> anyhow::Result<Outcome> {
     let mut prof = Command::new("target/release/dcpi");
     prof.arg("prof").args(report).args(["--db", week]);

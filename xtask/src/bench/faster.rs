@@ -1,10 +1,10 @@
-//! `bench faster`: what profiles of time samples are worth to programs: an interpreter, a
-//! compressor and a database, built plainly, with our profile for the compiler, reordered by BOLT
-//! with our profile, both, the same with the exact counts of `dcpi ideal`, and, as the most that
-//! can be had, with the counts of instrumented builds.
+//! `bench faster`: speedup of programs by profiles of time samples. An interpreter, a compressor
+//! and a database are built without a profile, with dcpi's profile for the compiler, reordered by
+//! BOLT with dcpi's profile, with both, the same with exact counts of `dcpi ideal`, and, as the
+//! upper limit, with the counts of instrumented builds.
 //!
-//! The programs come from the crates registry, their compilers and linkers from Debian. What is
-//! profiled has other input than what is measured.
+//! The programs come from the crates registry, their compilers and linkers from Debian. Profiled
+//! runs have other inputs than measured ones.
 
 use super::machine::description;
 use super::statistics::{Spread, interval_of_median};
@@ -17,9 +17,9 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::Hasher as _;
 use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-/// Where the programs' sources are, pinned.
+/// Manifest that fetches the programs' sources, with exact versions.
 const MANIFEST: &str = r#"[package]
 name = "sources"
 version = "0.0.0"
@@ -36,34 +36,24 @@ const LUA: &str = "sources/vendor/lua-src-551.1.0";
 const BZIP2: &str = "sources/vendor/bzip2-sys-0.1.13+1.0.8/bzip2-1.0.8";
 const SQLITE: &str = "sources/vendor/libsqlite3-sys-0.39.1/sqlite3";
 
-/// What all builds have: debug information says where instructions come from, and costs the program
-/// nothing.
+/// Flags of all builds: the compiler's profiles refer to debug information, which costs no time.
 const FLAGS: &str = "-O2 -w -g -fdebug-info-for-profiling -funique-internal-linkage-names -Wl,--build-id,--emit-relocs";
-/// How BOLT's documentation recommends to use it.
+/// Options that BOLT's documentation recommends.
 const BOLT: &str =
     "-reorder-blocks=ext-tsp -reorder-functions=cdsort -split-functions -split-all-cold -icf=1";
 
-/// How a program is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variant {
-    Plain,
-    Autofdo,
-    Bolt,
-    Both,
-    ExactAutofdo,
-    ExactBoth,
-    Instrumented,
+named! {
+    /// A way to build a program.
+    enum Variant {
+        Plain = "clang -O2",
+        Autofdo = "with our AutoFDO profile",
+        Bolt = "after BOLT with our profile",
+        Both = "both",
+        ExactAutofdo = "AutoFDO, exact counts",
+        ExactBoth = "both, exact counts",
+        Instrumented = "instrumented PGO",
+    }
 }
-
-const VARIANTS: [Variant; 7] = [
-    Variant::Plain,
-    Variant::Autofdo,
-    Variant::Bolt,
-    Variant::Both,
-    Variant::ExactAutofdo,
-    Variant::ExactBoth,
-    Variant::Instrumented,
-];
 
 impl Variant {
     fn folder(self) -> &'static str {
@@ -75,18 +65,6 @@ impl Variant {
             Self::ExactAutofdo => "exact-autofdo",
             Self::ExactBoth => "exact-both",
             Self::Instrumented => "instrumented",
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Plain => "clang -O2",
-            Self::Autofdo => "with our AutoFDO profile",
-            Self::Bolt => "after BOLT with our profile",
-            Self::Both => "both",
-            Self::ExactAutofdo => "AutoFDO, exact counts",
-            Self::ExactBoth => "both, exact counts",
-            Self::Instrumented => "instrumented PGO",
         }
     }
 }
@@ -102,7 +80,7 @@ pub enum Program {
     Sqlite,
 }
 
-/// The packages that take the longest to build come first.
+/// All programs; the one that takes longest to build is first.
 const PROGRAMS: [Program; 3] = [Program::Sqlite, Program::Lua, Program::Bzip2];
 
 impl Program {
@@ -119,7 +97,7 @@ impl Program {
         format!("{FOLDER}/faster/{variant}/{}", self.name())
     }
 
-    /// Files, and flags of their own, that the compiler is given.
+    /// Source files, and flags of the program, for the compiler.
     pub fn sources(self) -> anyhow::Result<Vec<String>> {
         let of = |folder: &str, name: &str| format!("{FOLDER}/faster/{folder}/{name}");
         Ok(match self {
@@ -179,17 +157,18 @@ impl Program {
     }
 }
 
-/// Runs it.
+/// Builds and profiles the programs, unless `--again` is given, measures, and prints the table.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("faster", arguments, &["--again"], &["--rounds", "--seconds"])?;
     require_root("faster")?;
     packages::ensure(packages::COMPILER.iter().chain(&packages::OPTIMIZERS))?;
     if !arguments.contains(&"--again") {
-        let programs = std::env::var("DCPI_BIN_DIR").or_else(|_| built())?;
+        blockcount::build()?;
+        let programs = super::perturb_uprobes::programs()?;
         prepare(&format!("{programs}/dcpi"), count(arguments, "--seconds", 30)?)?;
     }
     let rounds = count(arguments, "--rounds", 15)?;
-    println!("measuring {rounds} rounds of {} programs", PROGRAMS.len() * VARIANTS.len());
+    println!("measuring {rounds} rounds of {} programs", PROGRAMS.len() * Variant::ALL.len());
     let table = Table { times: measure(rounds)? };
     print!("\n{table}");
     println!(
@@ -200,18 +179,11 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// The folder of our programs, built again.
-fn built() -> anyhow::Result<String> {
-    must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
-    blockcount::build()?;
-    Ok("target/release".to_owned())
-}
-
 /// Builds everything.
 fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
     let folder = format!("{FOLDER}/faster");
     fetch(&folder)?;
-    for variant in VARIANTS.iter().map(|variant| variant.folder()).chain(["counting"]) {
+    for variant in Variant::ALL.iter().map(|variant| variant.folder()).chain(["counting"]) {
         fs::create_dir_all(format!("{folder}/{variant}"))?;
     }
     println!("building programs plainly, and such that count what they execute");
@@ -224,8 +196,8 @@ fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
     write_inputs(&folder)?;
     println!("profiling each for {seconds} s");
     for program in PROGRAMS {
-        record(dcpi, program, "plain", seconds)?;
-        record_exactly(dcpi, program, "plain")?;
+        record(dcpi, program, "plain", Source::Sampled, seconds)?;
+        record(dcpi, program, "plain", Source::Counted, seconds)?;
     }
     println!("building with profiles");
     each(&|program| {
@@ -239,9 +211,9 @@ fn prepare(dcpi: &str, seconds: u64) -> anyhow::Result<()> {
         instrument(program)
     })?;
     for program in PROGRAMS {
-        record(dcpi, program, "autofdo", seconds)?;
+        record(dcpi, program, "autofdo", Source::Sampled, seconds)?;
         bolt(program, Variant::Autofdo, Variant::Both, Source::Sampled)?;
-        record_exactly(dcpi, program, Variant::ExactAutofdo.folder())?;
+        record(dcpi, program, Variant::ExactAutofdo.folder(), Source::Counted, seconds)?;
         bolt(program, Variant::ExactAutofdo, Variant::ExactBoth, Source::Counted)?;
     }
     Ok(())
@@ -275,8 +247,8 @@ fn c_files(folder: &str) -> anyhow::Result<Vec<String>> {
     Ok(paths)
 }
 
-/// What the programs read, other when they are measured than when they are profiled: for bzip2 text
-/// and machine code.
+/// Writes the programs' inputs, different ones for profiled and measured runs. Those of bzip2 are
+/// text and machine code.
 fn write_inputs(folder: &str) -> anyhow::Result<()> {
     let mut training = Vec::new();
     for version in ["5.1.5", "5.2.4", "5.3.6", "5.4.9", "5.5.1"] {
@@ -306,7 +278,7 @@ fn write_inputs(folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the counts of a profile come from.
+/// The source of a profile's counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     Sampled,
@@ -318,48 +290,32 @@ fn profile(program: Program, variant: &str, source: Source, format: &str) -> Str
     format!("{}{source}.{format}", program.path(variant))
 }
 
-/// Samples a program as a user would, and exports.
-fn record(dcpi: &str, program: Program, variant: &str, seconds: u64) -> anyhow::Result<()> {
-    let path = program.path(variant);
-    let db = format!("{path}.db");
-    let _ = fs::remove_dir_all(&db); // of an earlier run
-    let runs: Vec<String> =
-        program.runs(true).iter().map(|run| format!("{path} {run} > /dev/null")).collect();
-    let again = format!(
-        "end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do {}; done",
-        runs.join("; ")
-    );
-    let mut record = command(&format!("{dcpi} record -n 1 -o {db} -- sh -c"));
-    record.arg(again).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    run_and_export(record, dcpi, (program, variant, Source::Sampled), &db)
-}
-
-/// Counts the same runs once, and exports.
-fn record_exactly(dcpi: &str, program: Program, variant: &str) -> anyhow::Result<()> {
-    let path = program.path(variant);
-    let db = format!("{path}.exact.db");
-    let _ = fs::remove_dir_all(&db); // of an earlier run
-    let runs: Vec<String> =
-        program.runs(true).iter().map(|run| format!("{path} {run} > /dev/null")).collect();
-    let mut count = command(&format!("{dcpi} ideal --jumps -o {db} -- sh -c"));
-    count.arg(runs.join("; ")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    run_and_export(count, dcpi, (program, variant, Source::Counted), &db)
-}
-
-fn run_and_export(
-    mut profiler: Command,
+/// Profiles the training runs of a program as a user would, and exports the profile: samples them
+/// again and again for some seconds, or counts one execution of each.
+fn record(
     dcpi: &str,
-    (program, variant, source): (Program, &str, Source),
-    db: &str,
+    program: Program,
+    variant: &str,
+    source: Source,
+    seconds: u64,
 ) -> anyhow::Result<()> {
-    let ran = profiler.output().context("starting dcpi")?;
-    ensure!(ran.status.success(), "dcpi failed: {}", String::from_utf8_lossy(&ran.stderr).trim());
     let path = program.path(variant);
+    let db = profile(program, variant, source, "db");
+    let _ = fs::remove_dir_all(&db); // of an earlier run
+    let runs: Vec<String> =
+        program.runs(true).iter().map(|run| format!("{path} {run} > /dev/null")).collect();
+    let runs = runs.join("; ");
+    let (task, script) = match source {
+        Source::Sampled => {
+            let end = format!("end=$(($(date +%s) + {seconds}))");
+            ("record -n 1", format!("{end}; while [ $(date +%s) -lt $end ]; do {runs}; done"))
+        }
+        Source::Counted => ("ideal --jumps", runs),
+    };
+    output(command(&format!("{dcpi} {task} -o {db} -- sh -c")).arg(script))?;
     for format in ["autofdo", "bolt"] {
         let file = profile(program, variant, source, format);
-        let _ = output(&mut command(&format!(
-            "{dcpi} export --db {db} --to {format} -o {file} {path}"
-        )))?;
+        output(&mut command(&format!("{dcpi} export --db {db} --to {format} -o {file} {path}")))?;
     }
     Ok(())
 }
@@ -394,14 +350,15 @@ type Times = Vec<(Program, Vec<Vec<f64>>)>;
 
 fn measure(rounds: u64) -> anyhow::Result<Times> {
     let mut times: Times =
-        PROGRAMS.iter().map(|program| (*program, vec![Vec::new(); VARIANTS.len()])).collect();
+        PROGRAMS.iter().map(|program| (*program, vec![Vec::new(); Variant::ALL.len()])).collect();
     let mut expected: Vec<Option<u64>> = vec![None; PROGRAMS.len()];
     for round in 0..rounds as usize {
         for ((program, times), expected) in times.iter_mut().zip(&mut expected) {
-            for number in 0..VARIANTS.len() {
-                // The order rotates: the second of the last round is now the first.
-                let number = (number + round) % VARIANTS.len();
-                let (Some(variant), Some(times)) = (VARIANTS.get(number), times.get_mut(number))
+            for number in 0..Variant::ALL.len() {
+                // The order of the variants rotates by one each round.
+                let number = (number + round) % Variant::ALL.len();
+                let (Some(variant), Some(times)) =
+                    (Variant::ALL.get(number), times.get_mut(number))
                 else {
                     continue;
                 };
@@ -451,7 +408,7 @@ impl std::fmt::Display for Table {
             f,
             "{program:<8} {variant:<28} {seconds:>7} {ratio:>9} {interval:>17} {share:>14}"
         )?;
-        let mut logs = vec![0.0; VARIANTS.len()];
+        let mut logs = vec![0.0; Variant::ALL.len()];
         for (program, times) in &self.times {
             let ratios = ratios(times);
             let gain = ratios
@@ -459,7 +416,7 @@ impl std::fmt::Display for Table {
                 .and_then(|all| Spread::of(all.iter().copied()))
                 .map_or(0.0, |best| best.median.ln());
             for (((variant, ratios), times), log) in
-                VARIANTS.iter().zip(&ratios).zip(times).zip(&mut logs)
+                Variant::ALL.iter().zip(&ratios).zip(times).zip(&mut logs)
             {
                 let (Some(ratio), Some(seconds)) =
                     (Spread::of(ratios.iter().copied()), Spread::of(times.iter().copied()))
@@ -470,7 +427,7 @@ impl std::fmt::Display for Table {
                 let (low, high) = interval_of_median(ratios).unwrap_or((ratio.min, ratio.max));
                 let interval = format!("{low:.3}..{high:.3}");
                 let share = shown_share(ratio.median.ln(), gain);
-                let (name, title) = (program.name(), variant.title());
+                let (name, title) = (program.name(), variant.name());
                 let (seconds, ratio) = (seconds.median, ratio.median);
                 writeln!(
                     f,
@@ -479,13 +436,13 @@ impl std::fmt::Display for Table {
             }
         }
         let all = logs.last().copied().unwrap_or(0.0);
-        for (variant, log) in VARIANTS.iter().zip(&logs) {
+        for (variant, log) in Variant::ALL.iter().zip(&logs) {
             let (ratio, share) = ((log / self.times.len() as f64).exp(), shown_share(*log, all));
             writeln!(
                 f,
                 "{:<8} {:<28} {:>7} {ratio:>9.3} {:>17} {share:>14}",
                 "all",
-                variant.title(),
+                variant.name(),
                 "",
                 ""
             )?;
@@ -503,8 +460,8 @@ fn ratios(times: &[Vec<f64>]) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// Which part of the best gain a gain is, both as logarithms of ratios. Nothing can be said of next
-/// to no gain.
+/// A gain as a share of the best gain, both as logarithms of ratios; `-` where the best gain is
+/// next to none.
 fn shown_share(log: f64, best: f64) -> String {
     if best > -0.005 {
         return "-".to_owned();

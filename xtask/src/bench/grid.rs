@@ -1,17 +1,17 @@
-//! Every shape of the table that is considered, simulated on all CPUs, and the best of them.
+//! Simulates every shape of the table that comes into question, on all CPUs, and chooses the best.
 
 use super::costs::{BYTES_MAX, Cost, EQUAL, WORTH_A_CHANGE, bytes_per_cpu};
 use super::machine::cpus;
 use super::recording::Phase;
-use super::simulation::{Counts, DEFAULT, IN_PAGE, POLICIES, Shape};
+use super::simulation::{Counts, DEFAULT, IN_PAGE, Policy, Shape};
 use anyhow::{Context as _, bail};
 
-/// Ways that are tried.
+/// Numbers of ways that are simulated.
 pub const WAYS: [usize; 3] = [4, 6, 8];
-/// Numbers of buckets that are tried: those of a page with the CPU's own line, and of 4, 16, 64
-/// pages.
+/// Numbers of buckets that are simulated: as many as fit in a page beside the CPU's own line, and
+/// those of 4, 16 and 64 pages.
 pub const BUCKETS: [usize; 4] = [IN_PAGE, 256, 1024, 4096];
-/// Drain intervals that are tried, s.
+/// Drain intervals that are simulated, s.
 pub const INTERVALS_S: [u64; 4] = [1, 2, 5, 10];
 
 /// A shape and its results.
@@ -19,17 +19,17 @@ pub const INTERVALS_S: [u64; 4] = [1, 2, 5, 10];
 pub struct Cell {
     /// The shape.
     pub shape: Shape,
-    /// In all phases together.
+    /// Counts of all phases together.
     pub counts: Counts,
 }
 
 impl Cell {
-    /// By the model.
+    /// The shape's cost by the model.
     pub fn cost(&self) -> Cost {
         Cost::of(&self.shape, &self.counts)
     }
 
-    /// Of one CPU.
+    /// Kernel memory of one CPU, in bytes.
     pub fn bytes(&self) -> u64 {
         bytes_per_cpu(&self.shape)
     }
@@ -40,7 +40,7 @@ pub fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for ways in WAYS {
         for buckets in BUCKETS {
-            for policy in POLICIES {
+            for policy in Policy::ALL {
                 for interval_s in INTERVALS_S {
                     for (kernel_shared, retained) in [(true, true), (true, false), (false, true)] {
                         shapes.push(Shape {
@@ -83,8 +83,9 @@ pub fn simulate(phases: &[Phase]) -> anyhow::Result<Vec<Cell>> {
     })
 }
 
-/// The default, unless another shape that can be built and fits in memory is much cheaper: then of
-/// the cheapest the smallest, and of those the one that is drained most often.
+/// The default, unless another shape that can be built and fits in memory is cheaper by
+/// [`WORTH_A_CHANGE`]: then the smallest of the cheapest, and of those the one with the shortest
+/// interval.
 pub fn best(cells: &[Cell]) -> anyhow::Result<Cell> {
     let fitting: Vec<&Cell> = cells
         .iter()

@@ -1,5 +1,6 @@
-//! `bench ideal`: what exact counts cost: CPU time of programs of many kinds under our engine, that
-//! of blocks alone and with edges, and under callgrind, over that of the programs alone.
+//! `bench ideal`: cost of exact counts: CPU time of programs of many kinds under the engine
+//! `dcpi-blockcount`, with blocks alone and with edges, and under callgrind, over that of the
+//! programs alone.
 
 use super::machine::{children_cpu_s, description};
 use super::statistics::Spread;
@@ -14,13 +15,13 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What is asked for at most, over native: of the geometric mean, and of each program.
+/// Largest ratios to native time that pass: geometric mean, and each program.
 const MEAN_ASKED: f64 = 2.0;
 const EACH_ASKED: f64 = 4.0;
 /// The options that `dcpi ideal --engine valgrind` passes to callgrind.
 const CALLGRIND: &str = "valgrind --tool=callgrind --dump-instr=yes --collect-jumps=yes \
     --compress-strings=no --compress-pos=no --skip-plt=no --trace-children=yes -q";
-/// Times that sources of small files are repeated to be a large one.
+/// Repetitions of the small source file that make the compiler's input.
 const STORM: u32 = 25;
 const QUERIES: usize = 40;
 
@@ -51,7 +52,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(if enough { Outcome::Clean } else { Outcome::Problems })
 }
 
-/// All of them, with their inputs in `folder`.
+/// The programs, with their inputs in `folder`.
 fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     let inputs = std::path::absolute(folder)?;
     let at = |name: &str| inputs.join(name).display().to_string();
@@ -127,7 +128,7 @@ impl Program {
 struct Row {
     name: &'static str,
     native_s: f64,
-    /// Over native: blocks, blocks and edges.
+    /// Ratios to native time: with blocks, and with blocks and edges.
     blocks: Spread,
     edges: Spread,
     callgrind: Option<f64>,
@@ -176,7 +177,7 @@ impl Row {
 }
 
 impl Program {
-    /// A run under our engine, whose counts go into memory as those of `dcpi ideal` do.
+    /// A run under `dcpi-blockcount`, whose counts are in /dev/shm as with `dcpi ideal`.
     fn counted(&self, options: &[&str]) -> anyhow::Result<(f64, u64)> {
         let areas = format!("/dev/shm/dcpi-bench-ideal-{}", std::process::id());
         fs::create_dir(&areas).with_context(|| format!("creating {areas}"))?;
@@ -187,7 +188,7 @@ impl Program {
     }
 }
 
-/// The last lines, and whether the requirement is met.
+/// Summary of the rows, and whether they meet the requirement.
 fn summary(rows: &[Row]) -> (String, bool) {
     let mean = |ratios: &mut dyn Iterator<Item = f64>| {
         let (sum, count) = ratios.fold((0.0, 0.0), |(sum, n), ratio| (sum + ratio.ln(), n + 1.0));

@@ -1,23 +1,24 @@
-//! `bench images`: what meeting new images and short processes costs `dcpid`, its inspectors
-//! included: CPU time of each, memory, and samples that found no image. `--beside DIR` measures the
-//! `dcpid` of another build in the same run, in turn.
+//! `bench images`: what new images and short processes cost `dcpid` and its inspectors: CPU time
+//! per image or process, memory, and samples that found no image. `--beside DIR` measures the
+//! `dcpid` of another build in the same rounds.
 
+use super::profilers::{Program, start_until};
 use super::statistics::Spread;
 use super::{FOLDER, count, json, machine, option, refuse_others, require_root};
 use crate::process::{command, must, output};
 use crate::{Outcome, packages};
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const START_MAX: Duration = Duration::from_secs(30);
-/// Files are looked at when records are read, a fraction of a second after they were mapped.
+/// Time for dcpid to inspect new files: it does when it reads their records, a fraction of a second
+/// after they were mapped.
 const SETTLES: Duration = Duration::from_secs(1);
 
-/// A workload: its name, a line of a shell in a folder of its own, and how many there are of what
-/// it brings.
+/// Workloads: name, shell script, which runs in a folder of its own, and number of images or
+/// processes that it makes.
 const WORKLOADS: [(&str, &str, u32); 3] = [
     ("libraries, each a new build id", "../image_flood 4000 500", 4000),
     (
@@ -28,10 +29,10 @@ const WORKLOADS: [(&str, &str, u32); 3] = [
     ("processes of one program", "seq 6000 | xargs -P 2 -n 1 ../short 500 #", 6000),
 ];
 
-/// A `dcpid` at work.
+/// A running `dcpid`.
 struct Daemon {
-    child: Child,
-    programs: PathBuf,
+    program: Program,
+    dcpictl: PathBuf,
     control: String,
 }
 
@@ -45,7 +46,7 @@ struct Cost {
     lost: f64,
 }
 
-/// Runs it.
+/// Measures each workload under each build, and prints the medians.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("images", arguments, &[], &["--rounds", "--beside"])?;
     require_root("images")?;
@@ -124,30 +125,20 @@ impl Daemon {
         let db = folder.join("db");
         let _ = fs::remove_dir_all(&db); // each run has a fresh one
         let control = folder.join("control.sock").display().to_string();
-        let log = fs::File::create(folder.join("dcpid.log"))?;
-        let child = Command::new(programs.join("dcpid"))
-            .arg("--db")
-            .arg(&db)
-            .args(["--control", &control, "--event", "cpu-clock@5200", "--log", "warn"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("starting dcpid")?;
-        let mut daemon = Self { child, programs: programs.to_path_buf(), control };
-        let deadline = Instant::now() + START_MAX;
-        while daemon.ask(&["status"]).is_err() {
-            if daemon.child.try_wait()?.is_some() || Instant::now() > deadline {
-                bail!("dcpid did not start; see {}", folder.join("dcpid.log").display());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Ok(daemon)
+        let line = format!(
+            "{} --db {} --control {control} --event cpu-clock@5200 --log warn",
+            programs.join("dcpid").display(),
+            db.display()
+        );
+        let log = folder.join("dcpid.log").display().to_string();
+        let dcpictl = programs.join("dcpictl");
+        let is_ready = || ask(&dcpictl, &control, &["status"]).is_ok();
+        let program = start_until("dcpid", &line, &log, is_ready)?;
+        Ok(Self { program, dcpictl, control })
     }
 
     fn ask(&self, what: &[&str]) -> anyhow::Result<String> {
-        let mut ctl = Command::new(self.programs.join("dcpictl"));
-        output(ctl.args(["--control", &self.control]).args(what).stderr(Stdio::null()))
+        ask(&self.dcpictl, &self.control, what)
     }
 
     /// Samples taken, unresolved and lost.
@@ -160,28 +151,20 @@ impl Daemon {
         Ok([taken, sum("unresolved"), sum("lost")])
     }
 
-    /// CPU time of dcpid and its inspectors, those that ended included.
+    /// CPU time of dcpid and its inspectors in seconds, with inspectors that have ended.
     fn cpu_s(&self) -> f64 {
-        let tree = machine::descendants(self.child.id());
+        let tree = machine::descendants(self.program.pid());
         tree.iter().map(|pid| machine::with_waited_cpu_s(*pid).unwrap_or(0.0)).sum()
     }
 
-    /// Memory of dcpid and its inspectors; of what several share, each has its part.
+    /// Proportional set size of dcpid and its inspectors, in bytes.
     fn memory_bytes(&self) -> f64 {
-        let tree = machine::descendants(self.child.id());
+        let tree = machine::descendants(self.program.pid());
         tree.iter().filter_map(|pid| machine::proportional_bytes(*pid)).sum()
     }
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.ask(&["quit"]);
-        let deadline = Instant::now() + START_MAX;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > deadline {
-                let _ = self.child.kill();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
+/// The answer of a daemon to its own build's `dcpictl`.
+fn ask(dcpictl: &Path, control: &str, what: &[&str]) -> anyhow::Result<String> {
+    output(Command::new(dcpictl).args(["--control", control]).args(what).stderr(Stdio::null()))
 }

@@ -1,4 +1,6 @@
-//! As much JSON as the benchmarks need: values to write, and single numbers read out of reports.
+//! JSON of the benchmarks: values to write, and single numbers of reports.
+
+use serde_json::{Map, Value};
 
 /// A string.
 pub fn text(value: &str) -> String {
@@ -25,7 +27,7 @@ pub fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "null".to_owned(), number)
 }
 
-/// An object of members that are JSON already.
+/// An object, from names and values that are JSON already.
 pub fn object(members: &[(&str, String)]) -> String {
     let members: Vec<_> =
         members.iter().map(|(name, value)| format!("{}: {value}", text(name))).collect();
@@ -40,59 +42,24 @@ pub fn array(values: impl Iterator<Item = String>) -> String {
 /// The number at `path` in an object, such as `["samples", "taken"]`; None when there is no such
 /// member or it is not a number.
 pub fn number_at(object: &str, path: &[&str]) -> Option<f64> {
-    at(object, path)?.parse().ok().filter(|number: &f64| number.is_finite())
+    at(object, path)?.as_f64()
 }
 
 /// The sum of an object's members that are numbers; 0 when there is no object at `path`.
 pub fn sum_at(object: &str, path: &[&str]) -> f64 {
-    let members = at(object, path).map(members).unwrap_or_default();
-    members.iter().filter_map(|(_, value)| value.parse::<f64>().ok()).sum()
+    let found = at(object, path);
+    let members = found.iter().filter_map(Value::as_object).flat_map(Map::values);
+    members.filter_map(Value::as_f64).sum()
 }
 
-fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
-    path.iter().try_fold(object, |object, name| {
-        let found = members(object).into_iter().find(|(member, _)| member == name);
-        found.map(|(_, value)| value)
-    })
+/// The value at a JSON pointer; null where there is none.
+pub fn pointed<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    value.pointer(pointer).unwrap_or(&Value::Null)
 }
 
-/// Names and values of an object's own members; nothing for what is not an object. Strings are
-/// skipped as a whole and brackets counted, so that a name inside a string or a nested object is
-/// not taken for one of ours.
-fn members(object: &str) -> Vec<(&str, &str)> {
-    let object = object.trim();
-    let Some(inside) = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
-        return Vec::new();
-    };
-    let separate = |member: &'_ str| split_outside(member, ':').first().map(|name| name.len());
-    let pairs = split_outside(inside, ',').into_iter().filter_map(|member| {
-        let (name, value) = member.split_at_checked(separate(member)?)?;
-        Some((name.trim().trim_matches('"'), value.strip_prefix(':')?.trim()))
-    });
-    pairs.collect()
-}
-
-/// Parts of `text` between separators that stand in no string and no bracket.
-fn split_outside(text: &str, separator: char) -> Vec<&str> {
-    let (mut depth, mut in_string, mut escaped, mut from) = (0_usize, false, false, 0);
-    let mut parts = Vec::new();
-    for (at, character) in text.char_indices() {
-        match character {
-            _ if escaped => escaped = false,
-            '\\' if in_string => escaped = true,
-            '"' => in_string = !in_string,
-            _ if in_string => {}
-            '{' | '[' => depth += 1,
-            '}' | ']' => depth = depth.saturating_sub(1),
-            character if character == separator && depth == 0 => {
-                parts.extend(text.get(from..at));
-                from = at + separator.len_utf8();
-            }
-            _ => {}
-        }
-    }
-    parts.extend(text.get(from..));
-    parts
+fn at(object: &str, path: &[&str]) -> Option<Value> {
+    let whole = serde_json::from_str(object).ok()?;
+    path.iter().try_fold(whole, |mut value: Value, name| value.get_mut(name).map(Value::take))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use std::process::{Child, Command, Stdio};
 
-/// Busy loops, which end when this is dropped; also with this process, when it is killed.
+/// Busy loops. They end when the value is dropped, and when this process is killed.
 pub struct Load(Vec<Child>);
 
 impl Load {
@@ -25,7 +25,7 @@ impl Drop for Load {
     }
 }
 
-/// A shell with this script that the kernel kills when the thread that starts it ends.
+/// A shell with this script, which the kernel kills when the thread that started it ends.
 fn ends_with_us(script: &str) -> Command {
     let mut shell = Command::new("setpriv");
     shell.args(["--pdeathsig", "KILL", "sh", "-c", script]).stdin(Stdio::null());

@@ -1,11 +1,10 @@
-//! `bench loader`: what the loader hook adds to the start of programs.
+//! `bench loader`: CPU time that the loader hook adds to the start of programs.
 //!
-//! Every round runs each program once in each way, one after the other, in rotating order. Compared
-//! are the runs of one round: the machine's moods last longer than a round. Time is CPU time, in
-//! the program and in the kernel for it: starting is work, and on a machine that does other things
-//! the wall time says more of those. An audit library that does nothing is one of the ways, because
-//! the dynamic loader and the kernel spend most of the time: that part nobody can save who uses
-//! LD_AUDIT.
+//! Every round runs each program once in each way, in rotating order. Runs of one round are
+//! compared, because the machine's speed changes over times longer than a round. Time is CPU time
+//! of the program, in the kernel too, because wall-clock time depends on other programs. One of the
+//! ways is an audit library that does nothing: most of the time is that of the dynamic loader and
+//! the kernel, and every user of LD_AUDIT pays it.
 
 use super::statistics::interval_of_median;
 use super::{FOLDER, count, json, machine, refuse_others};
@@ -19,7 +18,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A line of a shell each: what starts, and does next to nothing.
+/// Commands that start and do next to nothing: name and words.
 const PROGRAMS: [(&str, &[&str]); 5] = [
     ("bash -c true", &["bash", "-c", "true"]),
     ("perl -e 1", &["perl", "-e", "1"]),
@@ -32,49 +31,36 @@ const PROGRAMS: [(&str, &[&str]); 5] = [
 const EMPTY: &str = "unsigned la_version(unsigned offered) { return offered; }\n\
     unsigned la_objopen(void *map, long space, unsigned long *cookie) { return 0; }\n";
 
-/// The daemon reads at this interval.
+/// Interval at which dcpid reads the hook's socket.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
 
-/// One way to run a program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Without any audit library.
-    Plain,
-    /// The same again: what differs from it is noise.
-    Again,
-    Empty,
-    /// The hook without a reader.
-    Alone,
-    /// The hook with a reader that behaves like the daemon.
-    Heard,
-}
-
-const WAYS: [Way; 5] = [Way::Plain, Way::Again, Way::Empty, Way::Alone, Way::Heard];
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Way::Plain => "plain",
-            Way::Again => "plain again",
-            Way::Empty => "empty library",
-            Way::Alone => "hook, no daemon",
-            Way::Heard => "hook, daemon",
-        }
+named! {
+    /// One way to run a program.
+    enum Way {
+        /// Without any audit library.
+        Plain = "plain",
+        /// Without any audit library again: the difference to the first is noise.
+        Again = "plain again",
+        Empty = "empty library",
+        /// The hook without a reader.
+        Alone = "hook, no daemon",
+        /// The hook with a reader that behaves like the daemon.
+        Heard = "hook, daemon",
     }
 }
 
-/// Where things are.
+/// Paths of the benchmark's files.
 struct Place {
     folder: PathBuf,
     empty: PathBuf,
     hook: PathBuf,
 }
 
-/// What a way adds to a program's start, from the differences to the plain run of the same round.
+/// Time that a way adds to a program's start, from the differences to the plain run of each round.
 struct Added {
     way: Way,
     plain_us: f64,
-    /// The median, and the bounds of its confidence interval of 95 % by order statistics.
+    /// Median of the added time, and its confidence interval of 95 % by order statistics.
     median_us: f64,
     low_us: f64,
     high_us: f64,
@@ -117,7 +103,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 
 /// Prints what each way adds to the start of a program; the same as JSON.
 fn tell(program: &str, times: &[Vec<f64>]) -> Vec<String> {
-    let added = WAYS.into_iter().skip(1).filter_map(|way| Added::of(way, times));
+    let added = Way::ALL.into_iter().skip(1).filter_map(|way| Added::of(way, times));
     let tell = |added: Added| {
         let (median, plain) = (added.median_us, added.plain_us);
         let range = format!("{:+.1} .. {:+.1}", added.low_us, added.high_us);
@@ -130,7 +116,7 @@ fn tell(program: &str, times: &[Vec<f64>]) -> Vec<String> {
     added.map(tell).collect()
 }
 
-/// The sums of what two programs took, round by round and way by way.
+/// Sums of the times of two programs, by round and way.
 fn sums(of: Vec<Vec<f64>>, times: &[Vec<f64>]) -> Vec<Vec<f64>> {
     if of.is_empty() {
         return times.to_vec();
@@ -177,7 +163,7 @@ fn prepare() -> anyhow::Result<Place> {
     })
 }
 
-/// Reads what the hook sends, as seldom as the daemon does, while `work` is done.
+/// Reads the hook's datagrams at dcpid's interval while `work` runs.
 fn while_heard<T>(place: &Place, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let path = place.folder.join("heard.sock");
     let _ = fs::remove_file(&path); // of the benchmark before
@@ -209,13 +195,13 @@ fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<V
     };
     let mut command = Command::new(place.folder.join("startup"));
     command.current_dir(&place.folder).arg(rounds.to_string());
-    command.args(WAYS.map(|way| match way {
+    command.args(Way::ALL.map(|way| match way {
         Way::Plain | Way::Again => String::new(),
         Way::Empty => audit(&place.empty, "nobody.sock"),
         Way::Alone => audit(&place.hook, "nobody.sock"),
         Way::Heard => audit(&place.hook, "heard.sock"),
     }));
-    // CPU time and wall time in turn; the machine's other work is in the wall time.
+    // Each line has CPU time and wall-clock time of each way in turn; the CPU times are kept.
     let printed = output(command.arg("--").args(program))?;
     let row = |line: &str| {
         line.split_whitespace().step_by(2).filter_map(|time| time.parse().ok()).collect()
@@ -225,7 +211,7 @@ fn measure(place: &Place, program: &[&str], rounds: u64) -> anyhow::Result<Vec<V
 
 impl Added {
     fn of(way: Way, times: &[Vec<f64>]) -> Option<Self> {
-        let index = WAYS.iter().position(|other| *other == way)?;
+        let index = Way::ALL.iter().position(|other| *other == way)?;
         let sorted = |mut values: Vec<f64>| {
             values.sort_by(f64::total_cmp);
             values

@@ -1,4 +1,4 @@
-//! What else the machine does while something is measured: without that no figure can be judged.
+//! Load and description of the machine during a measurement, without which no figure can be judged.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeVal, TimeValLike as _};
@@ -8,14 +8,13 @@ use std::fs;
 /// we run on.
 const TICKS_PER_S: f64 = 100.0;
 
-/// CPUs that programs can use.
+/// Number of CPUs on which this process may run.
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// CPU time that all CPUs together spent in programs and in the kernel on their behalf, or had
-/// stolen by the host, in seconds since boot. Without interrupts: those are a part of what is
-/// measured.
+/// CPU time of programs, of the kernel on their behalf, and stolen by the host, on all CPUs, in
+/// seconds since boot. Interrupts are left out, because sampling is done in them.
 pub fn busy_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let total = stat.lines().next().unwrap_or_default();
@@ -32,7 +31,7 @@ pub fn children_cpu_s() -> f64 {
     seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
-/// A process and those that it started, and they, as far as they live.
+/// A process and its living descendants.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
         .into_iter()
@@ -50,7 +49,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     tree
 }
 
-/// CPU time of a process and of those that it waited for, in seconds.
+/// CPU time of a process and of the children that it has waited for, in seconds.
 pub fn with_waited_cpu_s(pid: u32) -> Option<f64> {
     // cutime and cstime (proc(5)).
     Some(process_cpu_s(pid)? + (stat_field(pid, 13)? + stat_field(pid, 14)?) / TICKS_PER_S)
@@ -59,11 +58,11 @@ pub fn with_waited_cpu_s(pid: u32) -> Option<f64> {
 /// A field of /proc/PID/stat, counted from the state, which is 0.
 fn stat_field(pid: u32, field: usize) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything.
+    // The command's name, in parentheses before the state, may hold spaces and parentheses.
     stat.rsplit_once(')')?.1.split_whitespace().nth(field)?.parse().ok()
 }
 
-/// CPU time of all threads of a process in seconds; None where the kernel does not say.
+/// CPU time of all threads of a process in seconds; None where there is no such process.
 pub fn process_cpu_s(pid: u32) -> Option<f64> {
     let mut total_ns = 0.0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -80,14 +79,14 @@ pub fn memory_bytes(pid: u32, line: &str) -> Option<f64> {
     Some(value.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
 }
 
-/// Memory of a process, in bytes: of what several share, its part (Pss, proc_pid_smaps(5)).
+/// Proportional set size of a process, in bytes (Pss, proc_pid_smaps(5)).
 pub fn proportional_bytes(pid: u32) -> Option<f64> {
     let sums = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let value = sums.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     Some(value.split_whitespace().next()?.parse::<f64>().ok()? * 1024.0)
 }
 
-/// Profilers that run now and are not the process `ours`: they interrupt the same CPUs.
+/// Profilers other than the process `ours` that run now and interrupt the same CPUs.
 pub fn other_profilers(ours: Option<u32>) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pids =
@@ -99,7 +98,7 @@ pub fn other_profilers(ours: Option<u32>) -> Vec<String> {
     named.collect()
 }
 
-/// Bytes of a file, or of all files in a folder and below.
+/// Size in bytes of a file, or of all files in a folder and its subfolders.
 pub fn size_bytes(path: &std::path::Path) -> u64 {
     let Ok(entries) = fs::read_dir(path) else {
         return path.metadata().map_or(0, |file| file.len());
@@ -107,7 +106,7 @@ pub fn size_bytes(path: &std::path::Path) -> u64 {
     entries.flatten().map(|entry| size_bytes(&entry.path())).sum()
 }
 
-/// Processor and kernel, for the record.
+/// Processor and kernel, as reports name the machine.
 pub fn description() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));

@@ -1,7 +1,8 @@
-//! `bench machine`: how well measurements of `dcpi machine` agree with each other, with sysfs and
-//! CPUID, and what reads of the clock cost between pieces of work
+//! `bench machine`: repeats `dcpi machine` and compares its figures with each other, with sysfs and
+//! with CPUID; and measures what reads of the clock cost between pieces of work
 //! (`lab/probe/examples/contexts.rs`).
 
+use super::json::pointed as at;
 use super::load::Load;
 use super::machine::description;
 use super::{count, refuse_others};
@@ -14,17 +15,13 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 struct Found {
     numbers: BTreeMap<String, Vec<f64>>,
-    /// Sizes, each with the number of runs that agreed and the number that could be compared.
+    /// By level: runs whose measured size agrees with the stated one, and runs that could be
+    /// compared.
     agreed: BTreeMap<String, (usize, usize)>,
-    /// Ranges of the size of the last level.
+    /// Sizes of levels that programs share, as ranges.
     shared: Vec<String>,
-    /// Levels that are stated and were not found, with how often.
+    /// Levels that the machine states and the measurement did not find, with the number of runs.
     missing: BTreeMap<String, usize>,
-}
-
-/// The value at a path of an object; null where there is none.
-fn at<'a>(value: &'a Value, path: &str) -> &'a Value {
-    value.pointer(path).unwrap_or(&Value::Null)
 }
 
 impl Found {

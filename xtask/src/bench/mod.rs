@@ -10,6 +10,31 @@
 //! does to programs: `bench perturb`; and whether anything leaks: `bench
 //! soak`.
 
+/// An enumeration whose values have names.
+macro_rules! named {
+    ($(#[$on:meta])* $see:vis enum $Enum:ident {
+        $($(#[$of:meta])* $Value:ident = $name:literal,)+
+    }) => {
+        $(#[$on])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        $see enum $Enum {
+            $($(#[$of])* $Value,)+
+        }
+
+        impl $Enum {
+            /// All values, in the order of the tables.
+            $see const ALL: [Self; [$($name),+].len()] = [$(Self::$Value),+];
+
+            /// The name in tables.
+            $see fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Value => $name,)+
+                }
+            }
+        }
+    };
+}
+
 mod beside;
 mod branches;
 mod cfg;
@@ -30,7 +55,7 @@ mod perturb_loops;
 mod perturb_observers;
 mod perturb_peers;
 mod perturb_uprobes;
-mod profilers;
+pub mod profilers;
 mod programs;
 mod reading;
 mod recording;

@@ -1,10 +1,10 @@
-//! `bench overhead`: what sampling costs the programs that are sampled, against peers in the same
-//! runs (SOSP 1997, section 5, tables 3 to 5).
+//! `bench overhead`: slowdown of sampled programs and cost of the profiler, beside other profilers
+//! in the same rounds (SOSP 1997, section 5, tables 3 to 5).
 
 use super::profilers::{RATE, build};
 use super::report::Report;
 use super::runs::Runs;
-use super::workloads::{KINDS, Workload, prepare};
+use super::workloads::{Kind, Workload, prepare};
 use super::{FOLDER, count, machine, refuse_others, require_root};
 use crate::Outcome;
 use crate::packages;
@@ -29,7 +29,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
         "\n{machine}\n{RATE} samples/s per CPU; fixed work of about {seconds} s, {rounds} rounds; finding how much that is"
     );
     let mut workloads = Vec::new();
-    for kind in KINDS {
+    for kind in Kind::ALL {
         let workload = Workload::calibrate(FOLDER, kind, Duration::from_secs(seconds))?;
         println!("  {:<8}  {} units", kind.name(), workload.units);
         workloads.push(workload);

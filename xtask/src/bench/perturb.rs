@@ -1,4 +1,4 @@
-//! `bench perturb`: what observing does to programs, one table for each subcommand.
+//! `bench perturb`: how observers change programs, a table for each subcommand.
 
 use super::load::Load;
 use super::{count, perturb_loops, perturb_observers, perturb_uprobes};

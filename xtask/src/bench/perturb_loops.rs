@@ -1,6 +1,7 @@
 //! `bench perturb loops`: the tables of Malony, Reed and Wijshoff, "Performance measurement
 //! intrusion and perturbation analysis" (1992), on this machine: the 24 Livermore loops with events
-//! that take times, what the model of 1992 makes of them, and beside it events that take none.
+//! that have time stamps, their times corrected by the model of 1992, and the loops with events
+//! that have none.
 
 use super::machine::description;
 use super::{FOLDER, count, refuse_others};
@@ -13,28 +14,30 @@ use measure::models::waits::{Discipline, Event, Kind, Object, modelled};
 use std::fs;
 use std::process::Command;
 
-/// Where the loops are, and how they are compiled: r9 and r10 are for events with times, r11 is for
-/// the position of all events. Raw and all others are the same code except for events.
+/// Folder of the loops' sources, and flags to compile them: r9 and r10 are for time stamps, r11 is
+/// for the position of the next event. All variants reserve them, so their code differs in events
+/// alone.
 const SOURCES: &str = "xtask/livermore";
 const FLAGS: &str = "-O2 -g -ffixed-r9 -ffixed-r10 -ffixed-r11";
 const LOOPS: usize = 24;
-/// Part of the raw time that a ratio may be away from it (the paper's figure for most loops).
+/// Largest distance from 1 of a ratio to the raw time that counts as close (the paper's figure for
+/// most loops).
 const CLOSE: f64 = 0.15;
-/// Loops that must be close by block ids.
+/// Number of loops that must be close with block ids.
 const CLOSE_MIN: usize = 20;
-/// Part of the blocks whose time must lie in its interval of 95 %.
+/// Share of the blocks whose true time must lie in their interval of 95 %.
 const INSIDE_MIN: f64 = 0.95;
 /// Places of the loops in their program, 16 bytes apart: how code lies in lines of 64 bytes alone
 /// makes loops up to 1.7 times slower, raw ones too, so each variant has the fastest of these.
 const LAYOUTS: usize = 4;
 /// Executions of a loop in one run of the harness, which takes the fastest tenth.
 const EXECUTIONS: &str = "60";
-/// Runs whose samples are taken for the truth: more than in a trial, so that their chance hardly
-/// counts.
+/// Runs whose samples serve as the true shares: many more than in a trial, so that their own
+/// sampling error is small.
 const TRUTH_RUNS: u64 = 60;
 /// Number of comparisons of intervals with the true value.
 const TRIALS: u32 = 5;
-/// Blocks with less of the time are left out: those of the harness that run between loops.
+/// Least share of the time of a compared block: below are blocks of the harness, between the loops.
 const SHARE_MIN: f64 = 0.000_2;
 
 /// A way to compile the loops: name, words for the wrapper, bytes of an event.
@@ -117,7 +120,8 @@ fn compile(folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all variants and layouts in an order drawn again each round; of each loop the fastest.
+/// Runs all variants and layouts, in a new random order each round, and keeps the fastest time of
+/// each loop.
 fn measured(folder: &str, rounds: u64) -> anyhow::Result<Table> {
     let mut table = vec![vec![Measured::default(); LOOPS + 1]; VARIANTS.len()];
     for _ in 0..rounds.max(1) {
@@ -150,7 +154,7 @@ fn read(line: &str) -> Option<(usize, Measured)> {
     Some((number, Measured { ticks, events, sum: words.next()?.to_owned() }))
 }
 
-/// The table of one thread; whether enough loops are close by block ids.
+/// Prints the table of one thread. Returns whether [`CLOSE_MIN`] loops are close with block ids.
 fn one_thread(folder: &str, rounds: u64) -> anyhow::Result<bool> {
     compile(folder)?;
     let table = measured(folder, rounds)?;
@@ -259,8 +263,8 @@ struct Round {
     events: Vec<Vec<Event>>,
 }
 
-/// Loops 3, 4 and 17 by two threads: the event-based model beside what raw runs are like; whether
-/// each is close, or said not to be.
+/// Prints the table of loops 3, 4 and 17 by two threads: times by the event-based model beside
+/// those of raw runs. Returns whether all are close.
 fn two_threads(folder: &str, rounds: u64) -> anyhow::Result<bool> {
     let program = format!("{folder}/threads");
     must(&mut command(&format!("gcc -O2 -pthread {SOURCES}/threads.c -o {program}")))?;
@@ -271,7 +275,7 @@ fn two_threads(folder: &str, rounds: u64) -> anyhow::Result<bool> {
     let mut all_close = true;
     for number in [3, 4, 17] {
         let (mut raw, mut measured, mut models) = (Vec::new(), Vec::new(), Vec::<Range>::new());
-        // Turn and turn about, so that neighbours disturb both alike.
+        // Raw and traced runs alternate, so that other programs disturb both alike.
         for _ in 0..rounds.max(1) {
             for kind in ["raw", "traced"] {
                 let text = output(&mut command(&format!("{program} {number} {kind} 40")))?;
@@ -322,7 +326,7 @@ fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
     values.get(place).copied().unwrap_or(f64::NAN)
 }
 
-/// The cost of an event, and the rounds, of what the program prints.
+/// The cost of an event, and the rounds, from the output of the program.
 fn rounds_of(text: &str) -> anyhow::Result<(Alpha, Vec<Round>)> {
     let mut costs = Vec::new();
     let mut rounds: Vec<Round> = Vec::new();
@@ -348,15 +352,15 @@ fn rounds_of(text: &str) -> anyhow::Result<(Alpha, Vec<Round>)> {
             _ => {}
         }
     }
-    // The first places are those of a cold processor; interruptions are no cost of an event.
+    // Cold caches and interruptions are no cost of an event: the dearer half is left out.
     costs.sort_by(f64::total_cmp);
     costs.truncate(costs.len().div_ceil(2));
     let alpha = Alpha::of_means(&costs, 0.0).context("no cost of an event")?;
     Ok((alpha, rounds))
 }
 
-/// Times of blocks from samples of the program without events: whether intervals of few runs hold
-/// the share of many other runs.
+/// Measures times of blocks by samples of the program without events. Returns whether enough
+/// intervals of few runs hold the share of [`TRUTH_RUNS`] other runs.
 fn times(folder: &str, runs: u64) -> anyhow::Result<bool> {
     let programs = super::perturb_uprobes::programs()?;
     blockcount::build()?;

@@ -1,9 +1,10 @@
-//! `bench perturb observers`: what `dcpi perturb` says of observers of Lua: function tracing must
-//! be flagged, block ids must not, and of 100 comparisons of Lua with itself at most 5 may be.
-//! Beside it the inner and outer correlations that changed most, as in Mytkowicz et al., figures 4
-//! and 7.
+//! `bench perturb observers`: verdicts of `dcpi perturb` on observers of Lua. Function tracing must
+//! be flagged, block ids must not, and of 100 comparisons of Lua with itself at most 5 may be. The
+//! table also has the inner and outer correlations that changed most, as in Mytkowicz et al.,
+//! figures 4 and 7.
 
 use super::faster::{Program, prepare_sources};
+use super::json::pointed as at;
 use super::machine::description;
 use super::{FOLDER, count, option, refuse_others, require_root};
 use crate::process::{command, must, output};
@@ -13,11 +14,11 @@ use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// Comparisons of Lua with itself, and how many may find a perturbation.
+/// Comparisons of Lua with itself, and the most of them that may be flagged.
 const TRIALS: u64 = 100;
 const FALSE_MOST: u64 = 5;
 const SCRIPT: &str = "tests/bench/faster/work.lua 7";
-/// A busy program on the other CPU, which is no observer.
+/// A script that runs a busy loop beside its command: load, which is no observer.
 const BESIDE: &str = "while :; do :; done & busy=$!; \"$@\"; end=$?; kill $busy; exit $end";
 
 /// An observer, and the required verdict.
@@ -27,7 +28,7 @@ struct Observer {
     options: Vec<String>,
     /// Size of Lua's work: half a second of CPU time is 3. uftrace writes 1 GB for a size of 1.
     size: u32,
-    /// Whether it has to be flagged; None: nothing is asked.
+    /// The required verdict: true is flagged; None: either passes.
     asked: Option<bool>,
 }
 
@@ -63,9 +64,8 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(if reached { Outcome::Clean } else { Outcome::Problems })
 }
 
-/// Builds of Lua: one whose functions begin with room for uftrace's call, which is also the one
-/// without observers; one that traces its functions; one that counts its blocks; one that writes
-/// their numbers.
+/// Makes four builds of Lua: with room for uftrace's calls, which also runs without observers; with
+/// traced functions; with counted blocks; with block ids.
 fn build(folder: &str) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {folder}"))?;
     blocks::build()?;
@@ -102,7 +102,8 @@ fn observers(folder: &str, programs: &str) -> anyhow::Result<Vec<Observer>> {
             Some(true),
         ),
         of("block ids", &["--observed", &format!("{ids} -- {}", lua("lua-ids"))], 3, Some(false)),
-        // Counters change what gcc inlines, so that procedures have other shares: nothing is asked.
+        // Counters change what gcc inlines, and with it the procedures' shares: either verdict
+        // passes.
         of("block counts", &["--observed", &lua("lua-blocks")], 3, None),
         of(
             "dcpi record",
@@ -197,15 +198,10 @@ impl Row {
     }
 }
 
-/// The value at a path in JSON, or null.
-fn at<'a>(json: &'a Value, path: &str) -> &'a Value {
-    json.pointer(path).unwrap_or(&Value::Null)
-}
-
 /// The report of `dcpi perturb` with these options.
 fn perturb(programs: &str, options: &[String], folder: &str, size: u32) -> anyhow::Result<Value> {
     let mut dcpi = Command::new(format!("{programs}/dcpi"));
-    // Where the build that counts writes its counts.
+    // The build with counted blocks writes its counts there.
     dcpi.env("GCOV_PREFIX", std::path::absolute(format!("{folder}/counts"))?);
     dcpi.arg("perturb").args(options).args(["--format=json", "--"]);
     dcpi.arg(format!("{folder}/lua")).args(SCRIPT.split(' ')).arg(size.to_string());

@@ -9,36 +9,24 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
 
-/// Bytes of text of a trace at most: more is of procedures that were not to be traced.
+/// Most bytes of a trace as text: a larger one has calls of procedures that were not asked for.
 const TEXT_MOST: usize = 64 << 20;
 
-/// A tracer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// `perf record` of uprobes.
-    PerfRecord,
-    /// `perf trace` of uprobes.
-    PerfTrace,
-    /// Entries that are patched at run time.
-    Uftrace,
-    /// Calls that the compiler adds.
-    Lttng,
-}
-
-impl Peer {
-    pub const ALL: [Self; 4] = [Self::PerfRecord, Self::PerfTrace, Self::Uftrace, Self::Lttng];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::PerfRecord => "perf record",
-            Self::PerfTrace => "perf trace",
-            Self::Uftrace => "uftrace",
-            Self::Lttng => "LTTng",
-        }
+named! {
+    /// A tracer.
+    pub enum Peer {
+        /// `perf record` of uprobes.
+        PerfRecord = "perf record",
+        /// `perf trace` of uprobes.
+        PerfTrace = "perf trace",
+        /// Entries that are patched at run time.
+        Uftrace = "uftrace",
+        /// Calls that the compiler adds.
+        Lttng = "LTTng",
     }
 }
 
-/// The resources that all runs of the tracers need.
+/// Programs and calibration traces for all runs of the tracers.
 pub struct Peers {
     programs: String,
     /// Traces of the calibration program by uftrace and by LTTng.
@@ -47,7 +35,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Traces the calibration program by those tools whose events `dcpi` cannot make itself.
+    /// Traces the calibration program by uftrace and LTTng, whose events `dcpi` cannot make itself.
     pub fn prepare(folder: &str, programs: &str) -> anyhow::Result<Self> {
         let source = format!("{folder}/calibration.c");
         fs::write(
@@ -69,7 +57,7 @@ impl Peers {
         };
         let program = format!("{folder}/calibration-patchable");
         uftrace(folder, ".", &[program], &peers.uftrace)?;
-        // The session daemon may be there already, and goes into the background.
+        // Fails where a session daemon runs already, which serves as well.
         let _ = Command::new("lttng-sessiond").args(["--daemonize", "--quiet"]).status();
         lttng(folder, &[format!("{folder}/calibration-calling")], &peers.lttng)?;
         Ok(peers)
@@ -126,7 +114,7 @@ impl Peers {
     }
 }
 
-/// perf's probes of a program, which are removed again.
+/// perf's probes of a program, removed when the value is dropped.
 struct Probes {
     group: String,
 }
@@ -170,7 +158,7 @@ fn uftrace(folder: &str, pattern: &str, words: &[String], to: &str) -> anyhow::R
     Ok(())
 }
 
-/// Traces calls that the compiler added, and writes them as `perf script` would.
+/// Traces calls that the compiler added, and writes them in the format of `perf script`.
 fn lttng(folder: &str, words: &[String], to: &str) -> anyhow::Result<()> {
     let data = std::path::absolute(format!("{folder}/lttng.data"))?;
     let _ = fs::remove_dir_all(&data); // of an earlier run
@@ -201,7 +189,7 @@ fn lttng(folder: &str, words: &[String], to: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Procedures of a program that is not moved, by address.
+/// Procedures by address, of a program that is not position independent.
 fn names(path: &str) -> anyhow::Result<HashMap<u64, String>> {
     let text = output(&mut command(&format!("nm --defined-only {path}")))?;
     let line = |line: &str| {
@@ -212,7 +200,7 @@ fn names(path: &str) -> anyhow::Result<HashMap<u64, String>> {
     Ok(text.lines().filter_map(line).collect())
 }
 
-/// Lines of babeltrace2 as those of `perf script`.
+/// Converts the lines of babeltrace2 to those of `perf script`.
 fn as_perf_script(text: &str, names: &HashMap<u64, String>) -> String {
     let mut lines = String::new();
     for line in text.lines() {

@@ -1,6 +1,6 @@
-//! `bench perturb uprobes`: traces of five programs by `dcpi trace`, their times corrected, beside
-//! perf, uftrace and LTTng on the same procedures: how much slower each makes the program, and what
-//! `dcpi trace --correct` makes of its trace.
+//! `bench perturb uprobes`: five programs traced by `dcpi trace`, perf, uftrace and LTTng on the
+//! same procedures: the slowdown by each, and the error of the times that `dcpi trace --correct`
+//! corrects.
 
 use super::faster::{Program, prepare_sources};
 use super::machine::{children_cpu_s, description};
@@ -16,10 +16,11 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Asked: corrected totals within this of raw, as a part, where traced over raw is at most this.
+/// Required: corrected totals differ from raw by at most this part, for programs whose traced time
+/// is at most this multiple of the raw time.
 const WITHIN: f64 = 0.10;
 const SLOWDOWN_MOST: f64 = 3.0;
-/// Required: of this many intervals, this many contain the raw time.
+/// Required: at least 95 of 100 intervals contain the raw time.
 const RIGHT: (usize, usize) = (95, 100);
 
 /// A program, and the procedures to trace.
@@ -31,14 +32,14 @@ pub struct Subject {
     pub procedures: &'static [&'static str],
 }
 
-/// How a program is built.
+/// The calls that a build has for tracers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Build {
-    /// Plainly.
+    /// None.
     Plain,
-    /// With room for uftrace's calls.
+    /// Room for uftrace's calls.
     Patchable,
-    /// With LTTng's calls in the traced procedures.
+    /// LTTng's calls in the traced procedures.
     Calling,
 }
 
@@ -67,7 +68,7 @@ pub struct Took {
     pub wall: f64,
 }
 
-/// The folder of our programs, built again unless DCPI_BIN_DIR names one.
+/// The folder of dcpid and dcpi: DCPI_BIN_DIR, or else a fresh release build.
 pub fn programs() -> anyhow::Result<String> {
     std::env::var("DCPI_BIN_DIR").or_else(|_| {
         must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
@@ -117,7 +118,7 @@ fn subjects(folder: &str) -> anyhow::Result<Vec<Subject>> {
     for path in sources.iter().filter(|path| path.ends_with(".c")).take(12) {
         data.extend(fs::read(path).with_context(|| format!("reading {path}"))?);
     }
-    // Letters of which no two neighbours are equal: bzip2's first step has little to do there.
+    // Letters without runs, which are little work for bzip2's first step, run-length encoding.
     let (mut state, mut letter) = (1_u64, 0_u64);
     for _ in 0..800_000 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -164,8 +165,8 @@ impl Subject {
         let path = self.path(folder, build);
         let mut gcc = command(&format!("gcc -O2 -g -w -o {path} {}", build.flags()));
         if build == Build::Calling {
-            // gcc takes what not to instrument, as parts of names: all procedures, also those that
-            // are inlined, which would have calls otherwise.
+            // gcc is told which procedures not to instrument, as parts of names. The list is that
+            // of a build without inlining, because inlined procedures would have calls too.
             let all = format!("{path}-all");
             must(command(&format!("gcc -O0 -w -o {all}")).args(&self.sources))?;
             let names = output(&mut command(&format!("nm --defined-only {all}")))?;
@@ -206,12 +207,12 @@ impl Subject {
             raw.push(Self::run(&raw_words)?);
             ours.push(self.traced(folder, programs, "")?);
             in_situ.push(self.traced(folder, programs, IN_SITU)?);
-            // The peers are slower to run, and nothing is asked of them.
+            // The peers take longer, and have no requirement to meet: few rounds are enough.
             if let Some(peers) = peers.filter(|_| raw.len() <= PEER_ROUNDS) {
                 for (peer, of) in &mut others {
                     match peers.traced(*peer, self, folder) {
                         Ok(corrected) => of.extend(corrected),
-                        // A failure of another tool is also a figure.
+                        // A failure of another tool is a result, not an error of the benchmark.
                         Err(why) => println!("{}: {}: {}", self.name, peer.name(), first(&why)),
                     }
                 }
@@ -229,7 +230,7 @@ impl Subject {
         Ok(rows)
     }
 
-    /// A run traced by ours: its time on CPUs.
+    /// Runs the program under `dcpi trace`. Returns its time on CPUs, corrected.
     fn traced(&self, folder: &str, programs: &str, flags: &str) -> anyhow::Result<Corrected> {
         let file = format!("{folder}/{}.trace", self.name);
         let mut trace =
@@ -250,12 +251,12 @@ fn first(why: &anyhow::Error) -> String {
     format!("{why:#}").lines().next().unwrap_or_default().to_owned()
 }
 
-/// Options of traces whose costs are measured in the program itself.
+/// Option for costs that are measured in the program itself, in six runs without events.
 const IN_SITU: &str = "--in-situ 6";
-/// Our rows: costs in vitro, and costs in situ.
+/// Names of the rows of `dcpi trace`: with costs in vitro, and in situ.
 const IN_VITRO_ROW: &str = "dcpi trace";
 const IN_SITU_ROW: &str = "dcpi in situ";
-/// Rounds in which other tools trace, too.
+/// Rounds in which the other tools trace.
 const PEER_ROUNDS: usize = 5;
 
 /// The output of `dcpi trace --correct` with these arguments.
@@ -269,7 +270,8 @@ pub fn correct(programs: &str, arguments: &[&str]) -> anyhow::Result<Value> {
 #[derive(Clone, Copy, Debug)]
 pub struct Corrected {
     pub measured: f64,
-    /// None where the trace cannot be read by ours.
+    /// Low end, value and high end of the corrected time; None where `dcpi trace` cannot read the
+    /// tool's trace.
     pub range: Option<[f64; 3]>,
 }
 
@@ -355,7 +357,8 @@ impl Table {
     const HEADER: &str = "program   tool           raw s  spread  traced/raw  \
          corrected/raw  interval right  hold median";
 
-    /// What was reached, and whether with costs in vitro: in situ the total is that of other runs.
+    /// Summary, and whether the rows with costs in vitro meet the requirement. Rows in situ do not
+    /// count, because their totals come from other runs.
     fn summary(&self) -> (String, bool) {
         let mut text =
             "dcpi trace is of CPU time, the others of the time from begin to end of main.\n\

@@ -19,69 +19,55 @@ pub const RATE: u64 = 5200;
 const START_MAX: Duration = Duration::from_secs(30);
 const END_MAX: Duration = Duration::from_secs(20);
 
-/// The profiler that samples while a workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Configuration {
-    /// Nothing does.
-    Nothing,
-    /// The same event with a BPF program that returns 0: the least that sampling can cost.
-    Empty,
-    /// Ours.
-    Dcpid,
-    /// The peer.
-    Perf,
-}
-
-/// All of them, in the order of the tables.
-pub const CONFIGURATIONS: [Configuration; 4] =
-    [Configuration::Nothing, Configuration::Empty, Configuration::Dcpid, Configuration::Perf];
-
-impl Configuration {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Configuration::Nothing => "nothing",
-            Configuration::Empty => "empty",
-            Configuration::Dcpid => "dcpid",
-            Configuration::Perf => "perf",
-        }
+named! {
+    /// The profiler that samples while a workload runs.
+    pub enum Configuration {
+        /// No profiler.
+        Nothing = "nothing",
+        /// dcpid's event with a BPF program that returns 0: the lower limit of the cost of
+        /// sampling.
+        Empty = "empty",
+        /// `dcpid`.
+        Dcpid = "dcpid",
+        /// `perf record`.
+        Perf = "perf",
     }
 }
 
-/// Counters from the profiler itself, and from the kernel about it, since its start.
+/// The profiler's counters since its start, its own and the kernel's.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
-    /// CPU time of its process.
+    /// CPU time of the profiler's process.
     pub cpu_s: f64,
-    /// Of this, interpreting snapshots of registers.
+    /// Part of `cpu_s` spent on interpreting snapshots of registers.
     pub edges_cpu_s: f64,
     /// Samples taken.
     pub taken: f64,
-    /// Of these, samples that found no entry of theirs in the table.
+    /// Samples whose place had no entry in the table.
     pub misses: f64,
-    /// Different places of each drain.
+    /// Sum over drains of the different places in each.
     pub places: f64,
-    /// Of these, samples without an image.
+    /// Samples without an image.
     pub unresolved: f64,
-    /// Of these, samples in no profile.
+    /// Samples that are in no profile.
     pub lost: f64,
-    /// Time in the handler that the kernel measured, and in how many runs: only with BPF
-    /// statistics.
+    /// Time in the BPF handler, ns, by the kernel's BPF statistics; 0 without them.
     pub handler_ns: f64,
-    /// See `handler_ns`.
+    /// Runs of the handler, by the same statistics.
     pub handler_runs: f64,
-    /// Kernel memory of the tables, per CPU.
+    /// Kernel memory of the tables, in bytes per CPU.
     pub table_bytes_per_cpu: f64,
 }
 
-/// A program that was started and will be ended.
+/// A running program, which is ended when the value is dropped.
 pub struct Program {
     child: Child,
     name: &'static str,
 }
 
 impl Program {
-    /// Starts a line such that it ends with this process, even if that is killed.
+    /// Starts a command line. The program gets SIGTERM when this process ends, even if it is
+    /// killed.
     fn start(name: &'static str, line: &str, stdout: Stdio, log: &str) -> anyhow::Result<Self> {
         let log = fs::File::create(log).with_context(|| format!("creating {log}"))?;
         let mut command = command(&format!("setpriv --pdeathsig TERM {line}"));
@@ -98,12 +84,12 @@ impl Program {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Asks it to end, and kills it when it does not.
+    /// Ends the program by SIGTERM, or by SIGKILL after [`END_MAX`].
     pub fn end(&mut self) -> anyhow::Result<()> {
         if self.ended() {
             return Ok(());
         }
-        // The shell's own: /bin/kill may not be there.
+        // The shell's built-in kill: /bin/kill may not be installed.
         let kill = format!("kill -TERM {}", self.child.id());
         let _ = Command::new("sh").args(["-c", &kill]).stderr(Stdio::null()).status();
         let deadline = Instant::now() + END_MAX;
@@ -125,7 +111,8 @@ impl Drop for Program {
     }
 }
 
-/// The C program of the `empty` configuration, which also holds the kernel's BPF statistics on.
+/// The program `tests/bench/empty_event.c`: an empty BPF program at an event, or the kernel's BPF
+/// statistics switched on.
 struct EmptyEvent {
     program: Program,
     stdout: BufReader<ChildStdout>,
@@ -159,8 +146,8 @@ impl EmptyEvent {
     }
 }
 
-/// The kernel's BPF statistics, on for as long as this lives: they belong to a process, so they
-/// cannot stay on.
+/// Keeps the kernel's BPF statistics on while the value lives: the kernel switches them off when
+/// the process that asked for them ends.
 pub struct BpfStatistics(#[expect(dead_code, reason = "held, not used")] EmptyEvent);
 
 impl BpfStatistics {
@@ -179,7 +166,7 @@ impl Switches {
         EmptyEvent::start(folder, "--switches").map(Self)
     }
 
-    /// Ends it: how often it ran, and for how many ns, which the kernel tells only with BPF
+    /// Ends it. Returns its runs and their time in ns, which the kernel counts only with BPF
     /// statistics.
     pub fn end(self) -> anyhow::Result<(f64, f64)> {
         let Reading { handler_runs, handler_ns, .. } = self.0.end()?;
@@ -187,15 +174,15 @@ impl Switches {
     }
 }
 
-/// The number of switches that dcpid's program saw, and the ns that those at tracepoints of the
-/// scheduler took: only with BPF statistics.
+/// Runs of dcpid's program at switches, and the time of all its programs at tracepoints of the
+/// scheduler in ns: only with BPF statistics.
 pub fn waits_cost(folder: &str) -> anyhow::Result<(f64, f64)> {
     let said = output(&mut command(&format!("{folder}/empty_event --waits")))?;
     let number = |name| number_at(&said, &[name]).context("empty_event tells no numbers");
     Ok((number("runs")?, number("run_ns")?))
 }
 
-/// Resident memory while a workload runs.
+/// Samples a process's resident memory every 100 ms while a workload runs.
 struct MemoryWatch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<f64>>,
@@ -226,17 +213,17 @@ impl MemoryWatch {
 /// The observations of a profiler during one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Differences over the run; of the empty event over its life.
+    /// Counters over the run; those of the empty event are over its life.
     pub during: Reading,
-    /// CPU time it had used before the run: its start.
+    /// CPU time of the profiler's start, before the run.
     pub start_cpu_s: f64,
-    /// CPU time of bringing the run's samples to the disk, after the run; dcpid only.
+    /// CPU time of writing the run's samples to disk after it; dcpid only.
     pub flush_cpu_s: Option<f64>,
-    /// Resident memory during the run, on average; dcpid only.
+    /// Mean resident memory during the run; dcpid only.
     pub rss_mean_bytes: Option<f64>,
-    /// Highest resident memory, start and flush included; dcpid only.
+    /// Peak of resident memory from start to flush; dcpid only.
     pub rss_peak_bytes: Option<f64>,
-    /// Its data on disk.
+    /// Size of the profiler's data on disk.
     pub disk_bytes: Option<f64>,
 }
 
@@ -247,7 +234,7 @@ enum Inner {
     Perf(Program),
 }
 
-/// A configuration at work.
+/// A running profiler.
 pub struct Profiler<'a> {
     folder: &'a str,
     inner: Inner,
@@ -256,7 +243,7 @@ pub struct Profiler<'a> {
 }
 
 impl<'a> Profiler<'a> {
-    /// Starts it; it samples when this returns.
+    /// Starts the profiler of a configuration, and returns when it samples.
     pub fn start(configuration: Configuration, folder: &'a str) -> anyhow::Result<Self> {
         let inner = match configuration {
             Configuration::Nothing => Inner::Nothing,
@@ -278,7 +265,7 @@ impl<'a> Profiler<'a> {
         Ok(profiler)
     }
 
-    /// Its cost so far is ignored, and its samples so far are on disk.
+    /// Writes the samples so far to disk, and leaves the cost so far out of the run's.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         if matches!(self.inner, Inner::Dcpid { .. }) {
             client(self.folder).ask(&Request::Flush)?;
@@ -306,7 +293,7 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// Ends it and says what it cost since it started; to be called right after the workload.
+    /// Ends the profiler and returns its cost. Call it right after the workload.
     pub fn end(self) -> anyhow::Result<Seen> {
         let after = self.reading()?;
         let (before, folder) = (self.before, self.folder);
@@ -360,25 +347,37 @@ pub fn client(folder: &str) -> Client {
 pub fn start_dcpid(folder: &str, arguments: &str) -> anyhow::Result<Program> {
     // A fresh database, so that its size is this run's.
     let _ = fs::remove_dir_all(format!("{folder}/db"));
-    let log = format!("{folder}/dcpid.log");
-    let line = format!(
-        "{folder}/dcpid --db {folder}/db --control {folder}/control.sock --log warn {arguments}"
-    );
-    let mut program = Program::start("dcpid", &line, Stdio::null(), &log)?;
+    let control = format!("{folder}/control.sock");
+    let line =
+        format!("{folder}/dcpid --db {folder}/db --control {control} --log warn {arguments}");
+    start_daemon(&line, &control, &format!("{folder}/dcpid.log"))
+}
+
+/// Starts a dcpid by its command line, and waits until it answers at its socket `control`.
+pub fn start_daemon(line: &str, control: &str, log: &str) -> anyhow::Result<Program> {
+    start_until("dcpid", line, log, || Client::new(control).status().is_ok())
+}
+
+/// Starts a program and waits until `is_ready`.
+pub fn start_until(
+    name: &'static str,
+    line: &str,
+    log: &str,
+    is_ready: impl Fn() -> bool,
+) -> anyhow::Result<Program> {
+    let mut program = Program::start(name, line, Stdio::null(), log)?;
     let deadline = Instant::now() + START_MAX;
-    while client(folder).status().is_err() {
+    while !is_ready() {
         if program.ended() || Instant::now() > deadline {
-            bail!(
-                "dcpid did not start; it said: {}",
-                fs::read_to_string(log).unwrap_or_default().trim()
-            );
+            let said = fs::read_to_string(log).unwrap_or_default();
+            bail!("{name} did not start; it said: {}", said.trim());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(program)
 }
 
-/// -N: nothing is copied to ~/.debug.
+/// Starts perf's configuration. With -N perf copies no binaries to ~/.debug.
 fn start_perf(folder: &str) -> anyhow::Result<Program> {
     let data = format!("{folder}/perf.data");
     let _ = fs::remove_file(&data); // there is none before the first run
@@ -388,30 +387,21 @@ fn start_perf(folder: &str) -> anyhow::Result<Program> {
 
 /// Starts a `perf record` and waits until it writes.
 fn start_recorder(line: &str, data: &str, log: &str) -> anyhow::Result<Program> {
-    let mut program = Program::start("perf", line, Stdio::null(), log)?;
-    let deadline = Instant::now() + START_MAX;
-    while !fs::metadata(data).is_ok_and(|file| file.len() > 0) {
-        if program.ended() || Instant::now() > deadline {
-            bail!(
-                "perf did not start; it said: {}",
-                fs::read_to_string(log).unwrap_or_default().trim()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // It writes its header first and opens its events then.
+    let is_writing = || fs::metadata(data).is_ok_and(|file| file.len() > 0);
+    let program = start_until("perf", line, log, is_writing)?;
+    // perf writes the file's header before it opens its events.
     std::thread::sleep(Duration::from_millis(200));
     Ok(program)
 }
 
-/// A `perf record` whose file serves as foreign input.
+/// A `perf record` whose file other parts of the benchmark read.
 pub struct Recorder {
     program: Program,
     log: String,
 }
 
 impl Recorder {
-    /// Starts it; `line` must write to `data`.
+    /// Starts a `perf record` by its command line, which must write to `data`.
     pub fn start(line: &str, data: &str, log: &str) -> anyhow::Result<Self> {
         let _ = fs::remove_file(data); // there may be none
         Ok(Self { program: start_recorder(line, data, log)?, log: log.to_owned() })
@@ -422,14 +412,14 @@ impl Recorder {
         process_cpu_s(self.program.child.id()).unwrap_or(0.0)
     }
 
-    /// Ends it; the file is complete then. How many samples it has, as perf says.
+    /// Ends perf, which completes the file. Returns the number of samples that perf reports.
     pub fn end(mut self) -> anyhow::Result<f64> {
         self.program.end()?;
         Ok(perf_samples(&fs::read_to_string(&self.log).unwrap_or_default()))
     }
 }
 
-/// The number before `samples)` in perf's last words, 0 without one.
+/// The number before `samples)` in perf's messages; 0 without one.
 fn perf_samples(said: &str) -> f64 {
     let count = said.split(" samples)").next().and_then(|words| words.rsplit('(').next());
     count.and_then(|count| count.parse().ok()).unwrap_or(0.0)
@@ -439,8 +429,8 @@ fn reading_of(status: &Status) -> Reading {
     let edges = status.edges.unwrap_or_default();
     let handler_runs = status.handler.calls as f64;
     Reading {
-        // What the code store takes is for each new image, once: the database of a run is new, and
-        // all images are.
+        // The code store works once for each new image. In a run's fresh database every image is
+        // new, so its time is left out.
         cpu_s: status.daemon.cpu_s - status.code_store.map_or(0.0, |store| store.cpu_s),
         edges_cpu_s: edges.cpu_s,
         taken: status.samples.taken as f64,
@@ -455,18 +445,10 @@ fn reading_of(status: &Status) -> Reading {
 }
 
 fn difference(before: &Reading, after: &Reading) -> Reading {
-    Reading {
-        cpu_s: after.cpu_s - before.cpu_s,
-        edges_cpu_s: after.edges_cpu_s - before.edges_cpu_s,
-        taken: after.taken - before.taken,
-        misses: after.misses - before.misses,
-        places: after.places - before.places,
-        unresolved: after.unresolved - before.unresolved,
-        lost: after.lost - before.lost,
-        handler_ns: after.handler_ns - before.handler_ns,
-        handler_runs: after.handler_runs - before.handler_runs,
-        table_bytes_per_cpu: after.table_bytes_per_cpu,
+    macro_rules! differences {
+        ($($field:ident)+) => { Reading { $($field: after.$field - before.$field,)+ ..*after } };
     }
+    differences!(cpu_s edges_cpu_s taken misses places unresolved lost handler_ns handler_runs)
 }
 
 #[cfg(test)]

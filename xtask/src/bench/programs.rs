@@ -1,6 +1,7 @@
-//! Programs to be read: some hundred small ones with debug information, and a very large one. Made
-//! here, so that they are the same everywhere; of C++ as it is written, so that they have the
-//! symbols, inlined calls and debug information that programs have.
+//! Builds the programs of `bench reading`: some hundred small ones with debug information, and a
+//! very large one. They are generated, so that they are the same on every machine, with C++
+//! libraries, so that their symbols, inlined calls and debug information are like those of real
+//! programs.
 
 use super::workloads::together;
 use crate::process::{command, must};
@@ -9,16 +10,16 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// Different parts, each of about 2 MB of code, symbols and debug information. Every program has
-/// one, the large one has all, and copies of them.
+/// Number of different parts, each about 2 MB of code, symbols and debug information. A small
+/// program has one part, the large one has all parts and copies of them.
 const PARTS: u64 = 3;
-/// Milliseconds of CPU time that each small program takes, and the large one.
+/// CPU time of a small program, and of the large one, ms.
 const SPIN_MS: u64 = 120;
 const LARGE_SPIN_MS: u64 = 2000;
-/// The procedure of the large program that takes its time.
+/// The procedure that takes the large program's time.
 pub const HOT: &str = "hot";
 
-/// Builds the missing programs in `folder`: this many small ones, and one of at least
+/// Builds the programs that are missing in `folder`: `count` small ones, and one of at least
 /// `large_bytes`.
 pub fn build(folder: &str, count: u64, large_bytes: u64) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("creating {folder}"))?;
@@ -50,7 +51,7 @@ pub fn build(folder: &str, count: u64, large_bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs all that was built, some at a time: samples of each.
+/// Runs all programs, as many at once as there are CPUs, so that each gets samples.
 pub fn run(folder: &str, count: u64) -> anyhow::Result<()> {
     together(count + 1, |number| match number {
         0 => must(&mut command(&format!("{folder}/large"))),
@@ -58,7 +59,7 @@ pub fn run(folder: &str, count: u64) -> anyhow::Result<()> {
     })
 }
 
-/// A file is made under another name, so that one that is there is whole.
+/// Makes a file unless it exists, under another name first, so that an existing file is complete.
 fn unless_there(path: &str, make: impl FnOnce(&str) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if Path::new(path).exists() {
         return Ok(());
@@ -68,7 +69,7 @@ fn unless_there(path: &str, make: impl FnOnce(&str) -> anyhow::Result<()>) -> an
     fs::rename(&unfinished, path).with_context(|| format!("renaming {unfinished}"))
 }
 
-/// A program of 20 to 80 procedures of its own and a part.
+/// Builds a program of 20 to 80 procedures of its own and one part.
 fn small(folder: &str, number: u64, program: &str) -> anyhow::Result<()> {
     let procedures = 20 + number * 37 % 61;
     let source = format!("{program}.c");
@@ -80,9 +81,9 @@ fn small(folder: &str, number: u64, program: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program of all parts and as many copies of them as it takes. The linker keeps the code of a
-/// copy once, as it does with what many files of a program have from one header, and all of its
-/// debug information.
+/// Builds a program of all parts and as many copies of them as its size needs. The linker merges
+/// the code of the copies, as it does with code from a header that many files include, and keeps
+/// the debug information of each.
 fn large(folder: &str, bytes: u64, program: &str) -> anyhow::Result<()> {
     let source = format!("{program}.c");
     fs::write(&source, code(0, 200, LARGE_SPIN_MS, 0).replace("f0_7(", &format!("{HOT}(")))?;
@@ -90,7 +91,7 @@ fn large(folder: &str, bytes: u64, program: &str) -> anyhow::Result<()> {
     let sizes = (0..PARTS).map(|part| Ok(fs::metadata(format!("{folder}/part{part}.o"))?.len()));
     let sizes = sizes.sum::<anyhow::Result<u64>>()?;
     let mut objects = Vec::new();
-    // Linked it is smaller than its parts: relocations go, and strings are merged.
+    // Four times the size in objects: linking drops relocations and merges strings.
     for copy in 0..(4 * bytes / sizes.max(1)).clamp(1, 2000) {
         let mut linked = 0;
         for part in 0..PARTS {

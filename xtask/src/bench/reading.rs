@@ -1,5 +1,5 @@
-//! `bench reading`: how long people wait for a report, ours and that of the tools they have, of the
-//! same seconds.
+//! `bench reading`: time to print a report by `dcpi`, and by perf and other tools, of the same
+//! seconds.
 
 use super::beside::{RATE, Recorded, Whose, record};
 use super::machine::{children_cpu_s, description, other_profilers};
@@ -19,16 +19,16 @@ const IMAGES_QUICK: u64 = 40;
 /// Bytes of the large program.
 const LARGE_BYTES: u64 = 150 << 20;
 const LARGE_BYTES_QUICK: u64 = 30 << 20;
-/// The signal for a reader that takes too long.
+/// Seconds after which timeout(1) ends a reader.
 const PATIENCE_S: u64 = 120;
 
-/// Something that is read, by us and by others.
+/// A question that `dcpi` and other tools answer.
 struct Question {
     what: &'static str,
-    /// Ours, first; then the others'.
+    /// `dcpi` first, then the other tools.
     readers: Vec<Reader>,
-    /// What ours may take warm, and with nothing in the page cache, in seconds; none where nothing
-    /// was promised.
+    /// Longest time of `dcpi` in seconds, with files in the page cache and without; None without a
+    /// limit.
     limits_s: [Option<f64>; 2],
 }
 
@@ -43,11 +43,11 @@ struct Took {
     cpu: Spread,
     /// Whether it was ended for taking too long.
     ended: bool,
-    /// How it failed, if it did.
+    /// The message of a reader that failed.
     failed: Option<String>,
 }
 
-/// Builds, records, reads, and prints the table.
+/// Builds the programs, records them, times the readers, and prints the table.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("reading", arguments, &["--quick"], &["--rounds"])?;
     let quick = arguments.contains(&"--quick");
@@ -102,7 +102,7 @@ fn lines(line: &str) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
-/// How much there is to read, counted in both.
+/// Images and samples in both recordings, in words.
 fn said(recorded: &Recorded, wanted: u64) -> anyhow::Result<String> {
     let ours = lines(&format!(
         "target/release/dcpi prof -i -n 0 --format csv --db {}",
@@ -112,7 +112,7 @@ fn said(recorded: &Recorded, wanted: u64) -> anyhow::Result<String> {
     // The first line has the names of the columns.
     let images = ours.len().saturating_sub(1);
     ensure!(images as u64 > wanted, "{images} images have samples, not {wanted}");
-    // Where it cannot read its own file it may say so with success.
+    // perf may exit with success although it could not read its own file.
     ensure!(
         theirs.len() as u64 > wanted,
         "perf finds {} images in its file, not {wanted}",
@@ -186,7 +186,8 @@ fn places(large: &str) -> anyhow::Result<Vec<String>> {
     Ok(places)
 }
 
-/// Has all readers answer, and prints what they took; whether ours took longer than it may.
+/// Times all readers of a question and prints their times. Returns whether `dcpi` exceeded its
+/// limit.
 fn ask(
     question: &Question,
     cold: bool,
@@ -243,7 +244,7 @@ fn ask(
     Ok(too_slow)
 }
 
-/// One answer, in milliseconds.
+/// The times of one answer, ms.
 struct Once {
     wall_ms: f64,
     cpu_ms: f64,
@@ -252,7 +253,7 @@ struct Once {
 }
 
 impl Once {
-    /// Whether it is of no use to ask again.
+    /// Whether the reader failed or was ended, and is not run again.
     fn is_last(&self) -> bool {
         self.ended || self.failed.is_some()
     }
@@ -266,7 +267,7 @@ fn once(line: &str) -> anyhow::Result<Once> {
     let status = limited.status().with_context(|| format!("starting {line}"))?;
     let (wall, cpu) = (started.elapsed(), children_cpu_s() - before);
     let ended = wall >= Duration::from_secs(PATIENCE_S);
-    // 1: ours has problems to show, which is an answer.
+    // dcpi exits with 1 where it has problems to report, which is an answer.
     let ours = line.contains("dcpi ");
     let answered = status.success() || (ours && status.code() == Some(1)) || ended;
     ensure!(answered || !ours, "{line} failed ({status})");
@@ -285,7 +286,7 @@ impl Took {
     }
 }
 
-/// Files come from the disk again, whoever reads them.
+/// Empties the page cache, so that files are read from the disk again.
 fn drop_caches() -> anyhow::Result<()> {
     must(&mut command("sync"))?;
     fs::write("/proc/sys/vm/drop_caches", "3").context("emptying the page cache")

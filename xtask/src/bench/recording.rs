@@ -1,5 +1,5 @@
-//! A stream of samples, one by one, as `perf record` takes them: what the sampler's table is fed
-//! with in the simulation.
+//! Recordings of single samples by `perf record`, which the simulation feeds to the sampler's
+//! table.
 
 use super::FOLDER;
 use super::profilers::Recorder;
@@ -17,18 +17,18 @@ const PERIOD_NS: u64 = 200_000;
 /// One sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Where it was taken.
+    /// CPU on which it was taken.
     pub cpu: u16,
     /// The process.
     pub pid: u32,
-    /// When, in microseconds of perf's clock.
+    /// Time in microseconds of perf's clock.
     pub time_us: u64,
     /// The program counter.
     pub pc: u64,
 }
 
 impl Sample {
-    /// Whether it is of the kernel's code: the upper half of the addresses.
+    /// Whether the program counter is a kernel address, in the upper half.
     pub fn is_kernel(&self) -> bool {
         self.pc >> 63 == 1
     }
@@ -43,7 +43,7 @@ pub struct Phase {
     pub samples: Vec<Sample>,
 }
 
-/// Records the workloads, about `seconds` in all, to a file whose name is returned.
+/// Records the workloads, for about `seconds` in all, and returns the path of the file.
 ///
 /// The file has a line `# NAME` for each phase and then a line `CPU PID TIME PC` for each sample:
 /// time in microseconds, the rest of the numbers decimal except for the program counter, which is
@@ -96,8 +96,8 @@ fn record_phase(workloads: &[Workload]) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// `  27687 [001]  6703.667386:  ffffffff81b9764c`, as perf script writes it; None for what is not
-/// a sample. A process that has gone is -1 to perf.
+/// Parses a line of perf script, such as `  27687 [001]  6703.667386:  ffffffff81b9764c`; None for
+/// other lines. Of a process that has ended perf writes -1.
 fn perf_line(line: &str) -> Option<Sample> {
     let mut words = line.split_whitespace();
     let pid = words.next()?.parse::<i64>().ok()?;

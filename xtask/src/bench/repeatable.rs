@@ -1,5 +1,5 @@
-//! Programs that execute the same instructions each time they run: what is counted of one run is
-//! true of all of them.
+//! Programs that execute the same instructions in every run, so that the counts of one run hold for
+//! all.
 
 use super::machine;
 use crate::process::{command, must, output};
@@ -8,11 +8,12 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the sources of programs are.
+/// Folder of the sources of [`programs`].
 const SOURCES: &str = "binary/code/tests/walks/programs";
-/// Where those of the later programs are.
+/// Folder of the sources of [`later_programs`].
 const LATER: &str = "tests/bench/truth";
-/// Of the C library: valgrind knows none of these, and ERMS is chosen by what the processor is.
+/// Setting of the C library that leaves out instructions that valgrind lacks, and `rep movsb`
+/// (ERMS), which it chooses by the processor's model.
 const SAME_CODE: &str =
     "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM,-RTM";
 
@@ -23,8 +24,8 @@ pub struct Program {
     words: Vec<String>,
 }
 
-/// The eight programs that estimates were tuned on. The folder has dcpid's program, a part of which
-/// is compressed; what is built here is put there.
+/// The eight programs on which the estimates were tuned. `folder` receives programs and inputs, and
+/// must hold the program dcpid, which is a part of the input.
 pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     let (c, rust, input) =
         (format!("{folder}/c"), format!("{folder}/rust"), format!("{folder}/input"));
@@ -59,8 +60,8 @@ pub fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Programs of other kinds, on which nothing was tuned. The folder is that of [`programs`], which
-/// have been made.
+/// Programs of other kinds, on which nothing was tuned. Call [`programs`] with the same folder
+/// first.
 pub fn later_programs(folder: &str) -> anyhow::Result<Vec<Program>> {
     let built = |name: &str| format!("{folder}/{name}");
     must(&mut command(&format!("cc -O2 -Wl,--build-id -o {folder}/float {LATER}/numbers.c -lm")))?;
@@ -105,7 +106,7 @@ impl Program {
     pub fn under(&self, words: &[String]) -> Command {
         let mut all = words.iter().chain(&self.words);
         let mut command = Command::new(all.next().map_or("", String::as_str));
-        // Words are hashed in one way in each run.
+        // Fixed seeds: hash tables have the same order in every run.
         command
             .args(all)
             .env("GLIBC_TUNABLES", SAME_CODE)
@@ -118,7 +119,7 @@ impl Program {
         command
     }
 
-    /// Runs it again and again, two on each CPU so that none is idle between them.
+    /// Runs it repeatedly for this time, two at once per CPU, so that no CPU is idle between runs.
     pub fn run_for(&self, long: Duration) -> anyhow::Result<()> {
         let until = Instant::now() + long;
         while Instant::now() < until {

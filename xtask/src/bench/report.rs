@@ -5,16 +5,16 @@ use super::machine::cpus;
 use super::profilers::{Configuration, Reading};
 use super::runs::{OTHERS_MAX, Run, Runs};
 use super::statistics::Spread;
-use super::workloads::{KINDS, Kind};
+use super::workloads::Kind;
 use std::fmt::Write as _;
 
-/// What is reported.
+/// The data of the report.
 pub struct Report<'a> {
     /// The machine.
     pub machine: String,
     /// Rounds.
     pub rounds: u64,
-    /// Seconds of each run, about.
+    /// Approximate seconds of each run.
     pub seconds: u64,
     /// The measurements.
     pub runs: &'a Runs,
@@ -32,12 +32,12 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// CPU time of dcpid while the workload ran, except for interpreting snapshots.
+/// CPU time of dcpid while the workload ran, without the interpretation of snapshots.
 fn while_it_ran(run: &Run) -> Option<f64> {
     Some(run.seen.during.cpu_s - run.seen.during.edges_cpu_s)
 }
 
-/// The kernel's figure of a run.
+/// Mean time of the BPF handler, ns, by the kernel's statistics.
 fn handler_ns(run: &Run) -> Option<f64> {
     let Reading { handler_ns, handler_runs, .. } = run.seen.during;
     ratio(handler_ns, handler_runs)
@@ -59,7 +59,8 @@ impl Report<'_> {
         if calm.is_empty() { all } else { calm }
     }
 
-    /// Of `what`, in each round, under one configuration against another: how much more it is, %.
+    /// By how much `what` is larger under one configuration than under another, in %, round by
+    /// round.
     fn more(
         &self,
         kind: Kind,
@@ -93,7 +94,7 @@ impl Report<'_> {
         Spread::of(self.settled(kind, configuration).filter_map(handler_ns))
     }
 
-    /// dcpid's above the empty program's, of each round.
+    /// Handler time of dcpid minus that of the empty program, ns, round by round.
     fn above_ns(&self, kind: Kind) -> Option<Spread> {
         Spread::of(self.settled(kind, Configuration::Dcpid).filter_map(|run| {
             let empty =
@@ -107,7 +108,7 @@ impl Report<'_> {
         [self.slowdown(), self.components(), self.space(), self.noise()].join("\n")
     }
 
-    /// CPU time of dcpid for a sample.
+    /// CPU time of dcpid, ns per sample.
     fn daemon_ns(&self, kind: Kind, cpu_s: fn(&Run) -> Option<f64>) -> Option<Spread> {
         let runs = self.settled(kind, Configuration::Dcpid);
         Spread::of(runs.filter_map(|run| ratio(1e9 * cpu_s(run)?, run.seen.during.taken)))
@@ -128,7 +129,7 @@ impl Report<'_> {
             "dcpid above empty"
         );
         let mut rows = |suffix: &str, what: fn(&Run) -> f64| {
-            for kind in KINDS.into_iter().filter(|kind| *kind != Kind::Idle) {
+            for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle) {
                 let against = |configuration, than| {
                     let spread = self.more(kind, configuration, than, what);
                     spread.map_or_else(
@@ -156,7 +157,7 @@ impl Report<'_> {
         out += "* the same for the workload's CPU time: others on the machine disturb it less; a profiler's own process is not in it.\n\n";
         out += "The profiler's own process, % of one CPU: median [min..max]\n\n";
         let _ = writeln!(out, "{:<9} {:>22} {:>22}", "workload", "dcpid", "perf record");
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let own = |configuration| {
                 shown(
                     Spread::of(
@@ -184,7 +185,7 @@ impl Report<'_> {
              {:<9} {:>6} {:>8} {:>22}   {:>18} {:>18} {:>18}\n",
             "workload", "empty", "handler", "above", "daemon", "edges", "flush"
         );
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let each = |cpu_s| shown(self.daemon_ns(kind, cpu_s), 0);
             let _ = writeln!(
                 out,
@@ -199,7 +200,7 @@ impl Report<'_> {
             );
         }
         out += "\nThe same as multiples of the empty program's time, which is what this machine makes of cold code and one cold line: handler above it, daemon\n\n";
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let empty = self.handler_ns(kind, Configuration::Empty).map(|spread| spread.median);
             let times = |spread: Option<Spread>| {
                 let times =
@@ -224,7 +225,7 @@ impl Report<'_> {
             "Of the samples, %: median [min..max] of undisturbed rounds\n\n{:<9} {:>9} {:>22} {:>22} {:>10} {:>10}",
             "workload", "samples", "misses", "places", "unresolved", "lost"
         );
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let of_taken = |part: fn(&Reading) -> f64| {
                 self.dcpid(kind, |run| {
                     Some(100.0 * ratio(part(&run.seen.during), run.seen.during.taken)?)
@@ -249,7 +250,7 @@ impl Report<'_> {
             "Table 5: space, KiB: median [min..max]\n\n{:<9} {:>26} {:>26} {:>20} {:>20}\n",
             "workload", "resident, mean", "resident, peak", "database", "perf.data"
         );
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let kib = |what: fn(&Run) -> Option<f64>| {
                 shown(self.dcpid(kind, |run| Some(what(run)? / 1024.0)), 0)
             };
@@ -283,7 +284,7 @@ impl Report<'_> {
         self.runs.timed.iter().filter(|run| run.configuration == Configuration::Dcpid)
     }
 
-    /// How far the figures can be trusted.
+    /// Noise of the machine during the measurement, in words.
     fn noise(&self) -> String {
         let nothing = |kind| {
             let spread = Spread::of(
@@ -296,7 +297,7 @@ impl Report<'_> {
             ))
         };
         let spreads: Vec<_> =
-            KINDS.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
+            Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle).filter_map(nothing).collect();
         let all = || self.runs.timed.iter().chain(&self.runs.handler);
         let disturbed = all().filter(|run| run.others > OTHERS_MAX).count();
         let others = Spread::of(all().map(|run| 100.0 * run.others));
@@ -321,7 +322,7 @@ impl Report<'_> {
         out
     }
 
-    /// Every run.
+    /// All runs as JSON.
     pub fn json(&self) -> String {
         let runs = |runs: &[Run]| array(runs.iter().map(run_json));
         let strangers: Vec<_> = self.runs.strangers.iter().map(|name| text(name)).collect();

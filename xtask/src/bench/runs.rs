@@ -1,14 +1,15 @@
-//! One measured run, and all of them: interleaved, in rotating order.
+//! Measures runs of workloads under configurations, interleaved in rotating order.
 
 use super::machine::{busy_s, cpus, other_profilers};
-use super::profilers::{BpfStatistics, CONFIGURATIONS, Configuration, Profiler, Seen};
+use super::profilers::{BpfStatistics, Configuration, Profiler, Seen};
 use super::workloads::{Kind, Workload};
 use std::collections::BTreeSet;
 
-/// When others used more of the CPUs than this, a run is disturbed and done again.
+/// Largest share of all CPUs that other programs use during an undisturbed run; above, it is
+/// repeated.
 pub const OTHERS_MAX: f64 = 0.05;
 
-/// Times that a disturbed run is done in all; the least disturbed counts.
+/// Most attempts at a run, of which the least disturbed counts.
 const TRIES: u32 = 3;
 
 /// One run of a workload under a configuration.
@@ -18,7 +19,7 @@ pub struct Run {
     pub kind: Kind,
     /// The profiler.
     pub configuration: Configuration,
-    /// Runs of one round are compared with each other.
+    /// Number of its round; runs are compared within a round.
     pub round: u64,
     /// Wall time.
     pub wall_s: f64,
@@ -26,30 +27,30 @@ pub struct Run {
     pub cpu_s: f64,
     /// The profiler's cost and counters.
     pub seen: Seen,
-    /// The part of all CPUs that neither the workload nor the profiler used.
+    /// Share of all CPUs' time that other programs used.
     pub others: f64,
-    /// 1 or more.
+    /// Attempts, from 1.
     pub tries: u32,
 }
 
 /// All runs of a benchmark.
 #[derive(Default)]
 pub struct Runs {
-    /// Timed ones.
+    /// Runs whose time counts.
     pub timed: Vec<Run>,
-    /// Those with the kernel's BPF statistics on, which cost time themselves; dcpid's when it has
-    /// seen the workload once before, as one that is always on has.
+    /// Runs with the kernel's BPF statistics, which cost time themselves. dcpid has sampled the
+    /// workload once before, like a daemon that always runs.
     pub handler: Vec<Run>,
     /// Other profilers that were running at the same time.
     pub strangers: BTreeSet<String>,
-    /// How often disturbed runs may still be done again, all together: on a busy machine it would
-    /// never end.
+    /// Repetitions left for all disturbed runs together, so that the benchmark ends on a busy
+    /// machine.
     repeats_left: u64,
 }
 
 impl Runs {
-    /// Runs every workload under every configuration `rounds` times, and then for the handlers'
-    /// costs.
+    /// Runs every workload under every configuration `rounds` times for its time, and then with BPF
+    /// statistics.
     pub fn measure(
         folder: &str,
         workloads: &[Workload],
@@ -59,8 +60,8 @@ impl Runs {
         let mut runs = Self { repeats_left: repeats, ..Self::default() };
         for round in 0..rounds {
             for workload in workloads {
-                let mut order = CONFIGURATIONS.to_vec();
-                order.rotate_left(round as usize % CONFIGURATIONS.len());
+                let mut order = Configuration::ALL.to_vec();
+                order.rotate_left(round as usize % Configuration::ALL.len());
                 for configuration in order {
                     let run = runs.undisturbed(folder, workload, configuration, (round, false))?;
                     println!(

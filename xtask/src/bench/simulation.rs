@@ -3,30 +3,17 @@
 use super::recording::Sample;
 use std::collections::HashSet;
 
-/// The replacement policy for the entries of a bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
-    RoundRobin,
-    /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan, and
-    /// our sampler).
-    SwapToFront,
-    /// A hit goes in front and those before it move back; a miss the same, and the last leaves
-    /// (least recently used).
-    ShiftToFront,
-}
-
-/// All of them.
-pub const POLICIES: [Policy; 3] = [Policy::RoundRobin, Policy::SwapToFront, Policy::ShiftToFront];
-
-impl Policy {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Policy::RoundRobin => "round-robin",
-            Policy::SwapToFront => "swap-to-front",
-            Policy::ShiftToFront => "shift (LRU)",
-        }
+named! {
+    /// The replacement policy for the entries of a bucket.
+    pub enum Policy {
+        /// A hit moves nothing; a miss evicts each way in turn (the paper's driver).
+        RoundRobin = "round-robin",
+        /// A hit swaps with the first; a miss goes in front and the last leaves (the paper's plan,
+        /// and our sampler).
+        SwapToFront = "swap-to-front",
+        /// A hit goes in front and those before it move back; a miss the same, and the last leaves
+        /// (least recently used).
+        ShiftToFront = "shift (LRU)",
     }
 }
 
@@ -37,7 +24,7 @@ pub struct Shape {
     pub ways: usize,
     /// Buckets of a half.
     pub buckets: usize,
-    /// See there.
+    /// Replacement policy.
     pub policy: Policy,
     /// Seconds between drains.
     pub interval_s: u64,
@@ -71,7 +58,7 @@ pub const DEFAULT: Shape = Shape {
 pub struct Counts {
     /// Samples.
     pub samples: u64,
-    /// Samples that found no entry of theirs.
+    /// Samples whose place had no entry.
     pub misses: u64,
     /// Entries evicted, to the spill buffer.
     pub spilled: u64,
@@ -91,20 +78,16 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Sums; the peak is the higher one.
+    /// Adds the counts of another stream; the peak becomes the higher of the two.
     pub fn add(&mut self, other: &Counts) {
-        self.samples += other.samples;
-        self.misses += other.misses;
-        self.spilled += other.spilled;
-        self.drained += other.drained;
-        self.places += other.places;
-        self.looks += other.looks;
-        self.lines += other.lines;
-        self.drains += other.drains;
+        macro_rules! add {
+            ($($field:ident)+) => { $(self.$field += other.$field;)+ };
+        }
+        add!(samples misses spilled drained places looks lines drains);
         self.spill_peak = self.spill_peak.max(other.spill_peak);
     }
 
-    /// A part of the samples.
+    /// A count per sample.
     pub fn per_sample(&self, part: u64) -> f64 {
         part as f64 / self.samples.max(1) as f64
     }
@@ -176,8 +159,8 @@ impl Shape {
     }
 }
 
-/// Fibonacci hashing. Of a table that fits in a page as the sampler does: kernel addresses by their
-/// place in a page, as what processes share.
+/// The bucket of a place, by Fibonacci hashing. In a table that fits in a page it is the sampler's
+/// hash, which takes kernel addresses by their offset in a page.
 fn bucket_of(place: (u64, u32), buckets: usize) -> usize {
     let hash = if buckets <= IN_PAGE {
         let address = if place.1 == 0 { place.0 & 4095 } else { place.0 };
@@ -196,18 +179,18 @@ fn drain(tables: &mut [Table], shape: &Shape, counts: &mut Counts) {
     counts.places += places.len() as u64;
 }
 
-/// One half of one CPU.
+/// One of the two halves of a CPU's table.
 struct Table {
     ways: usize,
     /// Buckets, one after the other: place and samples since the last drain.
     entries: Vec<((u64, u32), u64)>,
     /// The entry to be evicted next.
     turn: usize,
-    /// Since the last drain.
+    /// Entries evicted since the last drain.
     spilled: Vec<(u64, u32)>,
 }
 
-/// No sample is there.
+/// An entry without samples.
 const NOWHERE: ((u64, u32), u64) = ((0, 0), 0);
 
 impl Table {
@@ -287,7 +270,7 @@ mod tests {
     #[test]
     fn every_policy_keeps_four_and_hands_over_every_entry_once() {
         let five = places(5);
-        for policy in POLICIES {
+        for policy in Policy::ALL {
             let stream: Vec<u64> = five.iter().chain(five.iter()).copied().collect();
             let counts = tiny(policy).simulate(&samples(&stream));
             assert_eq!(counts.samples, 10);

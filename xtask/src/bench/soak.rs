@@ -1,4 +1,4 @@
-//! `bench soak`: the soak of the tests, as long as one likes, with programs built for release.
+//! `bench soak`: the soak test of `tests`, for any time, with release builds.
 
 use super::{count, refuse_others, require_root};
 use crate::Outcome;
@@ -15,7 +15,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     let seconds = count(arguments, "--minutes", 60)? * 60;
     must(&mut command("cargo build -q --release -p dcpid -p dcpi --bins"))?;
     let programs = fs::canonicalize("target/release").context("target/release")?;
-    // Not nextest, which ends tests that take long.
+    // cargo test, because nextest ends long tests.
     let mut soak = command("cargo test -q -p tests --test system soak -- --ignored --nocapture");
     soak.env("DCPI_SOAK_S", seconds.to_string()).env("DCPI_BIN_DIR", programs);
     Ok(if succeeds(&mut soak)? { Outcome::Clean } else { Outcome::Problems })

@@ -1,5 +1,5 @@
-//! `bench stacks`: how many call stacks reach the thread's first frame, and what a stack costs the
-//! kernel and the daemon, program by program, beside `perf record --call-graph dwarf` and `fp` at
+//! `bench stacks`: share of call stacks that reach the thread's first frame, and cost of a stack in
+//! the kernel and in the daemon, by program, beside `perf record --call-graph dwarf` and `fp` at
 //! the same rate.
 
 use super::profilers::{BpfStatistics, Program, Recorder, build, client, start_dcpid};
@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use wire::Status;
 
-/// Time of the workload before what is counted: dcpid is always on, and has learnt how deep the
-/// stacks of a program's threads are.
+/// Seconds of the workload before the measurement, in which dcpid learns the stack depths of the
+/// program's threads, as a daemon that always runs has.
 const WARM_UP_S: u64 = 6;
 /// Stacks per second and CPU, of all profilers.
 const RATE: u64 = 100;
 const SECONDS: u64 = 10;
 const SECONDS_QUICK: u64 = 4;
-/// Time for the maps of the programs that run at the start.
+/// Time for dcpid to read the mappings of programs that run already.
 const SETTLES: Duration = Duration::from_secs(2);
 
 /// A program: its name in tables, those of its files in the status, and the shell line that keeps
@@ -29,7 +29,7 @@ struct Workload(&'static str, &'static [&'static str], &'static str);
 
 const LOOP: &str = "while :; do";
 
-/// What runs. Each line is run by `sh` in a folder of its own with `$SOURCE`, the checkout.
+/// The programs. Each line runs in `sh`, in a folder of its own; `$SOURCE` is the checkout.
 const WORKLOADS: [Workload; 12] = [
     Workload("python3", &["python3"], "exec python3 $SOURCE/tests/bench/stacks/words.py"),
     Workload("cc1plus", &["cc1plus"], "LOOP c++ -O1 -c part.cc -o part.o; done"),
@@ -51,11 +51,11 @@ struct Seen {
     stacks: f64,
     whole: f64,
     dropped: f64,
-    /// Why others are cut.
+    /// Incomplete stacks by reason.
     cut: BTreeMap<String, u64>,
-    /// CPU time of the kernel's part, in ns a stack; perf's is in no counter.
+    /// CPU time in the kernel, ns per stack; no counter has perf's.
     kernel_ns: f64,
-    /// CPU time of the daemon's part, or of perf recording and unwinding, in ns a stack.
+    /// CPU time of the daemon, or of perf's recording and unwinding, ns per stack.
     own_ns: f64,
     bytes: f64,
 }
@@ -119,7 +119,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(Outcome::Clean)
 }
 
-/// Builds dcpid and the programs. Gives the folder of all of it.
+/// Builds dcpid and the programs, and returns their folder.
 fn prepare() -> anyhow::Result<String> {
     let folder = format!("{FOLDER}/stacks");
     fs::create_dir_all(&folder).with_context(|| format!("creating {folder}"))?;
@@ -159,7 +159,7 @@ fn work(folder: &str, workload: &Workload, seconds: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Costs and stacks of dcpid: once with stacks and once without for what they cost the kernel.
+/// Costs and stacks of dcpid. A second run without stacks gives their cost in the kernel.
 fn of_dcpid(folder: &str, workload: &Workload, seconds: u64) -> anyhow::Result<Seen> {
     let (with, taken, seen) = with_dcpid(folder, workload, seconds, &RATE.to_string())?;
     let (without, ..) = with_dcpid(folder, workload, seconds, "off")?;
@@ -173,7 +173,8 @@ struct Handler {
     ns: f64,
 }
 
-/// The handler, the stacks taken of all programs, and those of the workload, in one run.
+/// Runs the workload under dcpid. Returns the handler's figures, the stacks of all programs, and
+/// those of the workload.
 fn with_dcpid(
     folder: &str,
     workload: &Workload,
@@ -231,8 +232,7 @@ fn with_dcpid(
     ))
 }
 
-/// Symbols of the first frame of a thread: of what the C library, the loader, Go and the kernel
-/// begin with.
+/// Symbols of threads' first frames: of the C library, the loader, Go and the kernel.
 const FIRST: [&str; 14] = [
     "_start",
     "clone3",
@@ -250,8 +250,8 @@ const FIRST: [&str; 14] = [
     "runtime.mcall",
 ];
 
-/// The same of `perf record`, of the programs of the workload: what they cost is the CPU time of
-/// perf recording and unwinding.
+/// Costs and stacks of `perf record`, of the workload's programs: the cost is the CPU time of
+/// recording and of unwinding.
 fn of_perf(folder: &str, workload: &Workload, seconds: u64, how: &str) -> anyhow::Result<Seen> {
     let data = format!("{folder}/perf.data");
     let line = format!(

@@ -1,9 +1,10 @@
-//! `bench stacks --callgrind`: inclusive times by our call stacks against those by exact counts.
+//! `bench stacks --callgrind`: inclusive times by sampled call stacks against those by exact
+//! counts.
 //!
-//! callgrind counts the instructions that each procedure executed below each chain of callers, of
-//! programs that do the same in each run. What a procedure took below a caller is its time by
-//! samples times the share of its instructions that it executed there: instructions of one
-//! procedure take about the same time whoever called it, those of different ones do not.
+//! callgrind counts the instructions that each procedure executes below each chain of callers, of
+//! programs that do the same in every run. The time of a procedure below a caller is its time by
+//! samples times the share of its instructions that it executed there: the time per instruction
+//! depends on the procedure, hardly on its caller.
 
 use super::faster::Program as Source;
 use super::profilers::{client, start_dcpid};
@@ -15,13 +16,14 @@ use std::fs;
 use std::process::{Command, Stdio};
 use wire::Request;
 
-/// Callers that callgrind tells contexts apart by: deeper than any of these programs calls.
+/// Length of callgrind's chains of callers, above the depth of these programs' stacks.
 const CALLERS: u32 = 60;
-/// Procedures below this share are few stacks each.
+/// Least share of a compared procedure: below, it has too few stacks.
 const SHARE_MIN: f64 = 0.01;
-/// Share of the procedures whose interval of 95 % has the counted value.
+/// Required share of procedures whose interval of 95 % contains the counted value.
 const WITHIN_MIN: f64 = 0.95;
-/// glibc's procedures for copying differ by processor, and valgrind's has no AVX-512.
+/// Settings that make glibc choose the same copy routines on the processor as under valgrind, which
+/// lacks AVX-512.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-ERMS,-FSRM";
 
 /// A program of one file, and the arguments of a run.
@@ -31,7 +33,7 @@ struct Program {
     arguments: String,
 }
 
-/// How many of a program's procedures are within.
+/// Procedures compared, and those whose interval contains the counted value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Score {
     procedures: usize,
@@ -39,7 +41,7 @@ struct Score {
     farthest: f64,
 }
 
-/// Compares five programs; true where enough procedures are within.
+/// Compares five programs. Returns whether [`WITHIN_MIN`] is reached.
 pub fn run(folder: &str, seconds: u64) -> anyhow::Result<bool> {
     println!("{:10} {:>10} {:>7} {:>9} {:>9}", "", "procedures", "within", "farthest", "uncounted");
     let mut all = Score::default();
@@ -79,7 +81,8 @@ fn programs(folder: &str) -> anyhow::Result<Vec<Program>> {
         let path = format!("{folder}/{name}");
         let (sources, libraries): (Vec<String>, Vec<String>) =
             sources.into_iter().partition(|word| !word.starts_with("-l"));
-        // callgrind takes a jump to another procedure for a call, which leaves no frame.
+        // Without sibling calls: callgrind takes a jump to another procedure for a call, but it
+        // leaves no frame for stacks.
         let flags = "-O2 -w -fno-optimize-sibling-calls -fno-pie -r -nostdlib";
         must(command(&format!("{compiler} {flags} -o {path}.o")).args(sources))?;
         must(command(&format!("{compiler} -static -no-pie -o {path} {path}.o")).args(libraries))?;
@@ -146,7 +149,7 @@ fn counted(folder: &str, program: &Program) -> anyhow::Result<BTreeMap<Vec<Strin
         } else if line.starts_with("calls=") {
             is_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) {
-            // The line after `calls=` has what the callee took.
+            // The line after `calls=` has the inclusive cost of the callee.
             let cost = line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok());
             if !std::mem::take(&mut is_call) {
                 *sums.entry(chain.clone()).or_default() += cost.unwrap_or(0);
@@ -174,9 +177,9 @@ fn symbols(path: &str) -> anyhow::Result<HashMap<String, u64>> {
     Ok(found)
 }
 
-/// How many rows of the program's own procedures have the counted share in their interval. Beside
-/// it the share of time that callgrind does not count, of the kernel and of procedures that it
-/// names otherwise: a procedure may have all of it below it or nothing.
+/// Compares the rows of the program's own procedures with the counted shares. callgrind does not
+/// count the kernel, nor procedures under other names; their share of the time, which may be below
+/// any procedure or none, widens the intervals.
 fn compared(
     rows: &[Value],
     counted: &BTreeMap<Vec<String>, u64>,

@@ -4,10 +4,10 @@ use std::fmt;
 
 use measure::humps::quantile;
 
-/// The middle of some measurements, and how far they lie apart.
+/// Median and spread of some measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// Half of them are below.
+    /// The median.
     pub median: f64,
     /// The smallest.
     pub min: f64,
@@ -15,12 +15,12 @@ pub struct Spread {
     pub max: f64,
     /// First and third quartile.
     pub quartiles: (f64, f64),
-    /// How many.
+    /// Number of values.
     pub count: usize,
 }
 
 impl Spread {
-    /// Of all finite values; None when there is none.
+    /// The spread of all finite values; None without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -42,8 +42,8 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Between which two of some values the median of all that could have been measured is, in about 95
-/// of 100 cases: the ranks of the sign test, by the normal approximation. None for fewer than 6.
+/// Confidence interval of 95 % for the median: the ranks of the sign test, by the normal
+/// approximation. None for fewer than 6 values.
 pub fn interval_of_median(values: &[f64]) -> Option<(f64, f64)> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

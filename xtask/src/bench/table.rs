@@ -1,10 +1,10 @@
-//! `bench table`: which size, ways, policy and drain interval the sampler's table should have, by
-//! simulation over recorded samples (SOSP 1997, section 5.4).
+//! `bench table`: recommends size, ways, policy and drain interval of the sampler's table, by
+//! simulation of recorded samples (SOSP 1997, section 5.4).
 
 use super::costs::{Cost, WORTH_A_CHANGE, model};
 use super::grid::{BUCKETS, Cell, INTERVALS_S, WAYS, best, simulate};
 use super::recording::{self, Phase};
-use super::simulation::{Counts, DEFAULT, IN_PAGE, POLICIES, Shape};
+use super::simulation::{Counts, DEFAULT, IN_PAGE, Policy, Shape};
 use super::{FOLDER, count, option, refuse_others, require_root};
 use crate::Outcome;
 use crate::packages;
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::Instant;
 
-/// Records, unless there is a recording, simulates, and recommends.
+/// Records samples unless a recording is given, simulates, and prints the recommendation.
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     refuse_others("table", arguments, &[], &["--recording", "--seconds"])?;
     let seconds = count(arguments, "--seconds", 45)?;
@@ -80,7 +80,7 @@ fn sections() -> Vec<(&'static str, Vec<Shape>)> {
         BUCKETS.iter().map(|buckets| Shape { ways: *ways, buckets: *buckets, ..DEFAULT })
     });
     let policies = [IN_PAGE, 1024, 4096].into_iter().flat_map(|buckets| {
-        POLICIES.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT })
+        Policy::ALL.into_iter().map(move |policy| Shape { policy, buckets, ..DEFAULT })
     });
     let intervals = [IN_PAGE, 4096].into_iter().flat_map(|buckets| {
         INTERVALS_S.into_iter().map(move |interval_s| Shape { interval_s, buckets, ..DEFAULT })
@@ -149,7 +149,7 @@ fn row(shape: &Shape, counts: &Counts) -> String {
     )
 }
 
-/// The optimum for any table, by interval.
+/// Least misses of any table, by interval, in words.
 fn least(phases: &[Phase]) -> String {
     let samples: usize = phases.iter().map(|phase| phase.samples.len()).sum();
     let rates = INTERVALS_S.map(|interval_s| {

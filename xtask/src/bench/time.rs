@@ -1,16 +1,16 @@
-//! `bench time`: how right `dcpi time` and `dcpi-bench` are, beside the lecture's techniques,
+//! `bench time`: error rates of `dcpi time` and `dcpi-bench`, beside the lecture's techniques,
 //! hyperfine and criterion.
 //!
-//! The program is Lua, linked in random orders: a spread over layouts of some percent, which no
-//! number of runs of one build tells from a change. Comparisons of Lua with itself are of two
-//! builds that differ in their order alone, so that every "faster" is wrong; comparisons with 2 %
-//! less work should be found.
+//! The program is Lua, linked in random orders. Its time varies by some percent with the layout of
+//! its code, which no number of runs of one build can tell from a change. Comparisons of Lua with
+//! itself are of two builds that differ in link order alone, so every "faster" is wrong;
+//! comparisons with 2 % less work should be found.
 
 use super::faster::{self, Program};
 use super::json::number_at;
 use super::load::Load;
 use super::machine::description;
-use super::time_peers::{criterion, hyperfine};
+use super::time_peers::{criterion, hyperfine, moments};
 use super::{FOLDER, count, option, refuse_others};
 use crate::process::{command, must, output};
 use crate::{Outcome, packages};
@@ -24,10 +24,10 @@ use std::time::Instant;
 const PARTS: [&str; 5] = ["lecture", "functions", "same", "effect", "peers"];
 /// Size of the work of one run: about 30 ms.
 const SIZE: u32 = 1500;
-/// The same less 2 %.
+/// Size of 2 % less work.
 const LESS: u32 = 1470;
-/// Layouts of a comparison, as the design asks: an effect of the size of the spread is found in
-/// four of five cases.
+/// Layouts of a comparison: enough to find an effect as large as the spread over layouts in four of
+/// five cases.
 const LAYOUTS: u32 = 12;
 /// Runs of each program in a layout.
 const RUNS: u32 = 5;
@@ -111,14 +111,7 @@ impl Bench {
     /// Builds dcpi and the objects of Lua.
     fn prepare() -> anyhow::Result<Self> {
         packages::ensure(packages::COMPILER.iter().chain(&packages::TIMERS))?;
-        let programs = match std::env::var("DCPI_BIN_DIR") {
-            Ok(programs) => programs,
-            Err(_) => {
-                println!("building dcpi");
-                must(&mut command("cargo build -q --release -p dcpi --bin dcpi"))?;
-                "target/release".to_owned()
-            }
-        };
+        let programs = super::perturb_uprobes::programs()?;
         let folder = format!("{FOLDER}/time");
         let objects = format!("{folder}/objects");
         fs::create_dir_all(&objects).with_context(|| format!("creating {objects}"))?;
@@ -130,7 +123,7 @@ impl Bench {
         for file in files {
             let name = Path::new(file).file_stem().context("a source without a name")?;
             let object = Path::new(&objects).join(name).with_extension("o");
-            // Lua's own lua.c has a main of its own.
+            // Lua's own lua.c has a second main.
             let is_own_main = name == "lua" && !file.starts_with("tests/");
             if !object.exists() && !is_own_main && name != "luac" {
                 let mut gcc = command("gcc -O2 -w -c");
@@ -140,7 +133,7 @@ impl Bench {
         Ok(Self { dcpi: format!("{programs}/dcpi"), folder })
     }
 
-    /// Links both programs, each in the order of its number.
+    /// Links both programs; each number is the seed of a link order.
     pub fn link(&self, numbers: [u64; 2]) -> anyhow::Result<()> {
         for (number, name) in numbers.into_iter().zip(["a", "b"]) {
             must(Command::new("bash").args(["tests/bench/relink.sh"]).args([
@@ -152,13 +145,12 @@ impl Bench {
         Ok(())
     }
 
-    /// The command of a program with work of a size.
+    /// The command line of a program with work of this size.
     pub fn work(&self, name: &str, size: u32) -> String {
         format!("{}/{name} tests/bench/time.lua 7 {size}", self.folder)
     }
 
-    /// One comparison of the works of these sizes: links in orders of their own, or in one order;
-    /// without `relink` the builds stay as they are.
+    /// The JSON of one `dcpi time` of works of these sizes, with link orders as `links` says.
     fn compare(&self, sizes: [u32; 2], seed: u64, links: Links) -> anyhow::Result<String> {
         let script = |name: &str, number: &str| {
             let folder = &self.folder;
@@ -202,7 +194,8 @@ impl Bench {
         for busy in [0, load] {
             let _load = Load::start(busy)?;
             for links in [Links::OwnOrders, Links::Never, Links::SameFile] {
-                // Builds of two orders, kept as they are, are two programs: one is faster.
+                // One order for both: builds of two orders that are never linked again do differ in
+                // speed.
                 self.link([1, 1])?;
                 row(&self.verdicts([SIZE, SIZE], pairs, links)?, links, busy);
             }
@@ -237,12 +230,12 @@ impl Bench {
         Ok(())
     }
 
-    /// Where files are made.
+    /// The benchmark's folder.
     pub fn folder(&self) -> &str {
         &self.folder
     }
 
-    /// The two commands of the same work.
+    /// The command lines of both programs, with the same work.
     pub fn same_work(&self) -> [String; 2] {
         [self.work("a", SIZE), self.work("b", SIZE)]
     }
@@ -255,9 +248,9 @@ enum Links {
     OwnOrders,
     /// Both are linked again for each layout, in one order.
     OneOrder,
-    /// Both stay as they were.
+    /// Neither is linked again.
     Never,
-    /// The same, and they are one file.
+    /// Neither is linked again, and both are one file.
     SameFile,
 }
 
@@ -275,10 +268,7 @@ fn row(verdicts: &Verdicts, links: Links, busy: u64) {
         Links::Never => "never, copies of one build",
         Links::SameFile => "never, one file",
     };
-    let n = verdicts.changes.len() as f64;
-    let mean = verdicts.changes.iter().sum::<f64>() / n;
-    let sd =
-        (verdicts.changes.iter().map(|of| (of - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
+    let (mean, sd) = moments(&verdicts.changes);
     println!(
         "{links:<28} {:<22} {:>6} {:>6} {:>8} {:>8} {:>6} {mean:>9.2} {sd:>9.2} {:>7.1}",
         loaded(busy),

@@ -1,13 +1,15 @@
-//! How often hyperfine and criterion say a difference where there is none but the link order.
+//! Rates at which hyperfine and criterion report a difference between builds that differ in link
+//! order alone.
 
 use super::time::Bench;
 use crate::process::{command, must, output};
 use anyhow::Context as _;
+use serde_json::Value;
 use std::fs;
 use std::process::Command;
 
-/// criterion in a project of its own: its libraries are not ours. Version 0.5 with as few features
-/// as `cargo bench` needs.
+/// Manifest of a package that benchmarks with criterion, apart from this workspace, so that its
+/// dependencies are not ours.
 const MANIFEST: &str = r#"[package]
 name = "peer"
 version = "0.0.0"
@@ -45,11 +47,11 @@ criterion_group! {
 criterion_main!(benches);
 "#;
 
-/// Name of a peer's answer, and how often it was wrong.
+/// Name of a tool's criterion, and the number of wrong answers.
 pub type Said = (String, u32);
 
-/// hyperfine: as its summary reads (the ratio's distance from 1 is more than its "±"), and by a
-/// t-test of its runs (its scripts/welch_ttest.py).
+/// Wrong answers of hyperfine: by its summary (the ratio's distance from 1 is more than its "±"),
+/// and by a t-test of its runs (its scripts/welch_ttest.py).
 pub fn hyperfine(bench: &Bench, pairs: u64) -> anyhow::Result<Vec<Said>> {
     let file = format!("{}/hyperfine.json", bench.folder());
     let (mut summary, mut welch) = (0, 0);
@@ -74,7 +76,8 @@ pub fn hyperfine(bench: &Bench, pairs: u64) -> anyhow::Result<Vec<Said>> {
     ])
 }
 
-/// criterion: "Performance has improved" or "regressed" against the saved baseline.
+/// Wrong answers of criterion: "Performance has improved" or "regressed" against the saved
+/// baseline.
 pub fn criterion(bench: &Bench, pairs: u64) -> anyhow::Result<Said> {
     let folder = format!("{}/criterion", bench.folder());
     fs::create_dir_all(format!("{folder}/benches"))?;
@@ -110,17 +113,17 @@ pub fn criterion(bench: &Bench, pairs: u64) -> anyhow::Result<Said> {
 
 /// The two lists of times in hyperfine's JSON.
 fn times(text: &str) -> Option<[Vec<f64>; 2]> {
-    let mut lists = text.split("\"times\":").skip(1).map(|rest| {
-        let list = rest.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-        let numbers = list.map(|(list, _)| list.split(',')).into_iter().flatten();
-        numbers.filter_map(|number| number.trim().parse().ok()).collect::<Vec<f64>>()
-    });
-    let both = [lists.next()?, lists.next()?];
+    let told: Value = serde_json::from_str(text).ok()?;
+    let list = |command: usize| {
+        let times = told.pointer(&format!("/results/{command}/times"))?.as_array()?;
+        Some(times.iter().filter_map(Value::as_f64).collect::<Vec<f64>>())
+    };
+    let both = [list(0)?, list(1)?];
     both.iter().all(|list| list.len() > 1).then_some(both)
 }
 
 /// Mean and standard deviation.
-fn moments(values: &[f64]) -> (f64, f64) {
+pub fn moments(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     (mean, (values.iter().map(|of| (of - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt())

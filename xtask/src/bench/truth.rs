@@ -1,6 +1,6 @@
-//! `bench truth`: how good estimates are over twenty-one programs, a line each: what `dcpi truth`
-//! says of them (the paper's figures 8 and 9). Eight of them estimates were tuned on; the others
-//! stand apart.
+//! `bench truth`: accuracy of estimates over twenty-one programs, a line of `dcpi truth` for each
+//! (the paper's figures 8 and 9). Estimates were tuned on eight of them, which have a mean of their
+//! own.
 
 use super::profilers::build;
 use super::repeatable::{self, Program};
@@ -11,11 +11,11 @@ use anyhow::Context as _;
 use std::fs;
 use std::process::Stdio;
 
-/// How far estimates may be off, in percent.
+/// Largest errors of estimates whose shares are reported, in percent.
 const WITHIN: [u32; 3] = [5, 10, 15];
-/// What is to be reached at least, in percent, as a mean over the programs of each kind: of blocks
-/// within each of [`WITHIN`] by samples; of edges within 10 % by executions (the paper's figure 9
-/// has 58); of blocks called sure, within 10 %.
+/// Required shares in percent, means over the programs of each kind: of blocks within each of
+/// [`WITHIN`], weighted by samples; of edges within 10 %, weighted by executions (the paper's
+/// figure 9 has 58); of blocks marked as sure within 10 %.
 const BLOCKS_ASKED: [f64; 3] = [68.0, 74.0, 77.0];
 const EDGES_ASKED: f64 = 63.0;
 const HIGH_ASKED: f64 = 90.0;
@@ -102,7 +102,7 @@ fn measured(
 }
 
 impl Line {
-    /// From what `dcpi truth --format json` prints.
+    /// Reads the output of `dcpi truth --format json`.
     fn of(report: &str) -> anyhow::Result<Self> {
         let number = |path: &[&str]| {
             json::number_at(report, path)
@@ -119,7 +119,7 @@ impl Line {
             (0.0, 0.0, 0.0, 0.0, 0.0);
         for level in ["low", "medium", "high"] {
             let path = ["confidence", level];
-            // A level that no block has is left out.
+            // The report leaves out a level that no block has.
             let Some(of) = json::number_at(report, &["confidence", level, "of"]) else { continue };
             let [_, right, near] = within(&path)?;
             weight += of;

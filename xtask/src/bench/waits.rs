@@ -1,6 +1,6 @@
-//! `bench waits`: waits of threads by what they were for, beside what the threads saw themselves;
-//! the times of 1,000 threads beside wall-clock time; the sum of a storm of short waits; and what
-//! all of it costs beyond an empty program at the tracepoint of switches.
+//! `bench waits`: waits of threads by cause, compared with the threads' own clocks; the times of
+//! 1,000 threads, compared with wall-clock time; the sum of a storm of short waits; and the cost
+//! beyond an empty program at the tracepoint of switches.
 
 use super::json::number_at;
 use super::machine::{cpus, description, process_cpu_s};
@@ -14,8 +14,8 @@ use std::fs;
 use std::time::Duration;
 use wire::{Request, WaitsStatus};
 
-/// Kinds of waits, as the program calls them: their procedure in the program, and what they are
-/// for in the database. Computing threads that wait for a CPU have no other waits.
+/// Kinds of waits: name in the workload's output, procedure in the workload, and leaf of the call
+/// stack in the database. Computing threads have no other waits than those for a CPU.
 const KINDS: [(&str, &str, &str); 6] = [
     ("futex", "of_lock", "[futex]"),
     ("pipe", "of_pipe", "[pipe]"),
@@ -25,21 +25,21 @@ const KINDS: [(&str, &str, &str); 6] = [
     (QUEUED, "of_queue", "[preempted]"),
 ];
 const QUEUED: &str = "runnable";
-/// Most that the database may differ from what the threads saw.
+/// Largest relative difference of the database from the threads' clocks that passes.
 const KNOWN_MAX: f64 = 0.02;
-/// Most that the ledger of threads may differ from wall-clock time.
+/// Largest relative difference of the threads' times from wall-clock time that passes.
 const LEDGER_MAX: f64 = 0.005;
-/// Most that the time of a storm may differ, and most call stacks per second that it may take.
+/// Largest relative difference of a storm's time that passes, and most call stacks per second.
 const STORM_MAX: f64 = 0.05;
 const STACKS_MAX: f64 = 1000.0;
-/// Most CPU time beyond the tracepoint with an empty program, of the machine's.
+/// Largest share of the machine's CPU time beyond that of an empty program that passes.
 const COST_MAX: f64 = 0.005;
 const THREADS: u64 = 1000;
 const KNOWN_S: u64 = 20;
 const LEDGER_S: u64 = 5;
 const STORM_S: u64 = 2;
 const STORMS: usize = 10;
-/// Pairs of threads of the storm; as many times two sleep.
+/// Pairs of threads that hand over a byte in the storm; as many pairs sleep meanwhile.
 const PAIRS: u64 = 8;
 const COST_S: u64 = 4;
 const COST_ROUNDS: usize = 4;
@@ -48,7 +48,7 @@ const SETTLES: Duration = Duration::from_secs(2);
 const DCPID: &str = "--overhead-budget off --code-store off";
 const DCPID_WITHOUT: &str = "--overhead-budget off --code-store off --waits off";
 
-/// A part of the bench, in the folder: whether its figures are within their limits.
+/// A part of the benchmark. It takes the folder, and returns whether its figures are within limits.
 type Part = fn(&str) -> anyhow::Result<bool>;
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
@@ -75,7 +75,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
     Ok(if is_clean { Outcome::Clean } else { Outcome::Problems })
 }
 
-/// The word after a figure with this upper limit.
+/// The remark after a figure with this upper limit, and whether the figure is within.
 fn verdict(value: f64, most: f64) -> (&'static str, bool) {
     if value.abs() <= most { ("", true) } else { (": TOO LARGE", false) }
 }
@@ -93,7 +93,7 @@ fn waits(folder: &str) -> anyhow::Result<WaitsStatus> {
     client(folder).status()?.waits.context("dcpid takes no waits on this kernel")
 }
 
-/// Stacks of an event of a command: frames and seconds.
+/// Call stacks of an event, of one command: frames and seconds.
 fn stacks(folder: &str, event: &str, name: &str) -> anyhow::Result<Vec<(Vec<String>, f64)>> {
     let file = format!("{folder}/folded");
     let _ = fs::remove_file(&file); // there is none the first time
@@ -108,10 +108,11 @@ fn stacks(folder: &str, event: &str, name: &str) -> anyhow::Result<Vec<(Vec<Stri
     Ok(text.lines().filter_map(stack).collect())
 }
 
-/// Waits for known things.
+/// Compares waits with known causes and lengths.
 fn known(folder: &str) -> anyhow::Result<bool> {
     let file = format!("{folder}/file");
-    // Not zeros: a file system may keep those in no block.
+    // Random bytes: a file system may store zeros without blocks, so that reading them waits for no
+    // disk.
     let mut state = 1_u64;
     let words = std::iter::repeat_with(|| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -143,7 +144,7 @@ fn known(folder: &str) -> anyhow::Result<bool> {
             stacks.iter().filter(|(frames, _)| is_of(frames)).map(|(_, s)| s).sum::<f64>() + 0.0
         };
         let known = said(&truth, kind)?;
-        // A wait that began blocked ends when the thread has a CPU again.
+        // A thread that was blocked and woken still waits for a CPU.
         let (blocked, then) = (sum(&blocked, leaf), sum(&without, "[runnable]"));
         let told = if kind == QUEUED { sum(&without, leaf) + then } else { blocked + then };
         let apart = told / known - 1.0;
@@ -156,7 +157,7 @@ fn known(folder: &str) -> anyhow::Result<bool> {
     Ok(is_clean)
 }
 
-/// The times of many threads.
+/// Compares the times of many threads with wall-clock time.
 fn ledger(folder: &str) -> anyhow::Result<bool> {
     let mut dcpid = start_dcpid(folder, DCPID)?;
     std::thread::sleep(SETTLES);
@@ -188,7 +189,8 @@ fn ledger(folder: &str) -> anyhow::Result<bool> {
     Ok(is_clean)
 }
 
-/// Storms of short waits beside long ones, each with a name of its own.
+/// Compares the times of storms of short waits beside long ones. Each storm runs under a name of
+/// its own.
 fn storm(folder: &str) -> anyhow::Result<bool> {
     let mut dcpid = start_dcpid(folder, DCPID)?;
     let (mut known_s, mut stacks_per_s, mut switches_per_s) = (vec![], vec![], vec![]);
@@ -238,19 +240,18 @@ fn switches() -> f64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0.0)
 }
 
-/// The work at each switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
-    Nothing,
-    Empty,
-    Without,
-    With,
+named! {
+    /// The program at each switch between threads.
+    enum At {
+        Nothing = "nothing",
+        Empty = "an empty program at each switch",
+        Without = "dcpid --waits off",
+        With = "dcpid",
+    }
 }
 
-const ATS: [At; 4] = [At::Nothing, At::Empty, At::Without, At::With];
-
-/// A storm: the seconds that a byte needed to be handed over, and dcpid's share of the machine's
-/// CPU time.
+/// Runs a storm. Returns the seconds of one hand-over of the byte, and dcpid's share of the
+/// machine's CPU time.
 fn stormy(folder: &str, at: At) -> anyhow::Result<(f64, f64)> {
     let begin = |line| start_dcpid(folder, line).map(Some);
     let (mut dcpid, mut empty): (Option<Program>, _) = (None, None);
@@ -275,8 +276,8 @@ fn stormy(folder: &str, at: At) -> anyhow::Result<(f64, f64)> {
     Ok((COST_S as f64 / said(&truth, "turns")?, own))
 }
 
-/// The cost of a storm's switches: in the kernel by its own statistics, and all of it by how much
-/// slower the storm becomes.
+/// Measures the cost of a storm's switches: in the kernel by BPF statistics, and in total by the
+/// storm's slowdown.
 fn cost(folder: &str) -> anyhow::Result<bool> {
     let machine_ns = COST_S as f64 * cpus() as f64 * 1e9;
     let (empty, with, switches_with) = {
@@ -306,7 +307,7 @@ fn cost(folder: &str) -> anyhow::Result<bool> {
         let order: Vec<usize> =
             if round % 2 == 0 { (0..4).collect() } else { (0..4).rev().collect() };
         for number in order {
-            let Some(at) = ATS.get(number) else { continue };
+            let Some(at) = At::ALL.get(number) else { continue };
             let (turn_s, daemon) = stormy(folder, *at)?;
             if let (Some(seconds), Some(own)) = (seconds.get_mut(number), own.get_mut(number)) {
                 seconds.push(turn_s);
@@ -316,17 +317,12 @@ fn cost(folder: &str) -> anyhow::Result<bool> {
     }
     let [nothing, ..] = &seconds;
     let nothing = Spread::of(nothing.iter().copied()).context("no storm")?.median;
-    for ((at, seconds), own) in ATS.iter().zip(&seconds).zip(&own) {
+    for ((at, seconds), own) in At::ALL.iter().zip(&seconds).zip(&own) {
         let slower = Spread::of(seconds.iter().map(|s| 100.0 * (s / nothing - 1.0)));
         let own = Spread::of(own.iter().map(|share| 100.0 * share)).context("no storm")?;
-        let name = match at {
-            At::Nothing => "nothing",
-            At::Empty => "an empty program at each switch",
-            At::Without => "dcpid --waits off",
-            At::With => "dcpid",
-        };
         println!(
-            "  {name:32} slower by {:.2} %; dcpid's process {:.2} % of the machine",
+            "  {:32} slower by {:.2} %; dcpid's process {:.2} % of the machine",
+            at.name(),
             slower.context("no storm")?,
             own.median
         );

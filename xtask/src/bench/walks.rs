@@ -1,6 +1,6 @@
-//! `bench walks`: compares the interpreter of sampled registers with the execution of programs
-//! (`binary/code/tests/walks`), with what a walk costs; with `--callgrind`, how well samples tell
-//! how often branches are taken.
+//! `bench walks`: compares walks from sampled registers with the execution of programs
+//! (`binary/code/tests/walks`), and times them; with `--callgrind`, compares branch probabilities
+//! from samples with exact ones.
 
 use super::{branches, refuse_others};
 use crate::process::{command, succeeds};
@@ -8,7 +8,7 @@ use crate::{Outcome, packages};
 
 const STATES: &str = "1000000";
 const STATES_QUICK: &str = "50000";
-/// Samples per program: a hot image gets this many in a few minutes.
+/// Samples per program, as many as a hot image gets in a few minutes.
 const SNAPSHOTS: u64 = 100_000;
 const SNAPSHOTS_QUICK: u64 = 5_000;
 

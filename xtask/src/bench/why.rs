@@ -1,13 +1,13 @@
-//! `bench why`: how long explanations take: of samples in every procedure of everything that is
-//! installed (`analysis/dcpi/tests/cli/everything.rs`), and of procedures that grow
-//! (`analysis/stalls/examples/growth.rs`). With PATHs: of what is there.
+//! `bench why`: time of explanations, of samples in every procedure that is installed
+//! (`analysis/dcpi/tests/cli/everything.rs`), and of procedures of growing size
+//! (`analysis/stalls/examples/growth.rs`). With PATHs, of the files there alone.
 
 use super::{parted, refuse_others};
 use crate::process::{command, output, succeeds};
 use crate::{Outcome, packages};
 
-/// What `--quick` looks at, with the compiler: 26 MB of executables are what the paper's analysis
-/// was timed on.
+/// Files that `--quick` explains beside the compiler: the paper timed its analysis on 26 MB of
+/// executables.
 const FEW: [&str; 2] = ["/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"];
 
 pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {

@@ -1,4 +1,4 @@
-//! Workloads of fixed work, measured by the wall clock.
+//! Workloads of a fixed amount of work, whose wall-clock time is measured.
 
 use super::machine::{children_cpu_s, cpus};
 use crate::process::{command, must};
@@ -8,62 +8,46 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Small C files that the compile storm goes through, again and again.
+/// Number of small C files that the compile storm compiles in turn.
 const STORM_FILES: u64 = 150;
-/// Time that a trial must take before it is scaled to the requested duration.
+/// Least time of a trial whose amount of work is scaled to the requested time.
 const PROBE: Duration = Duration::from_millis(300);
 
-/// The program to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An integer loop on every CPU.
-    Compute,
-    /// A triad over 64 MiB on every CPU.
-    Memory,
-    /// Many short runs of the C compiler, as many at once as there are CPUs.
-    Compile,
-    /// sqlite3 on every CPU.
-    Database,
-    /// Nothing, for a time.
-    Idle,
-}
-
-/// All of them, in the order of the tables.
-pub const KINDS: [Kind; 5] =
-    [Kind::Compute, Kind::Memory, Kind::Compile, Kind::Database, Kind::Idle];
-
-impl Kind {
-    /// Its name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Compute => "compute",
-            Kind::Memory => "memory",
-            Kind::Compile => "compile",
-            Kind::Database => "database",
-            Kind::Idle => "idle",
-        }
+named! {
+    /// The program to run.
+    pub enum Kind {
+        /// An integer loop on every CPU.
+        Compute = "compute",
+        /// A triad over 64 MiB on every CPU.
+        Memory = "memory",
+        /// Many short runs of the C compiler, as many at once as there are CPUs.
+        Compile = "compile",
+        /// sqlite3 on every CPU.
+        Database = "database",
+        /// No work, for a time.
+        Idle = "idle",
     }
 }
 
 /// A kind and how much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// What.
+    /// The program.
     pub kind: Kind,
-    /// How often: see the sources in tests/bench. Milliseconds for the idle machine.
+    /// Units of work, which the sources in tests/bench define; milliseconds for the idle machine.
     pub units: u64,
 }
 
 /// The time of a run of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Took {
-    /// From its first process to the end of its last.
+    /// Time from the start of the first process to the end of the last.
     pub wall: Duration,
     /// CPU time of its processes.
     pub cpu_s: f64,
 }
 
-/// Ends its processes in every case.
+/// Processes that are killed when the value is dropped.
 struct Children(Vec<Child>);
 
 impl Drop for Children {
@@ -106,8 +90,8 @@ impl Workload {
             ensure!(workload.units < 1 << 40, "{} takes no time at all", kind.name());
             workload.units *= 2;
         }
-        // Twice: the first time a start that does not grow with the work counts for too much, or
-        // somebody else was busy.
+        // Twice, because in the short trial the start-up time weighs too much, or other programs
+        // ran.
         for _ in 0..2 {
             let took = workload.run(folder)?.wall;
             let units = workload.units as f64 * wanted.as_secs_f64() / took.as_secs_f64();
@@ -116,7 +100,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Does it once.
+    /// Runs the workload once.
     pub fn run(&self, folder: &str) -> anyhow::Result<Took> {
         let on_every_cpu =
             |line: String| run_together((0..cpus()).map(|_| command(&line)).collect());
@@ -132,7 +116,7 @@ impl Workload {
         Ok(Took { wall: started.elapsed(), cpu_s: children_cpu_s() - cpu_s })
     }
 
-    /// A fresh database for every CPU; making the script is not a part of the time.
+    /// Runs sqlite3 on a fresh database for every CPU. The time to write its script does not count.
     fn run_database(&self, folder: &str) -> anyhow::Result<Took> {
         let source = fs::read_to_string("tests/bench/database.sql")
             .context("reading tests/bench/database.sql")?;
@@ -158,7 +142,8 @@ impl Workload {
     }
 }
 
-/// Starts them all and waits for the last. They end with this process, even if it is killed.
+/// Starts all commands and waits for them. They are killed when this process ends, even if it is
+/// killed.
 fn run_together(commands: Vec<Command>) -> anyhow::Result<()> {
     let mut children = Children(Vec::new());
     for inner in commands {
@@ -176,7 +161,7 @@ fn run_together(commands: Vec<Command>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `count` runs of the compiler, as many at once as there are CPUs.
+/// Runs the compiler `count` times, as many at once as there are CPUs.
 fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
     together(count, |number| {
         let file = format!("{folder}/storm/{}", number % STORM_FILES);
@@ -184,7 +169,7 @@ fn compile(folder: &str, count: u64) -> anyhow::Result<()> {
     })
 }
 
-/// Does `work` for each number below `count`, one at a time per CPU; stops after an error.
+/// Calls `work` with each number below `count`, in one thread per CPU; stops after an error.
 pub fn together(count: u64, work: impl Fn(u64) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
     let next = AtomicU64::new(0);
     let work = || -> anyhow::Result<()> {

@@ -52,7 +52,7 @@ const ALL_ALLOWANCE: Allowance =
 /// Images that regions of one process are registered under.
 const IMAGES_MAX: usize = 64;
 
-/// Where generated code is.
+/// The place of generated code.
 #[derive(Clone, Debug)]
 pub struct JitPlace {
     /// Its image.
@@ -78,7 +78,7 @@ pub struct Asked {
     pub now_ns: u64,
 }
 
-/// How much is known, and what was refused.
+/// Sizes of the known generated code, and counts of what was refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Processes with generated code.

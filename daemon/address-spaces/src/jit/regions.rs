@@ -18,7 +18,7 @@ pub const REGIONS_MAX: usize = 4096;
 /// Longest name of an image, in bytes.
 const IMAGE_NAME_MAX: usize = 255;
 
-/// What a region shows.
+/// The content of a region.
 #[derive(Clone, Debug)]
 pub enum Shows {
     /// A procedure of the process's generated code, in the image of that name if one is given.
@@ -91,7 +91,7 @@ impl Regions {
             .filter(|region| address < region.end)
     }
 
-    /// How many.
+    /// Number of regions.
     pub fn len(&self) -> usize {
         self.by_start.len()
     }

@@ -107,10 +107,10 @@ impl Mappings {
         }
     }
 
-    /// A record was read that will be applied with the next drain: the user of its process is
-    /// noted, and where control groups matter, those of processes that execed are looked at now,
-    /// while they live. So are files of which the kernel told only the inode, before another is
-    /// built in their place. Gives whether the record reports a file that nobody has mapped before.
+    /// Reads, for a record that the next drain applies, the facts that may be gone by then: the
+    /// user of its process, the control group of a process that execed, where control groups
+    /// matter, and the version of a file that the kernel identifies by inode only. Returns whether
+    /// the record reports a file that no process has mapped before.
     pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
         self.users.foresee(&record.kind, &self.system);
         if let RecordKind::Mmap(mmap) = &mut record.kind {

@@ -61,7 +61,7 @@ pub struct Mappings {
     pub lost_records: u64,
     /// Processes and mappings refused because of a limit.
     pub refused: u64,
-    /// What is kept apart and left out.
+    /// The processes and images that are kept apart or left out.
     pub tagger: Tagger,
     /// Answers questions about processes.
     pub system: System,
@@ -252,8 +252,9 @@ impl Mappings {
         }
     }
 
-    /// What showed that byte of a program's text when the samples of this window were taken: a
-    /// mapping whose addresses are counted from the start of the text, and where a process has it.
+    /// The mapping that contained this byte of a program's text when the samples of this window
+    /// were taken, with addresses counted from the start of the text, and a process that has it
+    /// mapped.
     pub fn find_in_program(
         &mut self,
         program: u32,
@@ -411,7 +412,7 @@ impl Mappings {
         Some(self.processes.entry(pid).or_default())
     }
 
-    /// Replaces what is known of a process by what /proc says; false when it is gone.
+    /// Replaces the known mappings of a process by those in /proc. Returns false when it is gone.
     fn read_process(&mut self, pid: u32, now_ns: u64, asker: Option<u16>) -> bool {
         let Some(lines) = self.system.maps(pid).filter(|lines| !lines.is_empty()) else {
             return false;

@@ -15,7 +15,7 @@ const VERSIONS_MAX: usize = 64;
 /// The mapping and the tags of a sample.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What was mapped there.
+    /// The mapping.
     pub mapping: Mapping,
     /// The tags of that process.
     pub tags: Tags,

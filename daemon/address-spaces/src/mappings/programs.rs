@@ -76,7 +76,7 @@ fn is_unseen(file: &MappedFile, other: &MappedFile) -> bool {
         && inode(&file.id) == inode(&other.id)
 }
 
-/// What has a number.
+/// Code that has a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A program, whose process keeps it mapped.
@@ -161,10 +161,10 @@ impl Programs {
         self.learn_parts(library, pid, parts(library, &map))
     }
 
-    /// What a number was first learnt to be stays while somebody maps it: whoever could replace it
-    /// would take the samples of all processes that have it. A process that contradicts has the
-    /// same inode, size, times and extent in another build: the file was changed without a trace in
-    /// any of these, or the record of another mapping was lost.
+    /// The first code learnt for a number stays while any process maps it, because a process that
+    /// could replace it would take the samples of all processes with that number. A process that
+    /// contradicts has the same inode, size, times and extent in another build: the file was
+    /// changed without changing any of these, or the record of another mapping was lost.
     fn learn_parts(&mut self, program: Program, pid: u32, parts: Vec<Part>) -> bool {
         // If the process has no such mapping, the record was lost; the mapping of another process
         // that runs the program serves as well.
@@ -199,8 +199,8 @@ impl Programs {
         false
     }
 
-    /// What shows that byte of the program's text: a mapping whose addresses are counted from the
-    /// start of the text, and where a process has it.
+    /// The mapping that contains this byte of the program's text, with addresses counted from the
+    /// start of the text, and a process that has it mapped.
     pub fn find(&self, number: u32, distance: u64) -> Result<(Mapping, MappedAt), Unresolved> {
         let known = self.known.get(&number).ok_or(Unresolved::UnknownProcess)?;
         let part = known.parts.iter().find(|part| (part.start..part.end).contains(&distance));
@@ -239,7 +239,7 @@ impl Programs {
         }
     }
 
-    /// Forgets the programs that nobody runs; `numbers` gives those that processes have.
+    /// Forgets programs that no process runs; `numbers` returns the numbers that processes have.
     pub fn forget(&mut self, window: Window, numbers: impl FnOnce() -> HashSet<u32>) {
         let used = (self.known.len() > PROGRAMS_KEPT).then(numbers);
         let released = &mut self.released;

@@ -1,4 +1,4 @@
-//! What a process says about its generated code.
+//! Events of generated code, as a process reports them.
 
 use super::files::CodeSink;
 use image::jit::{Code, CodeMap};

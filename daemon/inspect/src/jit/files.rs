@@ -31,9 +31,9 @@ pub enum NoFile {
     Refused(&'static str),
 }
 
-/// Kinds of file systems on which a file's owner and content are what the kernel says (statfs(2)):
-/// ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs, zfs, bcachefs. On others (FUSE, NFS) a
-/// program or another machine says so.
+/// Kinds of file systems (statfs(2)) on which the kernel itself determines a file's owner and
+/// content: ext2 to 4, xfs, btrfs, tmpfs, ramfs, overlayfs, f2fs, zfs, bcachefs. On others (FUSE,
+/// NFS) a program or another machine does.
 const KNOWN_FILE_SYSTEMS: [u64; 9] = [
     0xef53,
     0x5846_5342,
@@ -93,7 +93,7 @@ pub fn trusted(file: &File, owners: &[u32]) -> Result<FileFacts, NoFile> {
     Ok(facts)
 }
 
-/// Where goes what a file says about code.
+/// A receiver of a file's code events.
 pub trait CodeSink {
     /// The file was rewritten; everything read from it before is forgotten.
     fn clear(&mut self);
@@ -117,7 +117,7 @@ impl CodeSink for CodeMap {
     }
 }
 
-/// How far a perf map was read.
+/// The reading position in a perf map.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MapReader {
     file: (u64, u64),
@@ -176,7 +176,7 @@ impl MapReader {
     }
 }
 
-/// How far a jitdump was read.
+/// The reading position in a jitdump.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DumpReader {
     file: (u64, u64),

@@ -1,4 +1,4 @@
-//! What a process says about the code that it makes at run time, and whether that is believed.
+//! Reads a process's reports on code that it generates at run time, and checks them.
 
 pub mod code_events;
 pub mod files;

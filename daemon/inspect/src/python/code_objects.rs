@@ -23,7 +23,8 @@ const KEPT_BYTES_MAX: usize = 8 << 20;
 /// process's own making, in which each frame of each stack may have a table of the longest kind.
 /// Frames beyond have no name.
 const WORK_BYTES_MAX: usize = 16 << 20;
-/// What an object that is no code object counts: its path and name may have been read.
+/// Bytes that are charged for an object that is no code object, because its path and name may have
+/// been read.
 const FAILED_BYTES: usize = 20 << 10;
 /// Functions of one answer.
 const FUNCTIONS_MAX: usize = 65_536;
@@ -40,7 +41,7 @@ const STATE_AT: u64 = 32;
 /// Offset of the first byte of a byte string (PyBytesObject).
 const BYTES_AT: u64 = 32;
 
-/// How code objects are read.
+/// Reads code objects.
 pub struct Reader<'a, M> {
     /// The process's memory.
     pub memory: &'a M,

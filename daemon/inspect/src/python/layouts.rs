@@ -1,4 +1,4 @@
-//! Where each version of CPython has what, in bytes.
+//! Offsets of fields in each version of CPython, in bytes.
 
 use super::Memory;
 use abi::{PYTHON_BLOCK_MAX, PYTHON_DIRECT, PythonFrame, PythonLayout};

@@ -1,4 +1,4 @@
-//! Where the threads of a process have their frames.
+//! Finds the lists of frames of a process's threads.
 
 use super::layouts::Layout;
 use super::{Found, Memory};
@@ -13,8 +13,8 @@ const THREAD_BYTES: usize = 2048;
 /// Largest number of how often a key of `pthread_setspecific` was used, which lies before its word.
 const USES_MAX: u64 = 1 << 20;
 
-/// What the sampler follows in this process. None: the interpreter does not run yet, or its threads
-/// have no such word.
+/// The layout that the sampler follows in this process. None: the interpreter does not run yet, or
+/// its threads do not have the word.
 pub fn places(found: &Found<'_>, memory: &impl Memory) -> Option<PythonLayout> {
     if !cfg!(target_arch = "x86_64") {
         return None;

@@ -86,7 +86,7 @@ pub struct Totals {
     pub python_differs: u64,
 }
 
-/// How stacks that were walked ended.
+/// Numbers of walked stacks by the way they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcomes {
     /// At the thread's first frame.

@@ -1,5 +1,5 @@
-//! How much of a thread's stack the sampler copies: as much as the stacks of threads of that name
-//! needed.
+//! Chooses how much of a thread's stack the sampler copies: as much as earlier stacks of threads of
+//! that name needed.
 
 use abi::STACK_CLASSES;
 use kernel::CLASS_AT_FIRST;

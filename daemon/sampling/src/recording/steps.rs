@@ -60,7 +60,8 @@ pub struct Start {
     pub epoch: StoredEpoch,
     /// The rules on what was kept apart and left out.
     pub rules: Rules,
-    /// Random number of the run, which tells its images of generated code from those of other runs.
+    /// Random number of the run, which distinguishes its images of generated code from those of
+    /// other runs.
     pub run: u64,
     /// Time of the start (CLOCK_MONOTONIC, ns).
     pub now_ns: u64,

@@ -43,8 +43,8 @@ const SWITCH_NS: f64 = 450.0;
 const BUDGET_SHARE: f64 = 0.3;
 /// Part of the largest number of switches below which waits are taken again.
 const AGAIN: f64 = 0.7;
-/// A wait that goes on for this long is counted as it goes, in ns.
-/// Long waits are those of this length at most (`LONG_WAIT_US` of the sampler).
+/// Length in ns from which an unfinished wait is counted in parts. The sampler takes the stacks of
+/// all waits of this length (its `LONG_WAIT_US` is at most this).
 const GOES_ON_NS: u64 = 1_000_000_000;
 /// Waits that go on, were not chosen, and are counted as they go; those beyond are counted when
 /// they end. The names of each cost two files to read.
@@ -260,9 +260,9 @@ impl Waits {
         self.going.insert(key, Going { stack, counted_ns: 0 });
     }
 
-    /// Gives each wait that has ended since to `count`, and of those that go on for long the part
-    /// that was not counted yet. `record` reports a thread, in the root namespace, what records
-    /// tell; None where it is not known.
+    /// Passes to `count` each wait that has ended, and of long unfinished waits the part that was
+    /// not counted yet. `record` returns the fields of a record about a thread, by its number in
+    /// the root namespace; None where it is not known.
     pub fn count(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,4 @@
-//! What a thread waited for, by the procedures of the kernel in which it left the CPU.
+//! Classifies waits by the kernel procedures in which the thread left the CPU.
 
 use model::Wait;
 

@@ -73,7 +73,8 @@ impl Counted {
         self.indirect(kind::INDIRECT_CALL)
     }
 
-    /// Indirect jumps by target, where all are counted; else those that are counted are calls.
+    /// Indirect jumps by target, where all are counted; else empty, because the counted ones are
+    /// calls.
     pub fn jumps(&self) -> Vec<Edge> {
         let all = self.header.flags & JUMPS != 0;
         if all { self.indirect(kind::INDIRECT_JUMP) } else { Vec::new() }

@@ -1,5 +1,5 @@
-//! The file into which a process counts while it runs, so that a process that is killed has
-//! counted until then. The engine maps it shared; `reader` reads it afterwards, or meanwhile.
+//! Layout of the file that holds a process's counts. The engine maps it shared, so that the counts
+//! of a killed process survive; `reader` reads it during or after the run.
 //!
 //! ```text
 //! header | mappings | strings | blocks | lengths | calls | events | notes | counters of threads
@@ -58,8 +58,8 @@ pub const LENGTHS: Table = after(BLOCKS, 1, 1 << 27);
 pub const CALLS: Table = after(LENGTHS, size_of::<Call>() as u64, CALLS_MAX);
 /// Special events in single executions of blocks, [`Event`].
 pub const EVENTS: Table = after(CALLS, size_of::<Event>() as u64, EVENTS_MAX);
-/// What was refused or not counted, [`NOTE_BYTES`] of text each, filled up with zeros, up to the
-/// first empty one. Children that have no area of their own write here too.
+/// Notes on operations that were refused or not counted: [`NOTE_BYTES`] of text each, padded with
+/// zeros, up to the first empty one. Children without an area of their own write here too.
 pub const NOTES: Table = after(EVENTS, NOTE_BYTES as u64, 1 << 12);
 /// Threads' slots. A thread's counters begin [`COUNTERS_IN_SLOT`] bytes after the start of its
 /// slot.
@@ -80,7 +80,7 @@ const _: () = assert!(size_of::<Header>() <= NOTES_BEGUN as usize);
 /// Bytes of a note.
 pub const NOTE_BYTES: usize = 256;
 
-/// A counter that a block does not have.
+/// Marks an absent counter.
 pub const NONE: u32 = u32::MAX;
 
 /// The start of an area.
@@ -95,11 +95,11 @@ pub struct Header {
     pub pid: u32,
     /// Process number of the process that made this one.
     pub parent: u32,
-    /// Distinguishes areas of one process number: each exec makes a new one.
+    /// Number of the area among those of the same process number: each exec makes a new area.
     pub sequence: u32,
     /// [`EDGES`] and others.
     pub flags: u32,
-    /// Threads that have run, at most: a slot is used again when its thread has ended.
+    /// Slots in use; a slot is used again after its thread's end.
     pub slots: u32,
     /// Counters in use, the same in all slots.
     pub counters: u32,
@@ -138,7 +138,7 @@ pub struct Mapping {
     pub device: u64,
     /// The file's inode; zero where no file is mapped.
     pub inode: u64,
-    /// Begin of the path among the strings.
+    /// Offset of the path among the strings.
     pub path: u32,
     /// Length of the path; zero where memory has no name.
     pub path_len: u32,
@@ -151,7 +151,7 @@ pub struct Mapping {
 pub struct Block {
     /// Address of the first instruction.
     pub address: u64,
-    /// Where its last instruction leads, if it is a direct jump or call.
+    /// Target of its last instruction, if that is a direct jump or call.
     pub target: u64,
     /// Index of its mapping.
     pub mapping: u32,
@@ -159,7 +159,7 @@ pub struct Block {
     pub counter: u32,
     /// Counter of its taken branch, or [`NONE`].
     pub taken: u32,
-    /// Begin of its instructions' lengths.
+    /// Index of its first instruction's length.
     pub lengths: u32,
     /// Length in bytes.
     pub len: u16,
@@ -208,7 +208,7 @@ pub struct Call {
     pub target: u64,
 }
 
-/// A special event in single executions of a block.
+/// Executions in which a block was not entered or left by its edges.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Event {
@@ -218,7 +218,7 @@ pub struct Event {
     pub kind: u32,
     /// Address of an instruction of the block.
     pub at: u64,
-    /// How often.
+    /// Number of such executions.
     pub times: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Reading of areas, whoever wrote them: sizes are checked, and memory grows only with entries
-//! that were read and make sense.
+//! Reads areas, which may be malformed: sizes are checked, and memory grows only with valid
+//! entries.
 
 use super::{
     BLOCKS, Block, CALLS, COUNTERS_IN_SLOT, Call, EDGES, EVENTS, Event, HEADER, Header, INDIRECT,
@@ -12,14 +12,14 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// Why an area cannot be read.
+/// Errors of reading an area.
 #[derive(Debug)]
 pub enum ReadError {
     /// The file cannot be read.
     Io(io::Error),
-    /// It is no area, or of another version.
+    /// The file is no area, or of another version.
     NotAnArea,
-    /// A table claims more than it can have, or an entry makes no sense.
+    /// A table exceeds its capacity, or an entry is not valid.
     Damaged(&'static str),
 }
 
@@ -112,21 +112,21 @@ pub struct FileCounts {
 pub struct Edge {
     /// The branch or call.
     pub from: Location,
-    /// Where it led; `None` for the targets of an indirect call beyond the first few.
+    /// The target; `None` for targets of an indirect call beyond the first few.
     pub to: Option<Location>,
-    /// How often.
+    /// Executions.
     pub count: u64,
 }
 
-/// Whether what flows into each block also flows out.
+/// Comparison of the executions of blocks with the sums of their incoming edges.
 #[derive(Clone, Debug, Default)]
 pub struct Flow {
     /// Addresses at which blocks begin.
     pub addresses: usize,
     /// The blocks that no indirect branch enters, so that all their edges are counted.
     pub exact: usize,
-    /// Where executions and the sum of edges differ: address, executions, edges. Each thread that
-    /// ran when counting ended is somewhere, so that there may be as many differences by one.
+    /// Blocks whose executions and sum of edges differ: address, executions, edges. Each thread
+    /// that ran when counting ended may cause a difference of one.
     pub differences: Vec<(u64, i64, i64)>,
 }
 
@@ -144,105 +144,43 @@ impl Fields<'_> {
         self.0 = rest;
         Some(*first)
     }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.bytes().map(u64::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.bytes().map(u32::from_le_bytes)
-    }
 }
 
-impl Entry for Header {
-    const BYTES: usize = size_of::<Self>();
+/// Entries of the types with these fields, in their order.
+macro_rules! entries {
+    ($($entry:ident { $($field:ident: $number:ident),+ })+) => {$(
+        impl Entry for $entry {
+            const BYTES: usize = size_of::<Self>();
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        Some(Self {
-            magic: fields.u64()?,
-            version: fields.u32()?,
-            pid: fields.u32()?,
-            parent: fields.u32()?,
-            sequence: fields.u32()?,
-            flags: fields.u32()?,
-            slots: fields.u32()?,
-            counters: fields.u32()?,
-            path_len: fields.u32()?,
-            mappings: fields.u64()?,
-            strings: fields.u64()?,
-            blocks: fields.u64()?,
-            lengths: fields.u64()?,
-            calls: fields.u64()?,
-            events: fields.u64()?,
-        })
-    }
+            fn parse(bytes: &[u8]) -> Option<Self> {
+                let mut fields = Fields(bytes);
+                Some(Self { $($field: fields.bytes().map($number::from_le_bytes)?),+ })
+            }
+        }
+    )+};
 }
 
-impl Entry for Mapping {
-    const BYTES: usize = size_of::<Self>();
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        Some(Self {
-            start: fields.u64()?,
-            end: fields.u64()?,
-            offset: fields.u64()?,
-            device: fields.u64()?,
-            inode: fields.u64()?,
-            path: fields.u32()?,
-            path_len: fields.u32()?,
-        })
+entries! {
+    Header {
+        magic: u64, version: u32, pid: u32, parent: u32, sequence: u32, flags: u32, slots: u32,
+        counters: u32, path_len: u32, mappings: u64, strings: u64, blocks: u64, lengths: u64,
+        calls: u64, events: u64
     }
-}
-
-impl Entry for Block {
-    const BYTES: usize = size_of::<Self>();
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        Some(Self {
-            address: fields.u64()?,
-            target: fields.u64()?,
-            mapping: fields.u32()?,
-            counter: fields.u32()?,
-            taken: fields.u32()?,
-            lengths: fields.u32()?,
-            len: fields.bytes().map(u16::from_le_bytes)?,
-            instructions: fields.bytes::<1>().map(u8::from_le_bytes)?,
-            kind: fields.bytes::<1>().map(u8::from_le_bytes)?,
-            flags: fields.u32()?,
-        })
+    Mapping {
+        start: u64, end: u64, offset: u64, device: u64, inode: u64, path: u32, path_len: u32
     }
-}
-
-impl Entry for Call {
-    const BYTES: usize = size_of::<Self>();
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        Some(Self { block: fields.u32()?, counter: fields.u32()?, target: fields.u64()? })
+    Block {
+        address: u64, target: u64, mapping: u32, counter: u32, taken: u32, lengths: u32, len: u16,
+        instructions: u8, kind: u8, flags: u32
     }
-}
-
-impl Entry for Event {
-    const BYTES: usize = size_of::<Self>();
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields(bytes);
-        Some(Self {
-            block: fields.u32()?,
-            kind: fields.u32()?,
-            at: fields.u64()?,
-            times: fields.u64()?,
-        })
-    }
+    Call { block: u32, counter: u32, target: u64 }
+    Event { block: u32, kind: u32, at: u64, times: u64 }
 }
 
 /// Bytes that are read at once.
 const PART: usize = 1 << 16;
 
-/// Reads a table entry by entry; `check` says whether an entry makes sense.
+/// Reads a table entry by entry; `check` returns whether an entry is valid.
 fn table<T: Entry>(
     file: &File,
     table: Table,

@@ -50,7 +50,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Fills in who counts, and publishes the area.
+    /// Writes the header, and last its magic number, which makes the area valid.
     fn begin(&mut self) {
         self.header.pid = system::pid() as u32;
         self.header.parent = system::parent() as u32;
@@ -58,7 +58,8 @@ impl Area {
         self.publish();
     }
 
-    /// In a child after fork that cannot have an area: it counts into memory that nobody reads.
+    /// In a child after fork that cannot have an area: replaces the area by private memory, whose
+    /// counts are dropped.
     pub fn fork_uncounted(&mut self, slot: u64) {
         self.folder.clear();
         let flags = system::MAP_PRIVATE | system::MAP_ANONYMOUS | system::MAP_NORESERVE;
@@ -74,8 +75,8 @@ impl Area {
         self.publish();
     }
 
-    /// In a child after fork: an area of its own in the same place, with the parent's tables and
-    /// no counts. What is private of this thread's slot stays.
+    /// In a child after fork: maps an area of its own at the same address, with the parent's tables
+    /// and zero counts. The private part of this thread's slot stays.
     pub fn fork(&mut self, slot: u64) -> Result<(), i64> {
         let (descriptor, sequence) = create_file(&self.folder)?;
         self.header.sequence = sequence;
@@ -141,7 +142,7 @@ impl Area {
         self.publish();
     }
 
-    /// A counter, zero in all threads.
+    /// Allocates a counter, which is zero in all threads.
     pub fn counter(&mut self) -> u32 {
         let counter = self.header.counters;
         if u64::from(counter) + 1 >= COUNTERS_MAX {
@@ -182,7 +183,7 @@ impl Area {
         index as u32
     }
 
-    /// A block with the lengths of its instructions; its index.
+    /// Adds a block with the lengths of its instructions. Returns its index.
     pub fn block(&mut self, block: Block, lengths: &[u8]) -> u32 {
         let (index, start) = (self.header.blocks, self.header.lengths);
         if start + lengths.len() as u64 > LENGTHS.capacity {
@@ -196,14 +197,14 @@ impl Area {
         index as u32
     }
 
-    /// Says that indirect branches enter a block.
+    /// Marks a block as entered by indirect branches.
     pub fn entered_indirectly(&mut self, block: u32) {
         let place = self.base + BLOCKS.offset + u64::from(block) * BLOCKS.entry;
         let found: Block = load(place);
         store(place, Block { flags: found.flags | INDIRECT, ..found });
     }
 
-    /// A counter for calls of one site to one target.
+    /// Allocates a counter for calls of one site to one target.
     pub fn call(&mut self, block: u32, target: u64) -> u32 {
         let counter = self.counter();
         self.append(CALLS, self.header.calls, Call { block, counter, target });

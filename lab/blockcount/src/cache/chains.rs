@@ -1,6 +1,6 @@
-//! Indirect calls and jumps: the first targets of each are compared one after the other, further
-//! ones are looked up in the thread's table. A link of a counted branch counts what leads to its
-//! target.
+//! Indirect calls and jumps: code compares the target with the first targets of the branch in turn,
+//! and looks others up in the thread's table. Each comparison (a link) of a counted branch counts
+//! its target.
 
 use super::places::Kind;
 use super::{Cache, JUMP_ROOM, exit};
@@ -9,13 +9,13 @@ use crate::context::{self, Context, Field, RAX, RCX};
 use crate::emit::{Emitter, length};
 use crate::memory::patch;
 
-/// Targets of a call, or of a jump to a procedure, that are counted each.
+/// Most targets of a call, or of a jump to a procedure, that have a counter.
 const CALL_LINKS: u32 = 256;
 
 /// The counters for the targets of an indirect branch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Targets {
-    /// Nothing.
+    /// None.
     Uncounted,
     /// The calls to each.
     Calls,
@@ -24,8 +24,8 @@ pub enum Targets {
 }
 
 impl Targets {
-    /// Targets that are compared. A jump mostly has one, or very many; where they are counted, all
-    /// cases of a switch are.
+    /// Most targets that are compared. An uncounted jump mostly has one target, or very many; of
+    /// counted jumps all cases of a switch are compared.
     fn links(self) -> u32 {
         match self {
             Self::Uncounted => 2,
@@ -47,13 +47,13 @@ pub struct Chain {
     /// Displacement that leads to code for targets without a link.
     tail: u64,
     links: u32,
-    /// Leaves to the engine.
+    /// Address of code that leaves to the engine.
     miss: u64,
     targets: Targets,
 }
 
 impl Cache {
-    /// Begins the chain of a branch, whose displacement is written now.
+    /// Emits the jump of a branch, and begins its chain.
     pub(super) fn begin_chain(&mut self, code: &mut Emitter, block: u32, targets: Targets) {
         let number = exit::CHAIN + self.chains.len() as i32;
         let miss = self.cold_code(Kind::BeforeIndirect(block), |code, cache| {
@@ -66,7 +66,7 @@ impl Cache {
         code.relative(miss);
     }
 
-    /// Code for a target that a branch has not had before.
+    /// Adds a link for a target that the branch has not had before. Returns its code.
     pub fn add_target(&mut self, index: usize, context: Context, area: &mut Area) -> u64 {
         let target = context.get(context::TARGET);
         let Some(chain) = self.chains.get(index) else { return 0 };

@@ -1,5 +1,5 @@
-//! The code cache: blocks of the program, translated when they are first met. What follows a
-//! branch that is not taken stays behind it; direct jumps are linked; overlapping blocks are
+//! The code cache: blocks of the program, translated when they are first executed. The block after
+//! a conditional branch is placed after it; direct jumps are linked; overlapping blocks are
 //! translated again, not split.
 
 mod chains;
@@ -19,11 +19,11 @@ use places::{Kind, Place};
 
 /// Address space of the cache, bytes: within reach of relative jumps.
 const SIZE: u64 = 1 << 29;
-/// The cold code after hot code: exits, links of indirect branches.
+/// Offset of cold code: exits, links of indirect branches.
 const COLD: u64 = SIZE / 2;
-/// Return addresses, which calls push from memory.
+/// Offset of the return addresses that calls push from memory.
 const LITERALS: u64 = SIZE / 8 * 7;
-/// Blocks that there is address space for from the start: tables that grow are copied.
+/// Initial capacity of the tables of blocks, because growing copies them.
 const EXPECTED: usize = 1 << 21;
 /// Room of a jump with instructions before it that align it, bytes.
 const JUMP_ROOM: u64 = 16;
@@ -57,7 +57,7 @@ pub struct Block {
     /// Bytes at the entry that a jump may replace while other threads execute the block: of code
     /// that the program may write.
     pub replaceable: u64,
-    /// Where indirect branches enter, who have two registers to give back; zero without.
+    /// Address where indirect branches enter, which restores two registers; zero without.
     pub prefix: u64,
     /// Its pieces in [`Cache::pieces`].
     pub pieces: usize,
@@ -74,11 +74,11 @@ pub struct Block {
 pub struct Piece {
     pub len: u8,
     pub code_len: u8,
-    /// Its data is out of reach, so that its code keeps a register.
+    /// Its data is out of reach of a relative address, so that its code uses a saved register.
     pub far: bool,
 }
 
-/// A direct branch that is not linked: where its displacement is, and where it leads.
+/// A direct branch that is not linked: addresses of its displacement and of its target.
 struct Branch {
     at: u64,
     target: u64,
@@ -263,7 +263,8 @@ impl Cache {
         self.blocks.get(block as usize).map_or(0, |block| block.entry)
     }
 
-    /// Code to go on with at an address of the program; a fault where there is no code.
+    /// The code that continues at an address of the program; it faults where the program has no
+    /// code.
     pub fn resume(&mut self, at: u64, context: context::Context, area: &mut Area) -> u64 {
         match self.block(at, area) {
             Some(block) => self.entry(block),
@@ -292,7 +293,7 @@ impl Cache {
         self.entry(block)
     }
 
-    /// Where indirect branches enter a block.
+    /// Address at which indirect branches enter a block.
     fn prefix(&mut self, block: u32, area: &mut Area) -> u64 {
         let Some(found) = self.blocks.get(block as usize) else { return 0 };
         if found.prefix != 0 {

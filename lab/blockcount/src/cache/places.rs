@@ -115,7 +115,7 @@ impl Frame {
     }
 }
 
-/// Where the program was interrupted.
+/// The place at which the program was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spot {
     /// Within a block, before the instruction at `pc`; the block is counted already, or not yet.
@@ -403,7 +403,7 @@ impl Spot {
         }
     }
 
-    /// The event that makes the counts right again when the program does not go on from here.
+    /// The event that corrects the counts when the program does not continue from here.
     pub fn event(self, cache: &Cache) -> Option<(u32, u32, u64)> {
         match self {
             Self::Within { block, pc, counted: true } => Some((event::LEFT, block, pc)),

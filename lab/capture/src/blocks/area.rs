@@ -1,5 +1,5 @@
-//! The file that programs with events share with us, from our side: reads and writes, no mapping,
-//! because what is in it is a stranger's.
+//! The reader's side of the file that traced programs write their events to. The file is read and
+//! written, not mapped, because the program may change it at any time.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -14,10 +14,10 @@ use tracer::area::{
     header, slot, slot_offset,
 };
 
-/// Programs of one trace at most. Anything that can write the file may name as many as it likes.
+/// Most programs of one trace. Any process that can write the file can name any number.
 const PROGRAMS_MAX: usize = 1024;
 
-/// The shared file. It is removed when this is dropped.
+/// The shared file, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct Area {
     file: File,
@@ -27,7 +27,7 @@ pub struct Area {
     programs: HashSet<PathBuf>,
 }
 
-/// A chunk of events that is to be read.
+/// A chunk of events that is ready to be read.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     slot: usize,
@@ -67,8 +67,9 @@ impl Header {
 }
 
 impl Area {
-    /// Makes the file, which only this user can open; programs wait for us if `wait`, and lose
-    /// events otherwise. It is sparse: 1 GiB, of which threads use 1 MiB each at most.
+    /// Makes the file, which this user alone can open. Where all chunks of a thread are full, it
+    /// waits for the reader if `wait`, and loses events otherwise. The file is sparse: 1 GiB, of
+    /// which a thread uses at most 1 MiB.
     ///
     /// # Errors
     /// Errors of making a file in memory (/dev/shm), or else in the directory for temporary files.
@@ -94,7 +95,7 @@ impl Area {
         &self.path
     }
 
-    /// Events that programs lost, as far as was seen.
+    /// Events that programs lost, as of the last reading.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost_of_ended.saturating_add(self.lost_now)
@@ -125,7 +126,8 @@ impl Area {
             // final.
             let ended = all && !Path::new(&format!("/proc/{pid}/task/{tid}")).exists();
             if ended {
-                // The states were read before: read them again.
+                // Read again, because the thread may have changed the states after the first
+                // reading.
                 self.file.read_exact_at(&mut header.0, slot_offset(slot) as u64)?;
             }
             let of_slot = self.of_slot(slot, &header, ended)?;
@@ -197,7 +199,7 @@ impl Area {
         Ok(bytes)
     }
 
-    /// Gives a chunk back to its thread.
+    /// Marks a chunk as free for its thread.
     ///
     /// # Errors
     /// Returns the errors of the file.
@@ -209,7 +211,7 @@ impl Area {
         self.file.write_all_at(&State::FREE.to_le_bytes(), state as u64)
     }
 
-    /// Makes the slot of a thread that has ended another's. Its chunks must be cleared whole.
+    /// Frees the slot of a thread that has ended. The next thread must clear all chunks.
     fn release(&self, slot: usize) -> io::Result<()> {
         let begin = slot_offset(slot);
         for chunk in 0..CHUNKS {
@@ -227,7 +229,7 @@ impl Drop for Area {
     }
 }
 
-/// A number that files of other processes hardly have.
+/// A number for the file's name: the time in ns.
 fn unique() -> u128 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)

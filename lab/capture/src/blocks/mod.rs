@@ -18,7 +18,7 @@ use tracer::area::LOSS;
 pub use area::Area;
 pub use program::{BlocksError, Located, blocks_of};
 
-/// Repetitions of a block that are written at once: a loop may have any number.
+/// Most repetitions of a block that are written at once; a loop may have any number.
 const REPETITIONS_AT_ONCE: u64 = 1 << 20;
 
 /// The data captured so far.
@@ -70,8 +70,8 @@ impl<W: Write> Capture<W> {
         }
     }
 
-    /// Takes the chunks that are full; with `all`, also those of threads that have ended. The
-    /// number of chunks.
+    /// Reads the chunks that are full, and with `all` also the last ones of threads that have
+    /// ended. Returns the number of chunks.
     ///
     /// # Errors
     /// Errors of the area's file and of the trace's file.
@@ -171,7 +171,7 @@ impl<W: Write> Capture<W> {
         Ok(number)
     }
 
-    /// Ends the capture: what was captured, with executions of blocks instead of events, and the
+    /// Ends the capture. Returns the result, with events converted to executions of blocks, and the
     /// writer.
     #[must_use]
     pub fn end(self) -> (Captured, Writer<W>) {
@@ -219,8 +219,8 @@ fn write<W: Write>(
     written
 }
 
-/// Makes executions of blocks of their events: a block was executed by its own events, and by those
-/// of the blocks chained to it.
+/// Converts events of blocks to executions: each event of a block is also an execution of the
+/// blocks before it in its chain.
 pub fn executions(program: &Program, events: &mut [u64]) {
     let mut after = 0;
     for (block, count) in program.blocks.iter().zip(events.iter_mut()).rev() {

@@ -1,4 +1,5 @@
-//! The list of blocks that a program with events has, or one that was compiled with the list alone.
+//! Reads the list of basic blocks in a program that was compiled with events, or with the list
+//! alone.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,17 +7,17 @@ use std::path::{Path, PathBuf};
 use image::{Binary, DebugInfo, Vaddr, default_debug_roots};
 use trace::sequence::{BLOCKS_MAX, Block, Program};
 
-/// The section with the list (`lab/asm-events/src/rewrite.rs`).
+/// The ELF section with the list (`lab/asm-events/src/rewrite.rs`).
 const SECTION: &str = ".debug_dcpi_blocks";
-/// Added to addresses of blocks that are chained to the one before.
+/// Bit in the address of a block that is chained to the one before it.
 const CHAINED: u64 = 1 << 63;
-/// Addresses between the first and the last block for which a table is kept, at most.
+/// Largest distance between first and last block, in bytes, for which a table by address is made.
 const TABLE_MAX: u64 = 64 << 20;
 
 /// A program whose blocks cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub enum BlocksError {
-    /// The file is none, or damaged.
+    /// The file is no ELF file, or damaged.
     #[error("{path}: {error}", path = path.display())]
     Unreadable {
         /// The program.
@@ -44,10 +45,10 @@ pub enum BlocksError {
     },
 }
 
-/// Where the blocks of a program are.
+/// The addresses of a program's blocks.
 #[derive(Debug)]
 pub struct Located {
-    /// Address that the ELF header has in the file.
+    /// Address of the ELF header.
     header: u64,
     first: u64,
     /// For each address from the first block on, one more than the block's index; empty where the

@@ -60,7 +60,7 @@ impl Exception {
     }
 }
 
-/// All flags of MXCSR, and how far above each its mask is.
+/// All exception flags of MXCSR, and the number of bits from each flag up to its mask.
 const FLAGS: u32 = 0x3f;
 const MASK_SHIFT: u32 = 7;
 /// Numbers in `si_code` of a SIGFPE by a floating-point exception (`FPE_FLTDIV` to `FPE_FLTINV`,
@@ -74,7 +74,7 @@ const EVENT_STOP: i32 = 128;
 pub struct Chain {
     /// Places, the instruction itself last.
     pub sites: Vec<Site>,
-    /// Whether the first site is the thread's first frame, and why not.
+    /// How the walk ended: at the thread's first frame, or why before it.
     pub end: End,
 }
 
@@ -99,12 +99,12 @@ enum Phase {
     /// It runs.
     #[default]
     Runs,
-    /// It executes an instruction again with flags cleared, which tells which of several flags it
-    /// raises. The flags before.
+    /// It executes an instruction again with cleared flags, to find which flags it raises. Holds
+    /// the flags from before.
     Again(u32),
     /// It executes an instruction that faulted, alone, with exceptions masked.
     Steps { before: u32, faulted: u32, control: u32, chain: Option<Chain> },
-    /// It enters a signal's handler, for which the kernel sets all to the defaults.
+    /// It enters a signal handler, for which the kernel resets MXCSR.
     Enters,
 }
 
@@ -114,7 +114,7 @@ struct Thread {
     /// Its process.
     process: Pid,
     phase: Phase,
-    /// Flags that were certainly set.
+    /// Flags that the program certainly has set.
     flags: u32,
     /// Signals that came while an instruction was executed alone.
     held: Vec<Signal>,
@@ -129,8 +129,8 @@ struct Tracer {
     raised: Raised,
 }
 
-/// Runs a command to the end of all of its processes, and gives what it raised; inexact results
-/// only where asked for.
+/// Runs a command to the end of all of its processes, and returns the exceptions that it raised;
+/// inexact results only with `inexact`.
 ///
 /// # Errors
 /// [`EngineError::NotStarted`] where the command cannot be traced.
@@ -139,7 +139,7 @@ pub fn run(command: &[OsString], inexact: bool) -> Result<(ExitStatus, Raised), 
         program: "the command",
         why: format!("{what}: {why}"),
     };
-    // The shell stops itself, and is the command from its exec on.
+    // The shell stops itself until it is traced, and then executes the command.
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(command);
     let child = shell.spawn().map_err(|error| failed("starting /bin/sh", &error))?;
@@ -277,7 +277,7 @@ impl Tracer {
         (thread.flags, thread.is_unmasked) = (flags, is_unmasked);
     }
 
-    /// A SIGFPE: of an exception that is counted, or another.
+    /// Handles a SIGFPE, of a counted exception or of any other cause.
     fn faulted(&mut self, pid: Pid, phase: &Phase) {
         let is_floating =
             ptrace::getsiginfo(pid).is_ok_and(|info| FLOATING.contains(&info.si_code));

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use unwind::{Code, End, Frame, Image, Registers, Space, Unwinder, Window};
 
-/// Bytes of stack that are looked at first, and those where that is too little.
+/// Bytes of the stack that a walk reads first, and at most.
 const WINDOW: usize = 16 << 10;
 const WINDOW_MAX: usize = 1 << 20;
 /// Bytes below the stack pointer that code uses (System V ABI, AMD64 supplement, section 3.2.2).
@@ -25,7 +25,7 @@ pub(super) struct Stacks {
     files: Files,
 }
 
-/// Files by number, and as the walker knows them.
+/// Numbers of files, and the images of the unwinder.
 #[derive(Default)]
 struct Files {
     paths: Vec<PathBuf>,
@@ -124,7 +124,7 @@ impl Mapped {
         Self { memory, text: String::new(), mappings: Vec::new() }
     }
 
-    /// As many of so many bytes at an address as there are.
+    /// Up to `length` bytes at an address, as many as are mapped.
     fn read(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let read = self.memory.as_ref().and_then(|file| file.read_at(&mut bytes, address).ok());
@@ -132,7 +132,7 @@ impl Mapped {
         bytes
     }
 
-    /// Reads the mappings again; whether they are others.
+    /// Reads the mappings again. Returns whether they have changed.
     fn refresh(&mut self, process: Pid, unwinder: &mut Unwinder, files: &mut Files) -> bool {
         let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
         if text == self.text {

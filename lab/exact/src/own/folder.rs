@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// Begin of the names of folders.
+/// Prefix of the folders' names.
 const PREFIX: &str = "dcpi-counts-";
-/// Most folders that are looked at: a directory for temporary files may have any number.
+/// Most folders that are examined; a directory for temporary files may hold any number.
 const LOOKED_AT_MAX: usize = 1000;
-/// Times that a folder is made again because another run removed it before it was locked.
+/// Most attempts to make a folder, which another run may remove before it is locked.
 const ATTEMPTS: usize = 8;
 
 /// The folder of counts of a run: it goes with the value, and at the latest with the next run.

@@ -1,5 +1,5 @@
-//! Time series of a command: where its CPU time went, and when events happened, in the order of
-//! time; read from outside, by perf events that the program knows nothing of.
+//! Time series of a command: the places of its CPU time, and its events, in the order of time, by
+//! perf events from outside the program.
 //!
 //! The clock is the event `cpu-clock`, which ticks while a thread of the command runs: n ticks are
 //! n periods of CPU time, whatever else the machine did meanwhile. Cutting a run by ticks rather
@@ -14,18 +14,18 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use events::{DEVICES, Event, EventError, Pmus, Site, parse_cpu_list};
 use perf_event::events::Software;
 use perf_event::{Builder, SampleFlag, Sampler};
 
-use crate::Streams;
+use crate::{Streams, run_beside, set_encoding};
 use processes::Processes;
 use records::{Recorded, Seen, What};
 
-/// Time between two looks into the rings: 40 samples at 4 kHz.
+/// Interval of reading the rings: 40 samples at 4 kHz.
 const LOOK: Duration = Duration::from_millis(10);
 /// Bytes of a ring: one for each event and CPU. 512 KiB hold 13,000 samples, 3 s at 4 kHz.
 const RING_BYTES: usize = 512 << 10;
@@ -44,7 +44,7 @@ pub struct Plan {
     cpus: Vec<usize>,
 }
 
-/// Where in the code a tick found a thread.
+/// The place in the code of a tick.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// In this file, at this offset in bytes.
@@ -55,7 +55,7 @@ pub enum Place {
     Elsewhere,
 }
 
-/// One thing that happened in the program.
+/// A tick or an event of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Happened {
     /// A tick of CPU time, at the place of that number.
@@ -89,7 +89,7 @@ impl Captured {
     }
 }
 
-/// Why there are no time series.
+/// Errors of capturing time series.
 #[derive(Debug, thiserror::Error)]
 pub enum SeriesError {
     /// The name of an event is not known.
@@ -166,17 +166,8 @@ impl Plan {
         let not_started = |why| SeriesError::NotStarted(first.to_string_lossy().into_owned(), why);
         let mut child = Command::new(first);
         streams.give(child.args(arguments));
-        let begun = Instant::now();
-        let mut child = child.spawn().map_err(not_started)?;
-        let (ended, end) = channel::<()>();
-        let (status, took, rings) = std::thread::scope(|scope| {
-            let reader = scope.spawn(move || read_until(samplers, &end));
-            let status = child.wait();
-            let took = begun.elapsed();
-            drop(ended);
-            (status, took, reader.join().unwrap_or_default())
-        });
-        let status = status.map_err(not_started)?;
+        let read = |end: &Receiver<()>| read_until(samplers, end);
+        let (status, took, rings) = run_beside(&mut child, read).map_err(not_started)?;
         let (happened, places, executed) = Processes::follow(rings.records, program);
         Ok(Captured { status, took, happened, places, lost: rings.lost, executed })
     }
@@ -195,10 +186,7 @@ impl Plan {
                 let Some(site) = sites.iter().find(|site| site.has(cpu)) else { continue };
                 let encoding = site.encoding;
                 let mut event = builder(cpu);
-                let attributes = event.attrs_mut();
-                let [config, config1, config2] = encoding.config;
-                (attributes.type_, attributes.config) = (encoding.kind, config);
-                (attributes.config1, attributes.config2) = (config1, config2);
+                set_encoding(&mut event, encoding);
                 match encoding.kind == SOFTWARE {
                     true => event.sample_period(1),
                     false => event.sample_frequency(FREQUENCY),

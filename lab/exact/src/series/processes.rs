@@ -1,4 +1,4 @@
-//! Which processes are the program, and what code their addresses are.
+//! Follows the processes of the program and their mappings, and finds the places of addresses.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -9,12 +9,12 @@ use super::{Happened, Place, Places};
 
 /// Bytes of a process's name at most (TASK_COMM_LEN - 1).
 const COMM_BYTES_MAX: usize = 15;
-/// Mappings with code of a process at most: those of a stranger that maps without end are not kept.
+/// Most mappings with code that are kept of a process, which may map any number.
 const MAPPINGS_MAX: usize = 1 << 14;
 /// The kernel's addresses have their highest bit set.
 const KERNEL: u64 = 1 << 63;
 
-/// A process that began under our eyes.
+/// A process that was forked or executed during the run.
 #[derive(Clone, Default)]
 struct Process {
     /// Whether it is the program, or a child of it.
@@ -32,8 +32,8 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// What happened in the program of that name, the places of its ticks, and whether it was
-    /// executed at all. `records` are in the order of time.
+    /// Returns the ticks and events of the program of that name, the places of its ticks, and
+    /// whether it was executed. `records` are in the order of time.
     pub(super) fn follow(records: Vec<Seen>, program: &OsStr) -> (Vec<Happened>, Vec<Place>, bool) {
         let name = program.as_bytes();
         let name = name.get(..COMM_BYTES_MAX).unwrap_or(name);

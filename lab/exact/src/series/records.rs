@@ -1,5 +1,5 @@
-//! Records of perf's rings (perf_event_open(2), "MMAP layout"). All events have the same fields in
-//! their samples, `IP | TID | TIME | PERIOD`, and `TID | TIME` behind their other records.
+//! Parses records of perf's rings (perf_event_open(2), "MMAP layout"). Samples of all events have
+//! the fields `IP | TID | TIME | PERIOD`, other records end in `TID | TIME`.
 
 /// PERF_RECORD_LOST and so on (linux/perf_event.h).
 const LOST: u32 = 2;
@@ -24,7 +24,7 @@ pub(super) enum Recorded {
     Lost(u64),
 }
 
-/// The kind of the event.
+/// A record of a process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     /// ns on perf's clock.
@@ -61,7 +61,7 @@ pub(super) struct Mapping {
     pub(super) path: String,
 }
 
-/// Reads fields in order.
+/// Native-endian fields of a record, read from the front.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

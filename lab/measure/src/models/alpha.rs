@@ -1,9 +1,8 @@
 //! Alpha: what one event costs the program that it is recorded in, ns (the paper's section V).
 //!
-//! The cost has two spreads, and they do different things. *Within* a place, each event costs a
-//! little more or less than the last one; over many events that averages out. *Between* places
-//! (another instruction under the probe, another working set), the mean itself differs; that does
-//! not average out, and it decides how good a corrected time is.
+//! The cost has two spreads. *Within* a place, the cost varies from event to event, which averages
+//! out over many events. *Between* places (another instruction under the probe, another working
+//! set), the mean differs, which does not average out and determines the error of a corrected time.
 
 use crate::{Interval, tails};
 
@@ -20,30 +19,18 @@ pub struct Alpha {
     pub places: u32,
 }
 
-/// Probability that the truth lies outside of an interval here.
+/// Probability that the true value lies outside of an interval.
 const OUTSIDE: f64 = 0.05;
-/// Standard deviation between places, as a part of the mean, that is taken where only one place was
-/// measured, which says nothing about others. Uprobes under loops of 12 kinds cost 930 to 1012 ns:
-/// a standard deviation of 3 % and a range of 8 %; a larger value widens intervals for nothing, a
-/// smaller one has them miss.
+/// Assumed standard deviation between places, as a part of the mean, where only one place was
+/// measured. Uprobes under loops of 12 kinds cost 930 to 1012 ns, a standard deviation of 3 %. A
+/// larger value widens intervals needlessly; with a smaller one they miss the true value.
 const BETWEEN_UNKNOWN: f64 = 0.05;
 
-/// Standard deviation between places, as a part of the mean, at least: that of uprobes under 12
-/// loops. So few places as are measured may agree by chance.
+/// Least standard deviation between places, as a part of the mean, that of uprobes under 12 loops:
+/// a few measured places may agree by chance.
 const BETWEEN_LEAST: f64 = 0.03;
 
 impl Alpha {
-    /// In vitro: from the costs of single events, ns, one list for each place where they were
-    /// measured. None without any.
-    #[must_use]
-    pub fn in_vitro(places: &[Vec<f64>]) -> Option<Self> {
-        let moments: Vec<(f64, f64, f64)> = places.iter().filter_map(|at| moments(at)).collect();
-        let weight: f64 = moments.iter().map(|(_, _, n)| n).sum();
-        let variance = moments.iter().map(|(_, var, n)| var * n).sum::<f64>() / weight.max(1.0);
-        let means: Vec<f64> = moments.iter().map(|(mean, _, _)| *mean).collect();
-        Self::of_means(&means, variance.sqrt())
-    }
-
     /// From the mean cost at each of several places, ns, and the standard deviation of one event
     /// within a place, ns. None without any place.
     #[must_use]
@@ -211,7 +198,7 @@ impl Sum {
         };
     }
 
-    /// What was added since an earlier state of the same sum.
+    /// The part that was added since an earlier state of the same sum.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -272,18 +259,6 @@ fn moments(values: &[f64]) -> Option<(f64, f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_two_spreads_are_told_apart() {
-        let places = [vec![90.0, 110.0, 90.0, 110.0], vec![190.0, 210.0, 190.0, 210.0]];
-        let alpha = Alpha::in_vitro(&places).unwrap();
-        assert_eq!(alpha.mean, 150.0);
-        assert!((alpha.within - (400.0_f64 / 3.0).sqrt()).abs() < 1e-9);
-        assert!((alpha.between - 5000.0_f64.sqrt()).abs() < 1e-9);
-        assert_eq!(alpha.places, 2);
-        assert_eq!(Alpha::in_vitro(&[]), None);
-        assert_eq!(Alpha::in_vitro(&[vec![]]), None);
-    }
 
     #[test]
     fn within_averages_out_and_between_does_not() {

@@ -17,7 +17,7 @@ use super::Range;
 use super::alpha::{Alpha, quantile};
 use std::collections::HashMap;
 
-/// What lets a thread go on.
+/// The rule by which releases end waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// A lock: the k-th departure waits for the k-1-th release.
@@ -32,23 +32,23 @@ pub enum Discipline {
 /// Something that threads wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// How it lets threads go on.
+    /// The rule of its waits.
     pub discipline: Discipline,
     /// Objects of one pool have the same costs: all values of one counter, all locks.
     pub pool: usize,
 }
 
-/// What an event is to the model. Numbers are indices of the objects.
+/// The role of an event in the model. Numbers are indices of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing that others wait for.
+    /// No part of a wait.
     Plain,
     /// Before a wait for the object.
     Arrive(usize),
-    /// After it. The thread's event before it is the arrival, or, where the wait is the thread's
-    /// first event (a fork), there is none.
+    /// After a wait for the object. The thread's event before it is the arrival; a wait that is the
+    /// thread's first event (a fork) has none.
     Depart(usize),
-    /// Before the operation that lets others go on.
+    /// Before the operation that ends others' waits.
     Release(usize),
 }
 
@@ -59,14 +59,14 @@ pub struct Event {
     pub time: f64,
     /// Index of the event's cost; one beyond the costs costs nothing.
     pub cost: usize,
-    /// What the event is to the model.
+    /// The role of the event.
     pub kind: Kind,
 }
 
-/// Why a trace cannot be modelled.
+/// Errors of a trace that cannot be modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuck {
-    /// An event names an object that there is not: (thread, event).
+    /// An event names an object that does not exist: (thread, event).
     NoObject(usize, usize),
     /// A thread waits for something that never happens in the trace, so events are missing:
     /// (thread, event).
@@ -165,12 +165,12 @@ pub fn modelled(
 /// A time, ns, and its variance from spread of costs within a place, ns^2.
 type Timed = (f64, f64);
 
-/// What each departure waits for.
+/// The signals that departures wait for, and the events that give them.
 #[derive(Default)]
 struct Causes {
-    /// Of a (thread, event): the signal that the departure waits for.
+    /// Signal for which a departure waits, by (thread, event).
     waits_for: HashMap<(usize, usize), usize>,
-    /// Of a (thread, event): the signal that the event gives.
+    /// Signal given by an event, by (thread, event).
     gives: HashMap<(usize, usize), usize>,
     /// For each signal: events that give it together.
     givers: Vec<Vec<(usize, usize)>>,
@@ -261,7 +261,7 @@ impl Causes {
             }
             *round += 1;
         }
-        // A round that is not whole at the trace's end is left by nobody.
+        // No thread leaves a round that is incomplete at the trace's end.
         let signals: Vec<Option<usize>> = rounds
             .into_iter()
             .map(|givers| (givers.len() >= count).then(|| self.signal(givers)))
@@ -293,7 +293,7 @@ impl Causes {
                 let Kind::Depart(object) = event.kind else { continue };
                 let Some(pool) = objects.get(object).map(|object| object.pool) else { continue };
                 let arrival = at.checked_sub(1).and_then(|before| events.get(before));
-                // The last of those that give the signal decides.
+                // The wait ends with the last event that gives the signal.
                 let signal = self.waits_for.get(&(thread, at));
                 let givers = signal.and_then(|signal| self.givers.get(*signal));
                 let givers = givers.into_iter().flatten();
@@ -397,7 +397,7 @@ impl Causes {
     }
 }
 
-/// What departures wait for, during a replay.
+/// The state of a signal during a replay.
 struct Signal {
     /// Events that are still to give it.
     missing: usize,

@@ -40,9 +40,9 @@ struct Running {
     stack: Vec<Open>,
     /// Open calls by kind and name.
     open: HashMap<(EventKind, NameId), u32>,
-    /// Events so far whose cost nothing says.
+    /// Events of unknown cost so far.
     unknown: u64,
-    /// Time off CPUs so far, ns, and since when it is off one.
+    /// Time off CPUs so far, ns. The next field is the time of its switch out, if it is off.
     off: u64,
     off_since: Option<u64>,
 }
@@ -61,7 +61,7 @@ struct Open {
 }
 
 impl Running {
-    /// Time off CPUs, as `on_cpu` has it.
+    /// Updates the time off CPUs, by the rules of `on_cpu`.
     fn pass(&mut self, event: &Event) {
         match event.kind {
             EventKind::ThreadStart => {}
@@ -75,7 +75,7 @@ impl Running {
         }
     }
 
-    /// The call that an event ends. Calls inside that lost their end are passed over.
+    /// Closes the call that an event ends. Calls inside whose end is missing are dropped.
     fn close(&mut self, event: &Event) -> Option<Open> {
         let opener = event.kind.closes()?;
         self.open.get(&(opener, event.name)).filter(|open| **open > 0)?;
@@ -142,7 +142,8 @@ impl Calls {
         row.unknown += thread.unknown - open.unknown;
     }
 
-    /// Rows of CPU time where the whole is, which no part exceeds; else of all time.
+    /// The rows: with CPU time, limited to that of the whole trace, where `on_cpu` is known; else
+    /// with all time.
     pub(super) fn rows(self, on_cpu: Option<Times>) -> Vec<Row> {
         let row = |((name, kind), of): ((NameId, EventKind), Calling)| {
             let inclusive = match on_cpu {

@@ -1,4 +1,4 @@
-//! What the events of a trace cost: which of the trace's costs each has, in vitro or in situ.
+//! Assigns to each event of a trace one of the trace's costs, in vitro or in situ.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,8 @@ pub(super) struct Costs {
     pub(super) in_situ: Option<InSitu>,
 }
 
-/// Kinds that are recorded without the program's doing, or as part of another event.
+/// Whether events of a kind cost the program nothing of their own: they are recorded while it does
+/// not run, or as part of another event.
 fn is_free(kind: EventKind) -> bool {
     matches!(kind, EventKind::ThreadStart | EventKind::ThreadEnd | EventKind::Wake)
 }
@@ -99,8 +100,8 @@ impl Costs {
         Some(InSitu { factor, runs: untraced.cpu_ns.len(), says })
     }
 
-    /// What an event costs as it is taken off, with its interval (95 %): for each cost of the
-    /// trace's facts; None where no event has it.
+    /// The subtracted cost of an event with its 95 % interval, ns, for each cost of the trace's
+    /// facts; None where no event has it.
     pub(super) fn taken(&self) -> Vec<Option<Range>> {
         let is_used = |number: usize| self.numbers.values().any(|used| *used == number);
         let alphas = self.alphas.iter().enumerate();
@@ -108,7 +109,7 @@ impl Costs {
     }
 
     pub(super) fn number(&self, event: &Event) -> usize {
-        // One beyond the costs: no cost.
+        // An index beyond the costs stands for no cost.
         self.numbers.get(&(event.kind, event.name)).copied().unwrap_or(self.alphas.len())
     }
 
@@ -116,7 +117,7 @@ impl Costs {
         self.alphas.get(self.number(event))
     }
 
-    /// Whether an event cost something, and nothing says what.
+    /// Whether the event has a cost, and the trace does not say which.
     pub(super) fn is_unknown(&self, event: &Event) -> bool {
         !is_free(event.kind) && self.alpha(event).is_none()
     }
@@ -132,7 +133,7 @@ impl Costs {
     }
 }
 
-/// Whether an event costs that.
+/// Whether a cost applies to an event.
 fn fits(cost: &Cost, event: &Event, name: Option<&Name>, has_return: bool) -> bool {
     let agrees = |asked: Option<bool>, is: Option<bool>| asked.is_none() || asked == is;
     cost.kind == event.kind

@@ -1,4 +1,5 @@
-//! The events of a trace as the event-based model takes them: by thread, and what each waits for.
+//! Converts the events of a trace to the input of the event-based model: events by thread, and the
+//! event that each waits for.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use measure::models::waits::{self, Discipline, Kind, Object};
 use super::costs::Costs;
 use crate::event::{Event, EventKind, ThreadId, Trace};
 
-/// Events before a thread's begin in which its creator's event is looked for.
+/// Most events before a thread's start among which its creator's event is looked for.
 const FORK_EVENTS: usize = 64;
 
 /// Events by thread, and the events that they wait for.

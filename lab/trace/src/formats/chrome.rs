@@ -38,7 +38,7 @@ struct Written<'a> {
 
 #[derive(Default, Serialize)]
 struct Args<'a> {
-    /// Only if the phase does not determine it.
+    /// The event's kind, where the phase does not determine it.
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -329,13 +329,13 @@ impl<'de> Deserialize<'de> for Loose {
     }
 }
 
-/// Takes events as they are parsed, so that no list of them is in memory.
+/// Receives events while they are parsed, so that no list of them is in memory.
 struct Taken<'a> {
     collector: &'a mut Collector,
     complete: &'a mut Vec<Complete>,
 }
 
-/// A complete event: its end comes later.
+/// A complete event, until its end is added in the order of time.
 #[derive(Clone, Copy)]
 struct Complete {
     thread: ThreadId,
@@ -388,7 +388,7 @@ impl<'de> Visitor<'de> for Taken<'_> {
     }
 }
 
-/// Microseconds as ns; None for what no clock shows.
+/// Microseconds as ns; None for negative times and those above 285 years.
 fn ns(us: Number) -> Option<u64> {
     let ns = (us.0? * 1e3).round();
     (0.0..9.0e18).contains(&ns).then_some(ns as u64)
@@ -419,7 +419,7 @@ fn take(event: Read<'_>, collector: &mut Collector, complete: &mut Vec<Complete>
     let opener = told.filter(|kind| kind.opens()).unwrap_or(EventKind::Enter);
     let kind = match event.ph.as_ref() {
         "B" => opener,
-        "E" => closer(opener),
+        "E" => opener.closer(),
         "i" | "I" | "R" => told.unwrap_or(EventKind::Instant),
         "X" => {
             let end_ns = time_ns.checked_add(ns(Number(event.dur.0.or(Some(0.0))))?)?;
@@ -439,12 +439,6 @@ fn take(event: Read<'_>, collector: &mut Collector, complete: &mut Vec<Complete>
     Some(())
 }
 
-/// The kind of event that ends what one of this kind began.
-fn closer(opener: EventKind) -> EventKind {
-    let is_closer = |kind: &EventKind| kind.closes() == Some(opener);
-    EventKind::ALL.into_iter().find(is_closer).unwrap_or(EventKind::Exit)
-}
-
 /// Begins and ends of complete events, nested as they are: of two that begin at one time the longer
 /// is the outer one.
 fn nest(mut complete: Vec<Complete>, events: &mut Vec<Event>) {
@@ -452,7 +446,7 @@ fn nest(mut complete: Vec<Complete>, events: &mut Vec<Event>) {
     let mut open: Vec<Complete> = Vec::new();
     let end = |of: &Complete, events: &mut Vec<Event>| {
         let argument = if of.kind == EventKind::Enter { 0 } else { of.argument };
-        let (time_ns, thread, name, kind) = (of.end_ns, of.thread, of.name, closer(of.kind));
+        let (time_ns, thread, name, kind) = (of.end_ns, of.thread, of.name, of.kind.closer());
         events.push(Event { time_ns, argument, thread, name, cpu: None, kind });
     };
     for of in complete {

@@ -1,4 +1,4 @@
-//! A trace that is put together from another tool's events.
+//! Builds a trace from another tool's events.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use crate::event::{
 };
 use crate::reader::ReadError;
 
-/// Bytes of a name or command that are kept.
+/// Most bytes of a name or command that are kept.
 const TEXT_BYTES_MAX: usize = 4096;
 
 /// A trace that grows.
@@ -27,7 +27,7 @@ pub(super) struct Collector {
     event_bytes: usize,
 }
 
-/// The subject and the place of an event.
+/// An event of another tool's trace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     pub(super) time_ns: u64,
@@ -39,14 +39,14 @@ pub(super) struct Seen<'a> {
     pub(super) name: (NameKind, &'a str),
 }
 
-/// The start of a text, as much as is kept of a name.
+/// The part of a text that is kept as a name.
 pub(super) fn text_of(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes))
 }
 
 impl Collector {
-    /// Whether there is room for a text that is kept `copies` times, within `others` bytes of what
-    /// is kept with it. Room that is given is taken.
+    /// Reserves memory for `copies` copies of a text and `others` further bytes. Returns whether
+    /// there is room.
     pub(super) fn takes_text(&mut self, text: &str, copies: usize, others: usize) -> bool {
         let all = text.len().saturating_mul(copies).saturating_add(others);
         let bytes = self.text_bytes.saturating_add(all);
@@ -57,8 +57,8 @@ impl Collector {
         fits
     }
 
-    /// Whether there is room for an event that takes so many bytes; room that is given is taken.
-    /// The event is counted where there is none.
+    /// Reserves memory for an event of this many bytes. Returns whether there is room; an event
+    /// without room is counted.
     pub(super) fn takes_event(&mut self, bytes: usize) -> bool {
         let all = self.event_bytes.saturating_add(bytes);
         let fits = all <= EVENTS_BYTES_MAX;

@@ -1,5 +1,5 @@
-//! Our own JSON: an object a line, the first one with the facts. For programs that want all that a
-//! trace knows of each event.
+//! dcpi's own JSON format, with all fields of each event: an object a line, the first with the
+//! facts.
 
 use std::io::{self, Write};
 

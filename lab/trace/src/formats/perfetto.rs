@@ -88,7 +88,7 @@ const BOOTTIME: u64 = 6;
 const STATE_CLEARED: u64 = 1;
 const NEEDS_STATE: u64 = 2;
 
-/// Our only sequence of packets.
+/// Number of the only sequence of packets.
 const SEQUENCE: u64 = 1;
 
 /// Names of annotations, with their numbers.
@@ -126,7 +126,7 @@ fn off_cpu_track(thread: ThreadId) -> u64 {
 struct Packets<'a> {
     trace: &'a Trace,
     out: &'a mut dyn Write,
-    /// Names that were reported.
+    /// Names that are interned already.
     told: HashSet<u32>,
 }
 
@@ -254,7 +254,7 @@ impl Packets<'_> {
         packet
     }
 
-    /// A begin or an instant.
+    /// Writes the start of a slice, or an instant.
     fn event(&mut self, index: usize, event: &Event, kind: u64) -> io::Result<()> {
         let Some(name) = self.trace.name(event) else { return Ok(()) };
         let mut packet = self.packet(event.time_ns);
@@ -262,7 +262,7 @@ impl Packets<'_> {
         let category_iid = name.kind as u64 + 1;
         if self.told.insert(event.name.0) {
             let mut interned = Message::default();
-            // Told again with each name: a repetition is allowed, and costs less than a memory.
+            // The category is interned again with each name, which the format allows.
             let category = interning(category_iid, category(name.kind));
             interned.message(field::INTERNED_CATEGORY, &category);
             interned.message(field::INTERNED_NAME, &interning(iid, &name.text));
@@ -304,7 +304,7 @@ impl Packets<'_> {
         }
     }
 
-    /// The end of a track's innermost slice, with what is known of the event that ends it.
+    /// Writes the end of a track's innermost slice, with the annotations of the event that ends it.
     fn end(&mut self, time_ns: u64, track: u64, by: Option<(usize, &Event)>) -> io::Result<()> {
         let mut packet = self.packet(time_ns);
         let mut of_event = Message::default();

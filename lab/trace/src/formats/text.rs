@@ -1,4 +1,4 @@
-//! Lines for people: one event each, in the order of time. They can be read back.
+//! The text format: a line for each event, in the order of time, which can be read back.
 
 use std::io::{self, Write};
 

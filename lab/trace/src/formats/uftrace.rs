@@ -1,5 +1,5 @@
-//! What `uftrace dump` prints (uftrace 0.15 to 0.18): lines of entries and returns, one file of a
-//! thread after the other.
+//! Reads the output of `uftrace dump` (uftrace 0.15 to 0.18): lines of entries and returns, thread
+//! by thread.
 //!
 //! `26355.265003313  32655: [entry] foo(56251736a1d8) depth: 1`
 

@@ -38,25 +38,25 @@ pub(super) struct Wake {
     pub(super) to: usize,
 }
 
-/// A thread.
+/// The row of a thread.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) label: String,
     pub(super) height: f64,
     pub(super) lane_height: f64,
     lanes: usize,
-    /// Calls that are wide enough, outer ones first.
+    /// Calls with a bar of their own, outer ones first.
     pub(super) slices: Vec<Bar>,
     /// First and last columns of calls that are drawn over the lowest lane.
     spans: HashSet<(usize, usize)>,
-    /// Calls that are not, by lane and column.
+    /// Calls that are too narrow for a bar, by lane and column.
     columns: BTreeMap<(usize, usize), Column>,
-    /// ns of each column in which the thread waited, and in which it had no CPU; empty where
-    /// switches are not in the trace.
+    /// ns of each column in which the thread waited, and in which it was preempted; empty without
+    /// switches in the trace.
     off: BTreeMap<usize, [u64; 2]>,
     /// First and last column of its life.
     alive: Option<(usize, usize)>,
-    /// Since when it is off its CPU, and whether it was preempted.
+    /// Time of its switch out, and whether it was preempted; None while it runs.
     off_since: Option<(u64, bool)>,
     column_ns: u64,
     has_states: bool,
@@ -77,7 +77,7 @@ pub(super) struct Bar {
 pub(super) struct Column {
     pub(super) calls: u64,
     pub(super) ns: u64,
-    /// Of the longest of them.
+    /// Name of the longest of these calls.
     pub(super) name: NameId,
 }
 
@@ -153,7 +153,7 @@ impl Chart {
         chart
     }
 
-    /// The place of a time, 0 to 1.
+    /// Position of a time in the span of the trace, 0 to 1.
     pub(super) fn share(&self, ns: u64) -> f64 {
         ns.saturating_sub(self.begin_ns) as f64 / self.span_ns as f64
     }

@@ -1,4 +1,4 @@
-//! Files of counts of blocks.
+//! Fuzzer of files of block counts.
 #![no_main]
 
 use fuzz::areas;

@@ -1,4 +1,4 @@
-//! Answers of inspectors, which a stranger may have taken over.
+//! Fuzzer of answers of inspectors, which a process that they inspect may have taken over.
 #![no_main]
 
 use fuzz::inspectors;

@@ -74,8 +74,8 @@ fn a_program_deleted_while_it_runs_has_names_after_the_daemon_has_ended() {
     assert_eq!(report.problem_kinds(), ["from_code_store"]);
 }
 
-/// Without the store, the same program's samples are there and have no name: what the others show
-/// comes from the store.
+/// Without the store, the same program's samples have no procedure names, so the names in the other
+/// tests come from the store.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn without_a_code_store_nothing_is_kept() {
@@ -131,7 +131,7 @@ fn a_program_that_is_only_in_memory_has_names() {
     let running = Running::start(Command::new(loader.program()).arg(workload.program()).arg("4"));
     let truth = running.wait().number("three_quarters");
     assert!(daemon.quit().success());
-    // The file that it was copied from is the same build, and must not help.
+    // The original file is the same build, so it is removed.
     std::fs::remove_file(workload.program()).unwrap();
     let report = prof(&place.db(), &["--idle"]);
     let image = report.rows.iter().find(|row| row.procedure.as_deref() == Some("three_quarters"));
@@ -140,8 +140,8 @@ fn a_program_that_is_only_in_memory_has_names() {
     assert_named(&report, &image, truth);
 }
 
-/// The same paths, inside and outside of a root of its own: a library of another build, and a
-/// program that is nowhere outside.
+/// Processes in a root of their own, where a path is a library of another build than outside, and
+/// another is a program that does not exist outside.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_program_in_another_root_resolves_to_its_own_files() {
@@ -184,8 +184,8 @@ fn a_program_in_another_root_resolves_to_its_own_files() {
     assert_eq!(report.samples_of_image("two_functions15"), 0);
 }
 
-/// Killed in the middle of its work, it leaves what is kept whole, and the next daemon goes on:
-/// nothing is kept twice, and what the second learnt of files the third reads.
+/// A daemon killed in the middle of its work leaves only complete files, and the next one
+/// continues: it keeps nothing twice, and the third reads the second's records.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn the_next_daemon_goes_on_with_what_was_kept() {

@@ -1,8 +1,8 @@
-//! What `dcpi export` writes, taken by the programs it is written for: Go's pprof, LLVM's profile
+//! Reads the formats of `dcpi export` with the programs they are for: Go's pprof, LLVM's profile
 //! reader, compiler and BOLT, Google's AutoFDO tools, OpenTelemetry's own messages, and the Firefox
-//! profiler's own importer. `cargo xtask consumers` installs them and runs this: half a gigabyte,
-//! so neither `cargo xtask test` nor the gate does. Needs root: one recording of a workload is what
-//! all of them read.
+//! profiler's importer. `cargo xtask consumers` installs these and runs the tests; they take half a
+//! gigabyte, so neither `cargo xtask test` nor the gate does. Needs root, to record the workload
+//! that all of them read.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
-//! Code that is counted once for all processes has a number, and an ordinary user wants to have the
-//! number of others' code: what it counts would be named as the user's file, or be nobody's.
+//! Attacks on the numbers of code that is counted once for all processes: an ordinary user who
+//! obtains the number of others' code would have its samples attributed to his own file, or to
+//! none.
 //!
-//! Each attack ran against a dcpid whose sampler computed numbers from inode, size and time of
-//! change alone, and whose daemon believed the last process that told of a number.
+//! Each attack succeeded against a dcpid whose sampler computed numbers from inode, size and time
+//! of change alone, and whose daemon trusted the last process that reported a number.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -13,17 +14,17 @@ use tests::report::{Share, prof};
 use tests::workload::{Running, Workload};
 use tests::{Setting, require_root};
 
-/// Any user that has no rights and no files.
+/// A user without rights and files.
 const NOBODYS: u32 = 12345;
 
-/// The honest program's image that others want, in the workload `three_in_library`.
+/// The attacked image, a library of the honest program `three_in_library`.
 const LIBRARY: &str = "libc-rebuilt.so";
 
 /// Seconds of CPU time that the honest program works for.
 const SECONDS: u32 = 6;
 
-/// Where a library's code is in its file, in hexadecimal as `readelf -lW` prints it, in whole
-/// pages: the one segment with the flags `R E`.
+/// Offset and size of a library's code in its file, in hexadecimal and in whole pages: the segment
+/// with the flags `R E` in the output of `readelf -lW`.
 fn code_of(library: &Path) -> [String; 2] {
     let text = tests::succeed(Command::new("readelf").arg("-lW").arg(library));
     let segment = text.lines().find(|line| line.contains("LOAD") && line.contains("R E")).unwrap();
@@ -125,7 +126,7 @@ fn the_record_of_another_mapping_is_not_the_librarys() {
     let evil = evil.program().to_str().unwrap();
     let enemy = || thief(&thieves, &["forge", library, &offset, &len, "100", evil]);
     is_counted_beside(&place, &program, vec![enemy(), enemy()]);
-    // It is never executed.
+    // The attacker's file is never executed, so it must have no samples.
     let report = prof(&place.db(), &["-i", "--idle"]);
     assert_eq!(report.samples_of_image("evil"), 0);
 }

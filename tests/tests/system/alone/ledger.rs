@@ -1,5 +1,5 @@
-//! What was implied and not taken has a name: throttled, offline, late. These need root, as those
-//! of privileged.rs do; an overflow is there.
+//! Samples that timers imply and that were not taken are counted by reason: throttled, offline,
+//! late. These tests need root, as those of privileged.rs do, which test overflows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -112,7 +112,8 @@ fn the_rate_is_one_that_the_kernel_does_not_throttle() {
     drop(setting);
 }
 
-/// A CPU that is offline takes no samples, and the log alone said so.
+/// The status counts the time of an offline CPU, which takes no samples; before, only the log
+/// mentioned it.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn how_often_and_how_long_a_cpu_was_offline_is_said() {
@@ -127,7 +128,7 @@ fn how_often_and_how_long_a_cpu_was_offline_is_said() {
         let begin = Instant::now();
         let offline = Setting::set(online.to_str().unwrap(), "0");
         let mut cpu_1 = wait_for(&daemon, |cpu| cpu.offline == times);
-        // Long enough to be told from nothing.
+        // Long enough to be distinguished from 0.
         while cpu_1.offline_s < 1.0 * f64::from(u32::try_from(times).unwrap()) {
             cpu_1 = wait_for(&daemon, |_| true);
         }
@@ -145,7 +146,7 @@ fn how_often_and_how_long_a_cpu_was_offline_is_said() {
     assert!(text.contains("offline     CPU 1: 2 times, not sampled for "), "{text}");
 }
 
-/// What the status says of CPU 1 once it is so.
+/// Waits until the status of CPU 1 meets a condition, and returns it.
 fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatus {
     let begin = Instant::now();
     loop {
@@ -158,9 +159,10 @@ fn wait_for(daemon: &Daemon<'_>, is_so: impl Fn(&CpuStatus) -> bool) -> CpuStatu
     }
 }
 
-/// While all CPUs are busy, all samples that their timers imply are taken, except for those that
-/// the hypervisor let pass, and what is missed is named for all of them. A machine that was
-/// disturbed for a moment is asked again: a sampler that loses samples loses them each time.
+/// While all CPUs are busy, all samples that their timers imply are taken, except for those in time
+/// that the hypervisor stole, and each missed sample has a reason. On a failure the measurement is
+/// repeated, because the machine may have been disturbed, while a sampler that loses samples loses
+/// them every time.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn busy_cpus_take_what_their_timers_imply() {

@@ -1,5 +1,4 @@
-//! `dcpi ideal --sampled`: samples and exact counts of one program, and what its time is beyond the
-//! ideal.
+//! `dcpi ideal --sampled`: samples and exact counts of one program, and its time beyond the ideal.
 
 use std::process::Command;
 
@@ -18,9 +17,9 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("{key} of {value:#}"))
 }
 
-/// Loads that miss all caches need some hundred cycles each where the model has 5; a branch that is
-/// mispredicted every second time costs about 7 cycles a round; a chain of multiplications is as
-/// fast as its model. Cycles of these are absolute.
+/// Loads that miss all caches take some hundred cycles each where the model has 5; a branch that is
+/// mispredicted every second time costs about 7 cycles per round; a chain of multiplications is as
+/// fast as its model. The limits are in cycles, not ratios.
 #[test]
 #[ignore = "needs root"]
 fn what_misses_and_mispredictions_cost_is_told_beside_what_costs_nothing() {

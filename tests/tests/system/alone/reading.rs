@@ -1,4 +1,4 @@
-//! Reports against others' and against known truths, on the real kernel. Each test needs root:
+//! Compares reports with perf's and with known values, on the real kernel. Each test needs root:
 //! `cargo xtask test` runs them, and without root they fail.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use tests::report::{dcpi, prof};
 use tests::workload::{Running, Workload, script};
 use tests::{require_root, succeed};
 
-/// Pairs of runs, the second with 5 % more of one procedure: 500 samples more, of which sampling
-/// leaves 143 to chance, give or take. Some four of five are marked (the statistics' own tests say
-/// how many), and hardly ever none of three.
+/// Pairs of runs, the second with 5 % more of one procedure: 500 samples more, with a sampling
+/// error of 143. About four of five pairs are marked (the unit tests of the statistics have the
+/// number), so that hardly ever none of three is.
 const PAIRS: usize = 3;
-/// Pairs of equal runs. Each has a mark with a chance of at most 5 %, so that more than
-/// [`FALSE_MARKS_MAX`] of them have one in 1.6 % of the tests at most.
+/// Pairs of equal runs. Each is marked with a probability of at most 5 %, so that at most 1.6 % of
+/// the tests have more than [`FALSE_MARKS_MAX`] marks.
 const SAME: usize = 20;
 const FALSE_MARKS_MAX: usize = 3;
 
@@ -278,9 +278,9 @@ fn perf_report(data: &std::path::Path) -> Rows {
     rows
 }
 
-/// Both tools' names for one thing. Of what has no name perf tells the address of each sample, and
-/// dcpi that of the procedure. perf names each entry of a linkage table after what it leads to
-/// (`swap@plt`), dcpi the table (`[.plt]`).
+/// Maps the names of both tools to a common one. For code without a name perf prints the address of
+/// each sample, and dcpi that of the procedure. perf names each entry of a linkage table after its
+/// target (`swap@plt`), dcpi the table (`[.plt]`).
 fn plain(image: &str, procedure: &str) -> (String, String) {
     let image = match image {
         "[kernel.kallsyms]" | "[kernel.vmlinux]" => "[kernel]",

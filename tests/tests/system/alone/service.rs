@@ -60,7 +60,7 @@ fn access(container: &Container) {
     );
 }
 
-/// As its own user, with few capabilities left, CAP_BPF not among them.
+/// dcpid runs as its own user, with few capabilities, without CAP_BPF.
 fn privilege(container: &Container) {
     let status = container.ok(&format!("cat /proc/{}/status", main_pid(container)));
     let field = |name: &str| {

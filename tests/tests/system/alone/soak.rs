@@ -14,7 +14,7 @@ const RSS_MAX: u64 = 96 << 20;
 /// In the second half of a daemon's life it may have so much more on average than in its second
 /// quarter.
 const RSS_GROWTH_MAX: f64 = 0.15;
-/// Files open: counters, rings, 64 of walks, and those that wait to be copied, 256 at most.
+/// Most open files: counters, rings, 64 of walks, and at most 256 that wait to be copied.
 const DESCRIPTORS_MAX: usize = 420;
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -129,7 +129,7 @@ fn a_soak_leaks_nothing_and_loses_nothing_that_was_acknowledged() {
     require_root();
     let seconds =
         std::env::var("DCPI_SOAK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(36_u64);
-    // Every three minutes at most, and twice at least, somebody kills it.
+    // The daemon is killed every three minutes or more often, and at least twice.
     let life = Duration::from_secs((seconds / 3).min(180));
     let (place, begun, samplers_before) = (Place::default(), Instant::now(), samplers());
     let mut storm = Command::new("sh");

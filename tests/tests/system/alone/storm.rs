@@ -9,8 +9,8 @@ use tests::require_root;
 use tests::workload::{Running, Workload, script};
 use wire::Samples;
 
-/// Samples of user code whose process or file nobody could tell. Other reasons tell what the code
-/// is: memory of no file, say, of whoever else runs on this machine.
+/// Reasons of samples of user code whose process or file is unknown. Other reasons identify the
+/// code, such as memory of no file.
 const NOBODY_COULD_TELL: [&str; 6] = [
     "unknown_process",
     "exited_unseen",
@@ -30,9 +30,9 @@ fn start_at_the_papers_rate(place: &Place) -> Daemon<'_> {
     place.start_as(command)
 }
 
-/// The storm for so many seconds, with so many workers at once: of all samples at most 0.05 % have
-/// no image, the paper's week, and never more than 0.5 % of those of 10 s. A storm that is not more
-/// than the CPUs can do is on a recording (`daemon/dcpid/tests/replay.rs`).
+/// Runs a storm of `workers` parallel workers. Of all samples at most 0.05 % have no image, as in
+/// the paper's week, and at most 0.5 % of those of any 10 s. A storm within the CPUs' capacity is
+/// on a recording (`daemon/dcpid/tests/replay.rs`).
 fn storm(seconds: u32, workers: u32) {
     require_root();
     let place = Place::default();
@@ -139,7 +139,8 @@ fn a_crowd_of_processes_with_many_mappings_fits_in_little_memory() {
     assert!(untold(&samples) * 2000 <= samples.taken, "{samples:?}");
 }
 
-/// What the daemon may take for a crowd, all in all; 28 MiB of it with call stacks and their maps.
+/// Limit of the daemon's resident memory with a crowd of processes; 28 MiB of it are for call
+/// stacks and their maps.
 const RSS_MAX: u64 = 40 << 20;
 
 /// Executable mappings of these files in all processes now.

@@ -1,6 +1,5 @@
-//! Reads TrackEvents of whatever program: names interned or not, clocks that count on from packet
-//! to packet, tracks of threads, processes and others. Other packets (ftrace, counters, memory) are
-//! passed over.
+//! Reads TrackEvents of any program: names interned or not, incremental clocks, tracks of threads,
+//! processes and others. Other packets (ftrace, counters, memory) are skipped.
 
 use std::collections::HashMap;
 
@@ -12,9 +11,9 @@ use crate::formats::collect::{Collector, Seen, text_of};
 use crate::formats::of_category;
 use crate::reader::ReadError;
 
-/// Interned texts of all sequences, at most; later ones stay without a name.
+/// Most interned texts of all sequences; events with later ones have no name.
 const INTERNED_MAX: usize = 1 << 20;
-/// Bytes of them.
+/// Most bytes of interned texts of all sequences.
 const INTERNED_BYTES_MAX: usize = 64 << 20;
 /// Sequences and tracks, at most.
 const SEQUENCES_MAX: usize = 1 << 16;
@@ -22,7 +21,7 @@ const TRACKS_MAX: usize = 1 << 20;
 /// Open slices of a track whose names are remembered for their ends.
 const DEPTH_MAX: usize = 1 << 14;
 
-/// A packet is field 1 of the trace, with its length.
+/// Whether the bytes begin with a packet: field 1 of the trace, and its length.
 pub(in crate::formats) fn is_begin(bytes: &[u8]) -> bool {
     let packet = Fields::of(bytes).next();
     let Some((field::TRACE_PACKET, Value::Bytes(packet))) = packet else { return false };
@@ -107,7 +106,7 @@ struct Track {
     /// Process and thread; None: those of the parent.
     who: Option<(u32, u32)>,
     parent: Option<u64>,
-    /// Our own track of a thread's time off the CPU.
+    /// Whether it is a track, written by dcpi, of a thread's time off the CPU.
     is_off_cpu: bool,
     open: Vec<(EventKind, NameId)>,
 }
@@ -121,14 +120,14 @@ struct TrackEvent<'a> {
     name_iid: Option<u64>,
     category: Option<&'a [u8]>,
     category_iid: Option<u64>,
-    /// Of our own annotations.
+    /// Kind of the event, from an annotation that dcpi writes.
     told_kind: Option<EventKind>,
     argument: u64,
     cpu: Option<u32>,
 }
 
 impl Reader {
-    /// None: the packet has nothing that is used.
+    /// Reads a packet; None where it has no event that is used.
     fn packet(&mut self, packet: &[u8]) -> Option<()> {
         let mut sequence_number = 0;
         for (number, value) in Fields::of(packet) {
@@ -215,7 +214,7 @@ impl Reader {
                     _ if of == NameKind::Syscall => EventKind::SyscallEnter,
                     _ => EventKind::Enter,
                 };
-                // An event that finds no room opens nothing, so the limit is never exceeded.
+                // An event without room opens no slice, so the limit holds.
                 let id = self.collector.name(of, &name).filter(|_| self.collector.has_room());
                 if let Some(id) = id.filter(|_| track.open.len() < DEPTH_MAX) {
                     track.open.push((opener, id));
@@ -225,8 +224,7 @@ impl Reader {
             }
             SLICE_END => {
                 let (opener, id) = track.open.pop()?;
-                let closes = |kind: &EventKind| kind.closes() == Some(opener);
-                let kind = EventKind::ALL.into_iter().find(closes).unwrap_or(EventKind::Exit);
+                let kind = opener.closer();
                 let name = self.collector.trace.names.get(id.0 as usize)?;
                 let (of, text) = (name.kind, name.text.clone());
                 let name = (of, text.as_str());
@@ -243,7 +241,7 @@ impl Reader {
 /// their own, with numbers that no thread of Linux has (above PID_MAX_LIMIT, 2^22).
 fn thread_of(uuid: u64, tracks: &HashMap<u64, Track>) -> (u32, u32) {
     let mut at = uuid;
-    // A circle of tracks ends here, too.
+    // Bounded, because parents of tracks may form a cycle.
     for _ in 0..8 {
         match tracks.get(&at) {
             Some(Track { who: Some(who), .. }) if at == uuid => return *who,
@@ -401,7 +399,7 @@ impl Sequence {
         event
     }
 
-    /// Our own annotations; those of others are not used.
+    /// Reads the annotations that dcpi writes, and no others.
     fn annotate(&self, bytes: &[u8], event: &mut TrackEvent<'_>) {
         let (mut name, mut number_of, mut text) = (None, None, None);
         for (number, value) in Fields::of(bytes) {
