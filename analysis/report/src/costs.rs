@@ -91,7 +91,7 @@ pub(super) fn cycles(scale: Option<Scale>) -> String {
 }
 
 /// The line `cycles` of a procedure whose cycles are not known.
-const NOT_KNOWN: &str = "not known: most samples are where instructions may have waited for memory; dcpid --event cycles --event instructions measures cycles";
+const NOT_KNOWN: &str = "not known: samples of time alone do not tell how often this ran here; dcpi ideal --sampled counts executions";
 
 /// Whether cycles have an estimate, and not only bounds.
 pub(super) fn is_known(scale: Option<Scale>) -> bool {

@@ -34,17 +34,43 @@ pub(super) fn rows(sums: &TimeBreakdown) -> Vec<(String, f64, f64)> {
     }
     rows.push(one("unexplained stall", sums.unexplained));
     rows.push(one("unexplained gain", -sums.gain));
-    rows.push(one("= dynamic", sums.dynamic + sums.unexplained - sums.gain));
+    let (low, high) = dynamic(sums);
+    rows.push(("= dynamic".to_owned(), share(low), share(high)));
+    let best = |name: &str, samples: f64| {
+        let (low, high) = in_best_case(sums, samples);
+        (name.to_owned(), share(low), share(high))
+    };
     rows.extend(
         sums.waits
             .iter()
-            .map(|(what, samples)| one(&format!("waits for {}", wait(*what)), *samples)),
+            .map(|(what, samples)| best(&format!("waits for {}", wait(*what)), *samples)),
     );
-    rows.push(one("= static", sums.waits.values().sum()));
-    rows.push(one("execution", sums.execution));
+    rows.push(best("= static", sums.waits.values().sum()));
+    rows.push(best("execution", sums.execution));
     rows.push(one("net sampling error", sums.error));
-    rows.push(one("not known: memory may have taken it all", sums.unknown));
+    rows.push(one("not known: nothing tells how often it ran", sums.unknown));
     rows
+}
+
+/// The limits of a part of the best case: all of it is longer or shorter by one factor.
+fn in_best_case(sums: &TimeBreakdown, samples: f64) -> (f64, f64) {
+    let all = sums.execution + sums.waits.values().sum::<f64>();
+    let part = if all > 0.0 { samples / all } else { 0.0 };
+    (sums.best_case.0 * part, sums.best_case.1 * part)
+}
+
+/// The limits of the time beyond the best case: what the best case leaves.
+fn dynamic(sums: &TimeBreakdown) -> (f64, f64) {
+    let told = sums.samples - sums.unknown;
+    let limit = |best: f64| (told - best).clamp(0.0, told.max(0.0));
+    match sums.best_case.0 == sums.best_case.1 {
+        // Executions are known.
+        true => {
+            let value = sums.dynamic + sums.unexplained - sums.gain;
+            (value, value)
+        }
+        false => (limit(sums.best_case.1), limit(sums.best_case.0)),
+    }
 }
 
 /// Misses of the data cache and the data TLB together, which samples hardly tell apart.
@@ -88,8 +114,13 @@ crate::fields! {
     pub struct Spent {
         causes: Vec<CauseEntry>;
         of_data: Range;
-        /// share of the time in stalls, beyond the best case
+        /// share of the time in stalls, beyond the best case; the likeliest where executions have
+        /// limits
         dynamic: f64 as Fraction, "share";
+        /// the same at least
+        dynamic_low: f64 as Fraction, "share";
+        /// the same at most
+        dynamic_high: f64 as Fraction, "share";
         /// share of the time in stalls that no cause explains
         unexplained: f64 as Fraction, "share";
         /// share by which code was faster than its best case
@@ -97,6 +128,10 @@ crate::fields! {
         statics: Vec<StaticEntry>;
         /// share of the time of the best case without waits
         execution: f64 as Fraction, "share";
+        /// the same at least
+        execution_low: f64 as Fraction, "share";
+        /// the same at most
+        execution_high: f64 as Fraction, "share";
         /// share that is due to chance; with `dynamic`, `statics`, `execution` and `not_known` it
         /// adds up to 1
         sampling_error: f64 as Fraction, "share";
@@ -133,6 +168,10 @@ crate::fields! {
         name: &'static str;
         /// share of the time in that wait
         share: f64 as Fraction, "share";
+        /// the same at least
+        low: f64 as Fraction, "share";
+        /// the same at most
+        high: f64 as Fraction, "share";
     }
 }
 
@@ -145,18 +184,29 @@ pub(super) fn spent(sums: &TimeBreakdown) -> Spent {
         low: share(*low),
         high: share(*high),
     });
-    let statics = sums
-        .waits
-        .iter()
-        .map(|(what, samples)| StaticEntry { name: wait(*what), share: share(*samples) });
+    let statics = sums.waits.iter().map(|(what, samples)| {
+        let (low, high) = in_best_case(sums, *samples);
+        StaticEntry {
+            name: wait(*what),
+            share: share(*samples),
+            low: share(low),
+            high: share(high),
+        }
+    });
+    let (dynamic_low, dynamic_high) = dynamic(sums);
+    let (execution_low, execution_high) = in_best_case(sums, sums.execution);
     Spent {
         causes: causes.collect(),
         of_data: Range { low: share(sums.of_data.0), high: share(sums.of_data.1) },
         dynamic: share(sums.dynamic + sums.unexplained - sums.gain),
+        dynamic_low: share(dynamic_low),
+        dynamic_high: share(dynamic_high),
         unexplained: share(sums.unexplained),
         gain: share(sums.gain),
         statics: statics.collect(),
         execution: share(sums.execution),
+        execution_low: share(execution_low),
+        execution_high: share(execution_high),
         sampling_error: share(sums.error),
         not_known: share(sums.unknown),
     }

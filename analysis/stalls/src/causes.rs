@@ -193,8 +193,8 @@ pub struct Site {
     pub address: u64,
     /// How control arrives, for the first instruction of a block and after a call.
     pub arrival: Option<Arrival>,
-    /// Upper limits of instruction cache and instruction TLB misses per execution, for an
-    /// instruction that reaches into another line or page than the one before it.
+    /// Most misses per execution of the instruction cache and of its TLB, in this order, where the
+    /// instruction is the first in a line or page.
     pub crossing: (f64, f64),
     /// The bytes by which the address of the data moves from one execution to the next, and the
     /// share of executions in which it begins again elsewhere; `None` if unknown.

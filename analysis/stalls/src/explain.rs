@@ -89,6 +89,9 @@ pub struct TimeBreakdown {
     pub execution: f64,
     /// Best case: waits beyond `execution`.
     pub waits: BTreeMap<Wait, f64>,
+    /// Fewest and most samples of the whole best case, `execution` and `waits`, by the limits of
+    /// the scale.
+    pub best_case: (f64, f64),
     /// Stalls that have a suspect.
     pub dynamic: f64,
     /// Fewest and most samples of each cause. The upper limits hold even if executions are as few
@@ -121,6 +124,8 @@ impl TimeBreakdown {
         ] {
             *sum += part;
         }
+        self.best_case =
+            (self.best_case.0 + other.best_case.0, self.best_case.1 + other.best_case.1);
         self.of_data = (self.of_data.0 + other.of_data.0, self.of_data.1 + other.of_data.1);
         for (wait, samples) in &other.waits {
             *self.waits.entry(*wait).or_default() += samples;
@@ -188,10 +193,12 @@ pub fn explain(machine: &Machine, profiled: &ProfiledProcedure<'_>) -> Explained
             let blocks = whole_blocks(&instructions);
             let by_pace = profiled.estimate.pace.and_then(|pace| Scale::from_pace(pace, &blocks));
             by_pace.or_else(|| {
-                Some(
-                    Scale::from_blocks(&blocks)?
-                        .unless_memory_bound(memory_free_share(&instructions), &blocks),
-                )
+                let scale = Scale::from_blocks(&blocks)?;
+                // The typical factor is that of the processors on which it was measured.
+                Some(match machine.is_fitted() {
+                    true => scale.unless_memory_bound(memory_free_share(&instructions), &blocks),
+                    false => scale.unknown(&blocks),
+                })
             })
         }
     };
@@ -395,6 +402,8 @@ fn explain_block(
         let best = instruction.best_samples(scale.samples_per_cycle);
         let waited = instruction.executions * instruction.wait_cycles() * scale.samples_per_cycle;
         sums.execution += best - waited;
+        sums.best_case.0 += best * scale.lower / scale.samples_per_cycle.max(f64::MIN_POSITIVE);
+        sums.best_case.1 += best * scale.upper / scale.samples_per_cycle.max(f64::MIN_POSITIVE);
         if waited > 0.0 {
             *sums.waits.entry(instruction.best.wait).or_default() += waited;
         }

@@ -53,7 +53,8 @@ pub enum ScaleBasis {
     /// Exact counts of one of the runs that were sampled.
     ExactCounts,
     /// None: most of the time is in instructions that may have waited for memory, for any time up
-    /// to its latency, and the others have too few samples to tell.
+    /// to its latency, and the others have too few samples to tell; or it was not measured on this
+    /// processor how much slower than its best case code typically is.
     Unknown,
 }
 
@@ -170,11 +171,18 @@ impl Scale {
         if suffices && by_memory_free >= self.lower {
             return self;
         }
+        self.unknown(blocks)
+    }
+
+    /// This scale where there is no evidence for it: only limits that hold for any code.
+    #[must_use]
+    pub fn unknown(self, blocks: &[BlockTime]) -> Self {
+        let sum = |of: fn(&BlockTime) -> f64| blocks.iter().map(of).sum::<f64>();
         let samples_per_cycle =
             if self.lower_if_stalled > 0.0 { self.lower_if_stalled } else { self.lower };
         Self {
             samples_per_cycle,
-            upper: fastest,
+            upper: sum(|block| block.samples) / sum(|block| block.best_cycles),
             lower: self.lower_if_stalled,
             basis: ScaleBasis::Unknown,
             ..self
