@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use image::OnBehalf;
 
@@ -23,6 +24,9 @@ pub struct Sources {
     directories: Vec<PathBuf>,
     /// The user on whose behalf source files named by debug information are read.
     names_for: OnBehalf,
+    /// When the code was built, at the latest.
+    built: Option<SystemTime>,
+    newer: RefCell<Vec<String>>,
     files: RefCell<BTreeMap<String, Result<Vec<String>, NoSource>>>,
 }
 
@@ -40,7 +44,17 @@ impl Sources {
     /// much of the end of the path as possible must match. The paths of the debug
     /// information are read on behalf of `names_for`; the directories are the caller's own choice.
     pub fn below(directories: Vec<PathBuf>, names_for: OnBehalf) -> Self {
-        Self { directories, names_for, files: RefCell::default() }
+        Self { directories, names_for, ..Self::default() }
+    }
+
+    /// Notes the files that were changed after that time: the code was not built from their text.
+    pub fn built(self, at: Option<SystemTime>) -> Self {
+        Self { built: at, ..self }
+    }
+
+    /// The files that were read and had changed since the code was built.
+    pub fn newer(&self) -> Vec<String> {
+        self.newer.borrow().clone()
     }
 
     /// A line of a file, counted from 1, without its line break; none if there is no such line.
@@ -90,12 +104,16 @@ impl Sources {
         };
         let found = itself.and_then(Result::ok);
         let found = found.or_else(|| below.find_map(|path| read(&path, OnBehalf::Own).ok()));
-        let bytes = found.ok_or(why)?;
+        let (bytes, changed) = found.ok_or(why)?;
+        if changed.zip(self.built).is_some_and(|(changed, built)| changed > built) {
+            self.newer.borrow_mut().push(file.to_owned());
+        }
         Ok(String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect())
     }
 }
 
-fn read(path: &Path, names_for: OnBehalf) -> io::Result<Vec<u8>> {
+/// A file's bytes, and when it was changed last.
+fn read(path: &Path, names_for: OnBehalf) -> io::Result<(Vec<u8>, Option<SystemTime>)> {
     // Looked at before it is opened: opening some devices does something.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -104,9 +122,10 @@ fn read(path: &Path, names_for: OnBehalf) -> io::Result<Vec<u8>> {
     if !names_for.may_read(&file)? {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
+    let changed = file.metadata()?.modified().ok();
     let mut bytes = Vec::new();
     file.take(SOURCE_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok((bytes, changed))
 }
 
 #[cfg(test)]

@@ -126,6 +126,11 @@ pub enum Problem {
         /// Their names.
         files: Vec<String>,
     },
+    /// Source files that were changed after the code was built.
+    SourceNewer {
+        /// Their names.
+        files: Vec<String>,
+    },
     /// Source files that the owner of the image may not read.
     SourceWithheld {
         /// Their names.
@@ -248,6 +253,7 @@ impl Problem {
             Self::ListingCut { .. } => "listing_cut",
             Self::NoLines { .. } => "no_lines",
             Self::SourceMissing { .. } => "source_missing",
+            Self::SourceNewer { .. } => "source_newer",
             Self::SourceWithheld { .. } => "source_withheld",
             Self::LinesCut { .. } => "lines_cut",
         }
@@ -338,6 +344,11 @@ impl fmt::Display for Problem {
                 let next = "name their directory with --source-dir";
                 write!(f, "source files not found: {}{more}; {next}", named.join(", "))
             }
+            Self::SourceNewer { files } => write!(
+                f,
+                "source changed after the code was built, so lines may be others: {}; name the directory of the text that was compiled with --source-dir",
+                first_of(files)
+            ),
             Self::SourceWithheld { files } => write!(
                 f,
                 "source not read, as root must not show what the image's owner may not read: {}; name its directory with --source-dir",

@@ -100,6 +100,10 @@ impl ListReport {
             if !files.is_empty() {
                 self.problems.push(Problem::SourceMissing { files });
             }
+            let files = self.sources.newer();
+            if !files.is_empty() {
+                self.problems.push(Problem::SourceNewer { files });
+            }
             let files = self.sources.withheld();
             if !files.is_empty() {
                 self.problems.push(Problem::SourceWithheld { files });
