@@ -45,8 +45,11 @@ pub fn open_through_mapping(at: MappedAt) -> Option<File> {
 /// CAP_CHECKPOINT_RESTORE (Linux 5.9).
 pub fn mapped(at: MappedAt) -> Option<File> {
     // The link leads to the file itself: nobody is asked for a name on the way.
-    let link = format!("/proc/{}/map_files/{:x}-{:x}", at.pid, at.start, at.end);
-    OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()
+    let open = |id: u32| {
+        let link = format!("/proc/{id}/map_files/{:x}-{:x}", at.start, at.end);
+        OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()
+    };
+    open(at.pid).or_else(|| open(procfs::living_thread(at.pid)?))
 }
 
 /// The files at the path, in the process's root and in the daemon's, that have the same inode.
@@ -80,8 +83,10 @@ fn by_path(
 /// read access. The path is the kernel's, without symbolic links.
 fn below_root(pid: &str, path: &Path) -> Option<File> {
     let flags = (OFlag::O_PATH | OFlag::O_DIRECTORY).bits();
-    let root =
-        OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root")).ok()?;
+    let open = |id: &str| {
+        OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{id}/root")).ok()
+    };
+    let root = open(pid).or_else(|| open(&procfs::living_thread(pid)?.to_string()))?;
     let resolve = ResolveFlag::RESOLVE_IN_ROOT
         | ResolveFlag::RESOLVE_NO_MAGICLINKS
         | ResolveFlag::RESOLVE_NO_SYMLINKS;

@@ -336,7 +336,7 @@ pub struct Unwound {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PythonCode {
-    /// Its file, as the compiler was reported.
+    /// Its file, as it was reported to the compiler.
     pub file: String,
     /// Its name, with its class where the version has that.
     pub name: String,
@@ -350,7 +350,8 @@ pub struct PythonCode {
 pub struct PythonRun {
     /// Place of the native frame in [`UnwoundStack::addresses`].
     pub depth: u32,
-    /// Number of the function and line, innermost first; None: it cannot be read.
+    /// For each frame, innermost first: the number of its function in `Unwound::functions`, and its
+    /// line. None: unreadable.
     pub frames: Vec<Option<(u32, u32)>>,
     /// The native frame ran further ones, and stays.
     pub is_part: bool,

@@ -129,7 +129,8 @@ impl Space for Mapped {
 
     fn read_code(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut memory = self.memory.borrow_mut();
-        let open = || File::open(format!("/proc/{}/mem", self.pid)).ok();
+        let of = |id: u32| File::open(format!("/proc/{id}/mem")).ok();
+        let open = || of(self.pid).or_else(|| of(kernel::procfs::living_thread(self.pid)?));
         let memory = memory.get_or_insert_with(open).as_ref();
         memory.and_then(|memory| FileExt::read_at(memory, buffer, address).ok()).unwrap_or(0)
     }

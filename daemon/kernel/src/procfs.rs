@@ -104,10 +104,37 @@ pub fn number_of_stat<Number: std::str::FromStr>(stat: &[u8], field: usize) -> O
     rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
-/// Executable mappings of a process, or of `self`; None when it is gone.
+/// Executable mappings of a process, or of `self`; None when it is gone. Where its first thread
+/// has ended and others go on, the list is that of another thread: the first one's is empty.
 pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>> {
     // A process that is being torn down has an empty list, which is no knowledge either.
-    Some(executable_lines(&fs::read(format!("/proc/{pid}/maps")).ok()?))
+    let own = executable_lines(&fs::read(format!("/proc/{pid}/maps")).ok()?);
+    let other = || {
+        let living = living_thread(&pid)?;
+        Some(executable_lines(&fs::read(format!("/proc/{living}/maps")).ok()?))
+    };
+    Some(if own.is_empty() { other().unwrap_or(own) } else { own })
+}
+
+/// A thread of a process whose first thread has ended: the files of /proc/TID, which
+/// proc_pid(5) has for threads too, tell what those of /proc/PID do not any more. None unless the
+/// first thread has ended and another goes on.
+pub fn living_thread(pid: impl std::fmt::Display) -> Option<u32> {
+    let has_ended = |id: &str| {
+        let stat = fs::read(format!("/proc/{id}/stat")).ok();
+        let behind = stat.and_then(|stat| {
+            let end = stat.iter().rposition(|byte| *byte == b')')?;
+            stat.get(end + 2).copied()
+        });
+        matches!(behind, None | Some(b'Z' | b'X'))
+    };
+    let pid = pid.to_string();
+    if !has_ended(&pid) {
+        return None;
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut numbers = threads.filter_map(|thread| thread.file_name().into_string().ok());
+    numbers.find(|tid| *tid != pid && !has_ended(tid))?.parse().ok()
 }
 
 /// The executable mappings of a text of /proc/PID/maps.

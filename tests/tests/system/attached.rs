@@ -59,6 +59,23 @@ fn a_process_that_runs_already_is_recorded_until_it_ends() {
     beside.wait().unwrap();
 }
 
+/// Its samples were "unknown process", and `--pid` said that there is no such process.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_process_whose_first_thread_has_ended_is_recorded() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "leader_gone", &["-O2", "-pthread"]);
+    let mut child = Command::new(program.program()).arg("20").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300)); // the first thread ends
+    let pid = child.id().to_string();
+    let said = succeed(&mut record(&place, &["--pid", &pid, "--seconds", "3"]));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let share = prof(&place.db(), &[]).row("leader_gone", "works_on").share();
+    assert!(share.value > 0.9, "{share:?}\n{said}");
+}
+
 /// A thread has its own call stacks; samples are of its process.
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]

@@ -76,21 +76,25 @@ impl Attached {
 }
 
 impl Process {
-    /// The process of a number, unless it has ended and only its parent has not noticed.
+    /// The process of a number, unless it has ended and only its parent has not noticed: its first
+    /// thread may have ended before others.
     fn find(pid: u32) -> Option<Self> {
         let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(pid, &String::from_utf8_lossy(&stat))
+        let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        let (process, has_ended) = Self::parse(pid, &String::from_utf8_lossy(&stat))?;
+        (!has_ended || threads() > 1).then_some(process)
     }
 
     /// Reads the fields of proc_pid_stat(5): the command in parentheses, which it may have itself,
-    /// behind it the state, and the start time as the 22nd field.
-    fn parse(pid: u32, stat: &str) -> Option<Self> {
+    /// behind it the state, and the start time as the 22nd field. With whether the first thread has
+    /// ended.
+    fn parse(pid: u32, stat: &str) -> Option<(Self, bool)> {
         let (begin, behind) = stat.rsplit_once(')')?;
         let command = begin.split_once('(')?.1;
         let mut fields = behind.split_whitespace();
         let has_ended = ["Z", "X"].contains(&fields.next()?);
         let start_time = fields.nth(18)?.parse().ok()?;
-        (!has_ended).then(|| Self { pid, start_time, command: label_of(command) })
+        Some((Self { pid, start_time, command: label_of(command) }, has_ended))
     }
 }
 
@@ -140,9 +144,10 @@ mod tests {
         let stat = |state: &str| {
             format!("7 (a) b (c)) {state} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99 20")
         };
-        let process = Process::parse(7, &stat("S")).unwrap();
+        let (process, has_ended) = Process::parse(7, &stat("S")).unwrap();
+        assert!(!has_ended);
         assert_eq!((process.command.as_str(), process.start_time), ("a) b (c)", 99));
-        assert!(Process::parse(7, &stat("Z")).is_none());
+        assert!(Process::parse(7, &stat("Z")).is_some_and(|(_, has_ended)| has_ended));
         assert!(Process::parse(7, "7 (a").is_none() && Process::parse(7, "").is_none());
     }
 
