@@ -197,7 +197,7 @@ impl Current {
             let section = section_sum::symbols_section(image, symbols);
             sections.push((SectionKey::of_image(SectionKind::SYMBOLS, **image), section));
         }
-        // Sections are in the order of their keys: of an event's periods
+        // A segment has its sections in the order of their keys.
         sections.sort_by(|(a, _), (b, _)| a.cmp(b));
         let outcome = self.put(meta, &images, sections);
         if matches!(outcome, Ok(_) | Err(DbError::Unfinished { .. })) {

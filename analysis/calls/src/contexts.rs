@@ -13,6 +13,9 @@ pub type NodeId = u32;
 /// million stacks of a thousand frames each. Some 50 bytes a node.
 const NODES_MAX: usize = 1 << 22;
 
+/// Fewest waits with a stack that tell what a thread's waits without a stack were.
+const LENDERS_MIN: f64 = 4.0;
+
 /// The parent of roots.
 const NONE: NodeId = NodeId::MAX;
 
@@ -175,8 +178,9 @@ impl Contexts {
 
     /// Gives the time of each thread's long waits without a stack, whose innermost subject is
     /// `unexpected`, to its waits with a stack that are at least half as long on average, in
-    /// proportion to their time. Which of them it was is as sure as their number makes it (a share
-    /// of n stacks with Jeffreys' prior). Gives the time of those that have none, by thread.
+    /// proportion to their time, if the thread waits regularly: if these are four at least, and
+    /// twice as many. Which of them it was is as sure as their number makes it (a share of n stacks
+    /// with Jeffreys' prior). Returns the time of the others, by thread.
     pub(crate) fn lend_waits(&mut self, unexpected: SubjectId) -> HashMap<u32, f64> {
         let is_unexpected = |entry: &Entry| self.subject(entry.node) == Some(unexpected);
         let (surprises, mut kept): (Vec<Entry>, Vec<Entry>) =
@@ -192,7 +196,9 @@ impl Contexts {
             alike.retain(|entry| length(entry.value) >= length(surprise.value) / 2.0);
             let weight: f64 = alike.iter().map(|entry| entry.value.weight as f64).sum();
             let stacks: f64 = alike.iter().map(|entry| entry.value.stacks as f64).sum();
-            if weight <= 0.0 {
+            // One wait that was seen does not say what others were that were not.
+            let is_regular = stacks >= LENDERS_MIN.max(2.0 * surprise.value.stacks as f64);
+            if weight <= 0.0 || !is_regular {
                 *unknown.entry(surprise.thread).or_default() += surprise.value.weight as f64;
                 kept.push(surprise);
                 continue;

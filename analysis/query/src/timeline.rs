@@ -140,7 +140,7 @@ fn by_column(
     Ok(columns)
 }
 
-/// Each problem once: each column meets it again.
+/// Drops repeated problems: loading each column reports the same ones.
 fn once(problems: Vec<Problem>) -> Vec<Problem> {
     let mut seen = std::collections::BTreeSet::new();
     problems.into_iter().filter(|problem| seen.insert(problem.to_string())).collect()

@@ -160,7 +160,7 @@ fn rule(text: &str) -> Option<Rule> {
     turns.next().is_none().then_some(Rule { standard_s, summer: Some(summer) })
 }
 
-/// The text after a name of at least three letters, or a name in angle brackets.
+/// What follows a zone's name: at least three letters, or anything in angle brackets.
 fn after_name(text: &str) -> Option<&str> {
     if let Some(quoted) = text.strip_prefix('<') {
         return quoted.split_once('>').map(|(_, rest)| rest);

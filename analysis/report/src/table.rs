@@ -48,7 +48,7 @@ pub(super) enum Colour {
 }
 
 impl Colour {
-    /// The interval of a share of samples; none if the share is small.
+    /// The colour of a share of samples; none if the share is small.
     pub(super) fn of_share(share: f64) -> Option<Self> {
         match share {
             hot if hot >= HOT => Some(Self::Hot),

@@ -43,8 +43,8 @@ const PLENTY: f64 = 0.5;
 const AIM_UP: f64 = 0.75;
 /// Terms of plenty before a step up. Fewer let the rate go up between two busy times of a host.
 const PATIENCE_MIN: u32 = 30;
-/// Most terms of plenty before a step up. Each step down that follows a step up doubles the number
-/// up to this, so a host that is busy for some minutes of each hour soon keeps one rate.
+/// Most such terms before a step up. Each step down that follows a step up doubles the number, up
+/// to this, so a host that is busy for some minutes of each hour soon keeps one rate.
 const PATIENCE_MAX: u32 = 320;
 /// Part of the memory limit below which a term may count as a term of plenty.
 const MEMORY_PLENTY: f64 = 0.8;

@@ -40,7 +40,7 @@ pub struct Procedure<'a> {
 pub struct Target {
     /// Line of the last jump to it.
     last_jump: usize,
-    /// Whether data or an address in code refer to it, so that any indirect jump may come here.
+    /// Whether data or code takes the address of the label: any indirect jump may then go to it.
     by_address: bool,
 }
 

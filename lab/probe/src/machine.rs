@@ -335,7 +335,7 @@ struct Results {
     large_pages: bool,
 }
 
-/// Most levels of TLBs: no processor here has a third.
+/// Most levels of TLBs: no supported processor has a third.
 const TLB_LEVELS_MAX: usize = 2;
 /// Least factor between loads of two lines and of one. A smaller one takes noise for a line.
 const LINE_JUMP_MIN: f64 = 1.15;

@@ -15,8 +15,7 @@ use crate::storage::MAX_FILE_BYTES;
 /// Limit on the bytes that one byte of DEFLATE can expand to (RFC 1951: 258 bytes from 2 bits). A
 /// block that claims more is damaged.
 const MAX_EXPANSION: u64 = 1032;
-/// Most entries of a section: each place where an instruction may begin in an image of 64 MiB, on a
-/// machine whose instructions have 4 bytes.
+/// Most entries of a section: one for every 4 bytes of an image of 64 MiB.
 pub(crate) const MAX_ENTRIES: u64 = 16 << 20;
 /// Entries for which memory is reserved before they are read; beyond, memory grows with the
 /// entries. A damaged file can claim many: zeros unpack to a thousand times their bytes.

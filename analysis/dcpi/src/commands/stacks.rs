@@ -155,7 +155,11 @@ impl Loaded {
             return Self::usertime(question, look);
         }
         let (found, damage) = Self::or_damage(question, look)?;
-        found.ok_or_else(|| no_stacks().beside(damage))
+        found.ok_or_else(|| {
+            let waits = question.events.iter().all(|event| is_wait(event));
+            let none = if !question.events.is_empty() && waits { no_waits() } else { no_stacks() };
+            none.beside(damage)
+        })
     }
 
     /// The same; None where there are no stacks.
@@ -526,6 +530,15 @@ fn commands(timed: &Timed) -> Vec<String> {
     let mut commands: Vec<(&str, f64)> = times.into_iter().collect();
     commands.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     commands.into_iter().take(COMMANDS_MAX).map(|(command, _)| format!("{command:?}")).collect()
+}
+
+/// The error of a selection without waits, which may have other stacks.
+fn no_waits() -> AnalysisError {
+    AnalysisError::Refused(
+        "no wait of these was recorded; dcpi prof --inclusive shows the time on a CPU, and dcpi \
+         epochs lists other epochs"
+            .to_owned(),
+    )
 }
 
 pub(super) fn no_stacks() -> AnalysisError {

@@ -117,6 +117,14 @@ pub(crate) fn merge(args: &Merge, out: &mut dyn Write) -> Result<Outcome, Analys
             return Err(AnalysisError::Usage { message, help: "dcpi help merge".to_owned() });
         }
     };
+    let canonical = |path: &Path| std::fs::canonicalize(path).ok();
+    if canonical(db.root()).is_some_and(|root| canonical(&args.to) == Some(root)) {
+        return Err(AnalysisError::Refused(format!(
+            "{} is the database that is read: its reports would count the merged samples twice; \
+             merge into another directory",
+            args.to.display()
+        )));
+    }
     drop(Writer::open(&args.to, &host)?);
     let target = Database::open(&args.to)?;
     let aside = merged_already(&epochs, &target)?;

@@ -184,8 +184,7 @@ fn placed(frames: &[Frame]) -> Option<(Placed, u32)> {
     is_name.then(|| ((file, line, around.iter().map(place).collect()), place(first).1))
 }
 
-/// Executions of the conditional jump at the end of a block that were taken. None where it has no
-/// such jump.
+/// How often the conditional jump at the end of a block was taken; None without one.
 fn taken(graph: &Graph, block: usize) -> Option<u64> {
     let out = graph.graph.out_of(block);
     let edges = graph.graph.edges().get(out.clone())?;

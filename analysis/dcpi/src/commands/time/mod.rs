@@ -110,7 +110,7 @@ pub enum ClockChoice {
 }
 
 const NOTES: &str = "\
-Commands run without a shell: sh -c '...' is a command, too. Runs of both take turns in random \
+Commands run without a shell: sh -c '...' is a command, too. Each pair runs both, in random \
 order. Before each pair of runs the environment gets another size, which moves the stack, and the \
 kernel draws other addresses; --relink also draws an order of the programs' parts, which moves \
 times by some percent and which no number of runs of one build can tell.
