@@ -92,7 +92,7 @@ pub const R11: u8 = 11;
 pub const AFTER_REGISTERS: [u8; 7] = [RAX, RCX, RDX, RSI, RDI, R10, R11];
 
 /// System calls whose effects concern the engine.
-const LOOKED_AT_CALLS: [u64; 21] = [
+const LOOKED_AT_CALLS: [u64; 23] = [
     number::MMAP,
     number::MPROTECT,
     number::MUNMAP,
@@ -111,6 +111,8 @@ const LOOKED_AT_CALLS: [u64; 21] = [
     number::EXIT,
     number::EXIT_GROUP,
     number::ARCH_PRCTL,
+    number::PRCTL,
+    number::SECCOMP,
     number::READLINK,
     number::READLINKAT,
     number::RSEQ,

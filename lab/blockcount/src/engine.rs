@@ -19,6 +19,10 @@ pub struct Engine {
     pub engine_path: alloc::vec::Vec<u8>,
     /// Path of the program that runs, without.
     pub program: alloc::vec::Vec<u8>,
+    /// Whether the receiver of counts gets descriptors of mapped files: not once the program
+    /// filters its system calls (seccomp), because a call that the program does not make could end
+    /// it.
+    pub sends_files: bool,
     /// Arguments of execs by thread, which the kernel may still read.
     pub execs: alloc::vec::Vec<crate::execs::Arguments>,
 }

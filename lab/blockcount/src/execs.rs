@@ -103,6 +103,9 @@ impl Engine {
         if self.area.counts_jumps() {
             strings.push(b"--jumps\0".to_vec());
         }
+        if !self.sends_files {
+            strings.push(b"--no-files\0".to_vec());
+        }
         strings.extend([b"--argv0\0".to_vec(), first, b"--\0".to_vec(), name]);
         Ok(Prepared::Engine { strings, arguments: rest, environment })
     }

@@ -32,6 +32,8 @@ mod engine;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod execs;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod identity;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod liveness;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod load;

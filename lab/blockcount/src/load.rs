@@ -5,6 +5,7 @@ use crate::area::{EDGES, JUMPS, writer::Area};
 use crate::cache::Cache;
 use crate::context::{DISPOSITIONS, RSP};
 use crate::engine::{self, Engine};
+use crate::identity::{self, Identity};
 use crate::memory::{self, load, store};
 use crate::programs::{self, Program, Resolved};
 use crate::signals::Dispositions;
@@ -46,6 +47,8 @@ struct Image {
     headers: u64,
     headers_len: u64,
     interpreter: Option<Vec<u8>>,
+    addresses: core::ops::Range<u64>,
+    identity: Option<Identity>,
 }
 
 /// The options of the command line.
@@ -53,13 +56,14 @@ struct Options {
     folder: Vec<u8>,
     /// Quantities counted besides blocks: flags of the area's header.
     counted: u32,
+    sends_files: bool,
     first: Option<u64>,
     /// Place of the program's path among the arguments.
     program: u64,
 }
 
-const USAGE: &[u8] = b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--argv0 NAME] \
-[--refusal FILE] -- PROGRAM [ARGUMENT...]; PROGRAM is a path";
+const USAGE: &[u8] = b"usage: dcpi-blockcount --area FOLDER [--edges] [--jumps] [--no-files] \
+[--argv0 NAME] [--refusal FILE] -- PROGRAM [ARGUMENT...]; PROGRAM is a path";
 
 fn string(at: u64) -> Vec<u8> {
     let mut string = Vec::new();
@@ -78,7 +82,8 @@ fn text(bytes: &[u8]) -> &[u8] {
 }
 
 fn options(stack: u64) -> Options {
-    let mut options = Options { folder: Vec::new(), counted: 0, first: None, program: 0 };
+    let mut options =
+        Options { folder: Vec::new(), counted: 0, sends_files: true, first: None, program: 0 };
     let mut index = 1;
     let count: u64 = load(stack);
     let argument = |index: u64| load::<u64>(stack + 8 + 8 * index);
@@ -92,6 +97,7 @@ fn options(stack: u64) -> Options {
             }
             b"--edges" => options.counted |= EDGES,
             b"--jumps" => options.counted |= EDGES | JUMPS,
+            b"--no-files" => options.sends_files = false,
             // Until the program begins; later there is no file to write to but standard error.
             b"--refusal" if index < count => {
                 system::refuse_to(argument(index));
@@ -143,8 +149,9 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
             system::refuse(&[b"no file of counts in ", &options.folder, b": error ", &digits])
         }
     };
-    let image = map_file(&file, true);
-    let interpreter = image.interpreter.as_ref().map(|path| map_file(path, false));
+    let receiver = options.sends_files.then_some(options.folder.as_slice());
+    let image = map_file(&file, true, receiver);
+    let interpreter = image.interpreter.as_ref().map(|path| map_file(path, false, receiver));
     if text(&file).starts_with(b"/proc/self/fd/") {
         close_by_path(text(&file));
     }
@@ -159,8 +166,12 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
         threads: Threads::new(),
         engine_path,
         program,
+        sends_files: options.sends_files,
         execs: Vec::new(),
     };
+    for mapped in [Some(image), interpreter].into_iter().flatten() {
+        engine.cache.regions.mapped(mapped.addresses, mapped.identity);
+    }
     let context = engine.new_context();
     context.set(DISPOSITIONS, Box::into_raw(Box::new(Dispositions::new())) as u64);
     context.set_register(RSP, sp);
@@ -231,7 +242,8 @@ fn segments(path: &[u8], file: u64, head: u64, count: u64) -> Vec<Segment> {
     (0..count).map(segment).collect()
 }
 
-fn map_file(path: &[u8], is_program: bool) -> Image {
+/// Maps a file; the folder is that of who gets its descriptor.
+fn map_file(path: &[u8], is_program: bool, receiver: Option<&[u8]>) -> Image {
     const ET_EXEC: u16 = 2;
     let Ok(file) = system::open(path, 0, 0) else { refuse_file(path, b"cannot be opened") };
     let mut head = [0_u8; 64];
@@ -274,9 +286,16 @@ fn map_file(path: &[u8], is_program: bool) -> Image {
             _ => {}
         }
     }
+    let identity = Identity::of(file);
+    if let Some(folder) = receiver {
+        identity::send(folder, file);
+    }
     system::close(file);
+    let start = loads.iter().map(|load| base.wrapping_add(load.address)).min();
+    let ends = loads.iter().map(|load| base.wrapping_add(load.address + load.file_size));
+    let addresses = start.unwrap_or(0) & !(PAGE - 1)..ends.max().unwrap_or(0);
     let entry = base.wrapping_add(entry);
-    Image { base, entry, headers, headers_len: u64::from(count), interpreter }
+    Image { base, entry, headers, headers_len: u64::from(count), interpreter, addresses, identity }
 }
 
 /// Reserves address space for all segments. Returns the load bias.

@@ -55,7 +55,7 @@ fn mode(status: &[u64; 18]) -> u64 {
     mode & 0xffff
 }
 
-fn is_file(status: &[u64; 18]) -> bool {
+pub fn is_file(status: &[u64; 18]) -> bool {
     mode(status) & 0o170_000 == 0o100_000
 }
 

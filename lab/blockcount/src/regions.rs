@@ -2,6 +2,7 @@
 //! from. Read again when the program has changed executable memory.
 
 use crate::area::{Mapping, writer::Area};
+use crate::identity::Identity;
 use crate::system;
 use alloc::vec::Vec;
 
@@ -20,6 +21,8 @@ pub struct Regions {
     regions: Vec<Region>,
     /// Mappings of the area by index.
     mappings: Vec<Mapping>,
+    /// Files by the addresses at which they were seen mapped.
+    files: Vec<(core::ops::Range<u64>, Identity)>,
     stale: bool,
     /// A note says that the program has code in shared memory.
     noted: bool,
@@ -35,6 +38,7 @@ impl Regions {
         Self {
             regions: Vec::new(),
             mappings: Vec::new(),
+            files: Vec::new(),
             stale: true,
             noted: false,
             hidden: hidden.to_vec(),
@@ -44,6 +48,24 @@ impl Regions {
     /// Says that the program has changed the protection or content of a range.
     pub fn changed(&mut self, start: u64, end: u64, executable: bool) {
         self.stale |= executable || self.overlaps(start, end);
+    }
+
+    /// Says which file a range is mapped from; None: something else than before.
+    pub fn mapped(&mut self, range: core::ops::Range<u64>, file: Option<Identity>) {
+        let overlaps =
+            |known: &core::ops::Range<u64>| known.start < range.end && range.start < known.end;
+        if file.is_none() && !self.files.iter().any(|(known, _)| overlaps(known)) {
+            return;
+        }
+        let mut files = Vec::new();
+        for (known, file) in self.files.drain(..) {
+            let before = known.start..known.end.min(range.start);
+            let after = known.start.max(range.end)..known.end;
+            let rest = [before, after].into_iter().filter(|rest| !rest.is_empty());
+            files.extend(rest.map(|rest| (rest, file)));
+        }
+        files.extend(file.map(|file| (range, file)));
+        self.files = files;
     }
 
     /// Whether a range has executable memory.
@@ -136,7 +158,12 @@ impl Regions {
     }
 
     /// The index of a mapping in the area: that of a known one, or of a new one.
-    fn mapping(&mut self, mapping: Mapping, path: &[u8], area: &mut Area) -> u32 {
+    fn mapping(&mut self, mut mapping: Mapping, path: &[u8], area: &mut Area) -> u32 {
+        let at = mapping.start;
+        let file = self.files.iter().find(|(range, _)| range.contains(&at));
+        if let Some((_, file)) = file.filter(|_| mapping.inode != 0) {
+            mapping = file.mapped(mapping);
+        }
         let same = |known: &Mapping| Mapping { path: 0, path_len: 0, ..*known } == mapping;
         if let Some(index) = self.mappings.iter().rposition(same) {
             return index as u32;

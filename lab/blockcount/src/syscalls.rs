@@ -4,6 +4,7 @@ use crate::area::event;
 use crate::cache::SystemCall;
 use crate::context::{BORROWS, Context, LAST_CALL, R8, R10, RAX, RCX, RDI, RDX, RESUME, RSI};
 use crate::engine::Engine;
+use crate::identity::{self, Identity};
 use crate::memory::{read_string, write_program};
 use crate::signals;
 use crate::system::{self, number};
@@ -72,6 +73,7 @@ impl Engine {
                 return Then::End(a);
             }
             number::ARCH_PRCTL => self.arch_prctl(&call),
+            number::PRCTL | number::SECCOMP => self.filter(&call),
             number::READLINK => self.readlink(&call, (a, b, c)),
             number::READLINKAT => self.readlink(&call, (b, c, d)),
             // The kernel restarts sequences by the address in the program, which is not where the
@@ -112,6 +114,7 @@ impl Engine {
         // SAFETY: the program's own call, as the program makes it; its memory is its affair.
         let answer = unsafe { system::call(call.number, call.arguments) };
         if !system::is_error(answer) && prot & system::PROT_EXEC != 0 {
+            self.mapped(call, answer as u64);
             self.cache.regions.changed(answer as u64, answer as u64 + pages(len), true);
         }
         answer
@@ -130,11 +133,41 @@ impl Engine {
         }
         // SAFETY: the program's own call, as the program makes it; its memory is its affair.
         let answer = unsafe { system::call(call.number, call.arguments) };
+        if !matches!(call.number, number::MPROTECT | number::PKEY_MPROTECT)
+            && !system::is_error(answer)
+        {
+            self.cache.regions.mapped(at..end, None);
+        }
+        if call.number == number::MMAP && executable && !system::is_error(answer) {
+            self.mapped(call, at);
+        }
         if had_code || executable {
             self.cache.unprotected(at, end);
             self.cache.regions.changed(at, end, executable);
         }
         answer
+    }
+
+    /// The program has mapped code at an address.
+    fn mapped(&mut self, call: &Call, at: u64) {
+        let [_, len, _, flags, file, _] = call.arguments;
+        if flags & system::MAP_ANONYMOUS != 0 || !self.sends_files {
+            return;
+        }
+        let identity = Identity::of(file);
+        self.cache.regions.mapped(at..at + pages(len), identity);
+        if identity.is_some() {
+            identity::send(self.area.folder(), file);
+        }
+    }
+
+    /// prctl(2) and seccomp(2): the program may filter its system calls from now on.
+    fn filter(&mut self, call: &Call) -> i64 {
+        const PR_SET_SECCOMP: u64 = 22;
+        let [what, ..] = call.arguments;
+        self.sends_files &= call.number == number::PRCTL && what != PR_SET_SECCOMP;
+        // SAFETY: the program's own call, as the program makes it; its memory is its affair.
+        unsafe { system::call(call.number, call.arguments) }
     }
 
     fn mprotect(&mut self, call: &Call) -> i64 {

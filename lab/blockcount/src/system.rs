@@ -21,6 +21,9 @@ pub mod number {
     pub const SCHED_YIELD: u64 = 24;
     pub const MREMAP: u64 = 25;
     pub const GETPID: u64 = 39;
+    pub const SOCKET: u64 = 41;
+    pub const SENDMSG: u64 = 46;
+    pub const SETSOCKOPT: u64 = 54;
     pub const CLONE: u64 = 56;
     pub const FORK: u64 = 57;
     pub const VFORK: u64 = 58;
@@ -39,6 +42,7 @@ pub mod number {
     pub const EXIT_GROUP: u64 = 231;
     pub const READLINKAT: u64 = 267;
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
+    pub const SECCOMP: u64 = 317;
     pub const EXECVEAT: u64 = 322;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;

@@ -88,7 +88,7 @@ impl Pair {
         };
         let run = engine.run(&[self.path("plain").into()], Streams::default()).unwrap();
         let path = self.path("plain").canonicalize().unwrap();
-        let exact = run.counts.files.iter().find(|file| file.path == path).unwrap();
+        let exact = run.counts.files.iter().find(|file| file.file.path == path).unwrap();
         let (events, counts) = &captured.programs[0];
         assert_eq!(events.blocks.len(), program.blocks.len());
         let mut executed = 0;

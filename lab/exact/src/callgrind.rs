@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Options of callgrind: addresses as numbers, names in full, no call through the PLT joined to the
 /// call that it leads to, and a file for each process.
@@ -58,6 +60,7 @@ impl Engine for Callgrind {
             .arg(format!("--log-file={}/log.%p", folder.path().display()))
             .args(command);
         streams.give(&mut valgrind);
+        let begun = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let status = valgrind.status().map_err(|error| {
             not_started(format!("{error}; install it: apt-get install valgrind"))
         })?;
@@ -91,6 +94,18 @@ impl Engine for Callgrind {
             "callgrind counts each round of a repeated string instruction (rep) as an execution"
                 .to_owned(),
         );
+        for file in &counts.files {
+            let changed = std::fs::metadata(&file.file.path).map(|found| {
+                (found.ctime().cast_unsigned(), found.ctime_nsec().cast_unsigned() as u32)
+            });
+            if changed.is_ok_and(|changed| changed >= (begun.as_secs(), begun.subsec_nanos())) {
+                counts.notes.push(format!(
+                    "callgrind names files after the run: {} was changed meanwhile, so its counts \
+                     may be of another build",
+                    file.file.path.display()
+                ));
+            }
+        }
         if counts.processes > 1 {
             let note = "callgrind counts what a process did before a fork for its children, too";
             counts.notes.push(note.to_owned());
@@ -121,8 +136,13 @@ fn add(counts: &mut Counts, objects: &HashMap<String, ObjectCounts>) {
         for (at, count) in &object.executed {
             let file = place(name, *at)
                 .and_then(|site| Some((counts.files.get_mut(site.file)?, site.offset)));
+            more(&mut counts.counted, *count);
             match file {
                 Some((file, offset)) => more(file.executed.entry(offset).or_default(), *count),
+                None if name.starts_with('/') && layouts.get(name.as_str()) == Some(&None) => {
+                    let why = "a file that was gone when the run ended";
+                    counts.unattributed.add(Path::new(name), why, *count);
+                }
                 None => more(&mut counts.elsewhere, *count),
             }
         }
@@ -253,7 +273,7 @@ mod tests {
         assert!(run.status.success());
         let Counts { files, calls, processes, .. } = &run.counts;
         assert_eq!(*processes, 1);
-        let named = |end: &str| files.iter().position(|file| file.path.ends_with(end));
+        let named = |end: &str| files.iter().position(|file| file.file.path.ends_with(end));
         let (program, libc) = (named("true").unwrap(), named("libc.so.6").unwrap());
         assert!(files[program].executed.len() > 10 && files[libc].executed.len() > 100);
         let crossing = |(from, to): &(Site, Site)| from.file == program && to.file != program;

@@ -8,9 +8,12 @@ pub mod callgrind;
 pub mod entries;
 #[cfg(target_arch = "x86_64")]
 pub mod exceptions;
+mod file;
 pub mod own;
 pub mod series;
 pub mod totals;
+
+pub use file::CodeFile;
 
 use events::Encoding;
 use image::ImageOffset;
@@ -42,6 +45,11 @@ pub struct Counts {
     pub calls: BTreeMap<(Site, Site), u64>,
     /// Executions of instructions that are in no file: generated code, the vDSO.
     pub elsewhere: u64,
+    /// Executions in files that were not found after the run.
+    pub unattributed: Unattributed,
+    /// Executions of all instructions, as the engine counted them: what is reported and what is
+    /// named as unattributed must be as many.
+    pub counted: u64,
     /// Executions of basic blocks; None if the engine does not report them.
     pub blocks: Option<u64>,
     /// Processes that were counted.
@@ -56,8 +64,8 @@ pub struct Counts {
 /// Executions in one file.
 #[derive(Debug)]
 pub struct CountedFile {
-    /// Path of the file.
-    pub path: PathBuf,
+    /// The file.
+    pub file: CodeFile,
     /// Executions by instruction.
     pub executed: BTreeMap<ImageOffset, u64>,
     /// Executions of jumps that were taken, and of indirect calls where the engine tells them from
@@ -68,23 +76,60 @@ pub struct CountedFile {
 impl Counts {
     /// The number of the file at a path, which is added if it is new.
     fn file(&mut self, path: &Path) -> usize {
-        let known = self.files.iter().position(|file| file.path == path);
-        known.unwrap_or_else(|| {
-            let path = path.to_owned();
-            self.files.push(CountedFile {
-                path,
-                executed: BTreeMap::new(),
-                taken: BTreeMap::new(),
-            });
-            self.files.len() - 1
-        })
+        let is_there = |known: &CountedFile| !known.file.is_gone() && known.file.path == path;
+        let known = self.files.iter().position(is_there);
+        known.unwrap_or_else(|| self.add_file(CodeFile::at(path)))
     }
 
-    /// Executions of all instructions.
+    /// Adds a file; its number.
+    fn add_file(&mut self, file: CodeFile) -> usize {
+        let (executed, taken) = (BTreeMap::new(), BTreeMap::new());
+        self.files.push(CountedFile { file, executed, taken });
+        self.files.len() - 1
+    }
+}
+
+/// Executions, or other counts, in files that are known by name only, by path and reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unattributed(BTreeMap<(PathBuf, &'static str), u64>);
+
+/// Most files that [`Unattributed::lines`] names.
+const NAMED_MAX: usize = 20;
+
+impl Unattributed {
+    /// Adds counts of a file, and the reason why they are not attributed: "a file that ...".
+    pub fn add(&mut self, path: &Path, why: &'static str, count: u64) {
+        if count > 0 {
+            let sum = self.0.entry((path.to_owned(), why)).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// Adds those of another.
+    pub fn extend(&mut self, other: &Self) {
+        other.0.iter().for_each(|((path, why), count)| self.add(path, why, *count));
+    }
+
+    /// The sum of all.
     #[must_use]
-    pub fn instructions(&self) -> u64 {
-        let of_files = self.files.iter().flat_map(|file| file.executed.values());
-        of_files.fold(self.elsewhere, |sum, count| sum.saturating_add(*count))
+    pub fn total(&self) -> u64 {
+        self.0.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// A sentence for each file, those with most first; `number` writes a count with its unit.
+    pub fn lines(&self, number: impl Fn(u64) -> String) -> Vec<String> {
+        let mut files: Vec<_> = self.0.iter().collect();
+        files.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let named = files.iter().take(NAMED_MAX).map(|((path, why), count)| {
+            format!("{} of {why}: {}", number(**count), path.display())
+        });
+        let mut lines: Vec<String> = named.collect();
+        let rest = files.get(NAMED_MAX..).unwrap_or_default();
+        if !rest.is_empty() {
+            let count = rest.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(**count));
+            lines.push(format!("{} of {} more such files", number(count), rest.len()));
+        }
+        lines
     }
 }
 

@@ -1,18 +1,21 @@
 //! Counting by the translator `blockcount`: on x86-64, all threads at once, some two times slower
 //! than the command alone.
 
+use crate::file::{Identity, Unfound, shown};
 use crate::{Counts, Engine, EngineError, Run, Site, Streams, files_of};
 use blockcount::area::reader::{Counted, Edge, FileCounts, Location};
 use image::ImageOffset;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+mod descriptors;
 mod folder;
 
+use descriptors::{Held, Receiver};
 use folder::Folder;
 
 /// Name of the program that translates and counts.
@@ -51,10 +54,16 @@ impl Engine for Own {
             command.split_first().ok_or_else(|| not_started("no command was named".to_owned()))?;
         counting.arg("--argv0").arg(program).arg("--").arg(in_search_path(program)).args(arguments);
         streams.give(&mut counting);
-        let status = counting
-            .status()
-            .map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
+        let receiver = Receiver::listen(folder.path());
+        let status = counting.status();
+        let (held, unheld) = match receiver {
+            Ok(receiver) => (receiver.end(), None),
+            Err(error) => (Held::new(), Some(format!("files are known by path only: {error}"))),
+        };
+        let status =
+            status.map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
         let mut counts = Counts::default();
+        let mut found = Found { held, files: BTreeMap::new() };
         if let Ok(said) = fs::read(&refusal) {
             return Err(refused(program, &String::from_utf8_lossy(&said)));
         }
@@ -62,13 +71,13 @@ impl Engine for Own {
             let unreadable = |why: String| EngineError::Unreadable { path: path.clone(), why };
             let counted = Counted::open(&path).map_err(|error| unreadable(error.to_string()))?;
             counts.processes += 1;
-            add(&mut counts, &counted);
+            add(&mut counts, &counted, &mut found);
         }
         if counts.processes == 0 {
             let why = format!("it ended with {status}; count with --engine valgrind");
             return Err(EngineError::NoCounts { program: PROGRAM, why });
         }
-        counts.notes.extend(removed);
+        counts.notes.extend(removed.into_iter().chain(unheld));
         Ok(Run { status, counts })
     }
 }
@@ -101,15 +110,43 @@ fn in_search_path(program: &OsStr) -> PathBuf {
     found.find(|path| path.is_file()).unwrap_or_else(|| program.into())
 }
 
+/// Files that were looked for after the run.
+struct Found {
+    held: Held,
+    /// The number of a file in the counts, or why it was not found. A file that is held has no path
+    /// here: it may be deleted while it is mapped, and then has another one.
+    files: BTreeMap<(Identity, Vec<u8>), Result<usize, Unfound>>,
+}
+
+impl Found {
+    /// The file that code was mapped from.
+    fn find(&mut self, file: &FileCounts, counts: &mut Counts) -> Result<usize, Unfound> {
+        let content = (file.modified_ns > 0).then_some((file.size, file.modified_ns));
+        let identity = Identity { device: file.device, inode: file.inode, content };
+        let held = self.held.get(&(file.device, file.inode)).filter(|_| content.is_some());
+        let path = if held.is_some() { Vec::new() } else { file.path.clone() };
+        *self.files.entry((identity, path)).or_insert_with(|| {
+            let found = identity.find(&file.path, held)?;
+            Ok(if found.is_gone() { counts.add_file(found) } else { counts.file(&found.path) })
+        })
+    }
+}
+
 /// Adds the counts of a process.
-fn add(counts: &mut Counts, counted: &Counted) {
+fn add(counts: &mut Counts, counted: &Counted, found: &mut Found) {
+    counts.counted = counts.counted.saturating_add(counted.instructions());
     let files = counted.files();
     let is_file = |file: &FileCounts| file.inode != 0;
     let numbers: Vec<Option<usize>> = files
         .iter()
         .map(|file| {
-            let path = PathBuf::from(OsString::from_vec(file.path.clone()));
-            is_file(file).then(|| counts.file(&path))
+            let number = is_file(file).then(|| found.find(file, counts))?;
+            let unfound = |why: &Unfound| {
+                let executions = file.instructions.values();
+                let sum = executions.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+                counts.unattributed.add(&shown(&file.path), why.words(), sum);
+            };
+            number.inspect_err(unfound).ok()
         })
         .collect();
     let more = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
@@ -119,6 +156,7 @@ fn add(counts: &mut Counts, counted: &Counted) {
                 Some(known) => {
                     more(known.executed.entry(ImageOffset(*offset)).or_default(), *executions);
                 }
+                None if is_file(file) => {} // unattributed
                 None => more(&mut counts.elsewhere, *executions),
             }
         }

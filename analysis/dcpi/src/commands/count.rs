@@ -278,7 +278,7 @@ fn row(
 fn exact_row(event: &str, counts: &Counts) -> CountRow {
     let calls = || counts.calls.values().fold(0_u64, |sum, calls| sum.saturating_add(*calls));
     let value = match event {
-        "instructions" => Some(counts.instructions()),
+        "instructions" => Some(counts.counted),
         "blocks" => counts.blocks,
         _ => Some(calls()),
     };

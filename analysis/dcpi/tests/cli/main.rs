@@ -10,6 +10,7 @@
 //! - guide: the commands of README and guide, and what they print
 //! - html: the page for browsers
 //! - ideal: exact counts of two engines
+//! - ideal_files: files that are replaced or deleted during the run
 //! - push, push_store: a receiver of what is new in a database; the store of a fleet
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
@@ -46,6 +47,8 @@ mod guide;
 mod html;
 #[cfg(test)]
 mod ideal;
+#[cfg(test)]
+mod ideal_files;
 #[cfg(test)]
 mod list;
 #[cfg(test)]

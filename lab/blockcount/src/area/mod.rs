@@ -18,7 +18,10 @@ pub(crate) mod writer;
 /// First bytes of an area.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DCPIBLKC");
 /// Version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// Name of a socket in the folder of areas: the engine sends it a descriptor of each file that code
+/// is mapped from (`SCM_RIGHTS`, unix(7)).
+pub const SOCKET: &str = "files";
 
 /// A table: its place in the file, the bytes of one entry, and the entries it has room for.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +141,11 @@ pub struct Mapping {
     pub device: u64,
     /// The file's inode; zero where no file is mapped.
     pub inode: u64,
+    /// The file's size in bytes when it was mapped.
+    pub size: u64,
+    /// Time of the file's last modification when it was mapped, in ns since 1970; zero where the
+    /// engine did not see the file mapped.
+    pub modified_ns: u64,
     /// Offset of the path among the strings.
     pub path: u32,
     /// Length of the path; zero where memory has no name.

@@ -103,6 +103,10 @@ pub struct FileCounts {
     pub device: u64,
     /// Inode, zero without a file.
     pub inode: u64,
+    /// As [`Mapping::size`].
+    pub size: u64,
+    /// As [`Mapping::modified_ns`].
+    pub modified_ns: u64,
     /// Length in bytes and executions of each instruction, by [`Location::offset`].
     pub instructions: BTreeMap<u64, (u8, u64)>,
 }
@@ -167,7 +171,8 @@ entries! {
         calls: u64, events: u64
     }
     Mapping {
-        start: u64, end: u64, offset: u64, device: u64, inode: u64, path: u32, path_len: u32
+        start: u64, end: u64, offset: u64, device: u64, inode: u64, size: u64, modified_ns: u64,
+        path: u32, path_len: u32
     }
     Block {
         address: u64, target: u64, mapping: u32, counter: u32, taken: u32, lengths: u32, len: u16,
@@ -321,17 +326,39 @@ impl Counted {
         files
     }
 
+    /// Executions of all instructions, from the blocks alone: the sum of [`Self::files`], unless
+    /// executions were lost on the way there.
+    pub fn instructions(&self) -> u64 {
+        let of_block =
+            |counted: &CountedBlock| counted.count.wrapping_mul(counted.lengths.len() as u64);
+        let blocks = self.blocks.iter().map(of_block).fold(0, u64::wrapping_add);
+        let changes = self.events.iter().map(|event| {
+            let Some(counted) = self.blocks.get(event.block as usize) else { return 0 };
+            let mut at = counted.block.address;
+            let mut sum = 0_i64;
+            for len in &counted.lengths {
+                sum = sum.wrapping_add(Self::changes(event, at));
+                at = at.wrapping_add(u64::from(*len));
+            }
+            sum
+        });
+        blocks.wrapping_add_signed(changes.fold(0, i64::wrapping_add))
+    }
+
     /// Files without counts, and the file of each mapping.
     pub(super) fn by_file(&self) -> (Vec<FileCounts>, Vec<usize>) {
         let mut files: Vec<FileCounts> = Vec::new();
         let mut known = BTreeMap::new();
         let of_mapping = self.mappings.iter().map(|(mapping, path)| {
-            let key = (mapping.device, mapping.inode, path.as_slice());
+            let Mapping { device, inode, size, modified_ns, .. } = *mapping;
+            let key = (device, inode, size, modified_ns, path.as_slice());
             *known.entry(key).or_insert_with(|| {
                 files.push(FileCounts {
                     path: path.clone(),
-                    device: mapping.device,
-                    inode: mapping.inode,
+                    device,
+                    inode,
+                    size,
+                    modified_ns,
                     ..FileCounts::default()
                 });
                 files.len() - 1

@@ -17,15 +17,14 @@ use nix::sys::ptrace::{self, Options, regset::NT_PRFPREG};
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use space::Stacks;
+use space::{Stacks, Walked};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 
-use crate::{EngineError, Site};
+use crate::{CodeFile, EngineError, Site, Unattributed};
 pub use unwind::End;
 
 /// A floating-point exception (IEEE 754, section 7).
@@ -82,11 +81,13 @@ pub struct Chain {
 #[derive(Debug, Default)]
 pub struct Raised {
     /// Files by number.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<CodeFile>,
     /// Instructions that raised an exception, by exception and call stack.
     pub stacks: BTreeMap<(Exception, Chain), u64>,
     /// Exceptions of instructions in no file.
     pub elsewhere: u64,
+    /// Exceptions of instructions in files that could not be opened.
+    pub unattributed: Unattributed,
     /// Processes.
     pub processes: usize,
     /// Threads that masked exceptions themselves, and had not unmasked them at their end.
@@ -103,7 +104,7 @@ enum Phase {
     /// the flags from before.
     Again(u32),
     /// It executes an instruction that faulted, alone, with exceptions masked.
-    Steps { before: u32, faulted: u32, control: u32, chain: Option<Chain> },
+    Steps { before: u32, faulted: u32, control: u32, chain: Walked },
     /// It enters a signal handler, for which the kernel resets MXCSR.
     Enters,
 }
@@ -303,7 +304,7 @@ impl Tracer {
         let own = u32::from(!registers.cwd) & FLAGS;
         let control = registers.mxcsr & !FLAGS;
         if new & own != 0 {
-            self.count(new, chain.as_ref());
+            self.count(new, &chain);
             registers.mxcsr |= before | new;
             let _ = ptrace::setregset::<NT_PRFPREG>(pid, registers);
             return self.deliver(pid, Signal::SIGFPE);
@@ -315,15 +316,10 @@ impl Tracer {
     }
 
     /// The instruction was executed with exceptions masked.
-    fn stepped(
-        &mut self,
-        pid: Pid,
-        (before, faulted, control): (u32, u32, u32),
-        chain: Option<Chain>,
-    ) {
+    fn stepped(&mut self, pid: Pid, (before, faulted, control): (u32, u32, u32), chain: Walked) {
         let Some(mut registers) = floating(pid) else { return };
         let raised = registers.mxcsr & FLAGS;
-        self.count(raised & self.wanted, chain.as_ref());
+        self.count(raised & self.wanted, &chain);
         // An exact result that is very small faults, but raises no flag where that is masked.
         let thread = self.thread(pid);
         let flags = before & !(faulted & !raised & !thread.flags) | raised;
@@ -339,13 +335,14 @@ impl Tracer {
         }
     }
 
-    fn count(&mut self, raised: u32, chain: Option<&Chain>) {
+    fn count(&mut self, raised: u32, chain: &Walked) {
         for kind in Exception::ALL.into_iter().filter(|kind| raised & kind.flag() != 0) {
             match chain {
-                Some(chain) => {
+                Walked::Chain(chain) => {
                     *self.raised.stacks.entry((kind, chain.clone())).or_default() += 1;
                 }
-                None => self.raised.elsewhere += 1,
+                Walked::Unfound(path, why) => self.raised.unattributed.add(path, why, 1),
+                Walked::Elsewhere => self.raised.elsewhere += 1,
             }
         }
     }

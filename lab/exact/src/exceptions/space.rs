@@ -2,6 +2,7 @@
 
 use super::Chain;
 use crate::Site;
+use crate::file::{CodeFile, Identity, Unfound, shown};
 use image::ImageOffset;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
@@ -21,22 +22,23 @@ const RED_ZONE: u64 = 128;
 #[derive(Default)]
 pub(super) struct Stacks {
     unwinder: Unwinder,
-    spaces: HashMap<Pid, Mapped>,
+    spaces: HashMap<Pid, Process>,
     files: Files,
 }
 
-/// Numbers of files, and the images of the unwinder.
+/// Files that are open, and the images of the unwinder.
 #[derive(Default)]
 struct Files {
-    paths: Vec<PathBuf>,
-    images: HashMap<(String, String), Image>,
+    /// What was opened while it was mapped, and how /proc/PID/maps told of it.
+    opened: Vec<(Identity, Vec<u8>, File)>,
+    images: HashMap<(Identity, Vec<u8>), Image>,
     numbers: HashMap<Image, usize>,
 }
 
 /// The executable mappings of a process.
-struct Mapped {
+struct Process {
     memory: Option<File>,
-    text: String,
+    text: Vec<u8>,
     mappings: Vec<Mapping>,
 }
 
@@ -44,8 +46,25 @@ struct Mapping {
     begin: u64,
     end: u64,
     offset: u64,
-    /// None: code made at run time.
-    image: Option<Image>,
+    mapped: Mapped,
+}
+
+/// What is mapped at an address.
+enum Mapped {
+    Generated,
+    File(Image),
+    /// A file that could not be opened, and why.
+    Unfound(PathBuf, &'static str),
+}
+
+/// The stack of an exception.
+#[derive(Clone, Debug)]
+pub(super) enum Walked {
+    Chain(Chain),
+    /// The innermost frame is in no file.
+    Elsewhere,
+    /// It is in a file that could not be opened.
+    Unfound(PathBuf, &'static str),
 }
 
 impl Stacks {
@@ -54,13 +73,21 @@ impl Stacks {
         self.spaces.remove(&process);
     }
 
-    /// The files by number.
-    pub(super) fn into_files(self) -> Vec<PathBuf> {
-        self.files.paths
+    /// The files by number, as they are found now.
+    pub(super) fn into_files(self) -> Vec<CodeFile> {
+        let find = |(identity, mapped, file): (Identity, Vec<u8>, File)| {
+            let found = identity.find(&mapped, Some(&file));
+            found.unwrap_or_else(|why| CodeFile::unfound(&mapped, why))
+        };
+        self.files.opened.into_iter().map(find).collect()
     }
 
-    /// The stack of a thread of a process; None where its innermost frame is in no file.
-    pub(super) fn walk(&mut self, thread: Pid, process: Pid) -> Option<Chain> {
+    /// The stack of a thread of a process.
+    pub(super) fn walk(&mut self, thread: Pid, process: Pid) -> Walked {
+        self.walked(thread, process).unwrap_or(Walked::Elsewhere)
+    }
+
+    fn walked(&mut self, thread: Pid, process: Pid) -> Option<Walked> {
         let registers = ptrace::getregs(thread).ok()?;
         let values = [
             registers.rax,
@@ -80,28 +107,26 @@ impl Stacks {
             registers.r14,
             registers.r15,
         ];
-        let begin = registers.rsp.wrapping_sub(RED_ZONE);
+        let (begin, pc) = (registers.rsp.wrapping_sub(RED_ZONE), registers.rip);
         let registers = Registers::x86_64(registers.rip, &values);
         let Self { unwinder, spaces, files } = self;
-        let space = spaces.entry(process).or_insert_with(|| Mapped::of(process));
-        let (mut frames, mut wide, mut is_new) = (Vec::new(), false, false);
+        let space = spaces.entry(process).or_insert_with(|| Process::of(process));
+        // Another file may be mapped at an address of before.
+        space.refresh(process, unwinder, files);
+        let (mut frames, mut wide) = (Vec::new(), false);
         let end = loop {
             let bytes = space.read(begin, if wide { WINDOW_MAX } else { WINDOW });
             let windows = [Window { address: begin, bytes: &bytes }];
             let end = unwinder.walk(&registers, &windows, space, &mut frames);
             match end {
                 End::Window if !wide => wide = true,
-                // Something may have been mapped since.
-                end if end != End::Whole && !is_new => {
-                    is_new = true;
-                    if !space.refresh(process, unwinder, files) {
-                        break end;
-                    }
-                }
                 end => break end,
             }
         };
-        chain(&frames, end, files)
+        if let Some(Mapped::Unfound(path, why)) = space.mapped_at(pc).map(|at| &at.mapped) {
+            return Some(Walked::Unfound(path.clone(), why));
+        }
+        chain(&frames, end, files).map(Walked::Chain)
     }
 }
 
@@ -118,10 +143,10 @@ fn chain(frames: &[Frame], end: End, files: &Files) -> Option<Chain> {
     Some(Chain { sites, end })
 }
 
-impl Mapped {
+impl Process {
     fn of(process: Pid) -> Self {
         let memory = File::open(format!("/proc/{process}/mem")).ok();
-        Self { memory, text: String::new(), mappings: Vec::new() }
+        Self { memory, text: Vec::new(), mappings: Vec::new() }
     }
 
     /// Up to `length` bytes at an address, as many as are mapped.
@@ -132,70 +157,84 @@ impl Mapped {
         bytes
     }
 
-    /// Reads the mappings again. Returns whether they have changed.
-    fn refresh(&mut self, process: Pid, unwinder: &mut Unwinder, files: &mut Files) -> bool {
-        let text = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    /// Reads the mappings again, if they have changed.
+    fn refresh(&mut self, process: Pid, unwinder: &mut Unwinder, files: &mut Files) {
+        let text = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
         if text == self.text {
-            return false;
+            return;
         }
-        self.mappings = text
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split_ascii_whitespace();
-                let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
-                let inode = words.nth(1)?;
-                let path = words.collect::<Vec<_>>().join(" ");
-                let (begin, end) = range.split_once('-')?;
-                let number = |text| u64::from_str_radix(text, 16).ok();
-                let (begin, end, offset) = (number(begin)?, number(end)?, number(offset)?);
-                let is_code = rights.contains('x');
-                let image = is_code.then(|| files.image(process, &path, inode, range, unwinder))?;
-                Some(Mapping { begin, end, offset, image })
-            })
-            .collect();
+        let lines = text.split(|byte| *byte == b'\n');
+        let mapping = |line| Mapping::of(line, process, unwinder, files);
+        self.mappings = lines.filter_map(mapping).collect();
         self.text = text;
-        true
+    }
+
+    fn mapped_at(&self, address: u64) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.begin <= address);
+        let mapping = after.checked_sub(1).and_then(|place| self.mappings.get(place));
+        mapping.filter(|mapping| address < mapping.end)
+    }
+}
+
+impl Mapping {
+    /// That of a line of /proc/PID/maps about code.
+    fn of(line: &[u8], process: Pid, unwinder: &mut Unwinder, files: &mut Files) -> Option<Self> {
+        // 7f1c0-7f1c9 r-xp 00001000 fe:01 1234    /usr/lib/libc.so.6
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let mut word = || str::from_utf8(words.next()?).ok();
+        let (range, rights, offset) = (word()?, word()?, word()?);
+        let (device, inode) = (word()?, word()?.parse().ok()?);
+        let path = words.next().unwrap_or_default().trim_ascii_start();
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let (begin, end) = range.split_once('-')?;
+        let (begin, end, offset) = (number(begin)?, number(end)?, number(offset)?);
+        let (major, minor) = device.split_once(':')?;
+        let device = number(major)? << 32 | number(minor)?;
+        let identity = Identity { device, inode, content: None };
+        let mapped = rights
+            .contains('x')
+            .then(|| files.mapped((process, range), (identity, path), unwinder))?;
+        Some(Self { begin, end, offset, mapped })
     }
 }
 
 impl Files {
-    fn image(
+    fn mapped(
         &mut self,
-        process: Pid,
-        path: &str,
-        inode: &str,
-        range: &str,
+        (process, range): (Pid, &str),
+        (identity, path): (Identity, &[u8]),
         unwinder: &mut Unwinder,
-    ) -> Option<Image> {
-        if !path.starts_with('/') || inode == "0" {
-            return None;
+    ) -> Mapped {
+        if identity.inode == 0 {
+            return Mapped::Generated;
         }
-        let key = (path.to_owned(), inode.to_owned());
+        // A file that is open keeps its inode.
+        let key = (identity, path.to_vec());
         if let Some(image) = self.images.get(&key) {
-            return Some(*image);
+            return Mapped::File(*image);
         }
-        let file = File::open(format!("/proc/{process}/map_files/{range}"));
-        let image = unwinder.add(Box::new(file.or_else(|_| File::open(path)).ok()?));
+        let gone = || Mapped::Unfound(shown(path), Unfound::Gone.words());
+        let Some((found, file)) = identity.open(process.as_raw(), range, path) else {
+            return gone();
+        };
+        let Ok(own) = file.try_clone() else { return gone() };
+        let image = unwinder.add(Box::new(file));
+        self.numbers.insert(image, self.opened.len());
+        self.opened.push((found, path.to_vec(), own));
         self.images.insert(key, image);
-        self.numbers.insert(image, self.paths.len());
-        self.paths.push(PathBuf::from(path));
-        Some(image)
+        Mapped::File(image)
     }
 }
 
-impl Space for Mapped {
+impl Space for Process {
     fn code_at(&self, address: u64) -> Code {
-        let after = self.mappings.partition_point(|mapping| mapping.begin <= address);
-        let mapping = after.checked_sub(1).and_then(|place| self.mappings.get(place));
-        match mapping.filter(|mapping| address < mapping.end) {
+        match self.mapped_at(address) {
             None => Code::None,
-            Some(mapping) => match mapping.image {
-                Some(image) => {
-                    let offset = address - mapping.begin + mapping.offset;
-                    Code::File { image, offset, frame_pointers: false }
-                }
-                None => Code::Generated { frame_pointers: false },
-            },
+            Some(Mapping { begin, offset, mapped: Mapped::File(image), .. }) => {
+                let offset = address - begin + offset;
+                Code::File { image: *image, offset, frame_pointers: false }
+            }
+            Some(_) => Code::Generated { frame_pointers: false },
         }
     }
 }

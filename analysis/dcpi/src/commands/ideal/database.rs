@@ -3,27 +3,31 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::{self, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use image::{ImageId, ImageKind, ImageOffset, Procedure, Procedures};
+use image::{ImageId, ImageKind, ImageOffset, KeptRanges, Procedure, Procedures};
 use model::{
     CALLS, Cpuid, EXECUTED, Edges, Frame, IDEAL, IdealMachine, Profile, Stacks, TAKEN, Thread,
     Value,
 };
 use profiledb::{
-    Delta, EpochId, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, StacksKey,
-    Symbol, Writer,
+    CodeStore, Delta, EpochId, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope,
+    StacksKey, Symbol, Writer,
 };
 
 use crate::commands::costs::OnMachine;
 use crate::options::{self, Chosen};
 use annotate::graphs::{Graph, Surveyed};
 use code::skid::Skid;
-use exact::{CountedFile, Counts};
+use exact::{CodeFile, CountedFile, Counts};
 use names::procedures::{self, Known, Needed};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Samples};
+use report::{counted as number, thousands};
 use stalls::Machine as Processor;
 
 /// An epoch that counts are written into.
@@ -40,7 +44,12 @@ pub(in crate::commands) struct Writing {
 pub(in crate::commands) struct Written {
     pub(in crate::commands) host: String,
     pub(in crate::commands) epoch: String,
+    /// What to say of files that were gone after the run.
+    pub(in crate::commands) notes: Vec<String>,
 }
+
+/// Bytes of the database's code store, as of `dcpid` by default.
+const CODE_STORE_BYTES: u64 = 512 << 20;
 
 fn failed(error: impl std::fmt::Display) -> AnalysisError {
     AnalysisError::Refused(error.to_string())
@@ -105,11 +114,16 @@ impl Writing {
     /// # Errors
     /// [`AnalysisError::Refused`] where they cannot be written.
     #[cfg(target_arch = "x86_64")]
-    pub(in crate::commands) fn finish(mut self, delta: &Delta) -> Result<Written, AnalysisError> {
+    pub(in crate::commands) fn finish<'a>(
+        mut self,
+        delta: &Delta,
+        files: impl Iterator<Item = (&'a CodeFile, Option<ImageId>)>,
+    ) -> Result<Written, AnalysisError> {
         let epoch = self.begin()?.to_string();
+        let notes = keep_code(&self.writer, files)?;
         self.writer.merge(delta).map_err(failed)?;
         self.writer.seal(now_unix_s()).map_err(failed)?;
-        Ok(Written { host: self.host, epoch })
+        Ok(Written { host: self.host, epoch, notes })
     }
 
     /// Writes the counts, and the cycles that they take on the model of a processor, and ends the
@@ -125,9 +139,12 @@ impl Writing {
         sampled: &BTreeMap<ImageId, ImageRecord>,
     ) -> Result<Written, AnalysisError> {
         let ids: Vec<Option<ImageId>> =
-            counts.files.iter().map(|file| identity(&file.path, sampled)).collect();
+            counts.files.iter().map(|file| identity(&file.file, sampled)).collect();
         let epoch = self.begin()?.to_string();
         let mut delta = executed(counts, &ids, &self.scope);
+        let gone = counts.files.iter().map(|file| &file.file).zip(ids.iter().copied());
+        let mut notes = accounts(counts, &ids, &delta);
+        notes.extend(keep_code(&self.writer, gone)?);
         if let Some(cpuid) = Cpuid::of_cpuinfo(&of_proc("/proc/cpuinfo")) {
             delta.facts.state(&cpuid);
         }
@@ -146,8 +163,90 @@ impl Writing {
         ideal.facts.state(&IdealMachine(machine.name.to_owned()));
         self.writer.merge(&ideal).map_err(failed)?;
         self.writer.seal(now_unix_s()).map_err(failed)?;
-        Ok(Written { host: self.host, epoch })
+        Ok(Written { host: self.host, epoch, notes })
     }
+}
+
+/// Keeps the code of files to which no path leads any more, as `dcpid` does. Returns what to say of
+/// them.
+fn keep_code<'a>(
+    writer: &Writer,
+    files: impl Iterator<Item = (&'a CodeFile, Option<ImageId>)>,
+) -> Result<Vec<String>, AnalysisError> {
+    let gone = files.filter(|(file, _)| file.is_gone());
+    let gone: BTreeMap<ImageId, &CodeFile> =
+        gone.filter_map(|(file, id)| Some((id?, file))).collect();
+    let mut notes = Vec::new();
+    if gone.is_empty() {
+        return Ok(notes);
+    }
+    let mut store = CodeStore::open(writer, CODE_STORE_BYTES).map_err(failed)?;
+    let (mut kept, mut first) = (0, None);
+    for (id, file) in gone {
+        let mut keep = || -> Result<(), String> {
+            if store.has(&id) {
+                return store.seen(&id, now_unix_s()).map_err(|error| error.to_string());
+            }
+            let open = file.open().map_err(|error| error.to_string())?;
+            let ranges = KeptRanges::of_file(&open).map_err(|error| error.to_string())?;
+            let copy = &mut |out: &mut dyn Write| {
+                ranges.ranges().iter().try_for_each(|range| copy_range(&open, range.clone(), out))
+            };
+            let kept = store.keep(&id, &ranges, now_unix_s(), copy);
+            kept.map(|_| ()).map_err(|error| error.to_string())
+        };
+        let path = file.path.display();
+        match keep() {
+            Ok(()) => {
+                kept += 1;
+                first.get_or_insert_with(|| path.to_string());
+            }
+            Err(why) => notes.push(format!("the code of {path} is gone and not kept: {why}")),
+        }
+    }
+    if let Some(first) = first {
+        let other = match kept - 1 {
+            0 => String::new(),
+            others => format!(" and of {}", number(others, "other file")),
+        };
+        notes.push(format!(
+            "the code of {first}{other} is kept in the database: no path leads to it any more"
+        ));
+    }
+    Ok(notes)
+}
+
+fn copy_range(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+    let mut piece = vec![0; 64 << 10];
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(piece.len() as u64) as usize;
+        let piece = piece.get_mut(..len).unwrap_or_default();
+        file.read_exact_at(piece, at)?;
+        out.write_all(piece)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+/// What was counted and is not in the database, file by file. What was counted is what is reported
+/// and what is named here.
+fn accounts(counts: &Counts, ids: &[Option<ImageId>], delta: &Delta) -> Vec<String> {
+    let mut unattributed = counts.unattributed.clone();
+    for (file, _) in counts.files.iter().zip(ids).filter(|(_, id)| id.is_none()) {
+        let sum = file.executed.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        unattributed.add(&file.file.path, file.file.why(), sum);
+    }
+    let reported = delta.ledgers.sum(EXECUTED).merged;
+    let named = [reported, counts.elsewhere, unattributed.total()];
+    let told = named.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
+    debug_assert_eq!(told, counts.counted, "{named:?}");
+    let mut notes = unattributed.lines(|count| number(count, "execution"));
+    if told != counts.counted {
+        let (told, counted) = (thousands(told), thousands(counts.counted));
+        notes.push(format!("an error of dcpi ideal: {counted} were counted and {told} are told"));
+    }
+    notes
 }
 
 /// An event of exact counts: its name, unit and note.
@@ -161,13 +260,13 @@ fn event((name, unit, note): &(&str, &str, &str)) -> EventMeta {
     }
 }
 
-/// The image of a file, as it is now: the one among `sampled`, where dcpid met the file.
+/// The image of a file: the one among `sampled`, where dcpid met the file.
 pub(in crate::commands) fn identity(
-    path: &Path,
+    file: &CodeFile,
     sampled: &BTreeMap<ImageId, ImageRecord>,
 ) -> Option<ImageId> {
-    let id = image::identify_file(&File::open(path).ok()?).ok()?;
-    let path = ImageRecord::escape_path(path);
+    let id = image::identify_file(&file.open().ok()?).ok()?;
+    let path = ImageRecord::escape_path(&file.path);
     // dcpid distinguishes the copies of a file by the users who can write them.
     let is_same = |record: &&ImageRecord| record.path == path && record.id.build() == id.build();
     Some(sampled.values().find(is_same).map_or(id, |record| record.id))
@@ -200,8 +299,8 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
         executed
             .merge(&Profile::from_counts(file.executed.iter().map(|(at, count)| (*at, *count))));
         taken.merge(&Edges::from_counts(file.taken.iter().map(|(jump, count)| (*jump, *count))));
-        delta.images.entry(id).or_insert_with(|| record(&file.path, id, now));
-        let known = procedures_of(&file.path, &id);
+        delta.images.entry(id).or_insert_with(|| record(&file.file, id, now));
+        let known = procedures_of(&file.file, &id);
         let is_executed = |range| file.executed.range(range).next().is_some();
         delta.symbols.entry(id).or_insert_with(|| symbols(&known, is_executed));
         for ((from, to), times) in tail_calls(file, &known) {
@@ -233,14 +332,15 @@ fn executed(counts: &Counts, ids: &[Option<ImageId>], scope: &Scope) -> Delta {
     delta
 }
 
-pub(in crate::commands) fn record(path: &Path, id: ImageId, now_unix_s: u64) -> ImageRecord {
+pub(in crate::commands) fn record(file: &CodeFile, id: ImageId, now_unix_s: u64) -> ImageRecord {
+    let path = file.path.as_path();
     let name = path.file_name().unwrap_or_default();
     ImageRecord {
         id,
         kind: ImageKind::File,
         name: ImageRecord::escape_path(Path::new(name)),
         path: ImageRecord::escape_path(path),
-        size_bytes: fs::metadata(path).ok().map(|file| file.len()),
+        size_bytes: fs::metadata(file.place()).ok().map(|file| file.len()),
         first_seen_unix_s: now_unix_s,
         last_seen_unix_s: now_unix_s,
     }
@@ -252,8 +352,8 @@ fn exactly(times: u64) -> Value {
 }
 
 /// The procedures of a file; none if the file can no longer be read.
-pub(in crate::commands) fn procedures_of(path: &Path, id: &ImageId) -> Procedures {
-    let known = image::procedures(path, Some(id), &image::default_debug_roots());
+pub(in crate::commands) fn procedures_of(file: &CodeFile, id: &ImageId) -> Procedures {
+    let known = image::procedures(&file.place(), Some(id), &image::default_debug_roots());
     known.map(|(known, _)| known).unwrap_or_default()
 }
 

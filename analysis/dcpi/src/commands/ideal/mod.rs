@@ -188,7 +188,7 @@ pub(crate) fn run(args: &Ideal) -> Result<Outcome, AnalysisError> {
         ends_differ(sampled.status(), status, err)?;
         code = exit_code(sampled.status());
     }
-    told(&counts, &format!("{took:.1} s ({})", engine.name()), err)?;
+    told((&counts, &written), &format!("{took:.1} s ({})", engine.name()), err)?;
     if let Some(coverage) = coverage {
         say(err, &coverage.write(&args.db, &written, &args.on)?)?;
     }
@@ -234,9 +234,13 @@ fn ends_differ(
     say(err, &line)
 }
 
-fn told(counts: &Counts, how: &str, err: &mut dyn Write) -> Result<(), AnalysisError> {
+fn told(
+    (counts, written): (&Counts, &database::Written),
+    how: &str,
+    err: &mut dyn Write,
+) -> Result<(), AnalysisError> {
     let (instructions, processes) =
-        (number(counts.instructions(), "instruction"), number(counts.processes as u64, "process"));
+        (number(counts.counted, "instruction"), number(counts.processes as u64, "process"));
     say(err, &format!("counted {instructions} of {processes} in {how}"))?;
     match counts.flow {
         (0, _) => {}
@@ -249,7 +253,10 @@ fn told(counts: &Counts, how: &str, err: &mut dyn Write) -> Result<(), AnalysisE
             say(err, &format!("flow: differs at {differ} of {blocks} ({known})"))?;
         }
     }
-    notes(counts).iter().try_for_each(|note| say(err, &format!("note: {note}")))
+    notes(counts)
+        .iter()
+        .chain(&written.notes)
+        .try_for_each(|note| say(err, &format!("note: {note}")))
 }
 
 fn say(err: &mut dyn Write, line: &str) -> Result<(), AnalysisError> {

@@ -134,7 +134,8 @@ impl Sampled {
             let images = epoch.images()?.into_keys().collect();
             copy_code(&db, &epoch.meta().host, &images, &to)?;
         }
-        Ok(Written { host: counted.host.clone(), epoch: epoch.to_string() })
+        let notes = counted.notes.clone();
+        Ok(Written { host: counted.host.clone(), epoch: epoch.to_string(), notes })
     }
 }
 

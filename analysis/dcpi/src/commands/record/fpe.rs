@@ -24,6 +24,7 @@ mod counting {
     use crate::commands::record::{exit_code, label, private, shell_word};
     use crate::commands::{clean, inclusive, write};
     use crate::options::{self, Prof};
+    use exact::Unattributed;
     use exact::exceptions::{self, Chain, End, Exception, Raised};
     use image::{ImageId, ImageOffset};
     use model::{Cut, EXCEPTIONS, Frame, Profile, Stacks, Thread, Value};
@@ -33,7 +34,7 @@ mod counting {
     use std::collections::{BTreeMap, BTreeSet};
     use std::ffi::OsString;
     use std::io::{self, Write};
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
     use std::time::Instant;
 
     const NOTES: [&str; 5] = [
@@ -60,12 +61,20 @@ mod counting {
         let (status, raised) = exceptions::run(&args.command, args.inexact)
             .map_err(|error| AnalysisError::Refused(error.to_string()))?;
         let took_s = begun.elapsed().as_secs_f64();
-        let written = writing.finish(&delta(&raised))?;
+        let ids: Vec<Option<ImageId>> =
+            raised.files.iter().map(|file| identity(file, &BTreeMap::new())).collect();
+        let (delta, unattributed) = delta(&raised, &ids);
+        let written = writing.finish(&delta, raised.files.iter().zip(ids))?;
+        let named = unattributed.lines(|count| number(count, "exception"));
+        let notes: Vec<String> = named.into_iter().chain(written.notes).collect();
         let out = &mut io::stderr().lock();
         let selection = ["--host", &written.host, "--epoch", &written.epoch];
         let mut words: Vec<OsString> = vec!["--db".into(), db.clone().into()];
         words.extend(selection.map(OsString::from));
         summary(args, &raised, (words, &db), took_s, out)?;
+        for note in notes {
+            writeln!(out, "note: {}", report::escape(&note))?;
+        }
         Ok(Outcome { code: Some(exit_code(status)), ..Outcome::default() })
     }
 
@@ -73,28 +82,29 @@ mod counting {
         EXCEPTIONS.last() == Some(&name)
     }
 
-    /// The counts, the same for the instructions and for their call stacks.
-    fn delta(raised: &Raised) -> Delta {
+    /// The counts, the same for the instructions and for their call stacks, and the exceptions in
+    /// files that are no images.
+    fn delta(raised: &Raised, ids: &[Option<ImageId>]) -> (Delta, Unattributed) {
         let now = now_unix_s();
         let mut delta = Delta { now_unix_s: now, ..Delta::default() };
-        let ids: Vec<Option<ImageId>> =
-            raised.files.iter().map(|path| identity(path, &BTreeMap::new())).collect();
+        let mut unattributed = raised.unattributed.clone();
         let mut profiles: BTreeMap<(ImageId, Exception), BTreeMap<ImageOffset, u64>> =
             BTreeMap::new();
         let mut stacks: BTreeMap<Exception, Stacks> = BTreeMap::new();
-        let mut met: BTreeMap<(ImageId, &Path), BTreeSet<ImageOffset>> = BTreeMap::new();
+        let mut met: BTreeMap<(ImageId, usize), BTreeSet<ImageOffset>> = BTreeMap::new();
         for ((exception, chain), count) in &raised.stacks {
-            let image = |site: &exact::Site| {
-                let path: &PathBuf = raised.files.get(site.file)?;
-                Some((ids.get(site.file).copied().flatten()?, path.as_path()))
-            };
+            let image =
+                |site: &exact::Site| Some((ids.get(site.file).copied().flatten()?, site.file));
             for site in &chain.sites {
                 let Some(image) = image(site) else { continue };
                 met.entry(image).or_default().insert(site.offset);
             }
             let innermost = chain.sites.last();
-            let Some((site, (id, _))) = innermost.and_then(|site| Some((site, image(site)?)))
-            else {
+            let Some(site) = innermost else { continue };
+            let Some((id, _)) = image(site) else {
+                if let Some(file) = raised.files.get(site.file) {
+                    unattributed.add(&file.path, file.why(), *count);
+                }
                 continue;
             };
             let profile = profiles.entry((id, *exception)).or_default();
@@ -120,12 +130,13 @@ mod counting {
             let key = StacksKey { event: name(exception).to_owned(), scope: Scope::default() };
             delta.stacks.insert(key, stacks);
         }
-        for ((id, path), offsets) in met {
-            delta.images.entry(id).or_insert_with(|| record(path, id, now));
+        for ((id, file), offsets) in met {
+            let Some(file) = raised.files.get(file) else { continue };
+            delta.images.entry(id).or_insert_with(|| record(file, id, now));
             let is_met = |range| offsets.range(range).next().is_some();
-            delta.symbols.entry(id).or_insert_with(|| symbols(&procedures_of(path, &id), is_met));
+            delta.symbols.entry(id).or_insert_with(|| symbols(&procedures_of(file, &id), is_met));
         }
-        delta
+        (delta, unattributed)
     }
 
     fn name(exception: Exception) -> &'static str {

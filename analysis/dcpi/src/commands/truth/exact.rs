@@ -61,7 +61,7 @@ impl Exact {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = (since.as_secs() as i64, i64::from(since.subsec_nanos()));
         let object = |file: CountedFile| {
-            let layout = Layout::of_file(&File::open(&file.path).ok()?).ok()?;
+            let layout = Layout::of_file(&file.file.open().ok()?).ok()?;
             let address = |offset: ImageOffset| layout.file_offset_to_vaddr(offset);
             let executed = file.executed.into_iter();
             let jumped = file.taken.into_iter();
@@ -71,7 +71,7 @@ impl Exact {
                     .filter_map(|((from, to), count)| Some(((address(from)?, address(to)?), count)))
                     .collect(),
             };
-            Some((file.path.to_string_lossy().into_owned(), counts))
+            Some((file.file.path.to_string_lossy().into_owned(), counts))
         };
         let objects = counts.files.into_iter().filter_map(object).collect();
         Self { source, at, program: None, objects }
