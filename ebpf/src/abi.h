@@ -169,6 +169,9 @@ struct python_layout {
 	unsigned short flags_at;
 	unsigned short reserved;
 };
+/* What a record has of user code: nothing that is known, registers, or there is no user code below
+ * the kernel's (its threads, workers of io_uring and vhost). */
+enum { USER_HIDDEN = 0, USER_REGISTERS = 1, USER_NONE = 2 };
 /* A stack: registers, then the frames of CPython, then STACK_KERNEL_BYTES of return addresses in
  * the kernel if kernel_bytes is not 0, then the copied bytes of the user stack. */
 struct stack_record {
@@ -178,7 +181,7 @@ struct stack_record {
 	u32 space;
 	u32 tid;
 	u32 weight;
-	u32 has_user;
+	u32 user;
 	u32 kernel_bytes;
 	u32 stack_bytes;
 	unsigned char command[COMM_BYTES];

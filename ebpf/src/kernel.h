@@ -205,6 +205,7 @@ struct pid {
 struct task_struct {
 	u32 pid;
 	u32 tgid;
+	u32 flags;
 	u64 self_exec_id;
 	u64 start_boottime;
 	struct mm_struct *mm;
@@ -217,6 +218,10 @@ struct task_struct {
 struct task_struct___5_10 {
 	s64 state;
 } KERNEL_TYPE;
+/* Bits of a task's flags: threads that may have a process's memory and never execute its code.
+ * Those of vhost have PF_USER_WORKER since Linux 6.4, of io_uring PF_IO_WORKER since 5.12; before,
+ * both were kernel threads. */
+enum { PF_IO_WORKER = 0x10, PF_USER_WORKER = 0x4000, PF_KTHREAD = 0x200000 };
 /* Bits of a task's state: what ends it (EXIT_DEAD, EXIT_ZOMBIE, TASK_DEAD). */
 enum { TASK_ENDS = 0x10 | 0x20 | 0x80 };
 

@@ -99,6 +99,15 @@ INLINE u64 current_mm(void)
 	return copied(&task->mm);
 }
 
+/* Whether the current thread executes user code when it is not in the kernel. */
+INLINE int has_user_code(void)
+{
+	struct task_struct *task = bpf_get_current_task();
+
+	return copied(&task->mm) != 0 &&
+	       !(copied_u32(&task->flags) & (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD));
+}
+
 /* The slot where a process's knowledge is kept; another process may have it. */
 INLINE struct slot *slot_of(u32 root_pid)
 {

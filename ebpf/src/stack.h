@@ -39,9 +39,6 @@ INLINE u32 name_number(const unsigned char *name)
 	return (low * 0x9e3779b97f4a7c15ull ^ high * 0xc2b2ae3d27d4eb4full) >> 52;
 }
 
-/* Pages in a row that are not there, behind which the stack has ended. */
-enum { GAP_PAGES_MAX = 4 };
-
 /* Copies `size` bytes from `begin` on, or the whole pages of them that are in memory: nobody has
  * written to the others, as to the unused part of a large array, and they are zeros in the copy.
  * Returns the bytes up to the end of the last page that is there. */
@@ -54,13 +51,14 @@ INLINE u32 copy_stack(unsigned char *to, u64 begin, u64 size)
 	AT_MOST(size, STACK_WINDOW_MAX);
 	if (bpf_probe_read_user(to, size, (void *)begin) == 0)
 		return size;
-	/* The stack ends within, or a page of it is not there. */
+	/* The stack ends within, or a page of it is not there, as that of the red zone. */
 	piece = PAGE - (begin & (PAGE - 1));
-	if (piece > size || bpf_probe_read_user(to, piece, (void *)begin) != 0)
+	if (piece > size)
 		return 0;
-	done = end = piece;
+	done = piece;
+	end = bpf_probe_read_user(to, piece, (void *)begin) == 0 ? piece : 0;
 	for (page = 1; page < STACK_WINDOW_MAX / PAGE; page++) {
-		if (done + PAGE > size || done > end + (GAP_PAGES_MAX - 1) * PAGE)
+		if (done + PAGE > size)
 			break;
 		AT_MOST(done, STACK_WINDOW_MAX - PAGE);
 		failed = bpf_probe_read_user(to + done, PAGE, (void *)(begin + done));
@@ -119,15 +117,19 @@ OUT_OF_LINE u32 copy_user(struct stack_record *record, unsigned char *to, u32 si
 	return copy_stack(to, begin, length);
 }
 
-/* Whether the user code's registers could be copied for a sample of kernel code. */
-INLINE int copy_entry_registers(struct stack_record *record)
+/* Copies the user code's registers for a sample of kernel code; whether there are any. */
+INLINE u32 copy_entry_registers(struct stack_record *record)
 {
 	void *registers;
 
+	if (TASK_ACCESS != TASK_HIDDEN && !has_user_code())
+		return USER_NONE;
 	if (STACKS != STACKS_OF_BOTH)
-		return 0;
+		return USER_HIDDEN;
 	registers = bpf_task_pt_regs(bpf_get_current_task_btf());
-	return bpf_probe_read_kernel(record->registers, sizeof(struct context), registers) == 0;
+	if (bpf_probe_read_kernel(record->registers, sizeof(struct context), registers) != 0)
+		return USER_HIDDEN;
+	return USER_REGISTERS;
 }
 
 /* Most bytes of a record without the user stack. */
@@ -184,7 +186,7 @@ OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record
 	unsigned char *after = after_python(record);
 	u32 total = sizeof(*record) + record->python_frames * sizeof(struct python_frame);
 
-	if (record->has_user && is_64_bit(record->registers)) {
+	if (record->user == USER_REGISTERS && is_64_bit(record->registers)) {
 		if (record->kernel_bytes) {
 			total += STACK_KERNEL_BYTES;
 			size = copy_user(record, after + STACK_KERNEL_BYTES, size);
@@ -192,7 +194,7 @@ OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record
 			size = copy_user(record, after, size);
 		}
 	} else {
-		record->has_user = 0;
+		/* Of 32-bit code the innermost frame is known. */
 		total += record->kernel_bytes ? STACK_KERNEL_BYTES : 0;
 		size = 0;
 	}
@@ -234,12 +236,12 @@ OUT_OF_LINE void take_stack(struct context *context, u32 cpu, u32 weight)
 					     STACK_KERNEL_FRAMES * 8, 0);
 		if (kernel_bytes < 0)
 			kernel_bytes = 0;
-		record->has_user = current_mm() != 0 && copy_entry_registers(record);
+		record->user = copy_entry_registers(record);
 	} else {
 #pragma unroll
 		for (u32 number = 0; number < REGISTERS; number++)
 			record->registers[number] = context->registers[number];
-		record->has_user = 1;
+		record->user = USER_REGISTERS;
 	}
 	record->kernel_bytes = kernel_bytes;
 	end_record(ring, record, size);

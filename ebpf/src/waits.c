@@ -89,7 +89,7 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	copy_python(record);
 	kernel_bytes = bpf_get_stack(context, after_python(record), STACK_KERNEL_FRAMES * 8, 0);
 	record->kernel_bytes = kernel_bytes < 0 ? 0 : kernel_bytes;
-	record->has_user = current_mm() != 0 && copy_entry_registers(record);
+	record->user = copy_entry_registers(record);
 	end_record(ring, record, size);
 	*(volatile u32 *)&ring->is_busy = 0;
 	return 1;
@@ -145,7 +145,7 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 	record->tid = 0;
 	record->root_tid = line->tid;
 	record->weight = line->weight;
-	record->has_user = record->kernel_bytes = record->stack_bytes = 0;
+	record->user = record->kernel_bytes = record->stack_bytes = 0;
 	record->python_frames = 0;
 	record->begin = blocked_ns;
 	record->registers[0] = waited_ns - blocked_ns;

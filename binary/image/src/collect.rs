@@ -13,6 +13,7 @@ use crate::identify::identify_elf;
 use crate::layout::Layout;
 use crate::near::Near;
 use crate::source::{self, Source};
+use crate::stubs::{self, Stubs};
 use crate::symbols::{self, Candidate, Label, NameBytes, Table, Unnamed, Verdict};
 use crate::{Finding, ImageError, ImageId, Procedure, ProcedureSource, Procedures};
 use crate::{ImageOffset, Vaddr, eh_frame};
@@ -35,9 +36,10 @@ const ROUNDS: usize = 4;
 /// build, looked for as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside
 /// the file, in `.debug` there, and in `ROOT/` and the file's directory) for each root (see
 /// [`default_debug_roots`](crate::default_debug_roots)), or else the symbols compressed in its
-/// `.gnu_debugdata`. In any case the dynamic symbols are used too. Code that no symbol covers is
-/// named after its section, if that holds no procedures (`[.plt]`), and else, by the ranges of the
-/// unwind table, by its address as `objdump` shows it (`0x1040`).
+/// `.gnu_debugdata`. In any case the dynamic symbols are used too. Stubs of the linkage table are
+/// named after their targets (`malloc@plt`). Code that no symbol covers is named after its section,
+/// if that holds no procedures (`[.init]`), and else, by the ranges of the unwind table, by its
+/// address as `objdump` shows it (`0x1040`).
 ///
 /// # Errors
 /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or
@@ -108,9 +110,9 @@ pub(crate) fn collect_at(
     }
     let mut pieces = tables.flatten(&candidates);
     cover::fill(&mut pieces, &named_sections(&sections, &layout));
-    let unnamed = addresses.map(|mut addresses| {
-        addresses.retain(|&address| !cover::has(&pieces, address));
-        addresses
+    let unnamed = addresses.as_ref().map(|addresses| {
+        let unnamed = addresses.iter().filter(|&&address| !cover::has(&pieces, address));
+        unnamed.copied().collect::<Vec<_>>()
     });
     // The unwind table takes long to read, and names no code that has a symbol.
     if unnamed.as_ref().is_none_or(|unnamed| !unnamed.is_empty()) {
@@ -118,7 +120,19 @@ pub(crate) fn collect_at(
         findings.extend(finding);
         cover::fill(&mut pieces, &unwound(ranges, unnamed.as_deref(), &layout));
     }
-    Ok((tables.procedures(&pieces, &sections, &layout), findings))
+    // Of all names of a stub's code, that of its target says most. Few samples are in stubs.
+    let is_asked_for = |piece: &Piece<Label>| {
+        let is_in = |address: &u64| (piece.start..piece.end).contains(address);
+        addresses.as_ref().is_none_or(|addresses| addresses.iter().any(is_in))
+    };
+    let stubs = if stubs::overlap(&sections, &pieces).any(is_asked_for) {
+        Stubs::of(&elf, &sections)
+    } else {
+        Stubs::default()
+    };
+    let rest = std::mem::replace(&mut pieces, stubs.pieces.clone());
+    cover::fill(&mut pieces, &rest);
+    Ok((tables.procedures(&pieces, &stubs, &sections, &layout), findings))
 }
 
 /// The symbols of code that `wanted` selects, each once, by start and name; at most
@@ -357,11 +371,12 @@ impl Tables {
     fn procedures(
         &self,
         pieces: &[Piece<Label>],
+        stubs: &Stubs,
         sections: &[Section],
         layout: &Layout,
     ) -> Procedures {
         let mut symbols = vec![0; self.sources.len()];
-        let (mut named, mut unnamed) = (0, 0);
+        let (mut linkage, mut named, mut unnamed) = (0, 0, 0);
         let mut list = Vec::with_capacity(pieces.len());
         for piece in pieces {
             let Some(start) = layout
@@ -380,6 +395,7 @@ impl Tables {
                         symbols.get_mut(table),
                     )
                 }
+                Label::Stub(number) => (stubs.name(number).into(), Some(&mut linkage)),
                 Label::Section(index) => {
                     let section = sections.get(index as usize);
                     let name = section.map_or("", |section| &section.name);
@@ -396,7 +412,11 @@ impl Tables {
             list.push(Procedure::new(start, end, name));
         }
         let sources = self.sources.iter().cloned().zip(symbols);
-        let other = [(ProcedureSource::Section, named), (ProcedureSource::EhFrame, unnamed)];
+        let other = [
+            (ProcedureSource::LinkageTable, linkage),
+            (ProcedureSource::Section, named),
+            (ProcedureSource::EhFrame, unnamed),
+        ];
         let sources = sources.chain(other).filter(|(_, count)| *count > 0);
         Procedures::from_sources(list, sources.collect())
     }

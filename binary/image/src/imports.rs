@@ -53,6 +53,39 @@ impl Imports {
         self.0.iter().map(|(vaddr, name)| (*vaddr, &**name))
     }
 
+    /// The name of the symbol whose address the word becomes.
+    pub(crate) fn name(&self, vaddr: u64) -> Option<&str> {
+        let at = self.0.binary_search_by_key(&vaddr, |(word, _)| word.0).ok()?;
+        self.0.get(at).map(|(_, name)| &**name)
+    }
+
+    /// With the words that become the result of a procedure of the file's own, named after its
+    /// address as objdump does: `*ABS*+0x1175`.
+    pub(crate) fn of_elf_with_resolvers(elf: &Elf<'_>) -> Result<Self, ImageError> {
+        let mut this = Self::of_elf(elf)?;
+        // `R_*_IRELATIVE`
+        let kind = match elf.machine {
+            elf::EM_X86_64 => 37,
+            _ => 1032,
+        };
+        let sections = if elf.is_64 { elf.sections()? } else { Vec::new() };
+        let tables = sections.iter().filter(|section| section.kind == elf::SHT_RELA);
+        for section in tables.take(TABLES_MAX) {
+            let bytes = elf.section_bytes("relocations", section, TABLE_LIMIT)?;
+            for entry in bytes.chunks_exact(RELA_BYTES) {
+                let word = |at| word(entry, at);
+                if let (Some(vaddr), Some(info), Some(resolver)) = (word(0), word(8), word(16))
+                    && info & 0xffff_ffff == kind
+                    && this.0.len() < IMPORTS_MAX
+                {
+                    this.0.push((Vaddr(vaddr), format!("*ABS*+{resolver:#x}").into()));
+                }
+            }
+        }
+        this.0.sort_unstable();
+        Ok(this)
+    }
+
     pub(crate) fn of_elf(elf: &Elf<'_>) -> Result<Self, ImageError> {
         let mut this = Self::default();
         // `R_*_GLOB_DAT` and `R_*_JUMP_SLOT` (System V ABI for x86-64, table 4.9; ELF for the Arm
@@ -95,9 +128,6 @@ impl Imports {
         let symbols = elf.section_bytes("symbol table", symbols, TABLE_LIMIT)?;
         let names = Names::new(elf.section_bytes("symbol names", names, TABLE_LIMIT)?.into_owned());
         let mut names_bytes = self.0.iter().map(|(_, name)| name.len()).sum::<usize>();
-        let word = |bytes: &[u8], at: usize| {
-            bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
-        };
         for entry in relocations.chunks_exact(RELA_BYTES) {
             let (Some(vaddr), Some(info)) = (word(entry, 0), word(entry, 8)) else { continue };
             if self.0.len() >= IMPORTS_MAX || names_bytes >= NAMES_BYTES_MAX {
@@ -116,4 +146,8 @@ impl Imports {
         }
         Ok(())
     }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
 }

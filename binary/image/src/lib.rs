@@ -44,6 +44,7 @@ mod procedures;
 mod rights;
 mod sites;
 mod source;
+mod stubs;
 mod symbols;
 
 pub mod jit;

@@ -78,6 +78,8 @@ pub enum ProcedureSource {
     MiniDebugInfo,
     /// The symbols the dynamic loader uses (`.dynsym`): exported procedures only.
     DynamicSymbols,
+    /// The relocations of the words that stubs of the linkage table jump through.
+    LinkageTable,
     /// Sections that hold no procedure but do hold code (`.plt`, `.init`): named after the section.
     Section,
     /// The ranges of the stack unwinding table (`.eh_frame`): named by their address.
@@ -93,6 +95,7 @@ impl fmt::Display for ProcedureSource {
             Self::DebugFile(path) => write!(f, "debug file {}", path.display()),
             Self::MiniDebugInfo => f.write_str("compressed symbols"),
             Self::DynamicSymbols => f.write_str("dynamic symbols"),
+            Self::LinkageTable => f.write_str("linkage table"),
             Self::Section => f.write_str("section names"),
             Self::EhFrame => f.write_str("unwind table (no names)"),
             Self::List => f.write_str("symbol list"),

@@ -27,6 +27,8 @@ const COMPARED: usize = 64;
 pub(crate) enum Label {
     /// The name at a byte of a symbol table's names.
     Symbol { table: u8, name: u32 },
+    /// The name of a stub, by its number.
+    Stub(u32),
     /// The name of a section, by its number.
     Section(u32),
     /// The address of the code.

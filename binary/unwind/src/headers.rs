@@ -14,6 +14,8 @@ type SectionHeader = elf::SectionHeader64<LittleEndian>;
 const SEGMENTS_MAX: u16 = 512;
 /// Largest number of section headers that are read; programs have some 40.
 const SECTIONS_MAX: u16 = 4096;
+/// Most sections of stubs that are kept; linkers make up to four.
+const STUBS_MAX: usize = 8;
 /// Bytes of the names of sections that are looked at: the longest one that is asked for.
 const NAME_BYTES: usize = b".data.rel.ro.gopclntab\0".len();
 
@@ -100,12 +102,21 @@ impl Headers {
     }
 }
 
+impl Segment {
+    /// Whether the part has the byte at `address`.
+    pub fn contains(&self, address: u64) -> bool {
+        address.checked_sub(self.address).is_some_and(|into| into < self.len)
+    }
+}
+
 /// Sections that no program header names.
-#[derive(Copy, Clone, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Sections {
     /// `.eh_frame`, for files without an index. Only then: programs that a tool has rewritten have
     /// two tables, of which one alone has that name.
     pub eh_frame: Option<Segment>,
+    /// Stubs through which procedures call other files: `.plt`, `.plt.sec`, `.plt.got`, `.iplt`.
+    pub stubs: Vec<Segment>,
     /// Go's table.
     pub go_table: Option<Segment>,
     /// `.data.rel.ro`.
@@ -162,6 +173,9 @@ impl Sections {
     fn take(&mut self, name: &[u8], section: Segment) {
         match name {
             b".eh_frame" => self.eh_frame = Some(section),
+            b".plt" | b".plt.sec" | b".plt.got" | b".iplt" if self.stubs.len() < STUBS_MAX => {
+                self.stubs.push(section);
+            }
             b".gopclntab" | b".data.rel.ro.gopclntab" => self.go_table = Some(section),
             b".data.rel.ro" => self.relocated_data = Some(section),
             b".text" => self.text = Some(section),

@@ -17,10 +17,12 @@
 //!    entry, piece by piece: about 20 reads of 8 bytes in pages that are kept. Nothing else of the
 //!    table is read, so a program with millions of rows costs as little as a small one. Files
 //!    without an index (static programs) have their `.eh_frame` scanned once. Programs of Go have a
-//!    table of their own (`go_table.rs`), which is asked first.
+//!    table of their own (`go_table.rs`), which is asked first. Stubs of a PLT that no entry
+//!    covers are told by their instructions (`plt.rs`).
 //! 3. gimli interprets the entry up to the address. The resulting rule is kept.
-//! 4. The rule is applied. Only the copied stack and known registers are read. A register that a
-//!    procedure does not preserve is unknown in its caller.
+//! 4. The rule is applied. Only the copied stack and known registers are read. A register without
+//!    a rule keeps its value, also one that procedures may change: a caller whose rule names such
+//!    a register at a call knows that this procedure does not change it.
 //! 5. The return address must be in executable code of which the caller of this crate knows, and
 //!    must follow a call instruction ([`Proof`]); otherwise the walk ends there.
 //!
@@ -78,6 +80,7 @@ mod go_table;
 mod headers;
 mod lookup;
 mod pages;
+mod plt;
 mod prologue;
 mod registers;
 mod rule;

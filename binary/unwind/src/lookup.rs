@@ -8,7 +8,8 @@ use crate::pages::{Pages, Work};
 use crate::registers::Machine;
 use crate::rule::{self, Entry, Interpreter, NoRule, Rule, StackPointer};
 use crate::rules::{Known, Rules, Site};
-use crate::signal::{CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX, is_context_start, is_trampoline};
+use crate::signal::{BACK_IN_TRAMPOLINE, CONTEXT_START_BYTES, TRAMPOLINE_BYTES_MAX};
+use crate::signal::{is_context_start, is_trampoline};
 use crate::source::ReadAt;
 use crate::table::{File, Table};
 
@@ -144,7 +145,10 @@ impl Lookup {
         if known != Known::None {
             return self.before_a_switch(known, place, work);
         }
-        let known = if self.is_trampoline_at(place, work) {
+        let is_in_trampoline = |distance: &i64| {
+            place.moved(*distance).is_some_and(|place| self.is_trampoline_code(place, work))
+        };
+        let known = if BACK_IN_TRAMPOLINE.iter().any(is_in_trampoline) {
             Known::Trampoline
         } else {
             match self.after_system_call(place, work) {
@@ -166,11 +170,11 @@ impl Lookup {
         let mut known = self.row(place, work);
         let call = if self.checks_calls { self.call_before(place, work) } else { None };
         let is_called = matches!(call, Some(Call::Direct(_) | Call::Indirect));
-        if (known == Known::None || !is_called)
-            && let Some(after) = place.moved(1)
-        {
-            if self.is_trampoline_at(after, work) {
+        if let Some(after) = place.moved(1) {
+            if self.is_trampoline_code(after, work) {
                 known = Known::Trampoline;
+            } else if let Some(signal) = self.signal_rule_at(after, !is_called, work) {
+                known = signal;
             } else if !is_called && self.is_context_start_at(after, work) {
                 known = Known::First;
             } else if known == Known::None {
@@ -263,8 +267,16 @@ impl Lookup {
         {
             return found;
         }
-        table.find(&mut reader, place.address, &mut self.entry).ok_or(NoRule::NotCovered)?;
-        rule::row(&self.entry, place.machine, place.address, &mut self.interpreter)
+        let found = match table.find(&mut reader, place.address, &mut self.entry) {
+            Some(()) => rule::row(&self.entry, place.machine, place.address, &mut self.interpreter),
+            None => Err(NoRule::NotCovered),
+        };
+        match found {
+            Err(NoRule::NotCovered) => {
+                table.stub(&mut reader, place.address).ok_or(NoRule::NotCovered)
+            }
+            found => found,
+        }
     }
 
     /// What a place is that no table covers: the first frame of a program whose entry point no
@@ -316,7 +328,16 @@ impl Lookup {
         Some(call_before(place.machine, bytes, place.address.wrapping_add(1)))
     }
 
-    fn is_trampoline_at(&mut self, place: Place, work: &mut Work) -> bool {
+    /// The rule of a signal's trampoline that begins here, if it is to be looked for. The address
+    /// before it belongs to whatever the linker put there.
+    fn signal_rule_at(&mut self, place: Place, is_wanted: bool, work: &mut Work) -> Option<Known> {
+        let known = if is_wanted { self.row(place, work) } else { Known::None };
+        let Known::Rule { rule, entry } = known else { return None };
+        let is_signal = entry == place.address && self.rule(rule)?.is_signal;
+        is_signal.then_some(known)
+    }
+
+    fn is_trampoline_code(&mut self, place: Place, work: &mut Work) -> bool {
         let mut bytes = [0; TRAMPOLINE_BYTES_MAX];
         let read = self.read_some(place, &mut bytes, work);
         is_trampoline(place.machine, bytes.get(..read).unwrap_or_default())

@@ -36,10 +36,11 @@ impl Work {
         Self { left: WORK_MAX }
     }
 
-    /// Takes `bytes` from the remaining work, or fails if less is left.
+    /// Takes `bytes` from the remaining work, or fails if less is left: all is spent then.
     pub fn spend(&mut self, bytes: usize) -> Option<()> {
-        self.left = self.left.checked_sub(bytes as u64)?;
-        Some(())
+        let left = self.left.checked_sub(bytes as u64);
+        self.left = left.unwrap_or(0);
+        left.map(|_| ())
     }
 
     pub fn is_spent(&self) -> bool {

@@ -109,9 +109,4 @@ impl Registers {
     pub fn frame_pointer(&self) -> Option<u64> {
         self.get(self.machine.frame_pointer())
     }
-
-    /// Only registers that procedures leave as they found them stay known.
-    pub(crate) fn keep_callee_saved(&mut self) {
-        self.known &= self.machine.callee_saved();
-    }
 }

@@ -7,6 +7,10 @@ use crate::stack::{Missing, Stack};
 /// Largest number of bytes of code that [`is_trampoline`] looks at.
 pub const TRAMPOLINE_BYTES_MAX: usize = 9;
 
+/// Distances from an instruction of a trampoline, and from the one behind it, to the trampoline's
+/// first one, by machine and encoding.
+pub const BACK_IN_TRAMPOLINE: [i64; 6] = [0, -4, -5, -7, -8, -9];
+
 /// Offset of `uc_mcontext` in the kernel's `struct ucontext` of x86-64
 /// (arch/x86/include/uapi/asm/sigcontext.h). When the trampoline runs, the stack pointer points to
 /// that struct (`struct rt_sigframe`, whose first word the handler's return has popped).

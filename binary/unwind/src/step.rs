@@ -96,9 +96,6 @@ pub fn by_rule(
     }
     let mut caller = *registers;
     caller.pc = return_address;
-    if !rule.is_signal {
-        caller.keep_callee_saved();
-    }
     caller.set(machine.stack_pointer(), Some(cfa));
     for (number, saved) in &rule.saved {
         // A register whose word is not there is unknown, which matters only if a frame needs it.

@@ -12,7 +12,8 @@ use gimli::constants as dw;
 use crate::go_table::GoTable;
 use crate::headers::{self, Headers, Sections, Segment};
 use crate::pages::{Pages, Work};
-use crate::rule::{self, Entry};
+use crate::plt;
+use crate::rule::{self, Entry, Row};
 use crate::source::ReadAt;
 
 /// Largest number of bytes of an FDE or CIE with its length. The largest of clang 16 have 50 KiB.
@@ -63,6 +64,8 @@ pub struct Table {
     pub headers: Headers,
     /// The table of a Go program.
     pub go: Option<GoTable>,
+    /// Sections of stubs.
+    stubs: Vec<Segment>,
     index: Index,
 }
 
@@ -79,7 +82,7 @@ impl Table {
             },
         };
         let go = GoTable::read(file, &headers, &sections);
-        Some(Self { headers, go, index })
+        Some(Self { headers, go, stubs: sections.stubs, index })
     }
 
     /// Bytes of memory that the table holds beyond its own size.
@@ -88,7 +91,8 @@ impl Table {
             Index::Scanned(rows) => rows.capacity() * size_of::<(u64, u64)>(),
             _ => 0,
         };
-        scanned + self.headers.segments.capacity() * size_of::<Segment>()
+        let parts = self.headers.segments.capacity() + self.stubs.capacity();
+        scanned + parts * size_of::<Segment>()
     }
 
     /// Reads the FDE that may cover `address` into `entry`: the last one that does not begin after
@@ -103,6 +107,17 @@ impl Table {
             Index::None => return None,
         };
         self.read_entry(file, fde, entry)
+    }
+
+    /// The rule in a stub, by its code, which no entry covers.
+    pub fn stub(&self, file: &mut File<'_>, address: u64) -> Option<Row> {
+        self.stubs.iter().find(|section| section.contains(address))?;
+        let (offset, left) = self.headers.offset(address)?;
+        let mut code = [0; plt::CODE_BYTES];
+        let len = usize::try_from(left).unwrap_or(usize::MAX).saturating_add(plt::BEFORE_BYTES);
+        let code_there = code.get_mut(..len.min(plt::CODE_BYTES))?;
+        headers::Read::read(file, offset.checked_sub(plt::BEFORE_BYTES as u64)?, code_there)?;
+        plt::row(self.headers.machine, address, &code)
     }
 
     fn read_entry(&self, file: &mut File<'_>, fde: u64, entry: &mut Entry) -> Option<()> {

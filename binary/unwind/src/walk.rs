@@ -43,6 +43,7 @@ pub struct Figures {
 pub struct Unwinder {
     lookup: Lookup,
     aarch64_mask: u64,
+    missed: Option<u64>,
 }
 
 /// How to go on from a frame.
@@ -80,7 +81,7 @@ impl Default for Unwinder {
 impl Unwinder {
     /// Knows no file. Return addresses must follow calls.
     pub fn new() -> Self {
-        Self { lookup: Lookup::new(), aarch64_mask: AARCH64_ADDRESS_MASK }
+        Self { lookup: Lookup::new(), aarch64_mask: AARCH64_ADDRESS_MASK, missed: None }
     }
 
     /// Return addresses need not follow calls: for measurements of what the check costs and finds.
@@ -137,12 +138,29 @@ impl Unwinder {
     ) -> End {
         frames.clear();
         let mut stack = Stack::new(windows);
+        let end = self.walk_stack(registers, &mut stack, space, frames);
+        self.missed = stack.missed().filter(|_| end == End::Window);
+        end
+    }
+
+    /// Address of the word for want of which the last walk ended with [`End::Window`].
+    pub fn missed(&self) -> Option<u64> {
+        self.missed
+    }
+
+    fn walk_stack(
+        &mut self,
+        registers: &Registers,
+        stack: &mut Stack<'_>,
+        space: &dyn Space,
+        frames: &mut Vec<Frame>,
+    ) -> End {
         self.lookup.rules.make_room();
         let mut work = Work::new();
         let mut here = self.innermost(registers, space, &mut work);
         loop {
             frames.push(here.frame);
-            let caller = match self.leave(&here, &stack) {
+            let caller = match self.leave(&here, stack) {
                 Ok(caller) => caller,
                 // A failure due to the work limit says nothing about the table.
                 Err(End::NoUnwindInfo | End::Unreadable) if work.is_spent() => return End::Costly,
@@ -280,6 +298,8 @@ impl Unwinder {
                 next.know(known, place, frame_pointers);
                 if self.is_signal(next.how) {
                     next.frame.proof = Proof::Signal;
+                    // Nothing has called the trampoline: the code before it is another procedure's.
+                    next.frame.lookup = address;
                     next.is_exact = true;
                 } else {
                     let is_first = is_first || self.ends_at(next.how);

@@ -393,7 +393,7 @@ pub struct UnwoundStack {
     pub addresses: Vec<u64>,
     /// Place in [`unwind::End::ALL`] of the reason why no more frames follow.
     pub end: u8,
-    /// Bytes of the stack from the copy's begin to the last frame.
+    /// Bytes of the stack from the copy's begin to the last frame, or to the word that was missed.
     pub used_bytes: u64,
     /// Frames of Python in the place of native ones, the innermost first.
     pub python: Vec<PythonRun>,

@@ -225,7 +225,7 @@ impl StackWalks {
         UnwoundStack {
             addresses: frames.iter().map(|frame| frame.lookup).collect(),
             end: u8::try_from(place).unwrap_or_default(),
-            used_bytes: last.map_or(0, |last| last.saturating_sub(*begin)),
+            used_bytes: self.unwinder.missed().or(last).map_or(0, |at| at.saturating_sub(*begin)),
             ..UnwoundStack::default()
         }
     }

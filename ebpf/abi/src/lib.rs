@@ -245,6 +245,12 @@ pub const STACK_WINDOW_MAX: usize = 64 << 10;
 pub const STACK_DATA_BYTES: usize = STACK_RING_BYTES + STACK_WINDOW_MAX + 8192;
 /// Bytes of a [`StackRecord`]'s return addresses in the kernel, where it has any.
 pub const STACK_KERNEL_BYTES: usize = 1024;
+/// In [`StackRecord::user`]: nothing is known of user code.
+pub const USER_HIDDEN: u32 = 0;
+/// In [`StackRecord::user`]: `registers` are those of user code.
+pub const USER_REGISTERS: u32 = 1;
+/// In [`StackRecord::user`]: the thread executes kernel code only, as workers of io_uring do.
+pub const USER_NONE: u32 = 2;
 /// Numbers that thread names are hashed to, see [`name_number`].
 pub const STACK_CLASSES: usize = 4096;
 /// Bytes of a thread's name (`comm`), a zero byte at the end included (TASK_COMM_LEN,
@@ -276,8 +282,8 @@ pub struct StackRecord {
     pub tid: u32,
     /// Samples that the record stands for.
     pub weight: u32,
-    /// 1 where `registers` are those of user code.
-    pub has_user: u32,
+    /// [`USER_REGISTERS`] where `registers` are those of user code, or [`USER_NONE`].
+    pub user: u32,
     /// Bytes of return addresses in the kernel.
     pub kernel_bytes: u32,
     /// Bytes of user stack.
@@ -306,7 +312,7 @@ impl StackRecord {
         space: 0,
         tid: 0,
         weight: 0,
-        has_user: 0,
+        user: 0,
         kernel_bytes: 0,
         stack_bytes: 0,
         command: [0; COMM_BYTES],

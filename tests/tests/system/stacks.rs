@@ -78,6 +78,34 @@ fn time_is_divided_among_callers_as_it_was() {
     assert!(whole >= 0.98 * total, "{whole} of {total} to the thread's first frame: {all:?}");
 }
 
+/// Stacks are whole across pages that nobody has touched, as of a large buffer of which a request
+/// fills the begin: none of 124 was. A worker of io_uring has the process's memory and no user
+/// code: a frame of the thread that had made it stood below `ret_from_fork`.
+#[test]
+#[ignore = "needs root"]
+fn stacks_have_gaps_and_workers_of_io_uring_no_user_frame() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "gaps", &["-O2"]);
+    let daemon = start(&place, "400");
+    let _ = Running::start(Command::new(program.program()).arg("5")).wait();
+    daemon.flush();
+    let all = folded(&place, "cpu-clock", "gaps");
+    let sum = |is_counted: &dyn Fn(&[String]) -> bool| -> f64 {
+        all.iter().filter(|(frames, _)| is_counted(frames)).map(|(_, count)| count).sum()
+    };
+    let hot = sum(&|frames| frames.last().is_some_and(|frame| frame == "hot"));
+    let whole = sum(&|frames| {
+        has_chain(frames, &["main", "handle", "hot"]) && frames.iter().any(|it| it == "_start")
+    });
+    // Until the name's window is large enough, some are cut.
+    assert!(hot > 0.0 && whole > 0.7 * hot, "{whole} of {hot}: {all:?}");
+    let forked = |frames: &[String]| frames.iter().any(|it| it.starts_with("ret_from_fork"));
+    let workers = sum(&forked);
+    let alone = sum(&|frames| forked(frames) && frames[1].starts_with("ret_from_fork"));
+    assert!(workers > 0.0 && alone == workers, "{alone} of {workers}: {all:?}");
+}
+
 /// A database without stacks says so, and what to do.
 #[test]
 #[ignore = "needs root"]

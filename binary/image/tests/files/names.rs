@@ -165,22 +165,45 @@ fn sources_say_where_the_names_are_from() {
     shop.tool("strip", &["a"]);
     assert_eq!(
         sources(&path),
-        [ProcedureSource::DynamicSymbols, ProcedureSource::Section, ProcedureSource::EhFrame]
+        [
+            ProcedureSource::DynamicSymbols,
+            ProcedureSource::LinkageTable,
+            ProcedureSource::Section,
+            ProcedureSource::EhFrame
+        ]
     );
 }
 
+/// All stubs had been one row, `[.plt]`, whose 90 % of a program said nothing.
 #[test]
-fn linkage_tables_are_named_after_their_section() {
+fn stubs_are_named_after_their_targets() {
     let shop = Workshop::new();
-    let path = shop.cc("a", &["-pie", "-Wl,-z,lazy"]);
-    shop.tool("strip", &["a"]);
-    let (procedures, _) = procedures(&path, None, &[]).unwrap();
-    let text = shop.tool("readelf", &["-SW", "a"]);
-    let plt = text.lines().find(|line| line.contains(" .plt ")).unwrap();
-    let fields: Vec<&str> = plt.split(']').nth(1).unwrap().split_whitespace().collect();
-    let hex = |at: usize| u64::from_str_radix(fields[at], 16).unwrap();
-    let found = procedures.iter().find(|p| p.name() == "[.plt]").unwrap();
-    assert_eq!((found.start.0, found.size_bytes()), (hex(3), hex(4)));
+    for flags in [
+        &["-pie", "-Wl,-z,lazy"][..],
+        &["-pie", "-Wl,-z,now"],
+        &["-no-pie", "-Wl,-z,lazy,-z,ibtplt", "-fcf-protection"],
+    ] {
+        let path = shop.cc("a", flags);
+        shop.tool("strip", &["a"]);
+        let (procedures, _) = procedures(&path, None, &[]).unwrap();
+        let layout = Layout::of(&read(&path)).unwrap();
+        let binary = Binary::open(&path, None).unwrap();
+        let text = shop.tool("objdump", &["-d", "a"]);
+        let mut stubs = 0;
+        for line in text.lines().filter(|line| line.ends_with("@plt>:")) {
+            let (address, name) = line.trim_end_matches(">:").split_once(" <").unwrap();
+            let address = Vaddr(u64::from_str_radix(address, 16).unwrap());
+            let offset = layout.vaddr_to_file_offset(address).unwrap();
+            let (alone, _) = binary.procedures_at(&[], &[offset]).unwrap();
+            for procedures in [&procedures, &alone] {
+                let found = procedures.find(offset).unwrap();
+                assert_eq!((found.start, found.name()), (offset, name));
+                assert!([8, 16].contains(&found.size_bytes()), "{found:?}");
+            }
+            stubs += 1;
+        }
+        assert!(stubs > 0, "{text}");
+    }
 }
 
 #[test]

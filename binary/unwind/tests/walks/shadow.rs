@@ -10,7 +10,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
-use unwind::{End, Frame, Unwinder, Window};
+use unwind::{End, Frame, Proof, Unwinder, Window};
 
 use crate::process::{Mapped, known, registers};
 
@@ -248,6 +248,12 @@ impl Stepped {
         if end != End::Whole {
             let last = self.frames.last().map_or(0, |frame| frame.lookup);
             *self.stops.entry((end, self.space.describe(last))).or_default() += 1;
+        }
+        // The code before a signal's frame is another procedure's, or another line's.
+        let is_exact = |frame: &Frame| matches!(frame.proof, Proof::Registers | Proof::Signal);
+        let looked_up = |frame: &Frame| frame.lookup + u64::from(!is_exact(frame));
+        if let Some(wrong) = self.frames.iter().find(|frame| looked_up(frame) != frame.address) {
+            return Err(self.wrong(end, &format!("{:#x} is looked up", wrong.lookup)));
         }
         let found = self.frames.iter().map(|frame| frame.address);
         let calls = self.calls.range(self.now.rsp..);

@@ -10,6 +10,7 @@
 //! of an inspector, are wiped once they are walked, and are written nowhere.
 
 pub mod pythons;
+mod registers;
 mod walked;
 pub mod windows;
 
@@ -26,6 +27,7 @@ use kernel::clock;
 use kernel::{RawStack, StacksTaken};
 use model::Cut;
 use pythons::{Looks, Marked};
+use registers::{dwarf_registers, is_64_bit};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -458,7 +460,10 @@ fn walk_space(
     batch: &mut Batch,
 ) {
     let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
-    let with_user = |job: &PlacedStack| job.raw.record.has_user != 0 && job.space.is_some();
+    let with_user = |job: &PlacedStack| {
+        let record = &job.raw.record;
+        record.user == abi::USER_REGISTERS && is_64_bit(record) && job.space.is_some()
+    };
     let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
         .iter()
@@ -500,7 +505,7 @@ fn walk_space(
         if let (Some(walked), Some(length)) = (&walked, length) {
             note_needed(&job.raw.record, walked, length, batch);
         }
-        let user_is_known = job.raw.record.has_user != 0;
+        let user_is_known = job.raw.record.user == abi::USER_REGISTERS;
         let mut python = Vec::new();
         let (user, cut) = match walked {
             Some(UnwoundStack { addresses, end, python: runs, python_differs, .. }) => {
@@ -510,9 +515,12 @@ fn walk_space(
             }
             None if user_is_known => {
                 let pc = dwarf_registers(&job.raw.record).last().copied();
-                (pc.into_iter().collect(), Some(Cut::NotAnswered))
+                let is_walked = is_64_bit(&job.raw.record);
+                let cut = if is_walked { Cut::NotAnswered } else { Cut::NoUnwindInfo };
+                (pc.into_iter().collect(), Some(cut))
             }
-            // A thread of the kernel has no user code.
+            // Threads of the kernel and its workers have no user code.
+            None if job.raw.record.user == abi::USER_NONE => (Vec::new(), None),
             None if job.space.is_none() && pid_has_no_memory(&job.raw.record) => (Vec::new(), None),
             None => (Vec::new(), Some(Cut::NoRegisters)),
         };
@@ -526,12 +534,17 @@ fn walk_space(
 
 /// Whether the record is of a thread of the kernel, which has no address space.
 fn pid_has_no_memory(record: &StackRecord) -> bool {
-    record.kernel_bytes > 0 && record.has_user == 0
+    record.kernel_bytes > 0 && record.user == abi::USER_HIDDEN
 }
 
 fn note_needed(record: &StackRecord, walked: &UnwoundStack, length: u64, batch: &mut Batch) {
     let is_cut = End::ALL.get(usize::from(walked.end)) == Some(&End::Window);
-    let bytes = if is_cut { length } else { walked.used_bytes.min(length) };
+    // A cut stack needs the window after this one, or, where its end is a gap, the one that has the
+    // word that was missed.
+    let bytes = match is_cut {
+        true => length.max(walked.used_bytes.checked_next_power_of_two().unwrap_or(0) / 2),
+        false => walked.used_bytes.min(length),
+    };
     batch.needed.push((abi::name_number(&record.name), bytes, is_cut));
 }
 
@@ -548,18 +561,6 @@ fn cut_of(end: u8) -> Option<Cut> {
         Some(End::Loop) => Cut::Loop,
         Some(End::Costly) => Cut::Costly,
     })
-}
-
-/// The registers in DWARF's order, and the program counter last. x86-64: of `struct pt_regs`
-/// (arch/x86/include/asm/ptrace.h); arm64: of `struct user_pt_regs`, which has that order.
-fn dwarf_registers(record: &StackRecord) -> Vec<u64> {
-    const X86_64: [usize; 17] = [10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0, 16];
-    let register = |number: usize| record.registers.get(number).copied().unwrap_or(0);
-    if cfg!(target_arch = "x86_64") {
-        X86_64.into_iter().map(register).collect()
-    } else {
-        (0..33).map(register).collect()
-    }
 }
 
 fn mapped_code(pid: u32, map: &AddressMap, program: Option<&Mapping>) -> Vec<MappedCode> {

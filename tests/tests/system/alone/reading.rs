@@ -279,8 +279,8 @@ fn perf_report(data: &std::path::Path) -> Rows {
 }
 
 /// Maps the names of both tools to a common one. For code without a name perf prints the address of
-/// each sample, and dcpi that of the procedure. perf names each entry of a linkage table after its
-/// target (`swap@plt`), dcpi the table (`[.plt]`).
+/// each sample, and dcpi that of the procedure. perf does not name the stubs of all linkage tables
+/// (`swap@plt`).
 fn plain(image: &str, procedure: &str) -> (String, String) {
     let image = match image {
         "[kernel.kallsyms]" | "[kernel.vmlinux]" => "[kernel]",
