@@ -128,12 +128,11 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let shares =
         listing.instructions.iter().map(|instruction| shares(&instruction.counts)).collect();
     let names_for = info.as_ref().map(image::DebugInfo::names_for).unwrap_or_default();
-    // A copy of a file is newer than the build, but code ran before samples of it were seen.
+    // Of code that was kept, without a file: it ran before its samples were seen.
     let seen = UNIX_EPOCH.checked_add(Duration::from_secs(record.first_seen_unix_s));
     let file = info.as_ref().and_then(image::DebugInfo::path);
     let written = file.and_then(|path| std::fs::metadata(path).ok()?.modified().ok());
-    let built = [written, seen].into_iter().flatten().min();
-    let sources = Sources::below(args.source_dir.clone(), names_for).built(built);
+    let sources = Sources::below(args.source_dir.clone(), names_for).built(written.or(seen));
     let mut report = ListReport {
         selection: Selection { db: samples.db.root().display().to_string(), epochs },
         events,

@@ -286,10 +286,10 @@ fn listings_say_why_where_that_is_asked() {
     let sampled = sampled(&["-g"]);
     let plain = json(&sampled.db, "list program work");
     let (report, calc) = (
-        json(&sampled.db, "list program work --why --machine haswell"),
-        json(&sampled.db, "calc program work --machine haswell"),
+        json(&sampled.db, "list program work --why --machine znver4"),
+        json(&sampled.db, "calc program work --machine znver4"),
     );
-    assert_eq!((&report["machine"], &report["why_not"]), (&"haswell".into(), &Value::Null));
+    assert_eq!((&report["machine"], &report["why_not"]), (&"znver4".into(), &Value::Null));
     let told: Vec<&Value> = calc["blocks"]
         .as_array()
         .unwrap()
@@ -352,7 +352,7 @@ fn listings_say_why_where_that_is_asked() {
 #[test]
 fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
     let sampled = sampled(&["-g"]);
-    let text = shown(&sampled.db, "list program work --why --machine haswell --event cycles");
+    let text = shown(&sampled.db, "list program work --why --machine znver4 --event cycles");
     let titles = text
         .lines()
         .find(|line| line.trim_start().starts_with("samples  ") && line.contains('±'))
@@ -363,7 +363,7 @@ fn text_and_csv_of_a_listing_say_why_and_what_is_not_known() {
     );
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     assert!(text.contains("\ncycles      cy: ") && text.contains("ret\n"), "{text}");
-    let csv = shown(&sampled.db, "list program work --why --machine haswell --format csv");
+    let csv = shown(&sampled.db, "list program work --why --machine znver4 --format csv");
     assert!(
         csv.lines()
             .next()
@@ -401,7 +401,7 @@ fn pages_say_why_where_that_is_asked() {
     let sampled = sampled(&["-g"]);
     let line = refused(&sampled.db, "html -o - --why");
     assert!(line.contains("does not name the processor; name it with --machine"), "{line}");
-    let page = shown(&sampled.db, "html -o - --why --machine haswell");
+    let page = shown(&sampled.db, "html -o - --why --machine znver4");
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let page: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
     let row = page["procedures"]

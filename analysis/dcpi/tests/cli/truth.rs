@@ -71,7 +71,7 @@ fn counts_of_another_build_are_refused() {
 fn a_processor_with_other_instructions_tells_no_cycles() {
     let db = copies();
     let path = counts(&db, "./copy", 0);
-    let told = shown(&db, &format!("truth {path} --runs 3"));
+    let told = shown(&db, &format!("truth {path} --runs 3 --machine znver4"));
     assert!(told.contains("\ncycles "), "{told}");
     let output = on(&db, &format!("truth {path} --runs 3 --machine cortex-a53"));
     let [told, errors] =
