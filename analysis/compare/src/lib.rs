@@ -9,8 +9,10 @@ use query::scope::ScopeChoice;
 use query::select::EpochChoice;
 use stats::Confidence;
 
+mod renamed;
 mod table;
 
+pub use renamed::Renamed;
 pub use table::{
     EACH_MIN_SAMPLES, LeftOut, Part, Row, Set, Subject, Table, is_exact, read, samples,
 };
@@ -26,7 +28,7 @@ A SET is one of
 last two epochs, and 'dcpi diff epoch-label:old,host:a epoch-label:new,host:a' two epochs that \
 dcpictl epoch --label began on the host a. The options --db, --epoch, --host, --label and so on \
 give the parts that a SET does not name. db:DIR is for a directory whose name looks like another \
-kind of SET.
+kind of SET; several, as in db:DIR,db:DIR, are one SET, of which each recording is a run.
 
 Procedures of the same name in an image are one row, and so are images of the same name, rebuilt \
 or not. Paths distinguish images only where a set has several files of that name.";
@@ -36,8 +38,8 @@ or not. Paths distinguish images only where a set has several files of that name
 pub struct SetChoice {
     /// As typed.
     pub typed: String,
-    /// The database's directory.
-    pub db: Option<PathBuf>,
+    /// The directories of its databases; none: that of the options.
+    pub dbs: Vec<PathBuf>,
     /// The epochs.
     pub epoch: Option<EpochChoice>,
     /// Their label.
@@ -71,12 +73,12 @@ impl FromStr for SetChoice {
         } else if let Some((db, epoch)) = text.rsplit_once('@')
             && let Ok(epoch) = epoch.parse()
         {
-            set.db = (!db.is_empty()).then(|| db.into());
+            set.dbs.extend((!db.is_empty()).then(|| db.into()));
             set.epoch = Some(epoch);
         } else if text.is_empty() {
             return Err("is empty; a SET is epochs, a database, or KEY:VALUE".to_owned());
         } else {
-            set.db = Some(text.into());
+            set.dbs = vec![text.into()];
         }
         Ok(set)
     }
@@ -89,7 +91,11 @@ impl SetChoice {
             return Err(format!("has no value after {key}:"));
         }
         let twice = match key {
-            "db" => self.db.replace(value.into()).is_some(),
+            "db" => {
+                let is_known = self.dbs.iter().any(|db| db.as_os_str() == value);
+                self.dbs.push(value.into());
+                is_known
+            }
             "epoch" => {
                 let epoch =
                     value.parse().map_err(|why| format!("has epochs {value:?}, which {why}"))?;
@@ -106,7 +112,11 @@ impl SetChoice {
                 self.pid.replace(pid).is_some()
             }
         };
-        if twice { Err(format!("has {key}: twice")) } else { Ok(()) }
+        match (twice, key) {
+            (true, "db") => Err(format!("has db:{value} twice")),
+            (true, _) => Err(format!("has {key}: twice")),
+            (false, _) => Ok(()),
+        }
     }
 }
 
@@ -146,6 +156,8 @@ pub struct Comparison {
     pub confidence: Confidence,
     /// Fewest samples of a row in all sets together; None: 5 for each set.
     pub min_samples: Option<u64>,
+    /// Images that are taken for others, so that builds with different file names meet.
+    pub renamed: Vec<Renamed>,
     /// Most rows; 0 for all; None: the default of the report's format.
     pub rows: Option<usize>,
 }
@@ -160,14 +172,19 @@ impl Comparison {
 }
 
 impl SetChoice {
-    /// The question for a set: `source`, with the parts that the set names itself.
-    pub fn question(&self, source: &Question) -> Question {
+    /// The questions for a set, one for each database: `source`, with the parts that the set names
+    /// itself.
+    pub fn questions(&self, source: &Question) -> Vec<Question> {
+        let default = std::slice::from_ref(&source.db);
+        let dbs = if self.dbs.is_empty() { default } else { &self.dbs };
+        dbs.iter().map(|db| Question { db: db.clone(), ..self.question(source) }).collect()
+    }
+
+    /// The question, of no certain database.
+    fn question(&self, source: &Question) -> Question {
         let either =
             |said: &Option<String>, else_: &Option<String>| said.clone().or_else(|| else_.clone());
         let mut own = source.clone();
-        if let Some(db) = &self.db {
-            own.db.clone_from(db);
-        }
         if let Some(which) = &self.epoch {
             own.epochs.which.clone_from(which);
         }
@@ -203,11 +220,14 @@ mod tests {
             };
             assert_eq!(set(epoch), expected);
             let there = set(&format!("/data/a@b@{epoch}"));
-            assert_eq!((there.db, there.epoch), (Some("/data/a@b".into()), expected.epoch.clone()));
+            assert_eq!(
+                (there.dbs, there.epoch),
+                (vec!["/data/a@b".into()], expected.epoch.clone())
+            );
             assert_eq!(set(&format!("@{epoch}")), expected);
         }
         for directory in ["db", "./20261105", "/var/lib/dcpi", "a@b", "x:y", "c,d"] {
-            assert_eq!(set(directory).db, Some(directory.into()), "{directory}");
+            assert_eq!(set(directory).dbs, [PathBuf::from(directory)], "{directory}");
         }
         let all =
             set("label:after, -O3,pid:7,unit:a.service,host:h,epoch-label:x,y,epoch:-1,db:/a,b");
@@ -216,7 +236,11 @@ mod tests {
             (Some("after, -O3"), Some(7), Some("a.service"))
         );
         assert_eq!((all.host.as_deref(), all.epoch_label.as_deref()), (Some("h"), Some("x,y")));
-        assert_eq!((all.epoch, all.db), (Some(EpochChoice::back(1)), Some("/a,b".into())));
+        assert_eq!((all.epoch, all.dbs), (Some(EpochChoice::back(1)), vec!["/a,b".into()]));
+        let several = set("db:/a,epoch:all,db:/b");
+        let questions = several.questions(&Question::default());
+        let dbs: Vec<&PathBuf> = questions.iter().map(|question| &question.db).collect();
+        assert_eq!(dbs, [&PathBuf::from("/a"), &PathBuf::from("/b")]);
     }
 
     #[test]
@@ -227,6 +251,7 @@ mod tests {
             ("epoch:tomorrow", "is none of latest"),
             ("pid:x", "which is no number"),
             ("label:a,label:b", "has label: twice"),
+            ("db:a,db:b,db:a", "has db:a twice"),
         ] {
             let error = text.parse::<SetChoice>().unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

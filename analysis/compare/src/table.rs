@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use image::{ImageId, ImageKind};
+use model::OpensOn;
 use profiledb::{Database, EpochId, EpochMeta};
 
+use super::renamed::{Renamed, check_renamed, name, other_name};
 use super::{Comparison, SetChoice};
 use names::procedures::{self, Place, Places};
 use query::error::AnalysisError;
@@ -26,6 +28,9 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Names of images that have different builds in the sets.
     pub rebuilt: BTreeSet<String>,
+    /// Of two sets, the program that has most of the samples of each, where these have different
+    /// names: it may be one program.
+    pub other_name: Option<Renamed>,
     /// Epochs of the sets that have too few samples to be compared.
     pub left_out: Vec<LeftOut>,
     /// Missing or doubtful data: the notes of the report.
@@ -53,8 +58,8 @@ pub const EACH_MIN_SAMPLES: u64 = 100;
 pub struct Set {
     /// As typed.
     pub name: String,
-    /// The database, as it was named.
-    pub db: String,
+    /// The databases, as they were named.
+    pub dbs: Vec<String>,
     /// The scope of the samples.
     pub whose: ScopeChoice,
     /// Its parts: each epoch of each host, without epochs that have no samples of the selection.
@@ -99,6 +104,12 @@ impl Table {
     pub fn is_exact(&self) -> bool {
         is_exact(&self.sets)
     }
+
+    /// Whether each set has the samples of a label only: of runs of a command, which are taken to
+    /// do the same work. Whole machines are not.
+    pub fn is_of_labels(&self) -> bool {
+        self.sets.iter().all(|set| set.whose.label.is_some())
+    }
 }
 
 /// Whether there are sets, and their event is counted exactly in all of them.
@@ -115,6 +126,16 @@ impl Row {
 }
 
 impl Set {
+    /// Whether each part is one recording of a command, as `dcpi record` makes it. An epoch of
+    /// dcpid may have any number of runs of a label.
+    pub fn is_of_recordings(&self) -> bool {
+        let is_recording = |part: &Part| {
+            let opens_on = part.epoch.facts.get().map(|OpensOn(label)| label);
+            opens_on.is_some() && opens_on == self.whose.label
+        };
+        self.parts.iter().all(is_recording)
+    }
+
     /// Whether all its samples weigh the same, and as much as this.
     pub fn weighs(&self, weight: f64) -> bool {
         self.parts.iter().all(|part| {
@@ -183,10 +204,10 @@ impl Table {
 }
 
 /// The samples read for one part, with the set's number.
-struct Read {
-    set: usize,
-    part: Part,
-    samples: Samples,
+pub(super) struct Read {
+    pub(super) set: usize,
+    pub(super) part: Part,
+    pub(super) samples: Samples,
     /// All processes are meant.
     everything: bool,
 }
@@ -202,35 +223,40 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     let (mut left_out, mut problems) = (Vec::new(), Vec::new());
     let mut event = args.event.clone();
     for choice in choices {
-        let source = choice.question(&args.source);
-        let (db, epochs) = select::open(&source.db, &source.epochs)?;
+        let questions = choice.questions(&args.source);
         let mut set = Set {
             name: choice.typed.clone(),
-            db: db.root().display().to_string(),
-            whose: source.whose.clone(),
+            dbs: Vec::new(),
+            whose: questions.first().map(|source| source.whose.clone()).unwrap_or_default(),
             parts: Vec::new(),
         };
         let least = if apart { EACH_MIN_SAMPLES } else { 1 };
-        let others = left_out.len();
-        let wanted = (args, least);
-        let found = read_parts(
-            &db,
-            &epochs,
-            &mut event,
-            &source.whose,
-            wanted,
-            &mut left_out,
-            &mut problems,
-        )?;
-        if found.is_empty() {
-            let (epochs, event) = (left_out.len() - others, event.clone().unwrap_or_default());
-            return Err(AnalysisError::EmptySet {
-                set: set.name,
-                root: set.db,
-                epochs,
-                least,
-                event,
-            });
+        let (mut found, mut roots) = (Vec::new(), BTreeSet::new());
+        for source in questions {
+            let (db, epochs) = select::open(&source.db, &source.epochs)?;
+            let root = db.root().display().to_string();
+            if !roots.insert(db.root().canonicalize().unwrap_or_else(|_| source.db.clone())) {
+                return Err(AnalysisError::Refused(format!(
+                    "the set {} names the database {root} twice; name each once",
+                    set.name
+                )));
+            }
+            let others = left_out.len();
+            let of_db = read_parts(
+                &db,
+                &epochs,
+                &mut event,
+                &source.whose,
+                (args, least),
+                &mut left_out,
+                &mut problems,
+            )?;
+            if of_db.is_empty() {
+                let (epochs, event) = (left_out.len() - others, event.unwrap_or_default());
+                return Err(AnalysisError::EmptySet { set: set.name, root, epochs, least, event });
+            }
+            set.dbs.push(root);
+            found.extend(of_db);
         }
         // Where its epochs recorded one command the set is that command's.
         if let Some((_, first)) = found.first()
@@ -255,17 +281,19 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
             set.parts.push(read.part.clone());
         }
     }
+    check_renamed(&reads, args)?;
     let everything = args.source.images.is_empty();
     let mut rows = rows(&reads, args, &mut problems);
     if everything {
         add_unresolved(&reads, &mut rows);
     }
-    let rebuilt = rebuilt(&reads);
+    let rebuilt = rebuilt(&reads, args);
+    let other_name = other_name(&reads, args);
     let rows = rows
         .into_iter()
         .map(|(subject, (builds, samples))| Row { subject, builds, samples })
         .collect();
-    Ok(Table { sets, rows, rebuilt, left_out, problems })
+    Ok(Table { sets, rows, rebuilt, other_name, left_out, problems })
 }
 
 /// Reads each epoch separately: the epochs with at least this many of the requested samples. The
@@ -344,11 +372,11 @@ fn part(samples: &Samples, args: &Comparison) -> Option<Part> {
     Some(Part { epoch, event, counted: of_images + nobodys.sum() })
 }
 
-fn counts(image: &ImageSamples, args: &Comparison) -> bool {
+pub(super) fn counts(image: &ImageSamples, args: &Comparison) -> bool {
     image.wanted && (args.idle || !args.source.images.is_empty() || !image.is_idle())
 }
 
-fn total(image: &ImageSamples) -> Tally {
+pub(super) fn total(image: &ImageSamples) -> Tally {
     image.profiles.first().map_or(Tally::default(), Weighed::total)
 }
 
@@ -442,20 +470,22 @@ fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
 }
 
 /// Names of images that need a path or an address to be told apart.
-struct Programs {
+struct Programs<'a> {
+    /// Images that are taken for others.
+    renamed: &'a [Renamed],
     /// Names that a set has several files of.
     ambiguous: BTreeSet<String>,
     /// Names of several builds: addresses of one mean nothing in another.
     several: BTreeSet<String>,
 }
 
-impl Programs {
-    fn of(reads: &[Read], args: &Comparison) -> Self {
+impl<'a> Programs<'a> {
+    fn of(reads: &[Read], args: &'a Comparison) -> Self {
         let mut paths: BTreeMap<(usize, String), BTreeSet<&str>> = BTreeMap::new();
         let mut builds: BTreeMap<String, BTreeSet<ImageId>> = BTreeMap::new();
         for read in reads {
             for image in read.samples.images.iter().filter(|image| counts(image, args)) {
-                let name = name(image);
+                let name = name(image, &args.renamed);
                 // Only for files: other images have their name as path.
                 if image.record.kind == ImageKind::File {
                     paths.entry((read.set, name.clone())).or_default().insert(&image.record.path);
@@ -470,11 +500,11 @@ impl Programs {
             .collect();
         let several =
             builds.into_iter().filter(|(_, ids)| ids.len() > 1).map(|(name, _)| name).collect();
-        Self { ambiguous, several }
+        Self { renamed: &args.renamed, ambiguous, several }
     }
 
     fn subject(&self, image: &ImageSamples, procedure: Option<String>) -> Subject {
-        let name = name(image);
+        let name = name(image, self.renamed);
         let path = self.ambiguous.contains(&name).then(|| image.record.path.clone());
         Subject { image: Some(name), path, procedure }
     }
@@ -482,8 +512,8 @@ impl Programs {
     fn procedure(&self, image: &ImageSamples, place: Place) -> String {
         match place {
             Place::Procedure { name: known, address } => {
-                let nameless =
-                    known == format!("{address:#x}") && self.several.contains(&name(image));
+                let nameless = known == format!("{address:#x}")
+                    && self.several.contains(&name(image, self.renamed));
                 if nameless { "[procedures without name]".to_owned() } else { known }
             }
             Place::Unknown => "[unknown]".to_owned(),
@@ -494,31 +524,16 @@ impl Programs {
     }
 }
 
-/// An image's name; that of code made at run time without the process's number, which is another in
-/// each run.
-fn name(image: &ImageSamples) -> String {
-    let name = &image.record.name;
-    match name.rsplit_once(' ') {
-        Some((program, pid))
-            if image.record.kind == ImageKind::Jit
-                && pid.bytes().all(|byte| byte.is_ascii_digit()) =>
-        {
-            program.to_owned()
-        }
-        _ => name.clone(),
-    }
-}
-
 /// Names of images that are of one build in one set, and of another in another. Code made at run
 /// time is always.
-fn rebuilt(reads: &[Read]) -> BTreeSet<String> {
+fn rebuilt(reads: &[Read], args: &Comparison) -> BTreeSet<String> {
     let mut builds: BTreeMap<String, BTreeMap<usize, BTreeSet<ImageId>>> = BTreeMap::new();
     for read in reads {
         let lasting =
             |image: &&ImageSamples| image.record.kind != ImageKind::Jit && !image.is_idle();
         for image in read.samples.images.iter().filter(lasting) {
             builds
-                .entry(name(image))
+                .entry(name(image, &args.renamed))
                 .or_default()
                 .entry(read.set)
                 .or_default()

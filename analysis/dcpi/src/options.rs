@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, FromArgMatches, ValueEnum};
 use code::isa::Syntax;
-use compare::Comparison;
+use compare::{Comparison, Renamed};
 use profiledb::Stretch;
 use query::DEFAULT_DB;
 use query::error::AnalysisError;
@@ -398,6 +398,10 @@ pub struct Compared {
     /// A row per image instead of per procedure
     #[arg(short = 'i', long = "images")]
     pub by_image: bool,
+    /// Take images named OLD, or at that path, for NEW (may be repeated): for builds whose files
+    /// have different names
+    #[arg(long = "map", value_name = "OLD=NEW")]
+    pub renamed: Vec<Renamed>,
     /// Leave out rows with fewer than N samples in all sets together [default: 5 for each set]
     #[arg(long, value_name = "N")]
     pub min_samples: Option<u64>,
@@ -441,6 +445,7 @@ impl Compared {
             debug_roots: self.look.debug_root.clone(),
             confidence: self.look.confidence,
             min_samples: self.min_samples,
+            renamed: self.renamed.clone(),
             rows: self.rows,
         })
     }

@@ -10,9 +10,10 @@ use super::json::OmittedRows;
 use super::quantity::{percent, thousands};
 use super::sets::{SetsJson, SetsReport, SubjectJson};
 use super::table::{Colour, Table, width};
-use super::text::note;
+use super::text::{head, note};
+use super::totals::{Totals, TotalsJson, are_runs};
 use super::{Report, Style, escape};
-use compare::Subject;
+use compare::{Renamed, Subject};
 use query::problem::Problem;
 use stats::significance::{Judged, Measure};
 
@@ -28,6 +29,10 @@ const WIDE: usize = 100;
 pub struct DiffReport {
     /// The two sets.
     pub sets: SetsReport,
+    /// The totals of both.
+    pub totals: Totals,
+    /// Programs of different names that may be one.
+    pub other_name: Option<Renamed>,
     /// The rows: those that changed, then the others, the largest change first.
     pub rows: Vec<DiffRow>,
 }
@@ -99,6 +104,7 @@ crate::fields! {
     pub struct DiffJson<'a> {
         sets (flat): SetsJson<'a>;
         names: Names<'a>;
+        totals: TotalsJson<'a>;
         rows (rows): Vec<RowJson<'a>>;
         omitted: OmittedRows;
     }
@@ -149,6 +155,9 @@ impl Report for DiffReport {
 
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.sets.text_head(style, out)?;
+        for (word, says) in self.totals.lines(&self.sets) {
+            head(style, out, word, &says)?;
+        }
         writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
         let unit = if measure == Measure::Share { " %" } else { "" };
@@ -192,11 +201,19 @@ impl Report for DiffReport {
         writeln!(out)?;
         let marked = self.rows.iter().filter(|row| row.judged.significant).count();
         let mut notes = self.sets.notes(self.rows.len(), marked);
+        if let Some(Renamed { old, new }) = &self.other_name {
+            notes.push(format!(
+                "most of set 1 is {old}, most of set 2 is {new}: if they are builds of one program, --map {old}={new}"
+            ));
+        }
         if !is_exact && self.sets.sets.iter().all(|set| set.parts.len() < 2) {
-            notes.push(
-                "each set is one epoch: how much runs differ without a change is not known; give each set several epochs"
-                    .to_owned(),
-            );
+            let (one, several) = match are_runs(&self.sets) {
+                true => ("run", "recordings: db:DIR,db:DIR"),
+                false => ("epoch", "epochs"),
+            };
+            notes.push(format!(
+                "each set is one {one}: how much runs differ without a change is not known; give each set several {several}"
+            ));
         }
         notes.iter().try_for_each(|line| note(style, out, line))
     }
@@ -219,7 +236,9 @@ impl Report for DiffReport {
         });
         let omitted = OmittedRows { rows: self.rows.len() - self.shown().len() };
         let [a, b] = self.names();
-        DiffJson { sets: self.sets.json(), names: Names { a, b }, rows: rows.collect(), omitted }
+        let totals = self.totals.json(&self.sets);
+        let names = Names { a, b };
+        DiffJson { sets: self.sets.json(), names, totals, rows: rows.collect(), omitted }
     }
 
     fn title(&self, title: &'static str) -> String {

@@ -153,13 +153,14 @@ impl SetsReport {
     }
 
     /// The noun for the counted things.
-    fn noun(&self) -> &'static str {
+    pub(super) fn noun(&self) -> &'static str {
         let first = self.sets.iter().flat_map(|set| &set.parts).next();
         first.map_or("sample", |part| part.event.noun())
     }
 
     pub(super) fn text_head(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-        let databases: BTreeSet<&str> = self.sets.iter().map(|set| set.db.as_str()).collect();
+        let databases: BTreeSet<&str> =
+            self.sets.iter().flat_map(|set| &set.dbs).map(String::as_str).collect();
         if let ([db], 1) = (Vec::from_iter(databases.iter().copied()).as_slice(), databases.len()) {
             head(style, out, "database", db)?;
         }
@@ -169,13 +170,17 @@ impl SetsReport {
             match set.parts.as_slice() {
                 [part] if part.epoch.epoch.as_str() == set.name => {}
                 [part] => says.push_str(&format!(" of {}", part.epoch.epoch)),
-                parts => says.push_str(&format!(" of {} epochs", parts.len())),
+                parts => {
+                    let what = if set.is_of_recordings() { "run" } else { "epoch" };
+                    says.push_str(&format!(" of {}", counted(parts.len() as u64, what)));
+                }
             }
             if set.whose.label.as_ref().is_some_and(|label| !set.name.contains(label.as_str())) {
                 says.push_str(&format!(", {}", set.whose.shown()));
             }
-            if databases.len() > 1 {
-                says.push_str(&format!(", {}", set.db));
+            // A set of several databases has their names in its own.
+            if let ([db], true) = (set.dbs.as_slice(), databases.len() > 1) {
+                says.push_str(&format!(", {db}"));
             }
             head(style, out, &format!("set {}", at + 1), &says)?;
         }
@@ -324,7 +329,7 @@ impl SetsReport {
             total: sum(parts().map(|part| part.event.total())),
         });
         SetsJson {
-            db: self.sets.first().map_or("", |set| &set.db),
+            db: self.sets.iter().flat_map(|set| &set.dbs).next().map_or("", |db| db),
             epochs,
             hosts: hosts.into_iter().collect(),
             events: event.into_iter().collect(),
@@ -382,8 +387,10 @@ crate::fields! {
     pub struct SetJson<'a> {
         /// as typed; with `--each` the epoch's label or name
         name: &'a str;
-        /// its database
+        /// its database, the first of several
         db: &'a str;
+        /// all of its databases
+        dbs: &'a Vec<String>;
         /// its epochs
         epochs: Vec<&'a EpochId>;
         /// the host of each
@@ -438,7 +445,8 @@ impl<'a> Shown<&'a Set> for SetJson<'a> {
     fn shown(set: &'a Set) -> Self {
         Self {
             name: &set.name,
-            db: &set.db,
+            db: set.dbs.first().map_or("", |db| db),
+            dbs: &set.dbs,
             epochs: set.parts.iter().map(|part| &part.epoch.epoch).collect(),
             hosts: set.parts.iter().map(|part| part.epoch.host.as_str()).collect(),
             only: Only::shown(&set.whose),

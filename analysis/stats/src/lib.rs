@@ -5,6 +5,7 @@
 //!
 //! - [`significance`]: what changed between sets of samples
 //! - [`many`]: marks in a table of many rows
+//! - [`totals`]: the ratio of what two sets of runs took in all
 //! - [`tails`]: the distributions behind them
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub use measure::tails;
 pub mod many;
 pub mod significance;
 pub mod tally;
+pub mod totals;
 
 /// How sure an interval is to hold the truth, as a fraction: `0 < level < 1`.
 #[derive(Copy, Clone, Debug, PartialEq, PartialOrd)]

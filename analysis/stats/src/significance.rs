@@ -19,6 +19,13 @@ const NORMAL_FROM: f64 = 25.0;
 const EXACT_MAX: f64 = 4000.0;
 /// Rows from which the typical row is believed to say how much rows differ that nobody changed.
 const TYPICAL_ROWS: usize = 20;
+/// Samples in a part from which a row tells the spread of amounts between two runs. At 100, the
+/// relative sampling error is 10 %, twice [`RUNS_CV_MAX`].
+const TYPICAL_MIN_SAMPLES: f64 = 100.0;
+/// Largest coefficient of variation of a row's amount between runs of one build, where no set has
+/// several runs that would show it. Set by hand. With a larger value, real changes of most rows are
+/// taken for noise; with a smaller one, noise is marked.
+const RUNS_CV_MAX: f64 = 0.05;
 
 /// The quantity that is compared.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -306,11 +313,40 @@ impl Typical {
 /// What is typical where no set has several parts: from how much the rows differ between the two,
 /// if there are enough of them that most cannot have been changed on purpose (the empirical null:
 /// B. Efron, "Large-scale simultaneous hypothesis testing", JASA 99, 2004).
+///
+/// Shares sum to 1, so a change of the total leaves them. Amounts all change with it, and between
+/// builds of different flags most rows do change on purpose: the difference between rows is then
+/// no noise, and is bounded by what runs of one build differ by ([`RUNS_CV_MAX`]).
 fn typical_between(measure: Measure, rows: &[Compared]) -> Typical {
     let comparable = rows.iter().filter(|row| row.a.of > 0.0 && row.b.of > 0.0);
     let own = |row: &Compared| Spread { factor: score(measure, row.a, row.b).powi(2), df: 1.0 };
-    let rows: Vec<(Spread, f64)> = comparable.map(|row| (own(row), 0.0)).collect();
-    if rows.len() < TYPICAL_ROWS { Typical::default() } else { Typical::of(&rows) }
+    let mut rows: Vec<(Spread, f64)> =
+        comparable.map(|row| (own(row), in_a_part(&row.parts))).collect();
+    if rows.len() < TYPICAL_ROWS {
+        return Typical::default();
+    }
+    if measure == Measure::Share {
+        let all: Vec<(Spread, f64)> = rows.into_iter().map(|(own, _)| (own, 0.0)).collect();
+        return Typical::of(&all);
+    }
+    // Rows of few samples show sampling error only.
+    rows.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    let large = rows.iter().take_while(|(_, samples)| *samples >= TYPICAL_MIN_SAMPLES).count();
+    rows.truncate(large.max(TYPICAL_ROWS));
+    let typical = Typical::of(&rows);
+    if typical == Typical::default() {
+        return typical;
+    }
+    // One equation for each row: z^2 = 1 + cv2 * samples, of the median of z^2.
+    let median_of_square = (1.0 - 2.0 / 9.0_f64).powi(3);
+    let mut cv2: Vec<f64> = rows
+        .iter()
+        .filter(|(_, samples)| *samples > 0.0)
+        .map(|(own, samples)| (own.factor / median_of_square - 1.0) / samples)
+        .collect();
+    cv2.sort_by(f64::total_cmp);
+    let cv2 = cv2.get(cv2.len() / 2).map_or(0.0, |cv2| cv2.clamp(0.0, RUNS_CV_MAX.powi(2)));
+    Typical { factor: 1.0, cv2 }
 }
 
 /// The mean number of samples in a part.

@@ -9,7 +9,7 @@ use super::stats::fold;
 use crate::options::{Compared as Sets, Format};
 use compare::{Row, SYNTAX, Set, SetChoice, Table};
 use query::error::AnalysisError;
-use report::{DiffReport, DiffRow, SetsReport};
+use report::{DiffReport, DiffRow, SetsReport, Totals};
 use stats::significance::{self, Compared, Counted, Judged, Measure, Typical};
 use stats::tally::Tally;
 
@@ -23,23 +23,37 @@ pub struct DiffArgs {
     /// The set after the change
     #[arg(value_name = "AFTER")]
     pub after: SetChoice,
-    /// Compare samples per epoch and host instead of shares: for sets that did the same work
-    #[arg(long)]
+    /// Compare samples per run, epoch and host: for sets that did the same work [default for labels
+    /// and recordings of a command]
+    #[arg(long, conflicts_with = "shares")]
     pub amounts: bool,
+    /// Compare shares of each set's samples: for sets that did different work [default for others]
+    #[arg(long)]
+    pub shares: bool,
     #[command(flatten)]
     pub with: Sets,
 }
 
 const NOTES: &str = "\
+The line total has the sum of each SET: the mean of its runs (recordings of dcpi record) or \
+epochs, the ratio of both, and its interval. The interval allows for the spread between runs \
+(Student's t, Welch's degrees of freedom), and is never narrower than the sampling error. The \
+verdict is on this ratio: faster or slower where the interval does not hold 1, no difference shown \
+where it does, cannot tell where each SET is one run, none where the SETs may have done different \
+work. Labels and recordings are taken to have done the same work. Of several runs in one epoch, \
+only the sum is known: the SETs must have equally many.
+
 The interval of a row's change (Newcombe's, of that row alone) holds the true change with the \
 given confidence. A * marks rows that changed. All marks together are right with the given \
 confidence, so tables of two equal sets have no mark in 95 of 100 cases (Holm's correction, \
 weighted by samples). Marked rows come first, sorted by the size of the change. Rows with too few \
 samples are left out; a note has their number.
 
+--map OLD=NEW compares the image OLD with the image NEW.
+
 The samples of one epoch show the error of sampling, not the variation between runs. If each SET \
 has several epochs or hosts, a mark means that the change is larger than the differences within \
-the SETs.
+the SETs. If not, amounts are taken to vary between runs as rows typically do, by 5 % at most.
 
 Exact counts (dcpi ideal) have no interval and no mark; rows whose counts changed come first.
 
@@ -53,7 +67,11 @@ pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
     let mut table = compare::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
-    let measure = if args.amounts { Measure::Amount } else { Measure::Share };
+    // A stretch of time has as much of a run as fits.
+    let is_same_work = table.is_of_labels() && comparison.source.epochs.stretch.is_none();
+    let is_amount = args.amounts || is_same_work && !args.shares;
+    let measure = if is_amount { Measure::Amount } else { Measure::Share };
+    let other_name = table.other_name.take();
     let folded = fold(&mut table, &comparison);
     let compared: Vec<Compared> =
         table.rows.iter().map(|row| compared(&table, row, measure)).collect();
@@ -70,10 +88,8 @@ pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
             b.judged.significant.cmp(&a.judged.significant).then(size(b).total_cmp(&size(a)));
         order.then_with(|| a.subject.cmp(&b.subject))
     });
-    Ok(DiffReport {
-        sets: SetsReport::of(table, measure, typical, folded, (&comparison, is_text)),
-        rows,
-    })
+    let sets = SetsReport::of(table, measure, typical, folded, (&comparison, is_text));
+    Ok(DiffReport { totals: Totals::of(&sets), sets, other_name, rows })
 }
 
 /// The counts of a row in both sets, and in the epochs of each.

@@ -125,7 +125,15 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
     problems.append(&mut loaded.problems);
     let mut mode = Layers::Sum;
     if let (Some(before), Some(event)) = (&args.before, events.first()) {
-        let mut earlier = Loaded::of(&before.question(&question), &args.look)?;
+        let questions = before.questions(&question);
+        let [one] = questions.as_slice() else {
+            return Err(AnalysisError::Refused(format!(
+                "the set {} of --diff has {} databases; name one, or compare both with dcpi diff",
+                before.typed,
+                questions.len()
+            )));
+        };
+        let mut earlier = Loaded::of(one, &args.look)?;
         let same = Chosen { events: vec![event.name.clone()], ..args.chosen.clone() };
         for event in earlier.events(&same)? {
             layers.push(layer(&mut earlier, &event, &what)?);

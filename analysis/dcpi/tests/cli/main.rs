@@ -2,6 +2,7 @@
 //!
 //! - golden: whole reports, compared with files; `BLESS=1 cargo test -p analysis` writes them again
 //! - browser: flame graphs and the HTML report, drawn and operated by Chromium
+//! - builds: recordings of two builds, and the verdict on them
 //! - prof: what is counted, selected and named
 //! - epochs: what is in a database
 //! - everything: every procedure that is installed is explained
@@ -28,6 +29,8 @@
 mod blocks;
 #[cfg(test)]
 mod browser;
+#[cfg(test)]
+mod builds;
 #[cfg(test)]
 mod count;
 #[cfg(test)]

@@ -186,7 +186,7 @@ pub(super) fn agreement(
     let set = |of: &Recorded| OsString::from(format!("epoch:{}..{}", of.epochs.0, of.epochs.1));
     let mut words = vec![set(a), set(b), "--db".into(), a.db.clone().into()];
     words.extend(["--host".into(), OsString::from(&a.host), format!("--label={label}").into()]);
-    words.extend(["-n", "10"].map(OsString::from));
+    words.extend(["-n", "10", "--shares"].map(OsString::from));
     let args: diff::DiffArgs = options::typed(words).map_err(|error| {
         AnalysisError::Refused(format!("cannot compare: {}; see dcpi diff --help", error.kind()))
     })?;
