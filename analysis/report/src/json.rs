@@ -102,8 +102,8 @@ crate::fields! {
         since_unix_s: u64, "s";
         /// its end
         until_unix_s: u64, "s";
-        /// length of the longest slice in it: the time that was read may begin earlier and end later
-        /// than was asked, by at most this
+        /// length of the longest slice in it: the time that was read may begin earlier and end
+        /// later than was asked, by at most this
         slice_s: u64, "s";
     }
 
