@@ -41,11 +41,12 @@ const NOTES: &str = "\
 Shares are of the time of the procedures that were explained; the header gives their share of all \
 time. Each cause has a range: at least the time that no other cause can have taken, at most all \
 the time that this cause can have taken. Several causes may explain the same cycles. The rows \
-dynamic, static and execution have ranges, too, unless samples of instructions or exact counts tell how \
-often code was executed: a procedure that is executed twice as often spends twice as much of its \
-time on its best case. The time of a procedure is not known if most of it may have been spent on \
-waiting for memory, and on processors on which it was not measured how much slower than its best \
-case code is. dcpi ideal --sampled counts executions; dcpi lost measures what misses cost.
+dynamic, static and execution have ranges, too, unless samples of instructions or exact counts \
+tell how often code was executed: a procedure that is executed twice as often spends twice as \
+much of its time on its best case. The time of a procedure is not known if most of it may have \
+been spent on waiting for memory, and on processors on which it was not measured how much slower \
+than its best case code is. dcpi ideal --sampled counts executions; dcpi lost measures what \
+misses cost.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
