@@ -6,7 +6,7 @@
 
 static int seconds;
 
-__attribute__((noinline)) static unsigned works_on(unsigned rounds)
+__attribute__((noipa)) static unsigned works_on(unsigned rounds)
 {
 	unsigned sum = 1;
 

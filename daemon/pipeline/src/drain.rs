@@ -322,10 +322,6 @@ impl<Source: SampleSource> Collector<Source> {
         self.apply_records(window);
         let records = std::mem::take(&mut self.records.applied);
         self.notices.judge(&mut self.spaces.mappings, window.to_ns);
-        if !drained.back.is_empty() {
-            // What began on a CPU before its events were open told nobody.
-            self.spaces.mappings.scan(window.to_ns);
-        }
         for record in std::mem::take(&mut self.spaces.mappings.learnt) {
             self.tape.note(|| Step::Learnt(record));
         }

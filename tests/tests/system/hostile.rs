@@ -13,14 +13,14 @@ use tests::{binary, require_root, succeed};
 /// Limit of the daemon's resident memory under attack.
 const RSS_MAX: u64 = 64 << 20;
 
-pub(super) fn start(place: &Place) -> Daemon<'_> {
+pub(crate) fn start(place: &Place) -> Daemon<'_> {
     let mut command = place.dcpid();
     command.args(["--event", "cpu-clock@5200"]);
     place.start_as(command)
 }
 
 /// A command as nobody, in a directory.
-pub(super) fn as_nobody(directory: &Path, program: &Path) -> Command {
+pub(crate) fn as_nobody(directory: &Path, program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
@@ -30,7 +30,7 @@ pub(super) fn as_nobody(directory: &Path, program: &Path) -> Command {
 }
 
 /// A folder that is not writable.
-pub(super) fn nobodys_folder(place: &Place) -> PathBuf {
+pub(crate) fn nobodys_folder(place: &Place) -> PathBuf {
     let directory = place.path().join("nobodys");
     std::fs::create_dir(&directory).unwrap();
     std::os::unix::fs::chown(&directory, Some(65534), Some(65534)).unwrap();
@@ -39,7 +39,7 @@ pub(super) fn nobodys_folder(place: &Place) -> PathBuf {
 
 /// Fails the test unless a program beside malicious ones has its known shares, and the daemon is
 /// healthy.
-pub(super) fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
+pub(crate) fn assert_well(place: &Place, daemon: &Daemon<'_>, known: Truth) {
     daemon.flush();
     let status = daemon.status();
     assert_closes(&status.samples);

@@ -30,7 +30,6 @@ mod exceptions;
 mod generated;
 mod guide;
 mod hostile;
-mod hostile_files;
 mod listing;
 mod live;
 mod loader;

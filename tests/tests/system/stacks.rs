@@ -88,7 +88,7 @@ fn stacks_have_gaps_and_workers_of_io_uring_no_user_frame() {
     let place = Place::default();
     let program = Workload::build(place.path(), "gaps", &["-O2"]);
     let daemon = start(&place, "400");
-    let _ = Running::start(Command::new(program.program()).arg("5")).wait();
+    let _ = tests::succeed(Command::new(program.program()).arg("5"));
     daemon.flush();
     let all = folded(&place, "cpu-clock", "gaps");
     let sum = |is_counted: &dyn Fn(&[String]) -> bool| -> f64 {

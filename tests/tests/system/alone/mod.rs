@@ -3,6 +3,7 @@
 mod code_store;
 #[cfg(feature = "consumers")]
 mod consumers;
+mod hostile_files;
 mod hostile_numbers;
 mod ledger;
 mod lost;

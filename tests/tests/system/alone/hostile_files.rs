@@ -1,7 +1,7 @@
 //! Malicious files of an ordinary user, which the daemon inspects, writes or reads. These tests
 //! need root, as those of privileged.rs do, and run attackers as nobody.
 
-use super::hostile::{as_nobody, assert_well, nobodys_folder, start};
+use crate::hostile::{as_nobody, assert_well, nobodys_folder, start};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
