@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use model::{Frame, Stacks, Thread, Value};
 
+use crate::timed::SQUARES_UNIT;
+
 /// The number of a subject: a procedure, or what stands in the place of one.
 pub type SubjectId = u32;
 /// The number of a node; a parent has a smaller number than its children.
@@ -192,8 +194,9 @@ impl Contexts {
             of_thread.entry(entry.thread).or_default().push(*entry);
         }
         for surprise in surprises {
-            let mut alike = of_thread.get(&surprise.thread).cloned().unwrap_or_default();
-            alike.retain(|entry| length(entry.value) >= length(surprise.value) / 2.0);
+            let of_thread = of_thread.get(&surprise.thread).map_or(&[][..], Vec::as_slice);
+            let is_alike = |of: &&Entry| length(of.value) >= length(surprise.value) / 2.0;
+            let alike: Vec<&Entry> = of_thread.iter().filter(is_alike).collect();
             let weight: f64 = alike.iter().map(|entry| entry.value.weight as f64).sum();
             let stacks: f64 = alike.iter().map(|entry| entry.value.stacks as f64).sum();
             // One wait that was seen does not say what others were that were not.
@@ -207,10 +210,10 @@ impl Contexts {
                 let part = entry.value.weight as f64 / weight;
                 let time = surprise.value.weight as f64;
                 let p = (part * stacks + 0.5) / (stacks + 1.0);
-                let squares = (time / 1024.0).powi(2) * p * (1.0 - p);
+                let squares = (time / SQUARES_UNIT).powi(2) * p * (1.0 - p);
                 let weight = (time * part).round() as u64;
                 let value = Value { stacks: 0, weight, squares: squares.round() as u64 };
-                kept.push(Entry { value, ..entry });
+                kept.push(Entry { value, ..*entry });
             }
         }
         kept.sort_by_key(|entry| (entry.node, entry.thread));
@@ -256,7 +259,6 @@ impl Contexts {
     }
 
     /// The same without stacks whose innermost subject is one of these.
-    #[must_use]
     pub fn without(mut self, is_left_out: impl Fn(SubjectId) -> bool) -> Self {
         let mut entries = std::mem::take(&mut self.entries);
         entries.retain(|entry| !self.subject(entry.node).is_some_and(&is_left_out));

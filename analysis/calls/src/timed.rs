@@ -9,7 +9,7 @@ use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
 use crate::lent::{Lenders, lent_to};
 
 /// Unit of the weights in [`model::Value::squares`].
-const SQUARES_UNIT: f64 = 1024.0;
+pub(crate) const SQUARES_UNIT: f64 = 1024.0;
 
 /// Contexts with times.
 #[derive(Clone, Debug)]
@@ -19,12 +19,14 @@ pub struct Timed {
     order: Vec<usize>,
     /// By subject, what it is as innermost procedure.
     leaves: Vec<Leaf>,
-    /// By group of procedures, what those without a stack have in common.
+    /// For each group of procedures, those without a stack as one: their time, and the stacks that
+    /// lend them callers.
     lent: Vec<Leaf>,
     /// The frame between a procedure without a stack and the callers lent to it, with the group of
     /// each procedure.
     unseen: Option<(SubjectId, Vec<u32>)>,
-    /// By thread, time of waits of which no stack was taken and of which nothing is known.
+    /// For each thread, the time of its long waits without a stack that no other of its waits
+    /// resembles.
     unknown: HashMap<u32, f64>,
     /// The total that shares refer to.
     whole: Tally,
@@ -49,7 +51,7 @@ impl Leaf {
         if self.weight > 0.0 { self.time / self.weight } else { 0.0 }
     }
 
-    /// A part of its time, with as many of its stacks.
+    /// The leaf of which a share `part` (0 to 1) of the stacks is kept, and as much of its time.
     fn part(self, part: f64) -> Self {
         Self {
             weight: self.weight * part,
@@ -209,7 +211,6 @@ impl Timed {
     }
 
     /// The share of procedures without a stack, whose callers are lent or not known.
-    #[must_use]
     pub fn lent(&self) -> f64 {
         let lent: f64 = self.lent.iter().map(|lent| lent.time).sum();
         lent / self.whole.occurrences.max(f64::MIN_POSITIVE)

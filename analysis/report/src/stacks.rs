@@ -63,7 +63,6 @@ pub struct Callee {
 }
 
 /// The note on procedures with samples and without a stack, if they have one percent of the time.
-#[must_use]
 pub fn lent_callers(share: f64) -> Option<String> {
     (share >= 0.01).then(|| {
         let share = percent(share);

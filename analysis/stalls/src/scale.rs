@@ -159,7 +159,6 @@ impl Scale {
 impl Scale {
     /// This scale, or an unknown one if instructions that do not wait for memory, slower than their
     /// best case by the typical factor, imply a scale below the lower limit of this one.
-    #[must_use]
     pub fn unless_memory_bound(self, memory_free: MemoryFreeShare, blocks: &[BlockTime]) -> Self {
         let sum = |of: fn(&BlockTime) -> f64| blocks.iter().map(of).sum::<f64>();
         let fastest = sum(|block| block.samples) / sum(|block| block.best_cycles);
@@ -175,7 +174,6 @@ impl Scale {
     }
 
     /// This scale where there is no evidence for it: only limits that hold for any code.
-    #[must_use]
     pub fn unknown(self, blocks: &[BlockTime]) -> Self {
         let sum = |of: fn(&BlockTime) -> f64| blocks.iter().map(of).sum::<f64>();
         let samples_per_cycle =

@@ -15,6 +15,8 @@ use crate::tally::Tally;
 
 pub use measure::tails;
 
+#[cfg(test)]
+mod chance;
 pub mod many;
 pub mod significance;
 pub mod tally;

@@ -30,7 +30,6 @@ pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
 
 /// The index in [`RATES`] of the highest rate that the budget allows, where there is one, and that
 /// the kernel takes: see [`kernel_step`].
-#[must_use]
 pub fn highest(budget: Option<Budget>, ns_per_sample: f64, events: usize) -> usize {
     let step = budget.map_or(0, |budget| affordable(budget, ns_per_sample, events));
     step.max(kernel_step())
@@ -40,7 +39,6 @@ pub fn highest(budget: Option<Budget>, ns_per_sample: f64, events: usize) -> usi
 /// stops one that takes `kernel.perf_event_max_sample_rate` / HZ samples between two ticks
 /// (`perf_event_account_interrupt` in kernel/events/core.c, Linux 6.18), and lowers the setting by
 /// itself where interrupts take long. Half of the setting leaves room for ticks that come late.
-#[must_use]
 pub fn kernel_step() -> usize {
     let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate");
     let most = setting.ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(u64::MAX);

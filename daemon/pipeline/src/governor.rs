@@ -207,10 +207,21 @@ impl Governor {
             return None;
         }
         let why = "the kernel throttles above kernel.perf_event_max_sample_rate".to_owned();
-        self.last_change =
-            Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
-        self.step = step;
+        self.change_to(step, why, now_unix_s);
+        self.begin_anew();
         Some(rate(step))
+    }
+
+    fn change_to(&mut self, step: usize, why: String, now_unix_s: u64) {
+        let (from, to) = (rate(self.step), rate(step));
+        self.last_change = Some(Change { unix_s: now_unix_s, from, to, why });
+        self.step = step;
+    }
+
+    /// What it cost before a change says nothing of what it costs now.
+    fn begin_anew(&mut self) {
+        (self.terms_of_plenty, self.dearest) = (0, 0.0);
+        (self.used_before, self.terms_with_room) = (0.0, 0);
     }
 
     /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used
@@ -271,8 +282,7 @@ impl Governor {
                 self.patience = (self.patience * 2).min(PATIENCE_MAX);
             }
             self.went_up = goes_up;
-            self.last_change =
-                Some(Change { unix_s: now_unix_s, from: rate(self.step), to: rate(step), why });
+            self.change_to(step, why, now_unix_s);
         }
         if let Some(level) = verdict.level {
             let is_more = level < self.level;
@@ -282,9 +292,8 @@ impl Governor {
             self.did_more = is_more;
         }
         if verdict != Verdict::default() {
-            (self.step, self.level, self.terms_of_plenty, self.dearest) = (step, level, 0, 0.0);
-            self.used_before = 0.0; // what it cost before says nothing of what it costs now
-            self.terms_with_room = 0;
+            self.level = level;
+            self.begin_anew();
         }
         verdict
     }

@@ -55,7 +55,7 @@ pub struct Survey<'a> {
     pub procedures: Vec<Procedure<'a>>,
     /// Procedures by their symbols.
     pub by_name: HashMap<&'a str, usize>,
-    /// Lines where inline assembly that may change the register begins or ends.
+    /// Lines at which a stretch of inline assembly begins or ends: it may change the register.
     pub clobbering: HashSet<usize>,
     targets: HashMap<&'a str, Target>,
     landing_pads: HashSet<&'a str>,

@@ -98,7 +98,7 @@ fn stacks_have_gaps_and_workers_of_io_uring_no_user_frame() {
     let whole = sum(&|frames| {
         has_chain(frames, &["main", "handle", "hot"]) && frames.iter().any(|it| it == "_start")
     });
-    // Until the name's window is large enough, some are cut.
+    // dcpid copies more of a thread's stack after a few were cut: the first ones are.
     assert!(hot > 0.0 && whole > 0.7 * hot, "{whole} of {hot}: {all:?}");
     let forked = |frames: &[String]| frames.iter().any(|it| it.starts_with("ret_from_fork"));
     let workers = sum(&forked);

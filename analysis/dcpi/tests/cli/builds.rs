@@ -1,5 +1,6 @@
 //! Recordings of two builds: which is faster, by how much, and where.
 
+use crate::sets::marked;
 use image::ImageKind;
 use profiledb::ImageRecord;
 use serde_json::Value;
@@ -33,13 +34,6 @@ fn set(dbs: &[Db]) -> String {
 fn verdict(report: &Value) -> (&str, Option<&str>) {
     let totals = &report["totals"];
     (totals["verdict"].as_str().unwrap(), totals["why"].as_str())
-}
-
-fn marked(report: &Value) -> Vec<&str> {
-    let rows = report["rows"].as_array().unwrap().iter();
-    rows.filter(|row| row["significant"] == true)
-        .map(|row| row["procedure"].as_str().unwrap())
-        .collect()
 }
 
 /// The hot procedure of the faster build was marked `+28.5 %`, as its share of a smaller total

@@ -30,7 +30,7 @@ fn samples(report: &Value) -> Vec<String> {
     report["rows"].as_array().unwrap().iter().map(row).collect()
 }
 
-fn marked(report: &Value) -> Vec<&str> {
+pub(crate) fn marked(report: &Value) -> Vec<&str> {
     let rows = report["rows"].as_array().unwrap().iter();
     rows.filter(|row| row["significant"] == true)
         .map(|row| row["procedure"].as_str().unwrap())

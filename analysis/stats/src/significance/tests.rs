@@ -2,36 +2,7 @@
 //! intervals hold the truth. The same each time.
 
 use super::*;
-
-/// Vigna's splitmix64: the tests must be the same each time.
-struct Chance(u64);
-
-impl Chance {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.uniform()).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    /// Samples of what takes so many on average.
-    fn samples(&mut self, mean: f64) -> f64 {
-        if mean > 200.0 {
-            return (mean + mean.sqrt() * self.normal()).round().max(0.0);
-        }
-        let (mut n, mut product, end) = (0.0, self.uniform(), (-mean).exp());
-        while product > end {
-            n += 1.0;
-            product *= self.uniform();
-        }
-        n
-    }
-}
+use crate::chance::Chance;
 
 fn at(percent: f64) -> Confidence {
     Confidence::from_percent(percent).unwrap()
@@ -84,7 +55,7 @@ fn false_tables(
     spread: f64,
     tables: usize,
 ) -> usize {
-    let mut chance = Chance(7);
+    let mut chance = Chance::seeded(7);
     let marked = |_: &usize| {
         let rows = table(measure, [means, means], epochs, spread, &mut chance);
         changes(measure, &rows, at(95.0)).1.iter().any(|row| row.significant)
@@ -139,7 +110,7 @@ fn five_percent_of_ten_thousand_samples_are_found() {
     for (measure, epochs, least) in
         [(Measure::Amount, 1, 65), (Measure::Amount, 5, 55), (Measure::Share, 1, 50)]
     {
-        let mut chance = Chance(11);
+        let mut chance = Chance::seeded(11);
         let (mut found, mut others) = (0, 0);
         for _ in 0..100 {
             let rows = table(measure, [&before, &after], epochs, 0.0, &mut chance);
@@ -154,7 +125,7 @@ fn five_percent_of_ten_thousand_samples_are_found() {
     // Four times the samples: always.
     let (before, after): (Vec<f64>, Vec<f64>) =
         (before.iter().map(|n| 4.0 * n).collect(), after.iter().map(|n| 4.0 * n).collect());
-    let mut chance = Chance(13);
+    let mut chance = Chance::seeded(13);
     for _ in 0..20 {
         let rows = table(Measure::Share, [&before, &after], 1, 0.0, &mut chance);
         let judged = changes(Measure::Share, &rows, at(95.0)).1;
@@ -164,7 +135,7 @@ fn five_percent_of_ten_thousand_samples_are_found() {
 
 #[test]
 fn intervals_hold_the_true_change() {
-    let mut chance = Chance(17);
+    let mut chance = Chance::seeded(17);
     for (measure, a, b) in [
         (Measure::Share, 4.0, 9.0),
         (Measure::Share, 500.0, 500.0),

@@ -2,37 +2,8 @@
 //! each time.
 
 use super::*;
+use crate::chance::Chance;
 use crate::significance::{Compared, Counted, Measure, changes};
-
-/// Vigna's splitmix64: the tests must be the same each time.
-struct Chance(u64);
-
-impl Chance {
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (-2.0 * (1.0 - self.uniform()).ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
-    }
-
-    /// Samples of what takes so many on average.
-    fn samples(&mut self, mean: f64) -> u64 {
-        if mean > 200.0 {
-            return (mean + mean.sqrt() * self.normal()).round().max(0.0) as u64;
-        }
-        let (mut n, mut product, end) = (0, self.uniform(), (-mean).exp());
-        while product > end {
-            n += 1;
-            product *= self.uniform();
-        }
-        n
-    }
-}
 
 fn at(percent: f64) -> Confidence {
     Confidence::from_percent(percent).unwrap()
@@ -47,7 +18,7 @@ fn run(means: &[f64], (of_run, of_rows): (f64, f64), chance: &mut Chance) -> Vec
     let whole = (of_run * chance.normal()).exp();
     let mut row = |mean: &f64| {
         let mean = mean * whole * (of_rows * chance.normal()).exp();
-        chance.samples(mean)
+        chance.samples(mean) as u64
     };
     means.iter().map(&mut row).collect()
 }
@@ -96,7 +67,7 @@ fn builds(pair: usize) -> [Vec<f64>; 2] {
 /// Right verdicts, and marks of rows that did not change, of so many pairs of builds, of which half
 /// are the same build. The rows of equal builds are the third number.
 fn judged(pairs: usize, runs: usize, varies: (f64, f64), seed: u64) -> (usize, usize, usize) {
-    let mut chance = Chance(seed);
+    let mut chance = Chance::seeded(seed);
     let (mut right, mut false_marks, mut unchanged) = (0, 0, 0);
     for pair in 0..pairs {
         let [before, after] = builds(pair / 2);
@@ -153,7 +124,7 @@ fn rows_of_one_run_each_are_marked_where_most_changed() {
     for factor in [|_: usize| 0.15, |row: usize| 0.15 + 0.01 * row as f64] {
         let after: Vec<f64> =
             before.iter().enumerate().map(|(row, mean)| mean * factor(row)).collect();
-        let mut chance = Chance(5);
+        let mut chance = Chance::seeded(5);
         let sets = [&before, &after].map(|means| vec![run(means, (0.0, 0.0), &mut chance)]);
         let (_, rows) = rows([&sets[0], &sets[1]]);
         let judged = changes(Measure::Amount, &rows, at(95.0)).1;
@@ -164,7 +135,7 @@ fn rows_of_one_run_each_are_marked_where_most_changed() {
 
 #[test]
 fn the_interval_holds_the_true_ratio_and_is_never_narrower_than_sampling() {
-    let mut chance = Chance(3);
+    let mut chance = Chance::seeded(3);
     for (counts, varies) in [((1, 1), 0.0), ((3, 3), 0.04), ((2, 6), 0.04), ((1, 4), 0.04)] {
         let mut held = 0;
         for _ in 0..300 {

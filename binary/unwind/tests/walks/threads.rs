@@ -1,7 +1,7 @@
 //! Threads other than the first, stopped where they happen to be.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::yield_now;
 
 use nix::sys::ptrace::{self, Options};
@@ -19,12 +19,9 @@ const STOPS: usize = 200;
 fn a_threads_stack_ends_where_the_thread_began() {
     let program = "import threading, json\ndef f():\n while True: json.dumps([{'a': [1, 2]}] * 9)\n\
                    threading.Thread(target=f).start()";
-    let mut child = Command::new("/usr/bin/python3")
-        .args(["-S", "-c", program])
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let process = Pid::from_raw(child.id().cast_signed());
+    let mut command = Command::new("/usr/bin/python3");
+    let child = Killed(command.args(["-S", "-c", program]).stdout(Stdio::null()).spawn().unwrap());
+    let process = Pid::from_raw(child.0.id().cast_signed());
     let thread = loop {
         let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
         let numbers = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
@@ -65,6 +62,13 @@ fn a_threads_stack_ends_where_the_thread_began() {
     ptrace::interrupt(thread).unwrap();
     waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
     ptrace::detach(thread, None).unwrap();
-    child.kill().unwrap();
-    let _ = child.wait();
+}
+
+/// A process that ends with the test, also where that fails.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill().and_then(|()| self.0.wait());
+    }
 }

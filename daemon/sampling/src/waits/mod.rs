@@ -149,7 +149,6 @@ impl Going {
 }
 
 /// The stack for a wait whose stack was not taken, or not walked.
-#[must_use]
 pub fn without_stack(record: StackRecord) -> WalkedStack {
     WalkedStack {
         record,
