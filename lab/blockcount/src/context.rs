@@ -92,7 +92,7 @@ pub const R11: u8 = 11;
 pub const AFTER_REGISTERS: [u8; 7] = [RAX, RCX, RDX, RSI, RDI, R10, R11];
 
 /// System calls whose effects concern the engine.
-const LOOKED_AT_CALLS: [u64; 23] = [
+const LOOKED_AT_CALLS: [u64; 28] = [
     number::MMAP,
     number::MPROTECT,
     number::MUNMAP,
@@ -116,6 +116,11 @@ const LOOKED_AT_CALLS: [u64; 23] = [
     number::READLINK,
     number::READLINKAT,
     number::RSEQ,
+    number::OPEN,
+    number::CREAT,
+    number::OPENAT,
+    number::OPENAT2,
+    number::PROCESS_VM_WRITEV,
 ];
 
 /// The context of one thread.
@@ -159,9 +164,12 @@ impl Context {
         // An empty entry would be that of a jump to zero.
         self.set(TARGETS, 1);
         self.set(TARGETS_2, 1);
-        for call in LOOKED_AT_CALLS {
-            store(self.at(LOOKED_AT) + call, 1_u8);
-        }
+        LOOKED_AT_CALLS.iter().for_each(|call| self.look_at(*call));
+    }
+
+    /// Makes the thread's system calls of this number come to the engine.
+    pub fn look_at(self, call: u64) {
+        store(self.at(LOOKED_AT) + call, 1_u8);
     }
 
     /// Keeps what `unblock` clobbers, and where it goes on.

@@ -252,15 +252,17 @@ impl Emitter {
     }
 
     /// A system call: one that the engine looks at goes to `looked_at`, with all registers but
-    /// rcx, which the call clobbers.
-    pub fn system_call(&mut self, looked_at: u64, next: u64) {
+    /// rcx, which the call clobbers. Returns the address of the call itself.
+    pub fn system_call(&mut self, looked_at: u64, next: u64) -> u64 {
         // movzx ecx, ax; movzx ecx, byte ptr gs:[rcx+LOOKED_AT]; jrcxz +5
         self.put(&[0x0f, 0xb7, 0xc8, 0x65, 0x0f, 0xb6, 0x89]);
         self.put_i32(context::LOOKED_AT);
         self.put(&[0xe3, 0x05]);
         self.jump(looked_at);
+        let direct = self.at;
         self.put(&[0x0f, 0x05]);
         self.wide(RCX, next);
+        direct
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Engine {
     /// filters its system calls (seccomp), because a call that the program does not make could end
     /// it.
     pub sends_files: bool,
+    /// How the program may change code without writing to its own memory.
+    pub code_writes: crate::code_writes::CodeWrites,
     /// Arguments of execs by thread, which the kernel may still read.
     pub execs: alloc::vec::Vec<crate::execs::Arguments>,
 }

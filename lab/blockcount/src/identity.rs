@@ -18,14 +18,23 @@ pub struct Identity {
 impl Identity {
     /// That of an open regular file.
     pub fn of(descriptor: u64) -> Option<Self> {
-        let status = system::status(descriptor);
-        let [device, inode, _, _, _, _, size, _, _, _, _, modified_s, modified_ns, ..] = status;
+        Self::of_status(&system::status(descriptor))
+    }
+
+    /// That of a regular file of this status.
+    pub fn of_status(status: &[u64; 18]) -> Option<Self> {
+        let [device, inode, _, _, _, _, size, _, _, _, _, modified_s, modified_ns, ..] = *status;
         // As /proc/PID/maps has the two halves; the kernel's encoding is that of makedev(3).
         let major = device >> 8 & 0xfff | device >> 32 & !0xfff;
         let minor = device & 0xff | device >> 12 & !0xff & 0xffff_ffff;
         let modified_ns = modified_s.wrapping_mul(1_000_000_000).wrapping_add(modified_ns);
         let identity = Self { device: major << 32 | minor, inode, size, modified_ns };
-        crate::programs::is_file(&status).then_some(identity)
+        crate::programs::is_file(status).then_some(identity)
+    }
+
+    /// Whether both are of one file, perhaps changed in between.
+    pub fn is_file_of(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
     }
 
     /// A mapping of the file. The kernel's list of mappings may name another device than fstat(2)

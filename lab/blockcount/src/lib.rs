@@ -22,6 +22,8 @@ pub mod area;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod cache;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod code_writes;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod context;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod decode;

@@ -167,12 +167,14 @@ pub fn begin(stack: u64, engine: core::ops::Range<u64>) -> ! {
         engine_path,
         program,
         sends_files: options.sends_files,
+        code_writes: crate::code_writes::CodeWrites::default(),
         execs: Vec::new(),
     };
     for mapped in [Some(image), interpreter].into_iter().flatten() {
         engine.cache.regions.mapped(mapped.addresses, mapped.identity);
     }
     let context = engine.new_context();
+    engine.look_for_writers();
     context.set(DISPOSITIONS, Box::into_raw(Box::new(Dispositions::new())) as u64);
     context.set_register(RSP, sp);
     engine.enter(entry, context);

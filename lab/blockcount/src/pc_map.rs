@@ -65,6 +65,11 @@ impl PcMap {
         }
     }
 
+    pub fn addresses(&self) -> impl Iterator<Item = u64> {
+        let there = |entry: &&(u64, u32)| entry.0 != 0 && entry.1 != REMOVED;
+        self.entries.iter().filter(there).map(|(address, _)| *address)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -68,6 +68,11 @@ impl Regions {
         self.files = files;
     }
 
+    /// Whether code is mapped from a file.
+    pub fn has_file(&self, file: Identity) -> bool {
+        self.files.iter().any(|(_, known)| known.is_file_of(&file))
+    }
+
     /// Whether a range has executable memory.
     pub fn overlaps(&self, start: u64, end: u64) -> bool {
         self.regions.iter().any(|region| region.start < end && start < region.end)

@@ -76,13 +76,27 @@ impl Engine {
             number::PRCTL | number::SECCOMP => self.filter(&call),
             number::READLINK => self.readlink(&call, (a, b, c)),
             number::READLINKAT => self.readlink(&call, (b, c, d)),
+            number::OPEN | number::CREAT | number::OPENAT | number::OPENAT2 => {
+                self.look_at_open(&call);
+                return self.pass(context, &call);
+            }
+            number::PROCESS_VM_WRITEV => self.write_to_process(&call),
             // The kernel restarts sequences by the address in the program, which is not where the
             // program executes: the C library does without.
             number::RSEQ => system::ENOSYS,
-            // SAFETY: the program's own call, as the program makes it; its memory is its affair.
-            _ => unsafe { system::call(call.number, arguments) },
+            _ => match self.write_to_code(&call) {
+                Some(answer) => answer,
+                None => return self.pass(context, &call),
+            },
         };
         self.answer(context, &call, answer)
+    }
+
+    /// Has translated code make the call, which may block.
+    fn pass(&mut self, context: Context, call: &Call) -> Then {
+        let direct = self.cache.system_calls.get(call.index).map_or(0, |call| call.direct);
+        context.set(RESUME, direct);
+        Then::GoOn
     }
 
     /// Continues after a system call.
@@ -157,6 +171,7 @@ impl Engine {
         let identity = Identity::of(file);
         self.cache.regions.mapped(at..at + pages(len), identity);
         if identity.is_some() {
+            self.look_for_writers();
             identity::send(self.area.folder(), file);
         }
     }

@@ -17,10 +17,12 @@ pub mod number {
     pub const RT_SIGRETURN: u64 = 15;
     pub const PREAD64: u64 = 17;
     pub const PWRITE64: u64 = 18;
+    pub const WRITEV: u64 = 20;
     pub const ACCESS: u64 = 21;
     pub const SCHED_YIELD: u64 = 24;
     pub const MREMAP: u64 = 25;
     pub const GETPID: u64 = 39;
+    pub const SENDFILE: u64 = 40;
     pub const SOCKET: u64 = 41;
     pub const SENDMSG: u64 = 46;
     pub const SETSOCKOPT: u64 = 54;
@@ -31,6 +33,7 @@ pub mod number {
     pub const EXIT: u64 = 60;
     pub const FCNTL: u64 = 72;
     pub const FTRUNCATE: u64 = 77;
+    pub const CREAT: u64 = 85;
     pub const READLINK: u64 = 89;
     pub const GETRLIMIT: u64 = 97;
     pub const GETPPID: u64 = 110;
@@ -39,14 +42,24 @@ pub mod number {
     pub const ARCH_PRCTL: u64 = 158;
     pub const GETTID: u64 = 186;
     pub const GETXATTR: u64 = 191;
+    pub const GETDENTS64: u64 = 217;
     pub const EXIT_GROUP: u64 = 231;
+    pub const OPENAT: u64 = 257;
+    pub const NEWFSTATAT: u64 = 262;
     pub const READLINKAT: u64 = 267;
+    pub const SPLICE: u64 = 275;
+    pub const FALLOCATE: u64 = 285;
+    pub const PWRITEV: u64 = 296;
     pub const RT_TGSIGQUEUEINFO: u64 = 297;
+    pub const PROCESS_VM_WRITEV: u64 = 311;
     pub const SECCOMP: u64 = 317;
     pub const EXECVEAT: u64 = 322;
+    pub const COPY_FILE_RANGE: u64 = 326;
+    pub const PWRITEV2: u64 = 328;
     pub const PKEY_MPROTECT: u64 = 329;
     pub const RSEQ: u64 = 334;
     pub const CLONE3: u64 = 435;
+    pub const OPENAT2: u64 = 437;
 }
 
 pub const ENOENT: i64 = -2;
@@ -171,6 +184,30 @@ pub fn status(file: u64) -> [u64; 18] {
     // SAFETY: the kernel writes 144 bytes, which is all of `status`.
     unsafe { call3(number::FSTAT, file, status.as_mut_ptr() as u64, 0) };
     status
+}
+
+/// What stat(2) tells about a path of the program's; None: there is no such file.
+pub fn status_at(directory: u64, path: u64) -> Option<[u64; 18]> {
+    let mut status = [0_u64; 18];
+    // SAFETY: the kernel reads the path, and writes 144 bytes, which is all of `status`.
+    let answer =
+        unsafe { call(number::NEWFSTATAT, [directory, path, status.as_mut_ptr() as u64, 0, 0, 0]) };
+    (answer == 0).then_some(status)
+}
+
+/// Flags with which a descriptor was opened; 0 for one that is not open.
+pub fn flags(descriptor: u64) -> u64 {
+    const F_GETFL: u64 = 3;
+    let answer = without_memory!(number::FCNTL, descriptor, F_GETFL);
+    u64::try_from(answer).unwrap_or(0)
+}
+
+/// Reads entries of a folder, as getdents64(2) does; bytes read.
+pub fn read_folder(folder: u64, buffer: &mut [u8]) -> usize {
+    let (at, len) = (buffer.as_mut_ptr() as u64, buffer.len() as u64);
+    // SAFETY: the kernel writes at most as many bytes as the buffer has.
+    let answer = unsafe { call3(number::GETDENTS64, folder, at, len) };
+    usize::try_from(answer).unwrap_or(0)
 }
 
 /// Gives a file a length; 0, or the error.

@@ -32,6 +32,11 @@ impl Threads {
     pub fn new() -> Self {
         Self { used: 0, free: Vec::new() }
     }
+
+    /// Slots whose memory is mapped: those of threads that run or have ended.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
 }
 
 impl Engine {
@@ -59,6 +64,7 @@ impl Engine {
         }
         let context = Context(at);
         context.prepare(slot);
+        self.code_writes.begin(context);
         signals::no_signal_stack(context);
         context
     }

@@ -126,6 +126,16 @@ fn generated_code_is_seen_when_it_changes() {
 }
 
 #[test]
+fn code_that_changes_without_a_write_to_its_pages_is_seen() {
+    let case = Case::compile("rewritten.c", &[]);
+    let output = case.run(&[]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "rewritten\n");
+    // Two files, each called before the file is opened for writing and 20 times after.
+    assert_eq!(case.executions()[&case.symbols()["own"]], 2 * 21);
+    case.check_flow(1);
+}
+
+#[test]
 fn libraries_come_and_go() {
     let case = Case::compile("libraries.c", &["-ldl"]);
     case.run(&[]);

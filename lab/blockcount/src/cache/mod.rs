@@ -91,6 +91,8 @@ pub struct SystemCall {
     /// Address of the instruction.
     pub at: u64,
     pub next: u64,
+    /// Code that makes the call without a look at its number.
+    pub direct: u64,
 }
 
 /// Code that is the same for all blocks.
@@ -411,6 +413,16 @@ impl Cache {
         // SAFETY: a page of the program's code gets back the rights that the program gave it.
         unsafe { system::call3(system::number::MPROTECT, page, 0x1000, prot) };
         true
+    }
+
+    /// Gives the pages of a range, which are about to be written to, the rights that the program
+    /// gave them.
+    pub fn unprotect(&mut self, start: u64, end: u64) {
+        let within = |page: &u64| (start & !0xfff..end).contains(&(page & !0xfff));
+        let pages: alloc::vec::Vec<u64> = self.protected.addresses().filter(within).collect();
+        for page in pages {
+            self.written(page);
+        }
     }
 
     /// Forgets the protection of a range that the program has mapped or protected again.

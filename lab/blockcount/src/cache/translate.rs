@@ -253,9 +253,9 @@ impl Cache {
             End::SystemCall => {
                 let number = exit::SYSTEM_CALL + self.system_calls.len() as i32;
                 let at = last.address();
-                self.system_calls.push(SystemCall { block: index, at, next });
                 let looked_at = self.exit_code(Kind::Before(index), number);
-                code.system_call(looked_at, next);
+                let direct = code.system_call(looked_at, next);
+                self.system_calls.push(SystemCall { block: index, at, next, direct });
                 Some(next)
             }
             End::Transaction(target) => {
