@@ -52,8 +52,21 @@ struct cpu_block {
 	u32 stack_in;	    /* samples before the one with the next stack */
 	u32 stack_every;    /* samples per stack; 0: no stacks */
 	u32 wait_scale_us;  /* waits of this length are always taken; 0: no stacks of waits */
+	u32 kernel_scopes;  /* enum kernel_scopes */
 	struct bucket table[HALVES][BUCKETS];
 } __attribute__((aligned(4096)));
+
+/* What kernel code is counted under, unless it is counted for each process. */
+enum kernel_scopes {
+	SCOPES_NONE = 0,     /* once for all processes */
+	SCOPES_LABELLED = 1, /* a process's scope, if it has one, or once for all others */
+	SCOPES_ALL = 2,	     /* a process's scope, or the process until it has one */
+};
+/* The scope of a process: the number that the daemon gave to its label and unit. */
+struct kernel_scope {
+	u32 pid; /* in the root namespace */
+	u32 number; /* 0: none */
+};
 
 struct losses {
 	u64 spill_full[EVENTS_MAX];

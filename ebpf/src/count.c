@@ -92,13 +92,14 @@ INLINE int take_sample(struct context *context, u64 event)
 	if (!LIKELY(bucket))
 		return 0;
 	*(volatile u64 *)&bucket->entries[0].key;
-	place = place_of(pc);
+	place = place_of(pc, *(volatile u32 *)&block->kernel_scopes);
 	key = (event << PC_BITS) | place.key;
 	space = place.space;
-	/* Code of one process alone: its bucket depends on the address space too, or a hundred
+	/* Code of one process or scope alone: its bucket depends on the space too, or a hundred
 	 * workers in one procedure would compete for four entries. Not so in the map TABLE, where
 	 * a second look-up would need stack, which is cold. */
-	if (!LIKELY((place.key & IN_PROGRAM) || space == SPACE_KERNEL) && !TABLE_BUCKETS)
+	if (!LIKELY(((place.key & IN_PROGRAM) && (s64)pc >= 0) || space == SPACE_KERNEL) &&
+	    !TABLE_BUCKETS)
 		bucket = bucket_of(block->table[half], pc, space, event);
 	entry = &bucket->entries[0];
 #if defined(ARCH_x86_64)

@@ -120,6 +120,16 @@ struct {
 	struct slot *value;
 } SLOTS SECTION(".maps");
 
+/* Index: the low SLOT_BITS of a process's number in the root namespace. Value: a struct
+ * kernel_scope, written and read as one word. The daemon writes it, and children inherit it. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1 << SLOT_BITS];
+	u32 *key;
+	u64 *value;
+} KERNEL_SCOPES SECTION(".maps");
+
 /* Key: an index of SLOTS, present while one CPU writes that slot. Processes of numbers 32,768 apart
  * have one slot, and may exec on two CPUs at the same time. Adding a key that must not be there is
  * the one test-and-set that every kernel since 5.10 has (BPF's compare-and-swap is of 5.12). A CPU

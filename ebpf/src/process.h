@@ -116,6 +116,23 @@ INLINE struct slot *slot_of(u32 root_pid)
 	return bpf_map_lookup_elem(&SLOTS, &index);
 }
 
+/* The word of a process in KERNEL_SCOPES: a struct kernel_scope, perhaps another process's. */
+INLINE u64 *kernel_scope_of(u32 root_pid)
+{
+	u32 index = root_pid & ((1 << SLOT_BITS) - 1);
+
+	return bpf_map_lookup_elem(&KERNEL_SCOPES, &index);
+}
+
+/* An enum kernel_scopes. */
+INLINE u32 kernel_scopes(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct cpu_block *block = bpf_map_lookup_elem(&CPUS, &cpu);
+
+	return block ? *(volatile u32 *)&block->kernel_scopes : SCOPES_NONE;
+}
+
 /* The current process's slot; null when another process has it, and for a kernel thread, which has
  * no memory. One access to the task yields both the process number and the memory: each call of a
  * helper costs as much as a cache miss. */

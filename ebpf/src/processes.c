@@ -6,6 +6,15 @@
 #include "process.h"
 #include "settings.h"
 
+/* Gives a process a scope, or none: then another process that has the word keeps it. */
+INLINE void set_kernel_scope(u32 root_pid, u32 number)
+{
+	u64 *word = kernel_scope_of(root_pid);
+
+	if (word && (number || *(volatile u32 *)word == root_pid))
+		*(volatile u64 *)word = root_pid | (u64)number << 32;
+}
+
 /* After an exec, in the new program's name (fs/exec.c, exec_binprm). */
 SECTION("raw_tp/sched_process_exec")
 int process_exec(void *context)
@@ -25,6 +34,10 @@ int process_exec(void *context)
 	(void)context;
 	if (!slot)
 		return 0;
+	/* Service managers exec after they have moved the process to its control group: until the
+	 * daemon has looked, nobody knows the scope. A label stays. */
+	if (kernel_scopes() == SCOPES_ALL)
+		set_kernel_scope(root_pid, 0);
 	if (TASK_ACCESS == TASK_HIDDEN) {
 		if (change.pid != 0)
 			send(&change);
@@ -67,6 +80,15 @@ int process_exec(void *context)
 	set_owner(slot, (u64)mm);
 	unlock_slot(root_pid);
 	return 0;
+}
+
+/* A child has its parent's scope. What an earlier process of its number had is forgotten. */
+INLINE void inherit_kernel_scope(u32 parent_pid, u32 pid)
+{
+	u64 *word = kernel_scope_of(parent_pid);
+	u64 scope = word ? *(volatile u64 *)word : 0;
+
+	set_kernel_scope(pid, (u32)scope == parent_pid ? scope >> 32 : 0);
 }
 
 /* Fills the slot of a child, which is the one that its parent has where `from` is `slot`. */
@@ -116,6 +138,8 @@ int process_fork(u64 *arguments)
 	if (pid != copied_u32(&child->pid))
 		return 0; /* a thread */
 	parent_pid = copied_u32(&parent->tgid);
+	if (kernel_scopes() != SCOPES_NONE)
+		inherit_kernel_scope(parent_pid, pid);
 	slot = slot_of(pid);
 	from = slot_of(parent_pid);
 	if (!slot || !from)

@@ -36,9 +36,34 @@ impl Group {
     /// When the program cannot be started.
     #[must_use]
     pub fn run_inside(&self, program: &Path, seconds: &str) -> Running {
+        self.start_inside(Command::new(program).arg(seconds))
+    }
+
+    /// The command, started in the group with its own environment.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_inside(&self, inner: &Command) -> Running {
         let script = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
         let mut command = Command::new("sh");
-        Running::start(command.args(["-c", script]).arg(&self.0).arg(program).arg(seconds))
+        command.args(["-c", script]).arg(&self.0).arg(inner.get_program()).args(inner.get_args());
+        let set = inner.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        Running::start(command.envs(set))
+    }
+
+    /// CPU time that the kernel has accounted to the group, and the part of it in the kernel, s.
+    ///
+    /// # Panics
+    /// When the group does not say.
+    #[must_use]
+    pub fn cpu_s(&self) -> (f64, f64) {
+        let text = std::fs::read_to_string(self.0.join("cpu.stat")).unwrap();
+        let of = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim().parse::<f64>().unwrap() / 1e6
+        };
+        (of("usage_usec "), of("system_usec "))
     }
 }
 

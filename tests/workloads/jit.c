@@ -1,7 +1,8 @@
 /* Makes code at run time: two procedures, of which the first works three times as long as the
  * second. jit SECONDS MODE [DIRECTORY]: map tells of them in /tmp/perf-PID.map, dump in
- * DIRECTORY/jit-PID.dump, memfd in the map while the code lies in a memory file, none tells nobody.
- * Prints the seconds of CPU time in each. The code is always at the same address. */
+ * DIRECTORY/jit-PID.dump, late there too, but of the second only at its end, memfd in the map while
+ * the code lies in a memory file, none tells nobody. Prints the seconds of CPU time in each. The
+ * code is always at the same address. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -98,7 +99,7 @@ static void write_load(FILE *dump, uint64_t at, const char *name)
 	fwrite(loop, sizeof loop, 1, dump);
 }
 
-static void write_dump(const char *directory)
+static void write_dump(const char *directory, int is_late)
 {
 	struct header header = { 0x4a695444, 1, sizeof header, MACHINE, 0, getpid(), 1, 0 };
 	char path[256];
@@ -109,8 +110,10 @@ static void write_dump(const char *directory)
 	must(dump != NULL, path);
 	fwrite(&header, sizeof header, 1, dump);
 	write_load(dump, (uint64_t)CODE, "made first");
-	write_load(dump, (uint64_t)CODE + SECOND, "made_second");
 	must(fflush(dump) == 0, path);
+	write_load(dump, (uint64_t)CODE + SECOND, "made_second");
+	/* The C library's buffer is written at exit. */
+	must(is_late || fflush(dump) == 0, path);
 	/* So that profilers hear of the file. */
 	must(mmap(NULL, SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0) != MAP_FAILED,
 	     "mmap");
@@ -124,8 +127,8 @@ int main(int argc, char **argv)
 
 	if (strcmp(mode, "map") == 0 || strcmp(mode, "memfd") == 0)
 		write_map();
-	if (strcmp(mode, "dump") == 0)
-		write_dump(argc > 3 ? argv[3] : ".");
+	if (strcmp(mode, "dump") == 0 || strcmp(mode, "late") == 0)
+		write_dump(argc > 3 ? argv[3] : ".", strcmp(mode, "late") == 0);
 	while (cpu_s() < end) {
 		double begin = cpu_s(), middle;
 

@@ -285,9 +285,11 @@ fn parse(name: &str) -> Option<Vec<Piece<'_>>> {
     // Where the first word begins that is in no bracket, and the piece that it is in.
     let mut word = (0, 0);
     let mut has_parameters = false;
+    let mut behind_operator = None;
     while let Some(rest) = name.get(at..).filter(|rest| !rest.is_empty()) {
         if let Some(length) = operator(name, at) {
             at += length;
+            behind_operator = Some(at);
             continue;
         }
         if rest.starts_with(ANONYMOUS) {
@@ -311,6 +313,9 @@ fn parse(name: &str) -> Option<Vec<Piece<'_>>> {
             // What is left would be the type that a pointer to a function returns.
             '(' if inside.starts_with("(*") || inside.starts_with("(&") => return None,
             '(' if before.ends_with("decltype") => Piece::Text(inside),
+            // `hot loop(3)`: demanglers write no type before the name of a
+            // procedure that is no template's, so this is a name that its author chose.
+            '(' if !has_parameters && is_free_text(name, at, word, &pieces) => return None,
             '(' => {
                 // Only what a template's procedure returns is part of its name.
                 if !has_parameters
@@ -322,8 +327,15 @@ fn parse(name: &str) -> Option<Vec<Piece<'_>>> {
                 has_parameters = true;
                 Piece::Parameters(inside)
             }
-            _ if at == 0 || inside.starts_with("<impl ") && before.ends_with("::") => {
+            _ if at == 0 && name.get(end..).is_some_and(|behind| behind.starts_with("::"))
+                || inside.starts_with("<impl ") && before.ends_with("::") =>
+            {
                 Piece::Qualified(inside)
+            }
+            // `<module>` and `f.<locals>.<lambda>` of Python, `<init>` of Java: names, not
+            // arguments, which follow a word, `::`, an operator or other arguments.
+            _ if behind_operator != Some(at) && !may_have_arguments(name.get(..at)?) => {
+                Piece::Text(inside)
             }
             _ => Piece::Arguments(inside),
         };
@@ -335,6 +347,20 @@ fn parse(name: &str) -> Option<Vec<Piece<'_>>> {
     }
     pieces.extend(name.get(from..).filter(|rest| !rest.is_empty()).map(Piece::Text));
     Some(pieces)
+}
+
+/// Whether arguments may follow this begin of a name.
+fn may_have_arguments(before: &str) -> bool {
+    before.ends_with(|c: char| c.is_alphanumeric() || "_:>])}$ ".contains(c))
+}
+
+/// Whether the parenthesis at `at` stands behind words of which the last begins at `word`, and the
+/// words before it are neither what a template returns nor `non-virtual thunk to` and the like.
+fn is_free_text(name: &str, at: usize, (word, _): (usize, usize), pieces: &[Piece<'_>]) -> bool {
+    let before = name.get(..word).unwrap_or_default();
+    let is_template = pieces.iter().any(|piece| matches!(piece, Piece::Arguments(_)));
+    let is_special = ["operator", " to", " for"].iter().any(|end| before.trim_end().ends_with(end));
+    word > 0 && word < at && !is_template && !is_special && !before.contains(ANONYMOUS)
 }
 
 /// The pieces from the last word on, which begins at byte `at` in the piece with the number
@@ -517,6 +543,14 @@ mod tests {
             ("__x64_sys_read", "__x64_sys_read"),
             ("[unknown]", "[unknown]"),
             ("a > b", "a > b"),
+            ("main.<locals>.<listcomp>", "main.<locals>.<listcomp>"),
+            ("<module>", "<module>"),
+            ("Order.<init>(int)", "Order.<init>"),
+            ("Program.<Main>$", "Program.<Main>$"),
+            ("<T as core::fmt::Debug>::fmt", "<T as core::fmt::Debug>::fmt"),
+            ("jit_hot my(func)", "jit_hot my(func)"),
+            ("non-virtual thunk to A<int>::f(int)", "non-virtual thunk to A::f"),
+            ("non-virtual thunk to A::f(int)", "non-virtual thunk to A::f"),
             ("", ""),
         ] {
             assert_eq!(brief(name), expected, "{name}");

@@ -6,7 +6,7 @@
 use crate::cgroups::{self, Pattern};
 use crate::mapped_files::Image;
 use profiledb::{ImageRecord, Scope};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +15,10 @@ pub const LABELS_MAX: usize = 1024;
 /// Different scopes in force at once, processes that are kept apart not counted. Beyond it a
 /// process has no unit.
 pub const SCOPES_MAX: usize = profiledb::SCOPES_MAX;
+
+/// Numbers of scopes that the sampler can have at once: each scope left out and not.
+const KERNEL_SCOPES_MAX: usize = 8194;
+const _: () = assert!(KERNEL_SCOPES_MAX == 2 * SCOPES_MAX + 2);
 
 /// The rules by which samples are kept apart or left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -121,6 +125,17 @@ pub struct Tagger {
     scopes: HashSet<Arc<Scope>>,
     /// Processes whose unit was not told apart because there were too many.
     pub refused: u64,
+    /// Numbers under which the sampler counts kernel code.
+    kernel_scopes: KernelScopes,
+}
+
+/// The scopes that the sampler knows by number, each with whether its samples are left out. Numbers
+/// are not given a second time: the sampler may still have one of a scope that is long gone.
+#[derive(Debug, Default)]
+struct KernelScopes {
+    by_number: BTreeMap<u32, (Scope, bool)>,
+    numbers: HashMap<(Scope, bool), u32>,
+    last: u32,
 }
 
 impl Tagger {
@@ -182,6 +197,43 @@ impl Tagger {
     pub fn labels(&self) -> BTreeSet<String> {
         let in_force = self.scopes.iter().filter(|scope| Arc::strong_count(scope) > 1);
         in_force.filter_map(|scope| scope.label.clone()).collect()
+    }
+
+    /// The number under which the sampler is to count kernel code that runs for processes with
+    /// these tags, 1 or higher. 0: it must count by process, since the control group is not known
+    /// yet, or there are too many scopes.
+    pub fn kernel_scope(&mut self, tags: &Tags) -> u32 {
+        if tags.unread() {
+            return 0;
+        }
+        let known = &mut self.kernel_scopes;
+        let key = (tags.scope.as_deref().cloned().unwrap_or_default(), tags.excluded());
+        if let Some(number) = known.numbers.get(&key) {
+            return *number;
+        }
+        if known.numbers.len() >= KERNEL_SCOPES_MAX {
+            let in_force = |(scope, _): &(Scope, bool)| {
+                let used = self.scopes.get(scope).is_some_and(|scope| Arc::strong_count(scope) > 1);
+                scope.is_empty() || used
+            };
+            known.by_number.retain(|_, key| in_force(key));
+            known.numbers.retain(|key, _| in_force(key));
+        }
+        let Some(number) =
+            known.last.checked_add(1).filter(|_| known.numbers.len() < KERNEL_SCOPES_MAX)
+        else {
+            return 0;
+        };
+        known.last = number;
+        known.by_number.insert(number, key.clone());
+        known.numbers.insert(key, number);
+        number
+    }
+
+    /// The tags of kernel code that was counted under that number; None: the scope is gone.
+    pub fn of_kernel_scope(&mut self, number: u32) -> Option<Tags> {
+        let (scope, excluded) = self.kernel_scopes.by_number.get(&number)?.clone();
+        Some(Tags { scope: self.intern(scope), excluded, ..Tags::default() })
     }
 
     fn intern(&mut self, scope: Scope) -> Option<Arc<Scope>> {
@@ -287,6 +339,35 @@ mod tests {
             tagger.read(&process, Some(b"/public")).excluded(),
             "a process is left out wherever it goes"
         );
+    }
+
+    #[test]
+    fn scopes_of_kernel_code_have_numbers_of_their_own() {
+        let mut tagger = Tagger::new(Rules {
+            by_unit: true,
+            exclude_cgroups: vec![Pattern::new("/secret").unwrap()],
+            ..Rules::default()
+        });
+        let unread = tagger.unknown();
+        assert_eq!(tagger.kernel_scope(&unread), 0, "by process until its group is read");
+        let web = tagger.read(&unread, Some(b"/web.service"));
+        let number = tagger.kernel_scope(&web);
+        assert!(number > 0 && tagger.kernel_scope(&web) == number);
+        let none = tagger.read(&unread, Some(b"/"));
+        let secret = tagger.read(&unread, Some(b"/secret/x"));
+        let numbers = [number, tagger.kernel_scope(&none), tagger.kernel_scope(&secret)];
+        assert!(numbers.is_sorted() && numbers[0] < numbers[1] && numbers[1] < numbers[2]);
+        assert_eq!(tagger.of_kernel_scope(number).unwrap().scope(), web.scope());
+        assert!(tagger.of_kernel_scope(numbers[1]).unwrap().scope().is_none());
+        assert!(tagger.of_kernel_scope(numbers[2]).unwrap().excluded());
+        assert!(tagger.of_kernel_scope(99).is_none(), "nobody's");
+        drop(web);
+        for n in 0..KERNEL_SCOPES_MAX {
+            let tags = tagger.read(&unread, Some(format!("/{n}.service").as_bytes()));
+            assert!(tagger.kernel_scope(&tags) > number, "numbers are not given twice");
+        }
+        assert!(tagger.of_kernel_scope(number).is_none(), "its last process is gone");
+        assert!(tagger.kernel_scopes.numbers.len() <= KERNEL_SCOPES_MAX);
     }
 
     #[test]

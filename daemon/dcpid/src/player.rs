@@ -172,6 +172,7 @@ impl State {
             Step::Register(told) => drop(collector.register(&told)),
             Step::Unregister { pid, start } => drop(collector.unregister(pid, start)),
             Step::Merge { unix_s, facts, cost } => {
+                collector.end_wait_for_names();
                 let mut stated = Some((facts, cost));
                 for part in collector.pending.take().parts() {
                     let mut delta = part.delta(&self.names, unix_s);

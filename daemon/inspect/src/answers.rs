@@ -1,6 +1,6 @@
 //! Answers each question: the only code that reads other processes' memory and files.
 
-use super::build_files::{identify_known, open_build, opened};
+use super::build_files::{identify_known, open_build, opened, opened_grown};
 use super::questions::{
     BuildIdOf, Close, Facts, FactsByPath, FactsOfMapping, FileAt, Generated, GeneratedCode,
     Identified, Identify, IdentifyPath, Inspect, KeepError, Known, Mappings, NarrowVdsoOf,
@@ -146,7 +146,7 @@ impl Find for GeneratedCode {
             Err(NoFile::Refused(why)) => look.refused = Some(why.to_owned()),
         }
         for dump in dumps {
-            let Some(file) = opened(&dump) else { continue };
+            let Some(file) = opened_grown(&dump) else { continue };
             match files::trusted(&file, &who.owners) {
                 Ok(facts) => {
                     let known = read.iter().position(|dump| dump.is_of(&facts));

@@ -16,6 +16,14 @@ pub fn opened_for_tables(file: &FileAt, catalogue: &Catalogue) -> Option<File> {
     }
 }
 
+/// Opens the very file that was mapped, or the one at its path that has its inode, which may have
+/// grown since: compilers write their dumps after they have mapped them.
+pub fn opened_grown(FileAt { id, path, at }: &FileAt) -> Option<File> {
+    let is_it =
+        |file: &File| file.metadata().is_ok_and(|now| FileFacts::of(&now).is_inode_of_layers(id));
+    open_mapped(id, &path.0, *at, is_it)
+}
+
 /// Opens the very file that was mapped. `None` where the kernel told only a build id.
 pub fn opened(FileAt { id, path, at }: &FileAt) -> Option<File> {
     match id {

@@ -82,6 +82,9 @@ const WAIT_TRACEPOINTS: [(&str, &str); 3] =
 pub struct Sharing {
     /// Kernel addresses are counted for each process.
     pub kernel_by_process: bool,
+    /// Kernel addresses are counted once for each scope, and by process where the scope is not
+    /// known yet.
+    pub kernel_by_scope: bool,
     /// A program's own text, and that of libraries, is counted for each process.
     pub programs_by_process: bool,
     /// Snapshots of registers are taken. They cost memory; without this setting the sampler has no
@@ -190,6 +193,11 @@ impl Sampler {
         })
     }
 
+    /// Whether kernel addresses are counted for each process.
+    pub fn counts_kernel_by_process(&self) -> bool {
+        self.sharing.kernel_by_process
+    }
+
     /// Makes the kernel report every exec with the generation that begins, and note forks and
     /// mappings in the slots that samples read.
     fn follow_changes(&mut self) -> Result<(), KernelError> {
@@ -273,6 +281,7 @@ impl Sampler {
             spill: self.map("SPILL")?,
             losses: self.map("LOSSES")?,
             slots: self.map("SLOTS")?,
+            scopes: self.map("KERNEL_SCOPES")?,
         };
         Table::new(&fds, self.settings, self.cpus)
     }

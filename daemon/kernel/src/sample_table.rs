@@ -11,10 +11,11 @@
 use super::KernelError;
 use super::mapped::Mapped;
 use abi::{
-    BUCKETS, Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, Library, Losses, PID_BITS,
-    PROGRAM_APART, SLOT_BITS, Slot,
+    BUCKETS, Bucket, CpuBlock, EVENTS_MAX, Entry, HALVES, HalfStats, KernelScope, KernelScopes,
+    Library, Losses, PID_BITS, PROGRAM_APART, SLOT_BITS, Slot,
 };
 
+use std::cell::OnceCell;
 use std::mem::size_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -49,6 +50,9 @@ pub struct Table {
     /// The map of slots, which is mapped only when it is needed: its pages would count as the
     /// daemon's.
     slots: OwnedFd,
+    /// The map of scopes, mapped when the first process has one.
+    scopes: OwnedFd,
+    mapped_scopes: OnceCell<Option<Mapped<KernelScope>>>,
 }
 
 /// File descriptors of the sampler's maps.
@@ -58,6 +62,7 @@ pub struct MapFds<'a> {
     pub spill: BorrowedFd<'a>,
     pub losses: BorrowedFd<'a>,
     pub slots: BorrowedFd<'a>,
+    pub scopes: BorrowedFd<'a>,
 }
 
 /// The counts of a drained half besides its entries.
@@ -78,6 +83,10 @@ impl Table {
     ) -> Result<Self, KernelError> {
         let halves = cpus * HALVES;
         let buckets = halves * settings.buckets as usize;
+        let kept = |map: BorrowedFd<'_>, bytes: usize| {
+            let failed = |source| KernelError::Map { what: "processes", bytes, source };
+            map.try_clone_to_owned().map_err(failed)
+        };
         Ok(Self {
             settings,
             cpus: Mapped::new(fds.cpus, cpus, "pages")?,
@@ -90,11 +99,9 @@ impl Table {
                 "spill buffers",
             )?,
             losses: Mapped::new(fds.losses, halves, "loss counters")?,
-            slots: fds.slots.try_clone_to_owned().map_err(|source| KernelError::Map {
-                what: "processes",
-                bytes: size_of::<Slot>() << SLOT_BITS,
-                source,
-            })?,
+            slots: kept(fds.slots, size_of::<Slot>() << SLOT_BITS)?,
+            scopes: kept(fds.scopes, size_of::<KernelScope>() << SLOT_BITS)?,
+            mapped_scopes: OnceCell::new(),
         })
     }
 
@@ -134,6 +141,28 @@ impl Table {
         if let Some(block) = self.cpus.pointer(cpu) {
             // SAFETY: as in `snapshot_every`.
             unsafe { (&raw mut (*block).wait_scale_us).write_volatile(scale_us) }
+        }
+    }
+
+    /// What kernel code is counted under on `cpu`.
+    pub fn kernel_scopes(&self, cpu: usize, scopes: KernelScopes) {
+        if let Some(block) = self.cpus.pointer(cpu) {
+            // SAFETY: as in `snapshot_every`.
+            unsafe { (&raw mut (*block).kernel_scopes).write_volatile(scopes as u32) }
+        }
+    }
+
+    /// Counts the kernel code of a process, and of the children that it will have, under the scope
+    /// of that number; 0: none. The process's number is the root namespace's.
+    pub fn set_kernel_scope(&self, pid: u32, number: u32) {
+        let mapped = self.mapped_scopes.get_or_init(|| {
+            Mapped::new(self.scopes.as_fd(), 1 << SLOT_BITS, "scopes")
+                .inspect_err(|error| tracing::error!("{error}; kernel code has no scope"))
+                .ok()
+        });
+        if let Some(scopes) = mapped {
+            // One aligned word of 64 bits, which the sampler reads whole.
+            scopes.write(pid as usize & ((1 << SLOT_BITS) - 1), KernelScope { pid, number });
         }
     }
 
@@ -276,12 +305,13 @@ mod tests {
             file
         };
         let halves = cpus * HALVES;
-        let files: [File; 5] = [
+        let files: [File; 6] = [
             file(cpus * size_of::<CpuBlock>()),
             file(halves * size_of::<Bucket>() * settings.buckets as usize),
             file(halves * size_of::<Entry>() * settings.spill_entries as usize),
             file(halves * size_of::<Losses>()),
             file(size_of::<Slot>() << SLOT_BITS),
+            file(size_of::<KernelScope>() << SLOT_BITS),
         ];
         let fds = MapFds {
             cpus: files[0].as_fd(),
@@ -289,6 +319,7 @@ mod tests {
             spill: files[2].as_fd(),
             losses: files[3].as_fd(),
             slots: files[4].as_fd(),
+            scopes: files[5].as_fd(),
         };
         Table::new(&fds, settings, cpus).unwrap()
     }

@@ -12,7 +12,7 @@ use super::stacks::{RawStack, StackRings, StacksTaken, WaitTimes};
 use super::{KernelError, Machine, choose_events, machine};
 use crate::budget::{self, Budget};
 use crate::clock;
-use abi::{EVENTS_MAX, Entry, HALVES, PythonLayout, Snapshot, WaitLine};
+use abi::{EVENTS_MAX, Entry, HALVES, KernelScopes, PythonLayout, Snapshot, WaitLine};
 use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -93,6 +93,8 @@ pub struct KernelSource {
     wait_scale_us: u32,
     /// Samples per call stack.
     stack_every: u32,
+    /// What kernel code is counted under.
+    kernel_scopes: KernelScopes,
     /// Call stacks that found no room, by CPU, as the samplers count them.
     stacks_dropped: BTreeMap<usize, u32>,
     events: Vec<PlannedEvent>,
@@ -140,7 +142,7 @@ impl KernelSource {
         events.iter().try_for_each(|event| affordable(event, cost, clock_hz))?;
         let counters = Counters::open(&events, &programs, &machine.cpus)?;
         counters.share_rings(|cpu| sideband.descriptor(cpu));
-        Ok(Self {
+        let mut source = Self {
             counters,
             table,
             sideband,
@@ -152,6 +154,7 @@ impl KernelSource {
             wait_times,
             wait_scale_us: 0,
             stack_every: 0,
+            kernel_scopes: KernelScopes::default(),
             stacks_dropped: BTreeMap::new(),
             events,
             programs,
@@ -161,7 +164,11 @@ impl KernelSource {
             cpus_checked_ns: 0,
             paused: false,
             stopped: false,
-        })
+        };
+        if settings.sharing.kernel_by_scope {
+            source.kernel_scopes(KernelScopes::All);
+        }
+        Ok(source)
     }
 
     /// The events with the periods they are sampled at.
@@ -325,6 +332,25 @@ impl KernelSource {
         self.sampler.writing_slot(pid, |is_ours| table.keep_apart(pid, is_ours));
     }
 
+    /// Chooses what kernel code is counted under on every CPU.
+    fn kernel_scopes(&mut self, scopes: KernelScopes) {
+        self.kernel_scopes = scopes;
+        self.counters.cpus().for_each(|cpu| self.table.kernel_scopes(cpu, scopes));
+    }
+
+    /// Counts the kernel code of a process, and of the children that it will have, under the scope
+    /// of that number; 0: none. Nothing in a pid namespace of the daemon's own: there the daemon
+    /// does not know the numbers by which the sampler finds scopes.
+    pub fn set_kernel_scope(&mut self, pid: u32, number: u32) {
+        if self.sampler.counts_kernel_by_process() || machine::pid_namespace().is_some() {
+            return;
+        }
+        if self.kernel_scopes == KernelScopes::None {
+            self.kernel_scopes(KernelScopes::Labelled);
+        }
+        self.table.set_kernel_scope(pid, number);
+    }
+
     /// Lets other code have the number of a program or a library.
     pub fn release_number(&mut self, number: u32) {
         self.sampler.release_number(number);
@@ -378,6 +404,7 @@ impl KernelSource {
                     self.table.snapshot_every(cpu, self.snapshot_every);
                     self.table.stack_every(cpu, self.stack_every);
                     self.table.wait_scale(cpu, self.wait_scale_us);
+                    self.table.kernel_scopes(cpu, self.kernel_scopes);
                 }
                 Err(error) => {
                     tracing::warn!(cpu, "a CPU came online and cannot be sampled: {error}");

@@ -62,6 +62,7 @@ impl SampleSource for Batches {
             // The batches to come count as taken at the new period.
             Order::SetPeriod { .. } => Steered::Done,
             Order::KeepApart { .. }
+            | Order::SetKernelScope { .. }
             | Order::ReleaseNumber { .. }
             | Order::DisputeNumber { .. }
             | Order::SnapshotEvery(_)

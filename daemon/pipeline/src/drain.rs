@@ -333,8 +333,11 @@ impl<Source: SampleSource> Collector<Source> {
         self.book(&drained);
         let entries = std::mem::take(&mut self.entries);
         let (mut resolver, pending) = (self.spaces.resolver(window), &mut self.pending);
-        resolver.resolve(&entries, pending);
+        let unscoped = resolver.resolve(&entries, pending);
         self.entries = entries;
+        for pid in unscoped {
+            self.set_kernel_scope(pid);
+        }
         self.instruments.call_stacks.walk(&mut self.spaces.mappings, window, true);
         self.instruments.edges.interpret(&mut self.spaces.mappings, window, &mut self.pending);
         self.instruments.waits.look(|into| {
@@ -342,6 +345,7 @@ impl<Source: SampleSource> Collector<Source> {
             self.source.now_ns()
         });
         self.count_stacks(window, true);
+        self.resolve_late(window, false);
         self.spaces.mappings.forget_ended(window);
         for number in self.spaces.mappings.take_disputed() {
             self.source.steer(Order::DisputeNumber { number });
@@ -375,8 +379,29 @@ impl<Source: SampleSource> Collector<Source> {
         let labelled = self.spaces.mappings.label(pid, start_time, label, with_children)?;
         for pid in labelled {
             self.source.steer(Order::KeepApart { pid });
+            self.set_kernel_scope(pid);
         }
         Ok(())
+    }
+
+    /// Counts samples of generated code that has got its name since; with `is_final` those without
+    /// name as well, so that nothing waits.
+    pub fn resolve_late(&mut self, window: Window, is_final: bool) {
+        let (mut resolver, pending) = (self.spaces.resolver(window), &mut self.pending);
+        resolver.resolve_late(is_final, pending);
+    }
+
+    /// Counts everything that waits for a name of generated code.
+    pub fn end_wait_for_names(&mut self) {
+        let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
+        self.resolve_late(window, true);
+    }
+
+    /// Has kernel code that runs for the process counted under its scope from now on.
+    fn set_kernel_scope(&mut self, pid: u32) {
+        if let Some(number) = self.spaces.mappings.kernel_scope(pid) {
+            self.source.steer(Order::SetKernelScope { pid, number });
+        }
     }
 
     /// Registers a region as code; see
@@ -419,6 +444,8 @@ impl<Source: SampleSource> Collector<Source> {
         let order = Order::SetPeriod { event, period: change.period };
         if self.source.steer(order) == Steered::Done {
             self.tape.note(|| Step::Period { event, change: change.clone() });
+            // Samples that wait were taken at the period before.
+            self.end_wait_for_names();
             self.pending.set_period(event, change);
         }
     }

@@ -3,6 +3,7 @@
 //! (the paper's own future work, section 5.4).
 
 use crate::image_allowance::ImageAllowances;
+use crate::late::LateSamples;
 use abi::{Entry, Space};
 use address_spaces::jit::{Asked, Jit, JitPlace};
 use address_spaces::kernel_text::KernelText;
@@ -51,6 +52,8 @@ pub struct Spaces {
     pub(crate) unknown: UnknownCode,
     /// Allowances of images in the open epoch, by user.
     pub allowances: ImageAllowances,
+    /// Samples of code that has no name yet.
+    pub(crate) late: LateSamples,
 }
 
 impl Spaces {
@@ -66,6 +69,7 @@ impl Spaces {
             python: PythonFiles::default(),
             unknown: UnknownCode::default(),
             allowances: ImageAllowances::default(),
+            late: LateSamples::default(),
         }
     }
 
@@ -83,12 +87,14 @@ pub struct Resolver<'a> {
 
 impl Resolver<'_> {
     /// Counts every entry in `pending`, under its image or under the reason why it has none.
-    /// Entries must be [coalesced](coalesce).
-    pub fn resolve(&mut self, entries: &[Entry], pending: &mut Pending) {
+    /// Entries must be [coalesced](coalesce). Returns the processes for which kernel code was
+    /// counted by process.
+    pub fn resolve(&mut self, entries: &[Entry], pending: &mut Pending) -> Vec<u32> {
+        let mut unscoped = Vec::new();
         for same in entries.chunk_by(|a, b| a.whose() == b.whose() && a.event() == b.event()) {
             let Some(first) = same.first() else { continue };
             // Kernel addresses have the higher keys. They have a process only where the sampler
-            // counts kernel code by process.
+            // counts kernel code by process, or does not know the scope of the process.
             let (user, kernel) =
                 same.split_at(same.partition_point(|entry| entry.pc() as i64 >= 0));
             match first.whose() {
@@ -115,7 +121,14 @@ impl Resolver<'_> {
                     if !kernel.is_empty() {
                         let tags = self.spaces.mappings.tags(pid, generation, self.window);
                         self.resolve_kernel(pid, &tags, kernel, pending);
+                        if unscoped.last() != Some(&pid) {
+                            unscoped.push(pid);
+                        }
                     }
+                }
+                Space::KernelScope(number) => {
+                    let tags = self.spaces.mappings.tagger.of_kernel_scope(number);
+                    self.resolve_kernel(0, &tags.unwrap_or_default(), kernel, pending);
                 }
                 // Text of a process that is kept apart is not counted under its program.
                 Space::Program(program) => {
@@ -126,6 +139,7 @@ impl Resolver<'_> {
                 }
             }
         }
+        unscoped
     }
 
     fn resolve_kernel(
@@ -249,6 +263,7 @@ impl Resolver<'_> {
                         &self.spaces.mappings,
                     ) {
                         Ok(place) => self.count_generated(inside, entry, &place, pending),
+                        Err(reason) if self.holds(inside, entry, reason, pending) => {}
                         Err(reason) => {
                             let process = Some((at.pid, inside.generation));
                             self.unresolve(std::slice::from_ref(entry), reason, process, pending);
@@ -261,7 +276,7 @@ impl Resolver<'_> {
 
     /// Counts entries under the reason why their image is not known and, where their process is
     /// known, under its program and scope as well. Only the number of excluded samples is kept.
-    fn unresolve(
+    pub(crate) fn unresolve(
         &mut self,
         entries: &[Entry],
         reason: Unresolved,
@@ -296,7 +311,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn asked(&self, inside: Inside<'_>, entry: &Entry) -> Asked {
+    pub(crate) fn asked(&self, inside: Inside<'_>, entry: &Entry) -> Asked {
         let Inside { at, generation, .. } = inside;
         Asked { pid: at.pid, generation, address: entry.pc(), now_ns: self.window.to_ns }
     }
@@ -312,7 +327,7 @@ impl Resolver<'_> {
         payer.inspect(|payer| pending.charge(image, *payer)).is_some()
     }
 
-    fn count_generated(
+    pub(crate) fn count_generated(
         &mut self,
         inside: Inside<'_>,
         entry: &Entry,
@@ -343,14 +358,14 @@ impl Resolver<'_> {
 
 /// The place where entries were sampled.
 #[derive(Clone, Copy)]
-struct Inside<'a> {
+pub(crate) struct Inside<'a> {
     /// The process, and its address of the mapping.
-    at: MappedAt,
+    pub(crate) at: MappedAt,
     /// Generation of the address space; 0: not known.
-    generation: u16,
-    mapping: &'a Mapping,
+    pub(crate) generation: u16,
+    pub(crate) mapping: &'a Mapping,
     /// Tags of the process: its scope, and whether it is left out.
-    tags: &'a Tags,
+    pub(crate) tags: &'a Tags,
 }
 
 /// The scope of an image's samples; None unless the user asked to keep them apart.
@@ -416,15 +431,20 @@ mod tests {
         }
         mappings.apply(record(0x1000, 0x1000, 0x400, 1, "/bin/program"));
         mappings.apply(record(0x2000, 0x1000, 0, 2, "/lib/library"));
-        let kernel = image::ImageId::from_name("kernel", "");
-        let mut kernel = KernelText::new("6.1", kernel, System::default());
-        kernel.refresh(Some(KernelSymbols::parse(KALLSYMS.as_bytes()).unwrap()), 1);
         let mut entries = entries.to_vec();
         coalesce(&mut entries);
         let mut pending = Pending::new([1, 1]);
         let window = Window { from_ns: 0, to_ns: 10 };
-        Spaces::new(mappings, kernel, None, 0).resolver(window).resolve(&entries, &mut pending);
+        let mut spaces = Spaces::new(mappings, kernel_text(), None, 0);
+        spaces.resolver(window).resolve(&entries, &mut pending);
         pending
+    }
+
+    fn kernel_text() -> KernelText {
+        let kernel = image::ImageId::from_name("kernel", "");
+        let mut kernel = KernelText::new("6.1", kernel, System::default());
+        kernel.refresh(Some(KernelSymbols::parse(KALLSYMS.as_bytes()).unwrap()), 1);
+        kernel
     }
 
     /// image name, event, offset, samples
@@ -534,6 +554,27 @@ mod tests {
                 row("library", Some("run"), None, 5),
                 row("program", Some("run"), None, 3)
             ]
+        );
+        let mut mappings = Mappings::default();
+        mappings.keep_apart(Rules::default());
+        mappings.label(std::process::id(), None, "run", false).unwrap();
+        let number = mappings.kernel_scope(std::process::id()).unwrap();
+        assert_eq!(number, 1, "the first scope");
+        let scoped = [
+            Entry::in_kernel_scope(0, kernel, number, 17),
+            Entry::in_kernel_scope(0, kernel, number + 1, 19),
+        ];
+        let (mut scoped_entries, mut pending) = (scoped.to_vec(), Pending::new([1, 1]));
+        coalesce(&mut scoped_entries);
+        let window = Window { from_ns: 0, to_ns: 10 };
+        let unscoped = Spaces::new(mappings, kernel_text(), None, 0)
+            .resolver(window)
+            .resolve(&scoped_entries, &mut pending);
+        assert!(unscoped.is_empty(), "{unscoped:?}");
+        assert_eq!(
+            scopes(&pending),
+            [row("[kernel]", None, None, 19), row("[kernel]", Some("run"), None, 17)],
+            "a number that no scope has is nobody's"
         );
         let per_process =
             address_spaces::scopes::Images::new(&["program".into(), "[kernel]".into()]);

@@ -3,7 +3,7 @@
 
 use crate::resolve::Resolver;
 use abi::COMM_BYTES;
-use address_spaces::jit::Asked;
+use address_spaces::jit::{Asked, JitPlace, Late};
 use address_spaces::mapped_files::Image;
 use address_spaces::mappings::{AddressMap, Mapping};
 use address_spaces::scopes::Tags;
@@ -40,17 +40,29 @@ impl Resolver<'_> {
     pub fn resolve_stacks(&mut self, stacks: Vec<WalkedStack>, pending: &mut Pending) -> u64 {
         let mut excluded = 0;
         for stack in stacks {
-            let counted = self.resolve_stack(&stack, pending);
-            excluded += u64::from(counted.is_err());
+            match self.resolve_stack(&stack, pending) {
+                Ok(true) => {}
+                Ok(false) => self.spaces.late.stacks.push((stack, self.window)),
+                Err(LeftOut) => excluded += 1,
+            }
         }
         excluded
     }
 
-    fn resolve_stack(&mut self, stack: &WalkedStack, pending: &mut Pending) -> Result<(), LeftOut> {
+    /// Counts a stack; false: the code of one of its frames may have a name later.
+    fn resolve_stack(
+        &mut self,
+        stack: &WalkedStack,
+        pending: &mut Pending,
+    ) -> Result<bool, LeftOut> {
+        self.spaces.late.has_late_frame = false;
         let (frames, thread, scope) = self.frames(stack, &stack.kernel, pending)?;
+        if self.spaces.late.has_late_frame && self.spaces.late.takes_stacks() {
+            return Ok(false);
+        }
         let payer = self.spaces.mappings.payer(thread.pid);
         pending.count_stack(0, scope, (&frames, &thread), stack.record.weight, payer);
-        Ok(())
+        Ok(true)
     }
 
     /// Counts a wait in `pending`, unless its process or one of its images is left out.
@@ -265,11 +277,39 @@ impl Resolver<'_> {
                 Ok((image, offset))
             }
             Err(reason) => {
-                let place = self.spaces.jit.place(asked, reason, mapping, &self.spaces.mappings)?;
+                let place = self.generated(asked, reason, mapping)?;
                 pending.name(&place.image.id, place.range.clone(), &place.name);
                 Ok((place.image, place.offset))
             }
         }
+    }
+}
+
+impl Resolver<'_> {
+    /// The generated code of a frame.
+    fn generated(
+        &mut self,
+        asked: Asked,
+        reason: Unresolved,
+        mapping: &Mapping,
+    ) -> Result<JitPlace, Unresolved> {
+        if self.spaces.jit.is_awaited(asked) {
+            let now_ns = self.spaces.late.now_ns.max(self.window.to_ns);
+            let mappings = &self.spaces.mappings;
+            return match self.spaces.jit.late(asked, (now_ns, reason), mapping, mappings) {
+                Late::Named(place) => Ok(place),
+                Late::NotYet(why) => {
+                    self.spaces.late.has_late_frame = true;
+                    Err(why)
+                }
+                Late::Never(why) => Err(why),
+            };
+        }
+        let found = self.spaces.jit.place(asked, reason, mapping, &self.spaces.mappings);
+        found.inspect_err(|why| {
+            let is_late = self.spaces.jit.awaits(asked, self.window.from_ns, *why);
+            self.spaces.late.has_late_frame |= is_late;
+        })
     }
 }
 

@@ -50,6 +50,13 @@ pub enum Order {
         /// Process.
         pid: u32,
     },
+    /// Count the kernel code of this process and of its future children under a scope.
+    SetKernelScope {
+        /// Process.
+        pid: u32,
+        /// As in [`abi::Space::KernelScope`]; 0: none.
+        number: u32,
+    },
     /// Give the number of a program or a library to other code, if it comes.
     ReleaseNumber {
         /// As in [`abi::Space::Program`].
@@ -150,6 +157,7 @@ impl SampleSource for KernelSource {
     fn steer(&mut self, order: Order) -> Steered {
         match order {
             Order::KeepApart { pid } => self.keep_apart(pid),
+            Order::SetKernelScope { pid, number } => self.set_kernel_scope(pid, number),
             Order::ReleaseNumber { number } => self.release_number(number),
             Order::DisputeNumber { number } => self.dispute_number(number),
             Order::SnapshotEvery(every) => self.snapshot_every(every),

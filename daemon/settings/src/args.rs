@@ -192,8 +192,8 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub by_unit: bool,
-    /// Count kernel code by the process that it runs for, so that kernel code is kept apart too;
-    /// takes more places in the tables
+    /// Count kernel code by the process that it runs for, not by its label and unit alone; takes
+    /// more places in the tables
     #[arg(long)]
     #[serde(default)]
     pub kernel_by_process: bool,

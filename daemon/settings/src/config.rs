@@ -85,9 +85,14 @@ impl Config {
         let rules = &self.rules;
         let by_process =
             rules.want_cgroups() || !rules.per_process.is_empty() || !rules.exclude_pids.is_empty();
-        let (kernel_by_process, snapshots) = (self.kernel_by_process, self.edges.is_some());
-        let (stacks, waits) = (self.stacks.is_some(), self.waits);
-        Sharing { kernel_by_process, programs_by_process: by_process, snapshots, stacks, waits }
+        Sharing {
+            kernel_by_process: self.kernel_by_process,
+            kernel_by_scope: rules.want_cgroups() || !rules.exclude_pids.is_empty(),
+            programs_by_process: by_process,
+            snapshots: self.edges.is_some(),
+            stacks: self.stacks.is_some(),
+            waits: self.waits,
+        }
     }
 
     /// Settings from the flags and, where a flag is absent, from the configuration file.

@@ -12,13 +12,17 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod kernel_scopes;
 pub mod notice;
 mod python;
+mod waits;
 
+pub use kernel_scopes::{KernelScope, KernelScopes};
 pub use python::{
     PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PYTHON_PROCESSES_MAX, PythonFrame,
     PythonLayout,
 };
+pub use waits::{ThreadState, WAIT_LINES, WaitLine};
 
 use core::mem::{offset_of, size_of};
 
@@ -48,7 +52,8 @@ pub const PID_BITS: u32 = 22;
 
 /// Set in [`Entry::key`] when the program counter is in text that is counted once for all
 /// processes. The program counter is then the distance from the start of the text, and
-/// [`Entry::space`] is the number of the program.
+/// [`Entry::space`] is the number of the program. In kernel addresses, which are whole,
+/// [`Entry::space`] is the number of a scope.
 pub const IN_PROGRAM: u64 = 1 << 63;
 
 /// [`Slot::program`] of a process that is kept apart: its samples are not added to those of others.
@@ -78,6 +83,9 @@ pub enum Space {
         /// Generation, as in [`Entry::generation`].
         generation: u16,
     },
+    /// Addresses of the kernel, for all processes of a scope; the number is one that the daemon
+    /// gave in a [`KernelScope`].
+    KernelScope(u32),
     /// Distances from the start of a program's text, for all processes that run the program; the
     /// number is that of [`Change::program`].
     Program(u32),
@@ -91,7 +99,8 @@ pub struct Entry {
     /// counter in the rest.
     pub key: u64,
     /// Process id (thread-group id) as the daemon's pid namespace names it in the low [`PID_BITS`],
-    /// its generation above; [`SPACE_KERNEL`] or [`SPACE_FOREIGN`]; or the number of a program.
+    /// its generation above; [`SPACE_KERNEL`] or [`SPACE_FOREIGN`]; or the number of a program or a
+    /// scope.
     pub space: u32,
     /// Samples; 0 marks an entry that was never used.
     pub count: u32,
@@ -108,6 +117,9 @@ impl Entry {
     #[must_use]
     pub fn whose(&self) -> Space {
         match self.space {
+            scope if self.key & IN_PROGRAM != 0 && (self.pc() as i64) < 0 => {
+                Space::KernelScope(scope)
+            }
             program if self.key & IN_PROGRAM != 0 => Space::Program(program),
             SPACE_KERNEL => Space::Kernel,
             SPACE_FOREIGN => Space::Foreign,
@@ -142,6 +154,13 @@ impl Entry {
         Entry { key: entry.key | IN_PROGRAM, ..entry }
     }
 
+    /// The entry that the sampler writes for kernel code at `pc`, counted for a scope.
+    #[must_use]
+    pub fn in_kernel_scope(event: u8, pc: u64, scope: u32, count: u32) -> Entry {
+        let entry = Entry::new(event, pc, scope, count);
+        Entry { key: entry.key | IN_PROGRAM, ..entry }
+    }
+
     /// The entry that the sampler writes for these values.
     #[must_use]
     pub fn new(event: u8, pc: u64, space: u32, count: u32) -> Entry {
@@ -172,7 +191,8 @@ pub struct HalfStats {
 }
 
 /// The private page of one CPU. The daemon writes `half`, `snapshot_every`, `stack_every`,
-/// `wait_scale_us`, and the half that it drains; the sampler on that CPU writes all the rest.
+/// `wait_scale_us`, `kernel_scopes`, and the half that it drains; the sampler on that CPU writes
+/// all the rest.
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuBlock {
@@ -191,6 +211,8 @@ pub struct CpuBlock {
     /// A wait as long as this, in us, always has its stack taken, a shorter one with the
     /// probability of its part; 0: none has. The daemon writes it.
     pub wait_scale_us: u32,
+    /// The number of a [`KernelScopes`]. The daemon writes it.
+    pub kernel_scopes: u32,
     /// The table of each half: as many buckets as fit in the page. Each further page that a sample
     /// touches costs a miss in the TLB, because the program had 200 us to evict its translation.
     pub table: [[Bucket; BUCKETS]; HALVES],
@@ -340,58 +362,6 @@ pub enum StackKind {
     /// A thread whose wait was not chosen, and was a long one, is back on a CPU. As
     /// [`StackKind::WaitEnd`], with the thread and its names, and without a stack.
     LongWait = 3,
-}
-
-/// Threads whose time is known at once. Of two with the same low bits, the one that was switched
-/// last has the line.
-pub const WAIT_LINES: usize = 16384;
-
-/// The state of a thread.
-#[repr(u16)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ThreadState {
-    /// The line is unused.
-    Unknown = 0,
-    /// It runs.
-    Runs = 1,
-    /// It waits for something.
-    Blocked = 2,
-    /// It could run, and has no CPU.
-    Runnable = 3,
-    /// It has ended.
-    Ended = 4,
-}
-
-/// The time of a thread, since the sampler first saw it. The index is the low bits of its number in
-/// the root namespace. The sampler alone writes it.
-#[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WaitLine {
-    /// Start of its current state, CLOCK_MONOTONIC ns.
-    pub since_ns: u64,
-    /// Time of its wake-up; 0: not woken yet.
-    pub woken_ns: u64,
-    /// Time on a CPU, of what has ended.
-    pub on_ns: u64,
-    /// Time blocked, of what has ended.
-    pub blocked_ns: u64,
-    /// Time awake without CPU, of what has ended.
-    pub runnable_ns: u64,
-    /// When the sampler first saw it.
-    pub born_ns: u64,
-    /// Thread, in the root namespace.
-    pub tid: u32,
-    /// The number of a [`ThreadState`].
-    pub state: u16,
-    /// Weight of the wait that goes on; 0: it was not chosen; with the highest bit: its stack found
-    /// no room.
-    pub weight: u16,
-    /// Length of its last waits that began awake, and of those that began blocked, those above the
-    /// mean weighing more, in 16 us.
-    pub typical: [u16; 2],
-    /// Time of chosen waits of each kind that found no room, in 2^18 ns: the next one that does
-    /// has it too.
-    pub owed: [u16; 2],
 }
 
 /// The number of a thread's name in the map `STACK_WINDOWS`.
@@ -570,6 +540,7 @@ const _: () = {
         offset_of!(CpuBlock, stack_in) == 44
             && offset_of!(CpuBlock, stack_every) == 48
             && offset_of!(CpuBlock, wait_scale_us) == 52
+            && offset_of!(CpuBlock, kernel_scopes) == 56
             && offset_of!(CpuBlock, table) == 64
     );
     assert!(

@@ -105,6 +105,40 @@ fn labelled_runs_are_kept_apart_to_the_last_sample() {
     assert_eq!(daemon.status().apart.labels, [""; 0], "labels end with their processes");
 }
 
+/// A service of short processes, most of whose time is the kernel's, as a unit and as a labelled
+/// run, against the kernel's own account of its control group.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn kernel_time_is_that_of_its_unit_and_of_its_label() {
+    require_root();
+    let place = Place::default();
+    let script = "for i in 1 2 3 4 5 6; do dd if=/dev/zero of=/dev/null bs=16 count=500000; done";
+    let choices: [(&[&str], &[&str]); 2] =
+        [(&["--by-unit"], &["unit", "label", "label"]), (&[], &["label", "label"])];
+    for (run, (flags, told_by)) in choices.into_iter().enumerate() {
+        let daemon = start(&place, flags);
+        for (turn, what) in told_by.iter().enumerate() {
+            let name = format!("dcpi-test-{}-{run}{turn}.service", std::process::id());
+            let group = Group::new(&name);
+            let mut command = std::process::Command::new("sh");
+            if *what == "label" {
+                command = place.dcpilabel(&name);
+                command.arg("sh");
+            }
+            group.start_inside(command.args(["-c", script])).ended();
+            let (all_s, kernel_s) = group.cpu_s();
+            daemon.flush();
+            let choice = [&format!("--{what}"), name.as_str()];
+            let prof = prof(&place.db(), &["-i", "--idle", choice[0], choice[1]]);
+            assert_about(&name, prof.seconds(prof.total()), all_s);
+            let seconds = prof.seconds(prof.samples_of_image("[kernel]"));
+            assert_about(&format!("{name}, kernel"), seconds, kernel_s);
+        }
+        assert_closes(&daemon.status().samples);
+        assert!(daemon.terminate().success());
+    }
+}
+
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_labelled_command_behaves_as_if_alone() {

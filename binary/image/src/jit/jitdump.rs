@@ -109,7 +109,9 @@ impl Header {
     /// number; then its name with a NUL, and the code.
     fn load<'a>(&self, record: &'a [u8]) -> Option<Event<'a>> {
         let (start, size) = (long(record, 32, self.swapped)?, long(record, 40, self.swapped)?);
-        Code::new(start, size, record.get(LOAD..)?).map(Event::Load)
+        let made_ns = long(record, 8, self.swapped)?;
+        let code = Code::new(start, size, record.get(LOAD..)?)?;
+        Some(Event::Load(Code { made_ns, ..code }))
     }
 
     /// Fields after the prefix: pid, tid, virtual address, old address, new address, size, number.

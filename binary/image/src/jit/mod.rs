@@ -32,6 +32,9 @@ pub struct Code<'a> {
     pub size: u32,
     /// Name; at most [`NAME_MAX`] bytes, never empty, without NUL.
     pub name: Cow<'a, str>,
+    /// When it was made, ns on the writer's clock, which is CLOCK_MONOTONIC where the writer keeps
+    /// to perf's format; 0: its file does not say.
+    pub made_ns: u64,
 }
 
 impl<'a> Code<'a> {
@@ -47,7 +50,7 @@ impl<'a> Code<'a> {
                 name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned(),
             );
         }
-        (!name.is_empty()).then_some(Self { start, size, name })
+        (!name.is_empty()).then_some(Self { start, size, name, made_ns: 0 })
     }
 }
 

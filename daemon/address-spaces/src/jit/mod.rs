@@ -7,6 +7,8 @@
 //! mapped). These files are read when a sample needs them; later reads continue where the last one
 //! ended.
 
+mod awaited;
+mod look;
 mod places;
 mod regions;
 
@@ -15,14 +17,13 @@ pub use regions::REGIONS_MAX;
 use crate::mapped_files::Image;
 use crate::mappings::{Mapping, Mappings};
 use crate::system::System;
+use awaited::Awaited;
 use image::ImageOffset;
 use image::jit::CodeMap;
-use inspect::jit::code_events::{CodeLook, apply};
 use inspect::jit::files::{DumpReader, MapReader};
 use inspect::jit::process::{self, Who};
-use inspect::open_mapped::MappedAt;
-use inspect::questions::{Generated, GeneratedCode};
 use kernel::{MappedFileId, RecordKind, TimedRecord};
+use look::look;
 use model::Unresolved;
 use places::{Places, Title};
 use regions::{Region, Regions, Shows};
@@ -76,6 +77,17 @@ pub struct Asked {
     pub address: u64,
     /// When, ns.
     pub now_ns: u64,
+}
+
+/// What is known of code that had no name when it was sampled.
+#[derive(Clone, Debug)]
+pub enum Late {
+    /// It has one now.
+    Named(JitPlace),
+    /// It may still have one; why it has none yet.
+    NotYet(Unresolved),
+    /// It will have none, and why.
+    Never(Unresolved),
 }
 
 /// Sizes of the known generated code, and counts of what was refused.
@@ -133,8 +145,12 @@ struct Process {
     generation: u16,
     /// The process has ended, and its files will be read once more.
     last_look: bool,
+    /// The process has ended, and its files were read once more: nothing more comes.
+    is_complete: bool,
     /// Another program runs under this number since the last drain.
     left: bool,
+    /// Sampled addresses whose code had no name when they were drained.
+    awaited: Awaited,
 }
 
 impl Process {
@@ -154,8 +170,15 @@ impl Process {
             used_ns: now_ns,
             generation: 0,
             last_look: false,
+            is_complete: false,
             left: false,
+            awaited: Awaited::default(),
         }
+    }
+
+    /// Whether a sample is of this program, and not of one that runs under its number since.
+    fn is_of(&self, asked: Asked) -> bool {
+        !self.left || self.generation == asked.generation
     }
 
     fn places(&mut self, pid: u32, run: u64, name: Option<String>) -> Option<&mut Places> {
@@ -255,7 +278,7 @@ impl Jit {
         let run = self.run;
         let process =
             self.processes.get_mut(&asked.pid).filter(|process| !process.regions.is_empty())?;
-        if process.left && process.generation != asked.generation {
+        if !process.is_of(asked) {
             return None;
         }
         let region = process.regions.find(asked.address)?.clone();
@@ -292,7 +315,7 @@ impl Jit {
         if process.generation == 0 {
             process.generation = asked.generation;
         }
-        if process.left && process.generation != asked.generation {
+        if !process.is_of(asked) {
             return Err(reason); // of the new program, which the next drain knows
         }
         process.used_ns = asked.now_ns;
@@ -305,6 +328,52 @@ impl Jit {
         let Some(places) = process.places(asked.pid, run, None) else { return Err(reason) };
         let (image, base) = places.place(range.clone(), &name);
         Ok(place(image, base, range, name, asked.address))
+    }
+
+    /// Whether the code at an address, which [`Self::place`] does not know because of `reason`, may
+    /// still be named: compilers write their files late, some only at the end of the process. From
+    /// then on [`Self::late`] answers for the address.
+    pub fn awaits(&mut self, asked: Asked, from_ns: u64, reason: Unresolved) -> bool {
+        if !matches!(reason, Unresolved::JitNotInMap | Unresolved::JitWithoutMap) {
+            return false;
+        }
+        let process = self.processes.get_mut(&asked.pid);
+        process
+            .filter(|process| process.who.is_some() && !process.is_complete && process.is_of(asked))
+            .is_some_and(|process| process.awaited.add(asked.address, from_ns..asked.now_ns))
+    }
+
+    /// Whether the code at an address is awaited for that time.
+    pub fn is_awaited(&self, asked: Asked) -> bool {
+        let process = self.processes.get(&asked.pid);
+        process.is_some_and(|process| process.awaited.has(asked.address, asked.now_ns))
+    }
+
+    /// The code that was at an awaited address, as far as the process has told by `now_ns`;
+    /// `reason` is that for which its mapping has no image.
+    pub fn late(
+        &mut self,
+        asked: Asked,
+        (now_ns, reason): (u64, Unresolved),
+        mapping: &Mapping,
+        mappings: &Mappings,
+    ) -> Late {
+        let (run, all) = (self.run, self.allowance.at(now_ns));
+        let Some(process) = self.processes.get_mut(&asked.pid) else { return Late::Never(reason) };
+        if !process.is_of(asked) {
+            return Late::Never(reason);
+        }
+        let spent = look(process, Asked { now_ns, ..asked }, mappings, all);
+        self.allowance.left = all.saturating_sub(spent);
+        let found = process.awaited.find(asked.address, &process.code);
+        let Some((range, name)) = found else {
+            let why = why_not(process, reason, &mapping.file.path);
+            let is_lost = process.is_complete || process.awaited.is_lost(asked.address);
+            return if is_lost { Late::Never(why) } else { Late::NotYet(why) };
+        };
+        let Some(places) = process.places(asked.pid, run, None) else { return Late::Never(reason) };
+        let (image, base) = places.place(range.clone(), &name);
+        Late::Named(place(image, base, range, name, asked.address))
     }
 
     /// Registers a region. Returns the number of regions of the process.
@@ -449,86 +518,6 @@ fn region_place(
         }
     };
     Some(place(image, base, range, name, asked.address))
-}
-
-/// Takes in what the process has written since it was looked at, at most `all` bytes. Returns how
-/// many were read.
-fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u64 {
-    let due = process.looked_ns == 0
-        || asked.now_ns.saturating_sub(process.looked_ns) >= LOOK_INTERVAL_NS;
-    let has_ended = std::mem::take(&mut process.last_look);
-    if !due && !has_ended {
-        return 0;
-    }
-    process.looked_ns = asked.now_ns;
-    let Some(who) = process.who.clone() else { return 0 };
-    for mapping in mappings.mapped(asked.pid) {
-        process.is_runtime |= process::is_of_runtime(&mapping.file.path);
-    }
-    let mine = process.allowance.at(asked.now_ns);
-    let given = mine.min(all).min(LOOK_BYTES);
-    let system = &mappings.system;
-    let seen = system.code_look(asked.pid, || {
-        read_files(process, &who, asked.pid, mappings, given).unwrap_or_else(|| CodeLook {
-            refused: Some("its file system does not answer".to_owned()),
-            ..CodeLook::default()
-        })
-    });
-    seen.events.iter().for_each(|event| apply(event, &mut process.code));
-    let mut refused = seen.refused;
-    if seen.is_cut && mine <= LOOK_BYTES.min(all) {
-        refused = Some("it is larger than what is read of it".to_owned());
-    }
-    // The files of an ended process may already be removed; that the process was refused must still
-    // be known.
-    if has_ended && refused.is_none() && seen.bytes == 0 {
-        refused = process.refused.take();
-    }
-    if let Some(why) = refused.as_ref().filter(|why| process.refused.as_ref() != Some(why)) {
-        tracing::warn!(
-            pid = asked.pid,
-            program = who.name,
-            "the map of generated code is not read: {why}"
-        );
-    }
-    process.refused = refused;
-    let spent = seen.bytes.min(given);
-    process.allowance.left = mine - spent;
-    spent
-}
-
-/// Reads what was added to the process's perf map and jitdumps since the last reading, at most
-/// `given` bytes. `None`: no inspector answered.
-fn read_files(
-    process: &mut Process,
-    who: &Who,
-    pid: u32,
-    mappings: &Mappings,
-    given: u64,
-) -> Option<CodeLook> {
-    let dumps = mappings.mapped(pid).filter(|mapping| is_dump(&mapping.file.path));
-    let dump = |mapping: &Mapping| {
-        mapping.file.at(MappedAt { pid, start: mapping.start, end: mapping.end })
-    };
-    let question = GeneratedCode {
-        pid,
-        who: who.clone(),
-        map: process.map.clone(),
-        dumps: dumps.map(dump).collect(),
-        read: process.dumps.clone(),
-        bytes_max: given,
-    };
-    let Generated { look, map, read } = mappings.system.inspectors().ask(question)?;
-    (process.map, process.dumps) = (map, read);
-    Some(look)
-}
-
-/// `.../jit-PID.dump`. Its writer maps a page of the file so that profilers notice it.
-fn is_dump(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let number = name.strip_prefix(b"jit-").and_then(|name| name.strip_suffix(b".dump"));
-    number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
 #[cfg(test)]

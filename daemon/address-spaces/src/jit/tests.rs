@@ -204,6 +204,6 @@ fn names_of_dumps() {
         ("/tmp/xjit-12.dump", false),
         ("jit-12.dump", true),
     ] {
-        assert_eq!(is_dump(path.as_bytes()), expected, "{path}");
+        assert_eq!(look::is_dump(path.as_bytes()), expected, "{path}");
     }
 }

@@ -171,7 +171,19 @@ impl Mappings {
             };
             *tags = self.tagger.labelled(tags, label).ok_or(LabelError::TooManyLabels)?;
         }
-        Ok(all.into_iter().collect())
+        let mut all: Vec<u32> = all.into_iter().collect();
+        all.sort_unstable(); // as a replay of the recording does
+        Ok(all)
+    }
+
+    /// The number under which the sampler is to count kernel code that runs for this process from
+    /// now on; 0: it must count by process. None: the process has ended, and its number may be
+    /// another's.
+    pub fn kernel_scope(&mut self, pid: u32) -> Option<u32> {
+        let process = self.processes.get_mut(&pid).filter(|process| process.ended_ns.is_none())?;
+        process.read_cgroup(pid, &mut self.tagger, &self.system);
+        let tags = process.tags_mut()?.clone();
+        Some(self.tagger.kernel_scope(&tags))
     }
 
     /// The tags of that generation of `pid` when the samples of this window were taken; no tags if

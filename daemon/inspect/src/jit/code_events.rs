@@ -13,6 +13,8 @@ pub enum CodeEvent {
     Load(u64, u32, String),
     /// Code moved from one address to another.
     Move(u64, u64),
+    /// Code whose time is known: CLOCK_MONOTONIC ns, first byte, bytes, name.
+    LoadAt(u64, u64, u32, String),
 }
 
 /// One look at what a process says about its generated code.
@@ -35,7 +37,11 @@ impl CodeSink for Vec<CodeEvent> {
     }
 
     fn load(&mut self, code: &Code<'_>) {
-        self.push(CodeEvent::Load(code.start, code.size, code.name.to_string()));
+        let name = code.name.to_string();
+        self.push(match code.made_ns {
+            0 => CodeEvent::Load(code.start, code.size, name),
+            made_ns => CodeEvent::LoadAt(made_ns, code.start, code.size, name),
+        });
     }
 
     fn relocate(&mut self, from: u64, to: u64) {
@@ -47,7 +53,7 @@ impl CodeSink for Vec<CodeEvent> {
 pub fn apply(event: &CodeEvent, code: &mut CodeMap) {
     match event {
         CodeEvent::Clear => code.clear(),
-        CodeEvent::Load(start, size, name) => {
+        CodeEvent::Load(start, size, name) | CodeEvent::LoadAt(_, start, size, name) => {
             if let Some(told) = Code::new(*start, u64::from(*size), name.as_bytes()) {
                 code.insert(&told);
             }

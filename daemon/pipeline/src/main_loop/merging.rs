@@ -150,6 +150,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             return;
         }
         self.merges.due = false;
+        if !self.merges.waiters.is_empty() || self.stopping {
+            self.parts.collector.end_wait_for_names();
+        }
         let mut rest = self.parts.collector.pending.take().parts();
         let Some(pending) = rest.pop_front() else { return };
         let waiters = std::mem::take(&mut self.merges.waiters);

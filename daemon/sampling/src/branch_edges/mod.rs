@@ -269,7 +269,7 @@ fn sampled(snapshot: &Snapshot, mappings: &mut Mappings, window: Window) -> Opti
     let entry = Entry { key: snapshot.key, space: snapshot.space, count: 1 };
     let rip = *snapshot.registers.get(16)?;
     let (mapping, at) = match entry.whose() {
-        Space::Kernel | Space::Foreign => return None,
+        Space::Kernel | Space::KernelScope(_) | Space::Foreign => return None,
         Space::Process { pid, generation } => {
             let Found { mapping, tags } =
                 mappings.find_known(pid, generation, entry.pc(), window).ok()?;

@@ -1,0 +1,87 @@
+//! Samples that wait for the names of generated code: which do, and when they are counted.
+
+use crate::late::{PLACES_MAX, Place};
+use crate::resolve::{Inside, Resolver};
+use abi::Entry;
+use address_spaces::jit::{Asked, Late};
+use model::Unresolved;
+use pending::Pending;
+
+impl Resolver<'_> {
+    /// Whether the entry waits from now on.
+    pub(crate) fn holds(
+        &mut self,
+        inside: Inside<'_>,
+        entry: &Entry,
+        reason: Unresolved,
+        pending: &mut Pending,
+    ) -> bool {
+        let late = &self.spaces.late;
+        if late.is_final || late.places.len() >= PLACES_MAX {
+            return false;
+        }
+        let asked = self.asked(inside, entry);
+        if !self.spaces.jit.awaits(asked, self.window.from_ns, reason) {
+            return false;
+        }
+        let samples = u64::from(entry.count);
+        if let Some(account) = pending.account(entry.event())
+            && let Some(waiting) = self.spaces.late.implied.get_mut(entry.event())
+        {
+            let implied = samples.min(account.counted.implied);
+            account.taken = account.taken.saturating_sub(samples);
+            account.counted.implied -= implied;
+            *waiting += implied;
+        }
+        let Inside { at, generation, mapping, tags } = inside;
+        let (mapping, tags, now_ns) = (mapping.clone(), tags.clone(), asked.now_ns);
+        let place = Place { entry: *entry, at, generation, mapping, tags, reason, now_ns };
+        self.spaces.late.places.push(place);
+        true
+    }
+
+    /// Counts what waits and is known by now; with `is_final` all of it.
+    pub(crate) fn resolve_late(&mut self, is_final: bool, pending: &mut Pending) {
+        if self.spaces.late.is_empty() {
+            return;
+        }
+        self.spaces.late.is_final = is_final;
+        self.spaces.late.now_ns = self.window.to_ns;
+        for place in std::mem::take(&mut self.spaces.late.places) {
+            let Place { entry, at, generation, ref mapping, ref tags, reason, now_ns } = place;
+            let asked = Asked { pid: at.pid, generation, address: entry.pc(), now_ns };
+            let (now_ns, mappings) = (self.window.to_ns, &self.spaces.mappings);
+            let late = self.spaces.jit.late(asked, (now_ns, reason), mapping, mappings);
+            if matches!(late, Late::NotYet(_)) && !is_final {
+                self.spaces.late.places.push(place);
+                continue;
+            }
+            let samples = u64::from(entry.count);
+            if let Some(account) = pending.account(entry.event())
+                && let Some(waiting) = self.spaces.late.implied.get_mut(entry.event())
+            {
+                let implied = samples.min(*waiting);
+                account.taken += samples;
+                account.counted.implied += implied;
+                *waiting -= implied;
+            }
+            match late {
+                Late::Named(code) => {
+                    let inside = Inside { at, generation, mapping, tags };
+                    self.count_generated(inside, &entry, &code, pending);
+                }
+                Late::NotYet(why) | Late::Never(why) => {
+                    let process = Some((at.pid, generation));
+                    self.unresolve(std::slice::from_ref(&entry), why, process, pending);
+                }
+            }
+        }
+        let now = self.window;
+        for (stack, window) in std::mem::take(&mut self.spaces.late.stacks) {
+            self.window = window;
+            self.resolve_stacks(vec![stack], pending);
+        }
+        self.window = now;
+        self.spaces.late.is_final = false;
+    }
+}
