@@ -21,8 +21,8 @@ OUT_OF_LINE u32 own_space(void)
 }
 
 /* The space that kernel code is counted under where processes have scopes: that of the process, and
- * above it IN_PROGRAM where it is the number of a scope. A kernel thread has no memory, and works
- * for no process. */
+ * above it IN_PROGRAM where it is the number of a scope. A kernel thread works for no process. A
+ * thread that ends has no memory any more while it frees it, which is much of a short process. */
 OUT_OF_LINE u64 kernel_space(u32 scopes)
 {
 	u32 root_pid = root_process();
@@ -31,7 +31,7 @@ OUT_OF_LINE u64 kernel_space(u32 scopes)
 	struct slot *slot;
 	u32 space;
 
-	if (TASK_ACCESS != TASK_HIDDEN && current_mm() == 0)
+	if (TASK_ACCESS != TASK_HIDDEN && is_kernel_thread())
 		return SPACE_KERNEL;
 	if (LIKELY((u32)scope == root_pid && scope >> 32))
 		return IN_PROGRAM | scope >> 32;

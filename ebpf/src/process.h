@@ -108,6 +108,13 @@ INLINE int has_user_code(void)
 	       !(copied_u32(&task->flags) & (PF_IO_WORKER | PF_USER_WORKER | PF_KTHREAD));
 }
 
+INLINE int is_kernel_thread(void)
+{
+	struct task_struct *task = bpf_get_current_task();
+
+	return (copied_u32(&task->flags) & PF_KTHREAD) != 0;
+}
+
 /* The slot where a process's knowledge is kept; another process may have it. */
 INLINE struct slot *slot_of(u32 root_pid)
 {
