@@ -98,19 +98,7 @@ impl Listing {
     /// are not known then.
     pub fn attribute(&mut self, (event, skid): (usize, Skid)) {
         if self.isa.is_some() {
-            // The first instruction of a loop has the samples of the branch that leads back: the
-            // instruction before the loop is executed once for many rounds.
-            let back =
-                |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
-            let begins: BTreeSet<u64> = self.instructions.iter().filter_map(back).collect();
-            let next = self.instructions.iter().skip(1).map(|next| begins.contains(&next.address));
-            let sampled = |(instruction, begins): (&ListedInstruction, bool)| Sampled {
-                samples: instruction.counts.get(event).copied().unwrap_or(0),
-                bars: instruction.bars || begins,
-            };
-            let sampled: Vec<Sampled> =
-                self.instructions.iter().zip(next.chain([false])).map(sampled).collect();
-            let attributed = skid.attributed(&sampled);
+            let attributed = skid.attributed(&self.sampled(event));
             self.kept = attributed.kept;
             for (instruction, samples) in self.instructions.iter_mut().zip(attributed.samples) {
                 if let Some(count) = instruction.counts.get_mut(event) {
@@ -118,6 +106,19 @@ impl Listing {
                 }
             }
         }
+    }
+
+    /// The instructions as skid sees them. The first instruction of a loop has the samples of the
+    /// branch that leads back: the instruction before the loop is executed once for many rounds.
+    fn sampled(&self, event: usize) -> Vec<Sampled> {
+        let back = |line: &ListedInstruction| line.target.filter(|target| *target <= line.address);
+        let begins: BTreeSet<u64> = self.instructions.iter().filter_map(back).collect();
+        let next = self.instructions.iter().skip(1).map(|next| begins.contains(&next.address));
+        let sampled = |(instruction, begins): (&ListedInstruction, bool)| Sampled {
+            samples: instruction.counts.get(event).copied().unwrap_or(0),
+            bars: instruction.bars || begins,
+        };
+        self.instructions.iter().zip(next.chain([false])).map(sampled).collect()
     }
 
     /// The targets of jumps within the procedure.
@@ -216,6 +217,36 @@ pub fn of(
         kept: 0,
         problems,
     }
+}
+
+/// Where the samples of an event in an image move back to: the offset of each instruction with
+/// samples, and of the one that took the time, in procedures whose bytes are known.
+pub fn moved_back(
+    image: &ImageSamples,
+    known: &Known,
+    (event, skid): (usize, Skid),
+) -> BTreeMap<ImageOffset, ImageOffset> {
+    let mut moved = BTreeMap::new();
+    let Some(profile) = image.profiles.get(event) else { return moved };
+    let mut listed = None;
+    for (offset, _) in profile.iter() {
+        let Some(procedure) = known.procedures.find(offset) else { continue };
+        if listed.replace(procedure.start) == Some(procedure.start) {
+            continue;
+        }
+        let listing = of(image, known, procedure, None, None);
+        if listing.isa.is_none() {
+            continue;
+        }
+        let sampled = listing.sampled(event);
+        for (index, instruction) in listing.instructions.iter().enumerate() {
+            let source = listing.instructions.get(skid.source(&sampled, index).0);
+            if let Some(source) = source.filter(|source| source.offset != instruction.offset) {
+                moved.insert(instruction.offset, source.offset);
+            }
+        }
+    }
+    moved
 }
 
 /// The listed bytes of a procedure, and their meaning.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use image::Frame;
+use image::{Frame, ImageOffset};
 
 use crate::procedures::{self, Known, Needed, Places};
 use query::load::{ImageSamples, Samples};
@@ -31,19 +31,38 @@ pub struct LineSamples {
     pub counts: Vec<Tally>,
 }
 
+/// The offsets of instructions whose samples are another instruction's, and the offset of that.
+pub type Moves = BTreeMap<ImageOffset, ImageOffset>;
+
+/// The event whose samples are moved, and where in an image they are moved.
+pub type Back<'a> = (usize, &'a (dyn Fn(&ImageSamples, &Known) -> Moves + Sync));
+
 /// The samples of each image by source line, in the order of `images`.
-pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByLine> {
-    procedures::each_image(images, |image| attribute_image(samples, image, places))
+pub fn attribute(
+    samples: &Samples,
+    images: &[&ImageSamples],
+    places: &Places,
+    back: Option<Back<'_>>,
+) -> Vec<ByLine> {
+    procedures::each_image(images, |image| attribute_image(samples, image, places, back))
 }
 
-fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByLine {
+fn attribute_image(
+    samples: &Samples,
+    image: &ImageSamples,
+    places: &Places,
+    back: Option<Back<'_>>,
+) -> ByLine {
     let mut problems = Vec::new();
     if let Some(reason) = image.unresolved() {
         let place = Frame { function: Some(unresolved::name(reason)), ..Frame::default() };
         return ByLine { rows: vec![LineSamples { place, counts: image.totals() }], problems };
     }
     match procedures::known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
-        Ok(known) => ByLine { rows: count(image, &known, places, &mut problems), problems },
+        Ok(known) => {
+            let rows = count(image, &known, (places, back), &mut problems);
+            ByLine { rows, problems }
+        }
         Err(why) => {
             let function = Some(format!("[no procedures: {}]", why.short()));
             let row = LineSamples {
@@ -61,15 +80,18 @@ fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> 
 fn count(
     image: &ImageSamples,
     known: &Known,
-    places: &Places,
+    (places, back): (&Places, Option<Back<'_>>),
     problems: &mut Vec<Problem>,
 ) -> Vec<LineSamples> {
+    let moves = back.map(|(event, of)| (event, of(image, known)));
     let info = known.debug_info(image, places, problems);
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, problems));
     let mut rows: BTreeMap<Frame, Vec<Tally>> = BTreeMap::new();
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {
+        let moves = moves.as_ref().filter(|(of, _)| *of == event).map(|(_, moves)| moves);
         for (offset, samples) in profile.iter() {
+            let offset = moves.and_then(|moves| moves.get(&offset)).copied().unwrap_or(offset);
             let vaddr = known
                 .binary
                 .as_ref()

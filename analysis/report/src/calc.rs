@@ -308,7 +308,7 @@ impl CalcReport {
             head(style, out, "event", &format!("{}: {here} here, {how}", event.name))?;
             if !event.is_exact() {
                 let skid = Some((event.name.as_str(), self.landing));
-                head(style, out, "samples", &listing_text::landed(skid, self.samples_kept))?;
+                head(style, out, "samples", &text::landed(skid, self.samples_kept))?;
             }
         }
         let branches = match self.is_exact {

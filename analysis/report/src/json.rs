@@ -86,6 +86,9 @@ crate::fields! {
         /// what a row is: `line`, `label`, `unit`, `pid`, `command`, `thread`; absent: a
         /// procedure or image
         by (maybe): Option<&'static str>;
+        /// with `--lines`: the event whose samples were moved back by their skid to the lines that
+        /// took the time; as in `dcpi list`, some stay where they landed
+        skid_moved (maybe): Option<&'a str>;
         rows (rows): Vec<ProfRow<'a>>;
         omitted: Omitted<'a>;
         /// samples of unknown code, of all events
@@ -320,6 +323,11 @@ pub(super) fn prof(report: &ProfReport) -> Prof<'_> {
             By::Line => Some("line"),
             By::Procedure | By::Image => None,
         },
+        skid_moved: report
+            .skid
+            .as_ref()
+            .filter(|(_, skid)| skid.instructions() > 0)
+            .map(|(event, _)| event.as_str()),
         rows: report.rows.iter().map(|row| prof_row(report, row)).collect(),
         omitted: Omitted {
             rows: report.omitted.rows,

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use image::{ImageId, ImageKind};
 use profiledb::{Covered, EpochId, EpochMeta, Stretch};
 
+use code::skid::Skid;
 use fields::Fields;
 use names::shorten::{Suffixes, fit as fit_procedure, shorten};
 use query::load::EventSamples;
@@ -238,6 +239,8 @@ pub struct ProfReport {
     pub whose: ScopeChoice,
     /// Whether shares are of the samples of chosen images only.
     pub restricted: bool,
+    /// The event whose samples are moved back by their skid to the lines that took the time.
+    pub skid: Option<(String, Skid)>,
     /// Whether rows and shares include the idle loop.
     pub with_idle: bool,
     /// The rows, those with the most samples of the sort event first.

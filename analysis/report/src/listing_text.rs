@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::ops::Range;
 
-use code::skid::Skid;
 use image::{Frame, ImageKind, without_suffix};
 
 use super::costs::TITLES;
 use super::quantity::{counted, percent, period, plain, thousands};
 use super::stacks::nouns;
 use super::table::{Colour, cut, width};
-use super::text::{head, note, problem_lines, ratio, selection};
+use super::text::{head, landed, note, problem_lines, ratio, selection};
 use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
 use annotate::listing::{ListedInstruction, SourceLine};
 use query::DEFAULT_DB;
@@ -102,7 +101,7 @@ fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -
     }
     let sure = plain(report.confidence.percent());
     let given = report.skid.as_ref().is_some_and(|(_, skid)| skid.instructions() > 0);
-    let landed = landed(
+    let shown = landed(
         report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid)),
         report.listing.kept,
     );
@@ -110,7 +109,7 @@ fn counted_and_shares(report: &ListReport, style: &Style, out: &mut dyn Write) -
         style,
         out,
         "samples",
-        &format!("{landed}{}", if given { "; --raw moves none" } else { "" }),
+        &format!("{shown}{}", if given { "; --raw moves none" } else { "" }),
     )?;
     head(style, out, "shares", &format!("of the procedure's samples; ± of {sure} % confidence"))
 }
@@ -136,24 +135,6 @@ pub(super) fn also(aliases: &[String], style: &Style, out: &mut dyn Write) -> io
     let more = aliases.len().saturating_sub(ALIASES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     head(style, out, "also", &format!("{}{more}", shown.join(", ")))
-}
-
-/// The skid of the samples and its correction, in words; `kept` is the number of samples that were
-/// not moved.
-pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
-    match skid {
-        Some((event, skid)) if skid.instructions() > 0 => {
-            let but = match kept {
-                0 => String::new(),
-                kept => {
-                    let kept_at = "after a jump, call or no-op or at the begin of a loop or procedure";
-                    format!(", except {} {kept_at}", thousands(kept))
-                }
-            };
-            format!("of {event} were reported {skid} the one that took the time (skid) and are moved back{but}")
-        }
-        _ => "are at the instruction that the processor reported, which may be after the one that took the time (skid)".to_owned(),
-    }
 }
 
 /// An event's samples in the procedure, and their share of all samples. As in `dcpi prof`, samples

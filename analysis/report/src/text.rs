@@ -14,6 +14,7 @@ use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Selection, Style, duration_s, escape,
 };
+use code::skid::Skid;
 use query::load::sum;
 use query::problem::Problem;
 use stats::Share;
@@ -188,6 +189,24 @@ pub(super) fn event_head(
 /// Skid of the samples, in reports that do not read the code.
 pub const LANDED: &str = "are at the instruction that the processor reported, often after the one that took the time (skid); dcpi list corrects a skid that dcpid measured";
 
+/// The skid of the samples and its correction, in words; `kept` is the number of samples that were
+/// not moved.
+pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
+    match skid {
+        Some((event, skid)) if skid.instructions() > 0 => {
+            let but = match kept {
+                0 => String::new(),
+                kept => {
+                    let kept_at = "after a jump, call or no-op or at the begin of a loop or procedure";
+                    format!(", except {} {kept_at}", thousands(kept))
+                }
+            };
+            format!("of {event} were reported {skid} the one that took the time (skid) and are moved back{but}")
+        }
+        _ => "are at the instruction that the processor reported, which may be after the one that took the time (skid)".to_owned(),
+    }
+}
+
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     selection(&report.selection, style, out)?;
     report.events.iter().try_for_each(|column| event_head(column, report.with_idle, style, out))?;
@@ -211,7 +230,8 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
         (false, false) => "of these",
     };
     if report.by == By::Line {
-        head(style, out, "samples", LANDED)?;
+        let skid = report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid));
+        head(style, out, "samples", &landed(skid, 0))?;
     }
     let sure = match is_exact {
         true => String::new(),

@@ -61,22 +61,28 @@ impl Skid {
     pub fn attributed(self, instructions: &[Sampled]) -> Attributed {
         let mut attributed = Attributed { samples: vec![0; instructions.len()], kept: 0 };
         for (index, instruction) in instructions.iter().enumerate() {
-            let mut place = index;
-            for _ in 0..self.0 {
-                let before = place.checked_sub(1);
-                let open =
-                    before.filter(|at| instructions.get(*at).is_some_and(|before| !before.bars));
-                let Some(before) = open else {
-                    attributed.kept = attributed.kept.saturating_add(instruction.samples);
-                    break;
-                };
-                place = before;
+            let (place, is_whole) = self.source(instructions, index);
+            if !is_whole {
+                attributed.kept = attributed.kept.saturating_add(instruction.samples);
             }
             if let Some(sum) = attributed.samples.get_mut(place) {
                 *sum = sum.saturating_add(instruction.samples);
             }
         }
         attributed
+    }
+
+    /// The instruction that samples on the one at `index` move back to, and whether they move by
+    /// the whole skid.
+    pub fn source(self, instructions: &[Sampled], index: usize) -> (usize, bool) {
+        let mut place = index;
+        for _ in 0..self.0 {
+            let before = place.checked_sub(1);
+            let open = before.filter(|at| instructions.get(*at).is_some_and(|before| !before.bars));
+            let Some(before) = open else { return (place, false) };
+            place = before;
+        }
+        (place, true)
     }
 }
 

@@ -127,6 +127,7 @@ pub(super) fn tables(
         of_stacks: procedures.of_stacks,
         with_calls: false,
         whose: procedures.whose.clone(),
+        skid: None,
         restricted: procedures.restricted,
         with_idle: procedures.with_idle,
         rows,

@@ -9,8 +9,9 @@ use profiledb::{Epoch, ImageRecord, Scope};
 
 use super::{Outcome, by_thread, inclusive, stacks};
 use crate::options::{self, Chosen, Format, Prof};
+use annotate::listing;
 use names::by_line::{self, LineSamples};
-use names::procedures::{self, Counted, Place, Places};
+use names::procedures::{self, Counted, Known, Place, Places};
 use names::shorten::Suffixes;
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples, Question, Samples};
@@ -105,7 +106,9 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
     }
     rows.sort_by(|a, b| by_samples(a, b, sort));
     let report = shared_out(args, samples, (columns, sort), rows, problems);
-    Ok(ProfReport { by, restricted, ..report })
+    let skid = samples.skid().filter(|_| by == By::Line);
+    let skid = skid.and_then(|(event, skid)| Some((samples.events.get(event)?.name.clone(), skid)));
+    Ok(ProfReport { by, restricted, skid, ..report })
 }
 
 /// The report of rows that are in order: their shares, and those that are shown. Rows are of
@@ -131,6 +134,7 @@ pub(super) fn shared_out(
         with_calls: false,
         whose: samples.whose.clone(),
         restricted: false,
+        skid: None,
         with_idle: args.look.idle,
         rows,
         omitted,
@@ -252,7 +256,13 @@ fn line_rows(
     problems: &mut Vec<Problem>,
 ) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (image, by_line) in images.iter().zip(by_line::attribute(samples, images, places)) {
+    let skid = samples.skid();
+    let back = |image: &ImageSamples, known: &Known| {
+        skid.map(|skid| listing::moved_back(image, known, skid)).unwrap_or_default()
+    };
+    let back: Option<by_line::Back<'_>> = skid.map(|(event, _)| (event, &back as _));
+    let by_line = by_line::attribute(samples, images, places, back);
+    for (image, by_line) in images.iter().zip(by_line) {
         problems.extend(by_line.problems);
         let name = image_name(image, images, false);
         rows.extend(by_line.rows.into_iter().map(|LineSamples { place, counts }| {

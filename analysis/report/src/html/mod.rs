@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::flame::{self, Flame, FlameJson};
 use super::json::rounded;
-use super::{Costs, ProfReport, Row, costs, escape, listing_text, table, text};
+use super::{Costs, ProfReport, Row, costs, escape, table, text};
 use annotate::listing::{ListedInstruction, Listing};
 use names::shorten::brief;
 use stats::tally::Tally;
@@ -266,7 +266,7 @@ fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Sk
         lines.push(Line::Gap(gap));
     }
     let skid = skid.filter(|_| listing.isa.is_some()).map(|(event, skid)| (event.as_str(), *skid));
-    let landed = format!("samples {}", listing_text::landed(skid, listing.kept));
+    let landed = format!("samples {}", text::landed(skid, listing.kept));
     let problems = listing.problems.iter().map(|problem| name(&problem.to_string()));
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
