@@ -1,6 +1,7 @@
 //! A tree of procedures: the tree of frames, with frames of one procedure below one caller joined.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use model::{Frame, Stacks, Thread, Value};
 
@@ -49,18 +50,29 @@ pub struct Contexts {
     children: HashMap<(NodeId, SubjectId), NodeId>,
     entries: Vec<Entry>,
     threads: Vec<Thread>,
+    /// Whether each subject is a function that is inlined into what is above it.
+    inlined: Arc<[bool]>,
 }
 
 impl Contexts {
-    /// The stacks with the subject of each frame.
-    pub fn of(stacks: &Stacks, subject: impl Fn(&Frame) -> SubjectId) -> Self {
-        let mut contexts = Self::default();
-        let mut subjects: HashMap<Frame, SubjectId> = HashMap::new();
+    /// The stacks with the subjects of each frame: the procedure, and the functions inlined there,
+    /// the outermost first. `inlined` says of each subject whether it is such a function; it may
+    /// be cut short.
+    pub fn of<Path: AsRef<[SubjectId]>>(
+        stacks: &Stacks,
+        inlined: Arc<[bool]>,
+        path: impl Fn(&Frame) -> Path,
+    ) -> Self {
+        let mut contexts = Self { inlined, ..Self::default() };
+        let mut paths: HashMap<Frame, Path> = HashMap::new();
         let mut new: Vec<NodeId> = Vec::with_capacity(stacks.len());
         for (parent, frame) in stacks.nodes() {
             let parent = parent.and_then(|parent| new.get(parent as usize).copied());
-            let subject = *subjects.entry(frame).or_insert_with(|| subject(&frame));
-            new.push(contexts.node(parent, subject));
+            let path = paths.entry(frame).or_insert_with(|| path(&frame));
+            let node =
+                path.as_ref().iter().fold(parent, |above, of| Some(contexts.node(above, *of)));
+            // A frame has a subject at least.
+            new.extend(node);
         }
         let mut threads: HashMap<&Thread, u32> = HashMap::new();
         let mut sums: HashMap<(NodeId, u32), Value> = HashMap::new();
@@ -82,7 +94,8 @@ impl Contexts {
 
     /// No stacks, with the numbers of threads of another.
     pub(crate) fn with_threads_of(other: &Self) -> Self {
-        Self { threads: other.threads.clone(), ..Self::default() }
+        let (threads, inlined) = (other.threads.clone(), other.inlined.clone());
+        Self { threads, inlined, ..Self::default() }
     }
 
     /// The node of a subject below a caller; without caller: a root.
@@ -136,6 +149,39 @@ impl Contexts {
         self.nodes.get(node as usize).map(|(parent, _)| *parent).filter(|parent| *parent != NONE)
     }
 
+    /// The node of the procedure whose code a node is: the node itself, or the one that it is
+    /// inlined into.
+    pub(crate) fn procedure(&self, node: NodeId) -> NodeId {
+        let is_inlined = |subject| self.inlined.get(subject as usize).copied().unwrap_or(false);
+        let mut at = node;
+        while self.subject(at).is_some_and(is_inlined)
+            && let Some(above) = self.parent(at)
+        {
+            at = above;
+        }
+        at
+    }
+
+    /// Whether any subject is inlined.
+    pub(crate) fn has_inlined(&self) -> bool {
+        self.inlined.contains(&true)
+    }
+
+    /// The innermost procedure of stacks.
+    pub(crate) fn leaf(&self, entry: &Entry) -> SubjectId {
+        self.subject(self.procedure(entry.node)).unwrap_or(SubjectId::MAX)
+    }
+
+    /// The stacks, whose weights may be changed.
+    pub(crate) fn entries_mut(&mut self) -> &mut [Entry] {
+        &mut self.entries
+    }
+
+    /// Leaves out stacks without weight.
+    pub(crate) fn forget_weightless(&mut self) {
+        self.entries.retain(|entry| entry.value.weight > 0);
+    }
+
     /// A node and its callers, innermost first.
     pub fn path(&self, node: NodeId) -> impl Iterator<Item = (NodeId, SubjectId)> + '_ {
         let mut at = node;
@@ -158,7 +204,7 @@ impl Contexts {
         nodes_max: usize,
         mut subject: impl FnMut(&Thread) -> SubjectId,
     ) -> Self {
-        let mut apart = Self { threads: self.threads.clone(), ..Self::default() };
+        let mut apart = Self::with_threads_of(self);
         let roots: Vec<SubjectId> = self.threads.iter().map(&mut subject).collect();
         let mut path = Vec::new();
         for entry in self.heaviest() {
@@ -309,7 +355,7 @@ mod tests {
         stacks.add_stack([frame(0), frame(17)], &thread("a"), Value::of_one(1024));
         stacks.add_stack([frame(4), frame(18)], &thread("a"), Value::of_one(2048));
         stacks.add_stack([frame(4), frame(18), frame(1)], &thread("b"), Value::of_one(4096));
-        let contexts = Contexts::of(&stacks, subject);
+        let contexts = Contexts::of(&stacks, [].into(), |frame| [subject(frame)]);
         let nodes: Vec<_> = contexts.nodes().collect();
         assert_eq!(nodes, [(None, 0), (Some(0), 1), (Some(1), 0)]);
         let weights: Vec<_> =

@@ -16,16 +16,15 @@ pub(super) struct Lenders {
 impl Lenders {
     pub(super) fn of(contexts: &Contexts, groups: &[u32]) -> Self {
         let mut stacks = vec![0_u64; groups.len()];
-        let subject = |entry: &Entry| contexts.subject(entry.node).unwrap_or(SubjectId::MAX);
         for entry in contexts.entries() {
-            if let Some(stacks) = stacks.get_mut(subject(entry) as usize) {
+            if let Some(stacks) = stacks.get_mut(contexts.leaf(entry) as usize) {
                 *stacks = stacks.saturating_add(entry.value.stacks);
             }
         }
         let mut of_group: BTreeMap<u32, [Vec<Entry>; 2]> = BTreeMap::new();
         let mut of_all: [Vec<Entry>; 2] = Default::default();
         for entry in contexts.entries().iter().filter(|entry| entry.value.weight > 0) {
-            let at = subject(entry) as usize;
+            let at = contexts.leaf(entry) as usize;
             let Some((stacks, group)) = stacks.get(at).zip(groups.get(at)) else { continue };
             let [once, all] = of_group.entry(*group).or_default();
             let [once_of_all, all_of_all] = &mut of_all;
@@ -77,38 +76,67 @@ pub(super) fn lent_to(
         sum.weight = lenders.iter().map(|lender| lender.value.weight as f64).sum();
         sum.squares = lenders.iter().map(|lender| (lender.value.weight as f64).powi(2)).sum();
     }
-    let mut parts: Vec<(Option<NodeId>, f64)> = lenders
-        .iter()
-        .map(|lender| {
-            let time = sum.time * lender.value.weight as f64 / sum.weight;
-            (contexts.parent(lender.node), time)
-        })
-        .collect();
+    let mut callers: Vec<Option<NodeId>> =
+        lenders.iter().map(|lender| contexts.parent(contexts.procedure(lender.node))).collect();
+    let mut parts: Vec<f64> =
+        lenders.iter().map(|lender| sum.time * lender.value.weight as f64 / sum.weight).collect();
     if parts.is_empty() {
-        parts.push((None, sum.time));
+        (callers, parts) = (vec![None], vec![sum.time]);
     }
-    let (mut at, last) = (0, parts.len() - 1);
+    let mut times = Vec::with_capacity(subjects.len());
     for subject in subjects {
-        let Some(leaf) = leaves.get_mut(*subject as usize) else { continue };
-        let mut left = leaf.time;
-        leaf.weight = 0.0;
-        while let Some((caller, part)) = parts.get_mut(at).filter(|_| left > 0.0) {
-            // The last part takes what rounding leaves.
-            let time = if at == last { left } else { left.min(*part) };
-            let weight = time.round().max(1.0);
-            // Of a procedure among the callers lent to it, the callers of its outermost call.
-            let of_path = caller.iter().flat_map(|caller| contexts.path(*caller));
-            let outermost = of_path.filter(|(_, of)| of == subject).last();
-            let caller = outermost.map_or(*caller, |(node, _)| contexts.parent(node));
-            let above = contexts.node(caller, unseen);
-            let node = contexts.node(Some(above), *subject);
-            let value = model::Value { stacks: 0, weight: weight as u64, squares: 0 };
-            contexts.add(Entry { node, thread: u32::MAX, value });
-            leaf.weight += weight;
-            left -= time;
-            *part -= time;
-            at += usize::from(at < last && left > 0.0);
-        }
+        let leaf = leaves.get_mut(*subject as usize);
+        times.push(leaf.map_or(0.0, |leaf| {
+            leaf.weight = 0.0;
+            leaf.time
+        }));
+    }
+    for (at, lender, time) in end_to_end(&times, &parts) {
+        let (Some(subject), Some(caller)) = (subjects.get(at), callers.get(lender)) else {
+            continue;
+        };
+        let weight = time.round().max(1.0);
+        let caller = outside(contexts, *caller, std::slice::from_ref(subject));
+        let above = contexts.node(caller, unseen);
+        let node = contexts.node(Some(above), *subject);
+        let value = model::Value { stacks: 0, weight: weight as u64, squares: 0 };
+        contexts.add(Entry { node, thread: u32::MAX, value });
+        leaves.iter_mut().skip(*subject as usize).take(1).for_each(|leaf| leaf.weight += weight);
     }
     sum
+}
+
+/// The callers that are lent to one of these: where these are among the callers, the callers of the
+/// outermost call.
+pub(super) fn outside(
+    contexts: &Contexts,
+    caller: Option<NodeId>,
+    of: &[SubjectId],
+) -> Option<NodeId> {
+    let path = caller.iter().flat_map(|caller| contexts.path(*caller));
+    let outermost = path.filter(|(_, subject)| of.contains(subject)).last();
+    outermost.map_or(caller, |(node, _)| contexts.parent(node))
+}
+
+/// Divides each of `times` among parts, which add up to the same: both are laid end to end, and
+/// each stretch that one time and one part have in common is given with their indices.
+pub(super) fn end_to_end(times: &[f64], parts: &[f64]) -> Vec<(usize, usize, f64)> {
+    let mut stretches = Vec::with_capacity(times.len() + parts.len());
+    let (mut at, last) = (0, parts.len().saturating_sub(1));
+    let mut room = parts.first().copied().unwrap_or_default();
+    for (number, time) in times.iter().enumerate() {
+        let mut left = *time;
+        while left > 0.0 && !parts.is_empty() {
+            // The last part takes what rounding leaves.
+            let taken = if at == last { left } else { left.min(room) };
+            stretches.push((number, at, taken));
+            left -= taken;
+            room -= taken;
+            if at < last && left > 0.0 {
+                at += 1;
+                room = parts.get(at).copied().unwrap_or_default();
+            }
+        }
+    }
+    stretches
 }

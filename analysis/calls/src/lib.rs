@@ -14,6 +14,7 @@
 
 mod by_calls;
 mod contexts;
+mod inlined;
 mod lent;
 mod load;
 mod neighbours;
@@ -24,6 +25,7 @@ mod usertime;
 
 pub use by_calls::ByCalls;
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
+pub use inlined::Spot;
 pub use load::{Calls, EventCalls, load};
 pub use neighbours::{Neighbour, callees, callers};
 pub use query::load::USERTIME;

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use image::ImageKind;
 use model::{CALLS, Cut, Frame, Stacks};
-use names::procedures::Places;
-use query::load::{ImageSamples, Samples};
+use names::procedures::{Places, Rows};
+use query::load::{EventSamples, ImageSamples, Samples};
 use query::problem::Problem;
 use query::unresolved;
-use stats::tally::Tally;
 
 use crate::by_calls::ByCalls;
 use crate::contexts::{Contexts, SubjectId};
+use crate::inlined::Spot;
 use crate::subjects::{Subject, Subjects};
 use crate::timed::Timed;
 
@@ -38,22 +38,28 @@ pub struct EventCalls {
 }
 
 /// Names the procedures of samples and stacks. With `idle` the idle loop is counted. Samples of
-/// unknown code belong to the selection if `everything` was asked for.
+/// unknown code belong to the selection if `everything` was asked for. Inlined functions are
+/// procedures of their own if `rows` says so; exact counts and calls are of procedures only.
 pub fn load(
     samples: &Samples,
     stacks: &BTreeMap<String, Stacks>,
     (idle, everything): (bool, bool),
-    places: &Places,
+    (rows, places): (Rows, &Places),
     problems: &mut Vec<Problem>,
 ) -> Calls {
+    let is_counted = samples.events.iter().any(EventSamples::is_exact);
+    let rows = if is_counted { Rows::Procedures } else { rows };
     let counts = |image: &ImageSamples| image.wanted && (idle || !image.is_idle());
-    let mut subjects = Subjects::of(samples, stacks.values(), counts, places, problems);
+    let mut subjects = Subjects::of(samples, stacks.values(), counts, (rows, places), problems);
     subjects.add_unresolved(unresolved::nobodys(everything, samples));
     let no_stack = subjects.number(Subject::NoStack);
     let of_event = |(name, stacks): (&String, &Stacks)| {
         let sampled = samples.events.iter().position(|event| event.name == *name);
-        let subject = |frame: &Frame| subjects.of_frame(frame).unwrap_or(no_stack);
-        let contexts = Contexts::of(stacks, subject);
+        let path = |frame: &Frame| match subjects.of_frame(frame) {
+            [] => std::slice::from_ref(&no_stack),
+            path => path,
+        };
+        let contexts = Contexts::of(stacks, subjects.are_inlined(), path);
         let is_idle = |subject: SubjectId| {
             let of = subjects.get(subject).and_then(|subject| subjects.image(subject));
             of.is_some_and(|image| image.record.kind == ImageKind::Idle)
@@ -85,7 +91,8 @@ impl Calls {
     /// was called. `at` is its index in [`Samples::events`]. None without calls.
     pub fn by_calls(&self, at: usize) -> Option<ByCalls> {
         let calls = self.events.iter().find(|event| event.name == CALLS)?;
-        let own: Vec<f64> = self.subjects.times(at).iter().map(|own| own.occurrences).collect();
+        let own = self.subjects.iter().map(|(_, counts)| counts.get(at).copied());
+        let own: Vec<f64> = own.map(|own| own.unwrap_or_default().occurrences).collect();
         Some(ByCalls::of(&calls.contexts, &own))
     }
 
@@ -100,17 +107,17 @@ impl Calls {
         match event.sampled {
             // Stacks of exact counts are as many as these.
             Some(at) if !model::is_exact(&event.name) => {
-                let times = self.subjects.times(at);
-                let whole: Tally = times.iter().copied().sum();
+                let spots: Vec<Spot<'_>> = self.subjects.times(at).collect();
                 // Procedures of an image are a group; group 0 is what is no code.
                 let group = |subject| match self.subjects.get(subject) {
                     Some(Subject::Code { image, .. }) => *image as u32 + 1,
                     _ => 0,
                 };
-                Timed::sampled(contexts, &times, whole, self.no_stack, group)
+                Timed::sampled(contexts, self.subjects.len(), &spots, self.no_stack, group)
             }
             _ => {
-                let unexpected = self.subjects.of_frame(&Frame::Cut(Cut::Unexpected));
+                let unexpected = Frame::Cut(Cut::Unexpected);
+                let unexpected = self.subjects.of_frame(&unexpected).first().copied();
                 Timed::weighted(contexts, self.subjects.len(), unexpected)
             }
         }

@@ -1,10 +1,11 @@
 //! From frames to procedures: the subjects of reports, each with its number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{Cut, Frame, Stacks, Thread, Wait};
-use names::procedures::{self, Place, Places};
+use names::procedures::{self, Located, Place, Places, Rows};
 use profiledb::ImageRecord;
 use query::load::{ImageSamples, Samples};
 use query::problem::Problem;
@@ -24,6 +25,14 @@ pub enum Subject {
         name: String,
         /// Its first byte, as in [`Place::Procedure`].
         address: Option<u64>,
+    },
+    /// A function that is inlined into procedures of an image: index of [`Subjects::images`]. It
+    /// is one function, wherever it is inlined.
+    Inlined {
+        /// The image.
+        image: usize,
+        /// The function's name.
+        name: Arc<str>,
     },
     /// Frames that are not known.
     Cut(Cut),
@@ -46,14 +55,25 @@ pub struct ImageRow {
     pub ambiguous: bool,
 }
 
+/// The places of a procedure where the same functions are inlined, or what stands for one place.
+#[derive(Debug)]
+struct Spot {
+    /// The procedure, and the functions inlined there, the outermost first.
+    path: Box<[SubjectId]>,
+    /// Samples by event.
+    counts: Vec<Tally>,
+}
+
 /// The subjects of stacks and samples.
 #[derive(Debug, Default)]
 pub struct Subjects {
     all: Vec<Subject>,
     numbers: HashMap<Subject, SubjectId>,
-    of_frame: HashMap<Frame, SubjectId>,
-    /// Samples by event, of each subject.
+    of_frame: HashMap<Frame, usize>,
+    /// Samples by event, of each subject itself.
     counts: Vec<Vec<Tally>>,
+    spots: Vec<Spot>,
+    numbers_of_spots: HashMap<Box<[SubjectId]>, usize>,
     images: Vec<ImageRow>,
     events: usize,
 }
@@ -61,12 +81,12 @@ pub struct Subjects {
 impl Subjects {
     /// The subjects of the frames of `stacks` and of the samples of the images that `counts`
     /// accepts; of samples that no image stands for, too, if all images and processes are
-    /// asked for.
+    /// asked for. Inlined functions are subjects if `rows` says so.
     pub fn of<'a>(
         samples: &Samples,
         stacks: impl IntoIterator<Item = &'a Stacks>,
         counts: impl Fn(&ImageSamples) -> bool,
-        places: &Places,
+        (rows, places): (Rows, &Places),
         problems: &mut Vec<Problem>,
     ) -> Self {
         let mut subjects = Self { events: samples.events.len(), ..Self::default() };
@@ -92,7 +112,7 @@ impl Subjects {
             offsets.extend(image.offsets());
             let offsets: Vec<ImageOffset> = offsets.into_iter().collect();
             let mut problems = Vec::new();
-            let places = locate(samples, image, &offsets, places, &mut problems);
+            let places = locate(samples, image, (&offsets, rows), places, &mut problems);
             (offsets.into_iter().zip(places).collect::<Vec<_>>(), problems)
         });
         for (image, (located, found)) in images.iter().zip(located) {
@@ -106,44 +126,58 @@ impl Subjects {
     /// Adds samples that no image stands for: by reason, the samples of each event.
     pub fn add_unresolved(&mut self, reasons: Vec<(String, Vec<Tally>)>) {
         for (reason, tallies) in reasons {
-            let number = self.number(Subject::Unresolved(reason));
-            if let Some(counts) = self.counts.get_mut(number as usize) {
-                stats::tally::add_all(counts, &tallies);
+            let subject = self.number(Subject::Unresolved(reason));
+            let spot = self.spot([subject].into());
+            for (event, tally) in tallies.into_iter().enumerate() {
+                self.count(spot, event, tally);
             }
         }
     }
 
-    fn add_image(&mut self, image: &ImageSamples, located: Vec<(ImageOffset, Place)>) {
+    fn add_image(&mut self, image: &ImageSamples, located: Vec<(ImageOffset, Located)>) {
         let number = self.images.len();
         self.images.push(ImageRow { record: image.record.clone(), ambiguous: false });
         // Compilers make a procedure again and again, at other addresses each time: it is still
         // one.
         let is_generated = image.record.kind == ImageKind::Jit;
         let mut first: HashMap<String, u64> = HashMap::new();
-        let mut of_offset: HashMap<ImageOffset, SubjectId> = HashMap::new();
-        for (offset, place) in located {
-            let (name, address) = match place {
-                Place::Procedure { name, address } if is_generated => {
-                    let first = *first.entry(name.clone()).or_insert(address);
-                    (name, Some(first))
-                }
-                Place::Procedure { name, address } => (name, Some(address)),
-                Place::Unknown => ("[unknown]".to_owned(), None),
-                Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
-                Place::Unresolved(reason) => (unresolved::name(&reason), None),
-            };
-            let subject = self.number(Subject::Code { image: number, name, address });
-            of_offset.insert(offset, subject);
-            self.of_frame.insert(Frame::Code(image.record.id, offset), subject);
+        let mut of_offset: HashMap<ImageOffset, usize> = HashMap::new();
+        for (offset, Located { place, inlined, .. }) in located {
+            let (name, mut address) = (place.name(), place.address());
+            if let Some(address) = address.as_mut().filter(|_| is_generated) {
+                *address = *first.entry(name.clone()).or_insert(*address);
+            }
+            let mut path = vec![self.number(Subject::Code { image: number, name, address })];
+            let inlined = inlined.into_iter();
+            path.extend(inlined.map(|name| self.number(Subject::Inlined { image: number, name })));
+            let spot = self.spot(path.into());
+            of_offset.insert(offset, spot);
+            self.of_frame.insert(Frame::Code(image.record.id, offset), spot);
         }
         for (event, profile) in image.profiles.iter().enumerate() {
             for (offset, tally) in profile.iter() {
-                let counts =
-                    of_offset.get(&offset).and_then(|at| self.counts.get_mut(*at as usize));
-                if let Some(count) = counts.and_then(|counts| counts.get_mut(event)) {
-                    *count += tally;
+                if let Some(spot) = of_offset.get(&offset) {
+                    self.count(*spot, event, tally);
                 }
             }
+        }
+    }
+
+    fn spot(&mut self, path: Box<[SubjectId]>) -> usize {
+        let next = self.spots.len();
+        let spot = *self.numbers_of_spots.entry(path.clone()).or_insert(next);
+        if spot == next {
+            self.spots.push(Spot { path, counts: vec![Tally::default(); self.events] });
+        }
+        spot
+    }
+
+    /// Adds samples of a spot, which are its innermost subject's own.
+    fn count(&mut self, spot: usize, event: usize, tally: Tally) {
+        let Some(Spot { path, counts }) = self.spots.get_mut(spot) else { return };
+        let own = path.last().and_then(|subject| self.counts.get_mut(*subject as usize));
+        for counts in [Some(counts), own].into_iter().flatten() {
+            counts.iter_mut().skip(event).take(1).for_each(|count| *count += tally);
         }
     }
 
@@ -160,7 +194,8 @@ impl Subjects {
 
     fn frame(&mut self, frame: Frame, subject: Subject) {
         let number = self.number(subject);
-        self.of_frame.insert(frame, number);
+        let spot = self.spot([number].into());
+        self.of_frame.insert(frame, spot);
     }
 
     /// The number of a subject, which is made if it is new.
@@ -179,11 +214,19 @@ impl Subjects {
     pub(crate) fn forget_samples(&mut self) {
         self.events = 0;
         self.counts.iter_mut().for_each(Vec::clear);
+        self.spots.iter_mut().for_each(|spot| spot.counts.clear());
     }
 
-    /// The subject of a frame.
-    pub fn of_frame(&self, frame: &Frame) -> Option<SubjectId> {
-        self.of_frame.get(frame).copied()
+    /// The subjects of a frame: the procedure, and the functions inlined there, the outermost
+    /// first. Empty for a frame of no stack.
+    pub fn of_frame(&self, frame: &Frame) -> &[SubjectId] {
+        let spot = self.of_frame.get(frame).and_then(|spot| self.spots.get(*spot));
+        spot.map_or(&[], |spot| &spot.path)
+    }
+
+    /// Whether each subject is an inlined function, in the order of their numbers.
+    pub(crate) fn are_inlined(&self) -> Arc<[bool]> {
+        self.all.iter().map(|subject| matches!(subject, Subject::Inlined { .. })).collect()
     }
 
     /// A subject by its number.
@@ -191,15 +234,16 @@ impl Subjects {
         self.all.get(number as usize)
     }
 
-    /// All subjects with their samples by event, in the order of their numbers.
+    /// All subjects with the samples of each itself by event, in the order of their numbers.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Subject, &[Tally])> + '_ {
         self.all.iter().zip(self.counts.iter().map(Vec::as_slice))
     }
 
-    /// The samples of an event, by subject.
-    pub fn times(&self, event: usize) -> Vec<Tally> {
-        let of_event = |counts: &Vec<Tally>| counts.get(event).copied().unwrap_or_default();
-        self.counts.iter().map(of_event).collect()
+    /// The samples of an event: for each procedure, and what functions are inlined in it, the
+    /// outermost first.
+    pub fn times(&self, event: usize) -> impl Iterator<Item = (&[SubjectId], Tally)> + '_ {
+        let of_event = move |spot: &Spot| spot.counts.get(event).copied().unwrap_or_default();
+        self.spots.iter().map(move |spot| (&*spot.path, of_event(spot)))
     }
 
     /// Number of subjects.
@@ -220,7 +264,7 @@ impl Subjects {
     /// The image of a subject that is code.
     pub fn image(&self, subject: &Subject) -> Option<&ImageRow> {
         match subject {
-            Subject::Code { image, .. } => self.images.get(*image),
+            Subject::Code { image, .. } | Subject::Inlined { image, .. } => self.images.get(*image),
             _ => None,
         }
     }
@@ -231,6 +275,7 @@ impl Subject {
     pub fn name(&self) -> String {
         match self {
             Self::Code { name, .. } => name.clone(),
+            Self::Inlined { name, .. } => name.to_string(),
             Self::Cut(cut) => format!("[{}]", cut.name()),
             Self::Wait(wait) => format!("[{}]", wait.name()),
             Self::Thread(thread) => thread_name(thread),
@@ -261,14 +306,20 @@ fn thread_name(thread: &Thread) -> String {
 fn locate(
     samples: &Samples,
     image: &ImageSamples,
-    offsets: &[ImageOffset],
+    (offsets, rows): (&[ImageOffset], Rows),
     places: &Places,
     problems: &mut Vec<Problem>,
-) -> Vec<Place> {
+) -> Vec<Located> {
     if let Some(reason) = image.unresolved() {
-        return offsets.iter().map(|_| Place::Unresolved(reason.to_owned())).collect();
+        let at = |offset: &ImageOffset| Located {
+            place: Place::Unresolved(reason.to_owned()),
+            inlined: [].into(),
+            into: 0,
+            address: offset.0,
+        };
+        return offsets.iter().map(at).collect();
     }
-    let (located, found) = procedures::locate(samples, image, offsets, places);
+    let (located, found) = procedures::locate(samples, image, (offsets, rows), places);
     problems.extend(found);
-    located.into_iter().map(|located| located.place).collect()
+    located
 }

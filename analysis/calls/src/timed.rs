@@ -6,6 +6,7 @@ use stats::tally::Tally;
 use stats::{Confidence, Share};
 
 use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
+use crate::inlined::{Spot, fit};
 use crate::lent::{Lenders, lent_to};
 
 /// Unit of the weights in [`model::Value::squares`].
@@ -19,6 +20,8 @@ pub struct Timed {
     order: Vec<usize>,
     /// By subject, what it is as innermost procedure.
     leaves: Vec<Leaf>,
+    /// The samples of inlined functions themselves.
+    inlined: BTreeMap<SubjectId, Tally>,
     /// For each group of procedures, those without a stack as one: their time, and the stacks that
     /// lend them callers.
     lent: Vec<Leaf>,
@@ -89,8 +92,8 @@ struct Sums {
 }
 
 impl Timed {
-    /// Contexts of an event that has samples: `times` has the samples of each subject, `whole` is
-    /// what shares are of.
+    /// Contexts of an event that has samples: `spots` has those of each of `subjects` subjects by
+    /// the functions that are inlined there; shares are of all of them.
     ///
     /// A flat program has thousands of procedures and some hundred stacks, so most procedures have
     /// samples and no stack. They get callers from the procedures of the same `group` (image) that
@@ -104,12 +107,22 @@ impl Timed {
     /// stand for time of procedures without stacks, as far as there is some.
     pub fn sampled(
         mut contexts: Contexts,
-        times: &[Tally],
-        whole: Tally,
+        subjects: usize,
+        spots: &[Spot<'_>],
         unseen: SubjectId,
         group: impl Fn(SubjectId) -> u32,
     ) -> Self {
-        let mut leaves = leaves(&contexts, times.len());
+        let whole: Tally = spots.iter().map(|(_, samples)| *samples).sum();
+        let mut times = vec![Tally::default(); subjects];
+        let mut inlined: BTreeMap<SubjectId, Tally> = BTreeMap::new();
+        for (path, samples) in spots {
+            let procedure = path.first().and_then(|of| times.get_mut(*of as usize));
+            procedure.into_iter().for_each(|sum| *sum += *samples);
+            if let [_, .., innermost] = path {
+                *inlined.entry(*innermost).or_default() += *samples;
+            }
+        }
+        let mut leaves = leaves(&contexts, subjects);
         let of = |subject: usize| times.get(subject).copied().unwrap_or_default();
         let (mut unwalked, mut orphans) = (0.0, 0.0);
         for (subject, leaf) in leaves.iter().enumerate() {
@@ -121,7 +134,7 @@ impl Timed {
         }
         let taken = f64::min(unwalked, orphans);
         let left = if unwalked > 0.0 { 1.0 - taken / unwalked } else { 0.0 };
-        let groups: Vec<u32> = (0..times.len() as SubjectId).map(group).collect();
+        let groups: Vec<u32> = (0..subjects as SubjectId).map(group).collect();
         let mut borrowers: BTreeMap<u32, Vec<SubjectId>> = BTreeMap::new();
         for ((subject, leaf), group) in (0..).zip(&mut leaves).zip(&groups) {
             let own = of(subject as usize);
@@ -146,8 +159,14 @@ impl Timed {
                 *lent = sum;
             }
         }
+        if contexts.has_inlined() {
+            fit(&mut contexts, spots, unseen);
+            for (leaf, fitted) in leaves.iter_mut().zip(self::leaves(&contexts, subjects)) {
+                (leaf.weight, leaf.squares) = (fitted.weight, fitted.squares);
+            }
+        }
         let unseen = Some((unseen, groups));
-        Self { lent, ..Self::new(contexts, leaves, whole, unseen, true) }
+        Self { lent, inlined, ..Self::new(contexts, leaves, whole, unseen, true) }
     }
 
     /// Contexts of an event that has stacks only: their weights are the time.
@@ -175,19 +194,20 @@ impl Timed {
         is_sampled: bool,
     ) -> Self {
         let mut order: Vec<usize> = (0..contexts.entries().len()).collect();
-        let leaf_of =
-            |at: &usize| contexts.entries().get(*at).map(|entry| contexts.subject(entry.node));
+        let leaf_of = |at: &usize| contexts.entries().get(*at).map(|entry| contexts.leaf(entry));
         order.sort_by_cached_key(|at| {
             (leaf_of(at), contexts.entries().get(*at).map(|entry| entry.node))
         });
-        let (lent, unknown) = (Vec::new(), HashMap::new());
-        Self { contexts, order, leaves, lent, unseen, unknown, whole, is_sampled }
+        let (inlined, lent, unknown) = (BTreeMap::new(), Vec::new(), HashMap::new());
+        Self { contexts, order, leaves, inlined, lent, unseen, unknown, whole, is_sampled }
     }
 
-    /// The frame above a procedure without a stack, if the node is such a procedure's.
+    /// The frame above a procedure without a stack, if the node is such a procedure's, or that of
+    /// a function inlined into it.
     pub(crate) fn unseen_above(&self, node: NodeId) -> Option<NodeId> {
         let (unseen, _) = self.unseen.as_ref()?;
-        self.contexts.parent(node).filter(|above| self.contexts.subject(*above) == Some(*unseen))
+        let above = self.contexts.parent(self.contexts.procedure(node));
+        above.filter(|above| self.contexts.subject(*above) == Some(*unseen))
     }
 
     /// Whether a subject stands between a procedure without a stack and the callers lent to it.
@@ -239,8 +259,7 @@ impl Timed {
     }
 
     fn leaf(&self, entry: &Entry) -> Leaf {
-        let subject = self.contexts.subject(entry.node).unwrap_or(SubjectId::MAX);
-        self.leaves.get(subject as usize).copied().unwrap_or_default()
+        self.leaves.get(self.contexts.leaf(entry) as usize).copied().unwrap_or_default()
     }
 
     /// Only the stacks of nodes that `wanted` accepts; shares are of their time.
@@ -289,7 +308,8 @@ impl Timed {
     /// The group of a node's procedure.
     fn group(&self, node: NodeId) -> Option<usize> {
         let (_, groups) = self.unseen.as_ref()?;
-        Some(*groups.get(self.contexts.subject(node)? as usize)? as usize)
+        let procedure = self.contexts.subject(self.contexts.procedure(node))?;
+        Some(*groups.get(procedure as usize)? as usize)
     }
 
     /// Sums of times by key, of `keys` keys: `keys_of` gives those of a node, each once.
@@ -341,10 +361,10 @@ impl Timed {
         let mut lent: BTreeMap<(usize, NodeId), (Vec<u32>, f64)> = BTreeMap::new();
         for at in &self.order {
             let Some(entry) = self.contexts.entries().get(*at) else { continue };
-            let subject = self.contexts.subject(entry.node);
-            if leaf_subject != subject {
+            let subject = self.contexts.leaf(entry);
+            if leaf_subject != Some(subject) {
                 self.close((leaf, borrows), &mut sums, &mut of_leaf, &mut touched);
-                (leaf_subject, leaf) = (subject, self.leaf(entry));
+                (leaf_subject, leaf) = (Some(subject), self.leaf(entry));
             }
             if node != Some(entry.node) {
                 node = Some(entry.node);
@@ -442,15 +462,18 @@ impl Timed {
         }
     }
 
-    /// The share of each subject's own time, where times come from samples.
+    /// The share of each subject's own time, where times come from samples; a procedure's with
+    /// that of the functions inlined into it.
     pub(crate) fn own(&self, confidence: Confidence) -> Vec<Share> {
         let whole = if self.is_sampled { self.whole.occurrences } else { f64::INFINITY };
-        let of = |leaf: &Leaf| {
-            let p = leaf.time / whole.max(f64::MIN_POSITIVE);
-            let chance = leaf.sample_squares * (1.0 - 2.0 * p) + p * p * self.whole.squares;
+        let of = |(subject, leaf): (SubjectId, &Leaf)| {
+            let inlined = self.inlined.get(&subject).map(|own| (own.occurrences, own.squares));
+            let (time, squares) = inlined.unwrap_or((leaf.time, leaf.sample_squares));
+            let p = time / whole.max(f64::MIN_POSITIVE);
+            let chance = squares * (1.0 - 2.0 * p) + p * p * self.whole.squares;
             stats::estimated(p, chance / whole / whole, 1.0, confidence)
         };
-        self.leaves.iter().map(of).collect()
+        (0..).zip(&self.leaves).map(of).collect()
     }
 
     /// The coefficients that all keys share, of `p` and of its square, and the number of stacks
@@ -539,8 +562,7 @@ fn whole(contexts: &Contexts) -> Tally {
 fn leaves(contexts: &Contexts, subjects: usize) -> Vec<Leaf> {
     let mut leaves = vec![Leaf::default(); subjects];
     for entry in contexts.entries() {
-        let subject = contexts.subject(entry.node).unwrap_or(SubjectId::MAX);
-        if let Some(leaf) = leaves.get_mut(subject as usize) {
+        if let Some(leaf) = leaves.get_mut(contexts.leaf(entry) as usize) {
             let of = tally(entry);
             leaf.weight += of.occurrences;
             leaf.squares += of.squares;

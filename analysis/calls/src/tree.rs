@@ -102,6 +102,7 @@ impl Tree {
     /// The tree of all stacks, without nodes below the share `min` of all time.
     pub fn of(timed: &Timed, of: Shape<'_>, min: f64, confidence: Confidence) -> Self {
         let placed;
+        let is_from = |path: &[SubjectId]| of.from.is_some_and(|from| path.contains(&from));
         let borrows = |entry: &Entry| timed.unseen_above(entry.node).is_some();
         let is_as_it_is = of.is_whole()
             && of.direction == Direction::TopDown
@@ -110,14 +111,17 @@ impl Tree {
             (timed.contexts(), None)
         } else {
             placed = timed.contexts().placed(|path| {
-                // A procedure without a stack is drawn neither below callers that were lent to it
-                // nor with them.
-                if path.get(1).is_some_and(|above| timed.is_unseen(*above)) {
-                    let is_asked = of.from.is_none() || of.from == path.first().copied();
+                // A procedure without a stack, with what is inlined into it, is drawn neither below
+                // callers that were lent to it nor with them.
+                let unseen = path.iter().position(|above| timed.is_unseen(*above));
+                if let Some(unseen) = unseen {
+                    let is_asked = is_from(path.get(..unseen).unwrap_or_default());
                     match of.direction {
-                        Direction::TopDown if of.from == path.first().copied() => {}
-                        Direction::TopDown => drop(path.remove(0)),
-                        Direction::BottomUp if is_asked => path.truncate(2),
+                        Direction::TopDown if is_asked => {}
+                        Direction::TopDown => drop(path.drain(..unseen)),
+                        Direction::BottomUp if of.from.is_none() || is_asked => {
+                            path.truncate(unseen + 1);
+                        }
                         Direction::BottomUp => {}
                     }
                 }
@@ -132,12 +136,18 @@ impl Tree {
         // Lent callers are where those that borrow them are, unless these are what is asked about.
         let mut lent: HashMap<NodeId, Placed> = HashMap::new();
         for entry in timed.contexts().entries() {
-            let subject = timed.contexts().subject(entry.node);
+            let Some(above) = timed.unseen_above(entry.node) else { continue };
+            let below: Vec<SubjectId> = timed
+                .contexts()
+                .path(entry.node)
+                .take_while(|(node, _)| *node != above)
+                .map(|(_, subject)| subject)
+                .collect();
             let is_below = match of.direction {
-                Direction::TopDown => of.from != subject,
-                Direction::BottomUp => of.from.is_some_and(|from| Some(from) != subject),
+                Direction::TopDown => !is_from(&below),
+                Direction::BottomUp => of.from.is_some() && !is_from(&below),
             };
-            if let Some(above) = timed.unseen_above(entry.node).filter(|_| is_below) {
+            if is_below {
                 lent.extend(at(entry.node).map(|at| (above, at)));
             }
         }

@@ -394,9 +394,8 @@ fn rows(reads: &[Read], args: &Comparison, problems: &mut Vec<Problem>) -> Rows 
             }
             continue;
         }
-        for (image, by_procedure) in
-            images.iter().zip(procedures::attribute(&joined, &images, &places))
-        {
+        let found = procedures::attribute(&joined, &images, procedures::Rows::Procedures, &places);
+        for (image, by_procedure) in images.iter().zip(found) {
             problems.extend(by_procedure.problems);
             for counted in by_procedure.rows {
                 let name = programs.procedure(image, counted.place);
@@ -516,10 +515,9 @@ impl<'a> Programs<'a> {
                     && self.several.contains(&name(image, self.renamed));
                 if nameless { "[procedures without name]".to_owned() } else { known }
             }
-            Place::Unknown => "[unknown]".to_owned(),
-            Place::Unresolved(reason) => unresolved::name(&reason),
             // The reason may be another for each build.
             Place::NoProcedures(_) => "[no procedures]".to_owned(),
+            place => place.name(),
         }
     }
 }

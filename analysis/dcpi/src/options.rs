@@ -46,6 +46,13 @@ pub struct Prof {
     /// stacks; rows are sorted by that, and shares are of the samples of all images
     #[arg(long, conflicts_with_all = ["by_image", "lines", "by", "keep"])]
     pub inclusive: bool,
+    /// A row per function instead of per procedure: a sample counts for the innermost function that
+    /// is inlined where it was taken, which debug information says
+    #[arg(long, conflicts_with_all = ["by_image", "lines", "by"])]
+    pub inlined: bool,
+    /// With --inclusive: procedures only, whose time has that of the functions inlined into them
+    #[arg(long, requires = "inclusive", conflicts_with = "inlined")]
+    pub no_inlined: bool,
     /// A row per label, unit, process, command or thread instead of per procedure
     #[arg(long, value_name = "WHAT", value_enum)]
     pub by: Option<By>,
@@ -75,7 +82,9 @@ not those of the idle loop. The interval of a row (Wilson's) holds the row's tru
 given confidence. Notes below the table name images whose file is gone or was rebuilt.
 
 With --inclusive, samples tell how long a procedure took itself, and call stacks divide that time \
-among its callers; a stack counts once for a procedure that it has several times. 'dcpi callers' \
+among its callers; a stack counts once for a procedure that it has several times. A function that \
+is inlined into a procedure is a row of its own, marked (inlined), where debug information is on \
+this machine; its samples and stacks are no longer the procedure's own. 'dcpi callers' \
 and 'dcpi tree' tell more. Every report of call stacks takes --event usertime: wall-clock time of \
 threads, running or not, where cpu-clock was sampled.
 
@@ -356,6 +365,9 @@ pub struct OfCalls {
     /// Leave out the kernel's frames: what the kernel does for a procedure is its own time
     #[arg(long)]
     pub no_kernel: bool,
+    /// Leave out inlined functions: their time is that of the procedure with the code
+    #[arg(long)]
+    pub no_inlined: bool,
 }
 
 /// The parts of a scope, by which dcpid keeps samples apart.

@@ -10,6 +10,7 @@
 use std::fmt;
 
 use image::{Frame, ImageId, ImageKind, Segment, Site};
+use names::inlined;
 use profiledb::Scope;
 
 pub mod addresses;
@@ -175,8 +176,7 @@ impl Image {
     /// name is called as places without procedure are.
     pub fn functions<'a>(&'a self, place: &'a Place) -> Vec<&'a str> {
         // The symbol table's name, not the debug information's: it is what other reports show.
-        let inlined = place.frames.iter().rev().skip(1);
-        let inlined = inlined.map(|frame| frame.function.as_deref().unwrap_or(&self.nameless));
+        let inlined = inlined::calls(&place.frames).iter().rev().map(inlined::name);
         std::iter::once(self.procedure_name(place)).chain(inlined).collect()
     }
 
@@ -186,9 +186,8 @@ impl Image {
         let file = |frame: Option<&'a Frame>| {
             frame.and_then(|frame| frame.file.as_deref()).unwrap_or_default()
         };
-        let inlined = place.frames.split_last().map(|(_, inlined)| inlined).unwrap_or_default();
-        let inlined = inlined.iter().map(|frame| {
-            let name = frame.function.as_deref().unwrap_or(&self.nameless);
+        let inlined = inlined::calls(&place.frames).iter().map(|frame| {
+            let name = inlined::name(frame);
             Call { name, raw: name, file: file(Some(frame)), line: frame.line }
         });
         let own = place.frames.last();

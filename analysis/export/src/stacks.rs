@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use image::{ImageId, ImageOffset};
 use model::{Cut, Frame, Thread};
+use names::inlined;
 use profiledb::Scope;
 
 use super::{Event, Image, Resolved};
@@ -191,7 +192,7 @@ pub(super) fn divide(
     for (end, samples) in ends {
         let (_, event, ..) = end;
         if resolved.events.get(event).is_some_and(|event| event.period > 0) {
-            made.samples.extend(share_out(resolved, end, &samples));
+            share_out(resolved, end, &samples, &mut made);
         } else {
             made.samples.extend(samples);
         }
@@ -236,22 +237,70 @@ fn rescope(resolved: &mut Resolved, scopes: Vec<Scope>) {
     resolved.scopes = scopes;
 }
 
-/// The samples of a procedure, divided among the stacks that end in it. Nothing is lost by
-/// rounding: the sum of the first stacks is rounded.
+/// Divides the samples of a procedure among the stacks that end in it: those of the places where
+/// the same functions are inlined among the stacks that end there, as `calls` does. Where none do,
+/// the procedure's stacks stand for them.
 fn share_out(
     resolved: &mut Resolved,
     (scope, event, image, procedure): End,
     stacks: &[StackSample],
-) -> Vec<StackSample> {
-    let mut all = 0_u64;
-    let places = resolved.images.get_mut(image).map(|image| image.places.as_mut_slice());
-    for place in places.into_iter().flatten().filter(|place| place.procedure == procedure) {
+    made: &mut Stacks,
+) {
+    let (Some(of), Some(of_event)) = (resolved.images.get_mut(image), resolved.events.get(event))
+    else {
+        return;
+    };
+    let inlined = |place: &super::Place| -> Vec<String> {
+        inlined::calls(&place.frames).iter().map(|frame| inlined::name(frame).to_owned()).collect()
+    };
+    let mut spots: BTreeMap<Vec<String>, Spot> = BTreeMap::new();
+    for (at, place) in of.places.iter_mut().enumerate() {
+        if place.procedure != procedure {
+            continue;
+        }
+        let spot =
+            spots.entry(inlined(place)).or_insert_with(|| Spot { place: at, ..Spot::default() });
         for (_, counts) in place.counts.iter_mut().filter(|(of, _)| *of == scope) {
             let count = counts.get_mut(event).map(std::mem::take).unwrap_or_default();
-            all = all.saturating_add(count);
+            spot.samples = spot.samples.saturating_add(count);
         }
     }
-    let Some(event) = resolved.events.get(event) else { return Vec::new() };
+    for stack in stacks {
+        let place = made.nodes.get(stack.node).and_then(|node| match node.frame {
+            StackFrame::Place(_, place) => of.places.get(place),
+            StackFrame::Words(_) => None,
+        });
+        if let Some(spot) = place.and_then(|place| spots.get_mut(&inlined(place))) {
+            spot.stacks.push(*stack);
+        }
+    }
+    for Spot { place, samples, stacks: own } in spots.into_values().filter(|of| of.samples > 0) {
+        if own.iter().any(|stack| stack.occurrences > 0) {
+            made.samples.extend(divided(samples, &own, of_event));
+            continue;
+        }
+        for shared in divided(samples, stacks, of_event) {
+            let parent = made.nodes.get(shared.node).and_then(|node| node.parent);
+            made.nodes.push(StackNode { parent, frame: StackFrame::Place(image, place) });
+            let node = made.nodes.len() - 1;
+            made.samples.push(StackSample { node, ..shared });
+        }
+    }
+}
+
+/// The places of a procedure where the same functions are inlined.
+#[derive(Default)]
+struct Spot {
+    /// The number of its first place.
+    place: usize,
+    samples: u64,
+    /// The stacks that end in it.
+    stacks: Vec<StackSample>,
+}
+
+/// Samples divided among stacks by their weights. Nothing is lost by rounding: the sum of the first
+/// stacks is rounded.
+fn divided(all: u64, stacks: &[StackSample], event: &Event) -> Vec<StackSample> {
     let whole: u128 = stacks.iter().map(|stack| u128::from(stack.occurrences)).sum();
     let (mut before, mut given) = (0_u128, 0_u64);
     let mut shared = Vec::with_capacity(stacks.len());

@@ -6,14 +6,15 @@
 //! The procedures of one image with their samples of the first event, the most first:
 //!
 //! ```
-//! use names::procedures::{Place, Places, attribute};
+//! use names::procedures::{Place, Places, Rows, attribute};
 //! use query::{AnalysisError, Question};
 //!
 //! fn procedures(db: &str, image: &str) -> Result<Vec<(Place, u64)>, AnalysisError> {
 //!     let images = vec![image.to_owned()];
 //!     let samples = Question { db: db.into(), images, ..Question::default() }.samples()?;
 //!     let images: Vec<_> = samples.images.iter().filter(|image| image.wanted).collect();
-//!     let by_procedure = attribute(&samples, &images, &Places::with_debug_roots(Vec::new()));
+//!     let places = Places::with_debug_roots(Vec::new());
+//!     let by_procedure = attribute(&samples, &images, Rows::Procedures, &places);
 //!     let rows = by_procedure.into_iter().flat_map(|image| image.rows);
 //!     let mut rows: Vec<_> = rows.map(|row| (row.place, row.counts[0].samples)).collect();
 //!     rows.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
@@ -25,6 +26,7 @@
 
 pub mod by_line;
 pub mod debuginfod;
+pub mod inlined;
 pub mod named;
 pub mod parallel;
 pub mod procedures;

@@ -1,13 +1,18 @@
 //! The procedure that a name or an address on the command line refers to.
 
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use image::{ImageKind, Procedure, without_suffix};
+use image::{ImageKind, ImageOffset, Procedure, without_suffix};
 
+use crate::inlined;
 use crate::procedures::Known;
 use crate::shorten::is_shown_as;
 use query::error::AnalysisError;
 use query::load::{ImageSamples, sum};
+use query::problem::INLINED;
 use stats::tally::Weighed;
 
 /// An image that a PROCEDURE argument may refer to.
@@ -35,6 +40,12 @@ enum Fit {
     Part,
 }
 
+impl Fit {
+    const fn is_partial(self) -> bool {
+        matches!(self, Self::Word | Self::Part)
+    }
+}
+
 /// Quality of a procedure's match: whether it has samples, and the match of its name.
 type Fits<'a> = dyn Fn(&ImageSamples, &Procedure) -> Option<Fit> + 'a;
 
@@ -46,13 +57,21 @@ struct Found<'a> {
     samples: u64,
 }
 
-/// Finds a procedure, and the index of its candidate, by the procedure's address, its mangled name,
-/// an alias, its demangled name, the form in which reports show that name (`sort<…>(…)`), or a part
-/// of it. Procedures with samples come before others.
-pub fn find<'a>(
-    candidates: &'a [Candidate<'_>],
-    asked: &str,
-) -> Result<(usize, &'a Procedure), AnalysisError> {
+/// The procedure that an argument means.
+#[derive(Clone, Copy, Debug)]
+pub struct Meant<'a> {
+    /// Index of its candidate.
+    pub at: usize,
+    /// The procedure.
+    pub procedure: &'a Procedure,
+    /// Whether the argument is only a part of its name.
+    pub is_partial: bool,
+}
+
+/// Finds a procedure by its address, its mangled name, an alias, its demangled name, the form in
+/// which reports show that name (`sort<…>(…)`), or a part of it. Procedures with samples come
+/// before others.
+pub fn find<'a>(candidates: &'a [Candidate<'_>], asked: &str) -> Result<Meant<'a>, AnalysisError> {
     let mut found = match address(asked) {
         Some(address) => by_address(candidates, address),
         None => by_name(candidates, asked),
@@ -72,7 +91,10 @@ pub fn find<'a>(
         found.truncate(1);
     }
     match found.as_slice() {
-        [one] => Ok((one.at, one.procedure)),
+        [one] => {
+            let is_partial = one.fit.is_partial();
+            Ok(Meant { at: one.at, procedure: one.procedure, is_partial })
+        }
         [] => Err(AnalysisError::NoProcedure {
             asked: asked.to_owned(),
             image: candidates
@@ -86,6 +108,56 @@ pub fn find<'a>(
             Err(AnalysisError::AmbiguousProcedure { asked: asked.to_owned(), known, next })
         }
     }
+}
+
+/// A procedure into which functions are inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InlinedInto {
+    /// Its image.
+    pub image: String,
+    /// Its name.
+    pub procedure: String,
+    /// Samples of the first event where the functions are inlined.
+    pub samples: u64,
+    /// Samples of the first event in all of the procedure.
+    pub all: u64,
+}
+
+/// The procedures into which the functions of this name are inlined, as far as there are samples
+/// of them: those with the most first.
+pub fn inlined_into(candidates: &[Candidate<'_>], asked: &str) -> Vec<InlinedInto> {
+    let asked = asked.strip_suffix(INLINED).unwrap_or(asked);
+    let mut found = Vec::new();
+    for Candidate { image, known, debug_roots } in candidates {
+        let offsets = image.offsets();
+        let inlined = inlined::functions((image, known), &offsets, debug_roots, &mut Vec::new());
+        let mut is_asked: HashMap<Arc<str>, bool> = HashMap::new();
+        let mut of_procedure: BTreeMap<ImageOffset, u64> = BTreeMap::new();
+        for (offset, functions) in offsets.iter().zip(inlined) {
+            let is_here = functions.into_iter().any(|name| {
+                let fits = |name: &Arc<str>| fit(name, asked).is_some_and(|fit| !fit.is_partial());
+                *is_asked.entry(name).or_insert_with_key(fits)
+            });
+            if let Some(procedure) = known.procedures.find(*offset).filter(|_| is_here) {
+                let sum = of_procedure.entry(procedure.start).or_default();
+                *sum = sum.saturating_add(first_samples(image, *offset..ImageOffset(offset.0 + 1)));
+            }
+        }
+        found.extend(of_procedure.into_iter().filter_map(|(start, samples)| {
+            let procedure = known.procedures.find(start)?;
+            let all = first_samples(image, procedure.start..procedure.end);
+            let (image, procedure) = (image.record.name.clone(), procedure.name().to_owned());
+            Some(InlinedInto { image, procedure, samples, all })
+        }));
+    }
+    found.sort_by_key(|into| std::cmp::Reverse(into.samples));
+    found
+}
+
+/// Samples of the first event within a range.
+fn first_samples(image: &ImageSamples, range: Range<ImageOffset>) -> u64 {
+    let counts = image.profiles.first().map(Weighed::equal);
+    counts.map_or(0, |counts| sum(counts.within(range).map(|(_, samples)| samples)))
 }
 
 /// A number with `0x` before it.
@@ -193,12 +265,14 @@ fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
     sum(image.profiles.iter().map(of_profile))
 }
 
-/// The names that a text means best: indices of `names`.
-pub fn best<'a>(names: impl IntoIterator<Item = &'a str>, asked: &str) -> Vec<usize> {
+/// The names that a text means best: indices of `names`, and whether the text is only a part of
+/// these.
+pub fn best<'a>(names: impl IntoIterator<Item = &'a str>, asked: &str) -> (Vec<usize>, bool) {
     let fits = names.into_iter().enumerate().filter_map(|(at, name)| Some((fit(name, asked)?, at)));
     let fits: Vec<(Fit, usize)> = fits.collect();
     let best = fits.iter().map(|(fit, _)| *fit).min();
-    fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, at)| at).collect()
+    let found = fits.into_iter().filter(|(fit, _)| Some(*fit) == best).map(|(_, at)| at);
+    (found.collect(), best.is_some_and(Fit::is_partial))
 }
 
 fn fit(name: &str, asked: &str) -> Option<Fit> {
@@ -208,7 +282,9 @@ fn fit(name: &str, asked: &str) -> Option<Fit> {
     if asked.is_empty() {
         return None;
     }
-    if is_shown_as(name, asked) {
+    // What is no code has its name in brackets.
+    let in_brackets = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    if in_brackets == Some(asked) || is_shown_as(name, asked) {
         return Some(Fit::Last);
     }
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -233,17 +309,16 @@ fn fit(name: &str, asked: &str) -> Option<Fit> {
 
 #[cfg(test)]
 mod tests {
-    use image::ImageOffset;
-
     use super::*;
 
     #[test]
     fn the_best_names_are_meant() {
         let names = ["remain", "a::main(int)", "main", "b::main(char)"];
-        assert_eq!(best(names, "main"), [2]);
-        assert_eq!(best(names[..2].iter().copied(), "main"), [1]);
-        assert_eq!(best(["a::f(int)", "b::f(int)"], "f"), [0, 1]);
-        assert_eq!(best(names, "x"), [0_usize; 0]);
+        assert_eq!(best(names, "main"), (vec![2], false));
+        assert_eq!(best(names[..2].iter().copied(), "main"), (vec![1], false));
+        assert_eq!(best(["a::f(int)", "b::f(int)"], "f"), (vec![0, 1], false));
+        assert_eq!(best(names, "rem"), (vec![0], true));
+        assert_eq!(best(names, "x"), (vec![], false));
     }
 
     #[test]
@@ -259,6 +334,8 @@ mod tests {
             ("remain_in_main", "main", Some(Fit::Part)),
             ("a_main.main", "main", Some(Fit::Last)),
             ("main", "", None),
+            ("[futex]", "futex", Some(Fit::Last)),
+            ("[futex]", "fut", Some(Fit::Part)),
             ("main", "bar", None),
             ("_ZN3foo3barEi", "foo::bar(…)", Some(Fit::Last)),
             ("_ZN3foo3barEi.cold", "foo::bar(int)", Some(Fit::Last)),

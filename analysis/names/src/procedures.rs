@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use image::{
     Binary, DebugInfo, Finding, ImageError, ImageKind, ImageOffset, Lines, Procedure, Procedures,
@@ -18,10 +19,10 @@ use image::{
 };
 
 use crate::debuginfod::Debuginfod;
-use crate::parallel;
+use crate::{inlined, parallel};
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, NoProcedures, Problem};
-use query::progress;
+use query::{progress, unresolved};
 use stats::tally::Tally;
 
 /// Files with procedures, besides the images themselves and the database.
@@ -64,6 +65,15 @@ pub struct Counted {
     pub counts: Vec<Tally>,
 }
 
+/// What samples are attributed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Procedures, with the functions that are inlined into them.
+    Procedures,
+    /// Functions: where some are inlined into a procedure, the innermost.
+    Functions,
+}
+
 /// A procedure, or what samples are attributed to without one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -75,6 +85,8 @@ pub enum Place {
         /// the image.
         address: u64,
     },
+    /// A function that is inlined into a procedure, by its name.
+    Inlined(Arc<str>),
     /// A place outside of all procedures of the image.
     Unknown,
     /// An image whose procedures are not known, with the reason.
@@ -83,11 +95,34 @@ pub enum Place {
     Unresolved(String),
 }
 
+impl Place {
+    /// A procedure's name, or words in brackets.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Procedure { name, .. } => name.clone(),
+            Self::Inlined(name) => name.to_string(),
+            Self::Unknown => inlined::UNKNOWN.to_owned(),
+            Self::NoProcedures(why) => format!("[no procedures: {why}]"),
+            Self::Unresolved(reason) => unresolved::name(reason),
+        }
+    }
+
+    /// The address of a procedure's first byte.
+    pub const fn address(&self) -> Option<u64> {
+        match self {
+            Self::Procedure { address, .. } => Some(*address),
+            _ => None,
+        }
+    }
+}
+
 /// The place of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
     /// The procedure.
     pub place: Place,
+    /// The functions that are inlined there, the outermost first; empty unless they were asked for.
+    pub inlined: Box<[Arc<str>]>,
     /// Bytes from the start of the procedure; 0 where there is none.
     pub into: u64,
     /// Its address, as [`Place::Procedure`]'s.
@@ -98,13 +133,21 @@ pub struct Located {
 pub fn locate(
     samples: &Samples,
     image: &ImageSamples,
-    offsets: &[ImageOffset],
+    (offsets, rows): (&[ImageOffset], Rows),
     places: &Places,
 ) -> (Vec<Located>, Vec<Problem>) {
     let mut problems = Vec::new();
     let known = known(samples, image, places, Needed::At(offsets), &mut problems);
+    let inlined = match &known {
+        Ok(known) if rows == Rows::Functions => {
+            inlined::functions((image, known), offsets, &places.debug_roots, &mut problems)
+        }
+        _ => Vec::new(),
+    };
+    let mut inlined = inlined.into_iter();
     let at = |offset: &ImageOffset| {
-        let unnamed = |place| Located { place, into: 0, address: offset.0 };
+        let inlined = inlined.next().unwrap_or_default();
+        let unnamed = |place| Located { place, inlined: [].into(), into: 0, address: offset.0 };
         match &known {
             Err(why) => unnamed(Place::NoProcedures(why.short())),
             Ok(known) => {
@@ -113,6 +156,7 @@ pub fn locate(
                 procedure.map_or(Located { address, ..unnamed(Place::Unknown) }, |procedure| {
                     Located {
                         place: known.place(procedure),
+                        inlined,
                         into: offset.0.saturating_sub(procedure.start.0),
                         address,
                     }
@@ -129,9 +173,14 @@ pub fn locate(
     (located, problems)
 }
 
-/// The samples of each image by procedure, in the order of `images`.
-pub fn attribute(samples: &Samples, images: &[&ImageSamples], places: &Places) -> Vec<ByProcedure> {
-    each_image(images, |image| attribute_image(samples, image, places))
+/// The samples of each image by procedure or function, in the order of `images`.
+pub fn attribute(
+    samples: &Samples,
+    images: &[&ImageSamples],
+    rows: Rows,
+    places: &Places,
+) -> Vec<ByProcedure> {
+    each_image(images, |image| attribute_image(samples, image, rows, places))
 }
 
 /// Results of `work` on each image, in the order of images: on all CPUs, one image at a time on
@@ -149,16 +198,30 @@ pub fn each_image<T: Send>(
     made
 }
 
-fn attribute_image(samples: &Samples, image: &ImageSamples, places: &Places) -> ByProcedure {
+fn attribute_image(
+    samples: &Samples,
+    image: &ImageSamples,
+    rows: Rows,
+    places: &Places,
+) -> ByProcedure {
     let mut problems = Vec::new();
     if let Some(reason) = image.unresolved() {
         let rows =
             vec![Counted { place: Place::Unresolved(reason.to_owned()), counts: image.totals() }];
         return ByProcedure { rows, problems };
     }
-    match known(samples, image, places, Needed::At(&image.offsets()), &mut problems) {
+    let offsets = image.offsets();
+    match known(samples, image, places, Needed::At(&offsets), &mut problems) {
         Ok(known) => {
-            let rows = count(image, &known);
+            let mut innermost = HashMap::new();
+            if rows == Rows::Functions {
+                let roots = &places.debug_roots;
+                let inlined = inlined::functions((image, &known), &offsets, roots, &mut problems);
+                let at = offsets.iter().zip(inlined);
+                innermost
+                    .extend(at.filter_map(|(at, inlined)| Some((*at, inlined.last()?.clone()))));
+            }
+            let rows = count(image, &known, &innermost);
             problems.extend(known.stripped.then(|| nameless(image, &rows)).flatten());
             ByProcedure { rows, problems }
         }
@@ -291,8 +354,13 @@ pub fn no_lines(image: &ImageSamples, why: Option<String>) -> Problem {
     }
 }
 
-fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
-    let mut by_start: BTreeMap<Option<ImageOffset>, Counted> = BTreeMap::new();
+/// `innermost` has the innermost function that is inlined at an offset.
+fn count(
+    image: &ImageSamples,
+    known: &Known,
+    innermost: &HashMap<ImageOffset, Arc<str>>,
+) -> Vec<Counted> {
+    let mut by_start: BTreeMap<(Option<ImageOffset>, Option<&Arc<str>>), Counted> = BTreeMap::new();
     // Compilers make a procedure again and again, at other addresses each time: it is still one.
     let mut first_of: HashMap<&str, ImageOffset> = HashMap::new();
     if image.record.kind == ImageKind::Jit {
@@ -307,12 +375,16 @@ fn count(image: &ImageSamples, known: &Known) -> Vec<Counted> {
             let first = procedure
                 .and_then(|procedure| known.procedures.find(*first_of.get(procedure.raw_name())?));
             let procedure = first.or(procedure);
-            let counted = by_start
-                .entry(procedure.map(|procedure| procedure.start))
-                .or_insert_with(|| Counted {
-                    place: procedure.map_or(Place::Unknown, |procedure| known.place(procedure)),
-                    counts: vec![Tally::default(); events],
-                });
+            let inlined = procedure.and_then(|_| innermost.get(&offset));
+            let begin = procedure.filter(|_| inlined.is_none()).map(|procedure| procedure.start);
+            let counted = by_start.entry((begin, inlined)).or_insert_with(|| Counted {
+                place: match (inlined, procedure) {
+                    (Some(name), _) => Place::Inlined(name.clone()),
+                    (None, Some(procedure)) => known.place(procedure),
+                    (None, None) => Place::Unknown,
+                },
+                counts: vec![Tally::default(); events],
+            });
             if let Some(count) = counted.counts.get_mut(event) {
                 *count += samples;
             }
@@ -497,7 +569,7 @@ mod tests {
         });
         let known =
             Known { procedures: Procedures::from_list(list), binary: None, stripped: false };
-        count(&image, &known)
+        count(&image, &known, &HashMap::new())
             .into_iter()
             .map(|row| (row.place, stats::tally::samples(&row.counts)))
             .collect()

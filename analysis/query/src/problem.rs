@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use image::{ImageError, ImageId, LinesCut};
 use profiledb::DbError;
 
+/// Follows the name of an inlined function, in reports and where such a name is asked for.
+pub const INLINED: &str = " (inlined)";
+
 /// Missing or doubtful data that a report had to work around.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -136,6 +139,18 @@ pub enum Problem {
         /// Their names.
         files: Vec<String>,
     },
+    /// A procedure is meant by a part of its name.
+    PartOfName {
+        /// What was asked for.
+        asked: String,
+        /// The name.
+        name: String,
+    },
+    /// A procedure is also inlined into others, which is not part of the answer.
+    AlsoInlined {
+        /// Its name.
+        name: String,
+    },
     /// Some source lines of an image are not known.
     LinesCut {
         /// The image's name.
@@ -256,7 +271,14 @@ impl Problem {
             Self::SourceNewer { .. } => "source_newer",
             Self::SourceWithheld { .. } => "source_withheld",
             Self::LinesCut { .. } => "lines_cut",
+            Self::PartOfName { .. } => "part_of_name",
+            Self::AlsoInlined { .. } => "also_inlined",
         }
+    }
+
+    /// Whether it is about how a PROCEDURE argument was understood.
+    pub const fn is_of_name(&self) -> bool {
+        matches!(self, Self::PartOfName { .. } | Self::AlsoInlined { .. })
     }
 
     /// Whether the report is incomplete, which means exit code 1: samples are missing or counted
@@ -354,7 +376,15 @@ impl fmt::Display for Problem {
                 "source not read, as root must not show what the image's owner may not read: {}; name its directory with --source-dir",
                 first_of(files)
             ),
-            Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines are missing: {why}"),
+            Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines and inlined functions are missing: {why}"),
+            Self::PartOfName { asked, name } => {
+                write!(f, "no procedure is named {asked:?}; {name} is the only one whose name has that in it")
+            }
+            Self::AlsoInlined { name } => write!(
+                f,
+                "{name} is inlined into other procedures, too, which is not counted here: {:?} names that part",
+                format!("{name}{INLINED}")
+            ),
         }
     }
 }

@@ -84,7 +84,7 @@ crate::fields! {
         confidence: Confidence;
         only (maybe): Only;
         /// what a row is: `line`, `label`, `unit`, `pid`, `command`, `thread`; absent: a
-        /// procedure or image
+        /// procedure, function or image
         by (maybe): Option<&'static str>;
         /// with `--lines`: the event whose samples were moved back by their skid to the lines that
         /// took the time; as in `dcpi list`, some stay where they landed
@@ -202,6 +202,9 @@ crate::fields! {
         image_id (maybe): Option<String> => "image_id";
         /// the procedure's begin
         address (maybe): Option<Address> => "address";
+        /// true: a function that is inlined into a procedure, and has no code of its own there;
+        /// absent: rows are not functions
+        inlined (maybe): Option<bool> => "inlined";
         /// the image's path (`-i`)
         path (maybe): Option<&'a str> => "path";
         /// `file`, `kernel`, `module`, `vdso`, `bpf`, `jit`, `idle`; `unresolved`: unknown code
@@ -321,7 +324,7 @@ pub(super) fn prof(report: &ProfReport) -> Prof<'_> {
         by: match report.by {
             By::Scope(dimensions) => dimensions.first().map(|of| of.name()),
             By::Line => Some("line"),
-            By::Procedure | By::Image => None,
+            By::Procedure | By::Function | By::Image => None,
         },
         skid_moved: report
             .skid
@@ -345,6 +348,7 @@ pub(super) const EVENT_TITLES: [&str; 4] = ["EVENT", "EVENT_share", "EVENT_low",
 pub(super) fn prof_columns(report: &ProfReport) -> Vec<&'static str> {
     let mut titles = match report.by {
         By::Procedure => vec!["procedure", "image", "image_id", "address"],
+        By::Function => vec!["procedure", "image", "image_id", "address", "inlined"],
         By::Line => vec!["procedure", "file", "line", "image", "image_id"],
         By::Image => vec!["image", "image_id", "path"],
         By::Scope(dimensions) => dimensions.iter().map(|of| of.name()).collect(),
@@ -402,6 +406,7 @@ fn prof_row<'a>(report: &'a ProfReport, row: &'a Row) -> ProfRow<'a> {
         image: image.map(|image| image.name.as_str()),
         image_id: image.map(|image| image.id.to_string()),
         address: row.procedure.as_ref().and_then(|procedure| procedure.address).map(Address),
+        inlined: row.procedure.as_ref().filter(|_| report.by == By::Function).map(|of| of.inlined),
         path: image.filter(|_| report.by == By::Image).map(|image| image.path.as_str()),
         kind: image.map(|image| image.kind.as_str()),
         part: parts(&row.parts),

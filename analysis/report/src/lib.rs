@@ -210,6 +210,8 @@ impl EventColumn {
 pub enum By {
     /// A procedure.
     Procedure,
+    /// A function: a procedure, or what is inlined into it.
+    Function,
     /// A source line.
     Line,
     /// An image.
@@ -295,6 +297,8 @@ pub struct ProcedureName {
     pub ambiguous: bool,
     /// Another procedure of the image has the same name except for what compilers appended to it.
     pub needs_suffix: bool,
+    /// Whether it is a function that is inlined into procedures, and has no code of its own there.
+    pub inlined: bool,
 }
 
 /// A source line.

@@ -72,13 +72,16 @@ impl<const OF_CALLERS: bool> NeighboursReport<OF_CALLERS> {
 impl Neighbours {
     fn text(&self, style: &Style, out: &mut dyn Write) -> io::Result<()> {
         self.of.head(style, out)?;
-        let Callee { name, image, .. } = &self.procedure;
-        let image = image.as_ref().map(|image| format!(" of {}", image.name)).unwrap_or_default();
         let (share, ends) = (percent(self.inclusive.share.value), interval(self.inclusive.share));
         let time = amount(self.inclusive.time, &self.of.event.unit);
         let ends = if self.of.event.counted { String::new() } else { format!(" ({ends})") };
         let with = format!("{time} with all that it called, {share} % of all{ends}");
-        head(style, out, "procedure", &super::escape(&format!("{name}{image}: {with}")))?;
+        head(
+            style,
+            out,
+            "procedure",
+            &super::escape(&format!("{}: {with}", self.procedure.whole())),
+        )?;
         self.of.shares("that time", style, out)?;
         writeln!(out)?;
         self.table(style).write(style, out)?;
@@ -88,7 +91,8 @@ impl Neighbours {
             notes.push(format!("{more} (-n 0 shows all)"));
         }
         // Procedures without name have rows that say so.
-        notes.extend(problem_lines(self.problems.iter().filter(|of| of.is_serious())));
+        let told = self.problems.iter().filter(|of| of.is_serious() || of.is_of_name());
+        notes.extend(problem_lines(told));
         if !notes.is_empty() {
             writeln!(out)?;
         }
@@ -121,7 +125,9 @@ impl Neighbours {
             cells.extend([
                 amount(row.time, &self.of.event.unit).into(),
                 super::quantity::thousands(row.stacks).into(),
-                Cell::name(suffixes.shown(image, name, style.full_names)).apart(at),
+                Cell::name(suffixes.shown(image, name, style.full_names))
+                    .tail(row.procedure.tail())
+                    .apart(at),
                 row.procedure.image.as_ref().map(image_cell).unwrap_or_default(),
             ]);
             table.coloured(cells, Colour::of_share(row.share.value));

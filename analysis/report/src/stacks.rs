@@ -11,6 +11,7 @@ use super::quantity::{counted, nanoseconds, percent, plain, thousands};
 use super::table::Table;
 use super::text::{head, selection};
 use super::{EventColumn, ImageName, Selection, Style};
+use query::problem::INLINED;
 use query::scope::ScopeChoice;
 use stats::{Confidence, Share};
 
@@ -60,6 +61,31 @@ pub struct Callee {
     pub address: Option<u64>,
     /// The image of a procedure.
     pub image: Option<ImageName>,
+    /// Whether it is a function that is inlined into a procedure, and has no code of its own there.
+    pub inlined: bool,
+}
+
+impl Callee {
+    /// What is no code, by its name.
+    pub fn nobody(name: &str) -> Self {
+        Self { name: name.to_owned(), address: None, image: None, inlined: false }
+    }
+
+    /// What follows the name in a text.
+    pub(super) fn tail(&self) -> String {
+        inlined_tail(self.inlined)
+    }
+
+    /// Name and image, for a head.
+    pub(super) fn whole(&self) -> String {
+        let image = self.image.as_ref().map(|image| format!(" of {}", image.name));
+        format!("{}{}{}", self.name, self.tail(), image.unwrap_or_default())
+    }
+}
+
+/// What follows the name of a function in a text, if it is inlined.
+pub(super) fn inlined_tail(inlined: bool) -> String {
+    if inlined { INLINED.to_owned() } else { String::new() }
 }
 
 /// The note on procedures with samples and without a stack, if they have one percent of the time.
@@ -149,6 +175,8 @@ crate::fields! {
         image_id: Option<ImageId> => "image_id";
         /// the procedure's begin
         address: Option<Address> => "address";
+        /// true: a function that is inlined into a procedure, and has no code of its own there
+        inlined: bool => "inlined";
     }
 }
 
@@ -159,6 +187,7 @@ impl<'a> Shown<&'a Callee> for CalleeJson<'a> {
             image: of.image.as_ref().map(|image| image.name.as_str()),
             image_id: of.image.as_ref().map(|image| image.id),
             address: of.address.map(Address),
+            inlined: of.inlined,
         }
     }
 }

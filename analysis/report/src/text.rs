@@ -7,7 +7,7 @@ use profiledb::EpochMeta;
 
 use super::coverage::{missed, part_of_time};
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
-use super::stacks::{inclusive_cells, inclusive_titles, nouns, stacks_only};
+use super::stacks::{inclusive_cells, inclusive_titles, inlined_tail, nouns, stacks_only};
 use super::table::{Cell, Colour, Table, width};
 use super::timeline::covered;
 use super::{
@@ -232,6 +232,8 @@ fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Res
     if report.by == By::Line {
         let skid = report.skid.as_ref().map(|(event, skid)| (event.as_str(), *skid));
         head(style, out, "samples", &landed(skid, 0))?;
+    } else if report.by == By::Function && !report.with_calls {
+        head(style, out, "samples", LANDED)?;
     }
     let sure = match is_exact {
         true => String::new(),
@@ -263,11 +265,11 @@ fn prof_table(report: &ProfReport, style: &Style) -> Table {
             table.number("cum %", group);
         }
     }
-    if matches!(report.by, By::Procedure | By::Line) {
+    if matches!(report.by, By::Procedure | By::Function | By::Line) {
         table.procedures("procedure");
     }
     match report.by {
-        By::Procedure => table.names("image"),
+        By::Procedure | By::Function => table.names("image"),
         By::Line => ["source", "image"].into_iter().for_each(|title| table.names(title)),
         By::Image => table.paths("image"),
         By::Scope(dimensions) => dimensions.iter().for_each(|of| table.names(of.name())),
@@ -320,7 +322,7 @@ fn procedure(procedure: &ProcedureName, style: &Style) -> Cell {
     let name = if with_suffix { &procedure.name } else { image::without_suffix(&procedure.name) };
     let at = procedure.address.map(|at| format!(" [{at:#x}]")).unwrap_or_default();
     let tail = if procedure.ambiguous { at.clone() } else { String::new() };
-    Cell::name(name).tail(tail).apart(at)
+    Cell::name(name).tail(inlined_tail(procedure.inlined) + &tail).apart(at)
 }
 
 /// A row's source file and line. The file is shown without its directories, unless names are asked
@@ -380,7 +382,7 @@ fn prof_notes(report: &ProfReport) -> Vec<String> {
     let mut notes = if is_empty { no_samples(&report.problems) } else { Vec::new() };
     if report.omitted.rows > 0 {
         let what = match report.by {
-            By::Procedure => "procedure",
+            By::Procedure | By::Function => "procedure",
             By::Line => "source line",
             By::Image => "image",
             By::Scope(dimensions) => dimensions.first().map_or("scope", |of| of.name()),

@@ -79,7 +79,7 @@ impl TreeReport {
                 percent(row.own).into(),
                 amount(row.time, &self.of.event.unit).into(),
                 row.depth.to_string().into(),
-                Cell::name(&format!("{indent}{brief}")),
+                Cell::name(&format!("{indent}{brief}")).tail(row.procedure.tail()),
                 row.procedure.image.as_ref().map(image_cell).unwrap_or_default(),
             ];
             table.coloured(cells, Colour::of_share(row.share.value));
@@ -96,9 +96,8 @@ impl Report for TreeReport {
         self.of.head(style, out)?;
         match &self.from {
             None => self.of.shares("all time", style, out)?,
-            Some(Callee { name, image, .. }) => {
-                let image = image.as_ref().map(|of| format!(" of {}", of.name)).unwrap_or_default();
-                let from = format!("{name}{image}, with all that it called");
+            Some(from) => {
+                let from = format!("{}, with all that it called", from.whole());
                 head(style, out, "from", &super::escape(&from))?;
                 self.of.shares("that time", style, out)?;
             }
@@ -113,7 +112,8 @@ impl Report for TreeReport {
                 .push(format!("{calls} with {} % of the time (--min 0 shows all)", percent(share)));
         }
         // Procedures without name have rows that say so.
-        notes.extend(problem_lines(self.problems.iter().filter(|of| of.is_serious())));
+        let told = self.problems.iter().filter(|of| of.is_serious() || of.is_of_name());
+        notes.extend(problem_lines(told));
         if !notes.is_empty() {
             writeln!(out)?;
         }

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+use serde_json::Value;
 use tests::daemon::{Daemon, Place, assert_closes};
 use tests::report::dcpi;
 use tests::workload::{Running, Workload};
@@ -19,10 +21,15 @@ pub fn start<'a>(place: &'a Place, stacks: &str) -> Daemon<'a> {
 /// Stacks of an event whose first frame is that command: frames from the thread's first on, and
 /// the count.
 pub fn folded(place: &Place, event: &str, command: &str) -> Vec<(Vec<String>, f64)> {
+    folded_with(place, &["--event", event], command)
+}
+
+/// The same with more options of the export.
+fn folded_with(place: &Place, options: &[&str], command: &str) -> Vec<(Vec<String>, f64)> {
     let file = place.path().join("folded");
-    let arguments = ["--to", "folded", "--all", "--event", event, "--output"];
     let _ = fs::remove_file(&file);
-    let mut export = dcpi(&place.db(), "export", &arguments);
+    let mut export = dcpi(&place.db(), "export", &["--to", "folded", "--all"]);
+    export.args(options).arg("--output");
     let _ = succeed(export.arg(&file));
     let text = fs::read_to_string(&file).unwrap();
     let stack = |line: &str| {
@@ -120,4 +127,70 @@ fn without_stacks_a_report_says_what_to_do() {
     let said = tests::refuse(&mut dcpi(&place.db(), "prof", &["--inclusive"]));
     assert!(said.contains("--stacks"), "{said}");
     assert!(Path::new(&place.db()).is_dir());
+}
+
+/// `dcpi callers normalise` did not know a function that is inlined wherever it is called: 28 % of
+/// the time were its, as the export for pprof said. All reports of call stacks have its share, as
+/// the program measures it and as exports do.
+#[test]
+#[ignore = "needs root"]
+fn inlined_functions_have_their_time_and_callers() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build(place.path(), "inlined", &["-O2", "-g"]);
+    let daemon = start(&place, "400");
+    let truth = Running::start(Command::new(program.program()).arg("4")).wait();
+    daemon.flush();
+    assert_closes(&daemon.status().samples);
+    let [smooth, rank, apart] = ["smooth", "rank", "apart"].map(|of| truth.number(of));
+    let report = |words: &[&str]| -> Value {
+        let (command, rest) = words.split_first().unwrap();
+        let mut run = dcpi(&place.db(), command, &["--format", "json", "--all"]);
+        serde_json::from_str(&succeed(run.args(rest))).unwrap()
+    };
+    let row = |report: &Value, name: &str, inlined: bool| -> Value {
+        let rows = report["rows"].as_array().unwrap();
+        let is_it = |row: &&Value| row["procedure"] == name && row["inlined"] == inlined;
+        rows.iter().find(is_it).unwrap_or_else(|| panic!("no {name} in {report:#}")).clone()
+    };
+    let holds = |share: &Value, truth: f64, what: &str| {
+        let [low, high] = ["low", "high"].map(|end| share[end].as_f64().unwrap());
+        // Loops around the function are not its own; the interval is of 95 %.
+        assert!(low - 0.02 <= truth && truth <= high + 0.02, "{what}: {truth} in {share}");
+    };
+    let of_all = (smooth + rank) / (smooth + rank + apart);
+    let callers = report(&["callers", "normalise"]);
+    for (caller, inlined, seconds) in [("filter", true, smooth), ("rank", false, rank)] {
+        let share = &row(&callers, caller, inlined)["share"];
+        holds(share, seconds / (smooth + rank), caller);
+    }
+    let callees = report(&["callees", "normalise"]);
+    assert!(row(&callees, "mix", true)["share"]["value"].as_f64().unwrap() > 0.3, "{callees:#}");
+    let tree = report(&["tree", "--command", "inlined", "--min", "0"]);
+    let shares = |name: &str| -> f64 {
+        let rows = tree["rows"].as_array().unwrap().iter();
+        let of = rows.filter(|row| row["procedure"] == name);
+        of.map(|row| row["share"]["value"].as_f64().unwrap()).sum()
+    };
+    assert!((shares("normalise") - of_all).abs() < 0.06, "{} of {of_all}", shares("normalise"));
+    let inclusive = report(&["prof", "--inclusive"]);
+    let normalise = row(&inclusive, "normalise", true);
+    let main = row(&inclusive, "main", false);
+    let of_main = |row: &Value, key: &str| row["inclusive"]["cpu-clock"][key].as_f64().unwrap();
+    let part = of_main(&normalise, "value") / of_main(&main, "value");
+    assert!((part - of_all).abs() < 0.04, "{part}, but it is {of_all}");
+    // Of stacks alone, and of samples: the same, as in exports.
+    let all = folded_with(&place, &["--event", "cpu-clock", "--lines"], "inlined");
+    let total: f64 = all.iter().map(|(_, count)| count).sum();
+    let with = all.iter().filter(|(frames, _)| frames.iter().any(|of| of == "normalise"));
+    let exported: f64 = with.map(|(_, count)| count).sum::<f64>() / total;
+    assert!((exported - part).abs() < 0.02, "{exported} and {part}");
+    let samples = report(&["prof", "--inlined", "inlined"]);
+    let of =
+        |name: &str| row(&samples, name, true)["share"]["cpu-clock"]["value"].as_f64().unwrap();
+    assert!((of("normalise") + of("mix") - of_all).abs() < 0.04, "{samples:#}");
+    let drawn = succeed(&mut dcpi(&place.db(), "flame", &["-o", "-", "--all"]));
+    assert!(drawn.contains("<title>normalise (inlined) (inlined): "), "{drawn}");
+    let said = tests::refuse(&mut dcpi(&place.db(), "list", &["inlined", "normalise"]));
+    assert!(said.contains("it is inlined into smooth ("), "{said}");
 }

@@ -92,7 +92,8 @@ pub(super) fn report(args: &Calc, mut samples: Samples) -> Result<CalcReport, An
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, &args.subject)?;
+    let (Candidate { image, known, .. }, procedure) =
+        meant(&candidates, &without, &args.subject, &mut problems)?;
     let (event, skid) = samples.time()?;
     let syntax = args.syntax.syntax();
     let surveyed = Surveyed::around(&samples, image, known, procedure, &mut problems);

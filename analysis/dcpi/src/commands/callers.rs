@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::Outcome;
-use super::stacks::{Loaded, callee, nobody_has};
+use super::stacks::{Loaded, callee, functions, nobody_has};
 use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
 use calls::{ByCalls, Estimate, Neighbour, SubjectId, Timed};
 use model::CALLS;
@@ -33,6 +33,9 @@ pub struct CallersArgs {
     /// Leave out the kernel's frames: what the kernel does for a procedure is its own time
     #[arg(long)]
     pub no_kernel: bool,
+    /// Leave out inlined functions: their time is that of the procedure with the code
+    #[arg(long)]
+    pub no_inlined: bool,
     #[command(flatten)]
     pub max: RowLimit,
     #[command(flatten)]
@@ -49,6 +52,8 @@ const NOTES: &str = "\
 Shares are of the time of the procedure with all that it called, and sum up to 100 %. Of a stack \
 that has the procedure several times, the caller of the outermost call counts and the callee of \
 the innermost. [itself] is the procedure's own time, [first] a procedure that nothing called. \
+A function that is inlined into a procedure is a \
+caller and a callee of its own, marked (inlined), where debug information is on this machine. \
 Other names in brackets say why frames are not known ([truncated]), or why a thread did not run \
 ([futex]; --event off-cpu). Samples without a stack are [no stack]. For callers of callers, and so \
 on: dcpi tree --bottom-up --from PROCEDURE.
@@ -78,8 +83,9 @@ fn report(
     nobody: &str,
 ) -> Result<Neighbours, AnalysisError> {
     let question = args.threads.narrow(args.chosen.question(&[])?);
-    let elsewhere = || nobody_has(&args.subject, &question, (&args.chosen, &args.look));
-    let mut loaded = Loaded::of(&question, &args.look)?;
+    let look = (&args.look, functions(args.no_inlined));
+    let elsewhere = || nobody_has(&args.subject, &question, (&args.chosen, look));
+    let mut loaded = Loaded::of(&question, look)?;
     if let Some((at, by_calls)) = loaded.counted(&args.chosen) {
         let calls = loaded.calls.events.iter().find(|event| event.name == CALLS).cloned();
         let calls = calls.ok_or_else(elsewhere)?;
@@ -121,7 +127,7 @@ fn neighbours(
     let row = |neighbour: &Neighbour| NeighbourRow {
         procedure: match neighbour.subject {
             Some(subject) => callee(&loaded.calls.subjects, subject),
-            None => Callee { name: nobody.to_owned(), address: None, image: None },
+            None => Callee::nobody(nobody),
         },
         time: neighbour.estimate.time,
         share: neighbour.estimate.share,

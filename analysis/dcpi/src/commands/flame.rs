@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use super::stacks::{Loaded, is_wait, nobody_has};
+use super::stacks::{Loaded, functions, is_wait, nobody_has};
 use super::trees::{TreeOf, tree_rows};
 use crate::destination::Destination;
 use crate::options::{Chosen, DisplayArgs, OfCalls, OfThreads, parse_min};
@@ -77,8 +77,9 @@ pub(crate) fn run(args: &FlameArgs, out: &mut dyn Write) -> Result<Outcome, Anal
     let drawn = flame::svg(&flame);
     let destination = Destination::from_argument(&args.file);
     destination.write(out, |out| Ok(out.write_all(drawn.as_bytes())?))?;
-    let serious = problems.iter().filter(|problem| problem.is_serious());
-    let aside: Vec<String> = serious.map(ToString::to_string).collect();
+    let sound = !problems.iter().any(Problem::is_serious);
+    let told = problems.iter().filter(|problem| problem.is_serious() || problem.is_of_name());
+    let aside: Vec<String> = told.map(ToString::to_string).collect();
     if destination != Destination::Stdout {
         writeln!(
             out,
@@ -86,12 +87,13 @@ pub(crate) fn run(args: &FlameArgs, out: &mut dyn Write) -> Result<Outcome, Anal
             report::escape(&args.file.display().to_string())
         )?;
     }
-    Ok(Outcome { sound: aside.is_empty(), aside, code: None })
+    Ok(Outcome { sound, aside, code: None })
 }
 
 fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, AnalysisError> {
     let question = args.threads.narrow(args.chosen.question(&[])?);
-    let mut loaded = Loaded::of(&question, &args.look)?;
+    let look = (&args.look, functions(args.part.no_inlined));
+    let mut loaded = Loaded::of(&question, look)?;
     let events = loaded.events(&args.chosen)?;
     let units: Vec<String> = events.iter().map(|event| loaded.unit(event)).collect();
     let unit = units.first().cloned().unwrap_or_default();
@@ -115,7 +117,7 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
         layers.push(layer(&mut loaded, event, &what)?);
     }
     if layers.iter().all(|layer| layer.rows.is_empty()) && !args.part.from.is_empty() {
-        return Err(nobody_has(&args.part.from, &question, (&args.chosen, &args.look)));
+        return Err(nobody_has(&args.part.from, &question, (&args.chosen, look)));
     }
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
     let mut title = format!("{} of {}", names.join(" and "), loaded.hosts());
@@ -133,7 +135,7 @@ fn flame(args: &FlameArgs, problems: &mut Vec<Problem>) -> Result<Flame, Analysi
                 questions.len()
             )));
         };
-        let mut earlier = Loaded::of(one, &args.look)?;
+        let mut earlier = Loaded::of(one, look)?;
         let same = Chosen { events: vec![event.name.clone()], ..args.chosen.clone() };
         for event in earlier.events(&same)? {
             layers.push(layer(&mut earlier, &event, &what)?);

@@ -22,7 +22,7 @@ use crate::options::{
 };
 use annotate::graphs::Surveyed;
 use annotate::listing::{self, Listing};
-use names::procedures::{self, Needed, Places};
+use names::procedures::{self, Needed, Places, Rows};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Question, Samples};
 use query::problem::Problem;
@@ -129,7 +129,8 @@ fn report(args: &Html) -> Result<(HtmlReport, Vec<Problem>), AnalysisError> {
     let mut flames = Vec::new();
     if stacks::any(&samples) {
         // The same state of the database, even if dcpid writes to it meanwhile.
-        let loaded = Loaded::beside(&samples, &args.chosen.question(&[])?, &look(args))?;
+        let loaded =
+            Loaded::beside(&samples, &args.chosen.question(&[])?, (&look(args), Rows::Functions))?;
         flames = drawn(args, loaded, &mut problems)?;
     }
     Ok((HtmlReport { procedures, images, listings, flames, skid }, problems))
@@ -149,7 +150,8 @@ fn report_of_threads(
     let (procedures, images) = inclusive::tables(prof, IMAGES_MAX)?;
     let mut problems = Vec::new();
     let question = Question { images: Vec::new(), ..question.clone() };
-    let flames = drawn(args, Loaded::if_any(&question, &look(args))?, &mut problems)?;
+    let loaded = Loaded::if_any(&question, (&look(args), Rows::Functions))?;
+    let flames = drawn(args, loaded, &mut problems)?;
     let listings = BTreeMap::new();
     Ok((HtmlReport { procedures, images, listings, flames, skid: None }, problems))
 }

@@ -14,12 +14,13 @@ use stats::Occurrences;
 use stats::tally::{self, Tally};
 
 use super::prof::{by_samples, columns, cut, row, share_out, shared_out, sort_event};
-use super::stacks::{self, Loaded, callee};
+use super::stacks::{self, Loaded, callee, functions};
 use crate::options::Prof;
 
 /// The report. Stacks are of all images; rows are of those that were asked for.
 pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
-    let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), &args.look)?;
+    let look = (&args.look, functions(args.no_inlined));
+    let mut loaded = Loaded::of(&args.threads.narrow(args.chosen.question(&[])?), look)?;
     let confidence = args.look.confidence;
     let mut events = loaded.calls.events.clone();
     // Without an event of that name the report is of what takes CPU time.
@@ -81,7 +82,8 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let of = |row: &Row| row.inclusive.get(sort).copied().flatten().map_or(0.0, |of| of.value);
     rows.sort_by(|a, b| of(b).total_cmp(&of(a)).then_with(|| by_samples(a, b, sort)));
     let report = shared_out(args, samples, (columns, sort), rows, loaded.problems);
-    Ok(ProfReport { with_calls: true, ..report })
+    let by = if args.no_inlined { By::Procedure } else { By::Function };
+    Ok(ProfReport { with_calls: true, by, ..report })
 }
 
 /// Tables of procedures and of images, of the time that they took themselves by call stacks. The
@@ -91,7 +93,7 @@ pub(super) fn tables(
     images_max: usize,
 ) -> Result<(ProfReport, ProfReport), AnalysisError> {
     let rows_max = args.rows;
-    let args = Prof { rows: Some(0), ..args };
+    let args = Prof { rows: Some(0), no_inlined: true, ..args };
     let mut procedures = report(&args)?;
     procedures.with_calls = false;
     for row in &mut procedures.rows {
@@ -215,6 +217,7 @@ fn rows(
                 }
                 _ => false,
             },
+            inlined: matches!(subject, Subject::Inlined { .. }),
         };
         let image = callee(subjects, number).image.unwrap_or_else(|| nobodys(&procedure.name));
         let inclusive = estimates.into_iter().map(|of| of.map(|of| of.share)).collect();

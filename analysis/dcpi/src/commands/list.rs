@@ -12,14 +12,14 @@ use super::costs::{Finder, OnMachine};
 use crate::options::{Chosen, Output, ProcedureArguments, SyntaxArgument, parse_confidence};
 use annotate::graphs::Surveyed;
 use annotate::listing;
-use names::named::{self, Candidate};
+use names::named::{self, Candidate, InlinedInto, Meant};
 use names::procedures::{self, Known, Needed, Places};
 use names::sources::Sources;
 use query::error::AnalysisError;
 use query::load::{self, ImageSamples, Samples};
 use query::problem::{self, Problem};
 use query::progress;
-use report::{Costs, EventColumn, ImageName, ListReport, Selection, View};
+use report::{Costs, EventColumn, ImageName, ListReport, Selection, View, thousands};
 use stats::tally::Tally;
 use stats::{Confidence, exact, wilson};
 
@@ -85,7 +85,8 @@ fn report(args: &List, mut samples: Samples) -> Result<ListReport, AnalysisError
     let _stage = progress::stage("reading code and debug information", 0);
     let mut problems = std::mem::take(&mut samples.problems);
     let (candidates, without) = candidates(&samples, &places, &mut problems);
-    let (Candidate { image, known, .. }, procedure) = meant(&candidates, &without, &args.subject)?;
+    let (Candidate { image, known, .. }, procedure) =
+        meant(&candidates, &without, &args.subject, &mut problems)?;
     let from = *image;
     let info = if args.asm { None } else { known.debug_info(image, &places, &mut problems) };
     let lines = info.as_ref().and_then(|info| procedures::lines(info, image, &mut problems));
@@ -198,16 +199,54 @@ pub(super) fn meant<'a, 'b>(
     candidates: &'a [Candidate<'b>],
     without: &[String],
     asked: &ProcedureArguments,
+    problems: &mut Vec<Problem>,
 ) -> Result<(&'a Candidate<'b>, &'a Procedure), AnalysisError> {
     let none = |why: &str| {
         let ProcedureArguments { image, procedure } = asked.clone();
         AnalysisError::NoProcedure { asked: procedure, image, why: why.to_owned() }
     };
-    let (at, found) = named::find(candidates, &asked.procedure).map_err(|error| match error {
+    let found = named::find(candidates, &asked.procedure);
+    // The whole name of an inlined function is rather meant than a part of a procedure's.
+    let is_whole = |found: &Meant<'_>| !found.is_partial;
+    let is_ambiguous = matches!(found, Err(AnalysisError::AmbiguousProcedure { .. }));
+    if !is_ambiguous && !found.as_ref().is_ok_and(is_whole) {
+        let into = named::inlined_into(candidates, &asked.procedure);
+        if let Some(first) = into.first() {
+            return Err(AnalysisError::Refused(inlined(&asked.procedure, &into, first)));
+        }
+    }
+    let Meant { at, procedure, is_partial } = found.map_err(|error| match error {
         AnalysisError::NoProcedure { .. } => none(without.first().map_or("", String::as_str)),
         error => error,
     })?;
-    Ok((candidates.get(at).ok_or_else(|| none(""))?, found))
+    if is_partial {
+        let (asked, name) = (asked.procedure.clone(), procedure.name().to_owned());
+        problems.push(Problem::PartOfName { asked, name });
+    }
+    Ok((candidates.get(at).ok_or_else(|| none(""))?, procedure))
+}
+
+/// The message about a function that is inlined wherever it ran, with the next step.
+fn inlined(asked: &str, into: &[InlinedInto], first: &InlinedInto) -> String {
+    const NAMED: usize = 5;
+    let named = |InlinedInto { procedure, samples, all, .. }: &InlinedInto| {
+        let (samples, all) = (thousands(*samples), thousands(*all));
+        format!("{procedure} ({samples} of its {all} samples)")
+    };
+    let procedures: Vec<String> = into.iter().take(NAMED).map(named).collect();
+    let more = match into.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let quoted = |name| shlex::try_quote(name).unwrap_or_default().into_owned();
+    let image = quoted(&first.image);
+    format!(
+        "{asked} has no code of its own, because it is inlined into {}{more}; to see it there: \
+         dcpi list {image} {}; for its callers: dcpi callers {image} {}",
+        procedures.join(", "),
+        quoted(&first.procedure),
+        quoted(asked),
+    )
 }
 
 /// The events; shares are of the procedure's samples.

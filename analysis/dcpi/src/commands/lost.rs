@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use model::IDEAL;
+use names::procedures::Rows;
 
 use super::Outcome;
 use super::costs::OnMachine;
@@ -177,7 +178,8 @@ fn procedures(
 ) -> Vec<LostRow> {
     let images = samples.images.iter().filter(|image| image.wanted);
     let images: Vec<&ImageSamples> = images.filter(|image| is_of(image, measured.ideal)).collect();
-    let rows = prof::procedure_rows(samples, &images, &args.on.places(), problems);
+    let rows =
+        prof::procedure_rows(samples, &images, (Rows::Procedures, &args.on.places()), problems);
     let lost = |row: report::Row| {
         Some(LostRow {
             of_image: row.image?,
@@ -236,6 +238,7 @@ fn of_procedure(
                 address: None,
                 ambiguous: false,
                 needs_suffix: false,
+                inlined: false,
             },
             block: Some(LostBlock {
                 start: block.start.0,

@@ -11,7 +11,7 @@ use super::{Outcome, by_thread, inclusive, stacks};
 use crate::options::{self, Chosen, Format, Prof};
 use annotate::listing;
 use names::by_line::{self, LineSamples};
-use names::procedures::{self, Counted, Known, Place, Places};
+use names::procedures::{self, Counted, Known, Place, Places, Rows};
 use names::shorten::Suffixes;
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples, Question, Samples};
@@ -73,6 +73,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
         Some(_) => By::Scope(&[Dimension::Pid]),
         None if args.by_image => By::Image,
         None if args.lines => By::Line,
+        None if args.inlined => By::Function,
         None => By::Procedure,
     };
     let places = Places::with_debug_roots(args.look.debug_root.clone());
@@ -82,10 +83,13 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
             scope_rows(&images, &unresolved::nobodys(everything, samples), dimension)
         }
         By::Image => image_rows(&images),
-        By::Procedure => procedure_rows(samples, &images, &places, &mut problems),
+        By::Procedure | By::Function => {
+            let of = if by == By::Function { Rows::Functions } else { Rows::Procedures };
+            procedure_rows(samples, &images, (of, &places), &mut problems)
+        }
         By::Line => line_rows(samples, &images, &places, &mut problems),
     };
-    if matches!(by, By::Procedure | By::Line | By::Image) {
+    if !matches!(by, By::Scope(_)) {
         for (reason, tallies) in unresolved::nobodys(everything, samples) {
             let (id, name) = (ImageId::unresolved("", &reason), unresolved::name(&reason));
             let (path, kind) = (String::new(), ImageKind::Unresolved);
@@ -93,7 +97,7 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
             rows.push(match by {
                 By::Image => row(None, Some(image(name)), Vec::new(), tallies),
                 _ => row(
-                    Some(procedure_name(Place::Unresolved(reason), false)),
+                    Some(procedure_name(&Place::Unresolved(reason), false)),
                     Some(image(String::new())),
                     Vec::new(),
                     tallies,
@@ -101,7 +105,10 @@ pub(super) fn report(args: &Prof, samples: &mut Samples) -> Result<ProfReport, A
             });
         }
     }
-    if by == By::Procedure && !rows.is_empty() && !rows.iter().any(is_procedure) {
+    if matches!(by, By::Procedure | By::Function)
+        && !rows.is_empty()
+        && !rows.iter().any(is_procedure)
+    {
         problems.push(Problem::NoNames);
     }
     rows.sort_by(|a, b| by_samples(a, b, sort));
@@ -221,11 +228,12 @@ fn image_rows(images: &[&ImageSamples]) -> Vec<Row> {
 pub(super) fn procedure_rows(
     samples: &Samples,
     images: &[&ImageSamples],
-    places: &Places,
+    (of, places): (Rows, &Places),
     problems: &mut Vec<Problem>,
 ) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (image, by_procedure) in images.iter().zip(procedures::attribute(samples, images, places)) {
+    let found = procedures::attribute(samples, images, of, places);
+    for (image, by_procedure) in images.iter().zip(found) {
         problems.extend(by_procedure.problems);
         let name = image_name(image, images, false);
         let mut same: BTreeMap<Place, usize> = BTreeMap::new();
@@ -234,14 +242,14 @@ pub(super) fn procedure_rows(
         }
         let named = |counted: &Counted| match &counted.place {
             Place::Procedure { name, .. } => Some(name.clone()),
-            Place::Unknown | Place::NoProcedures(_) | Place::Unresolved(_) => None,
+            _ => None,
         };
         let names: Vec<String> = by_procedure.rows.iter().filter_map(named).collect();
         let suffixes = Suffixes::of(names.iter().map(|name| ("", name.as_str())));
         for counted in by_procedure.rows {
             let ambiguous =
                 same.get(&without_address(&counted.place)).is_some_and(|&rows| rows > 1);
-            let mut procedure = procedure_name(counted.place, ambiguous);
+            let mut procedure = procedure_name(&counted.place, ambiguous);
             procedure.needs_suffix = suffixes.needed("", &procedure.name);
             rows.push(row(Some(procedure), Some(name.clone()), Vec::new(), counted.counts));
         }
@@ -272,6 +280,7 @@ fn line_rows(
                 address: None,
                 ambiguous: false,
                 needs_suffix: false,
+                inlined: false,
             };
             let line = place.file.map(|file| LineName { file, line: place.line });
             Row { line, ..row(Some(procedure), Some(name.clone()), Vec::new(), counts) }
@@ -305,18 +314,15 @@ fn without_address(place: &Place) -> Place {
     }
 }
 
-fn procedure_name(place: Place, ambiguous: bool) -> ProcedureName {
-    let (name, address) = match place {
-        Place::Procedure { name, address } => (name, Some(address)),
-        Place::Unknown => ("[unknown]".to_owned(), None),
-        Place::NoProcedures(why) => (format!("[no procedures: {why}]"), None),
-        Place::Unresolved(reason) => (unresolved::name(&reason), None),
-    };
-    ProcedureName { name, address, ambiguous, needs_suffix: false }
+fn procedure_name(place: &Place, ambiguous: bool) -> ProcedureName {
+    let inlined = matches!(place, Place::Inlined(_));
+    let (name, address) = (place.name(), place.address());
+    ProcedureName { name, address, ambiguous, needs_suffix: false, inlined }
 }
 
 fn is_procedure(row: &Row) -> bool {
-    row.procedure.as_ref().is_some_and(|procedure| procedure.address.is_some())
+    let of = row.procedure.as_ref();
+    of.is_some_and(|procedure| procedure.address.is_some() || procedure.inlined)
 }
 
 /// The name of an image, marked as ambiguous if another image of the report has the same. With

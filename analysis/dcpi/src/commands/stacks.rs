@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use calls::{ByCalls, Calls, Entry, EventCalls, Subject, SubjectId, Subjects, Timed, USERTIME};
 use model::{CALLS, OFF_CPU, RUNNABLE, Stacks};
 use names::named;
-use names::procedures::Places;
+use names::procedures::{Places, Rows};
 use profiledb::Epoch;
 use query::error::AnalysisError;
 use query::load::{EventSamples, Question, Samples};
-use query::problem::{self, Problem};
+use query::problem::{self, INLINED, Problem};
 use query::scope::ScopeChoice;
 use query::select;
 use query::stacks::ByEvent;
@@ -20,6 +20,14 @@ use crate::options::{Chosen, DisplayArgs};
 
 /// The event of CPU time in ns, on any machine.
 pub(super) const CLOCK: &str = "cpu-clock";
+
+/// How procedures are named, and whether functions that are inlined into them are rows.
+pub(super) type Look<'a> = (&'a DisplayArgs, Rows);
+
+/// The rows of a report of call stacks; with `no_inlined` only procedures.
+pub(super) const fn functions(no_inlined: bool) -> Rows {
+    if no_inlined { Rows::Procedures } else { Rows::Functions }
+}
 
 /// Samples and stacks with their procedures.
 pub(super) struct Loaded {
@@ -150,7 +158,7 @@ impl Loaded {
     ///
     /// # Errors
     /// Returns the errors of [`read`]; [`AnalysisError::Refused`] where there are no stacks.
-    pub(super) fn of(question: &Question, look: &DisplayArgs) -> Result<Self, AnalysisError> {
+    pub(super) fn of(question: &Question, look: Look<'_>) -> Result<Self, AnalysisError> {
         if question.events.iter().any(|event| event == USERTIME) {
             return Self::usertime(question, look);
         }
@@ -165,7 +173,7 @@ impl Loaded {
     /// The same; None where there are no stacks.
     pub(super) fn if_any(
         question: &Question,
-        look: &DisplayArgs,
+        look: Look<'_>,
     ) -> Result<Option<Self>, AnalysisError> {
         Self::or_damage(question, look).map(|(found, _)| found)
     }
@@ -173,7 +181,7 @@ impl Loaded {
     /// The same, and what could not be read.
     fn or_damage(
         question: &Question,
-        look: &DisplayArgs,
+        look: Look<'_>,
     ) -> Result<(Option<Self>, Option<String>), AnalysisError> {
         let mut problems = Vec::new();
         let (samples, stacks) = read(question, &mut problems)?;
@@ -185,7 +193,7 @@ impl Loaded {
     pub(super) fn beside(
         samples: &Samples,
         question: &Question,
-        look: &DisplayArgs,
+        look: Look<'_>,
     ) -> Result<Option<Self>, AnalysisError> {
         let mut problems = Vec::new();
         let samples = samples.again(question, &mut problems)?;
@@ -197,7 +205,7 @@ impl Loaded {
     fn named(
         samples: Samples,
         stacks: &ByEvent,
-        look: &DisplayArgs,
+        (look, rows): Look<'_>,
         mut problems: Vec<Problem>,
     ) -> Option<Self> {
         if stacks.values().all(Stacks::is_empty) {
@@ -206,12 +214,12 @@ impl Loaded {
         let everything = samples.whose.is_all();
         let places = Places::with_debug_roots(look.debug_root.clone());
         let with = (look.idle, everything);
-        let calls = calls::load(&samples, stacks, with, &places, &mut problems);
+        let calls = calls::load(&samples, stacks, with, (rows, &places), &mut problems);
         Some(Self { samples, calls, problems })
     }
 
     /// Wall-clock time as SpeedShop's `usertime` has it.
-    fn usertime(question: &Question, look: &DisplayArgs) -> Result<Self, AnalysisError> {
+    fn usertime(question: &Question, look: Look<'_>) -> Result<Self, AnalysisError> {
         if question.events.len() > 1 {
             let message = format!("{USERTIME} is the sum of other events: name it alone");
             return Err(AnalysisError::Usage { message, help: "dcpi prof --help".to_owned() });
@@ -377,9 +385,10 @@ impl Loaded {
     }
 
     /// The procedure that one or two words name: PROCEDURE, or IMAGE and PROCEDURE. Of several the
-    /// one that the event has, and of those of one command the one in the image of its name.
+    /// one that the event has, and of those of one command the one in the image of its name; a
+    /// procedure rather than the function of the same name that is inlined into others.
     pub(super) fn procedure(
-        &self,
+        &mut self,
         words: &[String],
         event: &EventCalls,
     ) -> Result<SubjectId, AnalysisError> {
@@ -387,6 +396,10 @@ impl Loaded {
         let (image, asked) = match words {
             [image, asked] => (Some(image), asked.as_str()),
             words => (None, words.first().map(String::as_str).unwrap_or_default()),
+        };
+        let (asked, only_inlined) = match asked.strip_suffix(INLINED) {
+            Some(asked) => (asked, true),
+            None => (asked, false),
         };
         let records = subjects.images().iter().map(|image| &image.record);
         let wanted = image.map(|image| select::images(std::slice::from_ref(image), records));
@@ -399,15 +412,27 @@ impl Loaded {
         let candidates: Vec<(SubjectId, &Subject, String)> = (0..)
             .zip(subjects.iter())
             .filter(|(_, (subject, _))| is_wanted(subject))
+            .filter(|(_, (subject, _))| !only_inlined || is_inlined(subject))
             .map(|(number, (subject, _))| (number, subject, subject.name()))
             .collect();
-        let mut found = match named::address(asked) {
-            Some(address) => by_address(&candidates, address),
+        let (mut found, is_partial) = match named::address(asked) {
+            Some(address) => (by_address(&candidates, address), false),
             None => named::best(candidates.iter().map(|(.., name)| name.as_str()), asked),
         };
-        self.prefer(&mut found, &candidates, event);
+        let also_inlined = self.prefer(&mut found, &candidates, event);
         match found.as_slice() {
-            [one] => Ok(candidates.get(*one).map_or(0, |(number, ..)| *number)),
+            [one] => {
+                let (number, _, name) = candidates.get(*one).ok_or_else(no_stacks)?;
+                let (number, name) = (*number, name.clone());
+                if is_partial {
+                    let (asked, name) = (asked.to_owned(), name.clone());
+                    self.problems.push(Problem::PartOfName { asked, name });
+                }
+                if also_inlined {
+                    self.problems.push(Problem::AlsoInlined { name });
+                }
+                Ok(number)
+            }
             [] => Err(AnalysisError::NoProcedure {
                 asked: asked.to_owned(),
                 image: image.cloned().unwrap_or_else(|| "any image".to_owned()),
@@ -426,15 +451,19 @@ impl Loaded {
     }
 }
 
+const fn is_inlined(subject: &Subject) -> bool {
+    matches!(subject, Subject::Inlined { .. })
+}
+
 impl Loaded {
     /// Leaves of several candidates those that are rather meant: code, which the event has, in the
-    /// image of the command.
+    /// image of the command; of one name the procedure. True if that is also inlined into others.
     fn prefer(
         &self,
         found: &mut Vec<usize>,
         candidates: &[(SubjectId, &Subject, String)],
         event: &EventCalls,
-    ) {
+    ) -> bool {
         let called: BTreeSet<SubjectId> =
             event.contexts.nodes().map(|(_, subject)| subject).collect();
         let command = self.samples.whose.command.as_deref();
@@ -447,7 +476,7 @@ impl Loaded {
                 let Some((number, subject, _)) = candidates.get(*at) else { return false };
                 match step {
                     // A partial name is more likely to mean code than a name in brackets.
-                    0 => subject.address().is_some(),
+                    0 => subject.address().is_some() || is_inlined(subject),
                     1 => called.contains(number),
                     _ => is_of_command(subject),
                 }
@@ -456,6 +485,17 @@ impl Loaded {
                 found.retain(is_preferred);
             }
         }
+        let known = |at: &usize| candidates.get(*at);
+        let mut names: Vec<&str> =
+            found.iter().filter_map(known).map(|(.., name)| &**name).collect();
+        names.dedup();
+        let all = found.len();
+        let is_procedure =
+            |at: &usize| known(at).is_some_and(|(_, subject, _)| !is_inlined(subject));
+        if names.len() == 1 && found.iter().any(is_procedure) {
+            found.retain(is_procedure);
+        }
+        found.len() < all
     }
 }
 
@@ -471,13 +511,16 @@ fn by_address(candidates: &[(SubjectId, &Subject, String)], address: u64) -> Vec
 fn shown(subjects: &Subjects, subject: &Subject, name: &str) -> String {
     let image = subjects.image(subject);
     let image = image.map(|image| format!(" of {} {}", image.record.name, image.record.id));
-    let address = subject.address().map(|at| format!("{at:#x}")).unwrap_or_default();
+    let address = match subject {
+        Subject::Inlined { .. } => INLINED.trim().to_owned(),
+        _ => subject.address().map(|at| format!("{at:#x}")).unwrap_or_default(),
+    };
     format!("{name} [{address}{}]", image.unwrap_or_default())
 }
 
 pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
     let Some(subject) = subjects.get(number) else {
-        return Callee { name: "[unknown]".to_owned(), address: None, image: None };
+        return Callee::nobody("[unknown]");
     };
     let image = subjects.image(subject).map(|image| {
         let record = &image.record;
@@ -486,7 +529,7 @@ pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
         let (id, kind, name) = (record.id, record.kind, record.name.clone());
         ImageName { id, kind, name, path, ambiguous: image.ambiguous }
     });
-    Callee { name: subject.name(), address: subject.address(), image }
+    Callee { name: subject.name(), address: subject.address(), image, inlined: is_inlined(subject) }
 }
 
 /// The error of a procedure that no stack of the threads that were asked for has: it names the
@@ -494,7 +537,7 @@ pub(super) fn callee(subjects: &Subjects, number: SubjectId) -> Callee {
 pub(super) fn nobody_has(
     words: &[String],
     question: &Question,
-    (chosen, look): (&Chosen, &DisplayArgs),
+    (chosen, look): (&Chosen, Look<'_>),
 ) -> AnalysisError {
     let whose = &question.whose;
     let of_all = Question { whose: whose.without_threads(), ..question.clone() };

@@ -9,7 +9,7 @@ use super::Outcome;
 use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
 use calls::USERTIME;
 use model::Thread;
-use names::procedures::{self, Place, Places};
+use names::procedures::{self, Places};
 use query::error::AnalysisError;
 use query::load::{ImageSamples, Question};
 use query::scope::Dimension;
@@ -128,12 +128,17 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
         Subject::Procedure => {
             let places = Places::with_debug_roots(args.look.debug_root.clone());
             let images = shown(args, &timeline);
-            let found = procedures::attribute(&timeline.samples, &images, &places);
+            let found = procedures::attribute(
+                &timeline.samples,
+                &images,
+                procedures::Rows::Procedures,
+                &places,
+            );
             let mut rows = Rows::new();
             for (image, found) in images.iter().zip(found) {
                 problems.extend(found.problems);
                 for counted in found.rows {
-                    let key = (place_name(counted.place), Some(image.record.name.clone()), None);
+                    let key = (counted.place.name(), Some(image.record.name.clone()), None);
                     add(&mut rows, key, &counted.counts);
                 }
             }
@@ -241,15 +246,6 @@ fn threads(timeline: &Timeline, key: fn(&Thread) -> String) -> Result<Rows, Anal
         rows.insert((super::NO_STACKS.to_owned(), None, None), counts.collect());
     }
     Ok(rows)
-}
-
-fn place_name(place: Place) -> String {
-    match place {
-        Place::Procedure { name, .. } => name,
-        Place::Unknown => "[unknown]".to_owned(),
-        Place::NoProcedures(why) => format!("[no procedures: {why}]"),
-        Place::Unresolved(reason) => unresolved::name(&reason),
-    }
 }
 
 /// The rows, those with the most counts first.

@@ -11,7 +11,7 @@ use image::ImageOffset;
 use super::Outcome;
 use super::prof::{columns, image_name};
 use crate::options::{Chosen, DisplayArgs, Output, RowLimit};
-use names::procedures::{self, Place, Places};
+use names::procedures::{self, Place, Places, Rows};
 use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples, Samples};
 use query::problem::Problem;
@@ -216,12 +216,16 @@ fn named(
         let shown: Vec<(usize, &Found)> =
             of_image.iter().filter_map(|&at| Some((at, found.get(at)?))).collect();
         let offsets: Vec<ImageOffset> = shown.iter().map(|(_, row)| row.offset).collect();
-        let (located, more) = procedures::locate(samples, image, &offsets, &places);
+        let (located, more) =
+            procedures::locate(samples, image, (&offsets, Rows::Procedures), &places);
         problems.extend(more);
         for ((at, row), located) in shown.into_iter().zip(located) {
             let procedure = match located.place {
                 Place::Procedure { name, .. } => Some(name),
-                Place::Unknown | Place::NoProcedures(_) | Place::Unresolved(_) => None,
+                Place::Inlined(_)
+                | Place::Unknown
+                | Place::NoProcedures(_)
+                | Place::Unresolved(_) => None,
             };
             let named = InstructionRow {
                 image: image_name(image, images, false),

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::Args;
 
 use super::Outcome;
-use super::stacks::{Loaded, callee, nobody_has};
+use super::stacks::{Loaded, callee, functions, nobody_has};
 use super::trees::{TreeOf, tree_rows};
 use crate::options::{Chosen, DisplayArgs, OfCalls, OfThreads, Output, parse_min};
 use calls::{Direction, EventCalls};
@@ -54,7 +54,8 @@ pub(crate) fn run(args: &TreeArgs, out: &mut dyn Write) -> Result<Outcome, Analy
 
 fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
     let question = args.threads.narrow(args.chosen.question(&[])?);
-    let mut loaded = Loaded::of(&question, &args.look)?;
+    let look = (&args.look, functions(args.part.no_inlined));
+    let mut loaded = Loaded::of(&question, look)?;
     let event = loaded.event(&args.chosen)?;
     let of = TreeOf {
         direction: if args.bottom_up { Direction::BottomUp } else { Direction::TopDown },
@@ -65,7 +66,7 @@ fn report(args: &TreeArgs) -> Result<TreeReport, AnalysisError> {
     };
     let (tree, timed, from) = loaded.tree(&event, &of)?;
     if from.is_some() && tree.nodes.is_empty() {
-        return Err(nobody_has(&args.part.from, &question, (&args.chosen, &args.look)));
+        return Err(nobody_has(&args.part.from, &question, (&args.chosen, look)));
     }
     let all = timed.whole().occurrences;
     // The share refers to the stacks with the procedure, not to all stacks.

@@ -12,6 +12,7 @@
 //! - html: the page for browsers
 //! - ideal: exact counts of two engines
 //! - ideal_files: files that are replaced or deleted during the run
+//! - inlined: functions that a compiler inlined, as rows of their own
 //! - push, push_store: a receiver of what is new in a database; the store of a fleet
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
@@ -52,6 +53,8 @@ mod html;
 mod ideal;
 #[cfg(test)]
 mod ideal_files;
+#[cfg(test)]
+mod inlined;
 #[cfg(test)]
 mod list;
 #[cfg(test)]

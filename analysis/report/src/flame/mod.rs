@@ -174,7 +174,8 @@ impl Flame {
                     false => escape(&brief(image::without_suffix(&procedure.name))).into_owned(),
                 };
                 let place = image.map(|image| format!(" ({image})")).unwrap_or_default();
-                (shown, format!("{whole}{place}"))
+                let tail = procedure.tail();
+                (format!("{shown}{tail}"), format!("{whole}{tail}{place}"))
             }
         };
         let time = amount(w * self.total, &self.unit);
@@ -335,7 +336,7 @@ mod tests {
     fn row(name: &str, parent: Option<usize>, depth: usize, time: f64, reach: f64) -> TreeRow {
         let share = time / 100.0;
         TreeRow {
-            procedure: Callee { name: name.into(), address: None, image: None },
+            procedure: Callee { name: name.into(), address: None, image: None, inlined: false },
             depth,
             parent,
             time,
