@@ -11,6 +11,7 @@ use super::costs::{
 };
 use super::fields::{Address, Approximate, Fraction, InOrder, Shown};
 use super::json::{self, OfProcedure, ProblemEntry};
+use super::landed::landed;
 use super::loops::{self, LoopRow};
 use super::quantity::{self, moment, percent, period, plain, thousands};
 use super::table::width;
@@ -308,7 +309,7 @@ impl CalcReport {
             head(style, out, "event", &format!("{}: {here} here, {how}", event.name))?;
             if !event.is_exact() {
                 let skid = Some((event.name.as_str(), self.landing));
-                head(style, out, "samples", &text::landed(skid, self.samples_kept))?;
+                head(style, out, "samples", &landed(skid, self.samples_kept))?;
             }
         }
         let branches = match self.is_exact {

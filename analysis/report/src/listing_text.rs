@@ -7,10 +7,11 @@ use std::ops::Range;
 use image::{Frame, ImageKind, without_suffix};
 
 use super::costs::TITLES;
+use super::landed::landed;
 use super::quantity::{counted, percent, period, plain, thousands};
 use super::stacks::nouns;
 use super::table::{Colour, cut, width};
-use super::text::{head, landed, note, problem_lines, ratio, selection};
+use super::text::{head, note, problem_lines, ratio, selection};
 use super::{EventColumn, ListReport, Style, View, escape, fit_procedure};
 use annotate::listing::{ListedInstruction, SourceLine};
 use query::DEFAULT_DB;

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use profiledb::EpochMeta;
 
 use super::coverage::{missed, part_of_time};
+use super::landed::{LANDED, landed};
 use super::quantity::{bytes, counted, duration, moment, percent, period, plain, thousands};
 use super::stacks::{inclusive_cells, inclusive_titles, inlined_tail, nouns, stacks_only};
 use super::table::{Cell, Colour, Table, width};
@@ -14,7 +15,6 @@ use super::{
     By, CodeStoreRow, EpochsReport, EventColumn, ImageName, LineName, ProcedureName, ProfReport,
     Row, Selection, Style, duration_s, escape,
 };
-use code::skid::Skid;
 use query::load::sum;
 use query::problem::Problem;
 use stats::Share;
@@ -184,27 +184,6 @@ pub(super) fn event_head(
         head(style, out, "", &format!("note: {note}"))?;
     }
     Ok(())
-}
-
-/// Skid of the samples, in reports that do not read the code.
-pub const LANDED: &str = "are at the instruction that the processor reported, often after the one that took the time (skid); dcpi list corrects a skid that dcpid measured";
-
-/// The skid of the samples and its correction, in words; `kept` is the number of samples that were
-/// not moved.
-pub(super) fn landed(skid: Option<(&str, Skid)>, kept: u64) -> String {
-    match skid {
-        Some((event, skid)) if skid.instructions() > 0 => {
-            let but = match kept {
-                0 => String::new(),
-                kept => {
-                    let kept_at = "after a jump, call or no-op or at the begin of a loop or procedure";
-                    format!(", except {} {kept_at}", thousands(kept))
-                }
-            };
-            format!("of {event} were reported {skid} the one that took the time (skid) and are moved back{but}")
-        }
-        _ => "are at the instruction that the processor reported, which may be after the one that took the time (skid)".to_owned(),
-    }
 }
 
 fn prof_head(report: &ProfReport, style: &Style, out: &mut dyn Write) -> io::Result<()> {

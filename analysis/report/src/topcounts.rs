@@ -6,11 +6,10 @@ use image::ImageId;
 
 use super::fields::{Address, Bound, InOrder, Interval, Shares};
 use super::json::{self, Event, Head, OmittedRows, ProblemEntry};
+use super::landed::LANDED;
 use super::quantity::{counted, percent, plain, thousands};
 use super::table::{Cell, Colour, Table};
-use super::text::{
-    LANDED, event_head, head, image_cell, no_samples, note, problem_lines, selection,
-};
+use super::text::{event_head, head, image_cell, no_samples, note, problem_lines, selection};
 use super::{EventColumn, ImageName, Report, Selection, Style, Suffixes};
 use query::problem::Problem;
 use query::scope::ScopeChoice;

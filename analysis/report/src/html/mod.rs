@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::flame::{self, Flame, FlameJson};
 use super::json::rounded;
+use super::landed::landed;
 use super::{Costs, ProfReport, Row, costs, escape, table, text};
 use annotate::listing::{ListedInstruction, Listing};
 use names::shorten::brief;
@@ -266,11 +267,11 @@ fn listed((listing, costs): &(Listing, Option<Costs>), skid: Option<&(String, Sk
         lines.push(Line::Gap(gap));
     }
     let skid = skid.filter(|_| listing.isa.is_some()).map(|(event, skid)| (event.as_str(), *skid));
-    let landed = format!("samples {}", text::landed(skid, listing.kept));
+    let shown = format!("samples {}", landed(skid, listing.kept));
     let problems = listing.problems.iter().map(|problem| name(&problem.to_string()));
     Listed {
         range: format!("{:#x}–{:#x}", listing.addresses.start, listing.addresses.end),
-        notes: std::iter::once(landed)
+        notes: std::iter::once(shown)
             .chain(costs.iter().flat_map(Costs::notes))
             .chain(problems)
             .collect(),
