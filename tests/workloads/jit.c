@@ -112,7 +112,7 @@ static void write_dump(const char *directory, int is_late)
 	write_load(dump, (uint64_t)CODE, "made first");
 	must(fflush(dump) == 0, path);
 	write_load(dump, (uint64_t)CODE + SECOND, "made_second");
-	/* The C library's buffer is written at exit. */
+	/* If late, the C library writes its buffer when the process exits. */
 	must(is_late || fflush(dump) == 0, path);
 	/* So that profilers hear of the file. */
 	must(mmap(NULL, SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0) != MAP_FAILED,

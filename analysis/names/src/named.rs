@@ -154,7 +154,7 @@ pub fn inlined_into(candidates: &[Candidate<'_>], asked: &str) -> Vec<InlinedInt
     found
 }
 
-/// Samples of the first event within a range.
+/// Samples of the first event at the offsets of a range, as a count.
 fn first_samples(image: &ImageSamples, range: Range<ImageOffset>) -> u64 {
     let counts = image.profiles.first().map(Weighed::equal);
     counts.map_or(0, |counts| sum(counts.within(range).map(|(_, samples)| samples)))

@@ -199,9 +199,9 @@ impl Tagger {
         in_force.filter_map(|scope| scope.label.clone()).collect()
     }
 
-    /// The number under which the sampler is to count kernel code that runs for processes with
-    /// these tags, 1 or higher. 0: it must count by process, since the control group is not known
-    /// yet, or there are too many scopes.
+    /// The number of a scope, 1 or higher. The sampler counts kernel code under it while a process
+    /// with these tags runs. 0: the control group is not read yet, or there are too many scopes;
+    /// the sampler then counts by process.
     pub fn kernel_scope(&mut self, tags: &Tags) -> u32 {
         if tags.unread() {
             return 0;

@@ -36,7 +36,6 @@ pub(crate) struct Place {
     pub(crate) mapping: Mapping,
     pub(crate) tags: Tags,
     pub(crate) reason: Unresolved,
-    pub(crate) now_ns: u64,
 }
 
 impl LateSamples {

@@ -34,8 +34,8 @@ impl Resolver<'_> {
             *waiting += implied;
         }
         let Inside { at, generation, mapping, tags } = inside;
-        let (mapping, tags, now_ns) = (mapping.clone(), tags.clone(), asked.now_ns);
-        let place = Place { entry: *entry, at, generation, mapping, tags, reason, now_ns };
+        let (mapping, tags) = (mapping.clone(), tags.clone());
+        let place = Place { entry: *entry, at, generation, mapping, tags, reason };
         self.spaces.late.places.push(place);
         true
     }
@@ -48,9 +48,9 @@ impl Resolver<'_> {
         self.spaces.late.is_final = is_final;
         self.spaces.late.now_ns = self.window.to_ns;
         for place in std::mem::take(&mut self.spaces.late.places) {
-            let Place { entry, at, generation, ref mapping, ref tags, reason, now_ns } = place;
-            let asked = Asked { pid: at.pid, generation, address: entry.pc(), now_ns };
+            let Place { entry, at, generation, ref mapping, ref tags, reason } = place;
             let (now_ns, mappings) = (self.window.to_ns, &self.spaces.mappings);
+            let asked = Asked { pid: at.pid, generation, address: entry.pc(), now_ns };
             let late = self.spaces.jit.late(asked, (now_ns, reason), mapping, mappings);
             if matches!(late, Late::NotYet(_)) && !is_final {
                 self.spaces.late.places.push(place);

@@ -7,8 +7,8 @@ use inspect::jit::process::{self, Who};
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{Generated, GeneratedCode};
 
-/// Takes in what the process has written since it was looked at, at most `all` bytes. Returns how
-/// many were read.
+/// Reads what the process has added to its perf map and jitdumps since the last look, at most `all`
+/// bytes, and updates its map of code. Returns the bytes that were read.
 pub(super) fn look(process: &mut Process, asked: Asked, mappings: &Mappings, all: u64) -> u64 {
     let due = process.looked_ns == 0
         || asked.now_ns.saturating_sub(process.looked_ns) >= LOOK_INTERVAL_NS;

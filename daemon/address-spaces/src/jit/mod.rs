@@ -145,7 +145,7 @@ struct Process {
     generation: u16,
     /// The process has ended, and its files will be read once more.
     last_look: bool,
-    /// The process has ended, and its files were read once more: nothing more comes.
+    /// The process has ended and its files were read after that, so no further name comes.
     is_complete: bool,
     /// Another program runs under this number since the last drain.
     left: bool,
