@@ -100,7 +100,8 @@ pub(crate) fn timed_stacks(
     segment: &Segment,
     section: &Section,
 ) -> Result<WithTiming<Stacks>, DbError> {
-    let stacks = section_sum::stacks(&[(segment, section)])?;
+    // Values in the order of the section: a tree that was read numbers threads as they come.
+    let stacks = section_sum::stacks(&[(segment, section)])?.canonical();
     let timing = timing(segment, section, Entries::Stacks(&values(&stacks)))?;
     Ok((stacks, timing))
 }

@@ -409,8 +409,7 @@ impl Snapshot {
         }
         let ended_unix_s = if end == self.segments.len() { whole.ended_unix_s } else { None };
         let meta = EpochMeta { ended_unix_s, ..meta };
-        let place = |segment| Place { segment, slice: 0 };
-        let counted = place(first)..place(end);
+        let counted = Place { segment: first, slice: 0 }..Place { segment: end, slice: 0 };
         let part = Self { counted, had: Arc::new(sent), ..self.clone() };
         Ok(Some((part, meta)))
     }

@@ -1,10 +1,10 @@
 //! Counts are kept apart by slices of time, and readers get those of a stretch.
 
 use crate::simulated::SimulatedDisk;
-use model::{Facts, Ledger};
+use model::{Facts, Frame, Ledger, Stacks, Thread, Value};
 use profiledb::{
-    Copied, Database, DbError, Epoch, EpochId, Stretch, Writer, copy_epoch, copy_host,
-    merge_epochs, seal,
+    Copied, Database, DbError, Epoch, EpochId, Scope, StacksKey, Stretch, Writer, copy_epoch,
+    copy_host, merge_epochs, seal,
 };
 
 use crate::fixture::{
@@ -179,10 +179,29 @@ fn every_ten_seconds(merges: u64, is_busy: bool) -> (SimulatedDisk, Writer) {
         let ledger = Ledger { taken: more.total(), merged: more.total(), ..Ledger::default() };
         delta.ledgers.entry(EVENTS[0], PERIOD).add(&ledger);
         add(&mut delta, key(0, EVENTS[0]), more);
+        delta.stacks.insert(waits_key(), waits(merge));
         writer.merge(&delta).unwrap();
         while writer.fold(u64::MAX, delta.now_unix_s).unwrap().more {}
     }
     (disk, writer)
+}
+
+fn waits_key() -> StacksKey {
+    StacksKey { event: "runnable".to_owned(), scope: Scope::default() }
+}
+
+/// Waits of three threads, whose order is not that in which the tree has them; parts of waits have
+/// no stack.
+fn waits(merge: u64) -> Stacks {
+    let mut stacks = Stacks::new();
+    let thread = |pid| Thread { command: "waits".to_owned(), pid, ..Thread::default() };
+    for (offset, pid) in [(1, 9), (2, 4), (2, 9), (3, 4), (3, 6)] {
+        let frame = Frame::Code(image(0), ImageOffset(offset));
+        let ends = u64::from((merge + u64::from(pid)).is_multiple_of(4));
+        let value = Value { stacks: ends, weight: 1000 * merge + u64::from(pid), squares: merge };
+        stacks.add_stack([frame], &thread(pid), value);
+    }
+    stacks
 }
 
 /// A number without order (the finalizer of splitmix64).
@@ -221,9 +240,10 @@ fn a_segment_keeps_slices_of_ten_seconds_apart() {
     let part = epoch_of(&open(&disk).during(slice)).unwrap();
     let ledger = part.meta().ledgers.at(EVENTS[0], PERIOD).unwrap();
     assert_eq!((ledger.taken, ledger.lost["table full"]), (5000 + 1 + 1 + 2 + 3, 1));
-    for key in part.stacks_keys() {
+    for key in part.stacks_keys().into_iter().filter(|key| *key != waits_key()) {
         assert_eq!(part.stacks(&key).unwrap().total(), full_delta(0, 1).stacks[&key].total());
     }
+    assert_eq!(part.stacks(&waits_key()).unwrap(), waits(31));
     assert_eq!(part.meta().covered.unwrap().slice_s, 10);
     assert_eq!(part.keys().unwrap(), epoch_of(&open(&disk)).unwrap().keys().unwrap());
     writer.seal(BEGIN + 4500).unwrap();

@@ -197,10 +197,12 @@ impl<Source: SampleSource> Pipeline<Source> {
             Event::Tick(tick) => {
                 self.tick(tick);
                 let period = self.period(tick);
-                self.ticks.set(tick, begun + period);
                 if tick == Tick::Merge {
-                    // A merge drains.
+                    // The period of merges is that until the clock's next one. A merge drains.
+                    self.ticks.merge = Instant::now() + period;
                     self.ticks.drain = begun + self.parts.config.drain_interval;
+                } else {
+                    self.ticks.set(tick, begun + period);
                 }
             }
             Event::Asked(requests) => {
@@ -215,7 +217,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 // delays nothing.
                 self.ticks.drain = self.ticks.drain.min(begun + self.period(Tick::Drain));
                 let merge = self.period(Tick::Merge);
-                self.ticks.merge = self.ticks.merge.min(begun + merge);
+                self.ticks.merge = self.ticks.merge.min(Instant::now() + merge);
             }
             Event::Done(Done::Merged(result)) => self.merged(result),
             Event::Done(Done::Epoch(result)) => self.epoch_began(result),
