@@ -1,7 +1,8 @@
 //! What the database costs, on profiles that were really recorded: `cargo bench -p profiledb
 //! --bench database -- DATABASE [--week DIR] [--perf-bytes N --perf-samples N]`, where the
 //! simulated week is kept in DIR, and one with call stacks in DIR.stacks; neither must be there
-//! yet. `cargo xtask bench db` records them, starts this, and reads the weeks with `dcpi`.
+//! yet. `cargo xtask bench db` records them, starts this, and reads the weeks with `dcpi`. With
+//! `--hour` alone: what slices of ten seconds cost on a simulated host.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +27,8 @@ use profiledb::{
     Scope, StacksKey, Writer, copy_host, seal,
 };
 
+mod hour;
+
 const IMAGES: usize = 480;
 const EVENTS: [&str; 2] = ["cycles", "L1-icache-load-misses"];
 /// A merge every ten minutes for a week.
@@ -38,6 +41,10 @@ const PAPER_BYTES: f64 = 13e6;
 fn main() {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    hour::hours();
+    if arguments.iter().any(|argument| argument == "--hour") {
+        return;
+    }
     let Some(path) = arguments.first() else {
         println!("name a database with a recorded epoch; cargo xtask bench db records one");
         return;

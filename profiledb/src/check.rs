@@ -15,10 +15,11 @@ use crate::description::EpochMeta;
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
 use crate::format_file;
+use crate::listing;
 use crate::naming::{self, ProfileKey, TEMPORARY_SUFFIX};
 use crate::section_sum;
 use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
-use crate::snapshot;
+use crate::sliced;
 use crate::stacks::StacksKey;
 use crate::storage::{Directory, Disk, Entry, Storage};
 
@@ -104,6 +105,8 @@ pub enum Lost {
     },
     /// Names or paths of images.
     Images,
+    /// When within a segment its samples were taken.
+    Times,
     /// Symbols of an image.
     Symbols(ImageId),
     /// The kept code of an image.
@@ -166,6 +169,7 @@ impl fmt::Display for Lost {
             Self::Merges { first, last } => write!(f, "what merges {first} to {last} added"),
             Self::Stacks { key, stacks } => write!(f, "{stacks} call stacks of {:?}", key.event),
             Self::Images => f.write_str("names and paths of images"),
+            Self::Times => f.write_str("the times of some samples, within a few minutes"),
             Self::Symbols(image) => write!(f, "symbols of image {image}"),
             Self::Code(image) => write!(f, "the code of image {image}"),
             Self::Description => f.write_str("the description of the epoch as of that merge"),
@@ -340,7 +344,7 @@ impl Checker {
             let lost = Lost::Merges { first: span.first, last: span.last };
             match Segment::read(&self.disk, &directory, *span, (host, epoch)) {
                 Ok(Some(segment)) => self.segment(&segment, &mut sum),
-                Ok(None) if snapshot::spans(&self.disk, &directory)? != spans => return Ok(false),
+                Ok(None) if listing::spans(&self.disk, &directory)? != spans => return Ok(false),
                 // The name is listed but leads to no file: a dangling link.
                 Ok(None) => self.tell_missing(path, *span),
                 Err(error) => self.tell(path, Fault::Unreadable(error), lost),
@@ -441,6 +445,8 @@ impl Sum {
                     }
                 }
             }
+            SectionKind::SLICES => drop(sliced::slices(segment)?),
+            kind if kind.of_timing().is_some() => sliced::check_timing(segment, section)?,
             // The section is of a later release, so only its checksum can be checked.
             _ => drop(segment.bytes(section)?),
         }
@@ -451,6 +457,8 @@ impl Sum {
 fn lost_with(section: &Section) -> Lost {
     match (section.key.kind, section.key.image) {
         (SectionKind::META, _) => Lost::Description,
+        (SectionKind::SLICES, _) => Lost::Times,
+        (kind, _) if kind.of_timing().is_some() => Lost::Times,
         (SectionKind::IMAGES, _) => Lost::Images,
         (SectionKind::SYMBOLS, Some(image)) => Lost::Symbols(image),
         _ => match section.key.profile(&[]) {

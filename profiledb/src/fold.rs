@@ -1,4 +1,4 @@
-//! Folding: adds adjacent segments of a slice of time up to one, a little at a time, so that an
+//! Folding: makes one segment of adjacent ones of a group of slices, a little at a time, so that an
 //! epoch stays a few files a day and no burst of work disturbs the machine.
 
 use std::collections::VecDeque;
@@ -8,15 +8,19 @@ use std::sync::Arc;
 
 use crate::epoch::EpochId;
 use crate::error::DbError;
+use crate::fold_job::{Job, Made};
 use crate::naming;
 use crate::section_sum;
-use crate::segment::{SectionKey, Segment, SegmentBuilder, Span};
-use crate::slices::{Slice, slices};
+use crate::segment::{SectionKey, SectionKind, Segment, SegmentBuilder, Span};
+use crate::shapes::SLICES_MAX;
+use crate::sliced;
+use crate::slices::{Group, Plan, groups};
 use crate::storage::{Disk, MAX_FILE_BYTES};
 
-/// Least number of adjacent segments that are folded at once. Fewer write each byte more often,
-/// more leave more files.
-const FOLD_AT: usize = 4;
+/// Least number of adjacent segments that are folded at once while their group is not over. Fewer
+/// write each byte more often: those of ten minutes, one every ten seconds, wait until these are
+/// over. More leave more files.
+const FOLD_AT: usize = 64;
 /// A segment is folded with those behind it when these together have its bytes divided by this. So
 /// each byte is rewritten only a few times however large the epoch is, and there are never many
 /// segments.
@@ -36,14 +40,14 @@ const COVERED_MAX: usize = 192;
 /// Most bytes of replaced segments that stay; beyond, the oldest are removed early.
 const COVERED_MAX_BYTES: u64 = 64 << 20;
 
-/// Most segments of an epoch that keep to slices of time; beyond, adjacent ones are folded whatever
-/// their times are. An epoch of a year has about 400 slices. With the segments that stay for copies
-/// the directory must keep below 700 entries.
+/// Most segments of an epoch that keep to groups of slices; beyond, adjacent ones are folded
+/// whatever their times are. An epoch of a year has about 400 groups. With the segments that stay
+/// for copies the directory must keep below 700 entries.
 pub(crate) const SEGMENTS_MAX: usize = 480;
 
-/// Segments that are folded at once then. With more, further slices are lost; with fewer, each
-/// merge has to fold again.
-const ACROSS_SLICES: usize = 16;
+/// Segments that are folded at once then. With more, one fold is longer; with fewer, each merge has
+/// to fold again.
+const ACROSS_GROUPS: usize = 16;
 
 /// The result of a call of [`crate::Writer::fold`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -88,18 +92,6 @@ pub(crate) struct SegmentSet {
     failed: Option<Span>,
     /// A segment is damaged or of a later release, so the segments stay as they are.
     stuck: bool,
-}
-
-/// A fold under way.
-#[derive(Debug)]
-struct Job {
-    sources: Vec<Arc<Segment>>,
-    /// Keys in descending order, so that the next one is last.
-    keys: Vec<SectionKey>,
-    builder: SegmentBuilder,
-    span: Span,
-    /// True when everything that can be folded is folded, because the epoch is sealed.
-    last: bool,
 }
 
 impl SegmentSet {
@@ -194,8 +186,8 @@ impl SegmentSet {
         Ok(())
     }
 
-    /// Adds up about this many bytes of segments, each with others of its slice of time; with
-    /// `last` until each slice has one segment. See [`crate::Writer::fold`].
+    /// Adds up about this many bytes of segments, each with others of its group; with `last` until
+    /// each group has one segment. See [`crate::Writer::fold`].
     pub(crate) fn fold(
         &mut self,
         budget_bytes: u64,
@@ -231,15 +223,21 @@ impl SegmentSet {
         Ok(folded)
     }
 
-    /// The segments to fold next.
-    fn choose(&self, last: bool, now_unix_s: u64) -> Option<Range<usize>> {
+    /// The segments to fold next, and the group that the last of them is of.
+    fn choose(&self, last: bool, now_unix_s: u64) -> Option<(Range<usize>, Group)> {
         let began = self.began.filter(|_| !self.stuck)?;
         let ends: Vec<u64> = self.stored.iter().filter_map(|stored| stored.end).collect();
-        choose(&self.stored, &slices(began, &ends, now_unix_s), last)
+        let groups = groups(began, &ends, now_unix_s);
+        let range = choose(&self.stored, &groups, last)?;
+        let group = *groups.get(range.clone())?.last()?;
+        Some((range, group))
     }
 
     fn begin(&mut self, last: bool, now_unix_s: u64) -> Result<bool, DbError> {
-        let Some(range) = self.choose(last, now_unix_s) else { return Ok(false) };
+        let Some((range, group)) = self.choose(last, now_unix_s) else { return Ok(false) };
+        let ends = self.stored.get(..range.start).unwrap_or_default();
+        let since_unix_s =
+            ends.iter().filter_map(|stored| stored.end).chain(self.began).max().unwrap_or(0);
         let chosen = self.stored.get(range).unwrap_or_default();
         let (Some(first), Some(end)) = (chosen.first(), chosen.last()) else { return Ok(false) };
         let span = Span { first: first.span.first, last: end.span.last };
@@ -258,6 +256,11 @@ impl SegmentSet {
                 }
             }
         }
+        let mut slices = Vec::with_capacity(sources.len());
+        for source in &sources {
+            let of_source = sliced::slices(source);
+            slices.push(of_source.inspect_err(|error| self.stuck = error.is_unreadable())?);
+        }
         let mut keys: Vec<SectionKey> = sources
             .iter()
             .flat_map(|segment| &segment.sections)
@@ -270,13 +273,28 @@ impl SegmentSet {
             self.stuck = true;
             return Ok(false);
         }
-        let builder = SegmentBuilder::new(span, self.host.clone(), self.epoch.clone());
-        self.job = Some(Job { sources, keys, builder, span, last });
+        // The slices, and when the counts of a section were, follow from the plan.
+        keys.retain(|key| key.kind < SectionKind::SLICES);
+        let (host, epoch) = (self.host.clone(), self.epoch.clone());
+        let builder = SegmentBuilder::new(span, host, epoch);
+        let plan = Plan::following(&slices, since_unix_s, group.slice_s);
+        let made = Made::new(plan, keys.clone(), builder);
+        let mut job = Job { sources, slices, since_unix_s, group, keys, span, last, made };
+        if job.made.plan.slices.len() > SLICES_MAX {
+            job.begin_anew(group.slice_s + 1);
+        }
+        self.job = Some(job);
         Ok(true)
     }
 
     fn publish(&mut self, job: Job) -> Result<u64, DbError> {
-        let Job { sources, builder, span, .. } = job;
+        let Job { sources, made, span, .. } = job;
+        let builder = made.finished().inspect_err(|_| self.stuck = true);
+        let builder = builder.map_err(|damage| DbError::Corrupt {
+            path: self.directory.join(span.name()),
+            offset: 0,
+            damage,
+        })?;
         let ends = self.stored.iter().find(|stored| stored.span.last == span.last);
         let sources_end = ends.and_then(|stored| stored.end);
         // The sources are freed before the whole file is in memory.
@@ -360,19 +378,6 @@ impl Covered {
     }
 }
 
-impl Job {
-    /// Adds up one more section, and returns the bytes that were read for it; None when all are
-    /// done.
-    fn step(&mut self) -> Result<Option<u64>, DbError> {
-        let Some(key) = self.keys.pop() else { return Ok(None) };
-        let parts = section_sum::found(&self.sources, &key);
-        let bytes: u64 = parts.iter().map(|(_, section)| section.range.len() as u64).sum();
-        let joined = section_sum::join(&key, &parts)?;
-        self.builder.push(key, joined.entries, joined.total, &joined.bytes);
-        Ok(Some(bytes.max(1)))
-    }
-}
-
 /// Writes a segment, whole or not at all. The caller forces the directory to the disk.
 pub(crate) fn write(disk: &Disk, directory: &Path, span: Span, file: &[u8]) -> Result<(), DbError> {
     let path = directory.join(span.name());
@@ -415,19 +420,19 @@ const fn adjoin(first: &Stored, second: &Stored) -> bool {
     }
 }
 
-/// The segments to fold next: of a slice that is over, or of an epoch that is (`last`), the first
-/// adjacent ones; of the slice of the newest segment those that are worth it.
-fn choose(stored: &[Stored], slices: &[Slice], last: bool) -> Option<Range<usize>> {
+/// The segments to fold next: of a group that is over, or of an epoch that is (`last`), the first
+/// adjacent ones; of the group of the newest segment those that are worth it.
+fn choose(stored: &[Stored], groups: &[Group], last: bool) -> Option<Range<usize>> {
     if stored.len() > SEGMENTS_MAX {
-        // A clock that jumps makes slices without end.
+        // A clock that jumps makes groups without end.
         let many = choose_all(stored)?;
-        return Some(many.start..many.end.min(many.start + ACROSS_SLICES));
+        return Some(many.start..many.end.min(many.start + ACROSS_GROUPS));
     }
     let mut begin = 0;
-    for of_slice in slices.chunk_by(PartialEq::eq) {
-        let range = begin..begin + of_slice.len();
+    for of_group in groups.chunk_by(PartialEq::eq) {
+        let range = begin..begin + of_group.len();
         let segments = stored.get(range.clone()).unwrap_or_default();
-        let is_over = last || of_slice.first().is_some_and(|slice| slice.is_over);
+        let is_over = last || of_group.first().is_some_and(|group| group.is_over);
         let chosen = if is_over {
             choose_all(segments)
         } else if range.end == stored.len() {
@@ -498,11 +503,11 @@ mod tests {
 
     #[test]
     fn a_row_ends_at_a_gap() {
-        let mut stored = row(&[5; 10]);
+        let mut stored = row(&[5; 2 * FOLD_AT]);
         stored.remove(5);
-        assert_eq!(choose_newest(&stored), Some(5..9));
+        assert_eq!(choose_newest(&stored), Some(5..2 * FOLD_AT - 1));
         assert_eq!(choose_all(&stored), Some(0..5));
-        stored.remove(6);
+        stored.remove(FOLD_AT + 5);
         assert_eq!(choose_newest(&stored), None);
         let lonely =
             [0, 2, 4, u64::MAX].map(|merge| Stored { span: Span::one(merge), bytes: 5, end: None });
@@ -511,17 +516,18 @@ mod tests {
 
     #[test]
     fn rows_of_like_sizes_are_chosen() {
+        let small = |before: &[u64], count: usize| [before, vec![5; count].as_slice()].concat();
         for (sizes, chosen) in [
-            (&[][..], None),
-            (&[5, 5, 5], None),
-            (&[5, 5, 5, 5], Some(0..4)),
-            (&[1000, 5, 5, 5], None),
-            (&[1000, 5, 5, 5, 5], Some(1..5)),
-            (&[900, 300, 100, 40, 30], Some(0..5)),
-            (&[3000, 300, 100, 40, 30], Some(1..5)),
-            (&[FOLD_MAX_BYTES, 20 << 20, 16 << 20, 5, 5], None),
+            (vec![], None),
+            (small(&[], FOLD_AT - 1), None),
+            (small(&[], FOLD_AT), Some(0..FOLD_AT)),
+            (small(&[1000], FOLD_AT - 1), None),
+            (small(&[1000], FOLD_AT), Some(1..FOLD_AT + 1)),
+            (small(&[900, 600], FOLD_AT), Some(0..FOLD_AT + 2)),
+            (small(&[3000, 600], FOLD_AT), Some(1..FOLD_AT + 2)),
+            (small(&[FOLD_MAX_BYTES], FOLD_AT - 1), None),
         ] {
-            assert_eq!(choose_newest(&row(sizes)), chosen, "{sizes:?}");
+            assert_eq!(choose_newest(&row(&sizes)), chosen, "{sizes:?}");
         }
         assert_eq!(choose_all(&row(&[1])), None);
         assert_eq!(choose_all(&row(&[1, 2, 3])), Some(0..3));
@@ -545,7 +551,7 @@ mod tests {
             most = most.max(sizes.len());
         }
         let new: u64 = sizes.iter().sum();
-        assert!(most <= 12, "{most} segments");
-        assert!(written < 6 * new, "{written} bytes written anew for {new}");
+        assert!(most <= 2 * FOLD_AT, "{most} segments");
+        assert!(written < 3 * new, "{written} bytes written anew for {new}");
     }
 }

@@ -13,11 +13,13 @@ use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::format_file;
 use crate::images::ImageRecord;
+use crate::listing;
 use crate::naming::{self, ProfileKey};
 use crate::scope::Scope;
 use crate::segment::Span;
-use crate::slices::Stretch;
-use crate::snapshot::{self, Snapshot};
+use crate::shapes::Timing;
+use crate::slices::{Slice, Stretch};
+use crate::snapshot::Snapshot;
 use crate::stacks::StacksKey;
 use crate::storage::{Beneath, Disk, Storage};
 use crate::symbols::Symbol;
@@ -81,19 +83,36 @@ impl Database {
     /// # Errors
     /// [`DbError::Io`], or [`DbError::InvalidName`] for what cannot be a host.
     pub fn epochs(&self, host: &str) -> Result<Vec<EpochId>, DbError> {
+        // An epoch whose directory was just made has no segment, so it does not exist yet.
+        let there = |(epoch, _, is_empty): (EpochId, u64, bool)| (!is_empty).then_some(epoch);
+        Ok(self.epoch_directories(host)?.into_iter().filter_map(there).collect())
+    }
+
+    /// The directories of epochs of a host that have no segment, each with the time of its last
+    /// change in seconds since 1970 UTC. Such an epoch is about to begin, its writer was killed
+    /// when it began, or its files were removed.
+    ///
+    /// # Errors
+    /// As [`Database::epochs`].
+    pub fn empty_epochs(&self, host: &str) -> Result<Vec<(EpochId, u64)>, DbError> {
+        let empty = |(epoch, changed_unix_s, is_empty): (_, u64, bool)| {
+            is_empty.then_some((epoch, changed_unix_s))
+        };
+        Ok(self.epoch_directories(host)?.into_iter().filter_map(empty).collect())
+    }
+
+    /// The directories of epochs of a host, each with the time of its last change, and whether it
+    /// has no segment.
+    fn epoch_directories(&self, host: &str) -> Result<Vec<(EpochId, u64, bool)>, DbError> {
         naming::check_host(host)?;
         let directory = naming::host_path(&self.root, host);
         let mut epochs = Vec::new();
         for entry in self.disk.list_if_there(&directory)? {
-            let Ok(epoch) = entry.name.parse::<EpochId>() else {
+            let Some(epoch) = entry.name.parse().ok().filter(|_| entry.is_directory) else {
                 continue;
             };
-            // An epoch whose directory was just made has no segment, so it does not exist yet.
-            if entry.is_directory
-                && !snapshot::spans(&self.disk, &directory.join(&entry.name))?.is_empty()
-            {
-                epochs.push(epoch);
-            }
+            let is_empty = listing::spans(&self.disk, &directory.join(&entry.name))?.is_empty();
+            epochs.push((epoch, entry.modified_unix_s, is_empty));
         }
         Ok(epochs)
     }
@@ -211,10 +230,25 @@ impl Epoch {
         &self.meta
     }
 
-    /// The stretches of time that the epoch's counts are kept apart by, in order: ten minutes each
+    /// The stretches of time that the epoch's counts are kept apart by, in order: ten seconds each
     /// where they are recent, longer ones where they are old. A stretch without counts is left out.
     pub fn slices(&self) -> Vec<Stretch> {
         self.snapshot.slices(self.began_unix_s)
+    }
+
+    /// The slices whose counts are read, each with its stretch of time and with what it added to
+    /// the ledgers.
+    pub(crate) fn counted_slices(&self) -> Vec<(Stretch, Slice)> {
+        self.snapshot.counted_slices(self.began_unix_s)
+    }
+
+    /// The counts of a profile with their timing in an epoch of one segment. None where there are
+    /// none.
+    pub(crate) fn timed_counts(
+        &self,
+        key: &ProfileKey,
+    ) -> Result<Option<(Counts, Timing)>, DbError> {
+        self.snapshot.timed_counts(key, &self.meta.events)
     }
 
     /// The description with the begin of the whole epoch.
@@ -222,7 +256,7 @@ impl Epoch {
         EpochMeta { started_unix_s: self.began_unix_s, ..self.meta.clone() }
     }
 
-    /// The same epoch with other segments.
+    /// The same epoch with another part of its segments.
     fn with(&self, snapshot: Snapshot, meta: EpochMeta) -> Self {
         Self { disk: self.disk.clone(), snapshot, meta, began_unix_s: self.began_unix_s }
     }
@@ -344,7 +378,7 @@ impl Epoch {
     /// The sum of a profile's counts, without reading the profile where the epoch's files have the
     /// sum.
     pub fn total(&self, key: &ProfileKey) -> Result<u64, DbError> {
-        Ok(self.snapshot.total(key, &self.meta.events))
+        self.snapshot.total(key, &self.meta.events)
     }
 
     /// The events and scopes that have call stacks, in order.
@@ -384,8 +418,8 @@ impl Epoch {
     /// True when no merge has happened since the epoch was opened. False also when the epoch is
     /// gone.
     pub fn is_current(&self) -> Result<bool, DbError> {
-        let spans = snapshot::spans(&self.disk, self.snapshot.directory())?;
-        Ok(snapshot::newest(&spans) == Some(self.meta.merges))
+        let spans = listing::spans(&self.disk, self.snapshot.directory())?;
+        Ok(listing::newest(&spans) == Some(self.meta.merges))
     }
 
     /// Checks that the profiles have exactly the samples of the ledgers, by reading all profiles.

@@ -200,14 +200,15 @@ pub(crate) fn meta_section(meta: &EpochMeta) -> Result<Joined, Damage> {
     Ok(Joined { entries: 0, total: 0, bytes: block(&json) })
 }
 
-fn block(bytes: &[u8]) -> Vec<u8> {
+/// One block.
+pub(crate) fn block(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_block(&mut out, bytes);
     out
 }
 
 /// The content of a section that is one block.
-fn json(section: &[u8]) -> Result<Vec<u8>, DecodeError> {
+pub(crate) fn json(section: &[u8]) -> Result<Vec<u8>, DecodeError> {
     let mut input = Input::new(section);
     let bytes = take_block(&mut input)?;
     input.end()?;
@@ -215,6 +216,6 @@ fn json(section: &[u8]) -> Result<Vec<u8>, DecodeError> {
 }
 
 /// An offset in compressed JSON says nothing, so none is given.
-const fn json_damage(damage: Damage) -> DecodeError {
+pub(crate) const fn json_damage(damage: Damage) -> DecodeError {
     DecodeError { offset: 0, damage }
 }

@@ -78,7 +78,7 @@ pub(crate) fn cover(mut spans: Vec<Span>) -> (Vec<Span>, Vec<Span>) {
 }
 
 /// Kinds of sections. A section of an unknown number is of a later release and is skipped.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SectionKind(pub(crate) u64);
 
 impl SectionKind {
@@ -98,6 +98,25 @@ impl SectionKind {
     pub(crate) const VALUES: Self = Self(7);
     /// Call stacks of one event.
     pub(crate) const STACKS: Self = Self(8);
+    /// The slices of the segment's time, where these are several: JSON.
+    pub(crate) const SLICES: Self = Self(9);
+    /// The timing of a section of counts or stacks has that section's kind and this.
+    const TIMING: u64 = 16;
+
+    /// The kind of the timing of such a section.
+    pub(crate) const fn timing(self) -> Self {
+        Self(self.0.saturating_add(Self::TIMING))
+    }
+
+    /// The kind of the sections whose timing such a section has; None for another kind.
+    pub(crate) fn of_timing(self) -> Option<Self> {
+        self.0.checked_sub(Self::TIMING).map(Self).filter(|of| of.is_timed())
+    }
+
+    /// Whether such a section has a timing in segments of several slices.
+    pub(crate) fn is_timed(self) -> bool {
+        self.shape().is_some() || self == Self::STACKS
+    }
 
     /// The shape of the counts in such a section; None for a kind without counts.
     pub(crate) const fn shape(self) -> Option<Shape> {
@@ -111,7 +130,7 @@ impl SectionKind {
 
     /// Whether this release can add up two sections of the kind.
     pub(crate) fn is_known(self) -> bool {
-        (Self::META..=Self::STACKS).contains(&self)
+        (Self::META..=Self::SLICES).contains(&self) || self.of_timing().is_some()
     }
 }
 
@@ -123,7 +142,7 @@ static NAMELESS: [(SectionKind, &Measure); 3] = [
 ];
 
 /// Identity of a section. The order of keys is that of sections in a file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SectionKey {
     pub(crate) kind: SectionKind,
     pub(crate) image: Option<ImageId>,
@@ -139,6 +158,11 @@ impl SectionKey {
     /// The key of a section that a segment has once.
     pub(crate) fn only(kind: SectionKind) -> Self {
         Self { kind, image: None, event: String::new(), period: 0, scope: Scope::default() }
+    }
+
+    /// The key of the timing of a section.
+    pub(crate) fn timing(&self) -> Self {
+        Self { kind: self.kind.timing(), ..self.clone() }
     }
 
     /// The key of a section that a segment has once for an image.
@@ -460,6 +484,11 @@ impl SegmentBuilder {
     /// A segment without sections, of these merges.
     pub(crate) const fn new(span: Span, host: String, epoch: EpochId) -> Self {
         Self { span, host, epoch, sections: Vec::new(), body: Vec::new() }
+    }
+
+    /// The same segment without sections.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.span, self.host.clone(), self.epoch.clone())
     }
 
     /// Adds a section. Sections must be added in the order of their keys.

@@ -15,9 +15,9 @@ use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold;
 use crate::format_file;
+use crate::listing;
 use crate::naming;
 use crate::reader::{Database, Epoch};
-use crate::snapshot;
 use crate::storage::{Beneath, Disk, Lock};
 
 /// Name of the file that the one process that sends holds a lock on.
@@ -95,7 +95,7 @@ impl Sent {
         }
         self.disk.sync_directory(&directory)?;
         let is_over = part.meta().ended_unix_s.is_some();
-        for span in snapshot::spans(&self.disk, &directory)? {
+        for span in listing::spans(&self.disk, &directory)? {
             let is_covered =
                 snapshot.counted_files().any(|(wide, _)| wide != span && wide.covers(span));
             // A finished epoch gets no more merges, so the bookmark is enough.
@@ -124,6 +124,6 @@ impl Sent {
     fn merge(&self, host: &str, epoch: &EpochId) -> Result<Option<u64>, DbError> {
         naming::check_host(host)?;
         let directory = naming::epoch_path(&self.root, host, epoch);
-        Ok(snapshot::newest(&snapshot::spans(&self.disk, &directory)?))
+        Ok(listing::newest(&listing::spans(&self.disk, &directory)?))
     }
 }

@@ -6,17 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use image::ImageId;
-use model::{Counts, Stacks};
+use model::{Counts, Ledgers, Stacks};
 
+use crate::decoded::Decoded;
 use crate::description::{EpochMeta, EventMeta};
 use crate::epoch::EpochId;
 use crate::error::{Damage, DbError, Operation};
 use crate::images::ImageRecord;
+use crate::listing::{Known, newest, read_all, spans};
 use crate::naming::ProfileKey;
 use crate::scope::Scope;
 use crate::section_sum;
-use crate::segment::{SectionKey, SectionKind, Segment, Span, cover};
-use crate::slices::{Covered, Stretch};
+use crate::segment::{Section, SectionKey, SectionKind, Segment, Span, cover};
+use crate::shapes::Timing;
+use crate::sliced;
+use crate::slices::{Covered, Place, Slice, Stretch, TimedSlice};
 use crate::stacks::StacksKey;
 use crate::storage::Disk;
 use crate::symbols::Symbol;
@@ -31,16 +35,21 @@ const READINGS_MAX: usize = 200;
 pub(crate) struct Snapshot {
     directory: PathBuf,
     segments: Vec<Arc<Segment>>,
-    /// The segments whose counts are read: all, or those of a stretch of time. Images and symbols
-    /// are those of all, since a segment has only new ones.
-    counted: Range<usize>,
+    /// The slices whose counts are read: all, or those of a stretch of time. Images and symbols
+    /// are those of all segments, since a segment has only new ones.
+    counted: Range<Place>,
     /// Segments whose counts are subtracted: those that a reader already had.
     had: Arc<Vec<Arc<Segment>>>,
     damage: Arc<Vec<DbError>>,
-    /// The stretch of time of each segment. Parts of an epoch share it: a week has hundreds of
-    /// segments, whose descriptions would be read for each of hundreds of parts.
-    times: Arc<OnceLock<Vec<Stretch>>>,
+    /// The slices of each segment. Parts of an epoch share them: a week has thousands, which would
+    /// be read for each of hundreds of parts.
+    times: Arc<OnceLock<Vec<TimedSlice>>>,
+    /// Sections of the segment that was last read in part.
+    decoded: Decoded,
 }
+
+/// A segment whose counts are read, with the slices whose counts these are; None: all of it.
+type Counted<'a> = (&'a Arc<Segment>, Option<Range<usize>>);
 
 impl Snapshot {
     /// Reads the state of the epoch in this directory; None when there is no segment.
@@ -104,10 +113,10 @@ impl Snapshot {
             Some(error) if segments.is_empty() => return Err(error),
             last => damage.extend(last),
         }
-        let counted = 0..segments.len();
+        let counted = Place::default()..Place { segment: segments.len(), slice: 0 };
         let (directory, damage) = (directory.to_owned(), Arc::new(damage));
-        let (had, times) = (Arc::default(), Arc::default());
-        Ok(Self { directory, segments, counted, had, damage, times })
+        let (had, times, decoded) = (Arc::default(), Arc::default(), Decoded::default());
+        Ok(Self { directory, segments, counted, had, damage, times, decoded })
     }
 
     /// The description as of the newest segment that can be read; errors of other segments are
@@ -192,67 +201,157 @@ impl Snapshot {
     }
 
     /// The segments whose counts are read.
-    fn counted(&self) -> &[Arc<Segment>] {
-        self.segments.get(self.counted.clone()).unwrap_or_default()
-    }
-
-    /// The stretch of time of each segment, in an epoch that began at a time, in seconds since 1970
-    /// UTC. A segment whose description cannot be read has no time.
-    fn times(&self, began_unix_s: u64) -> &[Stretch] {
-        self.times.get_or_init(|| {
-            let mut since_unix_s = began_unix_s;
-            let of = |segment: &Arc<Segment>| {
-                let end = description(segment).map_or(since_unix_s, |meta| meta.updated_unix_s);
-                let until_unix_s = since_unix_s.max(end);
-                let stretch = Stretch { since_unix_s, until_unix_s };
-                since_unix_s = until_unix_s;
-                stretch
-            };
-            self.segments.iter().map(of).collect()
+    fn counted(&self) -> impl Iterator<Item = Counted<'_>> {
+        let Range { start, end } = self.counted;
+        let last = if end.slice == 0 { end.segment } else { end.segment + 1 };
+        let segments = self.segments.get(start.segment..last).unwrap_or_default();
+        (start.segment..).zip(segments).map(move |(at, segment)| {
+            let first = if at == start.segment { start.slice } else { 0 };
+            let behind = if at == end.segment { end.slice } else { usize::MAX };
+            (segment, (first > 0 || behind < usize::MAX).then_some(first..behind))
         })
     }
 
-    /// The stretches of time of the segments with counts.
-    pub(crate) fn slices(&self, began_unix_s: u64) -> Vec<Stretch> {
-        let has_counts = |segment: &Arc<Segment>| {
-            let is_counts =
-                |kind: SectionKind| kind.shape().is_some() || kind == SectionKind::STACKS;
-            segment.sections.iter().any(|section| is_counts(section.key.kind))
-        };
-        let times = self.times(began_unix_s).iter().zip(&self.segments).enumerate();
-        times
-            .filter(|(at, (_, segment))| self.counted.contains(at) && has_counts(segment))
-            .map(|(_, (stretch, _))| *stretch)
-            .collect()
+    /// The segments of which all counts are read.
+    fn wholly_counted(&self) -> Vec<Arc<Segment>> {
+        self.counted().filter(|(_, part)| part.is_none()).map(|(one, _)| one.clone()).collect()
     }
 
-    /// The same state, with the counts of the segments that overlap a stretch of time and a
+    /// The sections of a key in segments of which a part of the slices is read, with these: the
+    /// first and the last at most.
+    fn partly_counted<'a>(
+        &'a self,
+        key: &'a SectionKey,
+    ) -> impl Iterator<Item = (&'a Segment, &'a Section, Range<usize>)> {
+        self.counted()
+            .filter_map(|(segment, part)| Some((&**segment, segment.section(key)?, part?)))
+    }
+
+    /// The slices of all segments, in an epoch that began at a time, in seconds since 1970 UTC. A
+    /// segment whose description cannot be read has no time.
+    fn times(&self, began_unix_s: u64) -> &[TimedSlice] {
+        self.times.get_or_init(|| {
+            let mut since_unix_s = began_unix_s;
+            let mut all = Vec::with_capacity(self.segments.len());
+            for (at, segment) in self.segments.iter().enumerate() {
+                let slices = sliced::slices(segment).unwrap_or_default().into_iter().map(Some);
+                let slices: Vec<Option<Slice>> = slices.collect();
+                let slices = if slices.is_empty() { vec![None] } else { slices };
+                for (number, slice) in slices.into_iter().enumerate() {
+                    let end = slice.as_ref().map_or(since_unix_s, |slice| slice.until_unix_s);
+                    let stretch = Stretch { since_unix_s, until_unix_s: since_unix_s.max(end) };
+                    since_unix_s = stretch.until_unix_s;
+                    all.push(TimedSlice {
+                        place: Place { segment: at, slice: number },
+                        stretch,
+                        slice,
+                    });
+                }
+            }
+            all
+        })
+    }
+
+    /// The stretches of time of the slices with counts.
+    pub(crate) fn slices(&self, began_unix_s: u64) -> Vec<Stretch> {
+        let has_counts = |timed: &&TimedSlice| {
+            let counts = timed.slice.as_ref().map(|slice| slice.counts);
+            self.counted.contains(&timed.place) && counts.unwrap_or(true)
+        };
+        let times = self.times(began_unix_s).iter().filter(has_counts);
+        times.map(|timed| timed.stretch).collect()
+    }
+
+    /// The slices whose counts are read, each with its stretch of time and with what it added to
+    /// the ledgers.
+    pub(crate) fn counted_slices(&self, began_unix_s: u64) -> Vec<(Stretch, Slice)> {
+        let mut ledgers = Ledgers::default();
+        let mut counted = Vec::new();
+        for TimedSlice { place, stretch, slice } in self.times(began_unix_s) {
+            let as_of = slice.as_ref().map_or_else(|| ledgers.clone(), |one| one.ledgers.clone());
+            if self.counted.contains(place) {
+                let counts = slice.as_ref().is_none_or(|slice| slice.counts);
+                let ledgers = as_of.since(&ledgers);
+                let until_unix_s = stretch.until_unix_s;
+                counted.push((*stretch, Slice { until_unix_s, ledgers, counts }));
+            }
+            ledgers = as_of;
+        }
+        counted
+    }
+
+    /// The counts of a profile with their timing, where the counts of one segment are read. None
+    /// where there are none.
+    pub(crate) fn timed_counts(
+        &self,
+        key: &ProfileKey,
+        events: &[EventMeta],
+    ) -> Result<Option<(Counts, Timing)>, DbError> {
+        let Some((segment, section, part)) = self.first_counted(&SectionKey::of(key, events))
+        else {
+            return Ok(None);
+        };
+        let whole = sliced::timed_counts(key.measure.shape, segment, section)?;
+        Ok(Some(part.map(|part| sliced::counts_within(&whole, &part)).unwrap_or(whole)))
+    }
+
+    /// The same of the call stacks of an event.
+    pub(crate) fn timed_stacks(
+        &self,
+        key: &StacksKey,
+    ) -> Result<Option<(Stacks, Timing)>, DbError> {
+        let Some((segment, section, part)) = self.first_counted(&SectionKey::of_stacks(key)) else {
+            return Ok(None);
+        };
+        let whole = sliced::timed_stacks(segment, section)?;
+        Ok(Some(part.map(|part| sliced::stacks_within(&whole, &part)).unwrap_or(whole)))
+    }
+
+    /// The first section of a key, with the slices of its segment that are read.
+    fn first_counted(
+        &self,
+        key: &SectionKey,
+    ) -> Option<(&Segment, &Section, Option<Range<usize>>)> {
+        self.counted().find_map(|(one, part)| Some((&**one, one.section(key)?, part)))
+    }
+
+    /// The same state, with the counts of the slices that overlap a stretch of time and a
     /// description of these; None where there are none. `whole` is the description of all.
     pub(crate) fn during(&self, stretch: Stretch, whole: &EpochMeta) -> Option<(Self, EpochMeta)> {
         let times = self.times(whole.started_unix_s);
-        let overlaps = |one: &Stretch| one.overlaps(stretch);
+        let overlaps = |one: &TimedSlice| one.stretch.overlaps(stretch);
         let (first, last) = (times.iter().position(overlaps)?, times.iter().rposition(overlaps)?);
         let within = times.get(first..=last)?;
-        let since_unix_s = within.first()?.since_unix_s;
-        let until_unix_s = within.last()?.until_unix_s;
+        let (begin, end) = (within.first()?, within.last()?);
         // Where a description is damaged the last one before it has all but its ledgers.
-        let latest = |segments: &[Arc<Segment>]| segments.iter().rev().find_map(description);
-        let mut meta = latest(self.segments.get(..=last)?).unwrap_or_else(|| whole.clone());
-        if let Some(before) = latest(self.segments.get(..first)?) {
-            meta.ledgers = meta.ledgers.since(&before.ledgers);
+        let mut meta = self
+            .segments
+            .get(..=end.place.segment)
+            .and_then(|segments| segments.iter().rev().find_map(description))
+            .unwrap_or_else(|| whole.clone());
+        let as_of = |timed: &[TimedSlice]| {
+            let ledgers = timed.iter().rev().find_map(|timed| timed.slice.as_ref());
+            ledgers.map(|slice| slice.ledgers.clone())
+        };
+        if let Some(ledgers) = as_of(within) {
+            meta.ledgers = ledgers;
         }
-        let is_end = last + 1 == times.len();
-        let slice_s = within.iter().map(|one| one.until_unix_s - one.since_unix_s).max()?;
+        meta.ledgers = meta.ledgers.since(&as_of(times.get(..first)?).unwrap_or_default());
+        let (since_unix_s, until_unix_s) = (begin.stretch.since_unix_s, end.stretch.until_unix_s);
+        let next = times.get(last + 1).map(|timed| timed.place);
+        let behind = next.unwrap_or(Place { segment: self.segments.len(), slice: 0 });
+        let length = |timed: &TimedSlice| timed.stretch.until_unix_s - timed.stretch.since_unix_s;
+        let slice_s = within.iter().map(length).max()?;
         let meta = EpochMeta {
             started_unix_s: since_unix_s,
             updated_unix_s: until_unix_s,
-            ended_unix_s: if is_end { whole.ended_unix_s } else { Some(until_unix_s) },
+            ended_unix_s: if next.is_none() { whole.ended_unix_s } else { Some(until_unix_s) },
             // Two readings are distinguished by the state of the whole epoch.
             merges: whole.merges,
             covered: Some(Covered { stretch: Stretch { since_unix_s, until_unix_s }, slice_s }),
             ..meta
         };
-        Some((Self { counted: first..last + 1, ..self.clone() }, meta))
+        Some((Self { counted: begin.place..behind, ..self.clone() }, meta))
     }
 
     /// The same state, with the counts of the merges behind `merge`, up to some bytes of segments
@@ -310,7 +409,8 @@ impl Snapshot {
         }
         let ended_unix_s = if end == self.segments.len() { whole.ended_unix_s } else { None };
         let meta = EpochMeta { ended_unix_s, ..meta };
-        let part = Self { counted: first..end, had: Arc::new(sent), ..self.clone() };
+        let counted = Place { segment: first, slice: 0 }..Place { segment: end, slice: 0 };
+        let part = Self { counted, had: Arc::new(sent), ..self.clone() };
         Ok(Some((part, meta)))
     }
 
@@ -329,29 +429,45 @@ impl Snapshot {
             };
             section_sum::meta(segment)?.ok_or_else(missing)
         };
-        let Range { start, end } = self.counted;
-        let before = self.segments.get(..start).and_then(<[_]>::last).map(described).transpose()?;
-        let mut ledgers = before.map(|before| before.ledgers).unwrap_or_default();
-        let times = self.times(whole.started_unix_s).iter().zip(&self.segments).enumerate();
-        let mut apart = Vec::with_capacity(end - start);
-        for (at, (time, segment)) in times.skip(start).take(end - start) {
+        let times = self.times(whole.started_unix_s);
+        let counted = times.iter().filter(|timed| self.counted.contains(&timed.place));
+        let counted: Vec<&TimedSlice> = counted.collect();
+        let before = times.iter().take_while(|timed| timed.place < self.counted.start);
+        let before = before.filter_map(|timed| timed.slice.as_ref()).last();
+        let mut ledgers = before.map(|slice| slice.ledgers.clone()).unwrap_or_default();
+        let groups: Vec<&[&TimedSlice]> =
+            counted.chunk_by(|a, b| a.place.segment == b.place.segment).collect();
+        let mut apart = Vec::with_capacity(groups.len());
+        for (number, of_segment) in groups.iter().enumerate() {
+            let (Some(begin), Some(end)) = (of_segment.first(), of_segment.last()) else {
+                continue;
+            };
+            let at = begin.place.segment;
+            let Some(segment) = self.segments.get(at) else { continue };
             let own = described(segment)?;
-            let first = if at == start { 0 } else { at };
-            let behind = if at + 1 == end { self.segments.len() } else { at + 1 };
+            let as_of = end.slice.as_ref().map_or(&own.ledgers, |slice| &slice.ledgers);
+            let first = if number == 0 { 0 } else { at };
+            let is_last = number + 1 == groups.len();
+            let behind = if is_last { self.segments.len() } else { at + 1 };
+            let place = |place: Place| Place { segment: place.segment - first, ..place };
+            let next = Place { slice: end.place.slice + 1, ..end.place };
+            let is_whole = next.slice == times.iter().filter(|t| t.place.segment == at).count();
+            let next = if is_whole { Place { segment: at + 1, slice: 0 } } else { next };
             let part = Self {
                 segments: self.segments.get(first..behind).unwrap_or_default().to_vec(),
-                counted: at - first..at - first + 1,
+                counted: place(begin.place)..place(next),
                 times: Arc::default(),
+                decoded: Decoded::default(),
                 ..self.clone()
             };
             let meta = EpochMeta {
-                started_unix_s: time.since_unix_s,
-                updated_unix_s: time.until_unix_s,
+                started_unix_s: begin.stretch.since_unix_s,
+                updated_unix_s: end.stretch.until_unix_s,
                 events: whole.events.clone(),
-                ledgers: own.ledgers.since(&ledgers),
+                ledgers: as_of.since(&ledgers),
                 ..own.clone()
             };
-            ledgers = own.ledgers;
+            ledgers = as_of.clone();
             apart.push((segment.span, part, meta));
         }
         Ok(apart)
@@ -365,22 +481,28 @@ impl Snapshot {
 
     /// The segments whose counts are read, each with the bytes of its file.
     pub(crate) fn counted_files(&self) -> impl Iterator<Item = (Span, &[u8])> {
-        self.counted().iter().map(|segment| (segment.span, segment.file()))
+        self.counted().map(|(segment, _)| (segment.span, segment.file()))
     }
 
     /// Whether any segment that is read has counts.
     pub(crate) fn has_counts(&self) -> bool {
-        let is_counts = |kind: SectionKind| kind.shape().is_some() || kind == SectionKind::STACKS;
-        self.keys().into_iter().any(|key| is_counts(key.kind))
+        self.keys().into_iter().any(|key| key.kind.is_timed())
     }
 
-    /// Keys of all sections of segments whose counts are read, in order, each once.
+    /// Keys of all sections of segments whose counts are read, in order, each once. Of a segment
+    /// that is read in part, sections without counts in that part are left out.
     pub(crate) fn keys(&self) -> BTreeSet<&SectionKey> {
-        self.counted()
-            .iter()
-            .flat_map(|segment| &segment.sections)
-            .map(|section| &section.key)
-            .collect()
+        fn of<'a>((segment, part): Counted<'a>) -> Vec<&'a SectionKey> {
+            let is_read = |section: &&Section| match &part {
+                Some(part) if section.key.kind.is_timed() => {
+                    // Damage is told when the section is read.
+                    sliced::total_within(segment, section, part).map_or(true, |total| total > 0)
+                }
+                _ => true,
+            };
+            segment.sections.iter().filter(is_read).map(|section| &section.key).collect()
+        }
+        self.counted().flat_map(of).collect()
     }
 
     /// The profiles of all measures, in an epoch of these events.
@@ -401,25 +523,38 @@ impl Snapshot {
     }
 
     pub(crate) fn counts(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<Counts, DbError> {
-        let section = SectionKey::of(key, events);
-        let read = |segments| {
-            section_sum::counts(key.measure.shape, &section_sum::found(segments, &section))
-        };
-        let counts = read(self.counted())?;
+        let (section, shape) = (SectionKey::of(key, events), key.measure.shape);
+        let read =
+            |segments: &[_]| section_sum::counts(shape, &section_sum::found(segments, &section));
+        let mut counts = read(&self.wholly_counted())?;
+        for (segment, section, part) in self.partly_counted(&section) {
+            // Both have the measure's shape.
+            let read = || sliced::timed_counts(shape, segment, section);
+            let whole = self.decoded.counts(segment.span, &section.key, read)?;
+            _ = counts.merge(&sliced::counts_within(&whole, &part).0);
+        }
         if self.had.is_empty() {
             return Ok(counts);
         }
         Ok(counts.without(&read(&self.had)?))
     }
 
-    /// The sum of a profile's counts, from the directories of the segments.
-    pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> u64 {
+    /// The sum of a profile's counts, from the directories of the segments and, of those that are
+    /// read in part, from the sums of their slices.
+    ///
+    /// # Errors
+    /// [`DbError::Corrupt`].
+    pub(crate) fn total(&self, key: &ProfileKey, events: &[EventMeta]) -> Result<u64, DbError> {
         let section = SectionKey::of(key, events);
         let sum = |segments: &[Arc<Segment>]| {
             let found = section_sum::found(segments, &section);
             found.iter().fold(0, |sum: u64, (_, section)| sum.saturating_add(section.total))
         };
-        sum(self.counted()).saturating_sub(sum(&self.had))
+        let mut total = sum(&self.wholly_counted());
+        for (segment, section, part) in self.partly_counted(&section) {
+            total = total.saturating_add(sliced::total_within(segment, section, &part)?);
+        }
+        Ok(total.saturating_sub(sum(&self.had)))
     }
 
     /// The events and scopes that have stacks, in order.
@@ -429,7 +564,13 @@ impl Snapshot {
 
     pub(crate) fn stacks(&self, key: &StacksKey) -> Result<Stacks, DbError> {
         let section = SectionKey::of_stacks(key);
-        let stacks = section_sum::stacks(&section_sum::found(self.counted(), &section))?;
+        let whole = self.wholly_counted();
+        let mut stacks = section_sum::stacks(&section_sum::found(&whole, &section))?;
+        for (segment, section, part) in self.partly_counted(&section) {
+            let read = || sliced::timed_stacks(segment, section);
+            let whole = self.decoded.stacks(segment.span, &section.key, read)?;
+            stacks.merge(&sliced::stacks_within(&whole, &part).0);
+        }
         if self.had.is_empty() {
             return Ok(stacks);
         }
@@ -456,44 +597,4 @@ impl Snapshot {
 /// The description in a segment, where it can be read.
 fn description(segment: &Arc<Segment>) -> Option<EpochMeta> {
     section_sum::meta(segment).ok().flatten()
-}
-
-/// Segments that were read, with the errors of those that could not be.
-type Known = BTreeMap<Span, Result<Arc<Segment>, DbError>>;
-
-/// Reads the segments that are not known yet; false when one has gone.
-fn read_all(
-    disk: &Disk,
-    directory: &Path,
-    of: (&str, &EpochId),
-    taken: &[Span],
-    known: &mut Known,
-) -> Result<bool, DbError> {
-    for span in taken {
-        if known.contains_key(span) {
-            continue;
-        }
-        match Segment::read(disk, directory, *span, of) {
-            Ok(None) => return Ok(false),
-            Ok(Some(segment)) => drop(known.insert(*span, Ok(Arc::new(segment)))),
-            Err(error) if error.is_unreadable() => drop(known.insert(*span, Err(error))),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(true)
-}
-
-/// The segments in a directory; empty when the directory is gone.
-pub(crate) fn spans(disk: &Disk, directory: &Path) -> Result<Vec<Span>, DbError> {
-    let entries = disk.list_if_there(directory)?;
-    Ok(entries
-        .iter()
-        .filter(|entry| !entry.is_directory)
-        .filter_map(|entry| Span::parse(&entry.name))
-        .collect())
-}
-
-/// Number of the last merge of all these segments.
-pub(crate) fn newest(spans: &[Span]) -> Option<u64> {
-    spans.iter().map(|span| span.last).max()
 }

@@ -5,34 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use image::ImageId;
-use model::{Counts, Facts, Ledgers, MergedFrom, Stacks, Totals};
+use model::{Facts, Ledgers, MergedFrom};
 
 use crate::code;
-use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX, check_balance};
+use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX};
 use crate::epoch::EpochId;
-use crate::error::{Damage, DbError};
+use crate::error::DbError;
 use crate::fold;
-use crate::images;
-use crate::naming::{self, ProfileKey};
+use crate::naming;
 use crate::outgoing::Outgoing;
 use crate::reader::{Database, Epoch};
 use crate::scope::ScopeTable;
-use crate::section_sum::{self, Joined};
-use crate::segment::{SectionKey, SectionKind, SegmentBuilder, Span};
+use crate::segment::Span;
 use crate::snapshot::Snapshot;
-use crate::stacks::StacksKey;
 use crate::storage::Disk;
-use crate::symbols;
 use crate::writer::Writer;
 
 mod objects;
 mod pieces;
+mod sum;
 
 pub use objects::{
     CodeFile, FORMAT, check_code_object, check_epoch_object, code_files, is_same_epoch, outgoing,
     outgoing_place,
 };
 use pieces::Piece;
+use sum::sum;
 
 /// The result of copying an epoch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -247,7 +245,8 @@ fn whole_file(
     epoch: &Epoch,
     leaving: &Outgoing,
 ) -> Result<Vec<u8>, DbError> {
-    let piece = Piece { span, meta, parts: vec![epoch.clone()] };
+    // Without a plan, all its time is one slice.
+    let piece = Piece::new(span, meta, vec![epoch.clone()]);
     sum(&piece, &mut ScopeTable::default(), Path::new(""), leaving)
 }
 
@@ -311,121 +310,12 @@ fn update(
 }
 
 fn remove_covered(disk: &Disk, directory: &Path, span: Span) -> Result<(), DbError> {
-    for other in crate::snapshot::spans(disk, directory)? {
+    for other in crate::listing::spans(disk, directory)? {
         if other != span && span.covers(other) {
             disk.remove_if_there(&directory.join(other.name()))?;
         }
     }
     Ok(())
-}
-
-/// What leaves of a segment as a file, one profile at a time. `scopes` are those of the segments
-/// before it.
-fn sum(
-    piece: &Piece,
-    scopes: &mut ScopeTable,
-    directory: &Path,
-    leaving: &Outgoing,
-) -> Result<Vec<u8>, DbError> {
-    let Piece { span, meta, parts: sources } = piece;
-    let (span, path) = (*span, directory.join(span.name()));
-    let unwritable = |damage: Damage| DbError::Corrupt { path: path.clone(), offset: 0, damage };
-    let mut builder = SegmentBuilder::new(span, meta.host.clone(), meta.epoch.clone());
-    let mut push = |key: SectionKey, joined: Joined| {
-        builder.push(key, joined.entries, joined.total, &joined.bytes)
-    };
-    push(SectionKey::only(SectionKind::META), section_sum::meta_section(meta).map_err(unwritable)?);
-    let mut records = BTreeMap::new();
-    for source in sources {
-        images::absorb(&mut records, &leaving.images(source.images()?));
-    }
-    if !records.is_empty() {
-        let images = section_sum::images_section(&records).map_err(unwritable)?;
-        push(SectionKey::only(SectionKind::IMAGES), images);
-    }
-    let mut totals = Totals::default();
-    // Sections are in order: the described period of an event comes first.
-    let (placed, placed_stacks) = placed(sources, scopes, leaving)?;
-    let placed =
-        placed.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
-    let mut placed: BTreeMap<_, _> = placed.collect();
-    let behind_symbols = placed.split_off(&SectionKey::only(SectionKind::SYMBOLS));
-    let mut put = |push: &mut dyn FnMut(SectionKey, Joined),
-                   placed: BTreeMap<SectionKey, (ProfileKey, Sources)>| {
-        for (section, (key, kept_as)) in placed {
-            let mut counts = Counts::none(key.measure.shape);
-            for (source, key) in kept_as {
-                // Both have one measure, so one shape.
-                let _ = counts.merge(&source.counts(&key)?);
-            }
-            totals.add(&key.measure, Some(&key.image), counts.total());
-            if !counts.is_empty() {
-                push(section, section_sum::counts_section(&counts));
-            }
-        }
-        Ok::<(), DbError>(())
-    };
-    put(&mut push, placed)?;
-    // A segment with new symbols of an image need not have its record.
-    let mut images: BTreeSet<ImageId> = records.keys().copied().collect();
-    for snapshot in sources.iter().map(Epoch::snapshot) {
-        images.extend(snapshot.images_with_symbols());
-    }
-    for image in images.into_iter().filter(|image| leaving.has_symbols(records.get(image))) {
-        let mut all = Vec::new();
-        for source in sources {
-            all = symbols::join(all, &source.symbols(&image)?);
-        }
-        if !all.is_empty() {
-            push(
-                SectionKey::of_image(SectionKind::SYMBOLS, image),
-                section_sum::symbols_section(&image, &all),
-            );
-        }
-    }
-    put(&mut push, behind_symbols)?;
-    for (key, kept_as) in placed_stacks {
-        let mut all = Stacks::new();
-        for (source, key) in kept_as {
-            leaving.add_stacks(&mut all, &source.stacks(&key)?);
-        }
-        if !all.is_empty() {
-            push(SectionKey::of_stacks(&key), section_sum::stacks_section(all));
-        }
-    }
-    let mut ledgers = Ledgers::default();
-    sources.iter().for_each(|source| ledgers.add(&source.meta().ledgers));
-    check_balance(&ledgers, &totals)?;
-    builder.finish(directory)
-}
-
-/// Epochs that have samples of a profile, each with the key that it has them under.
-type Sources<'a> = Vec<(&'a Epoch, ProfileKey)>;
-
-/// Sources of each profile's counts. Scopes for which one epoch has no room are widened.
-type Placed<'a> = BTreeMap<ProfileKey, Sources<'a>>;
-
-/// Sources of the stacks of each event and scope, likewise.
-type PlacedStacks<'a> = BTreeMap<StacksKey, Vec<(&'a Epoch, StacksKey)>>;
-
-fn placed<'a>(
-    sources: &'a [Epoch],
-    scopes: &mut ScopeTable,
-    leaving: &Outgoing,
-) -> Result<(Placed<'a>, PlacedStacks<'a>), DbError> {
-    let (mut placed, mut stacks) = (Placed::new(), PlacedStacks::new());
-    for source in sources {
-        for key in source.keys()? {
-            let scope = scopes.admit(&leaving.scope(&key.scope));
-            placed.entry(ProfileKey { scope, ..key.clone() }).or_default().push((source, key));
-        }
-        for key in source.stacks_keys().into_iter().filter(|_| leaving.stacks) {
-            let scope = scopes.admit(&leaving.scope(&key.scope));
-            let placed = StacksKey { scope, event: key.event.clone() };
-            stacks.entry(placed).or_default().push((source, key));
-        }
-    }
-    Ok((placed, stacks))
 }
 
 fn joined_meta(
@@ -533,6 +423,8 @@ fn agreed(a: Machine, b: Machine) -> Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::section_sum;
+    use crate::segment::{SectionKey, SectionKind, SegmentBuilder};
     use crate::storage::Directory;
     use std::sync::Arc;
 

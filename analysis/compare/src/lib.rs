@@ -4,13 +4,18 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use profiledb::Stretch;
 use query::load::Question;
 use query::scope::ScopeChoice;
 use query::select::EpochChoice;
+use query::times::{self as moments, Moment};
+use query::zone::Zone;
 use stats::Confidence;
 
 mod renamed;
+mod rows;
 mod table;
+mod times;
 
 pub use renamed::Renamed;
 pub use table::{
@@ -23,10 +28,12 @@ A SET is one of
   WHICH           epochs of the database, as for --epoch: latest, all, ID, ID..ID, -N
   DIR             another database
   DIR@WHICH       epochs of another database
-  KEY:VALUE,...   keys: db, epoch, epoch-label, host, label, unit, pid, as the options of that name
+  KEY:VALUE,...   keys: db, epoch, epoch-label, host, label, unit, pid, since, until, as the
+                  options of that name
 'dcpi diff label:before label:after' compares two runs of dcpilabel, 'dcpi diff -1 latest' the \
 last two epochs, and 'dcpi diff epoch-label:old,host:a epoch-label:new,host:a' two epochs that \
-dcpictl epoch --label began on the host a. The options --db, --epoch, --host, --label and so on \
+dcpictl epoch --label began on the host a. 'dcpi diff since:-1h,until:-1min since:-1min' compares \
+the last minute with the hour before it. The options --db, --epoch, --host, --label and so on \
 give the parts that a SET does not name. db:DIR is for a directory whose name looks like another \
 kind of SET; several, as in db:DIR,db:DIR, are one SET, of which each recording is a run.
 
@@ -52,9 +59,15 @@ pub struct SetChoice {
     pub unit: Option<String>,
     /// The process.
     pub pid: Option<u32>,
+    /// The time.
+    pub time: Option<Stretch>,
 }
 
-const KEYS: [&str; 7] = ["db", "epoch", "epoch-label", "host", "label", "unit", "pid"];
+const KEYS: [&str; 9] =
+    ["db", "epoch", "epoch-label", "host", "label", "unit", "pid", "since", "until"];
+
+/// Begin and end of a set's time, as typed.
+type Moments = (Option<Moment>, Option<Moment>);
 
 impl FromStr for SetChoice {
     type Err = String;
@@ -65,9 +78,13 @@ impl FromStr for SetChoice {
         let typed = text.strip_prefix('@').unwrap_or(text).to_owned();
         let mut set = Self { typed, ..Self::default() };
         if key_of(text).is_some() {
+            let mut moments = Moments::default();
             for pair in pairs(text) {
-                set.take(pair)?;
+                set.take(pair, &mut moments)?;
             }
+            let (since, until) = (moments.0.as_ref(), moments.1.as_ref());
+            set.time = moments::stretch(since, until, moments::now_unix_s(), &Zone::here())
+                .map_err(|why| format!("has a time that cannot be: {}", why.replace("--", "")))?;
         } else if let Ok(epoch) = text.parse() {
             set.epoch = Some(epoch);
         } else if let Some((db, epoch)) = text.rsplit_once('@')
@@ -85,7 +102,7 @@ impl FromStr for SetChoice {
 }
 
 impl SetChoice {
-    fn take(&mut self, pair: &str) -> Result<(), String> {
+    fn take(&mut self, pair: &str, (since, until): &mut Moments) -> Result<(), String> {
         let (key, value) = pair.split_once(':').unwrap_or((pair, ""));
         if value.is_empty() {
             return Err(format!("has no value after {key}:"));
@@ -105,6 +122,11 @@ impl SetChoice {
             "host" => self.host.replace(value.to_owned()).is_some(),
             "label" => self.label.replace(value.to_owned()).is_some(),
             "unit" => self.unit.replace(value.to_owned()).is_some(),
+            "since" | "until" => {
+                let moment =
+                    value.parse().map_err(|why| format!("has {key}:{value}, which {why}"))?;
+                if key == "since" { since } else { until }.replace(moment).is_some()
+            }
             _ => {
                 let pid = value
                     .parse()
@@ -188,6 +210,7 @@ impl SetChoice {
         if let Some(which) = &self.epoch {
             own.epochs.which.clone_from(which);
         }
+        own.epochs.stretch = self.time.or(source.epochs.stretch);
         own.epochs.host = either(&self.host, &source.epochs.host);
         own.epochs.label = either(&self.epoch_label, &source.epochs.label);
         own.whose = ScopeChoice {
@@ -237,6 +260,11 @@ mod tests {
         );
         assert_eq!((all.host.as_deref(), all.epoch_label.as_deref()), (Some("h"), Some("x,y")));
         assert_eq!((all.epoch, all.dbs), (Some(EpochChoice::back(1)), vec!["/a,b".into()]));
+        let hour = set("since:2026-11-05T10:00:00Z,until:2026-11-05T11:00:00Z,host:a");
+        let stretch = Stretch { since_unix_s: 1_793_872_800, until_unix_s: 1_793_876_400 };
+        assert_eq!((hour.time, hour.host.as_deref()), (Some(stretch), Some("a")));
+        let touch = [set("since:-1h,until:-1min").time, set("since:-1min").time];
+        assert_eq!(touch[0].unwrap().until_unix_s, touch[1].unwrap().since_unix_s);
         let several = set("db:/a,epoch:all,db:/b");
         let questions = several.questions(&Question::default());
         let dbs: Vec<&PathBuf> = questions.iter().map(|question| &question.db).collect();
@@ -252,6 +280,9 @@ mod tests {
             ("pid:x", "which is no number"),
             ("label:a,label:b", "has label: twice"),
             ("db:a,db:b,db:a", "has db:a twice"),
+            ("since:x", "has since:x, which is no moment"),
+            ("since:-1min,until:-1h", "until is not after since"),
+            ("until:-1h,until:-2h", "has until: twice"),
         ] {
             let error = text.parse::<SetChoice>().unwrap_err();
             assert!(error.contains(said), "{text}: {error}");

@@ -2,22 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use image::{ImageId, ImageKind};
-use model::OpensOn;
-use profiledb::{Database, EpochId, EpochMeta};
+use image::ImageId;
+use model::{Ledger, OpensOn};
+use profiledb::{Database, Epoch, EpochId, EpochMeta, Stretch};
 
-use super::renamed::{Renamed, check_renamed, name, other_name};
-use super::{Comparison, SetChoice};
-use names::procedures::{self, Place, Places};
+use super::renamed::{Renamed, check_renamed, other_name};
+use super::rows::{add_unresolved, rebuilt, rows};
+use super::{Comparison, SetChoice, times};
 use query::error::AnalysisError;
-use query::load::{self, EventSamples, ImageSamples, Samples};
+use query::load::{self, EventSamples, ImageSamples, Question, Samples};
 use query::problem::Problem;
 use query::progress;
 use query::scope::ScopeChoice;
 use query::select;
 use query::unresolved;
 use stats::significance::{Counted, Measure};
-use stats::tally::{self, Tally, Weighed};
+use stats::tally::{Tally, Weighed};
 
 /// Samples of several sets, row by row.
 #[derive(Debug)]
@@ -33,6 +33,9 @@ pub struct Table {
     pub other_name: Option<Renamed>,
     /// Epochs of the sets that have too few samples to be compared.
     pub left_out: Vec<LeftOut>,
+    /// Whether a set is of a stretch of time. All sets then have parts of like length, and amounts
+    /// are by the second.
+    pub is_timed: bool,
     /// Missing or doubtful data: the notes of the report.
     pub problems: Vec<Problem>,
 }
@@ -62,11 +65,12 @@ pub struct Set {
     pub dbs: Vec<String>,
     /// The scope of the samples.
     pub whose: ScopeChoice,
-    /// Its parts: each epoch of each host, without epochs that have no samples of the selection.
+    /// Its parts: each epoch of each host, without epochs that have no samples of the selection; of
+    /// a stretch of time, parts of it of like length.
     pub parts: Vec<Part>,
 }
 
-/// An epoch of a set.
+/// An epoch of a set, or a part of its time.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The epoch.
@@ -75,6 +79,14 @@ pub struct Part {
     pub event: EventSamples,
     /// Samples that shares are of.
     pub counted: Tally,
+}
+
+impl Part {
+    /// The time of the part, in seconds.
+    pub fn seconds(&self) -> f64 {
+        let (begin, end) = (self.epoch.started_unix_s, self.epoch.updated_unix_s);
+        end.saturating_sub(begin).max(1) as f64
+    }
 }
 
 /// A row, with its samples in each part of all sets, one set after the other.
@@ -144,9 +156,29 @@ impl Set {
         })
     }
 
+    /// The time from the first part to the last, where these are of stretches of time.
+    pub fn time(&self) -> Option<Stretch> {
+        let mut all = self.parts.iter().map(|part| Some(part.epoch.covered?.stretch));
+        let first = all.next()??;
+        all.try_fold(first, |all, part| {
+            let part = part?;
+            Some(Stretch {
+                since_unix_s: all.since_unix_s.min(part.since_unix_s),
+                until_unix_s: all.until_unix_s.max(part.until_unix_s),
+            })
+        })
+    }
+
+    /// The time of all parts, in seconds.
+    pub fn seconds(&self) -> f64 {
+        self.parts.iter().map(Part::seconds).sum()
+    }
+
     /// The set's samples of a row, `samples` by part, as comparisons want them. Amounts are in
-    /// samples of `weight`, by `each`: 1 for the sum, the number of parts for their mean.
+    /// samples of `weight`, by `each`: 1 for the sum, the number of parts for their mean. Rates are
+    /// those amounts by the second.
     pub fn counted(&self, measure: Measure, samples: &[Tally], weight: f64, each: f64) -> Counted {
+        let each = if measure == Measure::Rate { self.seconds() } else { each };
         let parts = self.parts.iter().zip(samples);
         let (row, whole) = parts
             .fold((Tally::default(), Tally::default()), |(row, whole), (part, samples)| {
@@ -157,14 +189,16 @@ impl Set {
 
     /// The same of each part.
     pub fn counted_parts(&self, measure: Measure, samples: &[Tally], weight: f64) -> Vec<Counted> {
-        let part =
-            |(part, samples): (&Part, &Tally)| counted(measure, *samples, part.counted, weight);
+        let part = |(part, samples): (&Part, &Tally)| {
+            let each = if measure == Measure::Rate { part.seconds() } else { 1.0 };
+            counted(measure, *samples, part.counted, weight * each)
+        };
         self.parts.iter().zip(samples).map(part).collect()
     }
 }
 
 /// A row's samples as comparisons want them: as many of one weight as would be as unsure. Amounts
-/// are in samples of `unit`.
+/// are in samples of `unit`, and rates too: a unit is as many as there are seconds.
 fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
     // The weight of a sample of the row; that of the whole where the row has no sample.
     let one = if row.is_empty() { whole.weight() } else { row.weight() };
@@ -173,7 +207,7 @@ fn counted(measure: Measure, row: Tally, whole: Tally, unit: f64) -> Counted {
     }
     let of = match measure {
         Measure::Share => whole.occurrences / one,
-        Measure::Amount => unit / one,
+        Measure::Amount | Measure::Rate => unit / one,
     };
     Counted { samples: row.occurrences / one, of }
 }
@@ -209,7 +243,7 @@ pub(super) struct Read {
     pub(super) part: Part,
     pub(super) samples: Samples,
     /// All processes are meant.
-    everything: bool,
+    pub(super) everything: bool,
 }
 
 /// Reads the sets. With `apart`, each epoch of a set becomes a set of its own.
@@ -222,18 +256,22 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
     let mut reads = Vec::new();
     let (mut left_out, mut problems) = (Vec::new(), Vec::new());
     let mut event = args.event.clone();
-    for choice in choices {
-        let questions = choice.questions(&args.source);
+    let opened = opened(choices, args)?;
+    let is_timed = opened.iter().flatten().any(|(source, ..)| source.epochs.stretch.is_some());
+    let mut parts = match is_timed && !apart {
+        true => time_parts(&opened, &mut problems)?.into_iter(),
+        false => Vec::new().into_iter(),
+    };
+    for (choice, questions) in choices.iter().zip(opened) {
         let mut set = Set {
             name: choice.typed.clone(),
             dbs: Vec::new(),
-            whose: questions.first().map(|source| source.whose.clone()).unwrap_or_default(),
+            whose: questions.first().map(|(source, ..)| source.whose.clone()).unwrap_or_default(),
             parts: Vec::new(),
         };
         let least = if apart { EACH_MIN_SAMPLES } else { 1 };
         let (mut found, mut roots) = (Vec::new(), BTreeSet::new());
-        for source in questions {
-            let (db, epochs) = select::open(&source.db, &source.epochs)?;
+        for (source, db, epochs) in questions {
             let root = db.root().display().to_string();
             if !roots.insert(db.root().canonicalize().unwrap_or_else(|_| source.db.clone())) {
                 return Err(AnalysisError::Refused(format!(
@@ -244,7 +282,7 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
             let others = left_out.len();
             let of_db = read_parts(
                 &db,
-                &epochs,
+                (&epochs, parts.next()),
                 &mut event,
                 &source.whose,
                 (args, least),
@@ -293,41 +331,82 @@ pub fn read(choices: &[SetChoice], apart: bool, args: &Comparison) -> Result<Tab
         .into_iter()
         .map(|(subject, (builds, samples))| Row { subject, builds, samples })
         .collect();
-    Ok(Table { sets, rows, rebuilt, other_name, left_out, problems })
+    Ok(Table { sets, rows, rebuilt, other_name, left_out, is_timed, problems })
 }
 
-/// Reads each epoch separately: the epochs with at least this many of the requested samples. The
-/// others are `left_out`.
+/// A question of a set, its database and its epochs.
+type Opened = (Question, Database, Vec<(String, EpochId)>);
+
+/// The questions of each set.
+fn opened(choices: &[SetChoice], args: &Comparison) -> Result<Vec<Vec<Opened>>, AnalysisError> {
+    let open = |source: Question| {
+        let (db, epochs) = select::open(&source.db, &source.epochs)?;
+        Ok((source, db, epochs))
+    };
+    let of_set =
+        |choice: &SetChoice| choice.questions(&args.source).into_iter().map(open).collect();
+    choices.iter().map(of_set).collect()
+}
+
+/// The parts of the time of each question, of like length.
+fn time_parts(
+    opened: &[Vec<Opened>],
+    problems: &mut Vec<Problem>,
+) -> Result<Vec<Vec<Epoch>>, AnalysisError> {
+    let mut timed = Vec::new();
+    for (source, db, epochs) in opened.iter().flatten() {
+        timed.push(times::timed(db, epochs, source.epochs.stretch, problems)?);
+    }
+    let part_s = times::part_s(&timed.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    Ok(timed.iter().map(|timed| times::parts(timed, part_s)).collect())
+}
+
+/// Reads each epoch, or each of these parts, separately: those with at least this many of the
+/// requested samples. The other epochs are `left_out`; of the parts of a stretch of time, one
+/// without samples is one of none.
 fn read_parts(
     db: &Database,
-    epochs: &[(String, EpochId)],
+    (epochs, parts): (&[(String, EpochId)], Option<Vec<Epoch>>),
     event: &mut Option<String>,
     whose: &ScopeChoice,
     (args, least): (&Comparison, u64),
     left_out: &mut Vec<LeftOut>,
     problems: &mut Vec<Problem>,
 ) -> Result<Vec<(Part, Samples)>, AnalysisError> {
-    let mut parts = Vec::new();
+    let is_parted = parts.is_some();
+    let all: Vec<(String, EpochId, Option<Epoch>)> = match parts {
+        Some(parts) => parts
+            .into_iter()
+            .map(|part| (part.meta().host.clone(), part.meta().epoch.clone(), Some(part)))
+            .collect(),
+        None => epochs.iter().map(|(host, id)| (host.clone(), id.clone(), None)).collect(),
+    };
+    let (mut parts, mut without) = (Vec::new(), Vec::new());
     let mut nothing = None;
-    let stage = progress::stage("reading epochs", epochs.len() as u64);
-    for epoch in epochs {
+    let stage = progress::stage("reading epochs", all.len() as u64);
+    for (host, id, time) in all {
         stage.advance(1);
+        let epoch = (host, id);
         let mut leave_out = |counted| {
             left_out.push(LeftOut { host: epoch.0.clone(), epoch: epoch.1.clone(), counted })
         };
         if event.is_none() {
-            let (host, id) = epoch;
+            let (host, id) = &epoch;
             let first = db.epoch(host, id)?.meta().events.first().map(|event| event.name.clone());
             event.clone_from(&first);
         }
         let events: Vec<String> = event.iter().cloned().collect();
-        let mut samples = match load::load(
-            db,
-            std::slice::from_ref(epoch),
-            &events,
-            &args.source.images,
-            (whose, args.source.all),
-        ) {
+        let whose = (whose, args.source.all);
+        let read = match &time {
+            Some(part) => {
+                load::load_parts(db, vec![part.clone()], &events, &args.source.images, whose)
+            }
+            None => {
+                let epoch = std::slice::from_ref(&epoch);
+                load::load(db, epoch, &events, &args.source.images, whose)
+            }
+        };
+        let mut samples = match read {
             Ok(samples) => samples,
             Err(
                 error @ (AnalysisError::NoScope { .. }
@@ -339,21 +418,60 @@ fn read_parts(
                 | AnalysisError::BesideDamage { .. }),
             ) => {
                 nothing = Some(error);
-                leave_out(0);
+                match time {
+                    Some(part) => without.push(part),
+                    None => leave_out(0),
+                }
                 continue;
             }
             Err(error) => return Err(error),
         };
+        // Parts of one epoch tell the same.
+        samples.problems.retain(|problem| {
+            let is_known = |known: &Problem| known.to_string() == problem.to_string();
+            !is_parted || !problems.iter().any(is_known)
+        });
         problems.append(&mut samples.problems);
         match part(&samples, args) {
-            Some(part) if part.counted.samples >= least => parts.push((part, samples)),
+            Some(part) if is_parted || part.counted.samples >= least => parts.push((part, samples)),
             other => leave_out(other.map_or(0, |part| part.counted.samples)),
         }
+    }
+    let first = parts.first().map(|(part, samples)| (part.event.clone(), samples.whose.clone()));
+    if let Some((event, whose)) = first {
+        parts.extend(without.into_iter().map(|part| nothing_in(db, part, &event, &whose)));
     }
     match nothing {
         Some(error) if parts.is_empty() => Err(whose.hinted(error, db, epochs)),
         _ => Ok(parts),
     }
+}
+
+/// A part without samples, of a set that has some elsewhere.
+fn nothing_in(
+    db: &Database,
+    epoch: Epoch,
+    event: &EventSamples,
+    whose: &ScopeChoice,
+) -> (Part, Samples) {
+    let event = EventSamples {
+        taken: Tally::default(),
+        unknown: BTreeMap::new(),
+        ledger: Ledger::default(),
+        weights: Vec::new(),
+        ..event.clone()
+    };
+    let counted = Tally::default();
+    let part = Part { epoch: epoch.meta().clone(), event: event.clone(), counted };
+    let samples = Samples {
+        db: db.clone(),
+        epochs: vec![epoch],
+        events: vec![event],
+        images: Vec::new(),
+        whose: whose.clone(),
+        problems: Vec::new(),
+    };
+    (part, samples)
 }
 
 /// None when the event never counted in the epoch: nothing is known of it.
@@ -378,189 +496,4 @@ pub(super) fn counts(image: &ImageSamples, args: &Comparison) -> bool {
 
 pub(super) fn total(image: &ImageSamples) -> Tally {
     image.profiles.first().map_or(Tally::default(), Weighed::total)
-}
-
-type Rows = BTreeMap<Subject, (BTreeSet<ImageId>, Vec<Tally>)>;
-
-fn rows(reads: &[Read], args: &Comparison, problems: &mut Vec<Problem>) -> Rows {
-    let places = Places::with_debug_roots(args.debug_roots.clone());
-    let programs = Programs::of(reads, args);
-    let mut rows = Rows::new();
-    for joined in joined(reads, args) {
-        let images: Vec<&ImageSamples> = joined.images.iter().collect();
-        if args.by_image {
-            for image in images {
-                add(&mut rows, programs.subject(image, None), image, &image.totals());
-            }
-            continue;
-        }
-        let found = procedures::attribute(&joined, &images, procedures::Rows::Procedures, &places);
-        for (image, by_procedure) in images.iter().zip(found) {
-            problems.extend(by_procedure.problems);
-            for counted in by_procedure.rows {
-                let name = programs.procedure(image, counted.place);
-                add(&mut rows, programs.subject(image, Some(name)), image, &counted.counts);
-            }
-        }
-    }
-    rows
-}
-
-fn add(rows: &mut Rows, subject: Subject, image: &ImageSamples, counts: &[Tally]) {
-    let none = || (BTreeSet::new(), vec![Tally::default(); counts.len()]);
-    let (builds, samples) = rows.entry(subject).or_insert_with(none);
-    if image.unresolved().is_none() {
-        builds.insert(image.record.id);
-    }
-    tally::add_all(samples, counts);
-}
-
-/// The samples of each database together, so that procedures are looked for once: a column of
-/// counts for each part of all sets, where otherwise there is one for each event.
-fn joined(reads: &[Read], args: &Comparison) -> Vec<Samples> {
-    let mut of_databases: Vec<(Samples, BTreeMap<ImageId, ImageSamples>)> = Vec::new();
-    for (column, read) in reads.iter().enumerate() {
-        let at =
-            of_databases.iter().position(|(known, _)| known.db.root() == read.samples.db.root());
-        let at = at.unwrap_or_else(|| {
-            let (db, none) = (read.samples.db.clone(), BTreeMap::new());
-            let empty = Samples {
-                db,
-                epochs: Vec::new(),
-                events: Vec::new(),
-                images: Vec::new(),
-                whose: ScopeChoice::default(),
-                problems: Vec::new(),
-            };
-            of_databases.push((empty, none));
-            of_databases.len() - 1
-        });
-        let Some((samples, images)) = of_databases.get_mut(at) else {
-            continue;
-        };
-        let first = samples.epochs.len();
-        samples.epochs.extend(read.samples.epochs.iter().cloned());
-        for image in read.samples.images.iter().filter(|image| counts(image, args)) {
-            let known = images.entry(image.record.id).or_insert_with(|| ImageSamples {
-                record: image.record.clone(),
-                paths: Vec::new(),
-                wanted: true,
-                profiles: vec![Weighed::default(); reads.len()],
-                scopes: BTreeMap::new(),
-                by_scope: BTreeMap::new(),
-                epochs: Vec::new(),
-            });
-            known.epochs.extend(image.epochs.iter().map(|epoch| epoch + first));
-            let new: Vec<_> =
-                image.paths.iter().filter(|path| !known.paths.contains(path)).cloned().collect();
-            known.paths.extend(new);
-            if let (Some(slot), Some(profile)) =
-                (known.profiles.get_mut(column), image.profiles.first())
-            {
-                slot.merge(profile);
-            }
-        }
-    }
-    let finish = |(samples, images): (Samples, BTreeMap<_, _>)| Samples {
-        images: images.into_values().collect(),
-        ..samples
-    };
-    of_databases.into_iter().map(finish).collect()
-}
-
-/// Names of images that need a path or an address to be told apart.
-struct Programs<'a> {
-    /// Images that are taken for others.
-    renamed: &'a [Renamed],
-    /// Names that a set has several files of.
-    ambiguous: BTreeSet<String>,
-    /// Names of several builds: addresses of one mean nothing in another.
-    several: BTreeSet<String>,
-}
-
-impl<'a> Programs<'a> {
-    fn of(reads: &[Read], args: &'a Comparison) -> Self {
-        let mut paths: BTreeMap<(usize, String), BTreeSet<&str>> = BTreeMap::new();
-        let mut builds: BTreeMap<String, BTreeSet<ImageId>> = BTreeMap::new();
-        for read in reads {
-            for image in read.samples.images.iter().filter(|image| counts(image, args)) {
-                let name = name(image, &args.renamed);
-                // Only for files: other images have their name as path.
-                if image.record.kind == ImageKind::File {
-                    paths.entry((read.set, name.clone())).or_default().insert(&image.record.path);
-                }
-                builds.entry(name).or_default().insert(image.record.id);
-            }
-        }
-        let ambiguous = paths
-            .into_iter()
-            .filter(|(_, paths)| paths.len() > 1)
-            .map(|((_, name), _)| name)
-            .collect();
-        let several =
-            builds.into_iter().filter(|(_, ids)| ids.len() > 1).map(|(name, _)| name).collect();
-        Self { renamed: &args.renamed, ambiguous, several }
-    }
-
-    fn subject(&self, image: &ImageSamples, procedure: Option<String>) -> Subject {
-        let name = name(image, self.renamed);
-        let path = self.ambiguous.contains(&name).then(|| image.record.path.clone());
-        Subject { image: Some(name), path, procedure }
-    }
-
-    fn procedure(&self, image: &ImageSamples, place: Place) -> String {
-        match place {
-            Place::Procedure { name: known, address } => {
-                let nameless = known == format!("{address:#x}")
-                    && self.several.contains(&name(image, self.renamed));
-                if nameless { "[procedures without name]".to_owned() } else { known }
-            }
-            // The reason may be another for each build.
-            Place::NoProcedures(_) => "[no procedures]".to_owned(),
-            place => place.name(),
-        }
-    }
-}
-
-/// Names of images that are of one build in one set, and of another in another. Code made at run
-/// time is always.
-fn rebuilt(reads: &[Read], args: &Comparison) -> BTreeSet<String> {
-    let mut builds: BTreeMap<String, BTreeMap<usize, BTreeSet<ImageId>>> = BTreeMap::new();
-    for read in reads {
-        let lasting =
-            |image: &&ImageSamples| image.record.kind != ImageKind::Jit && !image.is_idle();
-        for image in read.samples.images.iter().filter(lasting) {
-            builds
-                .entry(name(image, &args.renamed))
-                .or_default()
-                .entry(read.set)
-                .or_default()
-                .insert(image.record.id);
-        }
-    }
-    let differ = |of_sets: &BTreeMap<usize, BTreeSet<ImageId>>| {
-        let mut builds = of_sets.values();
-        let first = builds.next();
-        builds.any(|other| Some(other) != first)
-    };
-    builds.into_iter().filter(|(_, of_sets)| differ(of_sets)).map(|(name, _)| name).collect()
-}
-
-/// Samples of unknown code of no program that is known, where they are counted: a row for each
-/// reason.
-fn add_unresolved(reads: &[Read], rows: &mut Rows) {
-    for (column, read) in reads.iter().enumerate() {
-        for (reason, tallies) in unresolved::nobodys(read.everything, &read.samples) {
-            let procedure = Some(unresolved::name(&reason));
-            let subject = Subject { image: None, path: None, procedure };
-            let none = || (BTreeSet::new(), vec![Tally::default(); reads.len()]);
-            let (_, counts) = rows.entry(subject).or_insert_with(none);
-            counts
-                .iter_mut()
-                .skip(column)
-                .take(1)
-                .zip(tallies)
-                .for_each(|(count, tally)| *count += tally);
-        }
-    }
 }

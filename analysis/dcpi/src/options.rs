@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::builder::{NonEmptyStringValueParser, OsStringValueParser, TypedValueParser};
 use clap::{Args, FromArgMatches, ValueEnum};
@@ -138,8 +138,8 @@ impl Time {
     /// # Errors
     /// [`AnalysisError::Refused`] for one of no time, or of the future.
     pub fn stretch(&self) -> Result<Option<Stretch>, AnalysisError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        times::stretch(self.since.as_ref(), self.until.as_ref(), now.as_secs(), &Zone::here())
+        let (since, until) = (self.since.as_ref(), self.until.as_ref());
+        times::stretch(since, until, times::now_unix_s(), &Zone::here())
             .map_err(AnalysisError::Refused)
     }
 }

@@ -28,7 +28,8 @@ pub use executions::Executions;
 pub use missing::USERTIME;
 pub(crate) use missing::{add_damage, no_samples};
 use missing::{damage, frames_only};
-pub(crate) use opening::{open, opening_scope};
+pub use opening::open;
+pub(crate) use opening::opening_scope;
 
 /// The samples of a selection.
 #[derive(Debug)]
@@ -290,6 +291,24 @@ pub fn load(
     (whose, all): (&ScopeChoice, bool),
 ) -> Result<Samples, AnalysisError> {
     read(db, chosen, &Asked { events, images, whose, all, by_scope: false })
+}
+
+/// As [`load`], of epochs that were opened, or of parts of their time.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_parts(
+    db: &Database,
+    epochs: Vec<Epoch>,
+    events: &[String],
+    images: &[String],
+    (whose, all): (&ScopeChoice, bool),
+) -> Result<Samples, AnalysisError> {
+    let mut problems = Vec::new();
+    let asked = Asked { events, images, whose, all, by_scope: false };
+    let samples = sums_of(db, epochs, &asked, &mut problems);
+    let samples = samples.map_err(|error| error.beside(problem::damage(&problems)))?;
+    Ok(Samples { problems, ..samples })
 }
 
 /// Reads the requested samples. Each epoch is read in its state at the time of opening, even if the

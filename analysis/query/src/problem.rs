@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use image::{ImageError, ImageId, LinesCut};
 use profiledb::DbError;
 
+use crate::times::moment;
+
 /// Follows the name of an inlined function, in reports and where such a name is asked for.
 pub const INLINED: &str = " (inlined)";
 
@@ -67,6 +69,33 @@ pub enum Problem {
         ledger: u64,
         /// Samples in the profiles.
         profiles: u64,
+    },
+    /// A clock was set back while an epoch lasted, whose times are ahead of it since.
+    ClockSetBack {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+        /// The epoch's time then, in seconds since 1970 UTC; the first of several times.
+        at_unix_s: u64,
+        /// How far the clock was set back in all, in seconds.
+        back_s: u64,
+    },
+    /// An epoch has no files.
+    NoFiles {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+    },
+    /// The end of an epoch is missing: later epochs of its host are there, and it has not ended.
+    EndMissing {
+        /// Its host.
+        host: String,
+        /// Its name.
+        epoch: String,
+        /// Its last merge that is there, in seconds since 1970 UTC.
+        until_unix_s: u64,
     },
     /// The epochs count an event in different units: sums of them mean nothing.
     UnitsDiffer {
@@ -259,6 +288,9 @@ impl Problem {
             Self::SeveralCommands { .. } => "several_commands",
             Self::Vanished { .. } => "vanished",
             Self::Unbalanced { .. } => "unbalanced",
+            Self::ClockSetBack { .. } => "clock_set_back",
+            Self::NoFiles { .. } => "no_files",
+            Self::EndMissing { .. } => "end_missing",
             Self::UnitsDiffer { .. } => "units_differ",
             Self::NoProcedures { .. } => "no_procedures",
             Self::NoNames => "no_names",
@@ -290,6 +322,8 @@ impl Problem {
             Self::Unreadable { .. }
                 | Self::Vanished { .. }
                 | Self::Unbalanced { .. }
+                | Self::NoFiles { .. }
+                | Self::EndMissing { .. }
                 | Self::NoNames
         )
     }
@@ -331,6 +365,9 @@ impl fmt::Display for Problem {
                 f,
                 "epoch {epoch} of {host}: the ledger has {ledger} samples of {event}, the profiles have {profiles}"
             ),
+            Self::ClockSetBack { .. } | Self::NoFiles { .. } | Self::EndMissing { .. } => {
+                self.write_of_epoch(f)
+            }
             Self::UnitsDiffer { event, units } => write!(
                 f,
                 "these epochs count {event} in {}: sums over them mean nothing; choose epochs of one unit with --epoch",
@@ -385,6 +422,29 @@ impl fmt::Display for Problem {
                 "{name} is inlined into other procedures, too, which is not counted here: {:?} names that part",
                 format!("{name}{INLINED}")
             ),
+        }
+    }
+}
+
+impl Problem {
+    /// What is doubtful of an epoch as a whole.
+    fn write_of_epoch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClockSetBack { host, epoch, at_unix_s, back_s } => write!(
+                f,
+                "the clock of {host} was set back by {back_s} s after {} UTC: all samples are there, and later times of epoch {epoch} are up to {back_s} s ahead of the clock",
+                moment(*at_unix_s)
+            ),
+            Self::NoFiles { host, epoch } => write!(
+                f,
+                "left out: epoch {epoch} of {host} has no files: they were removed, or dcpid was killed when it began"
+            ),
+            Self::EndMissing { host, epoch, until_unix_s } => write!(
+                f,
+                "epoch {epoch} of {host} lacks its end: what was merged after {} UTC, if anything, is missing; dcpi check",
+                moment(*until_unix_s)
+            ),
+            _ => Ok(()),
         }
     }
 }

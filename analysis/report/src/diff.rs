@@ -8,7 +8,7 @@ use image::ImageId;
 use super::fields::{Bound, Fraction};
 use super::json::OmittedRows;
 use super::quantity::{percent, thousands};
-use super::sets::{SetsJson, SetsReport, SubjectJson};
+use super::sets::{SetsJson, SetsReport, SubjectJson, rate};
 use super::table::{Colour, Table, width};
 use super::text::{head, note};
 use super::totals::{Totals, TotalsJson, are_runs};
@@ -98,8 +98,9 @@ impl DiffReport {
 
 crate::fields! {
     /// `a` is the set before, `b` the one after. Numbers of a row are what `measure` says: shares
-    /// of each set's `counted`, or samples for each epoch. In titles of CSV, `A` and `B` stand for
-    /// the sets' names, as typed; two sets of one name get `(1)` and `(2)` appended.
+    /// of each set's `counted`, samples for each epoch, or samples a second. In titles of CSV, `A`
+    /// and `B` stand for the sets' names, as typed; two sets of one name get `(1)` and `(2)`
+    /// appended.
     #[derive(Debug)]
     pub struct DiffJson<'a> {
         sets (flat): SetsJson<'a>;
@@ -160,7 +161,11 @@ impl Report for DiffReport {
         }
         writeln!(out)?;
         let (measure, mut table) = (self.sets.measure, Table::default());
-        let unit = if measure == Measure::Share { " %" } else { "" };
+        let unit = match measure {
+            Measure::Share => " %",
+            Measure::Amount => "",
+            Measure::Rate => " /s",
+        };
         for name in self.short_titles(style.columns) {
             table.number(&format!("{name}{unit}"), "");
         }
@@ -176,6 +181,7 @@ impl Report for DiffReport {
         let number = |value: f64| match measure {
             Measure::Share => percent(value),
             Measure::Amount => thousands(value.round() as u64),
+            Measure::Rate => rate(value),
         };
         let row = |row: &DiffRow| {
             let change = &row.judged.change;
@@ -207,12 +213,14 @@ impl Report for DiffReport {
             ));
         }
         if !is_exact && self.sets.sets.iter().all(|set| set.parts.len() < 2) {
-            let (one, several) = match are_runs(&self.sets) {
-                true => ("run", "recordings: db:DIR,db:DIR"),
-                false => ("epoch", "epochs"),
+            let is_timed = self.sets.sets.iter().all(|set| set.time().is_some());
+            let (one, what, next) = match (is_timed, are_runs(&self.sets)) {
+                (true, _) => ("stretch of time", "such stretches", "make one of them longer"),
+                (_, true) => ("run", "runs", "give each set several recordings: db:DIR,db:DIR"),
+                _ => ("epoch", "runs", "give each set several epochs"),
             };
             notes.push(format!(
-                "each set is one {one}: how much runs differ without a change is not known; give each set several {several}"
+                "each set is one {one}: how much {what} differ without a change is not known; {next}"
             ));
         }
         notes.iter().try_for_each(|line| note(style, out, line))
@@ -268,10 +276,15 @@ fn common_words(a: &str, b: &str) -> usize {
 fn signed(measure: Measure, change: f64) -> String {
     match measure {
         Measure::Share => format!("{:+.2}", change * 100.0),
-        Measure::Amount if !change.is_finite() => "?".to_owned(),
-        Measure::Amount => {
+        Measure::Amount | Measure::Rate if !change.is_finite() => "?".to_owned(),
+        Measure::Amount | Measure::Rate => {
             let sign = if change < 0.0 { "-" } else { "+" };
-            format!("{sign}{}", thousands(change.abs().round() as u64))
+            let size = change.abs();
+            let number = match measure {
+                Measure::Rate => rate(size),
+                _ => thousands(size.round() as u64),
+            };
+            format!("{sign}{number}")
         }
     }
 }

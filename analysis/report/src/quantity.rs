@@ -1,6 +1,6 @@
 //! Numbers with their units, for people.
 
-use profiledb::EpochId;
+pub(super) use query::times::moment;
 
 /// 1234567 as `1,234,567`.
 pub fn thousands(number: u64) -> String {
@@ -70,13 +70,6 @@ pub fn bytes(bytes: u64) -> String {
         unit = larger;
     }
     format!("{size:.1} {unit}")
-}
-
-/// Second since 1970 as `2026-11-05 10:15:00`, in UTC.
-pub(super) fn moment(unix_s: u64) -> String {
-    let id = EpochId::from_unix_s(unix_s);
-    let at = |from: usize, to: usize| id.as_str().get(from..to).unwrap_or("");
-    format!("{}-{}-{} {}:{}:{}", at(0, 4), at(4, 6), at(6, 8), at(9, 11), at(11, 13), at(13, 15))
 }
 
 /// The mean distance of samples, as in "a sample every ...".

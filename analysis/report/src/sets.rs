@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use image::ImageId;
-use profiledb::EpochId;
+use profiledb::{EpochId, Stretch};
 
 use super::epochs::EventTotal;
 use super::fields::{Fraction, Shown};
 use super::json::{OmittedRows, Only, ProblemEntry, by_name, joined, problems};
-use super::quantity::{counted, percent, period, plain, thousands};
+use super::quantity::{counted, moment, percent, period, plain, thousands};
 use super::table::{Cell, Colour, Table};
 use super::text::{head, note, problem_lines};
 use super::{Report, Style, Suffixes};
@@ -168,6 +168,7 @@ impl SetsReport {
             let samples = sum(set.parts.iter().map(|part| part.counted.samples));
             let mut says = format!("{}: {}", set.name, counted(samples, self.noun()));
             match set.parts.as_slice() {
+                parts if let Some(time) = set.time() => says.push_str(&in_time(time, parts.len())),
                 [part] if part.epoch.epoch.as_str() == set.name => {}
                 [part] => says.push_str(&format!(" of {}", part.epoch.epoch)),
                 parts => {
@@ -201,6 +202,8 @@ impl SetsReport {
                 format!("samples, one every {each}")
             }
             Measure::Amount => format!("samples, scaled to one every {each}"),
+            Measure::Rate if self.is_exact() => format!("{nouns} a second, counted exactly"),
+            Measure::Rate => format!("samples a second of one host, one every {each} per CPU"),
         };
         head(style, out, "event", &format!("{name}: {what}"))?;
         if self.is_exact() {
@@ -337,6 +340,7 @@ impl SetsReport {
             measure: match self.measure {
                 Measure::Share => "share",
                 Measure::Amount => "samples",
+                Measure::Rate => "samples_per_s",
             },
             sample: self.weight,
             confidence: self.confidence,
@@ -358,7 +362,7 @@ crate::fields! {
         hosts: Vec<&'a str>;
         events: Vec<EventTotal<'a>>;
         sets: &'a Vec<Set> as Vec<SetJson<'_>>;
-        /// `samples` or `share`
+        /// `samples`, `samples_per_s` or `share`
         measure: &'static str;
         /// number of the event's units that one sample in the rows stands for
         sample: f64 as Fraction, "event's unit";
@@ -426,12 +430,30 @@ crate::fields! {
         path (maybe): Option<&'a str> => "path";
     }
 
-    /// Numbers of a row are what `measure` says: samples, or shares of each set's `counted`.
+    /// Numbers of a row are what `measure` says: samples, samples a second, or shares of each set's
+    /// `counted`.
     #[derive(Debug)]
     pub struct StatsJson<'a> {
         sets (flat): SetsJson<'a>;
         rows (rows): &'a [StatsRow];
         omitted: OmittedRows;
+    }
+}
+
+/// The time that a set is of, and its parts.
+fn in_time(Stretch { since_unix_s, until_unix_s }: Stretch, parts: usize) -> String {
+    let (since, until) = (moment(since_unix_s), moment(until_unix_s));
+    match parts {
+        1 => format!(", {since} to {until} UTC"),
+        parts => format!(", {since} to {until} UTC in {parts} parts"),
+    }
+}
+
+/// A number of samples a second.
+pub(super) fn rate(value: f64) -> String {
+    match value {
+        small if small < 99.95 => format!("{small:.1}"),
+        large => thousands(large.round() as u64),
     }
 }
 
@@ -496,6 +518,7 @@ impl Report for StatsReport {
         let number = |value: f64| match self.sets.measure {
             Measure::Share => percent(value),
             Measure::Amount => thousands(value.round() as u64),
+            Measure::Rate => rate(value),
         };
         let row = |row: &StatsRow| {
             let mut cells =

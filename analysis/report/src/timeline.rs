@@ -56,6 +56,8 @@ crate::fields! {
         pub columns (text): Vec<Stretch>;
         /// seconds of each column for which there are counts
         pub covered_s (text): Vec<u64>;
+        /// most characters over time in a text: several columns are one then
+        pub characters (text): usize;
         /// those with the most counts first
         pub subjects (text): Vec<TimelineRow>;
         rows (rows): Vec<RowJson<'_>>
@@ -122,9 +124,20 @@ impl TimelineReport {
         row.counts.iter().zip(&self.covered_s).map(rate).collect()
     }
 
-    /// A character for each column; the largest of the row is a whole one.
+    /// Columns that are one character together.
+    fn joined(&self) -> usize {
+        self.columns.len().div_ceil(self.characters.max(1)).max(1)
+    }
+
+    /// A character for each column, or several; the largest of the row is a whole one.
     fn sparkline(&self, row: &TimelineRow) -> String {
-        let rates = self.rates(row);
+        let covered_s: Vec<u64> =
+            self.covered_s.chunks(self.joined()).map(|columns| columns.iter().sum()).collect();
+        let counts = row.counts.chunks(self.joined()).map(|columns| columns.iter().sum::<f64>());
+        let rates: Vec<f64> = counts
+            .zip(&covered_s)
+            .map(|(count, covered_s)| self.shown(count) / (*covered_s).max(1) as f64)
+            .collect();
         let largest = rates.iter().copied().fold(0.0, f64::max);
         let level = |(rate, covered_s): (&f64, &u64)| match (*rate, *covered_s) {
             (_, 0) => NOT_COVERED,
@@ -135,7 +148,7 @@ impl TimelineReport {
                 LEVELS.get(at.saturating_sub(1)).copied().unwrap_or('█')
             }
         };
-        rates.iter().zip(&self.covered_s).map(level).collect()
+        rates.iter().zip(&covered_s).map(level).collect()
     }
 
     /// The column with the most counts in a second, and how many.
@@ -169,16 +182,22 @@ impl Report for TimelineReport {
             head(style, out, "only", &format!("samples {}", self.whose.shown()))?;
         }
         if let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) {
-            let longest = self.columns.iter().map(|one| one.until_unix_s - one.since_unix_s).max();
+            let longest = |joined: usize| {
+                let lengths = self.columns.chunks(joined).filter_map(|columns| {
+                    let (first, last) = (columns.first()?, columns.last()?);
+                    Some(last.until_unix_s.saturating_sub(first.since_unix_s))
+                });
+                duration(lengths.max().unwrap_or(0))
+            };
             let (since, until) = (moment(first.since_unix_s), moment(last.until_unix_s));
-            let columns = counted(self.columns.len() as u64, "column");
-            let up_to = duration(longest.unwrap_or(0));
-            head(
-                style,
-                out,
-                "columns",
-                &format!("{columns} of up to {up_to}, {since} to {until} UTC"),
-            )?;
+            let joined = self.joined();
+            let columns = counted(self.columns.len().div_ceil(joined) as u64, "column");
+            let mut says =
+                format!("{columns} of up to {}, {since} to {until} UTC", longest(joined));
+            if joined > 1 {
+                says.push_str(&format!("; peaks are of up to {}", longest(1)));
+            }
+            head(style, out, "columns", &says)?;
         }
         writeln!(out)?;
         let mut table = Table::default();

@@ -3,6 +3,7 @@
 use super::fields::{Bound, Fraction};
 use super::quantity::{counted, plain, thousands};
 use super::sets::SetsReport;
+use compare::Set;
 use stats::significance::Measure;
 use stats::tally::Tally;
 use stats::totals::{ErrorSource, Ratio, Side, ratio};
@@ -10,7 +11,8 @@ use stats::totals::{ErrorSource, Ratio, Side, ratio};
 /// The totals of two sets.
 #[derive(Debug)]
 pub struct Totals {
-    /// The mean total of each set's runs or epochs, in the event's unit.
+    /// The mean total of each set's runs or epochs, in the event's unit; of stretches of time that
+    /// of a second.
     pub means: [f64; 2],
     /// Runs or epochs of each set.
     pub parts: [usize; 2],
@@ -37,11 +39,11 @@ crate::fields! {
     pub struct TotalsJson<'a> {
         /// unit of `a` and `b`: `ns`, `cycles`, `count`
         unit: &'a str;
-        /// mean total of the runs or epochs before
+        /// mean total of the runs or epochs before; of a stretch of time that of a second
         a: f64 as Fraction, "`unit`";
         /// mean total of the runs or epochs after
         b: f64 as Fraction, "`unit`";
-        /// runs or epochs before and after
+        /// runs or epochs before and after, or parts of stretches of time
         parts: [usize; 2];
         /// whether each of them is one run of a command; an epoch of dcpid may have any number
         runs: bool;
@@ -77,16 +79,17 @@ impl Totals {
         });
         let is_same_work = sets.measure == Measure::Amount;
         let ratio = ratio(&a, &b, sets.is_exact(), sets.confidence).filter(|_| is_same_work);
-        let mean = |runs: &[Tally]| {
+        let mean = |at: usize, runs: &[Tally]| {
             let sum: f64 = runs.iter().map(|run| run.occurrences).sum();
-            sum / runs.len().max(1) as f64
+            let set = sets.sets.get(at).filter(|set| set.time().is_some());
+            sum / set.map_or(runs.len() as f64, Set::seconds).max(1.0)
         };
-        Self { means: [mean(&a), mean(&b)], parts: [a.len(), b.len()], ratio }
+        Self { means: [mean(0, &a), mean(1, &b)], parts: [a.len(), b.len()], ratio }
     }
 
     fn verdict(&self, sets: &SetsReport) -> Verdict {
         match &self.ratio {
-            None if sets.measure == Measure::Share => Verdict::NotSameWork,
+            None if sets.measure != Measure::Amount => Verdict::NotSameWork,
             None => Verdict::Empty,
             // With the spread between runs the interval would be wider, and hold 1 as well.
             Some(ratio) if ratio.side() == Side::Neither => Verdict::NoDifference,
@@ -101,7 +104,10 @@ impl Totals {
         let part = if are_runs(sets) { "run" } else { "epoch" };
         let [a, b] = self.means.map(|mean| amount(sets, mean));
         let mut total = format!("{a} → {b}");
-        if self.parts != [1, 1] {
+        let is_timed = sets.sets.iter().any(|set| set.time().is_some());
+        if is_timed {
+            total.push_str(" per second");
+        } else if self.parts != [1, 1] {
             total.push_str(&format!(" per {part}"));
         }
         if sets.restricted {
@@ -123,6 +129,9 @@ impl Totals {
             Verdict::OneRun => format!(
                 "cannot tell from one {part} each: the interval has the sampling error only"
             ),
+            Verdict::NotSameWork if is_timed => {
+                "none: stretches of time may have had different work".to_owned()
+            }
             Verdict::NotSameWork if is_labelled => {
                 "none: shares are compared, as of sets that did different work".to_owned()
             }

@@ -34,6 +34,8 @@ pub enum Measure {
     Share,
     /// Samples themselves: what the sets did was the same work.
     Amount,
+    /// Samples a second: sets may be of different length.
+    Rate,
 }
 
 /// Samples of a row in one set, or in one part of it: its epochs on its hosts.
@@ -42,7 +44,8 @@ pub struct Counted {
     /// The row's samples. Where samples weigh differently, as many as would be as uncertain:
     /// `amount^2 / variance`.
     pub samples: f64,
-    /// What they are of: as [`Measure::Share`] all samples, as [`Measure::Amount`] 1 by the weight
+    /// What they are of: as [`Measure::Share`] all samples, as [`Measure::Rate`] seconds by the
+    /// weight of one, as [`Measure::Amount`] 1 by the weight
     /// of one.
     pub of: f64,
 }
@@ -193,7 +196,7 @@ fn interval(measure: Measure, counted: Counted, spread: Spread, z: f64) -> Share
     let (samples, of) = (counted.samples / spread.factor, counted.of / spread.factor);
     match measure {
         Measure::Share => wilson_between(samples, of, z),
-        Measure::Amount => {
+        Measure::Amount | Measure::Rate => {
             let (low, high) = poisson_between(samples, z);
             Share { value: samples / of, low: low / of, high: high / of }
         }
@@ -211,7 +214,7 @@ fn common_variance(measure: Measure, parts: &[Counted]) -> f64 {
     let common = common(parts).value();
     match measure {
         Measure::Share => common * (1.0 - common).max(0.0),
-        Measure::Amount => common,
+        Measure::Amount | Measure::Rate => common,
     }
 }
 

@@ -21,6 +21,7 @@ use kernel::{KernelSource, Machine, SourceSettings};
 use persistence::database_thread::{Flusher, epoch_start};
 use persistence::librarian::{Librarian, StoreLimits};
 use pipeline::drain::{Collector, Replay};
+use pipeline::epoch_clock::EpochClock;
 use pipeline::main_loop::{Asked, Parts, Pipeline, Signals};
 use profiledb::{CodeStore, DbError, EpochStart, Writer};
 use sampling::recording::recorder::Recorder;
@@ -64,6 +65,11 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     log_skid(skid);
     let start = epoch_start(&machine, &events, None);
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
+    let open = writer.meta();
+    let epoch_clock = EpochClock::new(
+        open.map_or(0, |meta| meta.updated_unix_s),
+        open.and_then(|meta| meta.facts.get()).unwrap_or_default(),
+    );
     writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
 
     let (librarian, library) = start_librarian(&config, &writer, &machine, &inspectors)?;
@@ -101,6 +107,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
                 collector,
                 flusher,
                 epoch: epoch.to_string(),
+                epoch_clock,
                 opens_on: args.opens_on,
             },
             cost,

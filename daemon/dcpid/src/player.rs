@@ -7,6 +7,7 @@ use address_spaces::system::System;
 use address_spaces::vdso32::restored;
 use image::ImageId;
 use kernel::{Drained, RawStack, StacksTaken, TimedRecord};
+use pending::processes::Processes;
 use pipeline::drain::{Collector, Replay};
 use profiledb::{EpochId, Writer};
 use sampling::call_stacks::WalkedStack;
@@ -101,6 +102,7 @@ pub fn replay(recording: Recording, db: &Path) -> anyhow::Result<Replayed> {
         collector: collector(&start, &system)?,
         writer,
         names,
+        processes: Processes::default(),
         done: Replayed { epoch, taken: 0, merges: 0, unanswered: 0 },
     };
     let mut steps = VecDeque::from(steps);
@@ -128,6 +130,7 @@ struct State {
     collector: Collector<Player>,
     writer: Writer,
     names: Vec<String>,
+    processes: Processes,
     done: Replayed,
 }
 
@@ -176,6 +179,7 @@ impl State {
                 let mut stated = Some((facts, cost));
                 for part in collector.pending.take().parts() {
                     let mut delta = part.delta(&self.names, unix_s);
+                    self.processes.join(&mut delta.stacks, unix_s);
                     if let Some((facts, cost)) = stated.take() {
                         (delta.facts, delta.cost) = (facts, cost);
                     }

@@ -33,6 +33,22 @@ pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// CLOCK_REALTIME and CLOCK_MONOTONIC in ns, as of one moment, or nearly so: of two readings with a
+/// long time between them another one is taken.
+pub fn both_ns() -> (u64, u64) {
+    const TRIES: u32 = 4;
+    const APART_NS: u64 = 10_000_000;
+    let mut both = (0, 0);
+    for _ in 0..TRIES {
+        let before = monotonic_ns();
+        both = (nanoseconds(ClockId::CLOCK_REALTIME), monotonic_ns());
+        if both.1.saturating_sub(before) < APART_NS {
+            break;
+        }
+    }
+    both
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     // These clocks exist on every kernel since 2.6.12; a result of 0 would only make every mapping
     // look old.

@@ -5,13 +5,14 @@
 //! database for each merge. It also adds up the [`Account`] of each event and period: taken =
 //! merged + pending + unresolved + lost. The crate reads no clock, no file and no process; it knows
 //! the shapes of the counts and the limits on them. Begin with [`Pending::count`]; `parts.rs` cuts
-//! what is larger than a segment, `waiting_stacks.rs` keeps call stacks, and [`ledger`] has the
-//! accounts.
+//! what is larger than a segment, `waiting_stacks.rs` keeps call stacks, of which [`processes`] has
+//! the processes, and [`ledger`] has the accounts.
 
 #![forbid(unsafe_code)]
 
 pub mod ledger;
 mod parts;
+pub mod processes;
 mod waiting_stacks;
 
 pub use waiting_stacks::{StackEvent, WaitingStacks};

@@ -1,24 +1,17 @@
 //! Call stacks that wait for the next merge.
 
 use address_spaces::users::Payer;
-use foldhash::fast::RandomState;
 use image::ImageId;
 use model::{Cut, Frame, OFF_CPU, RUNNABLE, Stacks, Thread, Value};
 use profiledb::{Scope, StacksKey};
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Most nodes, threads and values of waiting call stacks, about 60 bytes each; an hour of compiling
 /// has 200,000. A user can have as many as are still free, so that a user with ever new stacks gets
 /// half, and others have room. Further stacks are counted without frames and thread.
 const STACKS_SIZE_MAX: usize = 500_000;
-
-/// Processes of one merge that keep their numbers in call stacks, those with the most stacks;
-/// others are joined by command.
-const PROCESSES_MAX: usize = 256;
-/// Fewest stacks with which a process without label keeps its number.
-const PROCESS_STACKS_MIN: u64 = 20;
 
 /// The event that call stacks are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,33 +94,10 @@ impl WaitingStacks {
                 StackEvent::Runnable => RUNNABLE.to_owned(),
             };
             let scope = scope.as_deref().cloned().unwrap_or_default();
-            // Users label few processes, and ask about each of them.
-            let stacks_min = if scope.label.is_some() { 1 } else { PROCESS_STACKS_MIN };
-            (StacksKey { event, scope }, by_large_processes(stacks, stacks_min))
+            (StacksKey { event, scope }, stacks.clone())
         };
         self.stacks.iter().map(named).collect()
     }
-}
-
-/// The same stacks, in which only processes with at least this many stacks have numbers.
-fn by_large_processes(stacks: &Stacks, stacks_min: u64) -> Stacks {
-    let mut of_process: HashMap<u32, u64, RandomState> = HashMap::default();
-    for (_, thread, value) in stacks.values() {
-        *of_process.entry(thread.pid).or_default() += value.stacks;
-    }
-    let mut large: Vec<(u64, u32)> = of_process
-        .into_iter()
-        .filter(|(_, stacks)| *stacks >= stacks_min)
-        .map(|(pid, stacks)| (stacks, pid))
-        .collect();
-    large.sort_unstable_by(|a, b| b.cmp(a));
-    let large: HashSet<u32> = large.into_iter().take(PROCESSES_MAX).map(|(_, pid)| pid).collect();
-    let mut joined = Stacks::new();
-    joined.merge_threads(stacks, |thread| match large.contains(&thread.pid) {
-        true => thread.clone(),
-        false => Thread { pid: 0, tid: 0, ..thread.clone() },
-    });
-    joined
 }
 
 #[cfg(test)]
@@ -158,31 +128,6 @@ mod tests {
         }
         let expected = [("", 5524), ("enemy", 2476), ("mine", 1000)];
         assert_eq!(of_command, expected.map(|(name, n)| (name.to_owned(), n)).into());
-    }
-
-    #[test]
-    fn processes_with_few_stacks_are_joined_by_command() {
-        let mut waiting = WaitingStacks::default();
-        let frame = Frame::Code(ImageId::from_build_id(&[1]).unwrap(), ImageOffset(16));
-        let run = Arc::new(Scope { label: Some("run".into()), ..Scope::default() });
-        for (pid, stacks) in [(1, PROCESS_STACKS_MIN), (2, 1), (3, 1)] {
-            let thread = Thread { command: "cc1".into(), pid, name: "cc1".into(), tid: pid };
-            for _ in 0..stacks {
-                for scope in [None, Some(&run)] {
-                    let (event, value) = (StackEvent::Sampled(0), Value::of_one(1024));
-                    let stack = (&[frame][..], &thread);
-                    waiting.add(event, scope.cloned(), stack, value, Payer::User(0));
-                }
-            }
-        }
-        let delta = waiting.delta(|_| "cycles".to_owned());
-        let of = |stacks: &Stacks| -> BTreeMap<u32, u64> {
-            stacks.values().map(|(_, thread, value)| (thread.pid, value.stacks)).collect()
-        };
-        let of: Vec<_> = delta.values().map(of).collect();
-        let labelled = BTreeMap::from([(1, PROCESS_STACKS_MIN), (2, 1), (3, 1)]);
-        assert_eq!(of, [BTreeMap::from([(0, 2), (1, PROCESS_STACKS_MIN)]), labelled]);
-        assert_eq!(waiting.images().len(), 1);
     }
 
     #[test]

@@ -18,6 +18,8 @@ const FOLD_BYTES: u64 = 128 << 10;
 const FOLD_PAUSE: Duration = Duration::from_secs(1);
 /// Old epochs are looked for at the start, with each new epoch, and this often.
 const GARBAGE_INTERVAL: Duration = Duration::from_secs(3600);
+/// The files of the database are counted this often; in between, what merges write is added.
+const SIZE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Requests to the writer.
 pub enum Job {
@@ -44,7 +46,7 @@ pub struct Merged {
     pub epoch: EpochId,
     /// The result of writing.
     pub report: MergeReport,
-    /// Bytes of the whole database now.
+    /// Bytes of the whole database now, as good as they are known.
     pub database_bytes: u64,
 }
 
@@ -67,6 +69,7 @@ impl Flusher {
             kernel::privileges::give_up_all();
             let mut folds = true;
             let mut looked: Option<Instant> = None;
+            let mut size = Size { root, bytes: 0, counted: None };
             loop {
                 if looked.is_none_or(|looked| looked.elapsed() >= GARBAGE_INTERVAL) {
                     remove_old(&mut writer, &retention);
@@ -76,7 +79,7 @@ impl Flusher {
                 let next = queue.recv_timeout(if folds { FOLD_PAUSE } else { GARBAGE_INTERVAL });
                 let answer = match next {
                     Ok(Job::Merge(delta)) => {
-                        Done::Merged(merge(&mut writer, &start, &root, &delta))
+                        Done::Merged(merge(&mut writer, &start, &mut size, &delta))
                     }
                     Ok(Job::Retain(rules)) => {
                         (retention, looked) = (rules, None);
@@ -184,13 +187,33 @@ fn in_place<T>(
 fn merge(
     writer: &mut Writer,
     start: &EpochStart,
-    root: &Path,
+    size: &mut Size,
     delta: &Delta,
 ) -> Result<Merged, String> {
     let report =
         in_place(writer, |writer| add(writer, start, delta)).map_err(|error| error.to_string())?;
     let epoch = writer.epoch().cloned().ok_or("no epoch is open; restart dcpid")?;
-    Ok(Merged { epoch, report, database_bytes: database_bytes(root).unwrap_or(0) })
+    Ok(Merged { epoch, report, database_bytes: size.with(report.bytes_written) })
+}
+
+/// The size of the database.
+struct Size {
+    root: PathBuf,
+    bytes: u64,
+    counted: Option<Instant>,
+}
+
+impl Size {
+    /// The size after a merge of so many bytes.
+    fn with(&mut self, written: u64) -> u64 {
+        if self.counted.is_none_or(|counted| counted.elapsed() >= SIZE_INTERVAL) {
+            self.bytes = database_bytes(&self.root).unwrap_or(0);
+            self.counted = Some(Instant::now());
+        } else {
+            self.bytes = self.bytes.saturating_add(written);
+        }
+        self.bytes
+    }
 }
 
 /// Adds to the open epoch, or to a new one.
@@ -252,7 +275,8 @@ mod tests {
         };
         let first = writer.begin(start.clone(), false).unwrap();
         writer.seal(1).unwrap();
-        let merged = merge(&mut writer, &start, &root, &Delta::default()).unwrap();
+        let mut size = Size { root, bytes: 0, counted: None };
+        let merged = merge(&mut writer, &start, &mut size, &Delta::default()).unwrap();
         assert!(merged.epoch > first);
     }
 }

@@ -22,6 +22,7 @@
 mod batches;
 pub mod cpu_ledger;
 pub mod drain;
+pub mod epoch_clock;
 pub mod governor;
 pub mod image_allowance;
 mod late;

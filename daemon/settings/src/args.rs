@@ -113,7 +113,8 @@ pub struct Settings {
     /// Longest time between two drains of the kernel's tables [default: 10s]
     #[arg(long, value_name = "T")]
     pub drain_interval: Option<String>,
-    /// Time between two merges to disk [default: 10m]
+    /// Time between two merges to disk, which begin when so much of the clock is over: the shortest
+    /// slices of time that reports can tell apart [default: 10s]
     #[arg(long, value_name = "T")]
     pub merge_interval: Option<String>,
     /// An epoch ends after this long, and another begins. off: only dcpictl epoch ends one

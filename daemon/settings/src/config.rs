@@ -206,7 +206,7 @@ impl Config {
             merge_interval: interval(
                 "--merge-interval",
                 settings.merge_interval.as_deref(),
-                "10m",
+                "10s",
                 second,
                 24 * hour,
             )?,

@@ -3,7 +3,9 @@
 mod columns;
 mod pairs;
 mod places;
+mod range_coder;
 mod stacks;
+mod timing;
 mod values;
 
 use model::{Counts, Shape};
@@ -15,6 +17,7 @@ pub use pairs::{decode_edges, encode_edges};
 pub use places::{decode_samples, encode_samples};
 pub(crate) use stacks::DEPTH_MAX;
 pub use stacks::{decode_stacks, encode_stacks};
+pub(crate) use timing::{CELLS_MAX, Entries, SLICES_MAX, Timing};
 pub use values::{decode_values, encode_values};
 
 /// Counts as a section of a segment.

@@ -8,6 +8,8 @@ use crate::error::DbError;
 use crate::fold::SEGMENTS_MAX;
 use crate::reader::Epoch;
 use crate::segment::Span;
+use crate::shapes::SLICES_MAX;
+use crate::slices::{Plan, Slice};
 
 /// A segment to write.
 #[derive(Debug)]
@@ -17,6 +19,20 @@ pub(super) struct Piece {
     pub(super) meta: EpochMeta,
     /// The merges whose counts the segment has. None if it only ends a period without samples.
     pub(super) parts: Vec<Epoch>,
+    /// The slices of the segment, each with the ledgers of the epoch as of its end, and which of
+    /// them each slice of a part becomes.
+    pub(super) plan: Plan,
+}
+
+impl Piece {
+    pub(super) fn new(span: Span, meta: EpochMeta, parts: Vec<Epoch>) -> Self {
+        Self { span, meta, parts, plan: Plan::default() }
+    }
+
+    /// The same segment with all its time in one slice.
+    pub(super) fn as_one(&self) -> Self {
+        Self::new(self.span, self.meta.clone(), self.parts.clone())
+    }
 }
 
 /// The segments of a copy of an epoch, whose description in the target is `whole`; `there` are the
@@ -39,7 +55,7 @@ pub(super) fn of_copy(
                 (last.span.last, last.meta) = (span.last, meta);
                 last.parts.push(part);
             }
-            None => pieces.push(Piece { span, meta, parts: vec![part] }),
+            None => pieces.push(Piece::new(span, meta, vec![part])),
         }
     }
     // A part of an epoch is copied as if it were all.
@@ -53,9 +69,9 @@ pub(super) fn of_copy(
     Ok(pieces)
 }
 
-/// The segments of an epoch that has the counts of several. Overlapping slices become one, because
-/// the time of a count within its slice is unknown. `whole` is the description of all, whose number
-/// of merges is the number of segments.
+/// The segments of an epoch that has the counts of several. Overlapping segments become one, and so
+/// do overlapping slices, because the time of a count within its slice is unknown. `whole` is the
+/// description of all, whose number of merges is the number of segments.
 ///
 /// # Errors
 /// [`DbError::Corrupt`].
@@ -65,62 +81,109 @@ pub(super) fn of_merge(sources: &[Epoch], whole: &mut EpochMeta) -> Result<Vec<P
         parts.extend(source.apart()?.into_iter().map(|(_, part)| part));
     }
     parts.sort_by_key(|part| (part.meta().started_unix_s, part.meta().updated_unix_s));
-    let mut slices = slices(parts, whole.started_unix_s);
-    while slices.len() > SEGMENTS_MAX {
-        slices = halved(slices);
+    let mut groups = groups(parts, whole.started_unix_s);
+    while groups.len() > SEGMENTS_MAX {
+        groups = halved(groups);
     }
-    whole.merges = slices.len() as u64;
-    let piece = |(merge, slice): (u64, Slice)| Piece {
+    whole.merges = groups.len() as u64;
+    let piece = |(merge, group): (u64, Group)| {
         // Merge 0, the start of the epoch, is in the first segment.
-        span: Span { first: if merge == 1 { 0 } else { merge }, last: merge },
-        meta: EpochMeta { updated_unix_s: slice.until_unix_s, ..whole.clone() },
-        parts: slice.parts,
+        let span = Span { first: if merge == 1 { 0 } else { merge }, last: merge };
+        let meta = EpochMeta { updated_unix_s: group.until_unix_s, ..whole.clone() };
+        Piece::new(span, meta, group.parts)
     };
-    let mut pieces: Vec<Piece> = (1..).zip(slices).map(piece).collect();
+    let mut pieces: Vec<Piece> = (1..).zip(groups).map(piece).collect();
     describe(&mut pieces, whole);
     Ok(pieces)
 }
 
-/// What was counted from the end of the slice before to a time, in seconds since 1970 UTC.
-struct Slice {
+/// What was counted from the end of the group before to a time, in seconds since 1970 UTC.
+struct Group {
     until_unix_s: u64,
     parts: Vec<Epoch>,
 }
 
-/// The slices of parts that are in order of time. An epoch begins where its first slice does.
-fn slices(parts: Vec<Epoch>, began_unix_s: u64) -> Vec<Slice> {
-    let mut slices: Vec<Slice> = Vec::new();
+/// The groups of parts that are in order of time. An epoch begins where its first group does.
+fn groups(parts: Vec<Epoch>, began_unix_s: u64) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
     for part in parts {
         let (since, until) = (part.meta().started_unix_s, part.meta().updated_unix_s);
-        let end = slices.last().map_or(began_unix_s, |last| last.until_unix_s);
+        let end = groups.last().map_or(began_unix_s, |last| last.until_unix_s);
         // A part without a time of its own is the rest of the merge before it.
-        let is_of = |last: &&mut Slice| since < last.until_unix_s || until == last.until_unix_s;
-        if let Some(last) = slices.last_mut().filter(is_of) {
+        let is_of = |last: &&mut Group| since < last.until_unix_s || until == last.until_unix_s;
+        if let Some(last) = groups.last_mut().filter(is_of) {
             last.until_unix_s = last.until_unix_s.max(until);
             last.parts.push(part);
             continue;
         }
         if end < since {
-            slices.push(Slice { until_unix_s: since, parts: Vec::new() });
+            groups.push(Group { until_unix_s: since, parts: Vec::new() });
         }
-        slices.push(Slice { until_unix_s: until, parts: vec![part] });
+        groups.push(Group { until_unix_s: until, parts: vec![part] });
     }
-    slices
+    groups
 }
 
-/// Half as many slices, each of two that follow one another.
-fn halved(slices: Vec<Slice>) -> Vec<Slice> {
-    let mut half: Vec<Slice> = Vec::with_capacity(slices.len().div_ceil(2));
-    for (at, slice) in slices.into_iter().enumerate() {
+/// Half as many groups, each of two that follow one another.
+fn halved(groups: Vec<Group>) -> Vec<Group> {
+    let mut half: Vec<Group> = Vec::with_capacity(groups.len().div_ceil(2));
+    for (at, group) in groups.into_iter().enumerate() {
         match half.last_mut().filter(|_| at % 2 == 1) {
             Some(last) => {
-                last.until_unix_s = slice.until_unix_s;
-                last.parts.extend(slice.parts);
+                last.until_unix_s = group.until_unix_s;
+                last.parts.extend(group.parts);
             }
-            None => half.push(slice),
+            None => half.push(group),
         }
     }
     half
+}
+
+/// A slice of one of several parts.
+struct Own {
+    since_unix_s: u64,
+    /// The slice, with what it added to the ledgers.
+    slice: Slice,
+    part: usize,
+    number: usize,
+}
+
+/// The slices of a segment with these parts, each with what it adds to the ledgers. Slices that
+/// overlap become one.
+fn plan(parts: &[Epoch]) -> Plan {
+    let mut all: Vec<Own> = Vec::new();
+    let mut plan = Plan { slices: Vec::new(), of: Vec::with_capacity(parts.len()) };
+    for (part, epoch) in parts.iter().enumerate() {
+        let own = epoch.counted_slices();
+        plan.of.push(vec![0; own.len()]);
+        let own = own.into_iter().enumerate();
+        all.extend(own.map(|(number, (stretch, slice))| Own {
+            since_unix_s: stretch.since_unix_s,
+            slice,
+            part,
+            number,
+        }));
+    }
+    all.sort_by_key(|own| (own.since_unix_s, own.slice.until_unix_s));
+    for Own { since_unix_s, slice, part, number } in all {
+        match plan.slices.last_mut() {
+            Some(last)
+                if since_unix_s < last.until_unix_s || slice.until_unix_s == last.until_unix_s =>
+            {
+                last.until_unix_s = last.until_unix_s.max(slice.until_unix_s);
+                last.ledgers.add(&slice.ledgers);
+                last.counts |= slice.counts;
+            }
+            _ => plan.slices.push(slice),
+        }
+        if let Some(of) = plan.of.get_mut(part).and_then(|of| of.get_mut(number)) {
+            *of = plan.slices.len() - 1;
+        }
+    }
+    while plan.slices.len() > SLICES_MAX {
+        plan.halve();
+    }
+    plan
 }
 
 /// Gives each segment the description as of its end: of an epoch that ended there, so that an epoch
@@ -129,6 +192,12 @@ fn describe(pieces: &mut [Piece], whole: &EpochMeta) {
     let mut ledgers = Ledgers::default();
     let count = pieces.len();
     for (at, piece) in pieces.iter_mut().enumerate() {
+        piece.plan = plan(&piece.parts);
+        let mut as_of = ledgers.clone();
+        for slice in &mut piece.plan.slices {
+            as_of.add(&slice.ledgers);
+            slice.ledgers.clone_from(&as_of);
+        }
         piece.parts.iter().for_each(|part| ledgers.add(&part.meta().ledgers));
         if at + 1 == count {
             piece.meta = whole.clone();

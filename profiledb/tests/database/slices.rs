@@ -1,10 +1,10 @@
 //! Counts are kept apart by slices of time, and readers get those of a stretch.
 
 use crate::simulated::SimulatedDisk;
-use model::{Facts, Ledger};
+use model::{Facts, Frame, Ledger, Stacks, Thread, Value};
 use profiledb::{
-    Copied, Database, DbError, Epoch, EpochId, Stretch, Writer, copy_epoch, copy_host,
-    merge_epochs, seal,
+    Copied, Database, DbError, Epoch, EpochId, Scope, StacksKey, Stretch, Writer, copy_epoch,
+    copy_host, merge_epochs, seal,
 };
 
 use crate::fixture::{
@@ -92,23 +92,25 @@ fn a_stretch_has_the_counts_and_ledgers_of_its_slices() {
 #[test]
 fn what_is_old_is_folded_into_longer_slices_and_loses_nothing() {
     let (disk, mut writer) = merged(200);
-    // One of each merge, since the newest hours are less than a day old; older ones by the hour.
+    // One of each merge, since each is as long as the slices of nine weeks.
     let slices = |disk: &SimulatedDisk| {
         let all = epoch_of(&open(disk)).unwrap().slices();
         let longest = all.iter().map(|one| one.until_unix_s - one.since_unix_s).max().unwrap();
         (all.len(), longest / 60)
     };
     let whole = read(&disk).unwrap();
-    assert_eq!(slices(&disk), (144 + 56 / 6 + 56 % 6, 60));
+    assert_eq!(slices(&disk), (200, 10));
+    // By the hour, what is older than a day.
+    assert_eq!(segments_there(&disk), 145 + 10);
     assert_eq!(between(&disk, 0, 3600), Some(1 + 2 + 3 + 4 + 5 + 6));
     writer.seal(NOW + 200 * 600 + 5).unwrap();
-    assert_eq!(slices(&disk).1, 60, "ending an epoch leaves its slices");
+    assert_eq!(slices(&disk), (200, 10), "ending an epoch leaves its slices");
     drop(writer);
     // The next writer goes on as they age.
     let mut next = crate::fixture::writer(&disk);
-    for (days, expected) in [(2, (24 + 56, 60)), (9, (2, 24 * 60)), (80, (1, 200 * 10))] {
+    for (days, expected, files) in [(2, (200, 10), 80), (9, (200, 10), 2), (80, (2, 1200), 1)] {
         while next.fold(u64::MAX, NOW + days * DAY).unwrap().more {}
-        assert_eq!(slices(&disk), expected, "after {days} days");
+        assert_eq!((slices(&disk), segments_there(&disk)), (expected, files), "after {days} days");
     }
     let mut state = read(&disk).unwrap().into_values().next().unwrap();
     let before = whole.into_values().next().unwrap();
@@ -128,7 +130,7 @@ fn merges_of_one_slice_are_folded_as_before() {
         while writer.fold(u64::MAX, NOW + merge).unwrap().more {}
     }
     writer.fold(1, NOW + 599 + 600).unwrap();
-    assert!(segments(&disk).len() < 12, "{}", segments(&disk).len());
+    assert!(segments(&disk).len() < 70, "{}", segments(&disk).len());
     fold_all(&mut writer);
     while writer.fold(u64::MAX, NOW + 1200).unwrap().more {}
     writer.fold(1, NOW + 10_000).unwrap();
@@ -153,6 +155,169 @@ fn a_clock_that_jumps_does_not_fill_the_directory() {
     let files = segments(&disk).len();
     assert!((400..=500).contains(&files), "{files}");
     assert_eq!(problems(&disk), Vec::<String>::new());
+}
+
+/// The begin of ten minutes of the clock.
+const BEGIN: u64 = NOW / 600 * 600;
+
+/// Merges every ten seconds from [`BEGIN`] on, of which some have much of a place, and the writer.
+/// Each has samples, edges and stacks, and twenty thousand places are so many that all their slices
+/// would take more than they may, if `is_busy`.
+fn every_ten_seconds(merges: u64, is_busy: bool) -> (SimulatedDisk, Writer) {
+    let disk = SimulatedDisk::new();
+    let mut writer = writer(&disk);
+    writer.begin(start(BEGIN), false).unwrap();
+    for merge in 1..=merges {
+        let mut delta = full_delta(BEGIN + merge * 10, 1);
+        let burst = if (31..=35).contains(&merge) { 5000 } else { merge % 3 };
+        let mut counts = vec![(ImageOffset(0x900), burst)];
+        if is_busy {
+            let places = (0..20_000).map(|n| (n, scattered(merge << 20 | n) % 4));
+            counts.extend(places.map(|(n, count)| (ImageOffset(0x1000 + 4 * n), count)));
+        }
+        let more = Profile::from_counts(counts);
+        let ledger = Ledger { taken: more.total(), merged: more.total(), ..Ledger::default() };
+        delta.ledgers.entry(EVENTS[0], PERIOD).add(&ledger);
+        add(&mut delta, key(0, EVENTS[0]), more);
+        delta.stacks.insert(waits_key(), waits(merge));
+        writer.merge(&delta).unwrap();
+        while writer.fold(u64::MAX, delta.now_unix_s).unwrap().more {}
+    }
+    (disk, writer)
+}
+
+fn waits_key() -> StacksKey {
+    StacksKey { event: "runnable".to_owned(), scope: Scope::default() }
+}
+
+/// Waits of three threads, whose order is not that in which the tree has them; parts of waits have
+/// no stack.
+fn waits(merge: u64) -> Stacks {
+    let mut stacks = Stacks::new();
+    let thread = |pid| Thread { command: "waits".to_owned(), pid, ..Thread::default() };
+    for (offset, pid) in [(1, 9), (2, 4), (2, 9), (3, 4), (3, 6)] {
+        let frame = Frame::Code(image(0), ImageOffset(offset));
+        let ends = u64::from((merge + u64::from(pid)).is_multiple_of(4));
+        let value = Value { stacks: ends, weight: 1000 * merge + u64::from(pid), squares: merge };
+        stacks.add_stack([frame], &thread(pid), value);
+    }
+    stacks
+}
+
+/// A number without order (the finalizer of splitmix64).
+const fn scattered(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// The samples at the place of the burst in each slice of an epoch, and the slice's length.
+fn by_slice(disk: &SimulatedDisk) -> Vec<(u64, u64)> {
+    let epoch = epoch_of(&open(disk)).unwrap();
+    let of = |slice: &Stretch| {
+        let part = epoch.during(*slice).unwrap();
+        part.check_ledgers().unwrap();
+        let counts = part.counts(&key(0, EVENTS[0])).unwrap();
+        assert_eq!(part.total(&key(0, EVENTS[0])).unwrap(), counts.total());
+        (slice.until_unix_s - slice.since_unix_s, profile(&counts).get(ImageOffset(0x900)))
+    };
+    epoch.slices().iter().map(of).collect()
+}
+
+/// 45 s of xz within ten minutes had the time and the height of all ten minutes.
+#[test]
+fn a_segment_keeps_slices_of_ten_seconds_apart() {
+    let (disk, mut writer) = every_ten_seconds(450, false);
+    // Eight groups: seven are over, and the merges of the last are still as they came.
+    assert_eq!(segments_there(&disk), 7 + 30);
+    let expected: Vec<(u64, u64)> = (1..=450)
+        .map(|merge| (10, if (31..=35).contains(&merge) { 5000 } else { merge % 3 }))
+        .collect();
+    assert_eq!(by_slice(&disk), expected);
+    let before = read_only_epoch(&disk);
+    // Each slice has its own stacks and ledgers.
+    let slice = Stretch { since_unix_s: BEGIN + 300, until_unix_s: BEGIN + 310 };
+    let part = epoch_of(&open(&disk).during(slice)).unwrap();
+    let ledger = part.meta().ledgers.at(EVENTS[0], PERIOD).unwrap();
+    assert_eq!((ledger.taken, ledger.lost["table full"]), (5000 + 1 + 1 + 2 + 3, 1));
+    for key in part.stacks_keys().into_iter().filter(|key| *key != waits_key()) {
+        assert_eq!(part.stacks(&key).unwrap().total(), full_delta(0, 1).stacks[&key].total());
+    }
+    assert_eq!(part.stacks(&waits_key()).unwrap(), waits(31));
+    assert_eq!(part.meta().covered.unwrap().slice_s, 10);
+    assert_eq!(part.keys().unwrap(), epoch_of(&open(&disk)).unwrap().keys().unwrap());
+    writer.seal(BEGIN + 4500).unwrap();
+    assert_eq!((by_slice(&disk), segments_there(&disk)), (expected.clone(), 8));
+    // Minutes when they are a day old, ten minutes after a week.
+    for (days, length_s) in [(2, 60), (9, 600)] {
+        while writer.fold(u64::MAX, BEGIN + days * DAY).unwrap().more {}
+        let times = (length_s / 10) as usize;
+        let sums: Vec<(u64, u64)> = expected
+            .chunks(times)
+            .map(|of| (10 * of.len() as u64, of.iter().map(|(_, samples)| samples).sum()))
+            .collect();
+        assert_eq!(by_slice(&disk), sums, "after {days} days");
+    }
+    let mut after = read_only_epoch(&disk);
+    (after.meta.merges, after.meta.ended_unix_s) = (before.meta.merges, None);
+    assert_eq!(after, before);
+    assert_eq!(problems(&disk), Vec::<String>::new());
+}
+
+/// The number of segments that readers add up.
+fn segments_there(disk: &SimulatedDisk) -> usize {
+    let name = |path: &std::path::PathBuf| {
+        let (first, last) = path.file_stem()?.to_str()?.split_once('-')?;
+        Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
+    };
+    let all: Vec<(u64, u64)> = segments(disk).iter().filter_map(name).collect();
+    let is_covered = |one: &&(u64, u64)| {
+        all.iter().any(|wide| wide != *one && wide.0 <= one.0 && one.1 <= wide.1)
+    };
+    all.iter().filter(|one| !is_covered(one)).count()
+}
+
+/// On a busy host slices are longer, so that they take no more than a megabyte an hour.
+#[test]
+fn slices_that_would_take_too_much_are_longer() {
+    let (disk, mut writer) = every_ten_seconds(60, true);
+    writer.seal(BEGIN + 600).unwrap();
+    let slices = by_slice(&disk);
+    let longest = slices.iter().map(|(length_s, _)| *length_s).max().unwrap();
+    assert!((20..=300).contains(&longest) && slices.len() > 1, "{slices:?}");
+    assert_eq!(slices.iter().map(|(_, samples)| samples).sum::<u64>(), 5 * 5000 + 54);
+    // Those of the burst have all of it, and no others.
+    let burst: Vec<bool> = slices.iter().map(|(_, samples)| *samples >= 5000).collect();
+    assert!(burst.contains(&true) && burst.contains(&false), "{slices:?}");
+    assert_eq!(problems(&disk), Vec::<String>::new());
+}
+
+/// A copy has the slices, and so has a merge of hosts whose merges come at the same times.
+#[test]
+fn copies_and_merges_keep_slices_within_a_segment() {
+    let (disk, writer) = every_ten_seconds(70, false);
+    drop(writer);
+    let copy = target();
+    copy_host(&open(&disk), HOST, &open(&copy)).unwrap();
+    assert_eq!(by_slice(&copy), by_slice(&disk));
+    assert_eq!(problems(&copy), Vec::<String>::new());
+    let epoch = epoch_of(&open(&disk)).unwrap();
+    let stretch = Stretch { since_unix_s: BEGIN + 300, until_unix_s: BEGIN + 660 };
+    let part = epoch.during(stretch).unwrap();
+    let sum = target();
+    merge_epochs(&[part, epoch], &open(&sum), "sum", None, &Facts::default()).unwrap();
+    let database = open(&sum);
+    let id = database.epochs("sum").unwrap().pop().unwrap();
+    let merged = database.epoch("sum", &id).unwrap();
+    let of = |since_s: u64| {
+        let stretch = Stretch { since_unix_s: BEGIN + since_s, until_unix_s: BEGIN + since_s + 10 };
+        let part = merged.during(stretch).unwrap();
+        part.check_ledgers().unwrap();
+        assert_eq!(part.meta().covered.unwrap().stretch, stretch);
+        profile(&part.counts(&key(0, EVENTS[0])).unwrap()).get(ImageOffset(0x900))
+    };
+    assert_eq!([of(0), of(290), of(310), of(350), of(360), of(670)], [1, 0, 10_000, 0, 2, 2]);
+    assert_eq!(problems(&sum), Vec::<String>::new());
 }
 
 fn target() -> SimulatedDisk {
@@ -207,8 +372,8 @@ fn a_copy_has_the_slices_of_its_source() {
     let (mine, theirs) = (read_only_epoch(&disk), read_only_epoch(&copy));
     assert_eq!(mine.profiles, theirs.profiles);
     assert_eq!(mine.meta.ledgers, theirs.meta.ledgers);
-    // The hour of the merges 19 to 22 has two that the copy had: it has all of these as one slice.
-    assert_eq!((slices(&disk).len(), slices(&copy).len()), (4, 1));
+    // The hour of the merges 19 to 22 has two that the copy had, as one slice: it has all anew.
+    assert_eq!((slices(&disk).len(), slices(&copy)), (22, slices(&disk)));
     assert_eq!(problems(&copy), Vec::<String>::new());
 }
 

@@ -24,7 +24,7 @@ pub struct DiffArgs {
     #[arg(value_name = "AFTER")]
     pub after: SetChoice,
     /// Compare samples per run, epoch and host: for sets that did the same work [default for labels
-    /// and recordings of a command]
+    /// and recordings of a command]; of stretches of time samples per second, their default
     #[arg(long, conflicts_with = "shares")]
     pub amounts: bool,
     /// Compare shares of each set's samples: for sets that did different work [default for others]
@@ -49,6 +49,11 @@ confidence, so tables of two equal sets have no mark in 95 of 100 cases (Holm's 
 weighted by samples). Marked rows come first, sorted by the size of the change. Rows with too few \
 samples are left out; a note has their number.
 
+A SET of a stretch of time (since:TIME,until:TIME) is compared by the second: a row has the \
+samples of a second of one host. The longer SET is parted into pieces as long as the shorter, 60 \
+at most. A mark then means that the change is larger than the differences between such pieces. A \
+slice of the database is of the SET that has its middle.
+
 --map OLD=NEW compares the image OLD with the image NEW.
 
 The samples of one epoch show the error of sampling, not the variation between runs. If each SET \
@@ -67,10 +72,14 @@ pub(super) fn report(args: &DiffArgs) -> Result<DiffReport, AnalysisError> {
     let comparison = args.with.comparison()?;
     let is_text = args.with.output.format == Format::Text;
     let mut table = compare::read(&[args.before.clone(), args.after.clone()], false, &comparison)?;
-    // A stretch of time has as much of a run as fits.
-    let is_same_work = table.is_of_labels() && comparison.source.epochs.stretch.is_none();
-    let is_amount = args.amounts || is_same_work && !args.shares;
-    let measure = if is_amount { Measure::Amount } else { Measure::Share };
+    let measure = match (args.amounts, args.shares) {
+        (_, true) => Measure::Share,
+        // A stretch of time has as much of a run as fits.
+        _ if table.is_timed => Measure::Rate,
+        (true, _) => Measure::Amount,
+        _ if table.is_of_labels() => Measure::Amount,
+        _ => Measure::Share,
+    };
     let other_name = table.other_name.take();
     let folded = fold(&mut table, &comparison);
     let compared: Vec<Compared> =

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Outcome;
 use crate::options::{Compared, Format};
-use compare::{Comparison, Row, SYNTAX, SetChoice, Table};
+use compare::{Comparison, Row, SYNTAX, Set, SetChoice, Table};
 use query::error::AnalysisError;
 use report::{Folded, SetsReport, StatsReport, StatsRow};
 use stats::many;
@@ -54,7 +54,11 @@ fn report(args: &StatsArgs) -> Result<StatsReport, AnalysisError> {
             least: compare::EACH_MIN_SAMPLES,
         });
     }
-    let measure = if args.shares { Measure::Share } else { Measure::Amount };
+    let measure = match (args.shares, table.is_timed) {
+        (true, _) => Measure::Share,
+        (false, true) => Measure::Rate,
+        (false, false) => Measure::Amount,
+    };
     let folded = fold(&mut table, &comparison);
     let own = |row: &Row| {
         let parts = parts(&table, row, measure);
@@ -121,6 +125,13 @@ fn whole(table: &Table, measure: Measure) -> f64 {
     match measure {
         Measure::Share => table.sets.len() as f64,
         Measure::Amount => parts.map(|part| part.counted.occurrences / weight).sum(),
+        Measure::Rate => {
+            let of_set = |set: &Set| {
+                let parts = set.parts.iter().map(|part| part.counted.occurrences / weight);
+                parts.sum::<f64>() / set.seconds()
+            };
+            table.sets.iter().map(of_set).sum()
+        }
     }
 }
 

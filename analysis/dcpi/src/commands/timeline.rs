@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::{Args, ValueEnum};
 
 use super::Outcome;
-use crate::options::{Chosen, DisplayArgs, OfThreads, Output, RowLimit};
+use crate::options::{Chosen, DisplayArgs, Format, OfThreads, Output, RowLimit};
 use calls::USERTIME;
 use model::Thread;
 use names::procedures::{self, Places};
@@ -23,6 +23,9 @@ use stats::{Confidence, occurrences, share};
 const COLUMNS: usize = 48;
 /// Most columns. Each column reads its part of the database separately.
 const COLUMNS_MAX: usize = 1000;
+/// Columns that a character of a text stands for, at most: a peak is that of one of them. With
+/// more, a report of a day takes seconds; with fewer, what is short is spread over a character.
+const COLUMNS_JOINED: usize = 10;
 
 /// `dcpi timeline`.
 #[derive(Debug, Args)]
@@ -34,7 +37,8 @@ pub struct TimelineArgs {
     /// A row per procedure, command, thread, image or label
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Subject::Procedure)]
     pub by: Subject,
-    /// At most N columns of time; with fewer slices in the database there are fewer columns
+    /// At most N columns of time; with fewer slices in the database there are fewer columns. In
+    /// text, peaks are found in columns a tenth as long
     #[arg(long, value_name = "N", default_value_t = COLUMNS, value_parser = parse_columns)]
     pub slices: usize,
     #[command(flatten)]
@@ -65,10 +69,11 @@ pub enum Subject {
 }
 
 const NOTES: &str = "\
-Each column of time is a slice of the database: ten minutes of the last day, an hour of the last \
-week, a day or a week of what is older. The tallest sign of a row is its own peak, whose time and \
-height stand beside it. Times are in UTC. Rows by command are from call stacks, and have the \
-number of each process that was long enough there.
+Each column of time is one or more slices of the database: ten seconds each of the last day, a \
+minute of the last week, ten minutes or a day of what is older; longer ones on busy hosts. The \
+tallest sign of a row is its own peak. Beside it stand time and height of the row's highest slice, \
+or of the highest few slices where there are many. Times are in UTC. Rows by command are from call \
+stacks, and have the number of each process that was long enough there.
 
 Exit codes: 0 done; 1 done, but part of the database could not be read; 2 could not.";
 
@@ -102,11 +107,15 @@ fn read(
     question: &Question,
     is_of_threads: bool,
 ) -> Result<Timeline, AnalysisError> {
+    let columns = match args.output.format {
+        Format::Text => args.slices.saturating_mul(COLUMNS_JOINED).min(COLUMNS_MAX),
+        _ => args.slices,
+    };
     if !is_of_threads {
-        return question.timeline(args.slices, Of::Samples);
+        return question.timeline(columns, Of::Samples);
     }
     if question.events != [USERTIME] {
-        return question.timeline(args.slices, Of::Stacks { name: None, parts: &[] });
+        return question.timeline(columns, Of::Stacks { name: None, parts: &[] });
     }
     let scope = question.whose.without_threads();
     let opened = Question { whose: scope, ..question.clone() }.opened()?;
@@ -115,7 +124,7 @@ fn read(
         let damage = query::problem::damage(&opened.problems);
         return Err(super::stacks::no_stacks().beside(damage));
     }
-    question.timeline(args.slices, Of::Stacks { name: Some(USERTIME), parts: &parts })
+    question.timeline(columns, Of::Stacks { name: Some(USERTIME), parts: &parts })
 }
 
 fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport, AnalysisError> {
@@ -164,6 +173,7 @@ fn report(args: &TimelineArgs, mut timeline: Timeline) -> Result<TimelineReport,
         whose: samples.whose,
         columns,
         covered_s,
+        characters: args.slices,
         subjects: rows,
         omitted,
         problems,

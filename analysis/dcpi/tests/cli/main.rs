@@ -16,6 +16,7 @@
 //! - push, push_store: a receiver of what is new in a database; the store of a fleet
 //! - replayed: reports on what recordings of real hosts become
 //! - sets: what is compared, and with what
+//! - slices: slices of ten seconds, sets of stretches of time, clocks, files that are gone
 //! - stacks: call stacks: callers, trees, flame graphs
 //! - time: stretches of time, and what happened when
 //! - timing: whether a command is faster than another
@@ -73,6 +74,8 @@ mod replayed;
 mod runs;
 #[cfg(test)]
 mod sets;
+#[cfg(test)]
+mod slices;
 #[cfg(test)]
 mod stacks;
 #[cfg(test)]

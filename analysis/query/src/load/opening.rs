@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use model::OpensOn;
+use model::{ClockSteps, OpensOn};
 use profiledb::{Database, DbError, Epoch, EpochId};
 
 use super::Asked;
 use crate::error::AnalysisError;
 use crate::problem::Problem;
 use crate::scope::ScopeChoice;
+use crate::times;
+
+/// Age of the directory of an epoch without files, in seconds, from which it is not that of an
+/// epoch that is about to begin.
+const EMPTY_AGE_S: u64 = 60;
 
 /// The scope to read: the one asked for, else that of the recorded command.
 pub(crate) fn opening_scope(
@@ -37,7 +42,7 @@ fn opens_on(epochs: &[Epoch], problems: &mut Vec<Problem>) -> Option<ScopeChoice
 }
 
 /// Opens the epochs, without those that cannot be opened. It is an error if none can.
-pub(crate) fn open(
+pub fn open(
     db: &Database,
     chosen: &[(String, EpochId)],
     problems: &mut Vec<Problem>,
@@ -55,6 +60,10 @@ pub(crate) fn open(
     {
         return Err(error.into());
     }
+    for epoch in &epochs {
+        add_doubts(db, epoch, problems);
+    }
+    add_empty(db, chosen, problems);
     problems.extend(failed.into_iter().map(|error| match error {
         DbError::NoSuchEpoch { host, epoch, .. } => {
             Problem::Vanished { host, epoch: epoch.to_string() }
@@ -62,4 +71,45 @@ pub(crate) fn open(
         error => Problem::Unreadable { error },
     }));
     Ok(epochs)
+}
+
+/// What is doubtful in an epoch: its times, and whether its end is there.
+fn add_doubts(db: &Database, epoch: &Epoch, problems: &mut Vec<Problem>) {
+    let meta = epoch.meta();
+    let named = || (meta.host.clone(), meta.epoch.to_string());
+    if let Some(ClockSteps(steps)) = meta.facts.get()
+        && let Some(first) = steps.first()
+    {
+        let back_s = steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.back_s));
+        let ((host, epoch), at_unix_s) = (named(), first.at_unix_s);
+        problems.push(Problem::ClockSetBack { host, epoch, at_unix_s, back_s });
+    }
+    // A writer ends each epoch before it begins the next, but for one that is damaged.
+    if meta.ended_unix_s.is_none() && epoch.damage().is_empty() {
+        let later = db.epochs(&meta.host).unwrap_or_default();
+        if later.last().is_some_and(|last| *last > meta.epoch) {
+            let ((host, epoch), until_unix_s) = (named(), meta.updated_unix_s);
+            problems.push(Problem::EndMissing { host, epoch, until_unix_s });
+        }
+    }
+}
+
+/// Epochs without files, from the first of the chosen ones of each host to the last.
+fn add_empty(db: &Database, chosen: &[(String, EpochId)], problems: &mut Vec<Problem>) {
+    for of_host in chosen.chunk_by(|(a, _), (b, _)| a == b) {
+        let (Some((host, first)), Some((_, last))) = (of_host.first(), of_host.last()) else {
+            continue;
+        };
+        let newest = db.epochs(host).ok().and_then(|epochs| epochs.last().cloned());
+        for (epoch, changed_unix_s) in db.empty_epochs(host).unwrap_or_default() {
+            let is_later = newest.as_ref().is_some_and(|newest| epoch > *newest);
+            let is_old = times::now_unix_s().saturating_sub(changed_unix_s) >= EMPTY_AGE_S;
+            let is_chosen =
+                epoch > *first && (epoch < *last || is_later && newest.as_ref() == Some(last));
+            if is_chosen && (is_old || !is_later) {
+                let (host, epoch) = (host.clone(), epoch.to_string());
+                problems.push(Problem::NoFiles { host, epoch });
+            }
+        }
+    }
 }

@@ -141,11 +141,19 @@ fn intervals_hold_the_true_change() {
         (Measure::Share, 500.0, 500.0),
         (Measure::Amount, 3.0, 0.5),
         (Measure::Amount, 90.0, 150.0),
+        // By the second, of an hour and of a minute.
+        (Measure::Rate, 0.1, 0.1),
+        (Measure::Rate, 2.0, 3.0),
     ] {
         let mut held = 0;
         for _ in 0..2000 {
-            let counted = |mean: f64, chance: &mut Chance| match measure {
+            let mut seconds = [3600.0, 60.0].into_iter();
+            let mut counted = |mean: f64, chance: &mut Chance| match measure {
                 Measure::Amount => Counted { samples: chance.samples(mean), of: 1.0 },
+                Measure::Rate => {
+                    let of = seconds.next().unwrap();
+                    Counted { samples: chance.samples(mean * of), of }
+                }
                 Measure::Share => {
                     let (samples, others) = (chance.samples(mean), chance.samples(1000.0 - mean));
                     Counted { samples, of: samples + others }

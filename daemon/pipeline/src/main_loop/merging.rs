@@ -11,6 +11,7 @@ use kernel::clock;
 use model::OpensOn;
 use pending::Pending;
 use pending::ledger::Account;
+use pending::processes::Processes;
 use persistence::database_thread::{Job, Merged, epoch_start};
 use profiledb::{Delta, EpochId};
 use sampling::recording::steps::Step;
@@ -75,6 +76,8 @@ pub(super) struct Merges {
     pub database_bytes: u64,
     /// Samples whose scope the database had no room for.
     pub samples_widened: u64,
+    /// Processes that keep their numbers in call stacks.
+    processes: Processes,
     pub last_merges_pause: Duration,
 }
 
@@ -92,6 +95,7 @@ impl Merges {
             last_unix_s: None,
             database_bytes: 0,
             samples_widened: 0,
+            processes: Processes::default(),
             last_merges_pause: LAST_MERGES_PAUSE,
         }
     }
@@ -157,7 +161,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         let Some(pending) = rest.pop_front() else { return };
         let waiters = std::mem::take(&mut self.merges.waiters);
         let in_flight = InFlight { pending, rest, waiters };
-        let mut delta = in_flight.pending.delta(&self.names, clock::unix_s());
+        let now_unix_s = self.parts.epoch_clock.merge_unix_s();
+        let mut delta = in_flight.pending.delta(&self.names, now_unix_s);
+        self.merges.processes.join(&mut delta.stacks, now_unix_s);
         delta.facts = facts(self.parts.skid, self.parts.machine.cpuid.as_ref(), &self.names);
         self.measured.iter().for_each(|measured| delta.facts.state(measured));
         if let Some(label) = &self.parts.opens_on {
@@ -165,6 +171,9 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
         if let Some(restraints) = self.rates.restraint().fact() {
             delta.facts.state(&restraints);
+        }
+        if let Some(steps) = self.parts.epoch_clock.fact() {
+            delta.facts.state(steps);
         }
         let cost = self.rates.cost().ns_per_sample;
         let share = self.rates.last_bill().map(|bill| Bill::share(&bill));
@@ -212,7 +221,9 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.merges.database_bytes = merged.database_bytes;
                 self.merges.samples_widened += merged.report.samples_widened;
                 if let Some(pending) = rest.pop_front() {
-                    let delta = pending.delta(&self.names, clock::unix_s());
+                    let now_unix_s = self.parts.epoch_clock.merge_unix_s();
+                    let mut delta = pending.delta(&self.names, now_unix_s);
+                    self.merges.processes.join(&mut delta.stacks, now_unix_s);
                     self.merges.in_flight = Some(InFlight { pending, rest, waiters });
                     return self.send(delta);
                 }
@@ -239,7 +250,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                     let _ = reply.send(Reply::error(format!("{error}; {next}")));
                 }
                 self.merges.error = Some(error);
-                self.ticks.merge = self.ticks.merge.min(Instant::now() + self.period(Tick::Merge));
+                let retry = Instant::now() + self.period(Tick::Merge);
+                self.ticks.merge = self.ticks.merge.min(retry);
             }
         }
     }
@@ -291,6 +303,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn epoch_is(&mut self, epoch: &EpochId) {
         if self.parts.epoch != epoch.as_str() {
             self.parts.epoch = epoch.to_string();
+            self.parts.epoch_clock.begin_epoch();
             self.parts.collector.spaces.allowances.begin_epoch();
         }
     }

@@ -6,6 +6,7 @@ mod merging;
 mod reload;
 
 use crate::drain::Collector;
+use crate::epoch_clock::EpochClock;
 use crate::governor::SamplingLevel;
 use crate::rates::{Decision, Limits, Rates, Spent, Walks};
 use crate::restraint::is_pause_file_there;
@@ -74,6 +75,8 @@ pub struct Parts<Source> {
     pub flusher: Flusher,
     /// Name of the open epoch.
     pub epoch: String,
+    /// Its clock.
+    pub epoch_clock: EpochClock,
     /// Label of the recorded command: readers of the epoch select its samples unless told
     /// otherwise.
     pub opens_on: Option<String>,
@@ -102,7 +105,7 @@ pub struct Pipeline<Source> {
 
 impl<Source: SampleSource> Pipeline<Source> {
     /// A pipeline that is ready to run; `cost` is that of a sample.
-    pub fn new(parts: Parts<Source>, cost: Cost) -> Self {
+    pub fn new(mut parts: Parts<Source>, cost: Cost) -> Self {
         let now = Instant::now();
         let watchdog = sd_notify::watchdog_enabled().map(|period| (period / 3).max(WATCHDOG_MIN));
         let names: Vec<_> = parts.events.iter().map(|plan| plan.event.name.clone()).collect();
@@ -121,7 +124,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             ticks: Ticks {
                 records: now + rates.records_interval(true, &parts.events),
                 drain: now + parts.config.drain_interval,
-                merge: now + parts.config.merge_interval,
+                merge: now + parts.epoch_clock.until_next(parts.config.merge_interval),
                 watchdog: watchdog.map(|period| now + period),
             },
             rates,
@@ -193,7 +196,14 @@ impl<Source: SampleSource> Pipeline<Source> {
         match event {
             Event::Tick(tick) => {
                 self.tick(tick);
-                self.ticks.set(tick, begun + self.period(tick));
+                let period = self.period(tick);
+                if tick == Tick::Merge {
+                    // The period of merges is that until the clock's next one. A merge drains.
+                    self.ticks.merge = Instant::now() + period;
+                    self.ticks.drain = begun + self.parts.config.drain_interval;
+                } else {
+                    self.ticks.set(tick, begun + period);
+                }
             }
             Event::Asked(requests) => {
                 self.answer(requests);
@@ -206,7 +216,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 // The next drain never becomes later: reloading the configuration again and again
                 // delays nothing.
                 self.ticks.drain = self.ticks.drain.min(begun + self.period(Tick::Drain));
-                self.ticks.merge = self.ticks.merge.min(begun + self.period(Tick::Merge));
+                let merge = self.period(Tick::Merge);
+                self.ticks.merge = self.ticks.merge.min(Instant::now() + merge);
             }
             Event::Done(Done::Merged(result)) => self.merged(result),
             Event::Done(Done::Epoch(result)) => self.epoch_began(result),
@@ -247,7 +258,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 }
             }
             Tick::Merge => {
-                self.parts.collector.drain();
+                self.tick(Tick::Drain);
                 self.merges.due = true;
                 if self.is_epoch_over() {
                     let nobody = oneshot::channel().0;
@@ -259,14 +270,16 @@ impl<Source: SampleSource> Pipeline<Source> {
         }
     }
 
-    fn period(&self, tick: Tick) -> Duration {
+    /// The time until an action is due again, now that it was done. Merges are due when intervals
+    /// of the clock are over.
+    fn period(&mut self, tick: Tick) -> Duration {
         match tick {
             Tick::Records => self.records_interval,
             Tick::Drain => self.parts.config.drain_interval,
             Tick::Merge if self.merges.error.is_some() => {
                 self.parts.config.merge_interval.min(MERGE_RETRY)
             }
-            Tick::Merge => self.parts.config.merge_interval,
+            Tick::Merge => self.parts.epoch_clock.until_next(self.parts.config.merge_interval),
             Tick::Watchdog => self.watchdog.unwrap_or(MERGE_RETRY), // without one it never ticks
         }
     }

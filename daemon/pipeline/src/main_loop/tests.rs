@@ -99,6 +99,7 @@ fn run_from<Client: Future<Output = ()>>(
                 collector,
                 flusher,
                 epoch,
+                epoch_clock: EpochClock::new(0, Default::default()),
                 opens_on: None,
             },
             cost,
@@ -168,6 +169,49 @@ fn requests_are_answered_after_they_are_done() {
             assert_eq!(status.epoch, second);
             ask(&asked, Request::Quit).await;
             assert_eq!(on_disk(&root, &second), 5);
+        }
+    })
+    .unwrap();
+}
+
+/// Samples of 30 s had no time after the clock had been set back by as much, and looked as if they
+/// had been taken in one moment.
+#[test]
+fn a_clock_that_is_set_back_loses_no_samples_and_no_time() {
+    thread_local! {
+        static NOW: std::cell::Cell<(u64, u64)> = const { std::cell::Cell::new((0, 0)) };
+    }
+    const SECOND: u64 = 1_000_000_000;
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("db");
+    NOW.set(kernel::clock::both_ns());
+    let fake = |pipeline: &mut Pipeline<Batches>| {
+        let clock = EpochClock::reading(|| NOW.get(), 0, model::ClockSteps::default());
+        pipeline.parts.epoch_clock = clock;
+    };
+    run_from(&root, (4, fake), 0.0, Default::default(), |asked| {
+        let root = root.clone();
+        async move {
+            for set_back_s in [0, 30, 0] {
+                let (wall, monotonic) = NOW.get();
+                let passed = (wall + 10 * SECOND - set_back_s * SECOND, monotonic + 10 * SECOND);
+                NOW.set(passed);
+                ask(&asked, Request::Flush).await;
+            }
+            let epoch = ask(&asked, Request::Status).await.status.unwrap().epoch;
+            let samples = on_disk(&root, &epoch);
+            let epoch: EpochId = epoch.parse().unwrap();
+            let epoch = Database::open(&root).unwrap().epoch("here", &epoch).unwrap();
+            let lengths = epoch.slices().into_iter().map(|one| one.until_unix_s - one.since_unix_s);
+            let lengths: Vec<u64> = lengths.collect();
+            assert!(
+                lengths.len() == 3 && lengths.iter().all(|s| (9..=11).contains(s)),
+                "{lengths:?}"
+            );
+            assert_eq!(samples, 15);
+            epoch.check_ledgers().unwrap();
+            let model::ClockSteps(steps) = epoch.meta().facts.get().unwrap();
+            assert_eq!(steps.iter().map(|step| step.back_s).collect::<Vec<_>>(), [30]);
         }
     })
     .unwrap();

@@ -129,11 +129,11 @@ impl fmt::Display for To {
 }
 
 const NOTES: &str = "\
-To a collector: each merge of dcpid (10 minutes, --merge-interval) is sent once, as a request \
-ExportProfilesServiceRequest of opentelemetry.proto.collector.profiles.v1development, gzip, plain \
-HTTP; for TLS let a collector on this host pass it on. What a receiver has confirmed is not sent \
-again; if dcpi is killed between confirmation and noting it, one request is sent twice. Samples of \
-the idle loop are not sent.
+To a collector: what dcpid has merged since the last push (it merges every 10 seconds, \
+--merge-interval) is sent once, as a request ExportProfilesServiceRequest of \
+opentelemetry.proto.collector.profiles.v1development, gzip, plain HTTP; for TLS let a collector on \
+this host pass it on. What a receiver has confirmed is not sent again; if dcpi is killed between \
+confirmation and noting it, one request is sent twice. Samples of the idle loop are not sent.
 
 To a store: each epoch that has ended (dcpid --epoch-length, dcpictl epoch) is put there once, \
 under its host and name, with the code of its images where no host has put that. What is there is \
