@@ -70,16 +70,19 @@ pub enum Problem {
         /// Samples in the profiles.
         profiles: u64,
     },
-    /// A clock was set back while an epoch lasted, whose times are ahead of it since.
-    ClockSetBack {
+    /// A clock was set while an epoch lasted: back, and the epoch's times are ahead of it since; or
+    /// forward, and no sample has a time between.
+    ClockSet {
         /// Its host.
         host: String,
         /// Its name.
         epoch: String,
         /// The epoch's time then, in seconds since 1970 UTC; the first of several times.
         at_unix_s: u64,
-        /// How far the clock was set back in all, in seconds.
-        back_s: u64,
+        /// Forward, not back.
+        is_forward: bool,
+        /// How far the clock was set in all, in seconds.
+        by_s: u64,
     },
     /// An epoch has no files.
     NoFiles {
@@ -288,7 +291,8 @@ impl Problem {
             Self::SeveralCommands { .. } => "several_commands",
             Self::Vanished { .. } => "vanished",
             Self::Unbalanced { .. } => "unbalanced",
-            Self::ClockSetBack { .. } => "clock_set_back",
+            Self::ClockSet { is_forward: false, .. } => "clock_set_back",
+            Self::ClockSet { is_forward: true, .. } => "clock_set_forward",
             Self::NoFiles { .. } => "no_files",
             Self::EndMissing { .. } => "end_missing",
             Self::UnitsDiffer { .. } => "units_differ",
@@ -365,7 +369,7 @@ impl fmt::Display for Problem {
                 f,
                 "epoch {epoch} of {host}: the ledger has {ledger} samples of {event}, the profiles have {profiles}"
             ),
-            Self::ClockSetBack { .. } | Self::NoFiles { .. } | Self::EndMissing { .. } => {
+            Self::ClockSet { .. } | Self::NoFiles { .. } | Self::EndMissing { .. } => {
                 self.write_of_epoch(f)
             }
             Self::UnitsDiffer { event, units } => write!(
@@ -430,9 +434,15 @@ impl Problem {
     /// What is doubtful of an epoch as a whole.
     fn write_of_epoch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ClockSetBack { host, epoch, at_unix_s, back_s } => write!(
+            Self::ClockSet { host, epoch, at_unix_s, is_forward: true, by_s } => write!(
                 f,
-                "the clock of {host} was set back by {back_s} s after {} UTC: all samples are there, and later times of epoch {epoch} are up to {back_s} s ahead of the clock",
+                "the clock of {host} was set forward by {by_s} s after {} UTC, while epoch {epoch} lasted: \
+                 that time did not pass",
+                moment(*at_unix_s)
+            ),
+            Self::ClockSet { host, epoch, at_unix_s, is_forward: false, by_s } => write!(
+                f,
+                "the clock of {host} was set back by {by_s} s after {} UTC: all samples are there, and later times of epoch {epoch} are up to {by_s} s ahead of the clock",
                 moment(*at_unix_s)
             ),
             Self::NoFiles { host, epoch } => write!(

@@ -67,6 +67,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
     let epoch = writer.begin(start.clone(), args.new_epoch)?;
     let open = writer.meta();
     let epoch_clock = EpochClock::new(
+        open.map_or(start.now_unix_s, |meta| meta.started_unix_s),
         open.map_or(0, |meta| meta.updated_unix_s),
         open.and_then(|meta| meta.facts.get()).unwrap_or_default(),
     );

@@ -33,15 +33,16 @@ pub fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// CLOCK_REALTIME and CLOCK_MONOTONIC in ns, as of one moment, or nearly so: of two readings with a
-/// long time between them another one is taken.
+/// CLOCK_REALTIME and CLOCK_BOOTTIME in ns, as of one moment, or nearly so: of two readings with a
+/// long time between them another one is taken. Nobody can set the second, and it goes on while the
+/// machine is suspended.
 pub fn both_ns() -> (u64, u64) {
     const TRIES: u32 = 4;
     const APART_NS: u64 = 10_000_000;
     let mut both = (0, 0);
     for _ in 0..TRIES {
-        let before = monotonic_ns();
-        both = (nanoseconds(ClockId::CLOCK_REALTIME), monotonic_ns());
+        let before = nanoseconds(ClockId::CLOCK_BOOTTIME);
+        both = (nanoseconds(ClockId::CLOCK_REALTIME), nanoseconds(ClockId::CLOCK_BOOTTIME));
         if both.1.saturating_sub(before) < APART_NS {
             break;
         }

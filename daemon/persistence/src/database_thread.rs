@@ -1,6 +1,7 @@
 //! The thread that owns the database's writer: merges take as long as the disk does, and sampling
 //! and draining go on meanwhile.
 
+use crate::plausible_clock::PlausibleClock;
 use events::PlannedEvent;
 use kernel::Machine;
 use kernel::clock;
@@ -69,10 +70,11 @@ impl Flusher {
             kernel::privileges::give_up_all();
             let mut folds = true;
             let mut looked: Option<Instant> = None;
+            let mut clock = PlausibleClock::new();
             let mut size = Size { root, bytes: 0, counted: None };
             loop {
                 if looked.is_none_or(|looked| looked.elapsed() >= GARBAGE_INTERVAL) {
-                    remove_old(&mut writer, &retention);
+                    remove_old(&mut writer, &retention, &mut clock);
                     looked = Some(Instant::now());
                 }
                 // Once all is folded only a merge can bring something to fold.
@@ -94,7 +96,7 @@ impl Flusher {
                         Done::Epoch(epoch)
                     }
                     Err(RecvTimeoutError::Timeout) => {
-                        folds = folds && fold(&mut writer);
+                        folds = folds && fold(&mut writer, &mut clock);
                         continue;
                     }
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -145,8 +147,8 @@ pub fn epoch_start(
 
 /// Removes the epochs that are too old, or too many bytes. One that cannot be removed is tried
 /// again.
-fn remove_old(writer: &mut Writer, retention: &Retention) {
-    match writer.collect_garbage(retention, clock::unix_s()) {
+fn remove_old(writer: &mut Writer, retention: &Retention, clock: &mut PlausibleClock) {
+    match writer.collect_garbage(retention, clock.unix_s()) {
         Ok(gone) => {
             gone.iter()
                 .for_each(|epoch| tracing::info!(epoch = %epoch.epoch, bytes = epoch.bytes, "removed an old epoch"));
@@ -156,8 +158,8 @@ fn remove_old(writer: &mut Writer, retention: &Retention) {
 }
 
 /// Folds a little; false when there is no more to fold now.
-fn fold(writer: &mut Writer) -> bool {
-    match writer.fold(FOLD_BYTES, clock::unix_s()) {
+fn fold(writer: &mut Writer, clock: &mut PlausibleClock) -> bool {
+    match writer.fold(FOLD_BYTES, clock.unix_s()) {
         Ok(folded) => folded.more,
         // The epoch is as it was, in more files; the next merge tries again.
         Err(error) => {

@@ -11,3 +11,4 @@
 pub mod database_thread;
 pub mod librarian;
 pub mod measured_machine;
+mod plausible_clock;

@@ -201,19 +201,26 @@ impl Fact for Restraints {
     const NAME: &'static str = "restraint";
 }
 
-/// Times when the clock on the wall was set back while the epoch lasted, the latest last. The
-/// epoch's times are ahead of that clock from then on.
+/// Times when the clock on the wall was set while the epoch lasted, the latest last. Where it was
+/// set back, the epoch's times are ahead of that clock from then on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClockSteps(pub Vec<ClockStep>);
 
-/// A clock that was set back.
+/// A clock that was set back, or forward.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockStep {
     /// The epoch's time then, in seconds since 1970 UTC: that of the last merge before it.
     pub at_unix_s: u64,
     /// How far the clock was set back, in seconds.
     pub back_s: u64,
+    /// How far it was set forward, in seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub forward_s: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Fact for ClockSteps {

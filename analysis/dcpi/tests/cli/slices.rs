@@ -160,11 +160,13 @@ fn a_set_of_an_image_that_runs_now_and_then_has_all_of_its_time() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_is_told() {
+fn a_clock_that_was_set_is_told() {
     let db = Db::new();
     let mut writer = writer(&db, START);
     let mut facts = Facts::default();
-    facts.state(&ClockSteps(vec![ClockStep { at_unix_s: START + 20, back_s: 30 }]));
+    let back = ClockStep { at_unix_s: START + 20, back_s: 30, forward_s: 0 };
+    let forward = ClockStep { at_unix_s: START + 30, back_s: 0, forward_s: 864_000 };
+    facts.state(&ClockSteps(vec![back, forward]));
     for merge in 1..=4 {
         let more = delta(START + merge * 10, &[("service", 50)]);
         writer.merge(&Delta { facts: facts.clone(), ..more }).unwrap();
@@ -175,8 +177,12 @@ fn a_clock_that_was_set_back_is_told() {
                     samples are there, and later times of epoch 20261105-101500 are up to 30 s \
                     ahead of the clock";
         assert!(text.replace("\n", " ").contains(said), "{text}");
+        let said = "was set forward by 864000 s after 2026-11-05 10:15:30 UTC, while epoch \
+                    20261105-101500 lasted: that time did not pass";
+        assert!(text.replace("\n", " ").contains(said), "{text}");
     }
     let report = json(&db, "timeline --by image");
+    assert_eq!(report["problems"][1]["kind"], "clock_set_forward");
     assert_eq!(report["problems"][0]["kind"], "clock_set_back");
     assert_eq!(row(&report, "service")["total"]["seconds"]["value"], 40.0);
     assert_eq!(row(&report, "service")["slices"].as_array().unwrap().len(), 4);

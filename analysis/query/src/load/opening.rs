@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{ClockSteps, OpensOn};
+use model::{ClockStep, ClockSteps, OpensOn};
 use profiledb::{Database, DbError, Epoch, EpochId};
 
 use super::Asked;
@@ -77,12 +77,15 @@ pub fn open(
 fn add_doubts(db: &Database, epoch: &Epoch, problems: &mut Vec<Problem>) {
     let meta = epoch.meta();
     let named = || (meta.host.clone(), meta.epoch.to_string());
-    if let Some(ClockSteps(steps)) = meta.facts.get()
-        && let Some(first) = steps.first()
-    {
-        let back_s = steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.back_s));
-        let ((host, epoch), at_unix_s) = (named(), first.at_unix_s);
-        problems.push(Problem::ClockSetBack { host, epoch, at_unix_s, back_s });
+    if let Some(ClockSteps(steps)) = meta.facts.get() {
+        let mut tell = |is_forward: bool, by: fn(&ClockStep) -> u64| {
+            let Some(first) = steps.iter().find(|step| by(step) > 0) else { return };
+            let by_s = steps.iter().map(by).fold(0, u64::saturating_add);
+            let ((host, epoch), at_unix_s) = (named(), first.at_unix_s);
+            problems.push(Problem::ClockSet { host, epoch, at_unix_s, is_forward, by_s });
+        };
+        tell(false, |step| step.back_s);
+        tell(true, |step| step.forward_s);
     }
     // A writer ends each epoch before it begins the next, but for one that is damaged.
     if meta.ended_unix_s.is_none() && epoch.damage().is_empty() {

@@ -140,10 +140,9 @@ impl<Source: SampleSource> Pipeline<Source> {
     }
 
     pub(super) fn is_epoch_over(&self) -> bool {
-        let began = self.parts.epoch.parse::<EpochId>().map_or(u64::MAX, |epoch| epoch.unix_s());
-        let length = self.parts.config.epoch_length.map(|length| length.as_secs());
+        let length = self.parts.config.epoch_length;
         !self.merges.epoch_is_asked_for()
-            && length.is_some_and(|length| clock::unix_s().saturating_sub(began) >= length)
+            && length.is_some_and(|length| self.parts.epoch_clock.age() >= length)
     }
 
     /// Sends everything pending to the disk, if a request or the timer wants that and no merge is

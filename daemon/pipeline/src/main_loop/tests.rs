@@ -99,7 +99,7 @@ fn run_from<Client: Future<Output = ()>>(
                 collector,
                 flusher,
                 epoch,
-                epoch_clock: EpochClock::new(0, Default::default()),
+                epoch_clock: EpochClock::new(0, 0, Default::default()),
                 opens_on: None,
             },
             cost,
