@@ -97,15 +97,16 @@ enum change_kind {
 	CHANGE_EXEC = 1,    /* the process runs another program */
 	CHANGE_REMAP = 2,   /* a file is being mapped where another may have been */
 	CHANGE_LIBRARY = 3, /* a library is being mapped whose code is counted once */
-	CHANGE_OWNER = 4,   /* who can write the file that the process maps next */
+	CHANGE_FILE = 4,    /* the state of the file that the process maps next */
 };
 struct change {
 	u64 time_ns;
 	u32 kind; /* enum change_kind */
 	u32 pid;
-	u64 text;     /* EXEC, LIBRARY, OWNER */
-	u32 text_len; /* EXEC, LIBRARY */
-	u32 program;  /* EXEC, LIBRARY; OWNER: a user, 0: root alone */
+	u64 text;     /* EXEC, LIBRARY, FILE */
+	u32 text_len; /* EXEC, LIBRARY; FILE: the lower half of its size */
+	u32 program;  /* EXEC, LIBRARY */
+	/* FILE: lower and upper half of the time of its last change, ns since 1970. */
 	u32 generation;	       /* EXEC, REMAP */
 	u32 generation_before; /* REMAP; EXEC: the user */
 };

@@ -22,14 +22,18 @@ INLINE u32 now_born(void)
 	return bpf_ktime_get_ns() >> BORN_SHIFT;
 }
 
-/* When an inode was last changed, in ns: another number after each change. */
+/* When an inode was last changed, in ns: another number after each change. Since Linux 6.13 bit 31
+ * of the nanoseconds says that somebody asked for the time (I_CTIME_QUERIED, include/linux/fs.h).
+ */
+#define NANOSECONDS 0x7fffffff
 INLINE u64 change_time_ns(struct inode *inode)
 {
 	struct inode___6_6 *since_6_6 = (void *)inode;
 	struct inode___5_10 *since_5_10 = (void *)inode;
 
 	if (__builtin_preserve_field_info(inode->i_ctime_sec, FIELD_EXISTS))
-		return copied(&inode->i_ctime_sec) * 1000000000 + copied_u32(&inode->i_ctime_nsec);
+		return copied(&inode->i_ctime_sec) * 1000000000 +
+		       (copied_u32(&inode->i_ctime_nsec) & NANOSECONDS);
 	if (__builtin_preserve_field_info(since_6_6->__i_ctime, FIELD_EXISTS))
 		return copied(&since_6_6->__i_ctime.tv_sec) * 1000000000 +
 		       copied(&since_6_6->__i_ctime.tv_nsec);

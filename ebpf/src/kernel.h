@@ -85,30 +85,16 @@ struct context {
 /* The fields of include/linux/{sched,mm_types,rbtree_types,fs,dcache,maple_tree}.h that the sampler
  * reads. The loader replaces their offsets with those of the running kernel (CO-RE). */
 #define KERNEL_TYPE __attribute__((preserve_access_index))
-struct user_namespace {
-	u32 level; /* 0: the initial one */
-} KERNEL_TYPE;
 struct super_block {
 	u32 s_dev;
-	struct user_namespace *s_user_ns;
 } KERNEL_TYPE;
 struct timespec64 {
 	s64 tv_sec;
 	s64 tv_nsec;
 } KERNEL_TYPE;
-typedef struct {
-	u32 val;
-} KERNEL_TYPE kuid_t;
-typedef struct {
-	u32 val;
-} KERNEL_TYPE kgid_t;
-enum { GROUP_WRITES = 0020, OTHERS_WRITE = 0002 }; /* bits of i_mode */
 /* The time of an inode's last change has had three names: i_ctime_sec and i_ctime_nsec since Linux
  * 6.11, __i_ctime since 6.6, i_ctime before. CO-RE ignores a name's part from ___ on. */
 struct inode {
-	unsigned short i_mode;
-	kuid_t i_uid;
-	kgid_t i_gid;
 	u64 i_ino;
 	s64 i_size;
 	struct super_block *i_sb;
@@ -129,27 +115,7 @@ struct qstr {
 struct dentry {
 	struct qstr d_name;
 } KERNEL_TYPE;
-/* What maps the users of a mount's files to others has had three forms: a map since Linux 6.8, a
- * user namespace in a structure since 6.2, a user namespace since 5.12 (fs/mnt_idmapping.c). */
-struct uid_gid_map {
-	u32 nr_extents;
-} KERNEL_TYPE;
-struct mnt_idmap {
-	struct uid_gid_map uid_map;
-} KERNEL_TYPE;
-struct mnt_idmap___6_2 {
-	struct user_namespace *owner;
-} KERNEL_TYPE;
-struct vfsmount {
-	u32 mnt_flags;
-	struct mnt_idmap *mnt_idmap;
-} KERNEL_TYPE;
-struct vfsmount___5_12 {
-	struct user_namespace *mnt_userns;
-} KERNEL_TYPE;
-enum { MNT_NOSUID = 1 }; /* a bit of mnt_flags */
 struct path {
-	struct vfsmount *mnt;
 	struct dentry *dentry;
 } KERNEL_TYPE;
 struct file {

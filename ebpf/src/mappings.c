@@ -7,29 +7,6 @@
 #include "process.h"
 #include "settings.h"
 
-/* Whether a mount presents other users than its file system has. */
-INLINE int maps_users(struct vfsmount *mount)
-{
-	struct vfsmount___5_12 *since_5_12 = (void *)mount;
-	struct mnt_idmap *map;
-	struct mnt_idmap___6_2 *since_6_2;
-	struct user_namespace *users;
-
-	if (__builtin_preserve_field_info(mount->mnt_idmap, FIELD_EXISTS)) {
-		map = (void *)copied(&mount->mnt_idmap);
-		since_6_2 = (void *)map;
-		if (__builtin_preserve_field_info(map->uid_map, FIELD_EXISTS))
-			return copied_u32(&map->uid_map.nr_extents) != 0;
-		users = (void *)copied(&since_6_2->owner);
-		return copied_u32(&users->level) != 0;
-	}
-	if (__builtin_preserve_field_info(since_5_12->mnt_userns, FIELD_EXISTS)) {
-		users = (void *)copied(&since_5_12->mnt_userns);
-		return copied_u32(&users->level) != 0;
-	}
-	return 0;
-}
-
 struct mapping {
 	u64 start;
 	u64 end;
@@ -179,38 +156,24 @@ INLINE void note_mapping(const struct mapping *mapping, u64 mm)
 	unlock_slot(root_pid);
 }
 
-/* Tells the daemon who can write the file that is being mapped: anybody can write a file with the
- * build id of another. The daemon believes the build id of an ordinary user's process only where
- * it is told that root alone can: a message that has no room, or a mapping that becomes executable
- * later and has no message, leaves it in doubt. Root's mappings have messages as well: a process
- * that was root's when it mapped a file (setpriv, su, sshd) may be another user's when the daemon
- * looks. Where the kernel would not believe a set-user-ID bit (fs/exec.c, mnt_may_suid), users in
- * inodes are as good as those who mounted the file system, and the process's user has the file. */
-INLINE void note_owner(const struct mapping *mapping)
+/* Tells the daemon the state of the file that is being mapped: size and time of the last change.
+ * The kernel's record has the inode alone, and the file may be written anew before the daemon
+ * looks. */
+INLINE void note_file(const struct mapping *mapping)
 {
 	struct change change = { .time_ns = bpf_ktime_get_ns(),
-				 .kind = CHANGE_OWNER,
+				 .kind = CHANGE_FILE,
 				 .text = mapping->start };
 	struct inode *inode;
-	struct super_block *super;
-	struct vfsmount *mount;
-	struct user_namespace *users;
-	u32 mode, is_believed, others_write;
+	u64 changed_ns;
 
 	if (!mapping->is_new || !mapping->file || !(mapping->flags & VM_EXEC))
 		return;
 	inode = (void *)copied(&mapping->file->f_inode);
-	super = (void *)copied(&inode->i_sb);
-	mount = (void *)copied(&mapping->file->f_path.mnt);
-	users = (void *)copied(&super->s_user_ns);
-	mode = copied_u32(&inode->i_mode);
-	change.program = copied_u32(&inode->i_uid);
-	is_believed = !(copied_u32(&mount->mnt_flags) & MNT_NOSUID) &&
-		      copied_u32(&users->level) == 0 && !maps_users(mount);
-	others_write = (mode & OTHERS_WRITE) ||
-		       ((mode & GROUP_WRITES) && copied_u32(&inode->i_gid) != 0);
-	if (!is_believed || (change.program == 0 && others_write))
-		change.program = bpf_get_current_uid_gid();
+	changed_ns = change_time_ns(inode);
+	change.text_len = copied(&inode->i_size);
+	change.generation = changed_ns;
+	change.generation_before = changed_ns >> 32;
 	change.pid = process();
 	if (change.pid != 0)
 		send(&change);
@@ -257,7 +220,7 @@ int mappings_write(u64 *arguments)
 		mapping.file = (void *)copied(&area->vm_file);
 		mapping.is_new = mapping.file && is_being_made(area);
 	}
-	note_owner(&mapping);
+	note_file(&mapping);
 	note_mapping(&mapping, (u64)mm);
 	return 0;
 }
@@ -277,7 +240,7 @@ int mmap_probe(struct context *context)
 		.is_new = 1,
 	};
 
-	note_owner(&mapping);
+	note_file(&mapping);
 	note_mapping(&mapping, current_mm());
 	return 0;
 }

@@ -83,7 +83,7 @@ pub fn write(resolved: &Resolved, out: &mut dyn Write) -> io::Result<Carried> {
 
 fn library(image: &Image) -> Value {
     let (name, path, debug_id) = (&image.name, image.file(), debug_id(&image.id));
-    let code_id = image.id.build_id().map(|_| image.id.to_string());
+    let code_id = image.id.build_id().map(|_| image.id.alone().to_string());
     json!({
         "arch": "", "name": name, "path": path, "debugName": name, "debugPath": path,
         "breakpadId": debug_id, "codeId": code_id,

@@ -351,7 +351,7 @@ impl Dictionary {
         } else {
             "dcpi.image_id"
         };
-        let build = self.attribute(key, Value::Text(image.id.to_string()));
+        let build = self.attribute(key, Value::Text(image.id.alone().to_string()));
         let mut message = Message::default();
         message.number(1, piece.start).number(2, piece.limit).number(3, piece.offset);
         message.number(4, self.text(image.file())).numbers(5, [build]);

@@ -156,7 +156,7 @@ impl Writer {
     fn mapping(&mut self, image: &Image, piece: Piece, with_lines: bool) -> u64 {
         self.mappings += 1;
         let Piece { start, limit, offset, .. } = piece;
-        let (file, build) = (self.text(image.file()), self.text(&image.id.to_string()));
+        let (file, build) = (self.text(image.file()), self.text(&image.id.alone().to_string()));
         let with_names = u64::from(!image.procedures.is_empty());
         let with_lines = u64::from(with_lines);
         let mut message = Message::default();

@@ -278,11 +278,7 @@ fn is_meant(asked: &str, record: &ImageRecord) -> bool {
     if record.name == asked || bare == Some(asked) || record.path == asked {
         return true;
     }
-    let id = record.id.to_string();
-    let digits = id.rsplit('-').next().unwrap_or(&id);
-    if asked.len() >= MIN_ID_PREFIX
-        && (digits.starts_with(asked) || (asked.contains('-') && id.starts_with(asked)))
-    {
+    if asked.len() >= MIN_ID_PREFIX && record.id.is_meant_by(asked) {
         return true;
     }
     // Arguments that are paths relative to the current directory, or symbolic links: ./a.out,

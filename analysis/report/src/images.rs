@@ -10,7 +10,7 @@ use super::fields::InOrder;
 use super::json::{self, Event, Head, ProblemEntry};
 use super::quantity::{bytes, counted, moment, thousands};
 use super::table::Table;
-use super::text::{event_head, head, note, problem_lines, selection, short_id};
+use super::text::{event_head, head, note, problem_lines, selection};
 use super::{EventColumn, Report, Selection, Style, escape};
 use query::problem::Problem;
 use query::scope::ScopeChoice;
@@ -47,7 +47,8 @@ crate::fields! {
     pub struct RowJson<'a> {
         /// name
         image: &'a str => "image";
-        /// id: build id (`-uUSER` behind it: of a file that this user can write), or a hash
+        /// id: build id (behind it `-pHASH`: of the program headers; `-uUSER`: this user can
+        /// write the file), or a hash
         image_id: ImageId => "image_id";
         /// as of `dcpi prof`
         kind: &'static str => "kind";
@@ -110,7 +111,7 @@ impl Report for ImagesReport {
             cells.push(record.size_bytes.map(bytes).unwrap_or_default());
             cells.extend([moment(record.first_seen_unix_s), moment(record.last_seen_unix_s)]);
             cells.push(if row.code_kept { "kept" } else { "" }.to_owned());
-            cells.extend([record.kind.as_str().to_owned(), short_id(&record.id)]);
+            cells.extend([record.kind.as_str().to_owned(), record.id.short()]);
             let place = if record.path.is_empty() { &record.name } else { &record.path };
             // An image that is not a file has a name for a path, or nothing.
             let place = if record.kind == image::ImageKind::File { place } else { &record.name };

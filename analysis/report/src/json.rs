@@ -198,7 +198,8 @@ crate::fields! {
         line (maybe): Option<u32> => "line";
         /// name
         image (maybe): Option<&'a str> => "image";
-        /// id: build id (`-uUSER` behind it: of a file that this user can write), or a hash
+        /// id: build id (behind it `-pHASH`: of the program headers; `-uUSER`: this user can
+        /// write the file), or a hash
         image_id (maybe): Option<String> => "image_id";
         /// the procedure's begin
         address (maybe): Option<Address> => "address";

@@ -20,8 +20,6 @@ use query::problem::Problem;
 use stats::Share;
 use stats::tally::Tally;
 
-/// Characters of an id that are shown to distinguish images of the same name.
-const SHORT_ID: usize = 8;
 /// Names of hosts, labels or images in one line.
 const NAMED: usize = 5;
 /// Width of the first word of a line of the head.
@@ -331,14 +329,7 @@ pub(super) fn image_cell(image: &ImageName) -> Cell {
 }
 
 fn image_id(image: &ImageName) -> String {
-    if image.ambiguous { format!(" ({})", short_id(&image.id)) } else { String::new() }
-}
-
-pub(super) fn short_id(id: &image::ImageId) -> String {
-    let build = id.build().to_string();
-    let digits: String =
-        build.rsplit('-').next().unwrap_or(&build).chars().take(SHORT_ID).collect();
-    id.owner().map_or(digits.clone(), |owner| format!("{digits}-u{owner}"))
+    if image.ambiguous { format!(" ({})", image.id.short()) } else { String::new() }
 }
 
 /// Why the table of an undamaged database is empty, and the next step.

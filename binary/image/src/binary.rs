@@ -67,7 +67,7 @@ impl Binary {
             let elf = Elf::parse(content.source()?)?;
             if let Some(expected) = expect {
                 let found = identify_elf(&elf)?;
-                if found != expected.build() {
+                if !expected.is_build(&found) {
                     return Err(ImageError::WrongBuild { expected: *expected, found });
                 }
             }

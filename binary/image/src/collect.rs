@@ -89,7 +89,7 @@ pub(crate) fn collect_at(
     let elf = Elf::parse(source)?;
     if let Some(expected) = expect {
         let found = identify_elf(&elf)?;
-        if found != expected.build() {
+        if !expected.is_build(&found) {
             return Err(ImageError::WrongBuild { expected: *expected, found });
         }
     }

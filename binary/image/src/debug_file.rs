@@ -86,7 +86,7 @@ pub(crate) fn build_id_paths(build_id: Option<ImageId>, roots: &[PathBuf]) -> Ve
     let Some(id) = build_id else {
         return Vec::new();
     };
-    let hex = id.to_string();
+    let hex = id.alone().to_string();
     // A build id of one byte has no yyyy.
     match hex.split_at_checked(2) {
         Some((first, rest)) if !rest.is_empty() => roots

@@ -134,7 +134,7 @@ impl DebugInfo {
         let file = source::open(path)?;
         let found = Elf::parse(Source::file(&file)?)?.build_id();
         match found {
-            Some(found) if found == build.build() => {
+            Some(found) if found == build.alone() => {
                 Self::of_file(path, &file, debug_roots).map_err(|error| error.of(path))
             }
             Some(found) => Err(ImageError::WrongBuild { expected: *build, found }),
@@ -319,7 +319,7 @@ fn supplement(
             return None;
         }
         let elf = Elf::parse(Source::file(&file).ok()?).ok()?;
-        if elf.build_id() != Some(build.build()) {
+        if elf.build_id() != Some(build.alone()) {
             return None;
         }
         read_sections(&elf, &elf.sections().ok()?, limit).ok()

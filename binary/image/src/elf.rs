@@ -30,6 +30,8 @@ pub(crate) struct Elf<'a> {
     pub(crate) endian: Endianness,
     /// `e_machine`.
     pub(crate) machine: u16,
+    /// `e_entry`.
+    pub(crate) entry: u64,
     pub(crate) segments: Vec<ProgramHeader>,
     program_headers: (u64, u64),
     section_table: SectionTable,
@@ -120,6 +122,7 @@ impl<'a> Elf<'a> {
             is_64: header.is_class_64(),
             endian,
             machine: header.e_machine(endian),
+            entry: header.e_entry(endian).into(),
             segments: headers
                 .iter()
                 .map(|header| ProgramHeader {

@@ -17,8 +17,12 @@ const BUILD_ID_MAX: usize = 20;
 /// for it.
 const HASH_LEN: usize = 16;
 
-/// Between the hex of a build id and the number of the user who owns the file.
+/// Between the hex of a build id and the hash of the program headers.
+const HEADERS_MARK: &str = "-p";
+/// Between those and the number of the user who owns the file.
 const OWNER_MARK: &str = "-u";
+/// Digits that are enough for people.
+const SHORT_DIGITS: usize = 8;
 const TEXT_PREFIX: &str = "text-";
 const NAME_PREFIX: &str = "name-";
 const UNRESOLVED_PREFIX: &str = "none-";
@@ -27,13 +31,16 @@ const UNRESOLVED_PREFIX: &str = "none-";
 ///
 /// The text form ([`fmt::Display`], [`FromStr`]) has only `[0-9a-z-]`, so it can name a file:
 ///
-/// - a GNU build id: its lower-case hex, 2 to 40 digits;
+/// - a GNU build id: its lower-case hex, 2 to 40 digits. Where it was read from a file with program
+///   headers, `-p` and 8 hex digits follow, a hash of these headers: `patchelf`, BOLT and
+///   `ld --build-id=0x...` make files of one build id whose code is at other places;
 /// - a GNU build id that a user's file has: the same, `-u` and the number of the user. Anybody can
 ///   write a file with any build id, so only files that root alone can write have the id without
 ///   owner, and the files of one user never pass for those of another;
 /// - a hash of the code, for a file without build id: `text-` and 32 hex digits;
 /// - a hash of a name, for an image that is not a file with code (a kernel without notes, a BPF
-///   program, the idle loop, a source file that an interpreter runs): `name-` and 32 hex digits;
+///   program, the idle loop, a source file that an interpreter runs), or a file that was removed
+///   before it could be read: `name-` and 32 hex digits;
 /// - a hash of a program's name and a reason, for samples of that program whose image is not known
 ///   for that reason: `none-` and 32 hex digits.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +49,9 @@ pub struct ImageId {
     /// Number of `bytes` in use; the rest are zero, so that derived comparison is right.
     len: u8,
     bytes: [u8; BUILD_ID_MAX],
+    /// Hash of the program headers of a file with a build id; None: the id is no build id, or not
+    /// from a file (the running kernel's), or from a file without program headers (a module).
+    headers: Option<u32>,
     /// User who vouches for a build id; None: root, or the id is no build id.
     owner: Option<u32>,
 }
@@ -92,9 +102,58 @@ impl ImageId {
         self.origin == Origin::Unresolved
     }
 
+    /// True for ids that [`ImageId::from_name`] makes: nothing of the code is known by them.
+    pub fn is_name(&self) -> bool {
+        self.origin == Origin::Name
+    }
+
     /// The GNU build id, if the id was made from one.
     pub fn build_id(&self) -> Option<&[u8]> {
         (self.origin == Origin::BuildId).then(|| self.bytes())
+    }
+
+    /// The same build id in a file with program headers of this hash. Ids that were not made from a
+    /// build id stay as they are.
+    #[must_use]
+    pub(crate) fn with_headers(self, hash: u32) -> Self {
+        Self { headers: Some(hash).filter(|_| self.origin == Origin::BuildId), ..self }
+    }
+
+    /// Whether a file that was identified as `found` is this build, whoever owns it. Build ids
+    /// alone decide where one of the two was not read from program headers.
+    pub fn is_build(&self, found: &Self) -> bool {
+        let headers = self.headers.zip(found.headers);
+        self.alone() == found.alone() && headers.is_none_or(|(one, other)| one == other)
+    }
+
+    /// The id for people: the first 8 digits, and what else tells it from other ids.
+    pub fn short(&self) -> String {
+        self.digits().chars().take(SHORT_DIGITS).collect::<String>() + &self.marks()
+    }
+
+    /// What follows a build id: the hash of program headers, and the owner.
+    fn marks(&self) -> String {
+        let headers = self.headers.map(|hash| format!("{HEADERS_MARK}{hash:08x}"));
+        let owner = self.owner.map(|owner| format!("{OWNER_MARK}{owner}"));
+        headers.unwrap_or_default() + &owner.unwrap_or_default()
+    }
+
+    /// Whether somebody who wrote `asked`, at least 4 characters, may mean this id: the beginning
+    /// of its text or of its digits, or what [`Self::short`] shows.
+    pub fn is_meant_by(&self, asked: &str) -> bool {
+        let is_part = || self.to_string().starts_with(asked) || self.short() == asked;
+        self.digits().starts_with(asked) || (asked.contains('-') && is_part())
+    }
+
+    fn digits(&self) -> String {
+        self.bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The build id without the hash of program headers and without owner; another id as it is. By
+    /// it distributions and debug files know the build.
+    #[must_use]
+    pub fn alone(self) -> Self {
+        Self { headers: None, owner: None, ..self }
     }
 
     /// The same build as a file of this user has it; None: a file that root alone can write. Ids
@@ -109,16 +168,11 @@ impl ImageId {
         self.owner
     }
 
-    /// The id from the file itself, without owner.
-    pub fn build(&self) -> Self {
-        self.owned_by(None)
-    }
-
     fn new(origin: Origin, from: &[u8]) -> Option<Self> {
         let mut bytes = [0; BUILD_ID_MAX];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         let len = u8::try_from(from.len()).ok()?;
-        (len > 0).then_some(Self { origin, len, bytes, owner: None })
+        (len > 0).then_some(Self { origin, len, bytes, headers: None, owner: None })
     }
 
     fn from_hash(origin: Origin, hash: &Xxh3) -> Self {
@@ -126,7 +180,7 @@ impl ImageId {
         for (to, from) in bytes.iter_mut().zip(hash.digest128().to_be_bytes()) {
             *to = from;
         }
-        Self { origin, len: HASH_LEN as u8, bytes, owner: None }
+        Self { origin, len: HASH_LEN as u8, bytes, headers: None, owner: None }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -169,8 +223,8 @@ impl fmt::Display for ImageId {
             Origin::Name => NAME_PREFIX,
             Origin::Unresolved => UNRESOLVED_PREFIX,
         })?;
-        self.bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        self.owner.map_or(Ok(()), |owner| write!(f, "{OWNER_MARK}{owner}"))
+        f.write_str(&self.digits())?;
+        f.write_str(&self.marks())
     }
 }
 
@@ -204,6 +258,10 @@ fn parse(text: &str) -> Option<ImageId> {
         Some((hex, owner)) if origin == Origin::BuildId => (hex, Some(number(owner)?)),
         _ => (hex, None),
     };
+    let (hex, headers) = match hex.split_once(HEADERS_MARK) {
+        Some((hex, hash)) if origin == Origin::BuildId => (hex, Some(hash_of(hash)?)),
+        _ => (hex, None),
+    };
     if hex.len() > 2 * BUILD_ID_MAX || !hex.len().is_multiple_of(2) {
         return None;
     }
@@ -216,7 +274,9 @@ fn parse(text: &str) -> Option<ImageId> {
         })
         .collect::<Option<_>>()?;
     match origin {
-        Origin::BuildId => Some(ImageId::from_build_id(&bytes)?.owned_by(owner)),
+        Origin::BuildId => {
+            Some(ImageId { headers, ..ImageId::from_build_id(&bytes)?.owned_by(owner) })
+        }
         _ if bytes.len() == HASH_LEN => ImageId::new(origin, &bytes),
         _ => None,
     }
@@ -226,6 +286,12 @@ fn parse(text: &str) -> Option<ImageId> {
 fn number(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
+}
+
+/// 8 lower-case hex digits.
+fn hash_of(text: &str) -> Option<u32> {
+    let hash = u32::from_str_radix(text, 16).ok()?;
+    (format!("{hash:08x}") == text).then_some(hash)
 }
 
 fn nibble(digit: u8) -> Option<u8> {
@@ -259,10 +325,30 @@ mod tests {
         let id = ImageId::from_build_id(&[0, 0xab]).unwrap();
         let owned = id.owned_by(Some(1000));
         assert_eq!(owned.to_string(), "00ab-u1000");
-        assert!(owned != id && owned != id.owned_by(Some(1001)) && owned.build() == id);
+        assert!(owned != id && owned != id.owned_by(Some(1001)) && owned.alone() == id);
         assert_eq!((owned.build_id(), owned.owner()), (id.build_id(), Some(1000)));
         let text = ImageId::from_text(["abcdef"]);
         assert_eq!(text.owned_by(Some(1000)), text, "content cannot be claimed");
+    }
+
+    /// patchelf leaves the build id, and moves the segments.
+    #[test]
+    fn program_headers_tell_apart_builds_of_one_build_id() {
+        let id = ImageId::from_build_id(&[0, 0xab]).unwrap();
+        let (one, other) = (id.with_headers(0x1f), id.with_headers(0x20));
+        assert_eq!(one.to_string(), "00ab-p0000001f");
+        assert_eq!(one.owned_by(Some(7)).to_string(), "00ab-p0000001f-u7");
+        assert!(one != other && !one.is_build(&other) && one.is_build(&one.owned_by(Some(7))));
+        assert!(one.is_build(&id) && id.is_build(&other), "a kernel's id has no headers");
+        assert_eq!(one.owned_by(Some(7)).alone(), id);
+        for asked in ["00ab", "00ab-p0000001f", "00ab-p0"] {
+            assert!(one.is_meant_by(asked), "{asked}");
+        }
+        let long = ImageId::from_build_id(&[0xcd; 20]).unwrap().with_headers(0x1f);
+        assert_eq!(long.short(), "cdcdcdcd-p0000001f");
+        assert!(long.is_meant_by(&long.short()) && !long.is_meant_by("cdcdcdcd-p00000020"));
+        let text = ImageId::from_text(["abcdef"]);
+        assert_eq!(text.with_headers(1), text);
     }
 
     #[test]
@@ -301,6 +387,10 @@ mod tests {
             "é",
             "00ab-u",
             "00ab-u01",
+            "00ab-p",
+            "00ab-p1f",
+            "00ab-p0000001F",
+            "00ab-u1-p0000001f",
             "00ab-u+1",
             "00ab-u4294967296",
             "-u1",
@@ -322,6 +412,9 @@ mod tests {
             let ids = [
                 ImageId::from_build_id(&bytes),
                 ImageId::from_build_id(&bytes).map(|id| id.owned_by(Some(user))),
+                ImageId::from_build_id(&bytes).map(|id| id.with_headers(user)),
+                ImageId::from_build_id(&bytes)
+                    .map(|id| id.with_headers(user).owned_by(Some(user))),
                 Some(ImageId::from_text([&bytes])),
                 Some(ImageId::from_name(&name, "")),
                 Some(ImageId::unresolved(&name, "no_mapping")),
@@ -329,7 +422,7 @@ mod tests {
             for id in ids.into_iter().flatten() {
                 let text = id.to_string();
                 prop_assert!(text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'z' | b'-')));
-                prop_assert!(text.len() <= 52);
+                prop_assert!(text.len() <= 62);
                 prop_assert_eq!(text.parse::<ImageId>().unwrap(), id);
             }
         }

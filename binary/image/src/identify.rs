@@ -3,8 +3,9 @@
 use std::fs::File;
 
 use object::elf;
+use xxhash_rust::xxh3::Xxh3;
 
-use crate::elf::Elf;
+use crate::elf::{Elf, ProgramHeader};
 use crate::id::TextHasher;
 use crate::source::Source;
 use crate::{ImageError, ImageId};
@@ -13,7 +14,8 @@ use crate::{ImageError, ImageId};
 /// more time; two files that differ only beyond this limit would be one image.
 const TEXT_LIMIT: u64 = 256 << 20;
 
-/// The id of an ELF file in memory: its GNU build id, else a hash of its code.
+/// The id of an ELF file in memory: its GNU build id and a hash of its program headers, else a hash
+/// of its code.
 ///
 /// The build id is looked for in the mapped notes (`PT_NOTE`), then in sections of notes
 /// (`SHT_NOTE`). The code is the bytes of the executable `PT_LOAD` segments, in their order, or for
@@ -49,7 +51,10 @@ pub fn build_id_of_file(file: &File) -> Result<Option<ImageId>, ImageError> {
 
 pub(crate) fn identify_elf(elf: &Elf<'_>) -> Result<ImageId, ImageError> {
     if let Some(id) = elf.build_id() {
-        return Ok(id);
+        return Ok(match elf.segments.is_empty() {
+            true => id,
+            false => id.with_headers(hash_of_headers(elf)),
+        });
     }
     let mut pieces: Vec<(u64, u64)> = elf
         .segments
@@ -76,4 +81,18 @@ pub(crate) fn identify_elf(elf: &Elf<'_>) -> Result<ImageId, ImageError> {
         return Err(ImageError::NoText);
     }
     Ok(hasher.finish())
+}
+
+/// A hash of the segments that are loaded, which `strip` and `objcopy` leave as they are, and which
+/// differ between nearly any two links of a program.
+fn hash_of_headers(elf: &Elf<'_>) -> u32 {
+    let mut hasher = Xxh3::new();
+    for segment in elf.segments.iter().filter(|segment| segment.kind == elf::PT_LOAD) {
+        let ProgramHeader { kind: _, flags, offset, vaddr, file_size, align: _ } = *segment;
+        for word in [u64::from(flags), offset, vaddr, file_size] {
+            hasher.update(&word.to_le_bytes());
+        }
+    }
+    hasher.update(&elf.entry.to_le_bytes());
+    (hasher.digest() >> 32) as u32
 }

@@ -294,7 +294,7 @@ impl KeptFile {
         if self.is_excerpt && id.build_id().is_none() {
             return Ok(elf.build_id().is_none());
         }
-        Ok(identify_elf(&elf)? == id.build())
+        Ok(id.is_build(&identify_elf(&elf)?))
     }
 
     /// The ranges that were kept.

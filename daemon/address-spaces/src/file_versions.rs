@@ -2,8 +2,9 @@
 //! A program without a build id may be rebuilt in the same inode, or in a new inode with the same
 //! number, and run again before the next drain.
 //!
-//! Such a file is inspected when the record of its mapping is read, a fraction of a second after it
-//! was mapped. Files with a build id are not inspected here.
+//! The sampler tells the state of each file that is mapped ([`kernel::RecordKind::File`]). Where it
+//! cannot, or where the message had no room, the file is inspected when the record of its mapping
+//! is read, a fraction of a second after it was mapped.
 
 use inspect::open_mapped::MappedAt;
 use inspect::pool::Inspectors;

@@ -2,9 +2,10 @@
 //! of what they say.
 //!
 //! A notice is only a hint. It is first compared with the kernel's records. Only if they have no
-//! such mapping, or name another build, is the sender looked up in /proc, and only mappings that
-//! /proc shows are added. The process is the one that the kernel names (SCM_CREDENTIALS, unix(7)),
-//! not the one in the notice, so no process can report mappings for another.
+//! such mapping is the sender looked up in /proc, and only mappings that /proc shows are added, and
+//! only of the build that the notice names. The process is the one that the kernel names
+//! (SCM_CREDENTIALS, unix(7)), not the one in the notice, so no process can report mappings for
+//! another.
 //!
 //! The socket is read together with the kernel's records, ten times a second, and not when a
 //! datagram arrives: waking the daemon would cost the sending program more than the rest of the
@@ -17,7 +18,6 @@ use abi::notice::{DATAGRAM_MAX, Datagram};
 use image::ImageId;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{BuildIdOf, FileAt};
-use kernel::MappedFileId;
 use kernel::clock;
 use kernel::latin1::Bytes;
 use kernel::procfs::MapsLine;
@@ -177,7 +177,7 @@ impl Notices {
     /// `now_ns` are applied.
     pub fn judge(&mut self, mappings: &mut Mappings, now_ns: u64) {
         for hint in std::mem::take(&mut self.waiting) {
-            if mappings.shows(hint.pid, hint.address, hint.build) {
+            if mappings.shows(hint.pid, hint.address) {
                 self.counts.known += 1;
             } else if self.learn(hint, mappings, now_ns).is_some() {
                 self.counts.learnt += 1;
@@ -200,23 +200,16 @@ impl Notices {
             .as_ref()?
             .iter()
             .find(|line| (line.start..line.end).contains(&hint.address))?;
-        let file = match hint.build {
-            Some(build) => {
-                let found = self
-                    .looks
-                    .spend(&mappings.system, || build_in(hint.pid, line, &mappings.system))?;
-                let (found, owner) = found.filter(|(found, _)| *found == build)?;
-                let file = MappedFileId::BuildId(found.build_id()?.to_vec());
-                match owner {
-                    Some(owner) => file.owned_by(owner),
-                    None => file,
-                }
-            }
-            None => line.file.clone(),
-        };
+        if let Some(build) = hint.build {
+            let found =
+                self.looks.spend(&mappings.system, || build_in(hint.pid, line, &mappings.system));
+            found?.filter(|found| *found == build)?;
+        }
+        let at = MappedAt { pid: hint.pid, start: line.start, end: line.end };
+        let file = mappings.files.look_at(&line.file, &line.path, at, now_ns);
         mappings.take_up(hint.pid, line, file, now_ns);
         // A limit may have refused it.
-        mappings.shows(hint.pid, hint.address, hint.build).then_some(())
+        mappings.shows(hint.pid, hint.address).then_some(())
     }
 }
 
@@ -258,12 +251,12 @@ impl Looks {
     }
 }
 
-/// The build id of the very file that the process has there, and the user who can write the file.
-fn build_in(pid: u32, line: &MapsLine, system: &System) -> Option<(ImageId, Option<u32>)> {
+/// The build id of the very file that the process has there.
+fn build_in(pid: u32, line: &MapsLine, system: &System) -> Option<ImageId> {
     let at = MappedAt { pid, start: line.start, end: line.end };
     let file = FileAt { id: line.file.clone(), path: Bytes(line.path.clone()), at };
-    let (Bytes(id), owner) = system.inspectors().ask(BuildIdOf(file))??;
-    Some((ImageId::from_build_id(&id)?, owner))
+    let Bytes(id) = system.inspectors().ask(BuildIdOf(file))??;
+    ImageId::from_build_id(&id)
 }
 
 /// One datagram: its length, and who sent it as the kernel says. None when there is none.
@@ -380,8 +373,7 @@ mod tests {
         assert_eq!(place.counts(SECOND), [1, 0, 1, 0]);
         place.send(&datagram(std::process::id(), address, &build_id)).unwrap();
         assert_eq!(place.counts(SECOND), [2, 1, 1, 0], "now it is known");
-        let build = ImageId::from_build_id(&build_id);
-        assert!(place.mappings.shows(std::process::id(), address, build));
+        assert!(place.mappings.shows(std::process::id(), address));
     }
 
     #[test]
@@ -410,8 +402,7 @@ mod tests {
         place.send(&datagram(1, address, &build_id)).unwrap();
         assert_eq!(place.counts(SECOND), [1, 0, 1, 0]);
         assert!(
-            place.mappings.shows(std::process::id(), address, None)
-                && !place.mappings.shows(1, address, None)
+            place.mappings.shows(std::process::id(), address) && !place.mappings.shows(1, address)
         );
     }
 

@@ -1,15 +1,15 @@
 //! Finds the images of mapped files: the build of the file that a mapping shows.
 //!
-//! A build id in the kernel's record is taken as it is; otherwise an inspector opens the file,
-//! through the process while it lives, and reads it, unless the
-//! [catalogue](inspect::file_catalogue) knows it. Either happens once for a file, when its first
-//! sample is resolved. The file is then offered to the librarian through the
-//! [library](crate::library), which keeps its code.
+//! An inspector opens the file, through the process while it lives, and reads it, unless the
+//! [catalogue](inspect::file_catalogue) knows it. That happens once for a file, soon after it was
+//! mapped, because it may be gone when its first sample is resolved. With its first sample the file
+//! is offered to the librarian through the [library](crate::library), which keeps its code.
 
 use crate::file_versions::Versions;
 use crate::library::{Library, Offer, Wanted};
 use crate::system::{Identity, System};
 use image::{ImageId, ImageKind, Procedures};
+use inspect::file_facts::State;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{Facts, FileAt, Identified, Identify, Known};
 use inspect::vdso::{memory_of, own_vdso_range};
@@ -22,17 +22,24 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Files kept although no process maps them. Above this limit they are forgotten, and identified
 /// again if they return.
 const FILES_MAX: usize = 16_384;
 
-/// Files without build id that are read as soon as they are mapped, each time records are read.
-/// Further files are read at their first sample, if they are unchanged.
+/// Files that are read as soon as they are mapped, each time records are read. Further files are
+/// read at their first sample, if they are unchanged.
 const IDENTIFIED_MAX: usize = 64;
-/// CPU time for these files, in ns: a file may have up to 256 MiB of text to read.
+/// CPU time for these files, in ns: a file without build id may have up to 256 MiB of text to read.
 const IDENTIFIED_NS_MAX: u64 = 20_000_000;
+/// Messages whose records are expected at once: no more than processes map at one moment. A file
+/// whose message is beyond it is looked at instead.
+const TOLD_MAX: usize = 4096;
+
+/// Processes through which a file is looked for that was gone when it was first asked for: it may
+/// still be there in another process's mount namespace.
+const LOOKED_FOR_MAX: u32 = 8;
 
 /// An image: code with a name that is still valid after a reboot.
 #[derive(Debug)]
@@ -51,6 +58,13 @@ pub struct Image {
     pub procedures: Option<Procedures>,
 }
 
+impl Image {
+    /// Whether the file was removed before it could be read.
+    fn is_gone(&self) -> bool {
+        self.kind == ImageKind::File && self.id.is_name()
+    }
+}
+
 /// A file as processes map it.
 #[derive(Debug)]
 pub struct MappedFile {
@@ -59,9 +73,19 @@ pub struct MappedFile {
     /// Path or label.
     pub path: Vec<u8>,
     image: OnceLock<Result<Arc<Image>, Unresolved>>,
+    gone: Mutex<Option<Gone>>,
     library: Library,
     system: System,
     offer: Arc<Offer>,
+}
+
+/// A file that could not be opened.
+#[derive(Debug)]
+struct Gone {
+    /// The process that was last asked for it.
+    pid: u32,
+    tries: u32,
+    found: Result<Arc<Image>, Unresolved>,
 }
 
 /// Files of one identity, by path.
@@ -77,6 +101,8 @@ pub struct Files {
     /// Number of known files at which unmapped files are next forgotten.
     sweep_at: usize,
     versions: Versions,
+    /// By process: where the mapping of its next record begins, and the state of its file.
+    told: HashMap<u32, (u64, State), foldhash::fast::RandomState>,
     /// Since the last records were read.
     identified: usize,
     /// CPU time that took, ns.
@@ -106,6 +132,7 @@ impl Files {
             id: id.clone(),
             path: path.to_vec(),
             image: OnceLock::new(),
+            gone: Mutex::default(),
             library: self.library.clone(),
             system: self.system.clone(),
             offer: Arc::default(),
@@ -138,9 +165,21 @@ impl Files {
         (self.identified, self.identified_ns) = (0, 0);
     }
 
-    /// Looks at a file that was mapped at `time_ns` and of which the kernel reported only the
-    /// inode. Returns an identity that distinguishes it from a later build in the same place. A new
-    /// file is read at once, because it may be gone at the drain.
+    /// The sampler told the state of the file that process `pid` maps next, at `start`.
+    pub fn hear_of(&mut self, pid: u32, start: u64, size_low: u32, changed_ns: u64) {
+        if self.told.len() < TOLD_MAX || self.told.contains_key(&pid) {
+            self.told.insert(pid, (start, State { size_low, changed_ns }));
+        }
+    }
+
+    /// Records were lost, so messages may be of records that never come.
+    pub fn forget_what_was_told(&mut self) {
+        self.told.clear();
+    }
+
+    /// An identity of a file that was mapped at `time_ns`, of which the kernel reported only the
+    /// inode: it tells the file from a later build in the same place. The sampler told the state of
+    /// the file, or else an inspector looks at it.
     pub fn look_at(
         &mut self,
         id: &MappedFileId,
@@ -151,6 +190,11 @@ impl Files {
         let MappedFileId::Inode { major, minor, inode: inode @ 1.. } = *id else {
             return id.clone();
         };
+        let told = self.told.remove(&at.pid).filter(|(start, _)| *start == at.start);
+        if let Some((_, state)) = told {
+            let content = Some(state.content(inode));
+            return MappedFileId::Version { major, minor, inode, content };
+        }
         let versions = &mut self.versions;
         let question = (at.pid, at.start, time_ns);
         let inspectors = self.system.inspectors();
@@ -159,8 +203,7 @@ impl Files {
         MappedFileId::Version { major, minor, inode, content }
     }
 
-    /// Reads a file of which the kernel reported only the inode at once, because it may be gone at
-    /// the drain.
+    /// Reads a new file at once, because it may be gone at the drain.
     pub fn read_early(&mut self, id: &MappedFileId, path: &[u8], at: MappedAt) {
         let readable = matches!(id, MappedFileId::Version { content: Some(_), .. });
         if readable
@@ -202,7 +245,7 @@ impl MappedFile {
 
     fn build(&self) -> Option<ImageId> {
         match &self.id {
-            MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => self.id.build(),
+            MappedFileId::BuildId(_) => self.id.build(),
             MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
                 Some(self.image.get()?.as_ref().ok()?.id)
             }
@@ -249,10 +292,22 @@ impl MappedFile {
         if let Some(known) = self.image.get() {
             return known.clone();
         }
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gone) = gone.as_ref().filter(|gone| gone.pid == at.pid) {
+            return gone.found.clone();
+        }
         let found = self.identify(at, vdso);
-        if !matches!(found, Err(Unresolved::NotAnswered)) {
+        let tries = gone.as_ref().map_or(0, |gone| gone.tries) + 1;
+        match &found {
+            Err(Unresolved::NotAnswered) => return found,
+            Err(Unresolved::FileGone) => {}
+            Ok(image) if image.is_gone() => {}
+            _ => return self.image.get_or_init(|| found).clone(),
+        }
+        if tries >= LOOKED_FOR_MAX {
             return self.image.get_or_init(|| found).clone();
         }
+        *gone = Some(Gone { pid: at.pid, tries, found: found.clone() });
         found
     }
 
@@ -269,7 +324,7 @@ impl MappedFile {
             _ => {}
         }
         match &self.id {
-            MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => {
+            MappedFileId::BuildId(_) => {
                 let id = self.id.build().ok_or(Unresolved::Unidentified)?;
                 Ok(Arc::new(self.as_image(id, None)))
             }
@@ -277,7 +332,10 @@ impl MappedFile {
             MappedFileId::Inode { .. } | MappedFileId::Version { .. } => {
                 let live = || match self.identify_file(at) {
                     Ok((id, size_bytes)) => Identity::Image(id.to_string(), Some(size_bytes)),
-                    Err(reason) => Identity::Unknown(reason.name().to_owned()),
+                    Err(reason) => match self.id_of_gone(reason) {
+                        Some(id) => Identity::Image(id.to_string(), None),
+                        None => Identity::Unknown(reason.name().to_owned()),
+                    },
                 };
                 let (id, size_bytes) = known(self.system.identity(&self.id, &self.path, live))?;
                 Ok(Arc::new(self.as_image(id, size_bytes)))
@@ -310,6 +368,21 @@ impl MappedFile {
             Known::Image(id) => Ok((id.owned_by(owner), facts.size)),
             Known::NotElf => Err(Unresolved::NotElf),
         }
+    }
+
+    /// The id of a file that was removed before it could be read, where its state when it was
+    /// mapped is known: a short-lived program that a build has made and deleted. None for memory
+    /// that never had a name of its own.
+    fn id_of_gone(&self, reason: Unresolved) -> Option<ImageId> {
+        let MappedFileId::Version { major, minor, inode, content: Some(content) } = &self.id else {
+            return None;
+        };
+        let had_name = reason == Unresolved::FileGone
+            && self.path.starts_with(b"/")
+            && !self.path.starts_with(b"/memfd:")
+            && !self.path.ends_with(b" (deleted)");
+        let salt = || format!("{major}:{minor} {inode} {content}");
+        had_name.then(|| ImageId::from_name(&String::from_utf8_lossy(&self.path), &salt()))
     }
 
     fn as_image(&self, id: ImageId, size_bytes: Option<u64>) -> Image {
@@ -473,12 +546,62 @@ mod tests {
         assert_eq!(first.unwrap().id, image::identify(&own).unwrap(), "read when it was mapped");
         assert_eq!(second.unwrap_err(), Unresolved::NotElf);
         assert!(!first_file.is_same_build(&second_file) && first_file.is_same_build(&first_file));
-        let gone = other_path.image(here(), None).unwrap_err();
-        assert_eq!(gone, Unresolved::FileGone, "changed since");
+        assert!(other_path.image(here(), None).unwrap().is_gone(), "changed since");
         let build =
             |files: &mut Files, path: &[u8]| files.intern(MappedFileId::BuildId(vec![5; 20]), path);
         let (one, link) = (build(&mut files, b"/one"), build(&mut files, b"/link"));
         assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
+    }
+
+    /// The sampler's message has the state that the file had when it was mapped, as `stat` shows it.
+    #[test]
+    fn what_the_sampler_tells_is_what_an_inspector_sees() {
+        let exe = std::fs::metadata("/proc/self/exe").unwrap();
+        let (major, minor) =
+            (nix::sys::stat::major(exe.dev()) as u32, nix::sys::stat::minor(exe.dev()) as u32);
+        let id = MappedFileId::Inode { major, minor, inode: exe.ino() };
+        let path = std::env::current_exe().unwrap();
+        let path = path.as_os_str().as_encoded_bytes();
+        let mut files = Files::default();
+        let seen = files.look_at(&id, path, here(), u64::MAX);
+        let changed_ns = exe.ctime() as u64 * 1_000_000_000 + exe.ctime_nsec() as u64;
+        let mut told = |start, changed_ns| {
+            files.look_anew();
+            files.hear_of(here().pid, start, exe.size() as u32, changed_ns);
+            files.look_at(&id, path, here(), u64::MAX)
+        };
+        assert_eq!(told(here().start, changed_ns), seen);
+        assert_ne!(told(here().start, changed_ns - 1), seen, "it was another build");
+        assert_eq!(told(here().start + 4096, 1), seen, "another mapping's message");
+    }
+
+    /// A program that a build made and deleted has its name; one that another process still has is
+    /// looked for there.
+    #[test]
+    fn a_file_that_is_gone_is_looked_for_through_other_processes() {
+        let exe = std::fs::metadata("/proc/self/exe").unwrap();
+        let (major, minor) =
+            (nix::sys::stat::major(exe.dev()) as u32, nix::sys::stat::minor(exe.dev()) as u32);
+        let content = Some(inspect::file_facts::FileFacts::of(&exe).content());
+        let id = MappedFileId::Version { major, minor, inode: exe.ino(), content };
+        let nobody = MappedAt { pid: u32::MAX, start: 0, end: 0 };
+        let mut files = Files::default();
+        let file = files.intern(id.clone(), b"/nowhere/conftest");
+        let gone = file.image(nobody, None).unwrap();
+        assert!(gone.is_gone() && gone.name == "conftest" && gone.size_bytes.is_none());
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        let pid = std::process::id();
+        let lines = kernel::procfs::executable_mappings(pid).unwrap();
+        let path = std::env::current_exe().unwrap();
+        let line = lines.iter().find(|line| line.path == path.as_os_str().as_encoded_bytes());
+        let (start, end) = line.map(|line| (line.start, line.end)).unwrap();
+        let found = file.image(MappedAt { pid, start, end }, None);
+        // Without the capability to look through mappings it stays gone.
+        let found =
+            found.map(|image| image.is_gone() || image.id == image::identify(&own).unwrap());
+        assert_eq!(found, Ok(true));
+        let memory = files.intern(id, b"/memfd:code (deleted)").image(nobody, None);
+        assert_eq!(memory.unwrap_err(), Unresolved::FileGone, "it never had a name");
     }
 
     #[test]

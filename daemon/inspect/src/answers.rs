@@ -120,12 +120,9 @@ impl Find for IdentifyPath {
 }
 
 impl Find for BuildIdOf {
-    fn find(self, _: &mut Desk) -> Option<(Bytes, Option<u32>)> {
-        let file = opened(&self.0)?;
-        let id = image::build_id_of_file(&file).ok()??;
-        let facts = FileFacts::of(&file.metadata().ok()?);
-        let owner = open_mapped::owner(&file, &facts, self.0.at.pid);
-        Some((Bytes(id.build_id()?.to_vec()), owner))
+    fn find(self, _: &mut Desk) -> Option<Bytes> {
+        let id = image::build_id_of_file(&opened(&self.0)?).ok()??;
+        Some(Bytes(id.build_id()?.to_vec()))
     }
 }
 
@@ -252,7 +249,7 @@ impl Reading {
         // of a file that was changed just before tell nothing. Its removal changes ctime.
         let is_untouched = now.ctime == self.before.ctime && self.before.is_settled();
         let is_same =
-            || image::identify_file(&self.file).is_ok_and(|found| found == self.image.build());
+            || image::identify_file(&self.file).is_ok_and(|found| self.image.is_build(&found));
         Ok(is_untouched || is_same())
     }
 }

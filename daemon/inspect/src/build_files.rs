@@ -27,7 +27,7 @@ pub fn opened_grown(FileAt { id, path, at }: &FileAt) -> Option<File> {
 /// Opens the very file that was mapped. `None` where the kernel told only a build id.
 pub fn opened(FileAt { id, path, at }: &FileAt) -> Option<File> {
     match id {
-        MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => None,
+        MappedFileId::BuildId(_) => None,
         MappedFileId::Inode { .. } => open_mapped(id, &path.0, *at, |_| true),
         // Opens it by its path only if it has not been changed since.
         MappedFileId::Version { content, .. } => {
@@ -52,7 +52,7 @@ pub fn open_build(
         let found = identify_known(file, catalogue);
         found.is_ok_and(|(known, facts, _)| {
             before.set(Some(facts));
-            known == Known::Image(image.build())
+            matches!(known, Known::Image(found) if image.is_build(&found))
         })
     };
     let file = open_mapped(id, &path.0, *at, is_it)?;

@@ -11,6 +11,25 @@ use std::time::{Duration, SystemTime};
 /// CONFIG_HZ=100; 2 s on FAT), and both states have the same times.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// What changes in an inode when its content does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Lower half of the size in bytes.
+    pub size_low: u32,
+    /// Time of the last change of content or attributes, ns since 1970. The owner of a file cannot
+    /// set it back.
+    pub changed_ns: u64,
+}
+
+impl State {
+    /// A hash of the state of this inode.
+    pub fn content(self, inode: u64) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (inode, self.size_low, self.changed_ns).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
 /// The fields of statx(2) that are used, of one file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileFacts {
@@ -64,11 +83,11 @@ impl FileFacts {
         })
     }
 
-    /// A hash of device, inode, size and times: another for each state of a file.
+    /// Another number for each state of a file, as [`State::content`].
     pub fn content(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.dev, self.ino, self.size, self.mtime, self.ctime).hash(&mut hasher);
-        hasher.finish()
+        let (seconds, nanoseconds) = self.ctime;
+        let changed_ns = seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds) as u64;
+        State { size_low: self.size as u32, changed_ns }.content(self.ino)
     }
 
     /// Whether inode number and device are those in the kernel's record. A record with a build id

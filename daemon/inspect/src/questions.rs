@@ -62,7 +62,7 @@ questions! {
     Facts -> Option<(FileFacts, Option<u32>)>, asked => Some(asked.0.at.pid);
     Identify -> Identified, asked => Some(asked.0.at.pid);
     IdentifyPath -> Result<(Known, FileFacts), String>, _asked => None;
-    BuildIdOf -> Option<(Bytes, Option<u32>)>, asked => Some(asked.0.at.pid);
+    BuildIdOf -> Option<Bytes>, asked => Some(asked.0.at.pid);
     NarrowVdsoOf -> Option<StoredVdso>, asked => Some(asked.at.pid);
     GeneratedCode -> Generated, asked => Some(asked.pid);
     Walk -> Walked, asked => Some(asked.file.at.pid);
@@ -172,8 +172,7 @@ pub struct IdentifyPath {
     pub path: Bytes,
 }
 
-/// The build id of the very file that is mapped there, and the user as in [`Facts`]. `None`: it has
-/// no build id, or is gone.
+/// The build id of the very file that is mapped there. `None`: it has no build id, or is gone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuildIdOf(pub FileAt);
 

@@ -5,7 +5,6 @@ use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
 use super::stacks::{StackRings, WaitTimes};
-use crate::clock;
 use abi::{
     Change, ChangeKind, EVENTS_MAX, HALVES, PythonLayout, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
 };
@@ -69,8 +68,6 @@ pub struct Sampler {
     changes: Option<RingBuf<MapData>>,
     /// Messages from the ring that no [`ChangeKind`] describes.
     refused_changes: u64,
-    /// The daemon is not told yet that [`ChangeKind::Owner`] comes from now on.
-    begins_to_tell_owners: bool,
 }
 
 /// Programs that take the times of threads, and where.
@@ -182,15 +179,7 @@ impl Sampler {
             .map_max_entries("LOSSES", halves)
             .load(&ebpf::sampler(&chosen))
             .map_err(refused)?;
-        Ok(Self {
-            ebpf,
-            settings,
-            sharing,
-            cpus,
-            changes: None,
-            refused_changes: 0,
-            begins_to_tell_owners: false,
-        })
+        Ok(Self { ebpf, settings, sharing, cpus, changes: None, refused_changes: 0 })
     }
 
     /// Whether kernel addresses are counted for each process.
@@ -213,8 +202,6 @@ impl Sampler {
             tracing::info!(
                 "samples of two files mapped in turn at one address may stay unresolved here: {trace}; {probe}"
             );
-        } else {
-            self.begins_to_tell_owners = true;
         }
         Ok(())
     }
@@ -253,10 +240,6 @@ impl Sampler {
     /// Moves the changes that are in the ring to `into`. A message of an unknown kind is refused;
     /// the log states their number at each power of two, so that it cannot be flooded.
     pub fn changes(&mut self, into: &mut Vec<TimedRecord>) {
-        if std::mem::take(&mut self.begins_to_tell_owners) {
-            let time_ns = clock::monotonic_ns();
-            into.push(TimedRecord { time_ns, kind: RecordKind::OwnersTold });
-        }
         let Some(ring) = &mut self.changes else { return };
         while let Some(bytes) = ring.next() {
             let record = change(&bytes).and_then(|change| {
@@ -442,7 +425,12 @@ fn told(change: &Change) -> Option<RecordKind> {
             RecordKind::Remapped { pid, before: change.generation_before as u16, generation }
         }
         ChangeKind::Library => RecordKind::Library { pid, library: program },
-        ChangeKind::Owner => RecordKind::Owner { pid, start: change.text, owner: change.program },
+        ChangeKind::File => RecordKind::File {
+            pid,
+            start: change.text,
+            size_low: change.text_len,
+            changed_ns: change.changed_ns(),
+        },
     })
 }
 
@@ -491,8 +479,9 @@ mod tests {
         assert_eq!(record(ChangeKind::Remap as u32), Some(remapped));
         let library = RecordKind::Library { pid: 77, library: text };
         assert_eq!(record(ChangeKind::Library as u32), Some(library));
-        let owner = RecordKind::Owner { pid: 77, start: 0x4000, owner: 9 };
-        assert_eq!(record(ChangeKind::Owner as u32), Some(owner));
+        let (size_low, changed_ns) = (0x123, 2 << 32 | 3);
+        let file = RecordKind::File { pid: 77, start: 0x4000, size_low, changed_ns };
+        assert_eq!(record(ChangeKind::File as u32), Some(file));
         assert_eq!(record(0), None);
         assert_eq!(record(5), None);
         assert_eq!(change(&message(1)[..39]), None, "a message that is cut off");

@@ -80,18 +80,17 @@ pub enum RecordKind {
         /// The mapping.
         library: Program,
     },
-    /// The next record of the process is of a mapping at this address, of a file that a user can
-    /// write.
-    Owner {
+    /// The next record of the process is of a mapping at this address, of a file in this state.
+    File {
         /// Process.
         pid: u32,
         /// First address.
         start: u64,
-        /// The user; 0: root alone.
-        owner: u32,
+        /// Lower half of the size in bytes.
+        size_low: u32,
+        /// Time of the last change, ns since 1970.
+        changed_ns: u64,
     },
-    /// From now on the sampler reports every file that is mapped to be executed.
-    OwnersTold,
     /// A file is about to be mapped where another may have been; samples from now on have this
     /// generation.
     Remapped {
@@ -169,16 +168,9 @@ pub struct Record {
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub enum MappedFileId {
-    /// Its GNU build id (Linux 5.12), 1 to 20 bytes.
+    /// Its GNU build id, 1 to 20 bytes. Recordings of before have it: dcpid once asked the kernel
+    /// for build ids.
     BuildId(#[serde(with = "crate::latin1")] Vec<u8>),
-    /// The GNU build id of a file that a user can write, and whose word it is therefore.
-    OwnedBuildId {
-        /// The build id, 1 to 20 bytes.
-        #[serde(with = "crate::latin1")]
-        build_id: Vec<u8>,
-        /// The user.
-        owner: u32,
-    },
     /// Place of the file; inode 0: not a file.
     Inode {
         /// Major device number.
@@ -203,23 +195,11 @@ pub enum MappedFileId {
 }
 
 impl MappedFileId {
-    /// The image that the kernel's build id reports; None where it told the file's place only.
+    /// The image that a recording names; None where the file's place is known only.
     pub fn build(&self) -> Option<ImageId> {
         match self {
             Self::BuildId(bytes) => ImageId::from_build_id(bytes),
-            Self::OwnedBuildId { build_id, owner } => {
-                Some(ImageId::from_build_id(build_id)?.owned_by(Some(*owner)))
-            }
             Self::Inode { .. } | Self::Version { .. } => None,
-        }
-    }
-
-    /// The same file, marked as one whose build id a user could write.
-    #[must_use]
-    pub fn owned_by(self, owner: u32) -> Self {
-        match self {
-            Self::BuildId(build_id) => Self::OwnedBuildId { build_id, owner },
-            other => other,
         }
     }
 }
@@ -326,25 +306,17 @@ impl Sideband {
     }
 }
 
+/// Build ids are not asked for: the kernel would mark the records of *other* listeners, perf's, as
+/// having them (`perf_event_mmap_output` sets `PERF_RECORD_MISC_MMAP_BUILD_ID` in a header that all
+/// listeners share and does not clear it; kernel/events/core.c, 5.12 to 6.18). perf 6.1 crashes.
 fn open_ring(cpu: usize) -> io::Result<Sampler> {
-    let open = |build_id: bool| {
-        let mut builder = Builder::new(Software::DUMMY);
-        builder.any_pid().one_cpu(cpu).include_kernel().include_hv();
-        builder
-            .mmap(true)
-            .mmap2(true)
-            .build_id(build_id)
-            .comm(true)
-            .comm_exec(true)
-            .task(true)
-            .ksymbol(true);
-        builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
-        let mut ring = builder.build()?.sampled(RING_BYTES)?;
-        ring.as_counter_mut().enable()?;
-        Ok(ring)
-    };
-    // Records have build ids since 5.12; before, the files are opened to learn them.
-    open(true).or_else(|_| open(false))
+    let mut builder = Builder::new(Software::DUMMY);
+    builder.any_pid().one_cpu(cpu).include_kernel().include_hv();
+    builder.mmap(true).mmap2(true).comm(true).comm_exec(true).task(true).ksymbol(true);
+    builder.sample_id_all(true).sample(RECORD_FIELDS).clockid(Clock::MONOTONIC);
+    let mut ring = builder.build()?.sampled(RING_BYTES)?;
+    ring.as_counter_mut().enable()?;
+    Ok(ring)
 }
 
 fn parse(
@@ -371,14 +343,12 @@ impl<'a> Visitor<'a> for ToRecord {
     }
 
     fn visit_mmap2(self, mmap: Mmap2<'a>, metadata: RecordMetadata) -> Self::Output {
-        // Never print the build id of perf-event2 with {:?}: its digits are wrong there (0.7.4).
-        let file = match (mmap.build_id(), mmap.maj(), mmap.min(), mmap.ino()) {
-            (Some(id), ..) if !id.is_empty() => MappedFileId::BuildId(id.to_vec()),
-            (_, Some(major), Some(minor), Some(inode)) => {
-                MappedFileId::Inode { major, minor, inode }
-            }
-            _ => MappedFileId::Inode { major: 0, minor: 0, inode: 0 },
+        let place = (mmap.maj(), mmap.min(), mmap.ino());
+        let (major, minor, inode) = match place {
+            (Some(major), Some(minor), Some(inode)) => (major, minor, inode),
+            _ => (0, 0, 0),
         };
+        let file = MappedFileId::Inode { major, minor, inode };
         let record = Record {
             pid: mmap.pid,
             start: mmap.addr,

@@ -511,12 +511,7 @@ mod tests {
         let other_length = std::fs::read("/bin/cat").unwrap();
         // Of the same length, and perhaps within the same tick of the file system's clock.
         let id = image::identify(&original).unwrap();
-        let bytes: Vec<u8> = id
-            .to_string()
-            .as_bytes()
-            .chunks(2)
-            .map(|hex| u8::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap())
-            .collect();
+        let bytes = id.build_id().unwrap().to_vec();
         let at = original.windows(bytes.len()).position(|found| found == bytes).unwrap();
         let mut other_id = original.clone();
         other_id[at] ^= 1;

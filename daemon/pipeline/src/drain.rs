@@ -288,7 +288,9 @@ impl<Source: SampleSource> Collector<Source> {
         let were_lost = new.iter().any(|record| matches!(record.kind, RecordKind::Lost { .. }));
         self.spaces.mappings.files.look_anew();
         let mut news = false;
-        for record in self.records.held.get_mut(known..).unwrap_or_default() {
+        let new = self.records.held.get_mut(known..).unwrap_or_default();
+        new.sort_by_key(|record| record.time_ns);
+        for record in new {
             news |= self.spaces.mappings.foresee(record);
         }
         if news {

@@ -467,9 +467,9 @@ pub enum ChangeKind {
     /// The process is mapping a library at `text` whose code is counted under `program`, once for
     /// all processes that map it.
     Library = 3,
-    /// The next record of the process is of a mapping at `text`, of a file that `program`, a user,
-    /// can write (0: root alone): anybody can write a file with the build id of another.
-    Owner = 4,
+    /// The next record of the process is of a mapping at `text`, of a file whose size has the lower
+    /// half `text_len`, and whose last change was at [`Change::changed_ns`].
+    File = 4,
 }
 
 impl ChangeKind {
@@ -477,7 +477,7 @@ impl ChangeKind {
     /// writes.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
-        let kinds = [Self::Exec, Self::Remap, Self::Library, Self::Owner];
+        let kinds = [Self::Exec, Self::Remap, Self::Library, Self::File];
         kinds.into_iter().find(|kind| *kind as u32 == number)
     }
 }
@@ -504,6 +504,15 @@ pub struct Change {
     /// The generation that samples had until this change; of [`ChangeKind::Exec`] the process's
     /// real user.
     pub generation_before: u32,
+}
+
+impl Change {
+    /// When the file of a [`ChangeKind::File`] was last changed: its ctime, ns since 1970. The
+    /// lower half is in `generation`, the upper in `generation_before`.
+    #[must_use]
+    pub fn changed_ns(&self) -> u64 {
+        u64::from(self.generation) | u64::from(self.generation_before) << 32
+    }
 }
 
 const _: () = {
@@ -597,7 +606,7 @@ mod tests {
             ("CHANGE_EXEC", ChangeKind::Exec as usize),
             ("CHANGE_REMAP", ChangeKind::Remap as usize),
             ("CHANGE_LIBRARY", ChangeKind::Library as usize),
-            ("CHANGE_OWNER", ChangeKind::Owner as usize),
+            ("CHANGE_FILE", ChangeKind::File as usize),
         ] {
             let number = std::format!("{number}");
             let is_twin = |words: &[&str]| *words == [name, "=", number.as_str()];
@@ -608,7 +617,7 @@ mod tests {
     #[test]
     fn a_kind_has_one_number_and_other_numbers_have_none() {
         let library = ChangeKind::Library;
-        for kind in [ChangeKind::Exec, ChangeKind::Remap, library, ChangeKind::Owner] {
+        for kind in [ChangeKind::Exec, ChangeKind::Remap, library, ChangeKind::File] {
             assert_eq!(ChangeKind::from_number(kind as u32), Some(kind));
         }
         for number in [0, 5, u32::MAX] {

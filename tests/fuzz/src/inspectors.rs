@@ -62,7 +62,7 @@ pub fn answer(bytes: &[u8]) {
         4 => drop(received::<IdentifyPath>(bytes)),
         5 => {
             let id = received::<BuildIdOf>(bytes).flatten();
-            let _ = id.map(|id| image::ImageId::from_build_id(&id.0.0));
+            let _ = id.map(|id| image::ImageId::from_build_id(&id.0));
         }
         6 => {
             if let Some(stored) = received::<NarrowVdsoOf>(bytes).flatten() {

@@ -167,3 +167,68 @@ fn a_library_without_build_id_built_anew_in_place_is_a_second_image() {
     std::fs::copy(&builds[0], &first).unwrap();
     rebuilt_in_place(&place, [&first, &builds[1]], program.program(), &builds[0]);
 }
+
+/// Two links of one program have one build id (`--build-id=0x...`; patchelf and BOLT leave the
+/// id): the samples of one were named by the symbols of the other.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn two_builds_of_one_build_id_have_their_own_procedures() {
+    require_root();
+    let place = Place::default();
+    let build_id = "-Wl,--build-id=0x00112233445566778899aabbccddeeff89abcdef";
+    let build = |name: &str, flag: &str| {
+        Workload::build(place.path(), "two_functions", &[build_id, flag]).copy(name)
+    };
+    let workloads = [build("first_build", "-O1"), build("second_build", "-O0")];
+    let daemon = start_by_time(&place);
+    let truths = workloads.each_ref().map(|workload| workload.run(2));
+    daemon.flush();
+    let report = prof(&place.db(), &["--idle"]);
+    for (workload, truth) in workloads.iter().zip(truths) {
+        let name = workload.program().file_name().unwrap().to_str().unwrap();
+        let samples = |procedure: &str| {
+            let of_image = report.of_image(name);
+            let rows = of_image.filter(|row| row.procedure.as_deref() == Some(procedure));
+            rows.map(|row| row.samples() as f64).sum::<f64>()
+        };
+        let (more, less) = (samples("three_quarters"), samples("one_quarter"));
+        let seconds = (more + less) / 5200.0;
+        let share = more / (more + less);
+        let used = truth.number("cpu_s");
+        eprintln!("{name}: {seconds:.2} s of {used:.2} s, three quarters are {share:.3}");
+        assert!((seconds / used - 1.0).abs() < 0.1, "{report:#?}");
+        assert!((share - 0.75).abs() < 0.03);
+    }
+    assert!(daemon.terminate().success());
+}
+
+/// dcpid asked the kernel for build ids in records of mappings, and the kernel then marked perf's
+/// records as having them too: perf 6.1 crashed, and named files wrongly.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn perf_beside_the_daemon_reads_its_own_file() {
+    require_root();
+    let place = Place::default();
+    let daemon = start_by_time(&place);
+    let data = place.path().join("perf.data");
+    let storm = "for i in $(seq 300); do /bin/true; /bin/ls / >/dev/null; done";
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-e", "cpu-clock", "-F", "1999", "-o"]).arg(&data);
+    let recorded = perf.args(["--", "sh", "-c", storm]).output().unwrap();
+    assert!(recorded.status.success(), "{recorded:?}");
+    let mut perf = Command::new("perf");
+    perf.args(["report", "-q", "--stdio", "-F", "overhead,dso", "-s", "dso", "-i"]).arg(&data);
+    let report = perf.output().unwrap();
+    assert!(report.status.success(), "{report:?}");
+    let text = String::from_utf8_lossy(&report.stdout);
+    eprintln!("{text}");
+    let share_of = |dso: &str| {
+        let mut lines = text.lines().filter(|line| line.ends_with(dso));
+        lines.next().map_or(0.0, |line| {
+            let share = line.split_whitespace().next().unwrap_or_default();
+            share.trim_end_matches('%').parse::<f64>().unwrap()
+        })
+    };
+    assert!(share_of("libc.so.6") > 0.0 && share_of("[unknown]") < 1.0, "{text}");
+    assert!(daemon.terminate().success());
+}

@@ -101,7 +101,8 @@ report::fields! {
     pub struct Row {
         /// name
         image: String => "image";
-        /// id: build id (`-uUSER` behind it: of a file that this user can write), or a hash
+        /// id: build id (behind it `-pHASH`: of the program headers; `-uUSER`: this user can
+        /// write the file), or a hash
         image_id: String => "image_id";
         /// absent with `--edges`
         event (maybe): Option<String> => "event";

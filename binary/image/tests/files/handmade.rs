@@ -174,7 +174,7 @@ fn both_word_sizes_and_byte_orders_read_alike() {
             let without = identify(&file.build()).unwrap();
             assert_eq!(without, ImageId::from_text([&file.code]));
             file.build_id = vec![0xde, 0xad, 0xbe, 0xef];
-            assert_eq!(identify(&file.build()).unwrap().to_string(), "deadbeef");
+            assert_eq!(identify(&file.build()).unwrap().alone().to_string(), "deadbeef");
             assert_eq!(shown(&file), ["0x0-0x10 first", "0x20-0x30 second"]);
         }
     }

@@ -24,9 +24,10 @@ fn the_id_is_the_build_id_that_readelf_shows() {
         let path = shop.cc(out, flags);
         let expected = shop.build_id(out);
         let id = identify(&read(&path)).unwrap();
-        assert_eq!(id.to_string(), expected, "{out}");
+        assert_eq!(id.alone().to_string(), expected, "{out}");
         assert_eq!(identify_file(&File::open(&path).unwrap()).unwrap(), id);
-        assert_eq!(expected.parse::<ImageId>().unwrap(), id);
+        assert_eq!(id.to_string().parse::<ImageId>().unwrap(), id);
+        assert!(expected.parse::<ImageId>().unwrap().is_build(&id));
         shop.tool("strip", &[out]);
         assert_eq!(identify(&read(&path)).unwrap(), id, "{out}, stripped");
     }
@@ -42,6 +43,16 @@ fn an_object_file_has_its_build_id_in_a_section() {
     shop.tool("ld", &["-r", "--build-id=0xabcdef", "a.o", "-o", "b.o"]);
     let id = identify(&read(&shop.path("b.o"))).unwrap();
     assert_eq!(id.to_string(), "abcdef");
+}
+
+/// Samples of one build were named by the symbols of another.
+#[test]
+fn two_programs_with_one_build_id_are_two_images() {
+    let shop = Workshop::new();
+    let one = identify(&read(&shop.cc("one", &["-Wl,--build-id=0xabcdef", "-O2"]))).unwrap();
+    let other = identify(&read(&shop.cc("other", &["-Wl,--build-id=0xabcdef", "-O0"]))).unwrap();
+    assert_eq!(one.build_id(), other.build_id());
+    assert!(one != other && !one.is_build(&other));
 }
 
 #[test]

@@ -472,7 +472,7 @@ impl Jit {
 fn inode_of(file: &MappedFileId) -> u64 {
     match file {
         MappedFileId::Inode { inode, .. } | MappedFileId::Version { inode, .. } => *inode,
-        MappedFileId::BuildId(_) | MappedFileId::OwnedBuildId { .. } => u64::MAX,
+        MappedFileId::BuildId(_) => u64::MAX,
     }
 }
 

@@ -109,10 +109,18 @@ impl Mappings {
 
     /// Reads, for a record that the next drain applies, the facts that may be gone by then: the
     /// user of its process, the control group of a process that execed, where control groups
-    /// matter, and the version of a file that the kernel identifies by inode only. Returns whether
-    /// the record reports a file that no process has mapped before.
+    /// matter, and the version of a file, which the kernel identifies by inode only. Records must
+    /// come in the order of their times. Returns whether the record reports a file that no process
+    /// has mapped before.
     pub fn foresee(&mut self, record: &mut TimedRecord) -> bool {
         self.users.foresee(&record.kind, &self.system);
+        match record.kind {
+            RecordKind::File { pid, start, size_low, changed_ns } => {
+                self.files.hear_of(pid, start, size_low, changed_ns);
+            }
+            RecordKind::Lost { .. } => self.files.forget_what_was_told(),
+            _ => {}
+        }
         if let RecordKind::Mmap(mmap) = &mut record.kind {
             let at = MappedAt {
                 pid: mmap.pid,

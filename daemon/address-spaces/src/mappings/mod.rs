@@ -7,7 +7,6 @@
 mod address_map;
 mod labels;
 mod notices;
-mod owners;
 mod process;
 mod programs;
 
@@ -20,9 +19,8 @@ use crate::scopes::{Tagger, Tags};
 use crate::system::System;
 use crate::users::{Payer, Users};
 use inspect::open_mapped::MappedAt;
-use kernel::{MappedFileId, Program, Record, RecordKind, TimedRecord};
+use kernel::{Program, Record, RecordKind, TimedRecord};
 use model::Unresolved;
-use owners::Owners;
 use process::{Generations, Numbers, Process, Version};
 use programs::{Kind, Programs};
 use std::collections::HashMap;
@@ -52,7 +50,6 @@ pub struct Mappings {
     /// Libraries that the sampler has numbered, whose mappings' records come next in their
     /// processes.
     expected: HashMap<u32, Program, foldhash::fast::RandomState>,
-    owners: Owners,
     /// Control groups of processes whose exec is not applied yet.
     foreseen: HashMap<u32, Vec<u8>>,
     /// All mapped files.
@@ -93,8 +90,6 @@ impl Mappings {
                 self.execed(pid, generation, program, time);
             }
             RecordKind::Library { pid, library } => self.expect_library(pid, library, time),
-            RecordKind::Owner { pid, start, owner } => self.owners.hear_of(pid, start, owner),
-            RecordKind::OwnersTold => self.owners.are_told(),
             RecordKind::Remapped { pid, before, generation } => {
                 let Some(process) = self.process(pid).filter(|process| process.read_ns <= time)
                 else {
@@ -131,9 +126,10 @@ impl Mappings {
             RecordKind::Lost { records } => {
                 self.lost_records += records;
                 self.expected.clear();
-                self.owners.forget();
                 self.doubtful = true;
             }
+            // What was to be done about it was foreseen.
+            RecordKind::File { .. } => {}
             RecordKind::KernelText(_) | RecordKind::Throttled { .. } => {}
         }
     }
@@ -182,17 +178,7 @@ impl Mappings {
     }
 
     fn map(&mut self, mmap: Record, time_ns: u64) {
-        let has_build_id = matches!(mmap.file, MappedFileId::BuildId(_));
-        let user = || match has_build_id {
-            true => self.users.of(mmap.pid, &self.system),
-            false => None, // nobody asks whose a place is
-        };
-        let owner = self.owners.owner(mmap.pid, mmap.start, user);
-        let file = match owner {
-            Some(owner) => mmap.file.owned_by(owner),
-            None => mmap.file,
-        };
-        let file = self.files.intern(file, &mmap.path);
+        let file = self.files.intern(mmap.file, &mmap.path);
         let end = mmap.start.saturating_add(mmap.len);
         let mapping = Mapping { start: mmap.start, end, file_offset: mmap.file_offset, file };
         if let Some(library) = self.expected.remove(&mmap.pid)

@@ -268,7 +268,7 @@ pub(in crate::commands) fn identity(
     let id = image::identify_file(&file.open().ok()?).ok()?;
     let path = ImageRecord::escape_path(&file.path);
     // dcpid distinguishes the copies of a file by the users who can write them.
-    let is_same = |record: &&ImageRecord| record.path == path && record.id.build() == id.build();
+    let is_same = |record: &&ImageRecord| record.path == path && record.id.is_build(&id);
     Some(sampled.values().find(is_same).map_or(id, |record| record.id))
 }
 

@@ -107,7 +107,7 @@ impl Exact {
             else {
                 continue;
             };
-            match self.build(object).filter(|build| *build != image.record.id) {
+            match self.build(object).filter(|build| !image.record.id.is_build(build)) {
                 Some(build) => other = other.or(Some((object, build, image.record.id))),
                 None => images.push((image, counts)),
             }
