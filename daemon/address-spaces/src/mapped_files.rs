@@ -553,7 +553,7 @@ mod tests {
         assert!(!Arc::ptr_eq(&one, &link) && one.is_same_build(&link), "hard links");
     }
 
-    /// The sampler's message has the state that the file had when it was mapped, as `stat` shows it.
+    /// The sampler tells the state that the file had when it was mapped, as `stat` shows it.
     #[test]
     fn what_the_sampler_tells_is_what_an_inspector_sees() {
         let exe = std::fs::metadata("/proc/self/exe").unwrap();

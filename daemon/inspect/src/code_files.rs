@@ -1,6 +1,7 @@
 //! The code of images with snapshots, and their constant data: pieces of files, read when they are
 //! needed.
 
+use crate::open_mapped::keeps_busy;
 use code::interpret::{CodeView, Place};
 use image::{Constant, Constants, ImageId, ImageOffset, Layout, Vaddr};
 use std::collections::HashMap;
@@ -18,8 +19,7 @@ const PIECES: usize = 512;
 /// Bytes of a piece of code: a walk stays within a few hundred bytes. Larger pieces hold more bytes
 /// that no walk comes to.
 const PIECE_BYTES: usize = 1024;
-/// Time without use after which a file is closed: an open file keeps its file system busy and its
-/// disk space taken.
+/// Time without use after which a file is closed: an open file keeps its disk space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 /// Snapshots until opening a file that failed is tried again. Fewer cost a system call per snapshot
 /// of a file that cannot be opened; more lose edges after the file is back.
@@ -58,9 +58,10 @@ impl Pieces {
             let mut len = 0;
             // A file that has been truncated meanwhile has fewer bytes, or none.
             while let Some(rest) = room.get_mut(len..).filter(|rest| !rest.is_empty()) {
-                match text.file.read_at(rest, at + len as u64) {
-                    Ok(0) | Err(_) => break,
-                    Ok(more) => len += more,
+                let read = text.file.as_ref().map(|file| file.read_at(rest, at + len as u64));
+                match read {
+                    None | Some(Ok(0) | Err(_)) => break,
+                    Some(Ok(more)) => len += more,
                 }
             }
             *piece = Piece { text: text.number, len, number };
@@ -92,7 +93,9 @@ struct Known {
 
 struct CodeFile {
     number: u32,
-    file: File,
+    /// None between questions, where the file's file system is not the root's.
+    file: Option<File>,
+    is_lent: bool,
     layout: Layout,
     constants: Constants,
 }
@@ -116,11 +119,7 @@ impl CodeFiles {
     }
 
     /// The text of an image, whose file `open` opens.
-    pub fn get(
-        &mut self,
-        image: ImageId,
-        open: impl FnOnce() -> Option<File>,
-    ) -> Option<OpenCode<'_>> {
+    pub fn get(&mut self, image: ImageId, open: impl Fn() -> Option<File>) -> Option<OpenCode<'_>> {
         self.now += 1;
         let now = self.now;
         let stale = |known: &Known| known.file.is_none() && now > known.used + RETRY_AFTER;
@@ -132,7 +131,11 @@ impl CodeFiles {
             self.by_image.insert(image, Known { file, used: now, used_at: Instant::now() });
         }
         let known = self.by_image.get_mut(&image)?;
-        let file = known.file.as_ref()?;
+        let file = known.file.as_mut()?;
+        if file.file.is_none() {
+            file.file = open();
+        }
+        let file = known.file.as_ref().filter(|file| file.file.is_some())?;
         known.used = now;
         Some(OpenCode { file, pieces: &mut self.pieces })
     }
@@ -145,7 +148,16 @@ impl CodeFiles {
         }
         self.constants_bytes += constants.size_bytes();
         self.next = self.next.wrapping_add(1);
-        Some(CodeFile { number: self.next, file, layout, constants })
+        let is_lent = keeps_busy(&file);
+        Some(CodeFile { number: self.next, file: Some(file), is_lent, layout, constants })
+    }
+
+    /// Closes files of file systems that somebody may want to unmount; to be called when a question
+    /// is answered.
+    pub fn let_go(&mut self) {
+        for known in self.by_image.values_mut().filter_map(|known| known.file.as_mut()) {
+            known.file.take_if(|_| known.is_lent);
+        }
     }
 
     /// Closes files that were long unused; to be called at intervals.

@@ -6,11 +6,13 @@ use kernel::MappedFileId;
 use kernel::procfs;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// A process and range that map a file, through which the file can be opened.
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
@@ -126,6 +128,15 @@ pub fn owner(file: &File, facts: &FileFacts, pid: u32) -> Option<u32> {
         (true, owner @ 1..) => Some(owner),
         _ => Some(procfs::user_of(pid).unwrap_or(facts.uid)),
     }
+}
+
+/// Whether an open file keeps a file system busy that somebody may want to unmount: any but the
+/// one that has `/`. Nothing that stays open between two questions may do so.
+pub fn keeps_busy(file: &File) -> bool {
+    static ROOT: OnceLock<Option<u64>> = OnceLock::new();
+    let device = |found: io::Result<Metadata>| found.ok().map(|found| found.dev());
+    let root = *ROOT.get_or_init(|| device(std::fs::metadata("/")));
+    device(file.metadata()).is_none_or(|device| root != Some(device))
 }
 
 /// Opens for reading what a handle names, if it is a regular file: to open a device may do

@@ -7,6 +7,7 @@ use super::questions::{
     CodeSource, FileAt, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack,
 };
 use crate::file_catalogue::Catalogue;
+use crate::open_mapped::keeps_busy;
 use crate::vdso::vdso_bytes;
 use abi::PythonFrame;
 use kernel::MappedFileId;
@@ -15,14 +16,15 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use unwind::{Code, End, Frame, Image, ReadAt, Registers, Space, Unwinder, Window};
 
 /// Most files that are known, each an open file once a walk came through it. With fewer, files of a
 /// busy host are opened and their tables read again.
 const FILES_MAX: usize = 384;
-/// Time without use after which a file is closed, as an open file keeps its file system busy.
+/// Time without use after which a file is forgotten, and closed, as an open file keeps its disk
+/// space taken.
 const UNUSED_MAX: Duration = Duration::from_secs(120);
 /// Bytes at a file's begin that are searched for Go's note: Go's linker writes it into the first
 /// page (cmd/link/internal/ld/elf.go).
@@ -55,21 +57,56 @@ struct Known {
     used_at: Instant,
 }
 
-/// A file that is opened when the walker reads it first.
+/// A file that is opened when the walker reads it.
 struct Opening {
-    file: OnceLock<Option<File>>,
+    file: Mutex<Held>,
     at: FileAt,
     catalogue: Catalogue,
     is_go: OnceLock<bool>,
 }
 
+#[derive(Clone, Default)]
+enum Held {
+    #[default]
+    Closed,
+    Open {
+        file: Arc<File>,
+        /// Somebody may want to unmount its file system.
+        is_lent: bool,
+    },
+    Failed,
+}
+
 impl Opening {
-    fn get(&self) -> Option<&File> {
-        self.file.get_or_init(|| opened_for_tables(&self.at, &self.catalogue)).as_ref()
+    fn get(&self) -> Option<Arc<File>> {
+        let mut held = self.held();
+        if let Held::Closed = *held {
+            let file = opened_for_tables(&self.at, &self.catalogue);
+            *held = file.map_or(Held::Failed, |file| {
+                let is_lent = keeps_busy(&file);
+                Held::Open { file: Arc::new(file), is_lent }
+            });
+        }
+        match &*held {
+            Held::Open { file, .. } => Some(file.clone()),
+            Held::Closed | Held::Failed => None,
+        }
     }
 
     fn has_failed(&self) -> bool {
-        matches!(self.file.get(), Some(None))
+        matches!(*self.held(), Held::Failed)
+    }
+
+    /// Closes it, if somebody may want to unmount its file system.
+    fn let_go(&self) {
+        let mut held = self.held();
+        if matches!(*held, Held::Open { is_lent: true, .. }) {
+            *held = Held::Closed;
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether Go's compiler made it, whose code keeps frame pointers (since Go 1.7 on x86-64 and
@@ -77,8 +114,8 @@ impl Opening {
     fn is_go(&self) -> bool {
         *self.is_go.get_or_init(|| {
             let mut head = [0; NOTE_BYTES];
-            let read =
-                self.get().and_then(|file| FileExt::read_at(file, &mut head, 0).ok()).unwrap_or(0);
+            let read = self.get().and_then(|file| FileExt::read_at(&*file, &mut head, 0).ok());
+            let read = read.unwrap_or(0);
             let head = head.get(..read).unwrap_or_default();
             head.windows(GO_NOTE.len()).any(|bytes| bytes == GO_NOTE)
         })
@@ -91,7 +128,7 @@ struct Source(Arc<Opening>);
 impl ReadAt for Source {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let file = self.0.get().ok_or(io::ErrorKind::NotFound)?;
-        ReadAt::read_at(file, offset, buffer)
+        ReadAt::read_at(&*file, offset, buffer)
     }
 }
 
@@ -151,6 +188,7 @@ impl StackWalks {
         }
         // `black_box` keeps the compiler from leaving out writes that nothing reads.
         std::hint::black_box(&mut copy).fill(0);
+        self.files.values().for_each(|known| known.file.let_go());
         let unwound = Unwound { stacks: walked, ..Unwound::default() };
         let has_python = asked.stacks.iter().any(|stack| !stack.python.is_empty());
         match has_python || asked.looks_for_python {
@@ -276,7 +314,7 @@ impl StackWalks {
         let (now, unwinder) = (self.now, &mut self.unwinder);
         let known = self.files.entry(file.id.clone()).or_insert_with(|| {
             let opening = Arc::new(Opening {
-                file: OnceLock::new(),
+                file: Mutex::default(),
                 at: file.clone(),
                 catalogue: catalogue.clone(),
                 is_go: OnceLock::new(),

@@ -6,10 +6,12 @@
 use super::inspector;
 use super::pool::nameless_address;
 use nix::sys::socket::{getsockopt, sockopt};
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -18,6 +20,8 @@ use std::process::{Child, Command, Stdio};
 const INSPECTORS_MAX: usize = 64;
 /// The program of this very process, whatever its path leads to by now.
 const OWN_PROGRAM: &str = "/proc/self/exe";
+/// What `ps` shows of an inspector: 15 bytes, the most that the kernel keeps (TASK_COMM_LEN).
+const INSPECTOR_NAME: &str = "dcpid-inspector";
 /// The hidden options of dcpid: to be an inspector on standard input, to be a starter.
 pub const INSPECT: &str = "--inspect";
 /// See [`INSPECT`].
@@ -70,7 +74,7 @@ pub fn run(path: &Path) -> io::Result<()> {
             continue;
         }
         let mut inspector = Command::new(OWN_PROGRAM);
-        inspector.arg(INSPECT).stdin(Stdio::from(OwnedFd::from(stream)));
+        inspector.arg0(INSPECTOR_NAME).arg(INSPECT).stdin(Stdio::from(OwnedFd::from(stream)));
         match inspector.spawn() {
             Ok(child) => inspectors.push(child),
             Err(error) => tracing::error!(%error, "an inspector could not be started"),
@@ -80,6 +84,8 @@ pub fn run(path: &Path) -> io::Result<()> {
 
 /// Is an inspector for whoever is at the other end of the standard input.
 pub fn inspect() -> io::Result<()> {
+    // The command's name is that of the program file's link, `exe`.
+    let _ = rustix::thread::set_name(&CString::new(INSPECTOR_NAME)?);
     let stdin = rustix::stdio::stdin();
     inspector::serve(UnixStream::from(rustix::io::fcntl_dupfd_cloexec(stdin, 3)?))
 }

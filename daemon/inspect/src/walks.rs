@@ -40,6 +40,7 @@ impl Walks {
                 None => walked.unresolved += 1,
             }
         }
+        self.files.let_go();
         if self.files.opened() != opened {
             kernel::give_back(); // tables of relocations are large
         }

@@ -415,6 +415,32 @@ fn files_under(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// A file system stayed busy for two minutes after the last program from it had ended.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn a_file_system_can_be_unmounted_when_its_programs_have_ended() {
+    require_root();
+    let place = Place::default();
+    let disk = Disk::mount(place.path().join("disk"), "64m");
+    let workload = Workload::build(&disk.place, "two_functions31", &[]);
+    let daemon = place.start();
+    let _ = workload.run(3);
+    daemon.flush();
+    let prof = prof(&place.db(), &["two_functions31"]);
+    assert!(prof.samples_of_image("two_functions31") > 1000, "{prof:#?}");
+    // Code that is copied right now is let go soon.
+    let begin = Instant::now();
+    let mut unmounted = false;
+    while !unmounted && begin.elapsed() < Duration::from_secs(2) {
+        unmounted = Command::new("umount").arg(&disk.place).status().unwrap().success();
+    }
+    assert!(unmounted, "it is busy: {:?}", daemon.log());
+    let comms = Command::new("ps").args(["-C", "dcpid-inspector", "-o", "comm="]).output().unwrap();
+    assert!(String::from_utf8_lossy(&comms.stdout).contains("dcpid-inspector"), "{comms:?}");
+    assert!(daemon.terminate().success());
+    std::mem::forget(disk); // there is nothing to unmount any more
+}
+
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
 fn a_full_disk_costs_no_sample_and_no_daemon() {
