@@ -22,6 +22,7 @@ use query::error::AnalysisError;
 
 mod collector;
 mod epochs;
+mod folder;
 mod otlp_http;
 mod store;
 

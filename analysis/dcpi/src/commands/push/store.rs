@@ -2,13 +2,11 @@
 //! where none of its name is.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read as _};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Failure, shown};
+use super::{Failure, folder, shown};
 
 /// Prefix of URLs of receivers.
 const SCHEME: &str = "dcpi+http://";
@@ -17,11 +15,7 @@ const TIMEOUT_S: u64 = 300;
 /// Most bytes of an answer's status line, of its headers, and of its body when it is an error.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of an object (`profiledb/FORMAT.md`).
-const OBJECT_BYTES_MAX: u64 = 256 << 20;
-/// Prefix of files that are being written.
-const PARTIAL: &str = ".partial-";
-/// Age at which an incomplete file is abandoned.
-const PARTIAL_AGE: Duration = Duration::from_secs(24 * 3600);
+pub(super) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Store {
@@ -78,7 +72,7 @@ impl Store {
                 let why = "no such directory; make it, or mount it".to_owned();
                 Err(Failure { why, is_final: true, retry_after: None })
             }
-            Self::Directory(root) => put_file(root, key, bytes).map_err(here),
+            Self::Directory(root) => folder::put(root, key, bytes).map_err(here),
             Self::Http(place) => {
                 let answer = request(minreq::put(url(place, key)))
                     .with_header("If-None-Match", "*")
@@ -102,9 +96,7 @@ impl Store {
     /// Whether there is an object of a key.
     pub(super) fn has(&self, key: &str) -> Result<bool, Failure> {
         match self {
-            Self::Directory(root) => {
-                root.join(key).try_exists().map_err(|error| here(of(&root.join(key), error)))
-            }
+            Self::Directory(root) => folder::has(root, key).map_err(here),
             Self::Http(place) => {
                 let answer = request(minreq::head(url(place, key))).send_lazy().map_err(failed)?;
                 match answer.status_code {
@@ -120,15 +112,7 @@ impl Store {
     pub(super) fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Failure> {
         let mut bytes = Vec::new();
         match self {
-            Self::Directory(root) => {
-                let path = root.join(key);
-                let file = match File::open(&path) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                    file => file.map_err(|error| here(of(&path, error)))?,
-                };
-                let mut file = file.take(OBJECT_BYTES_MAX);
-                file.read_to_end(&mut bytes).map_err(|error| here(of(&path, error)))?;
-            }
+            Self::Directory(root) => return folder::get(root, key).map_err(here),
             Self::Http(place) => {
                 let answer = request(minreq::get(url(place, key))).send_lazy().map_err(failed)?;
                 match answer.status_code {
@@ -198,58 +182,6 @@ fn refused(answer: minreq::ResponseLazy) -> Failure {
     }
 }
 
-/// An error of a file, with its name.
-fn of(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-/// Writes a file that is there whole or not at all, and replaces none. The link decides: it fails
-/// where the name exists, also over NFS, which renames do not.
-fn put_file(root: &Path, key: &str, bytes: &[u8]) -> io::Result<Put> {
-    let path = root.join(key);
-    let directory = path.parent().unwrap_or(root);
-    fs::create_dir_all(directory).map_err(|error| of(directory, error))?;
-    if path.try_exists()? {
-        return Ok(Put::WasThere);
-    }
-    remove_partial(directory);
-    let mut name = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut name)?;
-    let partial = directory.join(format!("{PARTIAL}{:016x}", u64::from_ne_bytes(name)));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o640)
-        .open(&partial)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
-    let linked = written.and_then(|()| fs::hard_link(&partial, &path));
-    let removed = fs::remove_file(&partial);
-    match linked {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Put::WasThere),
-        Err(error) => return Err(of(&path, error)),
-    }
-    removed.map_err(|error| of(&partial, error))?;
-    // The name must be on disk, and so must those of new directories above.
-    for directory in directory.ancestors().take_while(|above| above.starts_with(root)) {
-        File::open(directory)?.sync_all()?;
-    }
-    Ok(Put::Stored)
-}
-
-/// Removes what writers left that were killed.
-fn remove_partial(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten() {
-        let is_partial = entry.file_name().to_str().is_some_and(|name| name.starts_with(PARTIAL));
-        let age =
-            entry.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
-        if is_partial && age.is_some_and(|age| age > PARTIAL_AGE) {
-            let _ = fs::remove_file(entry.path()); // another host may remove it as well
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,17 +199,8 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_put_once_and_whole() {
+    fn a_directory_must_be_there() {
         let root = tempfile::tempdir().unwrap();
-        let store = Store::Directory(root.path().to_owned());
-        assert_eq!(store.get("a/b").unwrap(), None);
-        assert_eq!(store.put("a/b", b"one").unwrap(), Put::Stored);
-        assert_eq!(store.put("a/b", b"two").unwrap(), Put::WasThere);
-        assert_eq!(store.get("a/b").unwrap(), Some(b"one".to_vec()));
-        assert!(store.has("a/b").unwrap() && !store.has("a/c").unwrap());
-        // Nothing else stays there.
-        let names: Vec<_> = fs::read_dir(root.path().join("a")).unwrap().collect();
-        assert_eq!(names.len(), 1);
         let gone = Store::Directory(root.path().join("gone"));
         assert!(gone.put("a", b"").unwrap_err().why.contains("make it, or mount it"));
     }
