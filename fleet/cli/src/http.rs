@@ -11,13 +11,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// Longest time for the head of a request.
-const HEAD_MAX: Duration = Duration::from_secs(30);
+const HEAD_MAX: Duration = Duration::from_secs(10);
+/// Longest time for which a client may leave what it is sent unread: the kernel then ends the
+/// connection (TCP_USER_TIMEOUT, tcp(7)).
+const UNREAD_MAX: Duration = Duration::from_secs(10);
 
 /// An answer to a request.
 pub type Answer = Response<Full<Bytes>>;
@@ -57,7 +61,10 @@ where
         };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, _)) => {
+                    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_MAX));
+                    stream
+                }
                 // accept(2) fails when too many files are open, or when the client has gone: the
                 // next connection may succeed.
                 Err(error) => {

@@ -8,27 +8,36 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_LENGTH, IF_NONE_MATCH, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode};
 use store::{Key, OBJECT_BYTES_MAX, Put, Store, StoreError};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 use crate::http::{Answer, Connections, answer_all};
 
 /// Most connections at a time; more wait until one ends.
 const CONNECTIONS_MAX: usize = 512;
-/// Most memory of objects that are being received, in MiB; more wait. Two of the largest.
-const MEMORY_MIB: u32 = 512;
-/// Longest time for the body of a request.
-const BODY_MAX: Duration = Duration::from_secs(300);
+/// Most memory of objects that are being received, in MiB: two of the largest. It is taken as their
+/// bytes arrive, so that nobody has it by saying how much will come.
+const MEMORY_MIB: usize = 512;
+/// Longest time for which an object waits for more memory. It keeps what it has meanwhile, so of
+/// several that wait for each other some must give up.
+const MEMORY_WAIT: Duration = Duration::from_secs(10);
+/// Longest time of a connection, with all its answers.
+const CONNECTION_MAX: Duration = Duration::from_secs(600);
+/// The least pace at which an object must come, in bytes a second, after a time of grace.
+const PACE: u64 = 64 << 10;
+const GRACE: Duration = Duration::from_secs(20);
+/// Objects whose bytes are checked at the same time: a small one may inflate to 256 MiB.
+const CHECKS_MAX: usize = 1;
 
 /// `dcpi-fleet receive`.
 #[derive(Args, Debug)]
@@ -58,16 +67,18 @@ pub async fn run(receive: &Receive) -> Result<(), String> {
         .map_err(|error| format!("cannot listen on {}: {error}; see --listen", receive.listen))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     tracing::info!(%address, store = %receive.store.display(), "listening");
-    let shared = Arc::new(Shared { store, memory: Semaphore::new(MEMORY_MIB as usize) });
+    let (memory, checks) = (Semaphore::new(MEMORY_MIB), Semaphore::new(CHECKS_MAX));
+    let shared = Arc::new(Shared { store, memory, checks });
     // An object that is being written at shutdown is finished, or its host pushes it again.
     let grace = Duration::from_secs(10);
-    let connections = Connections { most: CONNECTIONS_MAX, longest: None, grace };
+    let connections = Connections { most: CONNECTIONS_MAX, longest: Some(CONNECTION_MAX), grace };
     answer_all(listener, connections, move |request| answer(Arc::clone(&shared), request)).await
 }
 
 struct Shared {
     store: Store,
     memory: Semaphore,
+    checks: Semaphore,
 }
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answer, Infallible> {
@@ -88,9 +99,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answe
             return told(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string());
         }
         tracing::error!(%key, %error);
-        let mut busy = told(StatusCode::SERVICE_UNAVAILABLE, "the store failed; try again later");
-        busy.headers_mut().insert(RETRY_AFTER, 60.into());
-        busy
+        busy("the store failed; try again later")
     }))
 }
 
@@ -107,26 +116,61 @@ async fn put(shared: &Shared, key: &Key, request: Request<Incoming>) -> Result<A
     if length > OBJECT_BYTES_MAX {
         return Ok(told(StatusCode::PAYLOAD_TOO_LARGE, "an object has 256 MiB at most"));
     }
-    // Objects wait for memory in the order in which they came.
-    let mib = u32::try_from(length >> 20).unwrap_or(u32::MAX).saturating_add(1).min(MEMORY_MIB);
-    let Ok(_memory) = shared.memory.acquire_many(mib).await else {
-        return Ok(told(StatusCode::SERVICE_UNAVAILABLE, "ends"));
-    };
-    let limit = usize::try_from(length).unwrap_or(usize::MAX);
-    let body = Limited::new(request.into_body(), limit).collect();
-    let object = match timeout(BODY_MAX, body).await {
-        Err(_) => return Ok(told(StatusCode::REQUEST_TIMEOUT, "came too slowly")),
-        Ok(Err(_)) => return Ok(told(StatusCode::BAD_REQUEST, "ended early")),
-        Ok(Ok(body)) => body.to_bytes(),
+    let (object, _memory) = match received(shared, request.into_body(), length).await {
+        Ok(received) => received,
+        Err(refused) => return Ok(refused),
     };
     let (of, checked) = (key.clone(), object.clone());
+    let turn = shared.checks.acquire().await;
     let check = tokio::task::spawn_blocking(move || of.check(&checked)).await;
+    drop(turn);
     check.unwrap_or_else(|_| Err(StoreError::Unfit("it cannot be read".to_owned())))?;
     Ok(match shared.store.put(key, object).await? {
         Put::Stored => told(StatusCode::CREATED, ""),
         Put::WasThere => told(StatusCode::OK, ""),
         Put::Another => told(StatusCode::CONFLICT, "another machine has an epoch of that name"),
     })
+}
+
+/// The body of a request, and the memory that it has.
+async fn received(
+    shared: &Shared,
+    mut body: Incoming,
+    length: u64,
+) -> Result<(Bytes, Vec<SemaphorePermit<'_>>), Answer> {
+    let began = Instant::now();
+    let ended_early = || told(StatusCode::BAD_REQUEST, "ended early");
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    // Memory that is not written to is not there yet.
+    let (mut object, mut memory) = (Vec::with_capacity(length), Vec::new());
+    loop {
+        let due = GRACE + Duration::from_secs(object.len() as u64 / PACE);
+        let frame = timeout(due.saturating_sub(began.elapsed()), body.frame()).await;
+        let frame = match frame {
+            Err(_) => return Err(told(StatusCode::REQUEST_TIMEOUT, "came too slowly")),
+            Ok(None) if object.len() == length => return Ok((object.into(), memory)),
+            Ok(None | Some(Err(_))) => return Err(ended_early()),
+            Ok(Some(Ok(frame))) => frame,
+        };
+        let Ok(bytes) = frame.into_data() else { continue };
+        if object.len() + bytes.len() > length {
+            return Err(ended_early());
+        }
+        while memory.len() << 20 < object.len() + bytes.len() {
+            match timeout(MEMORY_WAIT, shared.memory.acquire()).await {
+                Ok(Ok(more)) => memory.push(more),
+                _ => return Err(busy("many objects are being received")),
+            }
+        }
+        object.extend_from_slice(&bytes);
+    }
+}
+
+/// An answer after which a host tries again.
+fn busy(why: &str) -> Answer {
+    let mut busy = told(StatusCode::SERVICE_UNAVAILABLE, why);
+    busy.headers_mut().insert(RETRY_AFTER, 60.into());
+    busy
 }
 
 fn told(status: StatusCode, why: &str) -> Answer {

@@ -104,6 +104,33 @@ fn epochs_are_taken_once_and_another_machines_are_refused() {
     assert_eq!(receiver.ask(&format!("DELETE /{key} HTTP/1.1"), b"").0, 405);
 }
 
+/// Two PUTs that declared 256 MiB and sent nothing stopped all others; so did clients that left
+/// what they were sent unread, and small objects that inflate had all memory.
+#[test]
+fn what_is_declared_and_never_comes_takes_nothing_from_others() {
+    let receiver = Receiver::start();
+    let root = tempfile::tempdir().unwrap();
+    let (key, object) = epoch(root.path(), "node-1", "boot-1");
+    let head = format!(
+        "PUT /{key} HTTP/1.1\r\nHost: x\r\nIf-None-Match: *\r\nContent-Length: {}\r\n\r\n",
+        256 << 20
+    );
+    let silent: Vec<TcpStream> = (0..64)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&receiver.address).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(receiver.put(&key, &object).0, 201);
+    // They are answered and let go when they do not go on.
+    let mut first = silent.into_iter().next().unwrap();
+    first.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+    let mut answer = String::new();
+    let _ = first.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
+
 #[test]
 fn what_is_not_what_its_name_says_is_refused() {
     let receiver = Receiver::start();
