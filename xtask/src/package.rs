@@ -17,7 +17,7 @@ const CLASSIC: [&str; 6] =
     ["dcpiprof", "dcpilist", "dcpitopcounts", "dcpistats", "dcpidiff", "dcpicalc"];
 
 /// From, to, mode. Documents lie as in the repository, so that links between them lead somewhere.
-const FILES: [(&str, &str, u32); 22] = [
+const FILES: [(&str, &str, u32); 26] = [
     (blockcount::PROGRAM, "usr/lib/dcpi/dcpi-blockcount", 0o755),
     ("target/blocks/as", "usr/lib/dcpi/blocks/as", 0o755),
     ("target/blocks/dcpi.specs", "usr/lib/dcpi/blocks/dcpi.specs", 0o644),
@@ -36,6 +36,18 @@ const FILES: [(&str, &str, u32); 22] = [
     ("CHANGELOG.md", "usr/share/doc/dcpi/CHANGELOG.md", 0o644),
     ("docs/src/limits.md", "usr/share/doc/dcpi/LIMITS.md", 0o644),
     ("systemd/README.md", "usr/share/doc/dcpi/systemd/README.md", 0o644),
+    (
+        "systemd/prometheus/dcpid-metrics.conf",
+        "usr/share/doc/dcpi/prometheus/dcpid-metrics.conf",
+        0o644,
+    ),
+    ("systemd/prometheus/dcpi.rules.yml", "usr/share/doc/dcpi/prometheus/dcpi.rules.yml", 0o644),
+    (
+        "systemd/prometheus/dcpi.rules.test.yml",
+        "usr/share/doc/dcpi/prometheus/dcpi.rules.test.yml",
+        0o644,
+    ),
+    ("systemd/prometheus/dashboard.json", "usr/share/doc/dcpi/prometheus/dashboard.json", 0o644),
     ("LICENSE", "usr/share/doc/dcpi/LICENSE", 0o644),
     ("LICENSE-APACHE", "usr/share/doc/dcpi/LICENSE-APACHE", 0o644),
     ("LICENSE-MIT", "usr/share/doc/dcpi/LICENSE-MIT", 0o644),

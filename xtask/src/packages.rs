@@ -16,7 +16,7 @@ pub const COMPILER: [Need; 2] = [
 
 /// To make stripped and split binaries in tests, to run programs with fewer rights and on small
 /// disks, and programs to load the hook into.
-pub const TEST_TOOLS: [Need; 15] = [
+pub const TEST_TOOLS: [Need; 16] = [
     ("objcopy", "binutils", "makes stripped and split binaries"),
     ("setpriv", "util-linux", "runs programs without rights"),
     ("mount", "mount", "makes a small disk to fill"),
@@ -32,6 +32,7 @@ pub const TEST_TOOLS: [Need; 15] = [
     ("xz", "xz-utils", "a program whose blocks are counted"),
     ("sqlite3", "sqlite3", "a program whose blocks are counted"),
     ("valgrind", "valgrind", "counts the same blocks"),
+    ("promtool", "prometheus", "checks metrics, and rules on them"),
 ];
 
 /// To kill the fleet's programs at each system call, to run them on one CPU and without rights, and
