@@ -126,9 +126,9 @@ pub enum RecordKind {
         /// The CPU.
         cpu: u32,
     },
-    /// The ring was full, and this many records are missing.
+    /// Records are missing: a ring was full, or a CPU ran without a ring.
     Lost {
-        /// Records.
+        /// Records that the kernel counted; 0: nobody did.
         records: u64,
     },
 }
@@ -207,6 +207,8 @@ impl MappedFileId {
 /// The rings of all CPUs.
 pub struct Sideband {
     rings: Vec<Ring>,
+    /// Records of rings that were closed since the last reading.
+    of_closed: Vec<TimedRecord>,
 }
 
 /// The ring of one CPU.
@@ -223,7 +225,7 @@ struct Ring {
 impl Sideband {
     /// Opens and starts the rings of these CPUs.
     pub fn open(cpus: &[usize]) -> Result<Self, KernelError> {
-        let mut sideband = Self { rings: Vec::new() };
+        let mut sideband = Self { rings: Vec::new(), of_closed: Vec::new() };
         for &cpu in cpus {
             sideband.add(cpu)?;
         }
@@ -243,9 +245,11 @@ impl Sideband {
         Ok(())
     }
 
-    /// Closes the ring of a CPU.
+    /// Closes the ring of a CPU. The next reading has its last records.
     pub fn remove(&mut self, cpu: usize) {
-        self.rings.retain(|ring| ring.cpu != cpu);
+        for mut ring in self.rings.extract_if(.., |ring| ring.cpu == cpu) {
+            ring.read(&mut self.of_closed);
+        }
     }
 
     /// Makes the CPU take an interrupt and answer: reading an event that is active on another CPU
@@ -290,18 +294,23 @@ impl Sideband {
 
     /// Moves every record that is in the rings now to `into`, CPU by CPU; the caller sorts by time.
     pub fn read(&mut self, into: &mut Vec<TimedRecord>) {
+        into.append(&mut self.of_closed);
+        self.rings.iter_mut().for_each(|ring| ring.read(into));
+    }
+}
+
+impl Ring {
+    fn read(&mut self, into: &mut Vec<TimedRecord>) {
         let mut bytes = Vec::new();
-        for ring in &mut self.rings {
-            let config = ring.sampler.as_counter().config().clone();
-            while let Some(record) = ring.sampler.next_record() {
-                bytes.clear();
-                // The parser needs the header in front, which the ring's reader has taken off.
-                bytes.extend(record.ty().to_ne_bytes());
-                bytes.extend(record.misc().to_ne_bytes());
-                bytes.extend(((record.len() + 8) as u16).to_ne_bytes());
-                record.data().iter().for_each(|part| bytes.extend_from_slice(part));
-                into.extend(parse(&bytes, &config));
-            }
+        let config = self.sampler.as_counter().config().clone();
+        while let Some(record) = self.sampler.next_record() {
+            bytes.clear();
+            // The parser needs the header in front, which the ring's reader has taken off.
+            bytes.extend(record.ty().to_ne_bytes());
+            bytes.extend(record.misc().to_ne_bytes());
+            bytes.extend(((record.len() + 8) as u16).to_ne_bytes());
+            record.data().iter().for_each(|part| bytes.extend_from_slice(part));
+            into.extend(parse(&bytes, &config));
         }
     }
 }

@@ -321,15 +321,18 @@ impl<Source: SampleSource> Collector<Source> {
         // before the others are.
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         self.drained_from_ns = begun_ns;
+        if !drained.back.is_empty() {
+            // The rings of these CPUs have just been opened; what ran there before left no record.
+            let kind = RecordKind::Lost { records: 0 };
+            self.records.held.push(TimedRecord { time_ns: window.to_ns, kind });
+        }
         self.apply_records(window);
         let records = std::mem::take(&mut self.records.applied);
         self.notices.judge(&mut self.spaces.mappings, window.to_ns);
         for record in std::mem::take(&mut self.spaces.mappings.learnt) {
             self.tape.note(|| Step::Learnt(record));
         }
-        for pid in self.spaces.mappings.take_unmarked() {
-            self.source.steer(Order::KeepApart { pid });
-        }
+        self.keep_unmarked_apart();
         self.cpus.book(&drained, window.to_ns);
         coalesce(&mut self.entries);
         self.book(&drained);
@@ -357,12 +360,19 @@ impl<Source: SampleSource> Collector<Source> {
         }
         self.spaces.jit.forget(&self.spaces.mappings, window.from_ns);
         self.spaces.mappings.repair(window.to_ns);
+        self.keep_unmarked_apart();
         if records > RECORDS_MANY {
             kernel::give_back();
         }
         self.spaces.kernel.forget_gone(window.from_ns);
         if self.spaces.kernel.wants_refresh(window.to_ns, kernel::kernel_modules) {
             self.spaces.kernel.refresh(kernel::kernel_symbols().ok(), window.to_ns);
+        }
+    }
+
+    fn keep_unmarked_apart(&mut self) {
+        for pid in self.spaces.mappings.take_unmarked() {
+            self.source.steer(Order::KeepApart { pid });
         }
     }
 
@@ -625,6 +635,22 @@ mod tests {
             "gone and back between two looks; new"
         );
         assert_eq!(collector.cpus.of(0).offline_ns(u64::MAX), 0);
+    }
+
+    /// What ran on a CPU before its ring was open left no record; programs that began there had no
+    /// names, and processes that ended there were believed alive.
+    #[test]
+    fn when_a_cpu_comes_online_processes_are_read_from_proc() {
+        let kind = RecordKind::Fork { pid: u32::MAX, parent: u32::MAX - 1 };
+        let back = Drained { back: vec![1], ..Drained::default() };
+        let mut collector = collector(vec![
+            (vec![], Drained::default(), vec![TimedRecord { time_ns: 1, kind }]),
+            (vec![], back, vec![]),
+        ]);
+        collector.drain();
+        assert!(collector.spaces.mappings.knows(u32::MAX));
+        collector.drain();
+        assert!(!collector.spaces.mappings.knows(u32::MAX), "there is no such process");
     }
 
     /// Where snapshots were interpreted between two drains, and the records with them, the drain

@@ -306,6 +306,7 @@ impl Mappings {
             let versions = processes.values().flat_map(|process| &process.versions);
             versions.flat_map(|version| version.numbers).collect()
         });
+        self.unmarked.extend(self.programs.take_unlearnt(false));
         let system = &self.system;
         self.processes.retain(|pid, process| {
             process.forget_before(window.from_ns);
@@ -331,9 +332,10 @@ impl Mappings {
         for pid in pids {
             self.read_process(pid, now_ns, None);
         }
+        self.unmarked.extend(self.programs.take_unlearnt(true));
         tracing::warn!(
             lost = self.lost_records,
-            "the kernel dropped records of mappings; all processes were read from /proc"
+            "records of mappings are missing; all processes were read from /proc"
         );
     }
 

@@ -16,6 +16,9 @@ const PROGRAMS_MAX: usize = abi::CLAIMS_MAX;
 /// their files. Below it, such numbers are kept for processes whose records were lost.
 const PROGRAMS_KEPT: usize = PROGRAMS_MAX / 4 * 3;
 
+/// Reports of numbers remembered until their code is known.
+const UNLEARNT_MAX: usize = 4096;
+
 /// A part of a program's text.
 #[derive(Clone, Debug)]
 struct Part {
@@ -104,6 +107,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub struct Programs {
     known: HashMap<u32, Known, foldhash::fast::RandomState>,
+    /// Numbers whose code was not known when the sampler reported them, with their processes.
+    unlearnt: Vec<(u32, u32)>,
     /// Numbers that were forgotten, or never learnt.
     released: Vec<u32>,
     /// Numbers under which one process mapped what contradicts another.
@@ -116,6 +121,13 @@ impl Programs {
     /// Notes a number that the sampler reported; until it is forgotten, no other code has this
     /// number.
     pub fn hear_of(&mut self, program: Program, kind: Kind, pid: u32, time_ns: u64) {
+        let told = (program.number, pid);
+        if self.is_unlearnt(program.number)
+            && self.unlearnt.last() != Some(&told)
+            && self.unlearnt.len() < UNLEARNT_MAX
+        {
+            self.unlearnt.push(told);
+        }
         if self.known.len() >= PROGRAMS_MAX && !self.known.contains_key(&program.number) {
             self.released.push(program.number);
             return;
@@ -219,6 +231,22 @@ impl Programs {
     /// last.
     pub fn last(&self, number: u32) -> Option<(u32, u64)> {
         self.known.get(&number).map(|known| (known.pid, known.text))
+    }
+
+    fn is_unlearnt(&self, number: u32) -> bool {
+        self.known.get(&number).is_none_or(|known| known.parts.is_empty())
+    }
+
+    /// Processes with a number of which no record has told what code it is, and none will: the
+    /// number has been forgotten, or `are_lost`. They must be kept apart, or their samples mean
+    /// nothing for as long as they run.
+    pub fn take_unlearnt(&mut self, are_lost: bool) -> Vec<u32> {
+        let mut unlearnt = std::mem::take(&mut self.unlearnt);
+        unlearnt.retain(|(number, _)| self.is_unlearnt(*number));
+        let is_over = |(number, _): &mut (u32, u32)| are_lost || !self.known.contains_key(number);
+        let over = unlearnt.extract_if(.., is_over).map(|(_, pid)| pid).collect();
+        self.unlearnt = unlearnt;
+        over
     }
 
     /// Adds the mappings that /proc shows for the process that exec'ed the program last.

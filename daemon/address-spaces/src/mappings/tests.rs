@@ -93,6 +93,31 @@ fn after_lost_records_the_dead_are_forgotten() {
     );
 }
 
+/// The records of a program were lost, for example because its CPU had just come online. Its number
+/// was forgotten before its first sample and meant nothing for the rest of its life.
+#[test]
+fn a_process_with_a_number_that_no_record_explains_is_kept_apart() {
+    let program = Some(kernel::Program { number: 9, text: 0x1000, len: 0x1000 });
+    let execed = |pid| RecordKind::Execed { pid, generation: 7, program, user: None };
+    let window = |from_ns| Window { from_ns, to_ns: from_ns + 10 };
+    let mut mappings = Mappings::default();
+    mappings.apply(at(1, execed(PID)));
+    mappings.forget_ended(window(0));
+    assert!(mappings.take_unmarked().is_empty(), "its record may still come");
+    mappings.forget_ended(window(10));
+    assert_eq!(mappings.take_unmarked(), [PID], "the number is forgotten");
+    mappings.apply(at(21, execed(PID)));
+    mappings.apply(at(22, RecordKind::Lost { records: 0 }));
+    mappings.repair(DOUBT_INTERVAL_NS);
+    assert_eq!(mappings.take_unmarked(), [PID], "no record will come");
+    let mut mappings = Mappings::default();
+    mappings.apply(mmap(1, PID, 0x1000, "program"));
+    mappings.apply(at(1, execed(PID)));
+    mappings.apply(at(2, RecordKind::Lost { records: 0 }));
+    mappings.repair(DOUBT_INTERVAL_NS);
+    assert!(mappings.take_unmarked().is_empty(), "it is known");
+}
+
 /// Two programs at one address in one process, one after the other, in one drain: only the
 /// generation tells their samples apart.
 #[test]
