@@ -9,6 +9,7 @@ use object::elf;
 use crate::cover::{self, Piece, Span};
 use crate::debug_file::{self, Wanted};
 use crate::elf::{Elf, Section, malformed};
+use crate::go_table::{GO_TABLE, GoTable};
 use crate::identify::identify_elf;
 use crate::layout::Layout;
 use crate::near::Near;
@@ -36,10 +37,11 @@ const ROUNDS: usize = 4;
 /// build, looked for as `ROOT/.build-id/xx/yyyy.debug` and by the name in `.gnu_debuglink` (beside
 /// the file, in `.debug` there, and in `ROOT/` and the file's directory) for each root (see
 /// [`default_debug_roots`](crate::default_debug_roots)), or else the symbols compressed in its
-/// `.gnu_debugdata`. In any case the dynamic symbols are used too. Stubs of the linkage table are
-/// named after their targets (`malloc@plt`). Code that no symbol covers is named after its section,
-/// if that holds no procedures (`[.init]`), and else, by the ranges of the unwind table, by its
-/// address as `objdump` shows it (`0x1040`).
+/// `.gnu_debugdata`, or else, if it is a program of Go, the table of its runtime. In any case the
+/// dynamic symbols are used too. Stubs of the linkage table are named after their targets
+/// (`malloc@plt`). Code that no symbol covers is named after its section, if that holds no
+/// procedures (`[.init]`), and else, by the ranges of the unwind table, by its address as `objdump`
+/// shows it (`0x1040`).
 ///
 /// # Errors
 /// [`ImageError::WrongBuild`]; [`ImageError::NotElf`]; [`ImageError::Malformed`] or
@@ -215,6 +217,7 @@ impl Tables {
         if !own
             && !tables.add_debug_file(wanted, layout, findings)
             && !tables.add_mini_debug_info(wanted, layout, findings)
+            && !tables.add_go_table(wanted, layout, findings)
         {
             findings.push(Finding::Stripped);
         }
@@ -282,6 +285,19 @@ impl Tables {
         });
         or_finding(read, "compressed symbols (.gnu_debugdata)", findings)
             .is_some_and(|table| self.push(table, ProcedureSource::MiniDebugInfo, layout))
+    }
+
+    /// Adds the procedures of a stripped program of Go, which has a table of them.
+    fn add_go_table(
+        &mut self,
+        wanted: &Wanted<'_>,
+        layout: &Layout,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
+        let read = GoTable::read(wanted.elf, wanted.sections);
+        or_finding(read, GO_TABLE, findings).is_some_and(|table| {
+            self.push(Table::of_go(&table, self.next()), ProcedureSource::GoTable, layout)
+        })
     }
 
     fn next(&self) -> u8 {

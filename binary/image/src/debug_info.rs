@@ -1,5 +1,6 @@
 //! The debug information (DWARF) of an image, read into memory: from the file itself, its separate
-//! debug file, and the supplementary file that several debug files may share (`dwz`).
+//! debug file, and the supplementary file that several debug files may share (`dwz`). Programs of
+//! Go that have none have Go's table of lines.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -17,6 +18,7 @@ use object::{CompressionFormat, elf};
 
 use crate::debug_file::{self, Wanted};
 use crate::elf::{Elf, Section, malformed};
+use crate::go_table::{GO_TABLE, GoTable};
 use crate::lines::{Lines, Meter};
 use crate::source::{self, Source};
 use crate::{Binary, Finding, ImageError, ImageId, OnBehalf, Sites};
@@ -48,6 +50,8 @@ const SECTIONS: [SectionId; 10] = [
 pub struct DebugInfo {
     pub(crate) sections: Sections,
     pub(crate) supplement: Option<Sections>,
+    /// The lines of a program without debug information.
+    pub(crate) go_table: Option<GoTable>,
     path: Option<PathBuf>,
     names_for: OnBehalf,
     pub(crate) meter: Meter,
@@ -79,8 +83,8 @@ impl Sections {
 
 impl DebugInfo {
     /// The debug information of an image: its own, or that of the first debug file of its build
-    /// that has some (see [`crate::procedures`]). Files that are there but cannot be used are added
-    /// to `findings`.
+    /// that has some (see [`crate::procedures`]), or Go's table of lines. Files that are there but
+    /// cannot be used are added to `findings`.
     pub fn of(
         binary: &Binary,
         debug_roots: &[PathBuf],
@@ -117,7 +121,23 @@ impl DebugInfo {
             }
             found.is_some()
         });
-        found
+        if found.is_some() {
+            return found;
+        }
+        match GoTable::read(&elf, &sections) {
+            Ok(table) => table.map(|table| Self {
+                sections: Sections { bytes: Vec::new(), endian: RunTimeEndian::Little },
+                supplement: None,
+                go_table: Some(table),
+                path: binary.path().map(Path::to_path_buf),
+                names_for: OnBehalf::of_owner(elf.source.owner()),
+                meter: Meter::default(),
+            }),
+            Err(error) => {
+                findings.push(Finding::Unreadable { part: GO_TABLE, error });
+                None
+            }
+        }
     }
 
     /// The debug information of a debug file of the build `build`, wherever it was found; None if
@@ -165,6 +185,7 @@ impl DebugInfo {
         Ok(Self {
             sections: own,
             supplement,
+            go_table: None,
             path: path.map(Path::to_path_buf),
             names_for,
             meter: Meter::default(),
@@ -190,7 +211,7 @@ impl DebugInfo {
         Lines::of(self)
     }
 
-    /// Functions and lines in the terms of compilers.
+    /// Functions and lines in the terms of compilers; none by Go's table.
     pub fn sites(&self) -> Result<Sites<'_>, ImageError> {
         Sites::of(self)
     }

@@ -4,8 +4,8 @@
 //! The kept part has the headers, all code and read-only data, the symbols, the unwind tables, the
 //! notes, the relocations, and the data that the dynamic loader makes read-only after relocating it
 //! (which has tables of jumps). It does not have debug information, which is large and found
-//! elsewhere, nor writable data, which is private. A kept file is as long as its original, and zero
-//! where nothing was kept.
+//! elsewhere, nor writable data, which is private, but for the addresses of a Go program's parts. A
+//! kept file is as long as its original, and zero where nothing was kept.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -193,6 +193,8 @@ fn keeps_section(section: &Section, alone: bool) -> bool {
     }
     let by_name =
         [".eh_frame", ".gnu_debugdata", ".gnu_debuglink", ".gnu_debugaltlink", ".data.rel.ro"];
+    // Addresses of the program's parts, which Go's table of procedures needs.
+    let by_name = by_name.iter().chain(&[".go.module"]);
     let is_mapped = section.flags & u64::from(elf::SHF_ALLOC) != 0;
     let is_written = section.flags & u64::from(elf::SHF_WRITE) != 0;
     match section.kind {
@@ -202,7 +204,7 @@ fn keeps_section(section: &Section, alone: bool) -> bool {
         | elf::SHT_SYMTAB_SHNDX
         | elf::SHT_NOTE => true,
         elf::SHT_RELA | elf::SHT_REL | elf::SHT_RELR | elf::SHT_DYNAMIC => true,
-        _ if by_name.iter().any(|prefix| name.starts_with(prefix)) => true,
+        _ if by_name.clone().any(|prefix| name.starts_with(prefix)) => true,
         _ => alone && is_mapped && !is_written,
     }
 }

@@ -32,6 +32,7 @@ mod eh_frame;
 mod elf;
 mod error;
 mod exports;
+pub mod go_table;
 mod id;
 mod identify;
 mod imports;

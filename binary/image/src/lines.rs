@@ -1,5 +1,5 @@
-//! From addresses to source lines and inlined calls, by the DWARF that compilers write. Only units
-//! that have one of the addresses are read.
+//! From addresses to source lines and inlined calls, by the DWARF that compilers write, or by Go's
+//! table. Only units that have one of the addresses are read.
 //!
 //! Debug information comes from strangers, and the library that reads it recurses and loops as the
 //! information says. So all bytes are read through [`Metered`], which ends a look-up that reads too
@@ -14,6 +14,7 @@ use gimli::{EndianSlice, Reader, ReaderOffsetId, RunTimeEndian};
 
 use crate::debug_info::{DebugInfo, Sections};
 use crate::elf::malformed;
+use crate::go_table::GoTable;
 use crate::{ImageError, Vaddr, demangle};
 
 /// Most reads of one image's debug information, besides one read for each of its bytes. More let a
@@ -70,6 +71,8 @@ impl fmt::Display for LinesCut {
 /// Source lines of an image.
 pub struct Lines<'a> {
     context: Context<Metered<'a>>,
+    /// In place of debug information.
+    go_table: Option<&'a GoTable>,
     meter: &'a Meter,
     cut: Cell<Option<LinesCut>>,
 }
@@ -78,7 +81,7 @@ impl<'a> Lines<'a> {
     pub(crate) fn of(info: &'a DebugInfo) -> Result<Self, ImageError> {
         let (dwarf, meter) = begin(info);
         let context = Context::from_dwarf(dwarf).map_err(|_| malformed("debug information", 0))?;
-        Ok(Self { context, meter, cut: Cell::new(None) })
+        Ok(Self { context, go_table: info.go_table.as_ref(), meter, cut: Cell::new(None) })
     }
 
     /// Source positions of the instruction at an address: the innermost inlined call first, the
@@ -90,6 +93,11 @@ impl<'a> Lines<'a> {
             return frames;
         }
         self.meter.look_up();
+        if let Some(table) = self.go_table {
+            frames.extend(table.frame(address, self.meter));
+            self.cut.set(self.meter.cut.get());
+            return frames;
+        }
         if self.add_frames(address, &mut frames).is_err() {
             self.cut.set(Some(self.meter.cut.get().unwrap_or(LinesCut::Malformed)));
         }
@@ -122,6 +130,11 @@ impl<'a> Lines<'a> {
     pub fn addresses(&self, is_wanted: impl Fn(&str) -> bool, line: u32) -> Vec<Vaddr> {
         let mut addresses = Vec::new();
         self.meter.look_up();
+        if let Some(table) = self.go_table {
+            addresses = table.addresses(is_wanted, line, self.meter);
+            self.cut.set(self.meter.cut.get());
+            return addresses;
+        }
         if self.add_addresses(is_wanted, line, &mut addresses).is_err() {
             self.cut.set(Some(self.meter.cut.get().unwrap_or(LinesCut::Malformed)));
         }
@@ -233,7 +246,7 @@ impl Meter {
 
     /// Adds to the reads; an error beyond the limit.
     #[inline]
-    fn pay(&self, reads: usize) -> gimli::Result<()> {
+    pub(crate) fn pay(&self, reads: usize) -> gimli::Result<()> {
         let Some(left) = self.left.get().checked_sub(reads as u64) else {
             return self.end(LinesCut::TooMuchWork);
         };

@@ -76,6 +76,8 @@ pub enum ProcedureSource {
     DebugFile(PathBuf),
     /// The symbol table compressed in the file (`.gnu_debugdata`).
     MiniDebugInfo,
+    /// The table of procedures that Go's runtime uses (`.gopclntab`).
+    GoTable,
     /// The symbols the dynamic loader uses (`.dynsym`): exported procedures only.
     DynamicSymbols,
     /// The relocations of the words that stubs of the linkage table jump through.
@@ -94,6 +96,7 @@ impl fmt::Display for ProcedureSource {
             Self::SymbolTable => f.write_str("symbol table"),
             Self::DebugFile(path) => write!(f, "debug file {}", path.display()),
             Self::MiniDebugInfo => f.write_str("compressed symbols"),
+            Self::GoTable => f.write_str("Go's table"),
             Self::DynamicSymbols => f.write_str("dynamic symbols"),
             Self::LinkageTable => f.write_str("linkage table"),
             Self::Section => f.write_str("section names"),

@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::ffi::CStr;
 
-use object::endian::Endianness;
+use object::endian::{Endianness, U16, U32, U64};
 use object::read::elf::Sym;
 use object::{elf, pod};
 
 use crate::ImageError;
 use crate::cover::Span;
 use crate::elf::{Elf, Section, malformed};
+use crate::go_table::GoTable;
 use crate::layout::Layout;
 
 /// Largest symbol table read, in bytes: eight million symbols.
@@ -98,6 +99,27 @@ impl Table {
             thumb: elf.machine == elf::EM_ARM,
             section_ends: sections.iter().map(end).collect(),
         }))
+    }
+
+    /// The procedures of a program of Go, as symbols.
+    pub(crate) fn of_go(table: &GoTable, number: u8) -> Self {
+        let endian = Endianness::Little;
+        let names = Names(table.names().to_vec());
+        let mut bytes = Vec::new();
+        let symbols_max = SYMBOLS_LIMIT as usize / size_of::<elf::Sym64<Endianness>>();
+        for procedure in table.procedures().take(symbols_max) {
+            let Some(name) = procedure.name() else { continue };
+            bytes.extend(pod::bytes_of(&elf::Sym64 {
+                st_name: U32::new(endian, name),
+                st_info: elf::STB_GLOBAL << 4 | elf::STT_FUNC,
+                st_other: 0,
+                // Of a section that is not known here.
+                st_shndx: U16::new(endian, elf::SHN_XINDEX),
+                st_value: U64::new(endian, procedure.begin),
+                st_size: U64::new(endian, procedure.end - procedure.begin),
+            }));
+        }
+        Self { bytes, names, number, is_64: true, endian, thumb: false, section_ends: Vec::new() }
     }
 
     /// The names of the table's symbols.

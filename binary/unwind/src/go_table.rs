@@ -26,13 +26,8 @@ use crate::headers::{Headers, Read, Sections, Segment};
 use crate::registers::Machine;
 use crate::rule::{Cfa, NoRule, Row, Rule, Saved, StackPointer};
 use crate::table::File;
+use image::go_table::{ALIGNMENT, Header, has_start_line};
 
-/// Bytes of the header: two words of 4 bytes and eight of 8.
-const HEADER_BYTES: usize = 72;
-/// Magic number of Go 1.18 and 1.19.
-const MAGIC_1_18: u32 = 0xffff_fff0;
-/// Magic number of Go 1.20 and later.
-const MAGIC_1_20: u32 = 0xffff_fff1;
 /// Bytes of a row of `functab`.
 const ROW_BYTES: u64 = 8;
 /// Bytes of `_func` in the largest version.
@@ -52,8 +47,6 @@ const MODULE_TEXT: u64 = 176;
 /// Largest number of bytes of `.data.rel.ro` that are searched for the table: GNU ld puts it there
 /// in position-independent programs with cgo, without a section of its own.
 pub const SEARCH_BYTES_MAX: u64 = 16 << 20;
-/// Alignment of the table (src/cmd/link/internal/ld/data.go).
-const ALIGNMENT: usize = 32;
 
 /// `FuncFlag_TOPFRAME`: the first frame of a stack.
 const TOP_FRAME: u8 = 1;
@@ -64,8 +57,7 @@ const SETS_STACK_POINTER: u8 = 2;
 #[derive(Copy, Clone, Debug)]
 pub struct GoTable {
     machine: Machine,
-    /// Bytes that the numbers of code bytes count.
-    quantum: u8,
+    header: Header,
     /// Address that first addresses are relative to.
     text: u64,
     /// Where the program begins.
@@ -78,7 +70,6 @@ pub struct GoTable {
     rows: u64,
     /// Offset of the end of the segment.
     end: u64,
-    has_start_line: bool,
 }
 
 struct Procedure {
@@ -108,30 +99,24 @@ impl GoTable {
         address: u64,
     ) -> Option<Self> {
         let (begin, left) = headers.offset(address)?;
-        let mut bytes = [0; HEADER_BYTES];
+        let mut bytes = [0; Header::BYTES];
         file.read(begin, &mut bytes)?;
-        let (head, words) = bytes.split_first_chunk::<8>()?;
-        let (quantum, has_start_line) = version(head, headers.machine)?;
-        let word = |number: usize| {
-            let bytes = words.get(number * 8..)?.first_chunk()?;
-            Some(u64::from_le_bytes(*bytes))
-        };
+        let header = Header::read(&bytes, quantum(headers.machine))?;
         let inside = |distance: u64| (distance < left).then_some(begin.checked_add(distance)?);
-        let rows = inside(word(7)?)?;
+        let rows = inside(header.rows)?;
         let end = begin.checked_add(left)?;
         // The last row is followed by the end of the last procedure.
-        let count = word(0)?.min(end.saturating_sub(rows).saturating_sub(4) / ROW_BYTES);
+        let count = header.count.min(end.saturating_sub(rows).saturating_sub(4) / ROW_BYTES);
         let mut table = Self {
             machine: headers.machine,
-            quantum,
-            text: word(2)?,
+            header,
+            text: header.text,
             entry: headers.entry,
             count,
-            names: inside(word(3)?)?,
-            pcsp: inside(word(6)?)?,
+            names: inside(header.names)?,
+            pcsp: inside(header.numbers)?,
             rows,
             end,
-            has_start_line,
         };
         if table.text == 0 {
             table.text = table.text_begin(file, headers, sections, address)?;
@@ -216,8 +201,7 @@ impl GoTable {
         let place = self.number(file, row.checked_add(4)?)?;
         let end = self.number(file, row.checked_add(ROW_BYTES)?)?;
         let mut bytes = [0; FUNC_BYTES];
-        let len = if self.has_start_line { FUNC_BYTES } else { FUNC_BYTES - 4 };
-        let func = bytes.get_mut(..len)?;
+        let func = bytes.get_mut(..self.header.func_bytes())?;
         self.read_bytes(file, self.rows.checked_add(u64::from(place))?, func)?;
         let func = &*func;
         let word = |number: usize| {
@@ -266,7 +250,8 @@ impl GoTable {
             let change = (change >> 1).cast_signed() ^ -((change & 1).cast_signed());
             distance = distance.wrapping_add(change);
             let begin = end;
-            let bytes = u64::from(numbers.next(file)?).checked_mul(u64::from(self.quantum))?;
+            let bytes =
+                u64::from(numbers.next(file)?).checked_mul(u64::from(self.header.quantum))?;
             end = end.checked_add(bytes)?;
             if address < end {
                 return Some((begin, end, distance));
@@ -425,24 +410,18 @@ impl Numbers<'_> {
     }
 }
 
-/// The quantum of a header that begins so, and whether `_func` has `startLine`.
-fn version(head: &[u8; 8], machine: Machine) -> Option<(u8, bool)> {
-    let [a, b, c, d, 0, 0, quantum, 8] = *head else { return None };
-    let has_start_line = match u32::from_le_bytes([a, b, c, d]) {
-        MAGIC_1_18 => false,
-        MAGIC_1_20 => true,
-        _ => return None,
-    };
-    let fits = match machine {
-        Machine::X86_64 => quantum == 1,
-        Machine::Aarch64 => quantum == 4,
-    };
-    fits.then_some((quantum, has_start_line))
+/// Bytes that instructions are aligned to.
+const fn quantum(machine: Machine) -> u8 {
+    match machine {
+        Machine::X86_64 => 1,
+        Machine::Aarch64 => 4,
+    }
 }
 
 /// The address of the table within `section`.
 fn search(file: &mut File<'_>, headers: &Headers, section: &Segment) -> Option<u64> {
     let mut piece = vec![0; 64 << 10];
+    let quantum = quantum(headers.machine);
     let end = section.len.min(SEARCH_BYTES_MAX);
     let mut done = 0;
     while done < end {
@@ -453,7 +432,7 @@ fn search(file: &mut File<'_>, headers: &Headers, section: &Segment) -> Option<u
         file.pages.bytes_read += read as u64;
         let bytes = piece.get(..read)?;
         let found = bytes.chunks(ALIGNMENT).position(|bytes| {
-            bytes.first_chunk().is_some_and(|head| version(head, headers.machine).is_some())
+            bytes.first_chunk().is_some_and(|head| has_start_line(head, quantum).is_some())
         });
         if let Some(number) = found {
             let into = done.checked_add((number * ALIGNMENT) as u64)?;

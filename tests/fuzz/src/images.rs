@@ -1,9 +1,9 @@
 //! Executable files, and their debug information.
 
-use crate::{memory_file, word};
+use crate::{memory_file, unwinding, word};
 use image::{
     Binary, Constants, DebugInfo, Finding, ImageOffset, Imports, KeptFile, KeptRanges, Layout,
-    Vaddr, identify, procedures_of,
+    STRETCHES_MAX, Vaddr, identify, procedures_of,
 };
 use std::fs;
 use std::os::fd::AsRawFd as _;
@@ -97,6 +97,7 @@ pub fn debug_info(bytes: &[u8]) {
     places.extend([Vaddr(0), Vaddr(u64::MAX), Vaddr(word(&mut rest))]);
     if let Ok(lines) = info.lines() {
         places.iter().for_each(|place| assert!(lines.frames(*place).len() <= PLACES));
+        assert!(lines.addresses(|_| true, 7).len() <= STRETCHES_MAX);
         let _ = lines.cut().map(|cut| cut.to_string());
     }
     if let Ok(sites) = info.sites() {
@@ -145,6 +146,7 @@ pub fn elf_seeds() -> Vec<Vec<u8>> {
     let kept = KeptFile::of(&seeds[2]).unwrap();
     seeds.extend(kept.to_bytes(1 << 20));
     seeds.extend(inspect::vdso::vdso_bytes());
+    seeds.extend(unwinding::go_programs());
     seeds
 }
 
@@ -156,6 +158,7 @@ pub fn debug_info_seeds() -> Vec<Vec<u8>> {
         .map(|version| built(&["-static", version]))
         .chain([built(&["-static", "-gdwarf-5", "-gz=zlib"])])
         .chain([built(&["-static", "-gdwarf-4", "-fdebug-types-section"])])
+        .chain(unwinding::go_programs())
         .collect()
 }
 

@@ -75,6 +75,11 @@ pub fn go_table_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Programs that have Go's table and no symbols, for readers of names and lines.
+pub(crate) fn go_programs() -> impl Iterator<Item = Vec<u8>> {
+    [(false, false), (false, true), (true, true)].into_iter().map(|(arm, line)| program(arm, line))
+}
+
 /// An ELF file with code from 0x100 on, a table from 0x200 on, and section headers.
 fn program(is_arm: bool, has_start_line: bool) -> Vec<u8> {
     const TABLE: u64 = 0x200;
@@ -142,7 +147,7 @@ fn table(is_arm: bool, has_start_line: bool) -> Vec<u8> {
         if has_start_line { 0xffff_fff1_u32 } else { 0xffff_fff0 }.to_le_bytes().to_vec();
     table.extend([0, 0, quantum, 8]);
     let (names_at, pcsp_at) = (HEADER as u64, (HEADER + names.len()) as u64);
-    for word in [4, 0, BASE + 0x100, names_at, 0, 0, pcsp_at, functab_at as u64] {
+    for word in [4, 0, BASE + 0x100, names_at, pcsp_at, names_at, pcsp_at, functab_at as u64] {
         table.extend(word.to_le_bytes());
     }
     table.extend(names);
@@ -155,7 +160,7 @@ fn table(is_arm: bool, has_start_line: bool) -> Vec<u8> {
     table.extend((begins[3] + u32::from(len)).to_le_bytes());
     for (number, begin) in begins.iter().enumerate() {
         // Without startLine there is one word less before the flags.
-        let words = [*begin, name_of[number], 0, 0, 1, 0, 0, 0, 0, 7];
+        let words = [*begin, name_of[number], 0, 0, 1, 1, 1, 0, 0, 7];
         for word in words.iter().take(func_bytes / 4 - 1) {
             table.extend(word.to_le_bytes());
         }

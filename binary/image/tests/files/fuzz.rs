@@ -26,12 +26,12 @@ const MEMORY_MAX_KIB: u64 = 1 << 20;
 const FRAMES_MAX: usize = 64;
 
 /// xorshift64* (Vigna 2016), begun with any number.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// The random number of execution `number`: splitmix64 (Steele et al. 2014) decorrelates
     /// neighbours.
-    fn of(number: u64) -> Self {
+    pub fn of(number: u64) -> Self {
         let mut state = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         state = (state ^ state >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -45,7 +45,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         (self.next() >> 11) as usize % end.max(1)
     }
 
@@ -54,7 +54,7 @@ impl Random {
     }
 
     /// Changes a part of a file in one of the ways that decoders fear; the part keeps its length.
-    fn change(&mut self, part: &mut [u8]) {
+    pub fn change(&mut self, part: &mut [u8]) {
         let len = part.len();
         let at = self.below(len);
         let some = (1 + self.below(8)).min(len - at);

@@ -12,6 +12,8 @@ mod exports;
 #[cfg(test)]
 mod fuzz;
 #[cfg(test)]
+mod go;
+#[cfg(test)]
 mod handmade;
 #[cfg(test)]
 mod hostile;
