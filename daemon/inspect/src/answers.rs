@@ -14,6 +14,7 @@ use crate::jit::code_events::CodeLook;
 use crate::jit::files::{self, DumpReader, NoFile};
 use crate::jit::process::{self, Who};
 use crate::open_mapped;
+use crate::remapped_text;
 use crate::vdso::{StoredVdso, vdso_of};
 use image::{ImageError, ImageId, KeptRanges};
 use kernel::latin1::Bytes;
@@ -59,7 +60,8 @@ pub trait Find: Inspect {
 
 impl Find for Mappings {
     fn find(self, _: &mut Desk) -> Option<Vec<MapsLine>> {
-        procfs::executable_mappings(self.pid)
+        let open = |line: &MapsLine| open_mapped::open_line(self.pid, line);
+        Some(remapped_text::executable_lines(self.pid, &procfs::maps(self.pid)?, open))
     }
 }
 

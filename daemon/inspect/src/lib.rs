@@ -33,6 +33,7 @@ pub mod open_mapped;
 pub mod pool;
 pub mod python;
 pub mod questions;
+mod remapped_text;
 mod stack_walks;
 pub mod starter;
 pub mod vdso;

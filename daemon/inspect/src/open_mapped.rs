@@ -2,8 +2,9 @@
 //! file system need not answer.
 
 use crate::file_facts::FileFacts;
+use crate::remapped_text;
 use kernel::MappedFileId;
-use kernel::procfs;
+use kernel::procfs::{self, MapsLine};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
@@ -43,15 +44,30 @@ pub fn open_through_mapping(at: MappedAt) -> Option<File> {
     open_regular(&mapped(at)?)
 }
 
-/// The mapped file as a descriptor without read access (O_PATH). `None`: the mapping is gone. Needs
-/// CAP_CHECKPOINT_RESTORE (Linux 5.9).
+/// The mapped file, or the one that a copy is there of, as a descriptor without read access
+/// (O_PATH). `None`: the mapping is gone. Needs CAP_CHECKPOINT_RESTORE (Linux 5.9).
 pub fn mapped(at: MappedAt) -> Option<File> {
-    // The link leads to the file itself: nobody is asked for a name on the way.
+    linked(at).or_else(|| {
+        let open = |line: &MapsLine| open_line(at.pid, line);
+        let of = remapped_text::original(at.pid, at.start..at.end, open)?;
+        linked(MappedAt { start: of.start, end: of.end, ..at })
+    })
+}
+
+/// The mapped file. The link leads to the file itself: nobody is asked for a name on the way.
+fn linked(at: MappedAt) -> Option<File> {
     let open = |id: u32| {
         let link = format!("/proc/{id}/map_files/{:x}-{:x}", at.start, at.end);
         OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link).ok()
     };
     open(at.pid).or_else(|| open(procfs::living_thread(at.pid)?))
+}
+
+/// Opens the file of a line of /proc/PID/maps.
+pub fn open_line(pid: u32, line: &MapsLine) -> Option<File> {
+    let at = MappedAt { pid, start: line.start, end: line.end };
+    let by_path = || open_by_path(&line.file, &line.path, at).next();
+    linked(at).and_then(|file| open_regular(&file)).or_else(by_path)
 }
 
 /// The files at the path, in the process's root and in the daemon's, that have the same inode.

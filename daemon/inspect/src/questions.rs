@@ -112,7 +112,8 @@ impl<'de> Deserialize<'de> for Known {
     }
 }
 
-/// Executable mappings of a process. `None`: it is gone.
+/// Executable mappings of a process; copies of a file's text, which are anonymous memory, as that
+/// file. `None`: it is gone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mappings {
     /// Process.

@@ -12,7 +12,7 @@ const SUBORDINATE_BEGIN: u32 = 100_000;
 /// any of them in a user namespace.
 const SUBORDINATE_USERS: u32 = 65_536;
 
-/// One executable line of /proc/PID/maps.
+/// One line of /proc/PID/maps.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct MapsLine {
     /// First address.
@@ -104,15 +104,17 @@ pub fn number_of_stat<Number: std::str::FromStr>(stat: &[u8], field: usize) -> O
     rest.split_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
-/// Executable mappings of a process, or of `self`; None when it is gone. Where its first thread
-/// has ended and others go on, the list is that of another thread: the first one's is empty.
+/// Executable mappings of a process, or of `self`; None when it is gone.
 pub fn executable_mappings(pid: impl std::fmt::Display) -> Option<Vec<MapsLine>> {
+    Some(executable_lines(&maps(pid)?))
+}
+
+/// The text of /proc/PID/maps; None when the process is gone. Where its first thread has ended and
+/// others go on, the text is that of another thread: the first one's is empty.
+pub fn maps(pid: impl std::fmt::Display) -> Option<Vec<u8>> {
     // A process that is being torn down has an empty list, which is no knowledge either.
-    let own = executable_lines(&fs::read(format!("/proc/{pid}/maps")).ok()?);
-    let other = || {
-        let living = living_thread(&pid)?;
-        Some(executable_lines(&fs::read(format!("/proc/{living}/maps")).ok()?))
-    };
+    let own = fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let other = || fs::read(format!("/proc/{}/maps", living_thread(&pid)?)).ok();
     Some(if own.is_empty() { other().unwrap_or(own) } else { own })
 }
 
@@ -139,12 +141,16 @@ pub fn living_thread(pid: impl std::fmt::Display) -> Option<u32> {
 
 /// The executable mappings of a text of /proc/PID/maps.
 pub fn executable_lines(maps: &[u8]) -> Vec<MapsLine> {
-    maps.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
+    lines(maps).filter(|(_, executable)| *executable).map(|(line, _)| line).collect()
 }
 
-/// `55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:00 1234    /usr/bin/cat` (proc_pid_maps(5)); None
-/// for what is not executable.
-fn parse_line(line: &[u8]) -> Option<MapsLine> {
+/// All mappings of a text of /proc/PID/maps, and whether they are executable.
+pub fn lines(maps: &[u8]) -> impl Iterator<Item = (MapsLine, bool)> {
+    maps.split(|byte| *byte == b'\n').filter_map(parse_line)
+}
+
+/// `55d0c0a4c000-55d0c0a4e000 r-xp 00002000 fe:00 1234    /usr/bin/cat` (proc_pid_maps(5)).
+fn parse_line(line: &[u8]) -> Option<(MapsLine, bool)> {
     let mut rest = line;
     let mut field = || {
         let start = rest.iter().position(|byte| *byte != b' ').unwrap_or(rest.len());
@@ -165,14 +171,8 @@ fn parse_line(line: &[u8]) -> Option<MapsLine> {
     let file = MappedFileId::Inode { major: hex(major)? as u32, minor: hex(minor)? as u32, inode };
     let path = rest.get(path_start..).unwrap_or_default().to_vec();
     let constant = permissions == "r-xp";
-    executable.then_some(MapsLine {
-        start: hex(start)?,
-        end: hex(end)?,
-        constant,
-        file_offset,
-        file,
-        path,
-    })
+    let (start, end) = (hex(start)?, hex(end)?);
+    Some((MapsLine { start, end, constant, file_offset, file, path }, executable))
 }
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
             ("1000-2000 r-xp", None),
             ("", None),
         ] {
-            assert_eq!(parse_line(line.as_bytes()), line_expected, "{line}");
+            assert_eq!(executable_lines(line.as_bytes()).pop(), line_expected, "{line}");
         }
     }
 
