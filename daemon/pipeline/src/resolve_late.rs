@@ -1,6 +1,6 @@
 //! Samples that wait for the names of generated code: which do, and when they are counted.
 
-use crate::late::{PLACES_MAX, Place};
+use crate::late::Place;
 use crate::resolve::{Inside, Resolver};
 use abi::Entry;
 use address_spaces::jit::{Asked, Late};
@@ -16,27 +16,17 @@ impl Resolver<'_> {
         reason: Unresolved,
         pending: &mut Pending,
     ) -> bool {
-        let late = &self.spaces.late;
-        if late.is_final || late.places.len() >= PLACES_MAX {
+        let Inside { at, generation, mapping, tags } = inside;
+        let (mapping, tags) = (mapping.clone(), tags.clone());
+        let place = Place { entry: *entry, at, generation, mapping, tags, reason };
+        if !self.spaces.late.takes(&place) {
             return false;
         }
         let asked = self.asked(inside, entry);
         if !self.spaces.jit.awaits(asked, self.window.from_ns, reason) {
             return false;
         }
-        let samples = u64::from(entry.count);
-        if let Some(account) = pending.account(entry.event())
-            && let Some(waiting) = self.spaces.late.implied.get_mut(entry.event())
-        {
-            let implied = samples.min(account.counted.implied);
-            account.taken = account.taken.saturating_sub(samples);
-            account.counted.implied -= implied;
-            *waiting += implied;
-        }
-        let Inside { at, generation, mapping, tags } = inside;
-        let (mapping, tags) = (mapping.clone(), tags.clone());
-        let place = Place { entry: *entry, at, generation, mapping, tags, reason };
-        self.spaces.late.places.push(place);
+        self.spaces.late.add(place, pending.account(entry.event()));
         true
     }
 
@@ -47,24 +37,16 @@ impl Resolver<'_> {
         }
         self.spaces.late.is_final = is_final;
         self.spaces.late.now_ns = self.window.to_ns;
-        for place in std::mem::take(&mut self.spaces.late.places) {
+        for place in self.spaces.late.take_places() {
             let Place { entry, at, generation, ref mapping, ref tags, reason } = place;
             let (now_ns, mappings) = (self.window.to_ns, &self.spaces.mappings);
             let asked = Asked { pid: at.pid, generation, address: entry.pc(), now_ns };
             let late = self.spaces.jit.late(asked, (now_ns, reason), mapping, mappings);
             if matches!(late, Late::NotYet(_)) && !is_final {
-                self.spaces.late.places.push(place);
+                self.spaces.late.put_back(place);
                 continue;
             }
-            let samples = u64::from(entry.count);
-            if let Some(account) = pending.account(entry.event())
-                && let Some(waiting) = self.spaces.late.implied.get_mut(entry.event())
-            {
-                let implied = samples.min(*waiting);
-                account.taken += samples;
-                account.counted.implied += implied;
-                *waiting -= implied;
-            }
+            self.spaces.late.end(&entry, pending.account(entry.event()));
             match late {
                 Late::Named(code) => {
                     let inside = Inside { at, generation, mapping, tags };
