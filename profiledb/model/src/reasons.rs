@@ -58,7 +58,7 @@ reasons! {
             "run node with --perf-basic-prof, .NET with DOTNET_PerfMapEnabled=1; for java jcmd PID Compiler.perfmap",
         /// The memory belongs to no file, in a process that publishes its code, but not this code.
         JitNotInMap "jit_not_in_map"
-            "made at run time; its maker's map does not have it, or not yet; tell with dcpictl register",
+            "made at run time; its maker's map does not have it, or not yet (java: jcmd PID Compiler.perfmap again); tell with dcpictl register",
         /// The memory belongs to no file, in a process whose map was refused or is too large.
         JitMapRefused "jit_map_refused"
             "the map of code made at run time is no plain file of the process's user, or too large; see dcpid's log",
