@@ -1,8 +1,9 @@
 /*
  * Runs code in one new build after another: `image_flood IMAGES MICROSECONDS`, in its working
- * directory. Each build is the same small file with another build id, mapped and executed for so
- * long. After 25 of them the program executes itself anew, so that the sampler begins no
- * generation for its mappings. Says {"images": IMAGES}.
+ * directory. Each build is the same small file with another build id and size, mapped and executed
+ * for so long: several builds in one tick of the file system's clock differ by their sizes. After
+ * 25 of them the program executes itself anew, so that the sampler begins no generation for its
+ * mappings. Says {"images": IMAGES}.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -94,7 +95,8 @@ int main(int count, char **arguments)
 		for (uint64_t n = 0; n < AT_ONCE && left > 0; n++, left--) {
 			uint64_t id[] = {left * 0x9e3779b97f4a7c15u, left, all};
 
-			if (pwrite(file, id, 20, ID) != 20)
+			if (pwrite(file, id, 20, ID) != 20 ||
+			    ftruncate(file, BYTES + (off_t)(all - left)) != 0)
 				die("flood");
 			run(file, (void *)(0x100000000 + n * BYTES), rounds);
 		}

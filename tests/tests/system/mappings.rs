@@ -223,7 +223,7 @@ fn perf_beside_the_daemon_reads_its_own_file() {
     let text = String::from_utf8_lossy(&report.stdout);
     eprintln!("{text}");
     let share_of = |dso: &str| {
-        let mut lines = text.lines().filter(|line| line.ends_with(dso));
+        let mut lines = text.lines().filter(|line| line.trim_end().ends_with(dso));
         lines.next().map_or(0.0, |line| {
             let share = line.split_whitespace().next().unwrap_or_default();
             share.trim_end_matches('%').parse::<f64>().unwrap()
