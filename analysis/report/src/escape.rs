@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::io;
 
 /// The text with all that a terminal might obey as `\xNN` or `\u{NNNN}`: control characters, and
 /// the invisible ones that reorder or join what is around them (Unicode TR 36, section 2.10).
@@ -25,6 +26,36 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// Writes JSON whose text has what [`escape`] spells out as `\uNNNN`. JSON itself spells out only
+/// control characters of ASCII; such characters are in its strings alone.
+pub struct Spelt<Out>(pub Out);
+
+impl<Out: io::Write> io::Write for Spelt<Out> {
+    /// Takes whole texts, as serde_json writes them.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) if text.chars().any(|c| !c.is_ascii() && is_active(c)) => {
+                for c in text.chars() {
+                    let (mut units, mut plain) = ([0; 2], [0; 4]);
+                    match !c.is_ascii() && is_active(c) {
+                        true => c
+                            .encode_utf16(&mut units)
+                            .iter()
+                            .try_for_each(|unit| write!(self.0, "\\u{unit:04x}"))?,
+                        false => self.0.write_all(c.encode_utf8(&mut plain).as_bytes())?,
+                    }
+                }
+            }
+            _ => self.0.write_all(bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn is_active(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -39,6 +70,16 @@ fn is_active(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_has_no_character_that_reorders_what_is_around_it() {
+        let mut json = Vec::new();
+        let names = ["größe\u{1b}", "a\u{202e}b\u{e0001}"];
+        serde_json::to_writer(Spelt(&mut json), &names).unwrap();
+        let json = String::from_utf8(json).unwrap();
+        assert_eq!(json, "[\"größe\\u001b\",\"a\\u202eb\\udb40\\udc01\"]");
+        assert_eq!(serde_json::from_str::<[String; 2]>(&json).unwrap(), names);
+    }
 
     #[test]
     fn what_a_terminal_obeys_is_spelt_out() {

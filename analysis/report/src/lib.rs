@@ -69,7 +69,7 @@ pub use costs::Costs;
 pub use count::{CountReport, CountRow};
 pub use csv::record;
 pub use diff::{DiffReport, DiffRow};
-pub use escape::escape;
+pub use escape::{Spelt, escape};
 pub use fields_page::page_of_fields;
 pub use html::HtmlReport;
 pub use images::{ImageRow, ImagesReport};

@@ -8,7 +8,12 @@ use clap::{Parser, Subcommand};
 #[cfg(feature = "ballista")]
 mod cluster;
 mod compare;
+// As the reports of one host are written.
+#[path = "../../../analysis/report/src/csv.rs"]
+mod csv;
 mod drill;
+#[path = "../../../analysis/report/src/escape.rs"]
+mod escape;
 mod http;
 mod ingest;
 mod out;
@@ -20,6 +25,8 @@ mod serve;
 mod simulate;
 mod sql;
 mod store_option;
+
+use escape::escape;
 
 /// The profiles of many hosts in one store, reviewed week by week
 #[derive(Debug, Parser)]

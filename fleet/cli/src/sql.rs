@@ -13,6 +13,8 @@ use ingest::TIME;
 use store::{FileEntry, Manifest};
 use tables::Table;
 
+use crate::csv::record;
+use crate::escape::Spelt;
 use crate::store_option::{InStore, OfWeek, OnEngine};
 
 /// `dcpi-fleet sql`.
@@ -74,7 +76,7 @@ pub async fn run(args: &Sql) -> Result<bool, String> {
             Form::Json => json(batch),
         };
         is_first = false;
-        written = text.and_then(|text| match out.write_all(text.as_bytes()) {
+        written = text.and_then(|text| match out.write_all(&text) {
             Err(error) => Err(Unwritten::Out(error)),
             Ok(()) => Ok(()),
         });
@@ -124,36 +126,27 @@ fn texts(batch: &RecordBatch) -> Result<Vec<ArrayFormatter<'_>>, Unwritten> {
         .map_err(Unwritten::Value)
 }
 
-fn csv(batch: &RecordBatch, with_names: bool) -> Result<String, Unwritten> {
-    let mut text = String::new();
+/// As `dcpi` writes CSV: what a terminal would obey, or a spreadsheet take for a formula, is text.
+fn csv(batch: &RecordBatch, with_names: bool) -> Result<Vec<u8>, Unwritten> {
+    let mut text = Vec::new();
+    let mut record = |cells: &[String]| record(&mut text, cells).map_err(Unwritten::Out);
     if with_names {
         let schema = batch.schema();
-        let names: Vec<String> = schema.fields().iter().map(|field| quoted(field.name())).collect();
-        text += &names.join(",");
-        text.push('\n');
+        let names: Vec<String> =
+            schema.fields().iter().map(|field| field.name().to_owned()).collect();
+        record(&names)?;
     }
     let columns = texts(batch)?;
     for row in 0..batch.num_rows() {
         let values: Vec<String> =
-            columns.iter().map(|column| quoted(&column.value(row).to_string())).collect();
-        text += &values.join(",");
-        text.push('\n');
+            columns.iter().map(|column| column.value(row).to_string()).collect();
+        record(&values)?;
     }
     Ok(text)
 }
 
-/// A value of CSV. What a spreadsheet would take for a formula is text there, too.
-fn quoted(text: &str) -> String {
-    let is_plain = |character: char| !matches!(character, ',' | '"' | '\n' | '\r');
-    if text.chars().all(is_plain) {
-        text.to_owned()
-    } else {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    }
-}
-
-fn json(batch: &RecordBatch) -> Result<String, Unwritten> {
-    let mut text = String::new();
+fn json(batch: &RecordBatch) -> Result<Vec<u8>, Unwritten> {
+    let mut text = Vec::new();
     let (schema, columns) = (batch.schema(), texts(batch)?);
     for row in 0..batch.num_rows() {
         let value = |at: usize, column: &ArrayFormatter<'_>| {
@@ -169,20 +162,10 @@ fn json(batch: &RecordBatch) -> Result<String, Unwritten> {
         let fields = schema.fields().iter().zip(&columns).enumerate();
         let object: serde_json::Map<String, serde_json::Value> =
             fields.map(|(at, (field, column))| (field.name().clone(), value(at, column))).collect();
-        text += &serde_json::Value::Object(object).to_string();
-        text.push('\n');
+        let object = serde_json::Value::Object(object);
+        serde_json::to_writer(Spelt(&mut text), &object)
+            .map_err(|error| Unwritten::Out(error.into()))?;
+        text.push(b'\n');
     }
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_of_csv_are_quoted_where_they_must() {
-        for (text, of) in [("a", "a"), ("a,b", "\"a,b\""), ("\"", "\"\"\"\""), ("", "")] {
-            assert_eq!(quoted(text), of);
-        }
-    }
 }

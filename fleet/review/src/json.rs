@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
 use crate::Report;
+use crate::escape::Spelt;
 
 /// Rows are lines: what lies deeper than the lists of the report is written without line breaks.
 const LINES_DEPTH: usize = 2;
@@ -18,7 +19,7 @@ const DIGITS: usize = 9;
 /// # Errors
 /// Returns errors of writing the output.
 pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let mut serializer = Serializer::with_formatter(&mut *out, Lines::default());
+    let mut serializer = Serializer::with_formatter(Spelt(&mut *out), Lines::default());
     report.serialize(&mut serializer).map_err(io::Error::from)?;
     writeln!(out)
 }

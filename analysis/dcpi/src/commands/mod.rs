@@ -207,7 +207,7 @@ fn write(
     match output.format {
         Format::Text => report.text(&terminal::style(output.full_names), out)?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &versioned(report))
+            serde_json::to_writer_pretty(report::Spelt(&mut *out), &versioned(report))
                 .map_err(AnalysisError::Json)?;
             writeln!(out)?;
         }
