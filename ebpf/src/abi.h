@@ -215,7 +215,8 @@ struct stack_ring {
 	u32 written;
 	u32 dropped;
 	u32 is_busy; /* a record is being written, and may be interrupted by a sample */
-	u32 reserved[13];
+	u32 crowded; /* waits of threads without a wait_line, or whose line another took */
+	u32 reserved[12];
 	u32 taken;
 	u32 reserved_too[15];
 } __attribute__((aligned(64)));

@@ -30,6 +30,9 @@ enum { LONG_WAIT_US = 1000000 };
 enum { WAIT_UNIT_US = 16, WAIT_UNITS_MAX = 0xffff };
 /* Most bytes of stack that are copied at a wait. */
 enum { WAIT_WINDOW_MAX = 16 << 10 };
+/* Time after which the line of a waiting thread may be given to another: the thread may have ended
+ * while no times were taken. */
+#define WAIT_STALE_NS 60000000000ull
 
 /* Begins to count a thread's times. */
 INLINE void begin_line(struct wait_line *line, u64 now_ns)
@@ -42,18 +45,73 @@ INLINE void begin_line(struct wait_line *line, u64 now_ns)
 	line->typical[0] = line->typical[1] = line->owed[0] = line->owed[1] = 0;
 }
 
-/* A thread's line; another thread's times are gone when it gets the line. */
-INLINE struct wait_line *line_of(u32 tid, u64 now_ns)
+/* The two lines that a thread may have. Nobody can choose a thread number that shares both with a
+ * victim's: the key is secret. */
+INLINE struct wait_line *first_line(u32 tid)
 {
 	u32 index = tid & (WAIT_LINES - 1);
-	struct wait_line *line = bpf_map_lookup_elem(&WAIT_TIMES, &index);
 
-	if (line && line->tid != tid) {
-		line->tid = 0;
-		begin_line(line, now_ns);
-		COMPILER_BARRIER();
-		line->tid = tid;
-	}
+	return bpf_map_lookup_elem(&WAIT_TIMES, &index);
+}
+
+INLINE struct wait_line *second_line(u32 tid)
+{
+	u32 index = (((u64)tid ^ KEY_LOW) * (KEY_HIGH | 1)) >> 50;
+
+	_Static_assert(WAIT_LINES == 1 << (64 - 50), "the index has as many bits");
+	return bpf_map_lookup_elem(&WAIT_TIMES, &index);
+}
+
+/* The line that a thread has; NULL if it has none. */
+INLINE struct wait_line *known_line(u32 tid)
+{
+	struct wait_line *line = first_line(tid);
+
+	if (line && line->tid == tid)
+		return line;
+	line = second_line(tid);
+	return line && line->tid == tid ? line : 0;
+}
+
+/* Whether another thread may have a line: its own has ended, or has waited for so long that it may
+ * have ended unseen. Otherwise anybody could erase the waits of a chosen thread, by beginning
+ * threads until one has its line. */
+INLINE int is_free(const struct wait_line *line, u64 now_ns)
+{
+	if (line->tid == 0 || line->state == THREAD_ENDED || line->state == THREAD_UNKNOWN)
+		return 1;
+	return line->state != THREAD_RUNS && now_ns - line->since_ns > WAIT_STALE_NS;
+}
+
+/* A wait of a thread without a line, or one that lost its line: told to the daemon. */
+INLINE void note_crowd(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
+
+	if (ring)
+		ring->crowded++;
+}
+
+/* A thread's line, which it gets if it has none; NULL where both lines that it may have are other
+ * threads'. */
+INLINE struct wait_line *line_of(u32 tid, u64 now_ns)
+{
+	struct wait_line *line = known_line(tid);
+
+	if (line)
+		return line;
+	line = first_line(tid);
+	if (!line || !is_free(line, now_ns))
+		line = second_line(tid);
+	if (!line || !is_free(line, now_ns))
+		return 0;
+	if (line->tid != 0 && (line->state == THREAD_BLOCKED || line->state == THREAD_RUNNABLE))
+		note_crowd();
+	line->tid = 0;
+	begin_line(line, now_ns);
+	COMPILER_BARRIER();
+	line->tid = tid;
 	return line;
 }
 
@@ -193,8 +251,10 @@ INLINE void leave(void *context, u32 cpu, u64 now_ns, int is_preempted, u32 scal
 	if (tid == 0)
 		return;
 	line = line_of(tid, now_ns);
-	if (!line)
+	if (!line) {
+		note_crowd();
 		return;
+	}
 	if (line->state == THREAD_RUNS)
 		line->on_ns += now_ns - line->since_ns;
 	else if (line->state == THREAD_BLOCKED || line->state == THREAD_RUNNABLE)
@@ -331,14 +391,12 @@ SECTION("raw_tp/sched_wakeup")
 int woken(u64 *arguments)
 {
 	struct task_struct *task = (void *)arguments[0];
-	u32 tid = copied_u32(&task->pid);
-	u32 index = tid & (WAIT_LINES - 1);
 	struct wait_line *line;
 
 	if (!takes_times())
 		return 0;
-	line = bpf_map_lookup_elem(&WAIT_TIMES, &index);
-	if (line && line->tid == tid && line->state == THREAD_BLOCKED && line->woken_ns == 0)
+	line = known_line(copied_u32(&task->pid));
+	if (line && line->state == THREAD_BLOCKED && line->woken_ns == 0)
 		line->woken_ns = bpf_ktime_get_ns();
 	return 0;
 }

@@ -95,8 +95,9 @@ pub struct KernelSource {
     stack_every: u32,
     /// What kernel code is counted under.
     kernel_scopes: KernelScopes,
-    /// Call stacks that found no room, by CPU, as the samplers count them.
-    stacks_dropped: BTreeMap<usize, u32>,
+    /// By CPU, as the samplers count them: call stacks that found no room, and waits without a
+    /// place.
+    stacks_dropped: BTreeMap<usize, [u32; 2]>,
     events: Vec<PlannedEvent>,
     programs: Vec<RawFd>,
     cost: Cost,
@@ -277,8 +278,10 @@ impl KernelSource {
         let Some(stacks) = &self.stacks else { return taken };
         for cpu in self.counters.cpus() {
             let (now, fill) = stacks.take(cpu, into);
-            let before = self.stacks_dropped.insert(cpu, now).unwrap_or(0);
-            taken.dropped += u64::from(now.wrapping_sub(before));
+            let before = self.stacks_dropped.insert(cpu, now).unwrap_or_default();
+            let [dropped, crowded] = [0, 1].map(|at| u64::from(now[at].wrapping_sub(before[at])));
+            taken.dropped += dropped;
+            taken.crowded += crowded;
             taken.fill = taken.fill.max(fill);
         }
         taken

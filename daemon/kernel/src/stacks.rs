@@ -51,6 +51,8 @@ impl Drop for RawStack {
 pub struct StacksTaken {
     /// Stacks that found no room since the last time.
     pub dropped: u64,
+    /// Waits of threads that found no place for their times, or lost it, since the last time.
+    pub crowded: u64,
     /// Part of the fullest ring that was filled, 0 to 1.
     pub fill: f64,
 }
@@ -85,19 +87,20 @@ impl StackRings {
         self.windows.write(number, u64::from(class));
     }
 
-    /// Moves the records of `cpu` to `into` and wipes them in the ring. Returns the number of
-    /// records that the CPU ever had to drop, which wraps, and the part of the ring that was
-    /// filled.
-    pub fn take(&self, cpu: usize, into: &mut Vec<RawStack>) -> (u32, f64) {
+    /// Moves the records of `cpu` to `into` and wipes them in the ring. Returns how many records
+    /// the CPU ever had to drop, and how many waits it had no place for, both of which wrap, and the
+    /// part of the ring that was filled.
+    pub fn take(&self, cpu: usize, into: &mut Vec<RawStack>) -> ([u32; 2], f64) {
         let (Some(ring), Some(data)) = (self.rings.pointer(cpu), self.data.pointer(cpu)) else {
-            return (0, 0.0);
+            return ([0; 2], 0.0);
         };
-        // SAFETY: inside the mapping; aligned words, of which the sampler writes the first two and
-        // the daemon the third.
-        let (written, dropped, taken) = unsafe {
+        // SAFETY: inside the mapping; aligned words, of which the sampler writes all but `taken`,
+        // and the daemon that one.
+        let (written, counts, taken) = unsafe {
             let written = (&raw const (*ring).written).read_volatile();
             let dropped = (&raw const (*ring).dropped).read_volatile();
-            (written, dropped, (&raw const (*ring).taken).read_volatile())
+            let crowded = (&raw const (*ring).crowded).read_volatile();
+            (written, [dropped, crowded], (&raw const (*ring).taken).read_volatile())
         };
         fence(Ordering::Acquire);
         let fill = f64::from(written.wrapping_sub(taken)) / STACK_RING_BYTES as f64;
@@ -113,7 +116,7 @@ impl StackRings {
         fence(Ordering::Release);
         // SAFETY: as above.
         unsafe { (&raw mut (*ring).taken).write_volatile(written) };
-        (dropped, fill)
+        (counts, fill)
     }
 }
 
@@ -241,14 +244,14 @@ mod tests {
         // Around the end of the ring, and of the numbers.
         let begin = u32::MAX - 4095;
         let ring =
-            |written, taken| StackRing { written, taken, dropped: 3, ..StackRing::default() };
+            |written, taken| StackRing { written, taken, dropped: 3, crowded: 4, ..StackRing::default() };
         let mut at = begin;
         let frames = [PythonFrame { code: 4, instruction: 5, flags: 6 }; 2];
         at = at.wrapping_add(put(&rings, (1, at), &frames, &[1, 2, 3], &[9; 5000]));
         at = at.wrapping_add(put(&rings, (1, at), &[], &[], &[8; 13]));
         rings.rings.write(1, ring(at, begin));
         let mut into = Vec::new();
-        assert_eq!(rings.take(1, &mut into).0, 3);
+        assert_eq!(rings.take(1, &mut into).0, [3, 4]);
         let [first, second] = &into[..] else { panic!("{} stacks", into.len()) };
         assert_eq!(
             (first.kernel.as_slice(), first.stack.as_slice()),
@@ -265,7 +268,7 @@ mod tests {
         into.clear();
         rings.take(1, &mut into);
         assert!(into.is_empty());
-        assert_eq!(rings.take(2, &mut into), (0, 0.0), "no such CPU");
+        assert_eq!(rings.take(2, &mut into), ([0; 2], 0.0), "no such CPU");
     }
 
     #[test]

@@ -230,6 +230,8 @@ impl<Source: SampleSource> Collector<Source> {
             .take_ends()
             .iter()
             .for_each(|end| self.instruments.waits.end(end));
+        let crowded = self.instruments.call_stacks.take_crowded();
+        self.instruments.waits.totals.lost += crowded;
         let mut walked = self.instruments.call_stacks.take_walked(is_drain);
         let is_wait = |stack: &mut WalkedStack| stack.record.kind == StackKind::Wait as u32;
         walked.extract_if(.., is_wait).for_each(|stack| self.instruments.waits.begin(stack));

@@ -174,7 +174,7 @@ pub struct WaitsStatus {
     pub switches_per_s: f64,
     /// Waits whose stacks were taken.
     pub taken: u64,
-    /// Waits of these that are not counted.
+    /// Waits that are not counted: of these, and of threads for whose times there was no room.
     pub lost: u64,
     /// Threads whose times are known.
     pub threads: u64,

@@ -383,8 +383,10 @@ pub struct StackRing {
     pub dropped: u32,
     /// 1 while a record of a wait is being written: a sample that interrupts it is dropped.
     pub is_busy: u32,
+    /// Waits of threads that found no [`WaitLine`], or whose line another thread took.
+    pub crowded: u32,
     /// Fills the cache line that the sampler writes.
-    pub reserved: [u32; 13],
+    pub reserved: [u32; 12],
     /// Bytes that the daemon has taken. The daemon alone writes this cache line.
     pub taken: u32,
     /// Fills the cache line that the daemon writes.

@@ -153,6 +153,8 @@ pub struct CallStacks {
     placed_since: Option<Instant>,
     /// Ends of waits.
     ends: Vec<StackRecord>,
+    /// Waits of threads without a place for their times.
+    crowded: u64,
     inspectors: Inspectors,
     thread: Option<Thread>,
     windows: Windows,
@@ -179,6 +181,7 @@ impl CallStacks {
             placed: Vec::new(),
             placed_since: None,
             ends: Vec::new(),
+            crowded: 0,
             inspectors,
             thread: None,
             windows: Windows::default(),
@@ -195,8 +198,9 @@ impl CallStacks {
     /// Holds the stacks that `read` moves into the buffer.
     pub fn hold(&mut self, read: impl FnOnce(&mut Vec<RawStack>) -> StacksTaken) {
         let before = self.held.len();
-        let StacksTaken { dropped, fill } = read(&mut self.held);
+        let StacksTaken { dropped, crowded, fill } = read(&mut self.held);
         self.totals.dropped += dropped;
+        self.crowded += crowded;
         self.look_within = match fill {
             FILL_MAX.. => self.look_within / 2,
             _ if fill < FILL_MAX / 4.0 => self.look_within * 2,
@@ -228,6 +232,11 @@ impl CallStacks {
     /// Whether stacks are held.
     pub fn is_holding(&self) -> bool {
         !self.held.is_empty() || !self.placed.is_empty()
+    }
+
+    /// The number of waits of threads without a place for their times since the last call.
+    pub fn take_crowded(&mut self) -> u64 {
+        std::mem::take(&mut self.crowded)
     }
 
     /// The ends of waits that came since the last call.

@@ -182,7 +182,7 @@ pub struct Times {
 pub struct Totals {
     /// Waits whose stacks were taken.
     pub taken: u64,
-    /// Waits that found no room here, or whose end was never reported.
+    /// Waits that found no room, here or in the sampler, or whose end was never reported.
     pub lost: u64,
     /// Times of threads at the last drain.
     pub times: Times,

@@ -79,3 +79,30 @@ fn long_waits_after_short_ones_have_their_time() {
     let without = all.keys().filter(|frames| frames.iter().any(|of| of == "[unexpected_wait]"));
     assert!(without.count() > 0, "short waits before give no stack: {all:?}");
 }
+
+/// The times of threads had places by the low bits of their numbers, and a newcomer took the place
+/// of whoever had it: by beginning processes until one had a chosen thread's bits, anybody erased
+/// its waits.
+#[test]
+#[ignore = "needs root"]
+fn processes_that_come_and_go_erase_nobodys_waits() {
+    require_root();
+    let place = Place::default();
+    let victim = place.path().join("victim");
+    std::fs::copy("/bin/sleep", &victim).unwrap();
+    let daemon = start(&place, "100");
+    let mut victims: Vec<Running> =
+        (0..4).map(|_| Running::start(Command::new(&victim).arg("12"))).collect();
+    std::thread::sleep(std::time::Duration::from_millis(500)); // all sleep
+    // More than there are places.
+    let forks = "i=0; while [ $i -lt 17000 ]; do (:); i=$((i+1)); done";
+    assert!(Command::new("sh").args(["-c", forks]).status().unwrap().success());
+    victims.iter_mut().for_each(|victim| assert!(victim.is_running(), "the attack took too long"));
+    victims.into_iter().for_each(Running::ended);
+    daemon.flush();
+    let all = folded(&place, "off-cpu", "victim");
+    let told: f64 = all.iter().map(|(_, us)| us / 1e6).sum();
+    let waits = daemon.status().waits.unwrap();
+    eprintln!("{told} s of 48 s; {waits:?}");
+    assert!((told - 48.0).abs() < 2.0, "{told} s of 48 s: {waits:?}");
+}
