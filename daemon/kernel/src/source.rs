@@ -279,9 +279,9 @@ impl KernelSource {
         for cpu in self.counters.cpus() {
             let (now, fill) = stacks.take(cpu, into);
             let before = self.stacks_dropped.insert(cpu, now).unwrap_or_default();
-            let [dropped, crowded] = [0, 1].map(|at| u64::from(now[at].wrapping_sub(before[at])));
-            taken.dropped += dropped;
-            taken.crowded += crowded;
+            let ([dropped, crowded], [dropped_before, crowded_before]) = (now, before);
+            taken.dropped += u64::from(dropped.wrapping_sub(dropped_before));
+            taken.crowded += u64::from(crowded.wrapping_sub(crowded_before));
             taken.fill = taken.fill.max(fill);
         }
         taken

@@ -88,8 +88,8 @@ impl StackRings {
     }
 
     /// Moves the records of `cpu` to `into` and wipes them in the ring. Returns how many records
-    /// the CPU ever had to drop, and how many waits it had no place for, both of which wrap, and the
-    /// part of the ring that was filled.
+    /// the CPU ever had to drop, and how many waits it had no place for, both of which wrap, and
+    /// the part of the ring that was filled.
     pub fn take(&self, cpu: usize, into: &mut Vec<RawStack>) -> ([u32; 2], f64) {
         let (Some(ring), Some(data)) = (self.rings.pointer(cpu), self.data.pointer(cpu)) else {
             return ([0; 2], 0.0);
@@ -243,8 +243,13 @@ mod tests {
         let rings = rings();
         // Around the end of the ring, and of the numbers.
         let begin = u32::MAX - 4095;
-        let ring =
-            |written, taken| StackRing { written, taken, dropped: 3, crowded: 4, ..StackRing::default() };
+        let ring = |written, taken| StackRing {
+            written,
+            taken,
+            dropped: 3,
+            crowded: 4,
+            ..StackRing::default()
+        };
         let mut at = begin;
         let frames = [PythonFrame { code: 4, instruction: 5, flags: 6 }; 2];
         at = at.wrapping_add(put(&rings, (1, at), &frames, &[1, 2, 3], &[9; 5000]));

@@ -230,7 +230,7 @@ impl<Source: SampleSource> Collector<Source> {
             .take_ends()
             .iter()
             .for_each(|end| self.instruments.waits.end(end));
-        let crowded = self.instruments.call_stacks.take_crowded();
+        let crowded = std::mem::take(&mut self.instruments.call_stacks.crowded);
         self.instruments.waits.totals.lost += crowded;
         let mut walked = self.instruments.call_stacks.take_walked(is_drain);
         let is_wait = |stack: &mut WalkedStack| stack.record.kind == StackKind::Wait as u32;

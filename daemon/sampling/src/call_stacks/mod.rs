@@ -153,8 +153,8 @@ pub struct CallStacks {
     placed_since: Option<Instant>,
     /// Ends of waits.
     ends: Vec<StackRecord>,
-    /// Waits of threads without a place for their times.
-    crowded: u64,
+    /// Waits of threads without a place for their times, which the caller takes.
+    pub crowded: u64,
     inspectors: Inspectors,
     thread: Option<Thread>,
     windows: Windows,
@@ -232,11 +232,6 @@ impl CallStacks {
     /// Whether stacks are held.
     pub fn is_holding(&self) -> bool {
         !self.held.is_empty() || !self.placed.is_empty()
-    }
-
-    /// The number of waits of threads without a place for their times since the last call.
-    pub fn take_crowded(&mut self) -> u64 {
-        std::mem::take(&mut self.crowded)
     }
 
     /// The ends of waits that came since the last call.
