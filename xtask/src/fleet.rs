@@ -11,11 +11,12 @@ const TARGET: &str = "target/fleet";
 /// Where the host's programs are built.
 const PROGRAMS: &str = "target/debug";
 /// What its programs are made of, and how they are checked.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 8] = [
     "fleet",
     "profiledb",
     "binary/image",
     "analysis/stats",
+    "analysis/report/src/csv.rs",
     "analysis/report/src/escape.rs",
     "xtask/src/fleet.rs",
     "xtask/src/packages.rs",
