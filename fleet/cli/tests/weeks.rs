@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use image::{ImageId, ImageKind, ImageOffset};
 use model::{Ledger, Ledgers, Profile};
 use profiledb::{
-    Delta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, Symbol, Writer,
+    DbError, Delta, EpochStart, EventMeta, ImageRecord, Machine, ProfileKey, Scope, Symbol, Writer,
 };
 use serde_json::Value;
 use store::Week;
@@ -86,7 +86,13 @@ impl Fleet {
             now_unix_s: start_s,
             ..EpochStart::default()
         };
-        let mut writer = Writer::open(&root, host).unwrap();
+        // A process that another test starts has the last writer's lock until it executes.
+        let mut writer = loop {
+            match Writer::open(&root, host) {
+                Err(DbError::Locked { .. }) => std::thread::yield_now(),
+                opened => break opened.unwrap(),
+            }
+        };
         writer.begin(start, true).unwrap();
         let image = ImageId::from_build_id(&[0xab, 0xcd]).unwrap();
         let record = ImageRecord {
