@@ -316,9 +316,11 @@ fn compiled(place: &Path, store: &Path, week: &str, build_id: &str) {
     // Debug information stays where the program was built, by its id.
     let built = place.join(HOSTS[0]).join("new/shop");
     let debug = place.join("debug");
-    let of_id = debug.join(".build-id").join(&build_id[..2]);
+    // What follows is a hash of program headers.
+    let (digits, _) = build_id.split_once('-').unwrap();
+    let of_id = debug.join(".build-id").join(&digits[..2]);
     std::fs::create_dir_all(&of_id).unwrap();
-    std::fs::copy(&built, of_id.join(format!("{}.debug", &build_id[2..]))).unwrap();
+    std::fs::copy(&built, of_id.join(format!("{}.debug", &digits[2..]))).unwrap();
     let mut export = command("dcpi");
     export.args(["export", "--to", "autofdo", "--db"]).arg(&db).arg("-o").arg(&profile);
     ok(export.arg("--debug-root").arg(debug).arg(build_id));
