@@ -19,6 +19,9 @@ const NODES_MAX: usize = 1 << 22;
 /// Fewest waits with a stack that tell what a thread's waits without a stack were.
 const LENDERS_MIN: f64 = 4.0;
 
+/// Fewest whole stacks that tell the callers of a stack that was cut off.
+const REJOINED_MIN: u64 = 10;
+
 /// The parent of roots.
 const NONE: NodeId = NodeId::MAX;
 
@@ -90,6 +93,56 @@ impl Contexts {
             sums.into_iter().map(|((node, thread), value)| Entry { node, thread, value }).collect();
         contexts.entries.sort_unstable_by_key(|entry| (entry.node, entry.thread));
         contexts
+    }
+
+    /// Puts stacks that were cut off by the end of the copied bytes below the callers that their
+    /// outermost procedure has in whole stacks, where it has the same callers in all of these, and
+    /// in enough of them. `is_cut` tells subjects that stand in the place of callers; `cut` is the
+    /// one of the stacks to be joined. The daemon learns how much of a thread's stack to copy from
+    /// its first stacks, so these are cut off.
+    pub(crate) fn rejoin(&mut self, cut: SubjectId, is_cut: impl Fn(SubjectId) -> bool) {
+        let Some(root) = self.children.get(&(NONE, cut)).copied() else { return };
+        let mut stacks = vec![0_u64; self.nodes.len()];
+        for entry in &self.entries {
+            for (node, _) in self.path(entry.node) {
+                stacks.iter_mut().skip(node as usize).take(1).for_each(|of_node| {
+                    *of_node = of_node.saturating_add(entry.value.stacks);
+                });
+            }
+        }
+        // By procedure: its only caller in whole stacks, and their number; None: it has several.
+        let mut callers: HashMap<SubjectId, Option<(NodeId, u64)>> = HashMap::new();
+        let mut is_whole = Vec::with_capacity(self.nodes.len());
+        for (node, (parent, subject)) in self.nodes.iter().enumerate() {
+            let above = is_whole.get(*parent as usize).copied();
+            is_whole.push(above.unwrap_or_else(|| !is_cut(*subject)));
+            let stacks = stacks.get(node).copied().unwrap_or(0);
+            if above == Some(true) && stacks > 0 {
+                let caller = callers.entry(*subject).or_insert(Some((*parent, 0)));
+                *caller = caller
+                    .filter(|(known, _)| known == parent)
+                    .map(|(known, before)| (known, before.saturating_add(stacks)));
+            }
+        }
+        let entries = std::mem::take(&mut self.entries);
+        let mut sums: HashMap<(NodeId, u32), Value> = HashMap::new();
+        for entry in entries {
+            let path: Vec<(NodeId, SubjectId)> = self.path(entry.node).collect();
+            let below = path.split_last().filter(|((last, _), _)| *last == root);
+            let outermost = below.and_then(|(_, below)| below.last());
+            let caller = outermost.and_then(|(_, subject)| callers.get(subject).copied().flatten());
+            let caller = caller.filter(|(_, stacks)| *stacks >= REJOINED_MIN);
+            let node = match (below, caller) {
+                (Some((_, below)), Some((caller, _))) => {
+                    below.iter().rev().fold(caller, |above, (_, of)| self.node(Some(above), *of))
+                }
+                _ => entry.node,
+            };
+            sums.entry((node, entry.thread)).or_default().add(entry.value);
+        }
+        self.entries =
+            sums.into_iter().map(|((node, thread), value)| Entry { node, thread, value }).collect();
+        self.entries.sort_unstable_by_key(|entry| (entry.node, entry.thread));
     }
 
     /// No stacks, with the numbers of threads of another.
@@ -345,6 +398,31 @@ mod tests {
             Frame::Code(_, offset) => (offset.0 / 16) as SubjectId,
             _ => 99,
         }
+    }
+
+    /// `main` had 96.5 % (94 to 98) where 100 % is true: the first stacks were cut off.
+    #[test]
+    fn stacks_that_were_cut_off_have_the_callers_of_whole_ones() {
+        let thread = Thread::default();
+        let cut = Frame::Cut(model::Cut::Truncated);
+        let shown = |whole: &[u64], callers: u64| {
+            let mut stacks = Stacks::new();
+            for number in 0..whole.len() as u64 * 10 {
+                let caller = frame(16 * (number % callers));
+                let stack = [caller, frame(48), frame(64 + number % 16)];
+                stacks.add_stack(stack, &thread, Value::of_one(1));
+            }
+            stacks.add_stack([cut, frame(50), frame(80)], &thread, Value::of_one(1));
+            let mut contexts = Contexts::of(&stacks, [].into(), |frame| [subject(frame)]);
+            contexts.rejoin(99, |of| of == 99);
+            let paths = contexts.entries().iter().map(|entry| {
+                contexts.path(entry.node).map(|(_, subject)| subject).collect::<Vec<_>>()
+            });
+            paths.filter(|path| path.contains(&5)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&[0], 1), [[5, 3, 0]]);
+        assert_eq!(shown(&[], 1), [[5, 3, 99]], "no whole stacks");
+        assert_eq!(shown(&[0], 2), [[5, 3, 99]], "either may have called it");
     }
 
     /// Two calls of one procedure are one caller.

@@ -59,7 +59,11 @@ pub fn load(
             [] => std::slice::from_ref(&no_stack),
             path => path,
         };
-        let contexts = Contexts::of(stacks, subjects.are_inlined(), path);
+        let mut contexts = Contexts::of(stacks, subjects.are_inlined(), path);
+        let is_cut = |of| matches!(subjects.get(of), Some(Subject::Cut(_) | Subject::NoStack));
+        if let [truncated] = subjects.of_frame(&Frame::Cut(Cut::Truncated)) {
+            contexts.rejoin(*truncated, is_cut);
+        }
         let is_idle = |subject: SubjectId| {
             let of = subjects.get(subject).and_then(|subject| subjects.image(subject));
             of.is_some_and(|image| image.record.kind == ImageKind::Idle)
