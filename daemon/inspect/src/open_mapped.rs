@@ -131,7 +131,7 @@ pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
 
 /// The user who can write a file that process `pid` has mapped; None: root alone can. Anybody can
 /// write a file with the build id of another, so a build id is only as good as who can write the
-/// file. As the sampler judges it (`note_owner`): where no set-user-ID bit counts, the users in
+/// file. Where no set-user-ID bit counts (fs/exec.c, `mnt_may_suid`), the users in
 /// inodes are as good as those who mounted the file system, and the process's user vouches.
 pub fn owner(file: &File, facts: &FileFacts, pid: u32) -> Option<u32> {
     let flags = rustix::fs::fstatvfs(file).map(|found| found.f_flag);
