@@ -19,7 +19,8 @@ const NODES_MAX: usize = 1 << 22;
 /// Fewest waits with a stack that tell what a thread's waits without a stack were.
 const LENDERS_MIN: f64 = 4.0;
 
-/// Fewest whole stacks that tell the callers of a stack that was cut off.
+/// Fewest whole stacks that must agree on the callers of a procedure before a truncated stack gets
+/// these callers.
 const REJOINED_MIN: u64 = 10;
 
 /// The parent of roots.
@@ -95,11 +96,11 @@ impl Contexts {
         contexts
     }
 
-    /// Puts stacks that were cut off by the end of the copied bytes below the callers that their
-    /// outermost procedure has in whole stacks, where it has the same callers in all of these, and
-    /// in enough of them. `is_cut` tells subjects that stand in the place of callers; `cut` is the
-    /// one of the stacks to be joined. The daemon learns how much of a thread's stack to copy from
-    /// its first stacks, so these are cut off.
+    /// Gives callers to stacks of which the sampler copied too few bytes: the daemon learns from a
+    /// thread's first stacks how many to copy. If the outermost procedure of such a stack has the
+    /// same callers in all whole stacks, at least [`REJOINED_MIN`], it gets these callers; else
+    /// the stack stays as it is. `cut` is the subject in the place of the missing callers, and
+    /// `is_cut` recognises every subject that stands for missing callers.
     pub(crate) fn rejoin(&mut self, cut: SubjectId, is_cut: impl Fn(SubjectId) -> bool) {
         let Some(root) = self.children.get(&(NONE, cut)).copied() else { return };
         let mut stacks = vec![0_u64; self.nodes.len()];

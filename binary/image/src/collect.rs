@@ -287,7 +287,7 @@ impl Tables {
             .is_some_and(|table| self.push(table, ProcedureSource::MiniDebugInfo, layout))
     }
 
-    /// Adds the procedures of a stripped program of Go, which has a table of them.
+    /// Adds the procedures that the runtime table of a stripped Go program names (`.gopclntab`).
     fn add_go_table(
         &mut self,
         wanted: &Wanted<'_>,

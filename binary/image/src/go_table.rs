@@ -8,15 +8,18 @@
 //! - `functab`: sorted (first address, place of the procedure's `_func`), 4 bytes each;
 //! - `_func`: name, places in `pctab`, unit, flags.
 //!
-//! Read are the tables of Go 1.18 and later, on machines of 64 bits. Calls that were inlined are
-//! not read: a line is that of the innermost call, as the runtime has it.
+//! This module reads tables of Go 1.18 and later for 64-bit machines. It does not read inlined
+//! calls: the line of an address is that of the innermost one.
 //!
 //! # Sources
 //!
 //! "Go 1.2 Runtime Symbol Table" (golang.org/s/go12symtab). Of Go's source (1.19 unless said):
-//! src/cmd/link/internal/ld/pcln.go (header, `functab`), src/runtime/symtab.go (`pcHeader`,
-//! `pcvalue`, `funcline1`), src/runtime/runtime2.go (`_func`; with `startLine` since 1.20),
-//! src/debug/gosym/pclntab.go (magic numbers), src/cmd/link/internal/ld/data.go (alignment).
+//!
+//! - src/cmd/link/internal/ld/pcln.go: the header and `functab`;
+//! - src/runtime/symtab.go: `pcHeader`, `pcvalue`, `funcline1`;
+//! - src/runtime/runtime2.go: `_func`, which has `startLine` since 1.20;
+//! - src/debug/gosym/pclntab.go: magic numbers;
+//! - src/cmd/link/internal/ld/data.go: the alignment.
 
 use std::ffi::CStr;
 
@@ -48,7 +51,7 @@ const MODULE_TEXT: u64 = 176;
 /// What the header says. Places are counted from the begin of the table.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes that the numbers of code bytes count.
+    /// Unit of the distances in `pctab`, in bytes: 1 on x86-64, 4 on arm64.
     pub quantum: u8,
     /// Whether `_func` has `startLine`.
     pub has_start_line: bool,
@@ -139,8 +142,8 @@ impl GoTable {
         Ok(Some(table))
     }
 
-    /// The address that first addresses are relative to, where the header leaves it out: what
-    /// `moduledata` says, if that is this table's.
+    /// The address that first addresses are relative to, from the runtime's `moduledata`, for
+    /// tables whose header has a 0 instead (Go 1.26). None if `moduledata` is of another table.
     fn text_begin(&self, elf: &Elf<'_>, sections: &[Section], address: u64) -> Option<u64> {
         let module = sections.iter().find(|section| &*section.name == ".go.module")?;
         let word = |at: u64| {
@@ -187,7 +190,7 @@ impl GoTable {
         while low < high {
             let middle = low + (high - low) / 2;
             let row = self.header.rows.checked_add(middle.checked_mul(ROW_BYTES)?)?;
-            // A table that ends early has no further rows.
+            // A row beyond the end of a truncated table counts as above every address.
             match self.number(row) {
                 Some(begin) if u64::from(begin) <= relative => low = middle + 1,
                 _ => high = middle,

@@ -31,9 +31,9 @@ const UNRESOLVED_PREFIX: &str = "none-";
 ///
 /// The text form ([`fmt::Display`], [`FromStr`]) has only `[0-9a-z-]`, so it can name a file:
 ///
-/// - a GNU build id: its lower-case hex, 2 to 40 digits. Where it was read from a file with program
-///   headers, `-p` and 8 hex digits follow, a hash of these headers: `patchelf`, BOLT and
-///   `ld --build-id=0x...` make files of one build id whose code is at other places;
+/// - a GNU build id: its lower-case hex, 2 to 40 digits. For a file with program headers a hash of
+///   these headers follows, as `-p` and 8 hex digits: `patchelf`, BOLT and `ld --build-id=0x...`
+///   make files that share a build id and have their code at different addresses;
 /// - a GNU build id that a user's file has: the same, `-u` and the number of the user. Anybody can
 ///   write a file with any build id, so only files that root alone can write have the id without
 ///   owner, and the files of one user never pass for those of another;
@@ -119,14 +119,14 @@ impl ImageId {
         Self { headers: Some(hash).filter(|_| self.origin == Origin::BuildId), ..self }
     }
 
-    /// Whether a file that was identified as `found` is this build, whoever owns it. Build ids
-    /// alone decide where one of the two was not read from program headers.
+    /// Whether a file that was identified as `found` is this build, whoever owns the file. Where
+    /// either id lacks the hash of program headers, equal build ids suffice.
     pub fn is_build(&self, found: &Self) -> bool {
         let headers = self.headers.zip(found.headers);
         self.alone() == found.alone() && headers.is_none_or(|(one, other)| one == other)
     }
 
-    /// The id for people: the first 8 digits, and what else tells it from other ids.
+    /// The id as reports show it: the first 8 digits, the hash of program headers, and the owner.
     pub fn short(&self) -> String {
         self.digits().chars().take(SHORT_DIGITS).collect::<String>() + &self.marks()
     }

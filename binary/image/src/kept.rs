@@ -3,9 +3,9 @@
 //!
 //! The kept part has the headers, all code and read-only data, the symbols, the unwind tables, the
 //! notes, the relocations, and the data that the dynamic loader makes read-only after relocating it
-//! (which has tables of jumps). It does not have debug information, which is large and found
-//! elsewhere, nor writable data, which is private, but for the addresses of a Go program's parts. A
-//! kept file is as long as its original, and zero where nothing was kept.
+//! (which has tables of jumps). It has no debug information, which is large and found elsewhere. It
+//! has no writable data, which is private; the one exception is `.go.module`, by which Go's table
+//! of procedures is found. A kept file is as long as its original, and zero where nothing was kept.
 
 use std::borrow::Cow;
 use std::fs::File;

@@ -24,7 +24,7 @@ pub fn opened_grown(FileAt { id, path, at }: &FileAt) -> Option<File> {
     open_mapped(id, &path.0, *at, is_it)
 }
 
-/// Opens the very file that was mapped. `None` where the kernel told only a build id.
+/// Opens the very file that was mapped. `None` where a recording has its build id only.
 pub fn opened(FileAt { id, path, at }: &FileAt) -> Option<File> {
     match id {
         MappedFileId::BuildId(_) => None,

@@ -93,8 +93,9 @@ struct Known {
 
 struct CodeFile {
     number: u32,
-    /// None between questions, where the file's file system is not the root's.
+    /// None between two questions, if `is_lent`.
     file: Option<File>,
+    /// Its file system is not the root's, so somebody may want to unmount it.
     is_lent: bool,
     layout: Layout,
     constants: Constants,
@@ -130,12 +131,19 @@ impl CodeFiles {
             let file = open().and_then(|file| self.take_up(file));
             self.by_image.insert(image, Known { file, used: now, used_at: Instant::now() });
         }
-        let known = self.by_image.get_mut(&image)?;
-        let file = known.file.as_mut()?;
-        if file.file.is_none() {
-            file.file = open();
+        let is_closed = |code: &CodeFile| code.file.is_none();
+        if self.by_image.get(&image)?.file.as_ref().is_some_and(is_closed) {
+            let Some(file) = open() else {
+                self.forget(image);
+                let failed = Known { file: None, used: now, used_at: Instant::now() };
+                self.by_image.insert(image, failed);
+                return None;
+            };
+            let code = self.by_image.get_mut(&image).and_then(|known| known.file.as_mut());
+            code?.file = Some(file);
         }
-        let file = known.file.as_ref().filter(|file| file.file.is_some())?;
+        let known = self.by_image.get_mut(&image)?;
+        let file = known.file.as_ref()?;
         known.used = now;
         Some(OpenCode { file, pieces: &mut self.pieces })
     }

@@ -1,5 +1,5 @@
-//! The images of files without a build id in the kernel's records, kept over restarts, because
-//! identifying a file may take reading 256 MiB in the middle of a drain.
+//! The images of files, kept over restarts: to identify a file without build id may take reading
+//! 256 MiB in the middle of a drain.
 //!
 //! Everything is in memory; on disk it is a sled database, private to this daemon and worth nothing
 //! but time. sled is open only while it is read at the start and written now and then, on a thread

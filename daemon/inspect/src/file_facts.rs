@@ -90,8 +90,8 @@ impl FileFacts {
         State { size_low: self.size as u32, changed_ns }.content(self.ino)
     }
 
-    /// Whether inode number and device are those in the kernel's record. A record with a build id
-    /// has no inode, so any file passes.
+    /// Whether inode number and device are those in the kernel's record. A recording that has
+    /// a build id instead has no inode, so any file passes.
     pub fn is_inode(&self, id: &MappedFileId) -> bool {
         self.is_inode_on(id, |told, found| told == found)
     }

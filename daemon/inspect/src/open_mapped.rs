@@ -28,8 +28,8 @@ pub struct MappedAt {
 
 /// Opens the very file that a process has mapped: through the mapping itself (any mount namespace,
 /// deleted or not), or by its path as the process or we see it. A path is used only if it leads to
-/// the same inode, and either file only if `is_it` accepts it: a record with a build id has no
-/// inode. Never blocks on what is not a file, nor disturbs it.
+/// the same inode, and either file only if `is_it` accepts it: a recording that has
+/// a build id instead has no inode. Never blocks on what is not a file, nor disturbs it.
 pub fn open_mapped(
     id: &MappedFileId,
     path: &[u8],
@@ -44,8 +44,8 @@ pub fn open_through_mapping(at: MappedAt) -> Option<File> {
     open_regular(&mapped(at)?)
 }
 
-/// The mapped file, or the one that a copy is there of, as a descriptor without read access
-/// (O_PATH). `None`: the mapping is gone. Needs CAP_CHECKPOINT_RESTORE (Linux 5.9).
+/// The mapped file, or, where a copy of its text is mapped, that file, as a descriptor without read
+/// access (O_PATH). `None`: the mapping is gone. Needs CAP_CHECKPOINT_RESTORE (Linux 5.9).
 pub fn mapped(at: MappedAt) -> Option<File> {
     linked(at).or_else(|| {
         let open = |line: &MapsLine| open_line(at.pid, line);
@@ -131,8 +131,9 @@ pub fn is_public(path: &[u8], at: MappedAt, facts: &FileFacts) -> bool {
 
 /// The user who can write a file that process `pid` has mapped; None: root alone can. Anybody can
 /// write a file with the build id of another, so a build id is only as good as who can write the
-/// file. Where no set-user-ID bit counts (fs/exec.c, `mnt_may_suid`), the users in
-/// inodes are as good as those who mounted the file system, and the process's user vouches.
+/// file. Where the kernel would not believe a set-user-ID bit (`mnt_may_suid`, fs/namespace.c),
+/// whoever mounted the file system has chosen the users in its inodes, and the process's user
+/// counts as the owner.
 pub fn owner(file: &File, facts: &FileFacts, pid: u32) -> Option<u32> {
     let flags = rustix::fs::fstatvfs(file).map(|found| found.f_flag);
     let is_believed =

@@ -1,8 +1,9 @@
-//! Text that a program has copied to anonymous memory in its own place, which has huge pages. To
-//! the kernel it is no file any more.
+//! Programs that copy their text to huge pages replace a part of their mapped file by anonymous
+//! memory at the same addresses, so the kernel no longer names a file there.
 //!
-//! Anonymous executable memory that exactly fills the hole between two mappings of one file, by
-//! address and by offset, is that file's text if some pages of it have the file's bytes.
+//! Anonymous executable memory counts as the file's text if two mappings of one file are next to
+//! it, the hole between them in the file is exactly as large as the memory, and the compared pages
+//! have the file's bytes.
 
 use kernel::MappedFileId;
 use kernel::procfs::{self, MapsLine};

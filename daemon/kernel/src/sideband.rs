@@ -168,8 +168,8 @@ pub struct Record {
     Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
 )]
 pub enum MappedFileId {
-    /// Its GNU build id, 1 to 20 bytes. Recordings of before have it: dcpid once asked the kernel
-    /// for build ids.
+    /// Its GNU build id, 1 to 20 bytes. Only recordings of older versions have it: those asked the
+    /// kernel for build ids.
     BuildId(#[serde(with = "crate::latin1")] Vec<u8>),
     /// Place of the file; inode 0: not a file.
     Inode {
@@ -315,9 +315,11 @@ impl Ring {
     }
 }
 
-/// Build ids are not asked for: the kernel would mark the records of *other* listeners, perf's, as
-/// having them (`perf_event_mmap_output` sets `PERF_RECORD_MISC_MMAP_BUILD_ID` in a header that all
-/// listeners share and does not clear it; kernel/events/core.c, 5.12 to 6.18). perf 6.1 crashes.
+/// Opens the ring of one CPU. It does not ask for build ids in MMAP2 records: from the first
+/// listener that does, the kernel marks the records of all later listeners as having one
+/// (`perf_event_mmap_output`, kernel/events/core.c, 5.12 to 6.18, sets
+/// `PERF_RECORD_MISC_MMAP_BUILD_ID` in a header that listeners share and does not clear it). perf
+/// 6.1 then misreads its own records and crashes.
 fn open_ring(cpu: usize) -> io::Result<Sampler> {
     let mut builder = Builder::new(Software::DUMMY);
     builder.any_pid().one_cpu(cpu).include_kernel().include_hv();

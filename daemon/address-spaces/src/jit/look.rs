@@ -1,4 +1,4 @@
-//! Reading what a process tells about its generated code.
+//! Reads the files in which a process names its generated code, `perf-PID.map` and jitdumps.
 
 use super::{Asked, LOOK_BYTES, LOOK_INTERVAL_NS, Process};
 use crate::mappings::{Mapping, Mappings};

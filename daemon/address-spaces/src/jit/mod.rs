@@ -468,7 +468,8 @@ impl Jit {
     }
 }
 
-/// The inode of what is mapped: 0 for no file, the greatest number for one known by its build id.
+/// The inode of what is mapped: 0 for no file, the greatest number for a file of which a recording
+/// has the build id instead.
 fn inode_of(file: &MappedFileId) -> u64 {
     match file {
         MappedFileId::Inode { inode, .. } | MappedFileId::Version { inode, .. } => *inode,

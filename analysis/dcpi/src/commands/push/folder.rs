@@ -1,7 +1,7 @@
-//! The objects in a directory that others can write, too. Every directory below it is opened from
-//! the one before, as no link and on no other mount, and only regular files are read, without
-//! waiting for what is none: a link to root's own directory, or a FIFO in the place of a segment,
-//! is an error.
+//! A store in a directory that other users can write to. Each directory below the store is opened
+//! relative to its parent, and neither a symbolic link nor a mount point is followed. Only regular
+//! files are read. So a link to a directory of root's, or a FIFO in the place of a segment, is an
+//! error, and `dcpi push` neither writes elsewhere nor waits for ever.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
