@@ -16,15 +16,17 @@
 
 #if defined(ARCH_x86_64)
 enum { RED_ZONE = 128 }; /* bytes below the stack pointer that code uses (AMD64 ABI, 3.2.2) */
-INLINE int is_64_bit(const u64 *registers)
+/* Whether SP_REGISTER is the user code's stack pointer: also 32-bit code's. */
+INLINE int has_stack(const u64 *registers)
 {
-	return registers[CS_REGISTER] == USER_CODE_64;
+	return registers != 0;
 }
 #else
 enum { RED_ZONE = 0 };
-INLINE int is_64_bit(const u64 *registers)
+/* 32-bit code has its stack pointer in another register (PSR_MODE32_BIT of pstate). */
+INLINE int has_stack(const u64 *registers)
 {
-	return !(registers[REGISTERS - 1] & 1 << 4); /* PSR_MODE32_BIT of pstate */
+	return !(registers[REGISTERS - 1] & 1 << 4);
 }
 #endif
 
@@ -186,7 +188,7 @@ OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record
 	unsigned char *after = after_python(record);
 	u32 total = sizeof(*record) + record->python_frames * sizeof(struct python_frame);
 
-	if (record->user == USER_REGISTERS && is_64_bit(record->registers)) {
+	if (record->user == USER_REGISTERS && has_stack(record->registers)) {
 		if (record->kernel_bytes) {
 			total += STACK_KERNEL_BYTES;
 			size = copy_user(record, after + STACK_KERNEL_BYTES, size);
@@ -194,7 +196,7 @@ OUT_OF_LINE void end_record(struct stack_ring *ring, struct stack_record *record
 			size = copy_user(record, after, size);
 		}
 	} else {
-		/* Of 32-bit code the innermost frame is known. */
+		/* Of arm's 32-bit code the innermost frame is known. */
 		total += record->kernel_bytes ? STACK_KERNEL_BYTES : 0;
 		size = 0;
 	}

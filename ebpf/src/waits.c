@@ -28,7 +28,7 @@ enum { FIRST_WAIT_US = 30000 };
 enum { LONG_WAIT_US = 1000000 };
 /* The unit of typical lengths, of which the largest stands for all that are longer. */
 enum { WAIT_UNIT_US = 16, WAIT_UNITS_MAX = 0xffff };
-/* Most bytes of stack that are copied at a wait. */
+/* Most bytes of stack that are copied at a wait where the ring has little room. */
 enum { WAIT_WINDOW_MAX = 16 << 10 };
 /* Time after which the line of a waiting thread may be given to another: the thread may have ended
  * while no times were taken. */
@@ -124,6 +124,15 @@ INLINE u32 state_of(struct task_struct *task)
 	return copied(&before_5_14->state);
 }
 
+/* Whether a quarter of a CPU's ring is in use at most. */
+INLINE int has_room(u32 cpu)
+{
+	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
+
+	return ring &&
+	       ring->written - *(volatile u32 *)&ring->taken <= STACK_RING_BYTES / 4;
+}
+
 /* Takes the stack of the current thread, which leaves the CPU. Whether there was room. */
 OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 {
@@ -131,11 +140,13 @@ OUT_OF_LINE int take_wait(void *context, u32 cpu, u64 now_ns, u32 weight)
 	struct stack_data *data = bpf_map_lookup_elem(&STACK_DATA, &cpu);
 	struct stack_record *record;
 	s64 kernel_bytes;
+	u32 size_max = has_room(cpu) ? STACK_WINDOW_MAX : WAIT_WINDOW_MAX;
 	u32 size = 0;
 
 	if (!ring || !data)
 		return 0;
-	record = begin_record(ring, data, &size, WAIT_WINDOW_MAX, STACK_RING_BYTES);
+	record = begin_record(ring, data, &size, size_max,
+			      STACK_RING_BYTES - ENDS_BYTES);
 	if (!record)
 		return 0;
 	/* Samples that interrupt from here on are dropped: interrupts are off, but not those of
@@ -216,15 +227,6 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 	__sync_fetch_and_add(&ring->written, sizeof(*record));
 	*(volatile u32 *)&ring->is_busy = 0;
 	return 1;
-}
-
-/* Whether a quarter of a CPU's ring is in use at most. */
-INLINE int has_room(u32 cpu)
-{
-	struct stack_ring *ring = bpf_map_lookup_elem(&STACK_RINGS, &cpu);
-
-	return ring &&
-	       ring->written - *(volatile u32 *)&ring->taken <= STACK_RING_BYTES / 4;
 }
 
 /* One of so many waits such as the one that begins is taken: a thread's first one if there is

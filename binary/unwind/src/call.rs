@@ -20,13 +20,17 @@ pub enum Call {
 /// The call in the bytes before `address`, which `before` ends with.
 pub fn call_before(machine: Machine, before: &[u8], address: u64) -> Call {
     match machine {
-        Machine::X86_64 => x86_64(before, address),
+        Machine::X86 => match x86(before, address) {
+            Call::Direct(target) => Call::Direct(target & u64::from(u32::MAX)),
+            call => call,
+        },
+        Machine::X86_64 => x86(before, address),
         Machine::Aarch64 => aarch64(before, address),
     }
 }
 
 /// Intel SDM, volume 2, CALL: `E8` with a 32-bit distance, or `FF /2`.
-fn x86_64(before: &[u8], address: u64) -> Call {
+fn x86(before: &[u8], address: u64) -> Call {
     if let Some([0xe8, distance @ ..]) = before.last_chunk::<5>() {
         let distance = i64::from(i32::from_le_bytes(*distance));
         return Call::Direct(address.wrapping_add_signed(distance));

@@ -7,8 +7,6 @@ use gimli::{EndianSlice, EvaluationResult, Expression, Format, LittleEndian, Loc
 use crate::registers::Registers;
 use crate::stack::{Missing, Stack};
 
-const ENCODING: gimli::Encoding =
-    gimli::Encoding { address_size: 8, format: Format::Dwarf32, version: 5 };
 /// Largest number of operations; expressions can jump back.
 const OPERATIONS_MAX: u32 = 512;
 /// Stack words and registers that one expression may read; the PLT entry of the ABI reads two. A
@@ -34,7 +32,9 @@ pub fn evaluate(
     bias: u64,
 ) -> Result<u64, NoValue> {
     let expression = Expression(EndianSlice::new(code, LittleEndian));
-    let mut evaluation = expression.evaluation(ENCODING);
+    let address_size = registers.machine().word_bytes();
+    let encoding = gimli::Encoding { address_size, format: Format::Dwarf32, version: 5 };
+    let mut evaluation = expression.evaluation(encoding);
     evaluation.set_max_iterations(OPERATIONS_MAX);
     if let Some(first) = first {
         evaluation.set_initial_value(first);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn the_plts_expression_depends_on_the_place_in_the_stub() {
-        let stack = Stack::new(&[]);
+        let stack = Stack::new(Machine::X86_64, &[]);
         for (pc, expected) in [(0x1000, 0x7008), (0x100a, 0x7008), (0x100b, 0x7010)] {
             let mut registers = Registers::new(Machine::X86_64, pc);
             registers.set(7, Some(0x7000));
@@ -99,7 +99,7 @@ mod tests {
     fn words_come_from_the_stack_only() {
         let bytes = 0x1234u64.to_le_bytes();
         let windows = [Window { address: 0x7000, bytes: &bytes }];
-        let stack = Stack::new(&windows);
+        let stack = Stack::new(Machine::X86_64, &windows);
         let mut registers = Registers::new(Machine::X86_64, 0);
         registers.set(6, Some(0x7008));
         // DW_OP_breg6 -8; DW_OP_deref
@@ -115,7 +115,7 @@ mod tests {
         let registers = Registers::new(Machine::X86_64, 0);
         // DW_OP_skip -3, and DW_OP_dup; DW_OP_skip -4
         for code in [&[0x2f, 0xfd, 0xff][..], &[0x12, 0x2f, 0xfc, 0xff]] {
-            let result = evaluate(code, Some(1), &registers, &Stack::new(&[]), 0);
+            let result = evaluate(code, Some(1), &registers, &Stack::new(Machine::X86_64, &[]), 0);
             assert_eq!(result, Err(NoValue::Unknown));
         }
     }

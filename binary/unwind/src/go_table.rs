@@ -270,7 +270,7 @@ impl GoTable {
         let is_first = procedure.flags & TOP_FRAME != 0 || procedure.begin == self.entry;
         let (cfa, return_address) = match machine {
             // The call has put the return address on the stack.
-            Machine::X86_64 => (distance + 8, Some(Saved::At(-8))),
+            Machine::X86 | Machine::X86_64 => (distance + 8, Some(Saved::At(-8))),
             // Without a part of the stack the procedure has left it in its register.
             Machine::Aarch64 if distance == 0 => (0, None),
             Machine::Aarch64 => (distance, Some(Saved::At(-distance))),
@@ -326,7 +326,7 @@ fn stack_pointer(name: &[u8], distance: i64) -> StackPointer {
 /// The register in which the procedures that call the vDSO keep their stack pointer: r12, x20.
 const fn kept_in(machine: Machine) -> u8 {
     match machine {
-        Machine::X86_64 => 12,
+        Machine::X86 | Machine::X86_64 => 12,
         Machine::Aarch64 => 20,
     }
 }
@@ -334,7 +334,7 @@ const fn kept_in(machine: Machine) -> u8 {
 /// Whether the code puts the stack pointer there: `mov %rsp, %r12`, `mov x20, sp`.
 pub fn keeps_stack_pointer(machine: Machine, code: &[u8]) -> bool {
     match machine {
-        Machine::X86_64 => code.windows(3).any(|bytes| bytes == [0x49, 0x89, 0xe4]),
+        Machine::X86 | Machine::X86_64 => code.windows(3).any(|bytes| bytes == [0x49, 0x89, 0xe4]),
         Machine::Aarch64 => words(code).any(|word| word == 0x9100_03f4),
     }
 }
@@ -344,7 +344,7 @@ pub fn sets_stack_pointer(machine: Machine, code: &[u8]) -> bool {
     match machine {
         // Bytes are looked at wherever instructions begin: a match in the middle of one is possible
         // and makes a walk end.
-        Machine::X86_64 => code.windows(3).any(|bytes| match *bytes {
+        Machine::X86 | Machine::X86_64 => code.windows(3).any(|bytes| match *bytes {
             [0x48 | 0x49, 0x8b, operand] => operand >> 3 & 7 == 4,
             [0x48 | 0x4c, 0x89, operand] => operand >> 6 == 3 && operand & 7 == 4,
             _ => false,
@@ -413,7 +413,7 @@ impl Numbers<'_> {
 /// Bytes that instructions are aligned to.
 const fn quantum(machine: Machine) -> u8 {
     match machine {
-        Machine::X86_64 => 1,
+        Machine::X86 | Machine::X86_64 => 1,
         Machine::Aarch64 => 4,
     }
 }

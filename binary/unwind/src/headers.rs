@@ -3,12 +3,9 @@
 
 use object::LittleEndian;
 use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _};
 
 use crate::registers::Machine;
-
-type FileHeader = elf::FileHeader64<LittleEndian>;
-type ProgramHeader = elf::ProgramHeader64<LittleEndian>;
-type SectionHeader = elf::SectionHeader64<LittleEndian>;
 
 /// Largest number of program headers that are read; the largest programs have some 40.
 const SEGMENTS_MAX: u16 = 512;
@@ -48,33 +45,36 @@ pub trait Read {
 }
 
 impl Headers {
-    /// None unless this is an ELF file of one of the two machines.
+    /// None unless this is an ELF file of one of the machines.
     pub fn read(file: &mut impl Read) -> Option<Self> {
-        let header = file_header(file)?;
-        let machine = match header.e_machine.get(LittleEndian) {
-            elf::EM_X86_64 => Machine::X86_64,
-            elf::EM_AARCH64 => Machine::Aarch64,
+        if is_narrow(file)? {
+            Self::read_class::<elf::FileHeader32<LittleEndian>>(file)
+        } else {
+            Self::read_class::<elf::FileHeader64<LittleEndian>>(file)
+        }
+    }
+
+    fn read_class<H: FileHeader<Endian = LittleEndian>>(file: &mut impl Read) -> Option<Self> {
+        let header: H = at(file, 0)?;
+        let machine = match (header.e_machine(LittleEndian), header.is_class_64()) {
+            (elf::EM_386, false) => Machine::X86,
+            (elf::EM_X86_64, true) => Machine::X86_64,
+            (elf::EM_AARCH64, true) => Machine::Aarch64,
             _ => return None,
         };
-        let mut headers = Self {
-            machine,
-            entry: header.e_entry.get(LittleEndian),
-            segments: Vec::new(),
-            index: None,
-        };
-        let begin = header.e_phoff.get(LittleEndian);
-        let stride = header.e_phentsize.get(LittleEndian);
-        for number in 0..header.e_phnum.get(LittleEndian).min(SEGMENTS_MAX) {
-            let at = begin.checked_add(u64::from(number) * u64::from(stride))?;
-            let mut bytes = [0; size_of::<ProgramHeader>()];
-            file.read(at, &mut bytes)?;
-            let (header, _) = object::from_bytes::<ProgramHeader>(&bytes).ok()?;
+        let entry = header.e_entry(LittleEndian).into();
+        let mut headers = Self { machine, entry, segments: Vec::new(), index: None };
+        let begin: u64 = header.e_phoff(LittleEndian).into();
+        let stride = header.e_phentsize(LittleEndian);
+        for number in 0..header.e_phnum(LittleEndian).min(SEGMENTS_MAX) {
+            let place = begin.checked_add(u64::from(number) * u64::from(stride))?;
+            let header: H::ProgramHeader = at(file, place)?;
             let segment = Segment {
-                offset: header.p_offset.get(LittleEndian),
-                address: header.p_vaddr.get(LittleEndian),
-                len: header.p_filesz.get(LittleEndian),
+                offset: header.p_offset(LittleEndian).into(),
+                address: header.p_vaddr(LittleEndian).into(),
+                len: header.p_filesz(LittleEndian).into(),
             };
-            match header.p_type.get(LittleEndian) {
+            match header.p_type(LittleEndian) {
                 elf::PT_LOAD => headers.segments.push(segment),
                 elf::PT_GNU_EH_FRAME => headers.index = Some(segment),
                 _ => {}
@@ -132,38 +132,37 @@ impl Sections {
     /// None found if the file has no section headers.
     pub fn read(file: &mut impl Read) -> Self {
         let mut sections = Self::default();
-        let _ = sections.fill(file);
+        let _ = match is_narrow(file) {
+            Some(true) => sections.fill::<elf::FileHeader32<LittleEndian>>(file),
+            _ => sections.fill::<elf::FileHeader64<LittleEndian>>(file),
+        };
         sections
     }
 
-    fn fill(&mut self, file: &mut impl Read) -> Option<()> {
-        let header = file_header(file)?;
-        let begin = header.e_shoff.get(LittleEndian);
-        let stride = u64::from(header.e_shentsize.get(LittleEndian));
-        let section = |file: &mut _, number: u16| {
-            let mut bytes = [0; size_of::<SectionHeader>()];
-            Read::read(file, begin.checked_add(u64::from(number) * stride)?, &mut bytes)?;
-            let (header, _) = object::from_bytes::<SectionHeader>(&bytes).ok()?;
-            Some(*header)
-        };
-        let names = section(file, header.e_shstrndx.get(LittleEndian))?;
-        let names_begin = names.sh_offset.get(LittleEndian);
-        let names_len = names.sh_size.get(LittleEndian);
-        for number in 0..header.e_shnum.get(LittleEndian).min(SECTIONS_MAX) {
-            let section = section(file, number)?;
-            let is_mapped = section.sh_flags.get(LittleEndian) & u64::from(elf::SHF_ALLOC) != 0;
-            if !is_mapped || section.sh_type.get(LittleEndian) == elf::SHT_NOBITS {
+    fn fill<H: FileHeader<Endian = LittleEndian>>(&mut self, file: &mut impl Read) -> Option<()> {
+        let header: H = at(file, 0)?;
+        let begin: u64 = header.e_shoff(LittleEndian).into();
+        let stride = u64::from(header.e_shentsize(LittleEndian));
+        let place = |number: u16| begin.checked_add(u64::from(number) * stride);
+        let names: H::SectionHeader = at(file, place(header.e_shstrndx(LittleEndian))?)?;
+        let names_begin: u64 = names.sh_offset(LittleEndian).into();
+        let names_len: u64 = names.sh_size(LittleEndian).into();
+        for number in 0..header.e_shnum(LittleEndian).min(SECTIONS_MAX) {
+            let section: H::SectionHeader = at(file, place(number)?)?;
+            let flags: u64 = section.sh_flags(LittleEndian).into();
+            let is_mapped = flags & u64::from(elf::SHF_ALLOC) != 0;
+            if !is_mapped || section.sh_type(LittleEndian) == elf::SHT_NOBITS {
                 continue;
             }
-            let into = u64::from(section.sh_name.get(LittleEndian));
+            let into = u64::from(section.sh_name(LittleEndian));
             let len = usize::try_from(names_len.checked_sub(into)?).unwrap_or(NAME_BYTES);
             let mut bytes = [0; NAME_BYTES];
             let bytes = bytes.get_mut(..len.min(NAME_BYTES))?;
             file.read(names_begin.checked_add(into)?, bytes)?;
             let segment = Segment {
-                offset: section.sh_offset.get(LittleEndian),
-                address: section.sh_addr.get(LittleEndian),
-                len: section.sh_size.get(LittleEndian),
+                offset: section.sh_offset(LittleEndian).into(),
+                address: section.sh_addr(LittleEndian).into(),
+                len: section.sh_size(LittleEndian).into(),
             };
             self.take(bytes.split(|&byte| byte == 0).next().unwrap_or_default(), segment);
         }
@@ -186,13 +185,27 @@ impl Sections {
     }
 }
 
-fn file_header(file: &mut impl Read) -> Option<FileHeader> {
-    let mut bytes = [0; size_of::<FileHeader>()];
-    file.read(0, &mut bytes)?;
-    let (header, _) = object::from_bytes::<FileHeader>(&bytes).ok()?;
-    let ident = header.e_ident;
-    let is_known = ident.magic == elf::ELFMAG
-        && ident.class == elf::ELFCLASS64
-        && ident.data == elf::ELFDATA2LSB;
-    is_known.then_some(*header)
+/// Whether this is a little-endian ELF file of a 32-bit machine; None where it is no little-endian
+/// ELF file.
+fn is_narrow(file: &mut impl Read) -> Option<bool> {
+    let mut ident = [0; 6];
+    file.read(0, &mut ident)?;
+    let [magic @ .., class, data] = ident;
+    let is_known = magic == elf::ELFMAG && data == elf::ELFDATA2LSB;
+    match class {
+        elf::ELFCLASS32 if is_known => Some(true),
+        elf::ELFCLASS64 if is_known => Some(false),
+        _ => None,
+    }
+}
+
+/// Largest of the headers that are read, in bytes.
+const HEADER_BYTES_MAX: usize = 64;
+
+/// The header at an offset of the file.
+fn at<T: object::Pod>(file: &mut impl Read, offset: u64) -> Option<T> {
+    let mut bytes = [0; HEADER_BYTES_MAX];
+    let bytes = bytes.get_mut(..size_of::<T>())?;
+    file.read(offset, bytes)?;
+    object::from_bytes::<T>(bytes).ok().map(|(header, _)| *header)
 }

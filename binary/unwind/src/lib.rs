@@ -52,13 +52,15 @@
 //! # What it does not read
 //!
 //! `.debug_frame`, compressed or not; indexes in other encodings than signed and relative to the
-//! index; entries larger than 256 KiB; 32-bit programs; big-endian ones; SFrame; tables of Go
-//! before 1.18.
+//! index; entries larger than 256 KiB; 32-bit programs of arm; big-endian ones; SFrame; tables of
+//! Go before 1.18 and of its 32-bit programs.
 //!
 //! # Sources
 //!
 //! - Tables: Linux Standard Base 5.0, "Exception Frames" and "DWARF Exception Header Encoding";
 //!   DWARF 5, section 6.4 (call frame information), section 2.5 (expressions).
+//! - x86: System V ABI, Intel386 supplement 1.1, sections 2.2 (calls) and 2.5 (numbers of
+//!   registers).
 //! - x86-64: System V ABI, AMD64 supplement, sections 3.2 (calls, red zone), 3.6.2 (numbers of
 //!   registers), 3.7 (unwinding); Intel SDM, volume 2 (calls).
 //! - arm64: AAPCS64, sections 6.1 and 6.2.3 (frame records); "DWARF for the Arm 64-bit

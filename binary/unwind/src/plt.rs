@@ -18,7 +18,10 @@ pub fn row(machine: Machine, address: u64, code: &[u8; CODE_BYTES]) -> Option<Ro
     let (before, next) = code.split_at(BEFORE_BYTES);
     let (distance, return_address) = match machine {
         // The call has put the return address on the stack, below what the stub has pushed.
-        Machine::X86_64 => (pushed_x86_64(before, next)? + 8, Some(Saved::At(-8))),
+        Machine::X86 | Machine::X86_64 => {
+            let word = i64::from(machine.word_bytes());
+            ((pushed_x86(before, next)? + 1) * word, Some(Saved::At(-word)))
+        }
         // Stubs leave the return address in its register.
         Machine::Aarch64 => (pushed_aarch64(before, next)?, None),
     };
@@ -32,22 +35,22 @@ pub fn row(machine: Machine, address: u64, code: &[u8; CODE_BYTES]) -> Option<Ro
     Some(Row { entry: address, begin: address, end: address.checked_add(1)?, rule })
 }
 
-/// Bytes that the stub has pushed: the index of the procedure (8), and then, in the stub that all
-/// share, what names the file (8).
-fn pushed_x86_64(before: &[u8], next: &[u8]) -> Option<i64> {
+/// Words that the stub has pushed: the index of the procedure, and then, in the stub that all
+/// share, what names the file. In 32-bit code that may be loaded anywhere, ebx is the base.
+fn pushed_x86(before: &[u8], next: &[u8]) -> Option<i64> {
     match next {
-        // endbr64; push $index; mov $index, %r11d; push %r11 (mold)
-        [0xf3, 0x0f, 0x1e, 0xfa, ..] | [0x68, ..] | [0x41, 0xbb | 0x53, ..] => Some(0),
-        // push GOT+8(%rip), after the index
-        [0xff, 0x35, ..] => Some(8),
-        // jmp *(%rip), after that push or first; bnd
-        [0xff, 0x25, ..] | [0xf2, 0xff, 0x25, ..] => match before {
-            [.., 0xff, 0x35, _, _, _, _] => Some(16),
+        // endbr64, endbr32; push $index; mov $index, %r11d; push %r11 (mold)
+        [0xf3, 0x0f, 0x1e, 0xfa | 0xfb, ..] | [0x68, ..] | [0x41, 0xbb | 0x53, ..] => Some(0),
+        // push GOT+8(%rip) or GOT+4(%ebx), after the index
+        [0xff, 0x35 | 0xb3, ..] => Some(1),
+        // jmp *(%rip) or *(%ebx), after that push or first; bnd
+        [0xff, 0x25 | 0xa3, ..] | [0xf2, 0xff, 0x25, ..] => match before {
+            [.., 0xff, 0x35 | 0xb3, _, _, _, _] => Some(2),
             _ => Some(0),
         },
         // jmp to the shared stub, after push $index; bnd
         [0xe9, ..] | [0xf2, 0xe9, ..] => match before {
-            [.., 0x68, _, _, _, _] => Some(8),
+            [.., 0x68, _, _, _, _] => Some(1),
             _ => None,
         },
         _ => None,
@@ -82,8 +85,9 @@ mod tests {
         bytes.extend([0; CODE_BYTES]);
         let code = bytes[at..at + CODE_BYTES].try_into().unwrap();
         let row = row(machine, 0x1000, &code)?;
-        let on_stack = row.rule.return_address == Some(Saved::At(-8));
-        assert_eq!(on_stack, machine == Machine::X86_64);
+        let word = i64::from(machine.word_bytes());
+        let on_stack = row.rule.return_address == Some(Saved::At(-word));
+        assert_eq!(on_stack, machine.pushes_return_address());
         match row.rule.cfa {
             Cfa::Register(number, distance) if number == machine.stack_pointer() => Some(distance),
             _ => None,
@@ -108,6 +112,16 @@ mod tests {
                 assert_eq!(distance(Machine::X86_64, code, at), Some(bytes), "{code:x?} {at}");
             }
             assert_eq!(distance(Machine::X86_64, code, 1), None, "{code:x?}");
+        }
+        let relative = [0xff, 0xa3, 12, 0, 0, 0, 0x68, 7, 0, 0, 0, 0xe9, 1, 2, 3, 4];
+        let relative_shared = [0xff, 0xb3, 4, 0, 0, 0, 0xff, 0xa3, 8, 0, 0, 0, 0x90, 0x90];
+        for (code, expected) in [
+            (&relative[..], &[(0, 4), (6, 4), (11, 8)][..]),
+            (&relative_shared, &[(0, 8), (6, 12)]),
+        ] {
+            for &(at, bytes) in expected {
+                assert_eq!(distance(Machine::X86, code, at), Some(bytes), "{code:x?} {at}");
+            }
         }
     }
 

@@ -24,8 +24,20 @@ pub enum Record {
 pub fn frame_at(machine: Machine, code: &[u8; CODE_BYTES]) -> Record {
     let (before, next) = code.split_at(BEFORE_BYTES);
     match machine {
+        Machine::X86 => x86(before, next),
         Machine::X86_64 => x86_64(before, next),
         Machine::Aarch64 => aarch64(before, next),
+    }
+}
+
+fn x86(before: &[u8], next: &[u8]) -> Record {
+    const ENDBR32: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfb];
+    // push %ebp; mov %esp, %ebp in both encodings; ret, ret $n.
+    match next {
+        [0x55 | 0xc3 | 0xc2, ..] => Record::None,
+        [0x89, 0xe5, ..] | [0x8b, 0xec, ..] if before.last() == Some(&0x55) => Record::StackPointer,
+        _ if next.starts_with(&ENDBR32) => Record::None,
+        _ => Record::FramePointer,
     }
 }
 
@@ -74,6 +86,8 @@ mod tests {
             let code = [&before[..], &next[..]].concat().try_into().unwrap();
             assert_eq!(frame_at(Machine::X86_64, &code), expected, "{code:x?}");
         }
+        let code = [0x90, 0x90, 0x90, 0x55, 0x89, 0xe5, 0x90, 0x90, 0x90];
+        assert_eq!(frame_at(Machine::X86, &code), Record::StackPointer);
         for (before, next, expected) in [
             (0u32, 0xa9be_7bfdu32, Record::None),
             (0xa9be_7bfd, 0x9100_03fd, Record::StackPointer),

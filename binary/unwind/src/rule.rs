@@ -186,7 +186,7 @@ pub fn first_addresses(bytes: &[u8], address: u64, machine: Machine) -> Vec<(u64
 
 fn section(bytes: &[u8], machine: Machine) -> Section<'_> {
     let mut section = EhFrame::new(bytes, LittleEndian);
-    section.set_address_size(8);
+    section.set_address_size(machine.word_bytes());
     if machine == Machine::Aarch64 {
         section.set_vendor(Vendor::AArch64);
     }

@@ -27,6 +27,8 @@ const AARCH64_CONTEXT: u64 = 128 + 176 + 8;
 pub fn is_trampoline(machine: Machine, code: &[u8]) -> bool {
     match machine {
         // mov $15, %rax, or mov $15, %eax; syscall
+        // Its programs return to the vdso's trampolines or to glibc's, which tables cover.
+        Machine::X86 => false,
         Machine::X86_64 => {
             code.starts_with(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05])
                 || code.starts_with(&[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05])
@@ -50,6 +52,7 @@ pub fn interrupted(registers: &Registers, stack: &Stack<'_>) -> Result<Registers
     let begin = registers.stack_pointer().ok_or(Missing::NoStack)?;
     let machine = registers.machine();
     let (context, count) = match machine {
+        Machine::X86 => return Err(Missing::NoStack),
         Machine::X86_64 => (X86_64_CONTEXT, 16),
         Machine::Aarch64 => (AARCH64_CONTEXT, 32),
     };
@@ -59,7 +62,7 @@ pub fn interrupted(registers: &Registers, stack: &Stack<'_>) -> Result<Registers
     for place in 0..count {
         let number = match machine {
             Machine::X86_64 => X86_64_ORDER.get(usize::from(place)).copied().unwrap_or(u8::MAX),
-            Machine::Aarch64 => place,
+            Machine::X86 | Machine::Aarch64 => place,
         };
         before.set(number, Some(word(place)?));
     }

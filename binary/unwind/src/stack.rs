@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::registers::Registers;
+use crate::registers::{Machine, Registers};
 
 /// Bytes of a thread's stack, copied from `address` on.
 #[derive(Copy, Clone, Debug)]
@@ -31,14 +31,15 @@ const STACK_BYTES_MAX: u64 = 1 << 30;
 pub struct Stack<'a> {
     windows: &'a [Window<'a>],
     lowest: u64,
+    machine: Machine,
     /// Address of the last word that was asked for and not copied.
     missed: Cell<Option<u64>>,
 }
 
 impl<'a> Stack<'a> {
-    pub fn new(windows: &'a [Window<'a>]) -> Self {
+    pub fn new(machine: Machine, windows: &'a [Window<'a>]) -> Self {
         let lowest = windows.iter().map(|window| window.address).min().unwrap_or(u64::MAX);
-        Self { windows, lowest, missed: Cell::default() }
+        Self { windows, lowest, machine, missed: Cell::default() }
     }
 
     /// Address of the last word that was asked for and not copied.
@@ -75,13 +76,14 @@ impl<'a> Stack<'a> {
     }
 
     pub fn word(&self, address: u64) -> Result<u64, Missing> {
-        self.read(address, 8)
+        self.read(address, self.machine.word_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Missing, STACK_BYTES_MAX, Stack, Window};
+    use crate::registers::Machine;
 
     #[test]
     fn words_come_from_the_window_that_has_them() {
@@ -89,7 +91,7 @@ mod tests {
         let high = [0xff; 16];
         let windows =
             [Window { address: 0x1000, bytes: &low }, Window { address: 0x9000, bytes: &high }];
-        let stack = Stack::new(&windows);
+        let stack = Stack::new(Machine::X86_64, &windows);
         assert_eq!(stack.word(0x1008), Ok(0x0f0e_0d0c_0b0a_0908));
         assert_eq!(stack.read(0x1002, 2), Ok(0x0302));
         assert_eq!(stack.word(0x9008), Ok(u64::MAX));
@@ -100,6 +102,7 @@ mod tests {
         assert_eq!(stack.word(0x0fff), Err(Missing::NoStack));
         assert_eq!(stack.word(0x1000 + STACK_BYTES_MAX), Err(Missing::NoStack));
         assert_eq!(stack.word(u64::MAX), Err(Missing::NoStack));
-        assert_eq!(Stack::new(&[]).word(0x1000), Err(Missing::NoStack));
+        assert_eq!(Stack::new(Machine::X86_64, &[]).word(0x1000), Err(Missing::NoStack));
+        assert_eq!(Stack::new(Machine::X86, &windows).word(0x1008), Ok(0x0b0a_0908));
     }
 }

@@ -70,8 +70,8 @@ pub fn by_rule(
         // The procedure has called on another stack.
         return Err(End::Whole);
     }
-    // Both machines keep stack pointers aligned to more than that.
-    if cfa % 8 != 0 {
+    // All machines keep stack pointers aligned to at least that.
+    if cfa % u64::from(machine.word_bytes()) != 0 {
         return Err(End::Refused);
     }
     let mut step = Step { registers, stack, cfa, bias, is_restored: false };
@@ -82,7 +82,7 @@ pub fn by_rule(
         (None, Machine::Aarch64) => {
             registers.get(machine.return_column()).ok_or(End::Unreadable)?
         }
-        (None, Machine::X86_64) => return Err(End::NoUnwindInfo),
+        (None, Machine::X86 | Machine::X86_64) => return Err(End::NoUnwindInfo),
     };
     if !rule.is_signal
         && let Some(before) = registers.stack_pointer()
@@ -182,22 +182,24 @@ pub fn by_frame_pointer(
         return Err(End::Whole);
     }
     let is_below = registers.stack_pointer().is_some_and(|stack| frame < stack);
-    if is_below || frame % 8 != 0 {
+    let word_bytes = u64::from(machine.word_bytes());
+    if is_below || frame % word_bytes != 0 {
         return Err(without);
     }
     let callers = stack.word(frame)?;
-    let return_address = stack.word(frame.wrapping_add(8))?;
-    if callers != 0 && callers <= frame {
+    let return_address = stack.word(frame.wrapping_add(word_bytes))?;
+    // Of 32-bit x86 the vdso alone keeps frame pointers, and its callers need not.
+    if machine != Machine::X86 && callers != 0 && callers <= frame {
         // Go's scheduler runs on a stack of its own and links its frames to the goroutine's.
         let is_other_stack = frame - callers > OTHER_STACK;
         return Err(if is_other_stack { End::Window } else { End::Loop });
     }
     let mut caller = Registers::new(machine, return_address);
     caller.set(machine.frame_pointer(), Some(callers));
-    if machine == Machine::X86_64 {
+    if machine.pushes_return_address() {
         // arm64's frame record is at the lower end of its frame and does not contain the frame's
         // size.
-        caller.set(machine.stack_pointer(), Some(frame.wrapping_add(16)));
+        caller.set(machine.stack_pointer(), Some(frame.wrapping_add(2 * word_bytes)));
     }
     Ok(caller)
 }
@@ -206,9 +208,10 @@ pub fn by_frame_pointer(
 fn by_call(registers: &Registers, stack: &Stack<'_>, without: End) -> Result<Registers, End> {
     let machine = registers.machine();
     let top = registers.stack_pointer().ok_or(without)?;
-    let (return_address, callers_top) = match machine {
-        Machine::X86_64 => (stack.word(top)?, top.wrapping_add(8)),
-        Machine::Aarch64 => (registers.get(machine.return_column()).ok_or(without)?, top),
+    let (return_address, callers_top) = if machine.pushes_return_address() {
+        (stack.word(top)?, top.wrapping_add(u64::from(machine.word_bytes())))
+    } else {
+        (registers.get(machine.return_column()).ok_or(without)?, top)
     };
     let mut caller = Registers::new(machine, return_address);
     caller.set(machine.frame_pointer(), registers.frame_pointer());

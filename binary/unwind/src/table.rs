@@ -13,6 +13,7 @@ use crate::go_table::GoTable;
 use crate::headers::{self, Headers, Sections, Segment};
 use crate::pages::{Pages, Work};
 use crate::plt;
+use crate::registers::Machine;
 use crate::rule::{self, Entry, Row};
 use crate::source::ReadAt;
 
@@ -81,7 +82,9 @@ impl Table {
                 None => Index::None,
             },
         };
-        let go = GoTable::read(file, &headers, &sections);
+        // Go's tables of 32-bit programs are laid out otherwise, and not read.
+        let has_go = headers.machine != Machine::X86;
+        let go = has_go.then(|| GoTable::read(file, &headers, &sections)).flatten();
         Some(Self { headers, go, stubs: sections.stubs, index })
     }
 
@@ -194,8 +197,8 @@ fn header(file: &mut File<'_>, headers: &Headers, place: Segment) -> Option<Head
         encoding if encoding == dw::DW_EH_PE_datarel | dw::DW_EH_PE_sdata8 => 8,
         _ => return None,
     };
-    let count_at = 4 + width(table_encoding)?;
-    let count_bytes = width(count_encoding)?;
+    let count_at = 4 + width(headers.machine, table_encoding)?;
+    let count_bytes = width(headers.machine, count_encoding)?;
     let count = signed(bytes.get(count_at..count_at + count_bytes)?)?;
     let count = match count_bytes {
         4 => u64::from(count as u32),
@@ -215,12 +218,12 @@ fn header(file: &mut File<'_>, headers: &Headers, place: Segment) -> Option<Head
 }
 
 /// Bytes of a number with this encoding (Linux Standard Base, "DWARF Exception Header Encoding").
-fn width(encoding: u8) -> Option<usize> {
+fn width(machine: Machine, encoding: u8) -> Option<usize> {
     let absolute = dw::DW_EH_PE_absptr.0;
     match dw::DwEhPe(encoding & 0x0f) {
         dw::DW_EH_PE_udata4 | dw::DW_EH_PE_sdata4 => Some(4),
         dw::DW_EH_PE_udata8 | dw::DW_EH_PE_sdata8 => Some(8),
-        format if format.0 == absolute => Some(8),
+        format if format.0 == absolute => Some(usize::from(machine.word_bytes())),
         _ => None,
     }
 }

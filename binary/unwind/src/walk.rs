@@ -137,7 +137,7 @@ impl Unwinder {
         frames: &mut Vec<Frame>,
     ) -> End {
         frames.clear();
-        let mut stack = Stack::new(windows);
+        let mut stack = Stack::new(registers.machine(), windows);
         let end = self.walk_stack(registers, &mut stack, space, frames);
         self.missed = stack.missed().filter(|_| end == End::Window);
         end
@@ -231,9 +231,9 @@ impl Unwinder {
     /// The registers in the caller.
     fn leave(&self, here: &Here, stack: &Stack<'_>) -> Result<Registers, End> {
         let mut registers = here.registers;
-        if registers.machine() == Machine::X86_64 {
+        if registers.machine().pushes_return_address() {
             // PLTs' expressions name it.
-            registers.set(Machine::X86_64.return_column(), Some(registers.pc));
+            registers.set(registers.machine().return_column(), Some(registers.pc));
         }
         let mut caller = match here.how {
             How::Rule(number) => {

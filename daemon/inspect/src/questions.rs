@@ -308,8 +308,8 @@ impl CodeSource {
 /// One thread's registers, and a copy of part of its stack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SampledStack {
-    /// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip (DWARF's order). arm64: x0 to
-    /// x30, sp, pc.
+    /// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip (DWARF's order). Its 32-bit
+    /// code: eax, ecx, edx, ebx, esp, ebp, esi, edi, eip. arm64: x0 to x30, sp, pc.
     pub registers: Vec<u64>,
     /// Address of the first byte of the copy.
     pub begin: u64,

@@ -8,13 +8,14 @@ use super::questions::{
 };
 use crate::file_catalogue::Catalogue;
 use crate::open_mapped::keeps_busy;
-use crate::vdso::vdso_bytes;
+use crate::vdso::{memory_of, vdso_bytes};
 use abi::PythonFrame;
 use kernel::MappedFileId;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +33,9 @@ const NOTE_BYTES: usize = 8192;
 /// The note's name (4 bytes with its zeros), after its type, 4: a Go build id.
 const GO_NOTE: &[u8] = b"\x04\0\0\0Go\0\0";
 
+/// End of the address space of 32-bit programs.
+const NARROW_END: u64 = 1 << 32;
+
 /// Bytes of a page of memory on all machines that dcpid runs on, or a part of one.
 const PAGE_BYTES: u64 = 4096;
 
@@ -41,6 +45,8 @@ pub struct StackWalks {
     unwinder: Unwinder,
     files: HashMap<MappedFileId, Known>,
     vdso: Option<Option<Image>>,
+    /// The vdso of 32-bit programs, as the first one had it.
+    narrow_vdso: Option<Image>,
     pythons: Pythons,
     /// The file with copies of stacks, as it was asked for.
     copies: Option<((u32, i32), File)>,
@@ -177,7 +183,8 @@ impl StackWalks {
     pub fn walk(&mut self, asked: &Unwind, catalogue: &Catalogue) -> Unwound {
         self.now += 1;
         self.forget_unused();
-        let code = asked.map.iter().map(|mapped| self.code_of(mapped, catalogue)).collect();
+        let code =
+            asked.map.iter().map(|mapped| self.code_of(asked.pid, mapped, catalogue)).collect();
         let space = Mapped { code, pid: asked.pid, memory: RefCell::default() };
         let mut frames = Vec::new();
         let mut copy = Vec::new();
@@ -268,13 +275,20 @@ impl StackWalks {
         }
     }
 
-    fn code_of(&mut self, mapped: &MappedCode, catalogue: &Catalogue) -> (u64, u64, Code) {
+    fn code_of(
+        &mut self,
+        pid: u32,
+        mapped: &MappedCode,
+        catalogue: &Catalogue,
+    ) -> (u64, u64, Code) {
         let MappedCode { range: (begin, end), file_offset, code, frame_pointers } = mapped;
         let (offset, frame_pointers) = (*file_offset, *frame_pointers);
         let code = match code {
             CodeSource::Generated => Code::Generated { frame_pointers },
-            CodeSource::Vdso => match self.vdso() {
-                Some(image) => Code::File { image, offset: 0, frame_pointers: false },
+            CodeSource::Vdso => match self.vdso(pid, *begin..*end) {
+                // The procedures in C of the 32-bit one have no tables and keep frame pointers
+                // (arch/x86/entry/vdso/Makefile, Linux 6.18).
+                Some(image) => Code::File { image, offset: 0, frame_pointers: *end <= NARROW_END },
                 None => Code::Generated { frame_pointers: false },
             },
             CodeSource::File(file) => {
@@ -290,11 +304,18 @@ impl StackWalks {
         (*begin, *end, code)
     }
 
-    fn vdso(&mut self) -> Option<Image> {
+    /// The vdso of a process that has it at these addresses: the kernel has one for all 64-bit
+    /// processes and another for all 32-bit ones (vdso(7)).
+    fn vdso(&mut self, pid: u32, range: Range<u64>) -> Option<Image> {
         let unwinder = &mut self.unwinder;
-        *self
-            .vdso
-            .get_or_insert_with(|| vdso_bytes().map(|bytes| unwinder.add(Box::new(Vdso(bytes)))))
+        let add = |bytes: Vec<u8>| unwinder.add(Box::new(Vdso(bytes)));
+        if range.end > NARROW_END {
+            return *self.vdso.get_or_insert_with(|| vdso_bytes().map(add));
+        }
+        if self.narrow_vdso.is_none() {
+            self.narrow_vdso = memory_of(&pid.to_string(), range.start, range.end).map(add);
+        }
+        self.narrow_vdso
     }
 
     /// The file, which is known from now on.
@@ -370,10 +391,12 @@ fn windows(begin: u64, copy: &[u8]) -> Vec<Window<'_>> {
 
 fn known_registers(registers: &[u64]) -> Option<Registers> {
     let (pc, values) = registers.split_last()?;
-    if cfg!(target_arch = "x86_64") {
-        Some(Registers::x86_64(*pc, values.try_into().ok()?))
-    } else {
+    if !cfg!(target_arch = "x86_64") {
         Some(Registers::aarch64(*pc, values.try_into().ok()?))
+    } else if let Ok(values) = values.try_into() {
+        Some(Registers::x86(*pc, values))
+    } else {
+        Some(Registers::x86_64(*pc, values.try_into().ok()?))
     }
 }
 

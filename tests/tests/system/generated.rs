@@ -3,6 +3,7 @@
 //! such code gets (`daemon/dcpid/tests/attribution.rs`). These tests need root, as privileged.rs
 //! does.
 
+use crate::stacks;
 use std::path::Path;
 use std::process::Command;
 use tests::daemon::{Place, assert_closes, start_by_time};
@@ -75,7 +76,8 @@ fn regions_are_registered_and_refused_by_name() {
     assert_closes(&daemon.status().samples);
 }
 
-/// The samples of a 32-bit program in its vdso were counted in that of 64-bit programs.
+/// The samples of a 32-bit program in its vdso were counted in that of 64-bit programs, and its
+/// stacks had the innermost frame alone.
 #[cfg(target_arch = "x86_64")]
 #[test]
 #[ignore = "needs root: run by cargo xtask test"]
@@ -93,7 +95,7 @@ fn the_vdso_of_32_bit_programs_is_another() {
         "-fcf-protection=none",
     ];
     let workload = Workload::build(place.path(), "vdso32", &flags);
-    let daemon = start_by_time(&place);
+    let daemon = stacks::start(&place, "400");
     let cpu = workload.run(3).number("cpu_s");
     daemon.flush();
     let prof = everything(&place);
@@ -104,6 +106,13 @@ fn the_vdso_of_32_bit_programs_is_another() {
         .of_image("[vdso32]")
         .any(|row| row.procedure.as_deref().is_some_and(|name| name.contains("clock_gettime")));
     assert!(named, "{prof:#?}");
+    let all = stacks::folded(&place, "cpu-clock", "vdso32");
+    let sum = |is_counted: &dyn Fn(&[String]) -> bool| -> f64 {
+        all.iter().filter(|(frames, _)| is_counted(frames)).map(|(_, count)| count).sum()
+    };
+    let asked = sum(&|frames| frames.iter().any(|frame| frame == "ask"));
+    let whole = sum(&|frames| stacks::has_chain(frames, &["vdso32", "_start", "run", "ask"]));
+    assert!(asked > 0.9 * sum(&|_| true) && whole > 0.98 * asked, "{all:?}");
 }
 
 /// They want the whole machine: `tests/system/main.rs`.

@@ -41,7 +41,7 @@ fn folded_with(place: &Place, options: &[&str], command: &str) -> Vec<(Vec<Strin
 }
 
 /// Whether the frames have these names, in this order, one directly below the other.
-fn has_chain(frames: &[String], chain: &[&str]) -> bool {
+pub fn has_chain(frames: &[String], chain: &[&str]) -> bool {
     frames.windows(chain.len()).any(|window| window.iter().eq(chain))
 }
 

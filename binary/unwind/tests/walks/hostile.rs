@@ -37,9 +37,9 @@ fn word() -> impl Strategy<Value = u64> {
 }
 
 fn registers() -> impl Strategy<Value = Registers> {
-    (any::<bool>(), prop::collection::vec(word(), 32), (0..0x400u64).prop_map(address)).prop_map(
-        |(is_arm, values, pc)| {
-            let machine = if is_arm { Machine::Aarch64 } else { Machine::X86_64 };
+    let machine = prop_oneof![Just(Machine::X86), Just(Machine::X86_64), Just(Machine::Aarch64)];
+    (machine, prop::collection::vec(word(), 32), (0..0x400u64).prop_map(address)).prop_map(
+        |(machine, values, pc)| {
             let mut registers = Registers::new(machine, pc);
             (0..).zip(values).for_each(|(number, value)| registers.set(number, Some(value)));
             registers.set(machine.stack_pointer(), Some(STACK));
@@ -83,7 +83,7 @@ proptest! {
             .collect();
         // Calls everywhere, so that walks go on.
         let code = match registers.machine() {
-            Machine::X86_64 => [0xff, 0xd0].repeat(0x200),
+            Machine::X86 | Machine::X86_64 => [0xff, 0xd0].repeat(0x200),
             Machine::Aarch64 => 0xd63f_0020u32.to_le_bytes().repeat(0x100),
         };
         walk(file(registers.machine(), &code, &procedures), &registers, &stack);

@@ -57,12 +57,15 @@ fn append_cie(file: &mut Vec<u8>, machine: Machine, is_signal: bool) {
     let mut body = vec![0, 0, 0, 0, 1];
     body.extend(if is_signal { &b"zRS\0"[..] } else { b"zR\0" });
     let (code_factor, column) = match machine {
+        Machine::X86 => (1, 8),
         Machine::X86_64 => (1, 16),
         Machine::Aarch64 => (4, 30),
     };
     // Factors of code and data (-8), the return address's column, the addresses' encoding.
     body.extend([code_factor, 0x78, column, 1, 0x1b]);
     body.extend(match machine {
+        // The CFA is esp + 8, the return address 8 bytes below it.
+        Machine::X86 => &[0x0c, 4, 8, 0x88, 1],
         // The CFA is rsp + 8, the return address 8 bytes below it.
         Machine::X86_64 => &[0x0c, 7, 8, 0x90, 1][..],
         // The CFA is sp.
@@ -80,6 +83,7 @@ fn append_entry(file: &mut Vec<u8>, body: &[u8]) {
 
 fn header(machine: Machine, len: u64, index: u64, index_len: u64) -> Vec<u8> {
     let number: u16 = match machine {
+        Machine::X86 => return narrow_header(len, index, index_len),
         Machine::X86_64 => 62,
         Machine::Aarch64 => 183,
     };
@@ -97,6 +101,22 @@ fn header(machine: Machine, len: u64, index: u64, index_len: u64) -> Vec<u8> {
         let address = BASE + offset;
         for word in [offset, address, address, len, len, 16] {
             header.extend(word.to_le_bytes());
+        }
+    }
+    header
+}
+
+/// The same for 32-bit x86.
+fn narrow_header(len: u64, index: u64, index_len: u64) -> Vec<u8> {
+    let mut header = b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    [3u16, 3].iter().for_each(|half| header.extend(half.to_le_bytes()));
+    // Version, entry, program headers, section headers, flags.
+    [1u32, 0, 52, 0, 0].iter().for_each(|word| header.extend(word.to_le_bytes()));
+    [52u16, 32, 2, 40, 0, 0].iter().for_each(|half| header.extend(half.to_le_bytes()));
+    for (kind, offset, len) in [(1, 0, len), (0x6474_e550, index, index_len)] {
+        let address = BASE + offset;
+        for word in [kind, offset, address, address, len, len, 5, 16] {
+            header.extend((word as u32).to_le_bytes());
         }
     }
     header

@@ -9,6 +9,7 @@
 //! Registers and stacks are private to their processes. They stay in the memory of this process and
 //! of an inspector, are wiped once they are walked, and are written nowhere.
 
+mod placed;
 pub mod pythons;
 mod registers;
 mod walked;
@@ -18,16 +19,15 @@ pub use walked::WalkedStack;
 
 use crate::walk_cost::WalkCost;
 use abi::{Entry, PythonLayout, Space, StackKind, StackRecord};
-use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
-use address_spaces::scopes::Tags;
-use inspect::open_mapped::MappedAt;
+use address_spaces::mappings::{Mappings, Window};
 use inspect::pool::Inspectors;
-use inspect::questions::{CodeSource, MappedCode, SampledStack, Unwind, Unwound, UnwoundStack};
+use inspect::questions::{SampledStack, Unwind, Unwound, UnwoundStack};
 use kernel::clock;
 use kernel::{RawStack, StacksTaken};
 use model::Cut;
+use placed::{PlacedStack, mapped_code, own_program, placed, program_of};
 use pythons::{Looks, Marked};
-use registers::{dwarf_registers, is_64_bit};
+use registers::{dwarf_registers, is_walked};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -118,13 +118,6 @@ impl Outcomes {
     }
 }
 
-/// A stack, with the tags and the mappings of its process.
-pub struct PlacedStack {
-    raw: RawStack,
-    space: Option<(Arc<AddressMap>, Tags)>,
-    program: Option<Mapping>,
-}
-
 /// The stacks of a batch that were walked.
 #[derive(Default)]
 struct Batch {
@@ -169,6 +162,7 @@ pub struct CallStacks {
     programs: HashMap<String, Outcomes>,
     /// Begins of waits whose stacks were dropped.
     waits_dropped: Vec<StackRecord>,
+    own_program: Option<(u64, u64)>,
     /// Outcomes of all stacks so far.
     pub totals: Totals,
 }
@@ -191,6 +185,7 @@ impl CallStacks {
             look_within: LOOK_WITHIN.1,
             programs: HashMap::new(),
             waits_dropped: Vec::new(),
+            own_program: own_program(),
             totals: Totals::default(),
         }
     }
@@ -244,7 +239,9 @@ impl CallStacks {
     /// of that window are applied to `mappings`.
     pub fn walk(&mut self, mappings: &mut Mappings, window: Window, is_drain: bool) {
         let held = std::mem::take(&mut self.held);
-        self.placed.extend(held.into_iter().map(|raw| placed(raw, mappings, window)));
+        let own = self.own_program;
+        let placed = held.into_iter().map(|raw| placed(raw, mappings, window));
+        self.placed.extend(placed.filter(|stack| own.is_none() || stack.program_file() != own));
         if self.placed.is_empty() {
             return;
         }
@@ -377,25 +374,12 @@ impl Thread {
     }
 }
 
-fn placed(raw: RawStack, mappings: &mut Mappings, window: Window) -> PlacedStack {
-    let (pid, generation) = process_of(&raw.record);
-    let space = mappings.space_known(pid, generation, window).filter(|(map, _)| !map.is_empty());
-    let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
-    PlacedStack { raw, space, program }
-}
-
 /// Process and generation of a record; 0: a process that this pid namespace cannot see.
 pub fn process_of(record: &StackRecord) -> (u32, u16) {
     match Entry::new(0, 0, record.space, 1).whose() {
         Space::Process { pid, generation } => (pid, generation),
         _ => (0, 0),
     }
-}
-
-/// The program's own text: of the files that a process has mapped, the first by address that is not
-/// a library of the system. Wrong where it is not; then code of Go without tables has no frames.
-fn program_of(map: &AddressMap) -> Option<&Mapping> {
-    map.iter().find(|mapping| mapping.file.is_file())
 }
 
 /// A file in memory that this process shares with its inspector.
@@ -466,7 +450,7 @@ fn walk_space(
     let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
     let with_user = |job: &PlacedStack| {
         let record = &job.raw.record;
-        record.user == abi::USER_REGISTERS && is_64_bit(record) && job.space.is_some()
+        record.user == abi::USER_REGISTERS && is_walked(record) && job.space.is_some()
     };
     let mut end = 0;
     let stacks: Vec<SampledStack> = jobs
@@ -519,7 +503,7 @@ fn walk_space(
             }
             None if user_is_known => {
                 let pc = dwarf_registers(&job.raw.record).last().copied();
-                let is_walked = is_64_bit(&job.raw.record);
+                let is_walked = is_walked(&job.raw.record);
                 let cut = if is_walked { Cut::NotAnswered } else { Cut::NoUnwindInfo };
                 (pc.into_iter().collect(), Some(cut))
             }
@@ -565,35 +549,4 @@ fn cut_of(end: u8) -> Option<Cut> {
         Some(End::Loop) => Cut::Loop,
         Some(End::Costly) => Cut::Costly,
     })
-}
-
-fn mapped_code(pid: u32, map: &AddressMap, program: Option<&Mapping>) -> Vec<MappedCode> {
-    let program = program.map(|mapping| mapping.file.as_ref());
-    let keeps_frame_pointers = program.is_some_and(|file| keeps_frame_pointers(&file.path));
-    let code = |mapping: &Mapping| {
-        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
-        let is_program = program.is_some_and(|file| std::ptr::eq(file, mapping.file.as_ref()));
-        let code = match mapping.file.path.as_slice() {
-            b"[vdso]" => CodeSource::Vdso,
-            _ if !mapping.file.is_file() => CodeSource::Generated,
-            _ if is_program => CodeSource::Program(mapping.file.at(at)),
-            _ => CodeSource::File(mapping.file.at(at)),
-        };
-        let is_generated = matches!(code, CodeSource::Generated);
-        MappedCode {
-            range: (mapping.start, mapping.end),
-            file_offset: mapping.file_offset,
-            code,
-            frame_pointers: keeps_frame_pointers && (is_program || is_generated),
-        }
-    };
-    map.iter().take(MAPPED_MAX).map(code).collect()
-}
-
-/// Whether generated code of this program keeps frame pointers, and its own code that no table
-/// covers: V8's does (the built-in procedures in node's text have no tables).
-fn keeps_frame_pointers(path: &[u8]) -> bool {
-    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    [&b"node"[..], b"nodejs", b"deno", b"electron", b"chrome", b"chromium"].contains(&name)
 }

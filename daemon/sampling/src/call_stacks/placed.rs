@@ -1,0 +1,87 @@
+//! Stacks with the mappings of their processes, and which of them are dcpid's own.
+
+use super::{MAPPED_MAX, process_of};
+use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
+use address_spaces::scopes::Tags;
+use inspect::open_mapped::MappedAt;
+use inspect::questions::{CodeSource, MappedCode};
+use kernel::{MappedFileId, RawStack};
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+
+/// A stack, with the tags and the mappings of its process.
+pub struct PlacedStack {
+    pub(super) raw: RawStack,
+    pub(super) space: Option<(Arc<AddressMap>, Tags)>,
+    pub(super) program: Option<Mapping>,
+}
+
+impl PlacedStack {
+    /// Device and inode of the file that the program is in.
+    pub(super) fn program_file(&self) -> Option<(u64, u64)> {
+        match &self.program.as_ref()?.file.id {
+            MappedFileId::Inode { major, minor, inode }
+            | MappedFileId::Version { major, minor, inode, .. } => {
+                Some((rustix::fs::makedev(*major, *minor), *inode))
+            }
+            MappedFileId::BuildId(_) => None,
+        }
+    }
+}
+
+/// Device and inode of the file of this process's program, which is that of its inspectors too.
+/// Their stacks are not walked: that would be dcpid's work about its own work.
+pub(super) fn own_program() -> Option<(u64, u64)> {
+    let found = std::fs::metadata("/proc/self/exe").ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// The stack, with the mappings that its process has in `window`.
+pub(super) fn placed(raw: RawStack, mappings: &mut Mappings, window: Window) -> PlacedStack {
+    let (pid, generation) = process_of(&raw.record);
+    let space = mappings.space_known(pid, generation, window).filter(|(map, _)| !map.is_empty());
+    let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
+    PlacedStack { raw, space, program }
+}
+
+/// The program's own text: of the files that a process has mapped, the first by address that is not
+/// a library of the system. Wrong where it is not; then code of Go without tables has no frames.
+pub(super) fn program_of(map: &AddressMap) -> Option<&Mapping> {
+    map.iter().find(|mapping| mapping.file.is_file())
+}
+
+/// The executable memory of a process.
+pub(super) fn mapped_code(
+    pid: u32,
+    map: &AddressMap,
+    program: Option<&Mapping>,
+) -> Vec<MappedCode> {
+    let program = program.map(|mapping| mapping.file.as_ref());
+    let keeps_frame_pointers = program.is_some_and(|file| keeps_frame_pointers(&file.path));
+    let code = |mapping: &Mapping| {
+        let at = MappedAt { pid, start: mapping.start, end: mapping.end };
+        let is_program = program.is_some_and(|file| std::ptr::eq(file, mapping.file.as_ref()));
+        let code = match mapping.file.path.as_slice() {
+            b"[vdso]" => CodeSource::Vdso,
+            _ if !mapping.file.is_file() => CodeSource::Generated,
+            _ if is_program => CodeSource::Program(mapping.file.at(at)),
+            _ => CodeSource::File(mapping.file.at(at)),
+        };
+        let is_generated = matches!(code, CodeSource::Generated);
+        MappedCode {
+            range: (mapping.start, mapping.end),
+            file_offset: mapping.file_offset,
+            code,
+            frame_pointers: keeps_frame_pointers && (is_program || is_generated),
+        }
+    };
+    map.iter().take(MAPPED_MAX).map(code).collect()
+}
+
+/// Whether generated code of this program keeps frame pointers, and its own code that no table
+/// covers: V8's does (the built-in procedures in node's text have no tables).
+fn keeps_frame_pointers(path: &[u8]) -> bool {
+    let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    [&b"node"[..], b"nodejs", b"deno", b"electron", b"chrome", b"chromium"].contains(&name)
+}
