@@ -5,12 +5,14 @@
 //! later, on any CPU. The time of a short wait is multiplied by the inverse of the probability with
 //! which the wait was chosen. The sampler reports every long wait, and each counts once; a long
 //! wait of a thread whose waits were short before may have no stack, since none was taken at its
-//! start. The time of a wait that goes on is counted at each drain, so what hangs shows.
+//! start. The time of a wait that goes on is counted at each drain, so what hangs shows. A thread's
+//! waits are made to add up to its times ([`told`]).
 //!
 //! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
-//! is more than its share of the budget, all of it ends until there are fewer switches.
+//! is more than its part of the budget, all of it ends until there are fewer switches.
 
 pub mod reasons;
+mod told;
 
 use crate::call_stacks::WalkedStack;
 use abi::{StackKind, StackRecord, ThreadState, WaitLine};
@@ -19,6 +21,7 @@ use model::{Cut, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use told::AllTold;
 
 /// Waits whose stacks are known and that go on, or whose end came before their stack was walked;
 /// about 600 bytes each. Further ones are not counted.
@@ -36,11 +39,6 @@ const WAITS_PER_S_MAX: f64 = 30.0;
 /// Largest factor by which a larger budget, or none, raises the number of stacks of waits and
 /// shortens the waits that are always taken. More stacks would not fit into the ring of a CPU.
 const PLENTY_MAX: f64 = 10.0;
-/// CPU time that a switch costs, in ns: three tracepoints and two cold cache lines, an
-/// estimate: the kernel's BPF statistics add the stacks that some of them copy.
-const SWITCH_NS: f64 = 450.0;
-/// Share of the budget that switches may cost.
-const BUDGET_SHARE: f64 = 0.3;
 /// Part of the largest number of switches below which waits are taken again.
 const AGAIN: f64 = 0.7;
 /// Length in ns from which an unfinished wait is counted in parts. The sampler takes the stacks of
@@ -69,6 +67,9 @@ pub struct CountedWait<'a> {
     pub owed_ns: u64,
     /// Time of this wait that was counted before, as blocked, ns.
     pub before_ns: u64,
+    /// By how much the thread was blocked for longer than its waits told so far, of which this one
+    /// makes up for a part; less than 0: for shorter. In ns.
+    pub due_ns: i64,
 }
 
 impl CountedWait<'_> {
@@ -76,8 +77,10 @@ impl CountedWait<'_> {
     /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
     /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1; and the
-    /// square of what is owed, as the waits that it was owed for may have been others.
-    pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64) -> Value {
+    /// square of what is owed, as the waits that it was owed for may have been others. What is due
+    /// makes the sum of a thread's waits that of its times, and is not added to the variance: it is
+    /// the error that the variance tells of.
+    pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64, due_ns: i64) -> Value {
         let squares = |weight: u64| {
             let part = u128::from(weight >> 10);
             let drawn = u128::from(self.weight.max(1));
@@ -89,7 +92,7 @@ impl CountedWait<'_> {
         let owed_squares = u64::try_from(owed * owed).unwrap_or(u64::MAX);
         Value {
             stacks: u64::from(before_ns == 0),
-            weight: all - of(before_ns).min(all),
+            weight: (all - of(before_ns).min(all)).saturating_add_signed(due_ns),
             squares: squares(all)
                 .saturating_sub(squares(of(before_ns)))
                 .saturating_add(owed_squares),
@@ -131,6 +134,7 @@ impl Going {
             runnable_ns: 0,
             owed_ns: 0,
             before_ns,
+            due_ns: 0,
         });
     }
 
@@ -144,6 +148,7 @@ impl Going {
             runnable_ns,
             owed_ns,
             before_ns: self.counted_ns,
+            due_ns: 0,
         });
     }
 }
@@ -193,6 +198,8 @@ pub struct Waits {
     going: HashMap<Key, Going>,
     /// Likewise, for waits without a stack.
     unchosen: HashMap<Key, Going>,
+    /// What was told of threads, by their numbers in the root namespace.
+    told: AllTold,
     ends: HashMap<Key, End>,
     long: Vec<StackRecord>,
     lines: Vec<WaitLine>,
@@ -213,14 +220,17 @@ struct Switches {
     count: u64,
     at: Instant,
     per_s: f64,
+    /// Switches of which times were taken.
+    taken: u64,
 }
 
 impl Default for Waits {
     fn default() -> Self {
-        let switches = Switches { count: 0, at: Instant::now(), per_s: 0.0 };
+        let switches = Switches { count: 0, at: Instant::now(), per_s: 0.0, taken: 0 };
         Self {
             going: HashMap::new(),
             unchosen: HashMap::new(),
+            told: AllTold::default(),
             ends: HashMap::new(),
             long: Vec::new(),
             lines: Vec::new(),
@@ -266,8 +276,10 @@ impl Waits {
         &mut self,
         now_ns: u64,
         record: impl Fn(u32) -> Option<StackRecord>,
-        mut count: impl FnMut(CountedWait<'_>),
+        mut tell: impl FnMut(CountedWait<'_>),
     ) {
+        let mut told = std::mem::take(&mut self.told);
+        let mut count = |wait: CountedWait<'_>| tell(told.with_due(wait));
         let (ends, going) = (&mut self.ends, &mut self.going);
         ends.retain(|key, end| {
             let Some(wait) = going.remove(key) else {
@@ -283,10 +295,15 @@ impl Waits {
             wait.ends(End::of(&record), &mut count);
         }
         // Later, their lines may include waits that have ended and are already counted.
-        if std::mem::take(&mut self.is_fresh) {
+        let is_fresh = std::mem::take(&mut self.is_fresh);
+        if is_fresh {
             self.count_unchosen(now_ns, record, &mut count);
         }
         self.count_going(now_ns, &mut count);
+        if is_fresh {
+            told.compare(&self.lines, now_ns);
+        }
+        self.told = told;
     }
 
     /// Counts unfinished waits without a stack.
@@ -381,8 +398,14 @@ impl Waits {
     }
 
     /// The length of waits that are always taken from now on, in us, when it changes; 0: none are
-    /// taken. `switches` is the kernel's count of switches between threads, on `cpus` CPUs.
-    pub fn pace(&mut self, switches: u64, cpus: usize, budget: Option<Budget>) -> Option<u32> {
+    /// taken. `switches` is the kernel's count of switches between threads, on `cpus` CPUs, and
+    /// `switches_max` the most per second and CPU of which waits are taken; None: any.
+    pub fn pace(
+        &mut self,
+        (switches, switches_max): (u64, Option<f64>),
+        cpus: usize,
+        budget: Option<Budget>,
+    ) -> Option<u32> {
         let now = Instant::now();
         let seconds = now.duration_since(self.switches.at).as_secs_f64();
         let plenty = plenty(budget);
@@ -397,11 +420,15 @@ impl Waits {
             return None;
         }
         let per_cpu = seconds * cpus.max(1) as f64;
-        self.switches.per_s = switches.saturating_sub(self.switches.count) as f64 / per_cpu;
+        let since = switches.saturating_sub(self.switches.count);
+        self.switches.per_s = since as f64 / per_cpu;
+        if self.scale_us > 0 {
+            self.switches.taken += since;
+        }
         (self.switches.count, self.switches.at) = (switches, now);
         let taken_per_s = (self.totals.taken - self.taken_before) as f64 / per_cpu;
         self.taken_before = self.totals.taken;
-        let most = budget.map_or(f64::INFINITY, |budget| budget.0 * BUDGET_SHARE * 1e9 / SWITCH_NS);
+        let most = switches_max.unwrap_or(f64::INFINITY);
         let scale_us = match self.scale_us {
             _ if self.switches.per_s > most => 0,
             0 if self.switches.per_s > most * AGAIN => 0,
@@ -427,12 +454,18 @@ impl Waits {
     pub fn stop(&mut self) {
         (self.going, self.ends) = (HashMap::new(), HashMap::new());
         (self.unchosen, self.long) = (HashMap::new(), Vec::new());
+        self.told = AllTold::default();
         self.scale_us = 0;
     }
 
     /// Length of waits that are always taken; None: none are taken.
     pub fn scale(&self) -> Option<Duration> {
         (self.scale_us > 0).then(|| Duration::from_micros(self.scale_us.into()))
+    }
+
+    /// Switches between threads of which times were taken.
+    pub fn switches_taken(&self) -> u64 {
+        self.switches.taken
     }
 
     /// Switches between threads, per second and CPU.
@@ -540,8 +573,9 @@ mod tests {
                 runnable_ns: 0,
                 owed_ns: 0,
                 before_ns,
+                due_ns: 0,
             }
-            .value(1 << 30, before_ns, 0)
+            .value(1 << 30, before_ns, 0, 0)
         };
         assert_eq!(of(1, 0), Value { stacks: 1, weight: 1 << 30, squares: 0 });
         assert_eq!(of(1, 7), Value { stacks: 0, weight: 1 << 30, squares: 0 });
@@ -637,11 +671,11 @@ mod tests {
     fn what_costs_too_much_ends_and_begins_again() {
         const SCALE_FIRST_US: u32 = SCALE_FIRST * SCALE_MIN_US;
         let mut waits = Waits::default();
-        let budget = Some(Budget(0.01)); // 6666 switches a second and CPU
+        let (budget, most) = (Some(Budget(0.01)), Some(6666.0));
         let after_1s = |waits: &mut Waits, switches: u64| {
             waits.switches.at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
             let count = waits.switches.count.max(1) + switches;
-            waits.pace(count, 1, budget)
+            waits.pace((count, most), 1, budget)
         };
         assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
         assert_eq!(after_1s(&mut waits, 6000), Some(SCALE_FIRST_US / 2));
@@ -650,9 +684,12 @@ mod tests {
         waits.totals.taken += 60;
         let scale_us = after_1s(&mut waits, 6000).unwrap();
         assert!((2 * SCALE_MIN_US).abs_diff(scale_us) < SCALE_MIN_US / 10, "fewer: {scale_us}");
+        let taken = waits.switches_taken();
         assert_eq!(after_1s(&mut waits, 7000), Some(0));
+        assert_eq!(waits.switches_taken(), taken + 7000);
         assert_eq!(waits.scale(), None);
         assert_eq!(after_1s(&mut waits, 6000), None, "not at once");
+        assert_eq!(waits.switches_taken(), taken + 7000);
         assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
     }
 
@@ -661,7 +698,7 @@ mod tests {
         for (budget, first_us) in
             [(Some(0.005), 120_000), (Some(0.05), 24_000), (Some(0.3), 12_000), (None, 12_000)]
         {
-            let scale_us = Waits::default().pace(1, 1, budget.map(Budget));
+            let scale_us = Waits::default().pace((1, None), 1, budget.map(Budget));
             assert_eq!(scale_us, Some(first_us), "{budget:?}");
         }
     }
