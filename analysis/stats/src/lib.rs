@@ -309,6 +309,19 @@ pub fn occurrences(parts: &[(u64, f64)], confidence: Confidence) -> Occurrences 
     Occurrences { value, low, high }
 }
 
+/// The number of occurrences that weighted samples stand for: [`occurrences`] of as many samples of
+/// one weight as would be as unsure. Without squares nothing is unsure, and the interval is the
+/// value.
+pub fn weighted_occurrences(of: Tally, confidence: Confidence) -> Occurrences {
+    let value = of.occurrences;
+    let weight = of.weight();
+    if weight <= 0.0 {
+        return Occurrences { value, low: value, high: value };
+    }
+    let (low, high) = poisson_between(value / weight, confidence.z());
+    Occurrences { value, low: (weight * low).clamp(0.0, value), high: (weight * high).max(value) }
+}
+
 /// The share `k / n` with the textbook (Wald) interval, `p ± z * sqrt(p * (1 - p) / n)`, cut to
 /// `0..1`. Here to compare with; reports use [`wilson`].
 pub fn wald(k: u64, n: u64, confidence: Confidence) -> Share {
@@ -597,6 +610,19 @@ mod tests {
 
     /// Scaled counts of an event that has a counter for a random third of the time, many times: the
     /// interval holds the truth as often as it says.
+    #[test]
+    fn occurrences_that_are_all_counted_have_no_interval() {
+        let confidence = Confidence::default();
+        let exact = Tally { samples: 55, occurrences: 59e9, ..Tally::default() };
+        let all = Occurrences { value: 59e9, low: 59e9, high: 59e9 };
+        assert_eq!(weighted_occurrences(exact, confidence), all, "was 0 to 0");
+        let sampled = Tally::of(100, 7.0);
+        assert_eq!(
+            weighted_occurrences(sampled, confidence),
+            occurrences(&[(100, 7.0)], confidence)
+        );
+    }
+
     #[test]
     fn intervals_of_scaled_counts_hold_the_truth() {
         let mut state = 1_u64;

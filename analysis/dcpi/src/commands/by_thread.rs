@@ -12,8 +12,8 @@ use query::problem::Problem;
 use query::scope::{Dimension, Part};
 use query::stacks::ByEvent;
 use report::{By, EventColumn, ProfReport, Row};
+use stats::share;
 use stats::tally::Tally;
-use stats::{Occurrences, share};
 
 use super::inclusive::as_samples;
 use super::prof::{by_samples, row, shared_out, sort_event};
@@ -75,12 +75,11 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
             whole += none;
         }
         let unit = samples.unit(event);
-        let chance = stats::occurrences(&[(whole.samples, whole.weight())], confidence);
         columns.push(EventColumn {
             event: as_samples(event, unit, whole),
             idle: 0,
             counted: whole,
-            occurrences: Some(Occurrences { value: whole.occurrences, ..chance }),
+            occurrences: Some(stats::weighted_occurrences(whole, confidence)),
             unresolved: Vec::new(),
         });
     }

@@ -10,7 +10,6 @@ use query::error::AnalysisError;
 use query::load::{EventSamples, ImageSamples};
 use query::select;
 use report::{By, ImageName, ProcedureName, ProfReport, Row};
-use stats::Occurrences;
 use stats::tally::{self, Tally};
 
 use super::prof::{by_samples, columns, cut, row, share_out, shared_out, sort_event};
@@ -55,11 +54,7 @@ pub(super) fn report(args: &Prof) -> Result<ProfReport, AnalysisError> {
     let mut columns = columns(samples.whose.is_all(), confidence, samples, &images);
     for (column, (_, timed)) in columns.iter_mut().skip(sampled).zip(&stacks_only) {
         column.counted = timed.whole();
-        // As many stacks of one weight as would be as unsure.
-        let weight = column.counted.weight();
-        let stacks = (column.counted.occurrences / weight.max(f64::MIN_POSITIVE)).round() as u64;
-        let time = stats::occurrences(&[(stacks, weight)], confidence);
-        column.occurrences = Some(Occurrences { value: column.counted.occurrences, ..time });
+        column.occurrences = Some(stats::weighted_occurrences(column.counted, confidence));
     }
     let inclusive: Vec<Option<Vec<Estimate>>> = (0..columns.len())
         .map(|at| {
