@@ -302,9 +302,8 @@ fn start_librarian(
         let opened = CodeStore::open(writer, limit);
         opened.inspect_err(|error| tracing::error!("code is not kept: {error}")).ok()
     });
-    // The librarian may take a quarter of the budget. With the four fifths that sampling takes at
-    // most, the sum is within what the governor allows.
-    let cpu_share = config.budget.map(|budget| budget.0 * 0.25 * machine.cpus.len() as f64);
+    // Code is kept slowly: a new large program must leave room for samples.
+    let cpu_share = config.budget.map(|budget| budget.0 * 0.1 * machine.cpus.len() as f64);
     let (bytes, private) = (config.code_store.unwrap_or(0), config.private_code);
     let limits = StoreLimits { bytes, cpu_share, private };
     Librarian::start(catalogue, store, limits, inspectors.another(THREAD_PATIENCE))

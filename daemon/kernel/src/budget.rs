@@ -12,26 +12,28 @@ use std::collections::BTreeSet;
 pub const RATES: [u64; 16] =
     [5200, 3700, 2600, 1850, 1300, 920, 650, 460, 325, 230, 160, 115, 80, 57, 40, 28];
 
-/// Part of the budget that is kept for the daemon's own work. A larger part lowers the rate, with a
-/// smaller one the daemon's work in storms exceeds the budget.
-const DAEMON_PART: f64 = 0.2;
+/// Part of the budget that samples may cost, at first and at most: the rest is for the daemon's own
+/// work. With a larger part, that work exceeds the budget in storms; a smaller one lowers the rate.
+pub const SAMPLES_PART_MAX: f64 = 0.65;
 
 /// The part of all CPU time that sampling may cost: 0.01 is 1 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget(pub f64);
 
-/// The index in [`RATES`] of the highest rate that fits when a sample of one of `events` events
-/// costs `ns_per_sample`; the lowest when none does.
-pub fn affordable(budget: Budget, ns_per_sample: f64, events: usize) -> usize {
+/// The index in [`RATES`] of the highest rate at which samples cost at most `most`, a part of all
+/// CPU time, when a sample of one of `events` events costs `ns_per_sample`; the lowest when none
+/// does.
+pub fn affordable(most: f64, ns_per_sample: f64, events: usize) -> usize {
     let share = |rate: u64| rate as f64 * events as f64 * ns_per_sample / 1e9;
-    let fits = |rate: &u64| share(*rate) <= budget.0 * (1.0 - DAEMON_PART);
+    let fits = |rate: &u64| share(*rate) <= most;
     RATES.iter().position(fits).unwrap_or(RATES.len() - 1)
 }
 
 /// The index in [`RATES`] of the highest rate that the budget allows, where there is one, and that
 /// the kernel takes: see [`kernel_step`].
 pub fn highest(budget: Option<Budget>, ns_per_sample: f64, events: usize) -> usize {
-    let step = budget.map_or(0, |budget| affordable(budget, ns_per_sample, events));
+    let most = |budget: Budget| budget.0 * SAMPLES_PART_MAX;
+    let step = budget.map_or(0, |budget| affordable(most(budget), ns_per_sample, events));
     step.max(kernel_step())
 }
 
@@ -57,8 +59,9 @@ mod tests {
 
     #[test]
     fn the_rate_is_the_highest_that_fits() {
-        let rate =
-            |percent: f64, ns, events| RATES[affordable(Budget(percent / 100.0), ns, events)];
+        let rate = |percent: f64, ns, events| {
+            RATES[affordable(percent / 100.0 * SAMPLES_PART_MAX, ns, events)]
+        };
         assert_eq!(rate(1.0, 1_000.0, 1), 5200, "real hardware: 0.52 %");
         assert_eq!(
             rate(1.0, 14_000.0, 1),
@@ -66,7 +69,7 @@ mod tests {
             "a virtual timer: 0.64 %, and 650/s would be 0.91 %"
         );
         assert_eq!(rate(1.0, 14_000.0, 2), 230);
-        assert_eq!(rate(10.0, 14_000.0, 1), 5200);
+        assert_eq!(rate(10.0, 14_000.0, 1), 3700);
         assert_eq!(rate(0.001, 14_000.0, 1), 28, "never nothing at all");
         assert!(RATES.windows(2).all(|pair| pair[0] > pair[1] && pair[0] < pair[1] * 3 / 2));
     }

@@ -74,7 +74,7 @@ pub fn of<'a>(windows: impl IntoIterator<Item = &'a Window>) -> Option<Measured>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::budget::{Budget, affordable};
+    use crate::budget::affordable;
 
     /// A window on a host where `contamination` of them are disturbed, and half of those without a
     /// sign of it.
@@ -105,7 +105,7 @@ mod tests {
                 .map(|window| Window { disturbed: window.disturbed && round % 2 == 0, ..window })
                 .collect();
             let measured = of(&windows).unwrap();
-            let step = |ns| affordable(Budget(0.01), ns, 1);
+            let step = |ns| affordable(0.0065, ns, 1);
             within += usize::from(step(measured.ns).abs_diff(step(true_ns)) <= 1);
             assert!(
                 measured.low_ns <= measured.ns

@@ -4,7 +4,9 @@
 //! the cost of a sample, the current term). It does nothing itself: each method takes measurements
 //! as values and returns a [`Decision`], which the loop carries out.
 
-use crate::governor::{Bill, Governor, SamplingLevel, TERM};
+use crate::governor::{
+    Bill, Governor, SNAPSHOTS_PART, STACKS_PART, SamplingLevel, TERM, WAITS_PART,
+};
 use crate::restraint::Restraint;
 use abi::SNAPSHOTS_PER_CPU;
 use events::PlannedEvent;
@@ -20,13 +22,16 @@ const RECORDS_INTERVAL_BUSY: Duration = Duration::from_millis(100);
 /// Interval of reading records while few come. A shorter one costs CPU time on an idle machine, a
 /// longer one overflows rings when a storm begins.
 const RECORDS_INTERVAL_QUIET: Duration = Duration::from_millis(400);
-/// Share of the overhead budget that snapshots of registers may take, and that call stacks may
-/// take, set by hand. A larger value leaves less for samples, a smaller one gives fewer edges
-/// and stacks.
-const WALK_BUDGET_SHARE: f64 = 0.2;
-/// Number of walks above which their measured mean is used. The cost of fewer is mostly that of
-/// opening their files.
-const WALKS_MEASURED_MIN: u64 = 1000;
+/// Number of walks of a term above which their measured mean is used. The cost of fewer is mostly
+/// that of opening their files.
+const WALKS_MEASURED_MIN: u64 = 500;
+/// Weight of the newest term in the mean cost of a walk. A program whose tables are read for the
+/// first time makes one term's walks dear.
+const NEWEST: f64 = 0.5;
+/// CPU time that a switch between threads costs where waits are taken, in ns: three tracepoints and
+/// two cold cache lines, an estimate: the kernel's BPF statistics add the stacks that some of them
+/// copy.
+pub const SWITCH_NS: f64 = 450.0;
 
 /// Cost of a kind of walk, as far as it is not measured.
 #[derive(Clone, Copy, Debug)]
@@ -38,16 +43,18 @@ struct AssumedCost {
     walk_ns: f64,
     /// Most per second on all CPUs together.
     per_s_max: f64,
+    /// Part of the room that they may cost.
+    part: f64,
 }
 
 /// Snapshots: the sampler copies registers and 256 bytes of stack. More than this many would fill
 /// the buffer before the drain.
 const SNAPSHOT_ASSUMED: AssumedCost =
-    AssumedCost { copy_ns: 1000.0, walk_ns: 10_000.0, per_s_max: 4000.0 };
+    AssumedCost { copy_ns: 1000.0, walk_ns: 10_000.0, per_s_max: 4000.0, part: SNAPSHOTS_PART };
 /// Call stacks: the sampler copies 8 KiB on average, and the return addresses in the kernel. More
 /// than this many would take tens of megabytes a second.
 const STACK_ASSUMED: AssumedCost =
-    AssumedCost { copy_ns: 3000.0, walk_ns: 15_000.0, per_s_max: 3200.0 };
+    AssumedCost { copy_ns: 3000.0, walk_ns: 15_000.0, per_s_max: 3200.0, part: STACKS_PART };
 /// Share of a CPU's ring of snapshots that may fill between two looks at it, on average. The rest
 /// is for bursts; a larger share drops snapshots.
 const SNAPSHOT_RING_SHARE: f64 = 0.6;
@@ -76,6 +83,45 @@ pub struct Walks {
     pub stacks: WalkCost,
 }
 
+impl Walks {
+    fn cpu_ns(self) -> f64 {
+        (self.edges.cpu_ns + self.stacks.cpu_ns) as f64
+    }
+
+    /// Time in which the sampler copied what was walked, ns.
+    fn copies_ns(self) -> f64 {
+        let of = |walks: WalkCost, assumed: AssumedCost| walks.walked as f64 * assumed.copy_ns;
+        of(self.edges, SNAPSHOT_ASSUMED) + of(self.stacks, STACK_ASSUMED)
+    }
+
+    fn since(self, before: Self) -> Self {
+        let since = |now: WalkCost, before: WalkCost| WalkCost {
+            walked: now.walked.saturating_sub(before.walked),
+            cpu_ns: now.cpu_ns.saturating_sub(before.cpu_ns),
+        };
+        Self { edges: since(self.edges, before.edges), stacks: since(self.stacks, before.stacks) }
+    }
+}
+
+/// Mean cost of a walk in recent terms, ns; `None` until it was measured.
+#[derive(Clone, Copy, Debug, Default)]
+struct Means {
+    edges: Option<f64>,
+    stacks: Option<f64>,
+}
+
+impl Means {
+    /// Takes over the walks of a term.
+    fn add(&mut self, term: Walks) {
+        for (mean, walks) in [(&mut self.edges, term.edges), (&mut self.stacks, term.stacks)] {
+            if walks.walked >= WALKS_MEASURED_MIN {
+                let newest = walks.cpu_ns as f64 / walks.walked as f64;
+                *mean = Some(mean.map_or(newest, |old| (1.0 - NEWEST) * old + NEWEST * newest));
+            }
+        }
+    }
+}
+
 /// Running totals of the cost of the daemon and its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
@@ -87,6 +133,12 @@ pub struct Spent {
     pub taken: u64,
     /// CPU time of the daemon since its start, ns.
     pub cpu_ns: u64,
+    /// The part of it that keeping code took, ns.
+    pub keeping_ns: u64,
+    /// Switches between threads of which times were taken, since the start.
+    pub switches: u64,
+    /// What walks have cost.
+    pub walks: Walks,
     /// Resident memory of the daemon, bytes.
     pub resident_bytes: u64,
 }
@@ -127,8 +179,9 @@ pub struct Rates {
     restraint: Restraint,
     cost: Cost,
     term_began: Instant,
-    /// [`Spent::taken`], [`Spent::cpu_ns`] and the CPU time of walks at the start of the term.
-    before_term: (u64, u64, u64),
+    /// What was spent at the start of the term.
+    before_term: Spent,
+    means: Means,
     last_bill: Option<Bill>,
     /// Snapshots per second and CPU now; `None` before the first decision and where the sampler
     /// takes none.
@@ -154,7 +207,8 @@ impl Rates {
             restraint: Restraint::default(),
             cost,
             term_began: now.at,
-            before_term: (now.taken, now.cpu_ns, 0),
+            before_term: *now,
+            means: Means::default(),
             last_bill: None,
             snapshot_rate: None,
             stack_rate: None,
@@ -183,35 +237,31 @@ impl Rates {
     }
 
     /// Takes over whether the pause file `exists`.
-    pub fn told_to_pause(&mut self, exists: bool, walks: Walks, samples_per_s: f64) -> Decision {
+    pub fn told_to_pause(&mut self, exists: bool, samples_per_s: f64) -> Decision {
         let changed = self.restraint.told_to_pause(exists, self.limits.pause_file.as_deref());
-        if changed { self.restrain(walks, samples_per_s) } else { Decision::default() }
+        if changed { self.restrain(samples_per_s) } else { Decision::default() }
     }
 
     /// Actions for the level of activity in force. The epoch gets it with the next merge.
-    fn restrain(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
+    fn restrain(&mut self, samples_per_s: f64) -> Decision {
         let pause = Some(self.restraint.level() == SamplingLevel::Nothing);
         let merge = true;
-        self.pace_snapshots(walks, samples_per_s).and(Decision {
-            pause,
-            merge,
-            ..Decision::default()
-        })
+        self.pace_snapshots(samples_per_s).and(Decision { pause, merge, ..Decision::default() })
     }
 
-    /// Computes the rates of snapshots and call stacks that the budget allows by the cost of walks
-    /// so far.
+    /// Computes the rates of snapshots and call stacks that the room allows by the cost of walks so
+    /// far.
     /// `samples_per_s` is the rate of the first event on one CPU.
-    pub fn pace_snapshots(&mut self, walks: Walks, samples_per_s: f64) -> Decision {
-        let (all, budget) = (self.restraint.level() == SamplingLevel::All, self.limits.budget);
-        let pace = |rate_max: Option<f64>, walks: WalkCost, assumed: AssumedCost| {
+    pub fn pace_snapshots(&mut self, samples_per_s: f64) -> Decision {
+        let (all, room) = (self.restraint.level() == SamplingLevel::All, self.governor.room());
+        let pace = |rate_max: Option<f64>, walk_ns: Option<f64>, assumed: AssumedCost| {
             let rate_max = rate_max?;
-            let rate = if all { affordable_walks(budget, rate_max, walks, assumed) } else { 0.0 };
+            let rate = if all { affordable_walks(room, rate_max, walk_ns, assumed) } else { 0.0 };
             let rate = rate.min(assumed.per_s_max / self.cpus.max(1) as f64);
             Some((rate, if all { every(samples_per_s, rate) } else { 0 }))
         };
-        let snapshots = pace(self.limits.snapshots_per_s, walks.edges, SNAPSHOT_ASSUMED);
-        let stacks = pace(self.limits.stacks_per_s, walks.stacks, STACK_ASSUMED);
+        let snapshots = pace(self.limits.snapshots_per_s, self.means.edges, SNAPSHOT_ASSUMED);
+        let stacks = pace(self.limits.stacks_per_s, self.means.stacks, STACK_ASSUMED);
         self.snapshot_rate = snapshots.map(|(rate, _)| rate).or(self.snapshot_rate);
         self.stack_rate = stacks.map(|(rate, _)| rate).or(self.stack_rate);
         let (snapshot_every, stack_every) =
@@ -230,18 +280,22 @@ impl Rates {
         &mut self,
         now: &Spent,
         events: &[PlannedEvent],
-        walks: Walks,
         samples_per_s: f64,
     ) -> Decision {
-        let (taken_before, cpu_before, walks_before) = self.before_term;
-        let walks_ns = walks.edges.cpu_ns + walks.stacks.cpu_ns;
+        let before = std::mem::replace(&mut self.before_term, *now);
+        let since = |now: u64, before: u64| now.saturating_sub(before) as f64;
         let length = now.at.saturating_duration_since(self.term_began);
-        (self.term_began, self.before_term) = (now.at, (now.taken, now.cpu_ns, walks_ns));
+        let walks = now.walks.since(before.walks);
+        self.term_began = now.at;
+        self.means.add(walks);
         let bill = Bill {
             cpu_ns: length.as_nanos() as f64 * self.cpus as f64,
-            sampling_ns: now.taken.saturating_sub(taken_before) as f64 * self.cost.ns_per_sample,
-            daemon_ns: now.cpu_ns.saturating_sub(cpu_before) as f64,
-            walks_ns: walks_ns.saturating_sub(walks_before) as f64,
+            sampling_ns: since(now.taken, before.taken) * self.cost.ns_per_sample,
+            copies_ns: walks.copies_ns(),
+            switches_ns: since(now.switches, before.switches) * SWITCH_NS,
+            daemon_ns: since(now.cpu_ns, before.cpu_ns),
+            walks_ns: walks.cpu_ns(),
+            keeping_ns: since(now.keeping_ns, before.keeping_ns),
         };
         self.last_bill = Some(bill);
         if self.restraint.is_told_to_pause() {
@@ -249,11 +303,12 @@ impl Rates {
         }
         let memory =
             self.limits.memory_bytes.map_or(0.0, |max| now.resident_bytes as f64 / max as f64);
-        let verdict = self.governor.judge(bill, memory, self.allowed_step(events), now.unix_s);
+        let cost = (self.cost.ns_per_sample, at_once(events), kernel_step());
+        let verdict = self.governor.judge(bill, memory, cost, now.unix_s);
         // Counts that wait for the disk take memory too, so they are merged.
         let decision = Decision { rate: verdict.rate, merge: memory > 1.0, ..Decision::default() };
         if verdict.level.is_some_and(|level| self.restraint.allow(level)) {
-            return decision.and(self.restrain(walks, samples_per_s));
+            return decision.and(self.restrain(samples_per_s));
         }
         decision
     }
@@ -290,6 +345,11 @@ impl Rates {
     /// The share of all CPU time that sampling may cost.
     pub fn budget(&self) -> Option<Budget> {
         self.limits.budget
+    }
+
+    /// The most switches between threads per second and CPU of which waits are taken; `None`: any.
+    pub fn switches_max(&self) -> Option<f64> {
+        self.governor.room().map(|room| room.0 * WAITS_PART * 1e9 / SWITCH_NS)
     }
 
     /// The cost of a sample.
@@ -335,20 +395,16 @@ fn planned_step(events: &[PlannedEvent]) -> usize {
     RATES.iter().position(|step| Some(*step) == rate).unwrap_or(0)
 }
 
-/// Walks per second and CPU that fit their share of the budget, at most `rate_max`.
+/// Walks per second and CPU that fit their part of the room, at most `rate_max`.
 fn affordable_walks(
-    budget: Option<Budget>,
+    room: Option<Budget>,
     rate_max: f64,
-    walks: WalkCost,
+    walk_ns: Option<f64>,
     assumed: AssumedCost,
 ) -> f64 {
-    let walk_ns = match walks.walked {
-        0..WALKS_MEASURED_MIN => assumed.walk_ns,
-        walked => walks.cpu_ns as f64 / walked as f64,
-    };
-    let fits = budget.map_or(f64::INFINITY, |budget| {
-        budget.0 * WALK_BUDGET_SHARE * 1e9 / (walk_ns + assumed.copy_ns)
-    });
+    let walk_ns = walk_ns.unwrap_or(assumed.walk_ns);
+    let fits = room
+        .map_or(f64::INFINITY, |room| room.0 * assumed.part * 1e9 / (walk_ns + assumed.copy_ns));
     rate_max.min(fits)
 }
 
@@ -371,10 +427,6 @@ mod tests {
     use events::EventSpec;
 
     const RATE: f64 = 5200.0;
-    const NO_WALKS: Walks = Walks {
-        edges: WalkCost { walked: 0, cpu_ns: 0 },
-        stacks: WalkCost { walked: 0, cpu_ns: 0 },
-    };
 
     fn limits() -> Limits {
         Limits {
@@ -387,7 +439,16 @@ mod tests {
     }
 
     fn begun() -> Spent {
-        Spent { at: Instant::now(), unix_s: 1, taken: 0, cpu_ns: 0, resident_bytes: 10 }
+        Spent {
+            at: Instant::now(),
+            unix_s: 1,
+            taken: 0,
+            cpu_ns: 0,
+            keeping_ns: 0,
+            switches: 0,
+            walks: Walks::default(),
+            resident_bytes: 10,
+        }
     }
 
     /// On one CPU, where a sample costs a microsecond: 0.52 % at the highest rate.
@@ -397,19 +458,19 @@ mod tests {
         (Rates::new(limits, 1, &events, cost, now), events)
     }
 
-    /// A minute later, in which sampling and the daemon took this part of all CPU time.
+    /// A term later, in which sampling and the daemon took this part of all CPU time.
     fn later(before: &Spent, share: f64) -> Spent {
         let cpu_ns = before.cpu_ns + (share * TERM.as_nanos() as f64) as u64;
-        Spent { at: before.at + TERM, unix_s: before.unix_s + 60, cpu_ns, ..*before }
+        Spent { at: before.at + TERM, unix_s: before.unix_s + 30, cpu_ns, ..*before }
     }
 
     #[test]
     fn a_term_within_its_limits_changes_nothing() {
         let now = begun();
         let (mut rates, events) = rates(limits(), &now);
-        let taken = 60 * 5200;
+        let taken = 30 * 5200;
         let end = Spent { taken, ..later(&now, 0.001) };
-        assert_eq!(rates.end_term(&end, &events, NO_WALKS, RATE), Decision::default());
+        assert_eq!(rates.end_term(&end, &events, RATE), Decision::default());
         let share = rates.last_bill().unwrap().share();
         assert!((share - 0.0062).abs() < 1e-9, "5200 samples/s of 1 us, and the daemon: {share}");
     }
@@ -418,10 +479,11 @@ mod tests {
     fn a_term_far_beyond_the_budget_lowers_the_rate_and_nothing_else() {
         let now = begun();
         let (mut rates, events) = rates(limits(), &now);
-        let end = Spent { taken: 60 * 50_000, ..later(&now, 0.0) };
-        let decision = rates.end_term(&end, &events, NO_WALKS, RATE);
-        assert_eq!(decision, Decision { rate: Some(650), ..Decision::default() });
-        assert_eq!(rates.governor().rate(), Some(650));
+        rates.set_cost(Cost { ns_per_sample: 10_000.0, ..Cost::default() });
+        let end = Spent { taken: 30 * 5200, ..later(&now, 0.0) };
+        let decision = rates.end_term(&end, &events, RATE);
+        assert_eq!(decision, Decision { rate: Some(460), ..Decision::default() });
+        assert_eq!(rates.governor().rate(), Some(460));
     }
 
     /// Each step against too much memory: the lowest rate, then no snapshots, then no samples.
@@ -438,7 +500,7 @@ mod tests {
             merge,
         ] {
             now = later(&now, 0.001);
-            assert_eq!(rates.end_term(&now, &events, NO_WALKS, RATE), expected);
+            assert_eq!(rates.end_term(&now, &events, RATE), expected);
         }
         assert_eq!(rates.snapshot_rate(), Some(0.0));
     }
@@ -447,33 +509,42 @@ mod tests {
     fn the_pause_file_stops_all_and_its_end_brings_all_back() {
         let now = begun();
         let (mut rates, events) = rates(limits(), &now);
-        assert_eq!(rates.told_to_pause(false, NO_WALKS, RATE), Decision::default());
-        let paused = rates.told_to_pause(true, NO_WALKS, RATE);
+        assert_eq!(rates.told_to_pause(false, RATE), Decision::default());
+        let paused = rates.told_to_pause(true, RATE);
         let expected = Decision { pause: Some(true), snapshot_every: Some(0), ..paused };
         assert_eq!((paused, paused.merge), (expected, true), "the epoch is told");
-        assert_eq!(rates.told_to_pause(true, NO_WALKS, RATE), Decision::default(), "once");
-        let dear = rates.end_term(&later(&now, 0.5), &events, NO_WALKS, RATE);
+        assert_eq!(rates.told_to_pause(true, RATE), Decision::default(), "once");
+        let dear = rates.end_term(&later(&now, 0.5), &events, RATE);
         assert_eq!(dear, Decision::default(), "what a pause costs says nothing of sampling");
-        let resumed = rates.told_to_pause(false, NO_WALKS, RATE);
+        let resumed = rates.told_to_pause(false, RATE);
         assert_eq!((resumed.pause, resumed.snapshot_every), (Some(false), Some(104)));
     }
 
     #[test]
     fn snapshots_fit_their_share_of_the_budget_by_what_walks_have_cost() {
-        let affordable = |budget, walked, cpu_ns| {
-            affordable_walks(budget, 500.0, WalkCost { walked, cpu_ns }, SNAPSHOT_ASSUMED)
-        };
+        let affordable =
+            |budget, walk_ns| affordable_walks(budget, 500.0, walk_ns, SNAPSHOT_ASSUMED);
         let one_percent = Some(Budget(0.01));
-        assert_eq!(affordable(None, 0, 0), 500.0, "without a budget what was asked for");
-        let assumed = affordable(one_percent, 999, 1);
-        assert!((assumed - 0.002e9 / 11_000.0).abs() < 1e-6, "few walks are not believed");
-        assert_eq!(affordable(one_percent, 1000, 1_000_000), 500.0, "a microsecond each");
-        let dear = affordable(one_percent, 1000, 1_000_000_000);
-        assert!((dear - 2.0).abs() < 0.01, "a millisecond each: {dear}");
+        assert_eq!(affordable(None, None), 500.0, "without a budget what was asked for");
+        let assumed = affordable(one_percent, None);
+        assert!((assumed - 0.001e9 / 11_000.0).abs() < 1e-6, "nothing is measured");
+        assert_eq!(affordable(one_percent, Some(1000.0)), 500.0, "a microsecond each");
+        let dear = affordable(one_percent, Some(1e6));
+        assert!((dear - 1.0).abs() < 0.01, "a millisecond each: {dear}");
+        let mut means = Means::default();
+        let term = |walked, cpu_ns| {
+            let stacks = WalkCost { walked, cpu_ns };
+            Walks { stacks, ..Walks::default() }
+        };
+        means.add(term(WALKS_MEASURED_MIN - 1, 1));
+        assert_eq!(means.stacks, None, "few walks are not believed");
+        means.add(term(1000, 10_000_000));
+        means.add(term(1000, 30_000_000));
+        assert_eq!((means.stacks, means.edges), (Some(20_000.0), None));
         let now = begun();
         let (mut rates, _) = rates(Limits { stacks_per_s: Some(100.0), ..limits() }, &now);
         rates.cpus = 80;
-        let decision = rates.pace_snapshots(NO_WALKS, RATE);
+        let decision = rates.pace_snapshots(RATE);
         assert_eq!((rates.snapshot_rate(), rates.stack_rate()), (Some(50.0), Some(40.0)));
         assert_eq!((decision.snapshot_every, decision.stack_every), (Some(104), Some(130)));
         assert_eq!(
@@ -489,7 +560,7 @@ mod tests {
         assert_eq!(rates.records_interval(true, &events), RECORDS_INTERVAL_BUSY);
         assert_eq!(rates.records_interval(false, &events), RECORDS_INTERVAL_QUIET);
         rates.set_limits(Limits { snapshots_per_s: Some(1e6), budget: None, ..limits() });
-        let _ = rates.pace_snapshots(NO_WALKS, RATE);
+        let _ = rates.pace_snapshots(RATE);
         let rate = rates.snapshot_rate().unwrap();
         let filled = rate * rates.records_interval(false, &events).as_secs_f64();
         assert!(rate == 4000.0 && filled <= SNAPSHOTS_PER_CPU as f64, "{rate} {filled}");

@@ -93,7 +93,8 @@ impl Resolver<'_> {
                     frames.push(Frame::Wait(why));
                 }
                 let owed_ns = if has_owed { wait.owed_ns } else { 0 };
-                let value = wait.value(ns, before_ns, owed_ns);
+                let due_ns = if event == StackEvent::OffCpu { wait.due_ns } else { 0 };
+                let value = wait.value(ns, before_ns, owed_ns, due_ns);
                 pending.add_stack(event, scope.clone(), (&frames, &thread), value, payer);
                 frames.truncate(known);
             }

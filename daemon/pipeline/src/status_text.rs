@@ -158,11 +158,14 @@ fn overhead_lines(overhead: &OverheadStatus, now_unix_s: u64) -> Vec<(&'static s
                 ago(*unix_s)
             )
         });
-    let percent = |share: Option<f64>| 100.0 * share.unwrap_or(0.0);
     let now = overhead.share.map_or(String::new(), |share| {
-        let (share, sampling, daemon) =
-            (100.0 * share, percent(overhead.sampling_share), percent(overhead.daemon_share));
-        format!(", {share:.2} % in the last minute: interrupts and sampler {sampling:.2} %, dcpid {daemon:.2} %")
+        let mut items: Vec<_> = overhead.items.iter().collect();
+        items.sort_by(|a, b| b.1.total_cmp(a.1));
+        let item = |(name, part): (&String, &f64)| {
+            format!("{} {:.2} %", name.replace('_', " "), 100.0 * part)
+        };
+        let items: Vec<String> = items.into_iter().map(item).collect();
+        format!(", {:.2} % in the last half minute: {}", 100.0 * share, items.join(", "))
     });
     let cost = format!("{ns:.0} ns per sample with its interrupt ({measured})");
     let mut lines =
@@ -348,6 +351,9 @@ mod tests {
             share: Some(0.0062),
             sampling_share: Some(0.0052),
             daemon_share: Some(0.001),
+            items: [("samples", 0.0052), ("rest", 0.001)]
+                .map(|(item, part)| (item.to_owned(), part))
+                .into(),
             ns_per_sample: Some(4010.0),
             measured: Some(CostStatus {
                 unix_s: now - 7,
@@ -367,8 +373,8 @@ mod tests {
         assert_eq!(
             shown(&overhead),
             "overhead: 4010 ns per sample with its interrupt (3890 to 4620 in 18 quiet of 24 windows, 7 s ago)\n\
-             budget: 1 % of all CPU time, 0.62 % in the last minute: interrupts and sampler 0.52 \
-             %, dcpid 0.10 %\n\
+             budget: 1 % of all CPU time, 0.62 % in the last half minute: samples 0.52 %, rest \
+             0.10 %\n\
              rate: 1300/s/CPU; the cost allows 1850/s/CPU; 2600 became 1300 10 min ago: sampling \
              cost 1.9 times the budget"
         );

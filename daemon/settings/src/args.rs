@@ -134,18 +134,18 @@ pub struct Settings {
     #[arg(long, value_name = "P%", allow_hyphen_values = true)]
     pub overhead_budget: Option<String>,
     /// Snapshots of registers a second on each CPU, at most, taken with samples of user code and
-    /// within a fifth of the budget (x86-64). dcpid computes edges from the snapshots in its memory
-    /// and keeps nothing else of them. off: none [default: 50]
+    /// within their part of the budget (x86-64). dcpid computes edges from the snapshots in its
+    /// memory and keeps nothing else of them. off: none [default: 50]
     #[arg(long, value_name = "RATE|off")]
     pub edges: Option<String>,
-    /// Call stacks a second on each CPU, at most, within a fifth of the budget. dcpid walks copies
-    /// of up to 64 KiB of a thread's stack in its memory and keeps the frames alone. off: none
-    /// [default: 100]
+    /// Call stacks a second on each CPU, at most, within their part of the budget. dcpid walks
+    /// copies of up to 64 KiB of a thread's stack in its memory and keeps the frames alone. off:
+    /// none [default: 100]
     #[arg(long, value_name = "RATE|off")]
     pub stacks: Option<String>,
     /// Times of threads on a CPU, blocked, and awake without CPU, and call stacks of their waits.
     /// auto: as long as the kernel's switches between threads are so few that this takes less than
-    /// 0.3 of the budget. off: none [default: auto]
+    /// its part of the budget. off: none [default: auto]
     #[arg(long, value_name = "auto|off")]
     pub waits: Option<String>,
     /// Resident memory of dcpid, such as 192MiB, beyond which dcpid samples less: at the lowest

@@ -300,6 +300,11 @@ pub struct OverheadStatus {
     /// Part of that share for the daemon's own CPU time.
     #[serde(default)]
     pub daemon_share: Option<f64>,
+    /// That share by what it was for, which add up to it: `samples` (interrupts and the sampler),
+    /// `stacks` (copying and walking call stacks and snapshots), `waits` (switches between
+    /// threads), `keeping_code`, and `rest`. Empty before the first minute.
+    #[serde(default)]
+    pub items: BTreeMap<String, f64>,
     /// Time that one sample takes from the program it interrupts, with the interrupt, in ns. None:
     /// not known.
     pub ns_per_sample: Option<f64>,

@@ -164,7 +164,8 @@ const EMPTY_STATUS: &str = r#"
 "merged":0,"pending":0,"unresolved":{},"lost":{}},"cpus":[],"table":{"hits":0,"misses":0,
 "places":0,"bytes_per_cpu":0},"handler":{"ns_per_sample":null,"calls":0},"daemon":{"cpu_s":0.0,
 "rss_bytes":0,"start_cpu_s":0.0,"ns_per_sample":null},"overhead":{"budget":null,"share":null,
-"sampling_share":null,"daemon_share":null,"ns_per_sample":null,"measured":null,"rate":null},
+"sampling_share":null,"daemon_share":null,"items":{},
+"ns_per_sample":null,"measured":null,"rate":null},
 "apart":{"labels":[],"units_refused":0,"samples_widened":0},"processes":0,"images":0,
 "lost_records":0,"refused":0,"generated":{"processes":0,"pieces":0,"bytes":0,"regions":0,
 "refused":0},"edges":null,"stacks":null,"waits":null,"code_store":null,
@@ -184,6 +185,7 @@ const FULL_STATUS: &str = r#"
 "misses":26,"places":27,"bytes_per_cpu":28},"handler":{"ns_per_sample":29.5,"calls":30},
 "daemon":{"cpu_s":31.5,"rss_bytes":32,"start_cpu_s":33.5,"ns_per_sample":34.5},
 "overhead":{"budget":0.01,"share":0.0625,"sampling_share":0.05,"daemon_share":0.0125,
+"items":{"rest":0.0125,"samples":0.05},
 "ns_per_sample":35.5,"measured":{"unix_s":36,"windows":37,"quiet":38,"low_ns":39.5,
 "high_ns":40.5},"rate":{"per_s":41,"allowed_per_s":42,"last_change":{"unix_s":43,
 "from_per_s":44,"to_per_s":45,"why":"46"}}},"apart":{"labels":["mine"],"units_refused":47,
@@ -358,6 +360,9 @@ fn overhead() -> OverheadStatus {
         share: Some(0.0625),
         sampling_share: Some(0.05),
         daemon_share: Some(0.0125),
+        items: [("samples", 0.05), ("rest", 0.0125)]
+            .map(|(item, part)| (item.to_owned(), part))
+            .into(),
         ns_per_sample: Some(35.5),
         measured: Some(CostStatus {
             unix_s: 36,
@@ -391,7 +396,8 @@ fn a_status_without_later_fields_is_understood() {
     assert_eq!(reply.status, Some(Box::default()));
 }
 
-const LATER_FIELDS: [&str; 13] = [
+const LATER_FIELDS: [&str; 14] = [
+    r#""items":{},"#,
     r#""sampling_share":null,"#,
     r#""daemon_share":null,"#,
     r#","measured":null"#,

@@ -201,7 +201,8 @@ impl<Source> Pipeline<Source> {
             budget: self.rates.budget().map(|budget| budget.0),
             share: bill.as_ref().map(Bill::share),
             sampling_share: bill.map(|bill| Bill { daemon_ns: 0.0, ..bill }.share()),
-            daemon_share: bill.map(|bill| Bill { sampling_ns: 0.0, ..bill }.share()),
+            daemon_share: bill.map(|bill| bill.part_of_cpu(bill.daemon_ns)),
+            items: bill.iter().flat_map(Bill::items).map(owned).collect(),
             ns_per_sample: Some(cost.ns_per_sample),
             measured,
             rate: self.rates.governor().rate().map(|per_s| RateStatus {
@@ -211,6 +212,10 @@ impl<Source> Pipeline<Source> {
             }),
         }
     }
+}
+
+fn owned((name, part): (&str, f64)) -> (String, f64) {
+    (name.to_owned(), part)
 }
 
 fn inspectors_status(standing: Standing) -> InspectorsStatus {

@@ -287,15 +287,13 @@ impl<Source: SampleSource> Pipeline<Source> {
     /// Reads whether the pause file exists.
     fn look_at_pause_file(&mut self) {
         let exists = is_pause_file_there(self.rates.pause_file());
-        let (walks, samples_per_s) = (self.walks(), self.samples_per_s());
-        let decision = self.rates.told_to_pause(exists, walks, samples_per_s);
+        let decision = self.rates.told_to_pause(exists, self.samples_per_s());
         self.carry_out(decision);
     }
 
     /// Adjusts the rates of snapshots and call stacks to their cost.
     fn pace_snapshots(&mut self) {
-        let (walks, samples_per_s) = (self.walks(), self.samples_per_s());
-        let decision = self.rates.pace_snapshots(walks, samples_per_s);
+        let decision = self.rates.pace_snapshots(self.samples_per_s());
         self.carry_out(decision);
     }
 
@@ -303,6 +301,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn pace_waits(&mut self) {
         let is_restrained = self.rates.restraint().level() != SamplingLevel::All;
         let (cpus, budget) = (self.parts.machine.cpus.len(), self.rates.budget());
+        let switches_max = self.rates.switches_max();
         let collector = &mut self.parts.collector;
         if is_restrained && collector.instruments.waits.scale().is_some() {
             collector.instruments.waits.stop();
@@ -311,24 +310,32 @@ impl<Source: SampleSource> Pipeline<Source> {
         if is_restrained || self.stopping || !self.parts.config.waits {
             return;
         }
-        if let Some(scale_us) = collector.instruments.waits.pace(waits::switches(), cpus, budget) {
+        if let Some(scale_us) =
+            collector.instruments.waits.pace((waits::switches(), switches_max), cpus, budget)
+        {
             collector.steer(Order::Waits(scale_us));
         }
     }
 
     fn end_term(&mut self) {
-        let (walks, samples_per_s) = (self.walks(), self.samples_per_s());
-        let now = spent(self.taken());
-        let decision = self.rates.end_term(&now, &self.parts.events, walks, samples_per_s);
+        let now = self.spent();
+        let decision = self.rates.end_term(&now, &self.parts.events, self.samples_per_s());
         self.carry_out(decision);
     }
 
-    /// The cost of walks so far.
-    fn walks(&self) -> Walks {
+    /// Resources spent so far.
+    fn spent(&self) -> Spent {
         let collector = &self.parts.collector;
-        Walks {
-            edges: collector.instruments.edges.walk_cost(),
-            stacks: collector.instruments.call_stacks.walk_cost(),
+        let instruments = &collector.instruments;
+        let kept = collector.spaces.mappings.files.library.status();
+        Spent {
+            keeping_ns: kept.map_or(0, |store| (store.cpu_s * 1e9) as u64),
+            switches: instruments.waits.switches_taken(),
+            walks: Walks {
+                edges: instruments.edges.walk_cost(),
+                stacks: instruments.call_stacks.walk_cost(),
+            },
+            ..spent(self.taken())
         }
     }
 
@@ -388,10 +395,20 @@ fn limits(config: &Config) -> Limits {
     }
 }
 
-/// Resources spent so far, when this many samples were taken.
+/// Resources spent so far, when this many samples were taken, by no part of them.
 fn spent(taken: u64) -> Spent {
     let (unix_s, cpu_ns) = (clock::unix_s(), cpu_ns_of_all());
-    Spent { at: Instant::now(), unix_s, taken, cpu_ns, resident_bytes: resident_bytes() }
+    let resident_bytes = resident_bytes();
+    Spent {
+        at: Instant::now(),
+        unix_s,
+        taken,
+        cpu_ns,
+        keeping_ns: 0,
+        switches: 0,
+        walks: Walks::default(),
+        resident_bytes,
+    }
 }
 
 #[cfg(test)]
