@@ -6,14 +6,15 @@
 //! were not seen for the longest time are removed.
 //!
 //! Beside the file of an image, or in its place, may be an excerpt: the kept part without the code
-//! of procedures that no report needs.
+//! of procedures that no report needs. Generated code has no file: its excerpt has the pieces that
+//! had samples, and grows with them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::{Compression, bufread::DeflateDecoder, write::DeflateEncoder};
-use image::{ImageError, ImageId, KeptFile, KeptRanges};
+use image::{ImageError, ImageId, KeptFile, KeptRanges, jit};
 
 use crate::codec::{DecodeError, Input, put_text, put_varint};
 use crate::envelope::{self, HEADER_BYTES, Kind};
@@ -26,6 +27,10 @@ use crate::writer::Writer;
 /// Precision in seconds of the time when an image was last seen. A day, so that a file is touched
 /// once a day at most; a longer time would remove images in the wrong order.
 const SEEN_EXACT_TO_S: u64 = 86_400;
+
+/// Part of the store that generated code may take: each run of a program has code of its own, which
+/// no later run has.
+const GENERATED_SHARE: u64 = 8;
 
 /// The code store of the writer's host, open for writing.
 #[derive(Debug)]
@@ -99,7 +104,7 @@ impl CodeStore {
             stored.seen_unix_s = stored.seen_unix_s.max(entry.modified_unix_s);
             stored.is_whole |= whole.is_some();
         }
-        self.make_room(0).map(|_| ())
+        self.make_room(0, self.limit_bytes, |_| true).map(|_| ())
     }
 
     /// Makes sure that the directory exists and that this process may write to it: it may have been
@@ -178,7 +183,7 @@ impl CodeStore {
         let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
         let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
             self.disk.set_modified(&temporary, now_unix_s)?;
-            let removed = self.make_room(bytes)?;
+            let removed = self.make_room(bytes, self.limit_bytes, |_| true)?;
             self.disk.rename(&temporary, &self.directory.join(&name))?;
             self.disk.sync_directory(&self.directory)?;
             // The file has everything that the excerpt has, so an excerpt that stays is not read.
@@ -201,6 +206,56 @@ impl CodeStore {
         }
     }
 
+    /// Adds pieces of generated code to what is kept of their image, by offset; `machine` is the
+    /// instruction set of an image that is not kept yet. What finds no room in the image
+    /// ([`jit::EXCERPT_BYTES_MAX`]) is left out. Generated code may take an eighth of the store:
+    /// beyond that, the images that got nothing for the longest time are removed.
+    ///
+    /// # Errors
+    /// As [`CodeStore::keep`].
+    pub fn add_pieces(
+        &mut self,
+        image: &ImageId,
+        machine: u16,
+        pieces: &BTreeMap<u64, Vec<u8>>,
+        now_unix_s: u64,
+    ) -> Result<Kept, DbError> {
+        self.lock.check()?;
+        let name = naming::excerpt_name(image);
+        let (path, limit) = (self.directory.join(&name), self.limit_bytes / GENERATED_SHARE);
+        // A damaged excerpt is no reason to keep nothing from now on.
+        let there = read(&self.disk, &self.directory, image).ok().flatten();
+        let excerpt = jit::with_pieces(there.as_ref(), machine, pieces).map_err(|error| {
+            let damage = Damage::Image(Box::new(error));
+            DbError::Corrupt { path: path.clone(), offset: HEADER_BYTES as u64, damage }
+        })?;
+        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
+        let of = (image, excerpt.ranges());
+        let written = write(&self.disk, Kind::Excerpt, limit, &temporary, of, &mut |out| {
+            out.write_all(excerpt.bytes())
+        });
+        let before = self.kept.remove(image);
+        let kept = written.and_then(|bytes| {
+            self.disk.set_modified(&temporary, now_unix_s)?;
+            let mut removed = self.make_room(bytes, limit, ImageId::is_name)?;
+            removed.extend(self.make_room(bytes, self.limit_bytes, |_| true)?);
+            self.disk.rename(&temporary, &path)?;
+            self.disk.sync_directory(&self.directory)?;
+            Ok(Kept { bytes, removed })
+        });
+        let stored = kept.as_ref().ok().map(|kept| Stored {
+            bytes: kept.bytes,
+            seen_unix_s: now_unix_s,
+            is_whole: false,
+        });
+        self.kept.extend(stored.or(before).map(|stored| (*image, stored)));
+        if kept.is_err() {
+            // A file that cannot be removed now is removed when the store is opened next.
+            let _ = self.disk.remove_if_there(&temporary);
+        }
+        kept
+    }
+
     /// Writes a file of the store under a temporary name, and returns its size.
     fn write(
         &self,
@@ -213,18 +268,20 @@ impl CodeStore {
         write(&self.disk, Kind::Code, limit, path, (image, ranges), copy)
     }
 
-    /// Removes the images that were not seen for the longest time until `bytes` more fit.
-    fn make_room(&mut self, bytes: u64) -> Result<Vec<ImageId>, DbError> {
+    /// Removes those of some images that were not seen for the longest time until `bytes` more fit
+    /// beside them.
+    fn make_room(
+        &mut self,
+        bytes: u64,
+        limit: u64,
+        of: impl Fn(&ImageId) -> bool,
+    ) -> Result<Vec<ImageId>, DbError> {
         let mut removed = Vec::new();
-        while self.bytes().saturating_add(bytes) > self.limit_bytes {
-            let Some(oldest) = self
-                .kept
-                .iter()
-                .min_by_key(|(id, stored)| (stored.seen_unix_s, **id))
-                .map(|(id, _)| *id)
-            else {
-                break;
-            };
+        loop {
+            let these = || self.kept.iter().filter(|(id, _)| of(id));
+            let sum = these().fold(bytes, |sum, (_, stored)| sum.saturating_add(stored.bytes));
+            let oldest = these().min_by_key(|(id, stored)| (stored.seen_unix_s, **id));
+            let Some(oldest) = oldest.map(|(id, _)| *id).filter(|_| sum > limit) else { break };
             for name in [naming::code_name(&oldest), naming::excerpt_name(&oldest)] {
                 self.disk.remove_if_there(&self.directory.join(name))?;
             }
@@ -244,9 +301,10 @@ fn write(
     (image, ranges): (&ImageId, &KeptRanges),
     copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<u64, DbError> {
-    // An excerpt is written once, while nothing is sampled, so a level that takes three times the
-    // time is worth a tenth of the bytes.
-    let level = if kind == Kind::Excerpt { Compression::default() } else { Compression::fast() };
+    // The excerpt of a file is written once, while nothing is sampled, so a level that takes three
+    // times the time is worth a tenth of the bytes.
+    let is_last = kind == Kind::Excerpt && !image.is_name();
+    let level = if is_last { Compression::default() } else { Compression::fast() };
     let mut bytes = 0;
     let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
         let mut payload = Payload {

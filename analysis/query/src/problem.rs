@@ -244,7 +244,7 @@ pub enum NoCode {
     NotKept,
     /// The kernel's code is only in the running kernel, which patches it.
     Kernel,
-    /// A program made the code while it ran.
+    /// A program made the code while it ran, and dcpid has not kept it.
     Generated,
     /// The instruction set is not known to this program.
     UnknownMachine {
@@ -475,7 +475,10 @@ impl fmt::Display for NoCode {
                 f.write_str("the file is gone or was rebuilt, and dcpid kept no code of it")
             }
             Self::Kernel => f.write_str("the code of the running kernel is in no file"),
-            Self::Generated => f.write_str("the program made this code while it ran"),
+            Self::Generated => f.write_str(
+                "the program made this code while it ran, and no bytes of it are kept; run the \
+                 program with an option that writes a jitdump, such as node --perf-prof",
+            ),
             Self::UnknownMachine { machine } => {
                 write!(f, "the instructions of ELF machine {machine} are not known to dcpi")
             }

@@ -1,11 +1,12 @@
 //! The images of files, and the queue through which the drain offers code to the librarian.
 //!
 //! The librarian is a thread of the crate `persistence`, which copies the code of images with
-//! samples. A file is offered once a day and never waits for the librarian.
+//! samples. A file is offered once a day, generated code once; the drain never waits for the
+//! librarian.
 
 use image::{ImageId, ImageKind};
 use inspect::file_catalogue::Catalogue;
-use inspect::questions::FileAt;
+use inspect::questions::{DumpedCode, FileAt};
 use kernel::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -24,6 +25,17 @@ pub struct Wanted {
     pub kind: ImageKind,
     /// The file, and a process that has it mapped.
     pub file: FileAt,
+}
+
+/// Pieces of generated code whose bytes are wanted.
+#[derive(Clone, Debug)]
+pub struct PiecesWanted {
+    /// The image.
+    pub image: ImageId,
+    /// Offset of each piece in the image.
+    pub offsets: Vec<u64>,
+    /// Where a jitdump has them, in the same order.
+    pub question: DumpedCode,
 }
 
 /// When a mapped file is to be offered next.
@@ -62,6 +74,8 @@ fn today() -> u32 {
 pub enum CodeRequest {
     /// An image has samples.
     Wanted(Box<Wanted>, Arc<Offer>),
+    /// Generated code has samples.
+    Pieces(Box<PiecesWanted>),
     /// Something else has changed: look.
     Wake,
 }
@@ -135,6 +149,17 @@ impl Library {
                 offer.renew();
             }
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        }
+    }
+
+    /// Offers pieces of generated code. Never waits: if too many offers are queued, their code is
+    /// not kept.
+    pub fn offer_pieces(&self, wanted: PiecesWanted) {
+        let Some(desk) = &self.desk else { return };
+        if let Err(TrySendError::Full(_)) =
+            desk.requests.try_send(CodeRequest::Pieces(Box::new(wanted)))
+        {
+            desk.counts.refused.fetch_add(1, Relaxed);
         }
     }
 

@@ -65,6 +65,7 @@ questions! {
     BuildIdOf -> Option<Bytes>, asked => Some(asked.0.at.pid);
     NarrowVdsoOf -> Option<StoredVdso>, asked => Some(asked.at.pid);
     GeneratedCode -> Generated, asked => Some(asked.pid);
+    DumpedCode -> Result<Dumped, KeepError>, asked => asked.dumps.first().map(|dump| dump.at.pid);
     Walk -> Walked, asked => Some(asked.file.at.pid);
     Unwind -> Unwound, asked => Some(asked.pid);
     Open -> Result<Opened, KeepError>, asked => Some(asked.file.at.pid);
@@ -211,6 +212,33 @@ pub struct Generated {
     /// New reading positions in jitdumps.
     pub read: Vec<DumpReader>,
 }
+
+/// The bytes of pieces of code in a jitdump.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DumpedCode {
+    /// The process's jitdumps that are mapped.
+    pub dumps: Vec<FileAt>,
+    /// The one that has the pieces.
+    pub dump: DumpReader,
+    /// [`Who::owners`] of the process.
+    pub owners: [u32; 2],
+    /// Whether code of dumps that are not world-readable is returned as well.
+    pub private: bool,
+    /// File offset and number of bytes of each piece, at most [`DUMPED_BYTES_MAX`] together.
+    pub pieces: Vec<(u64, u32)>,
+}
+
+/// The bytes of pieces of code.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Dumped {
+    /// The instruction set, as in an ELF file (`e_machine`).
+    pub machine: u16,
+    /// Of each piece; none where the dump does not have them.
+    pub pieces: Vec<Raw>,
+}
+
+/// Most bytes of one answer to [`DumpedCode`].
+pub const DUMPED_BYTES_MAX: usize = 1 << 20;
 
 /// Edges and rounds from registers that were sampled in one image.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,8 +3,10 @@
 //!
 //! The drain reports each image once a day and never waits for this thread. An inspector of its own
 //! opens the file at once, while the process lives, and this thread copies from it when there is
-//! time: those that are deleted already first, then the smallest.
+//! time: those that are deleted already first, then the smallest. Pieces of generated code are read
+//! at once, and written as they come together.
 
+use crate::generated::Generated;
 use address_spaces::library::{CodeRequest, CodeStoreCounts, Library, Offer, Wanted};
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
 use inspect::file_catalogue::Catalogue;
@@ -75,6 +77,7 @@ impl Librarian {
             inspectors,
             counts: counts.clone(),
             limits,
+            generated: Generated::default(),
             rested: (Instant::now(), 0),
             last_copies_until: None,
         };
@@ -125,6 +128,8 @@ struct Intake {
     inspectors: Inspectors,
     counts: Arc<CodeStoreCounts>,
     limits: StoreLimits,
+    /// Pieces of generated code that wait to be written.
+    generated: Generated,
     /// When this thread last rested, and its CPU time then, ns.
     rested: (Instant, u64),
     /// At the end.
@@ -147,10 +152,15 @@ impl Worker {
         self.show();
         let mut saved = Instant::now();
         while !self.intake.is_ending() {
-            if self.intake.waiting.is_empty() && !self.intake.wait(SAVE_INTERVAL) {
+            let until_due = self.intake.generated.due_in().unwrap_or(SAVE_INTERVAL);
+            if self.intake.waiting.is_empty() && !self.intake.wait(until_due.min(SAVE_INTERVAL)) {
                 break;
             }
             self.intake.take_all();
+            if self.keep_generated(false) {
+                // Its error is that the daemon ends.
+                let _ = self.intake.rest();
+            }
             if let Some(job) = self.intake.next() {
                 self.keep(job);
             }
@@ -161,6 +171,7 @@ impl Worker {
         }
         self.intake.take_all();
         let end = Instant::now();
+        while end.elapsed() < LAST_DELETED_MAX && self.keep_generated(true) {}
         while let Some(job) = self.intake.next() {
             let until = end + if job.is_deleted { LAST_DELETED_MAX } else { LAST_OTHERS_MAX };
             if Instant::now() >= until {
@@ -170,6 +181,31 @@ impl Worker {
             self.keep(job);
         }
         self.intake.catalogue.save();
+    }
+
+    /// Writes the pieces of one image of generated code that are due. False: none are.
+    fn keep_generated(&mut self, is_final: bool) -> bool {
+        let Some((image, code)) = self.intake.generated.take_due(is_final) else { return false };
+        let Some(store) = &mut self.store else { return true };
+        let kept = store.follow().map_err(|error| error.to_string()).and_then(|()| {
+            has_room(store, code.bytes())?;
+            let pieces = code.pieces();
+            let kept = store.add_pieces(&image, code.machine(), pieces, clock::unix_s());
+            kept.map_err(|error| error.to_string())
+        });
+        let counts = &self.intake.counts;
+        match kept {
+            Ok(kept) => {
+                counts.removed.fetch_add(kept.removed.len() as u64, Relaxed);
+                self.intake.generated.written(image);
+            }
+            Err(error) => {
+                counts.refused.fetch_add(1, Relaxed);
+                tracing::warn!(%image, "generated code is not kept: {error}");
+            }
+        }
+        self.show();
+        true
     }
 
     /// Copies a file, if it is not kept yet.
@@ -227,11 +263,7 @@ fn keep(
     now_unix_s: u64,
 ) -> Result<(), String> {
     let counts = intake.counts.clone();
-    if let Some(free) = free_bytes(store)
-        && free < job.ranges.len().saturating_add(LEFT_FREE_BYTES)
-    {
-        return Err("the disk is nearly full, and the profiles come first".to_owned());
-    }
+    has_room(store, job.ranges.len())?;
     let kept = store.keep(&job.id, &job.ranges, now_unix_s, &mut |out| match &job.source {
         Code::Memory(kept) => out.write_all(kept.bytes()),
         Code::File { handle, connection } => copy(*handle, *connection, intake, out),
@@ -279,6 +311,16 @@ fn copy(
     }
 }
 
+/// Whether the disk has room for that many bytes more.
+fn has_room(store: &CodeStore, bytes: u64) -> Result<(), String> {
+    match free_bytes(store) {
+        Some(free) if free < bytes.saturating_add(LEFT_FREE_BYTES) => {
+            Err("the disk is nearly full, and the profiles come first".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The free space on the store's file system; None if it is unknown.
 fn free_bytes(store: &CodeStore) -> Option<u64> {
     let disk = nix::sys::statvfs::statvfs(store.directory()).ok()?;
@@ -318,9 +360,16 @@ impl Intake {
     }
 
     fn take(&mut self, message: CodeRequest) {
-        if let CodeRequest::Wanted(wanted, offer) = message {
-            self.open(*wanted, offer);
-            self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+        match message {
+            CodeRequest::Wanted(wanted, offer) => {
+                self.open(*wanted, offer);
+                self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+            }
+            CodeRequest::Pieces(wanted) => {
+                let private = self.limits.private;
+                self.generated.read(*wanted, private, &self.inspectors, &self.counts);
+            }
+            CodeRequest::Wake => {}
         }
     }
 
@@ -353,7 +402,7 @@ impl Intake {
                     });
                 }
             }
-            // Their code is in the kernel's memory, or changes while it runs.
+            // Their code is in the kernel's memory, or is offered piece by piece.
             ImageKind::Kernel
             | ImageKind::Module
             | ImageKind::Bpf
@@ -530,6 +579,7 @@ mod tests {
                 inspectors: Inspectors::default(),
                 counts: Arc::default(),
                 limits: StoreLimits { private: true, ..StoreLimits::default() },
+                generated: Generated::default(),
                 rested: (Instant::now(), 0),
                 last_copies_until: None,
             };
