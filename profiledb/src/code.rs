@@ -151,15 +151,17 @@ impl CodeStore {
     /// # Errors
     /// [`DbError::Io`], [`DbError::Removed`].
     pub fn seen(&mut self, image: &ImageId, now_unix_s: u64) -> Result<(), DbError> {
-        let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else {
-            return Ok(());
-        };
+        let Some(stored) = self.kept.get_mut(image) else { return Ok(()) };
         // A time in the future is from a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
         }
         self.lock.check()?;
-        self.disk.set_modified(&self.directory.join(naming::code_name(image)), now_unix_s)?;
+        let name = match stored.is_whole {
+            true => naming::code_name(image),
+            false => naming::excerpt_name(image),
+        };
+        self.disk.set_modified(&self.directory.join(name), now_unix_s)?;
         stored.seen_unix_s = now_unix_s;
         Ok(())
     }
@@ -178,32 +180,33 @@ impl CodeStore {
         now_unix_s: u64,
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Kept, DbError> {
-        self.lock.check()?;
-        let name = naming::code_name(image);
-        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
-        let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
-            self.disk.set_modified(&temporary, now_unix_s)?;
-            let removed = self.make_room(bytes, self.limit_bytes, |_| true)?;
-            self.disk.rename(&temporary, &self.directory.join(&name))?;
-            self.disk.sync_directory(&self.directory)?;
-            // The file has everything that the excerpt has, so an excerpt that stays is not read.
-            let _ = self.disk.remove_if_there(&self.directory.join(naming::excerpt_name(image)));
-            Ok(Kept { bytes, removed })
-        });
-        match kept {
-            Ok(kept) => {
-                self.kept.insert(
-                    *image,
-                    Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole: true },
-                );
-                Ok(kept)
-            }
-            Err(error) => {
-                // A file that cannot be removed now is removed when the store is opened next.
-                let _ = self.disk.remove_if_there(&temporary);
-                Err(error)
-            }
-        }
+        let kept = self.put((image, Kind::Code), ranges, now_unix_s, copy)?;
+        // The file has everything that the excerpt has, so an excerpt that stays is not read.
+        let _ = self.disk.remove_if_there(&self.directory.join(naming::excerpt_name(image)));
+        Ok(kept)
+    }
+
+    /// Keeps an excerpt of an image in the place of the one before.
+    ///
+    /// # Errors
+    /// As [`CodeStore::keep`].
+    pub fn keep_part(
+        &mut self,
+        image: &ImageId,
+        ranges: &KeptRanges,
+        now_unix_s: u64,
+        copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<Kept, DbError> {
+        self.put((image, Kind::Excerpt), ranges, now_unix_s, copy)
+    }
+
+    /// The ranges that an excerpt of an image has; None where there is none that can be read.
+    pub fn part(&self, image: &ImageId) -> Option<KeptRanges> {
+        self.kept.get(image).filter(|stored| !stored.is_whole)?;
+        let file = self.disk.read_if_there(&self.directory.join(naming::excerpt_name(image)));
+        let file = file.ok().flatten()?;
+        let mut input = Input::new(envelope::open_as(Kind::Excerpt, &file).ok()?);
+        decode_head(image, &mut input).ok()
     }
 
     /// Adds pieces of generated code to what is kept of their image, by offset; `machine` is the
@@ -220,52 +223,56 @@ impl CodeStore {
         pieces: &BTreeMap<u64, Vec<u8>>,
         now_unix_s: u64,
     ) -> Result<Kept, DbError> {
-        self.lock.check()?;
-        let name = naming::excerpt_name(image);
-        let (path, limit) = (self.directory.join(&name), self.limit_bytes / GENERATED_SHARE);
         // A damaged excerpt is no reason to keep nothing from now on.
         let there = read(&self.disk, &self.directory, image).ok().flatten();
         let excerpt = jit::with_pieces(there.as_ref(), machine, pieces).map_err(|error| {
+            let path = self.directory.join(naming::excerpt_name(image));
             let damage = Damage::Image(Box::new(error));
-            DbError::Corrupt { path: path.clone(), offset: HEADER_BYTES as u64, damage }
+            DbError::Corrupt { path, offset: HEADER_BYTES as u64, damage }
         })?;
-        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
-        let of = (image, excerpt.ranges());
-        let written = write(&self.disk, Kind::Excerpt, limit, &temporary, of, &mut |out| {
+        self.keep_part(image, excerpt.ranges(), now_unix_s, &mut |out| {
             out.write_all(excerpt.bytes())
-        });
+        })
+    }
+
+    /// Writes a file of the store in the place of the one before.
+    fn put(
+        &mut self,
+        (image, kind): (&ImageId, Kind),
+        ranges: &KeptRanges,
+        now_unix_s: u64,
+        copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<Kept, DbError> {
+        self.lock.check()?;
+        let is_whole = kind == Kind::Code;
+        let name = if is_whole { naming::code_name(image) } else { naming::excerpt_name(image) };
+        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
+        let limit = match image.is_name() {
+            true => self.limit_bytes / GENERATED_SHARE,
+            false => self.limit_bytes.min(MAX_FILE_BYTES),
+        };
+        let of = (image, ranges);
+        let written = write(&self.disk, (kind, Compression::fast()), limit, &temporary, of, copy);
         let before = self.kept.remove(image);
         let kept = written.and_then(|bytes| {
             self.disk.set_modified(&temporary, now_unix_s)?;
-            let mut removed = self.make_room(bytes, limit, ImageId::is_name)?;
+            let mut removed = Vec::new();
+            if image.is_name() {
+                removed = self.make_room(bytes, limit, ImageId::is_name)?;
+            }
             removed.extend(self.make_room(bytes, self.limit_bytes, |_| true)?);
-            self.disk.rename(&temporary, &path)?;
+            self.disk.rename(&temporary, &self.directory.join(&name))?;
             self.disk.sync_directory(&self.directory)?;
             Ok(Kept { bytes, removed })
         });
-        let stored = kept.as_ref().ok().map(|kept| Stored {
-            bytes: kept.bytes,
-            seen_unix_s: now_unix_s,
-            is_whole: false,
-        });
-        self.kept.extend(stored.or(before).map(|stored| (*image, stored)));
+        let new = |kept: &Kept| Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole };
+        let stored = kept.as_ref().ok().map(new).or(before);
+        self.kept.extend(stored.map(|stored| (*image, stored)));
         if kept.is_err() {
             // A file that cannot be removed now is removed when the store is opened next.
             let _ = self.disk.remove_if_there(&temporary);
         }
         kept
-    }
-
-    /// Writes a file of the store under a temporary name, and returns its size.
-    fn write(
-        &self,
-        path: &Path,
-        image: &ImageId,
-        ranges: &KeptRanges,
-        copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<u64, DbError> {
-        let limit = self.limit_bytes.min(MAX_FILE_BYTES);
-        write(&self.disk, Kind::Code, limit, path, (image, ranges), copy)
     }
 
     /// Removes those of some images that were not seen for the longest time until `bytes` more fit
@@ -295,16 +302,12 @@ impl CodeStore {
 /// Writes a file of the store, of at most `limit` bytes, and returns its size.
 fn write(
     disk: &Disk,
-    kind: Kind,
+    (kind, level): (Kind, Compression),
     limit: u64,
     path: &Path,
     (image, ranges): (&ImageId, &KeptRanges),
     copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<u64, DbError> {
-    // The excerpt of a file is written once, while nothing is sampled, so a level that takes three
-    // times the time is worth a tenth of the bytes.
-    let is_last = kind == Kind::Excerpt && !image.is_name();
-    let level = if is_last { Compression::default() } else { Compression::fast() };
     let mut bytes = 0;
     let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
         let mut payload = Payload {
@@ -401,10 +404,12 @@ pub fn keep_excerpt(
     let Some(there) = there else { return Ok((0, 0)) };
     let temporary = directory.join(naming::temporary_name(&format!("{name}.0")));
     let ranges = excerpt.ranges();
-    let written =
-        write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
-            out.write_all(excerpt.bytes())
-        });
+    // It is written once, while nothing is sampled, so a level that takes three times the time is
+    // worth a tenth of the bytes.
+    let kind = (Kind::Excerpt, Compression::default());
+    let written = write(disk, kind, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
+        out.write_all(excerpt.bytes())
+    });
     let kept = written.and_then(|bytes| {
         if bytes >= there.size_bytes {
             disk.remove_if_there(&temporary)?;
@@ -505,6 +510,25 @@ fn decode_file(path: &Path, file: &[u8], image: &ImageId, kind: Kind) -> Result<
 /// they hold is another image.
 fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile, DecodeError> {
     let mut input = Input::new(payload);
+    let ranges = decode_head(image, &mut input)?;
+    let at = input.offset();
+    let bytes =
+        inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
+    let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
+    let kept = if is_excerpt { kept.into_excerpt() } else { kept };
+    match kept.may_be(image) {
+        Ok(true) => Ok(kept),
+        Ok(false) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
+        Err(error) => Err(image_error(at)(error)),
+    }
+}
+
+fn image_error(offset: usize) -> impl FnOnce(ImageError) -> DecodeError {
+    move |error| DecodeError { offset, damage: Damage::Image(Box::new(error)) }
+}
+
+/// Decodes what [`encode_head`] writes.
+fn decode_head(image: &ImageId, input: &mut Input<'_>) -> Result<KeptRanges, DecodeError> {
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
     let at = input.offset();
@@ -523,20 +547,7 @@ fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile,
         ranges.push(start..range_end);
         end = range_end;
     }
-    let image_error = |offset| {
-        move |error: ImageError| DecodeError { offset, damage: Damage::Image(Box::new(error)) }
-    };
-    let ranges = KeptRanges::new(file_len, ranges).map_err(image_error(at))?;
-    let at = input.offset();
-    let bytes =
-        inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
-    let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
-    let kept = if is_excerpt { kept.into_excerpt() } else { kept };
-    match kept.may_be(image) {
-        Ok(true) => Ok(kept),
-        Ok(false) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
-        Err(error) => Err(image_error(at)(error)),
-    }
+    KeptRanges::new(file_len, ranges).map_err(image_error(at))
 }
 
 /// Exactly `len` bytes, compressed in all of `compressed`.

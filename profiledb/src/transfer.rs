@@ -9,6 +9,7 @@ use model::{Facts, Ledgers, MergedFrom};
 
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX};
+use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold;
@@ -147,7 +148,7 @@ fn end(meta: &mut EpochMeta) {
 }
 
 /// Copies the kept parts of these images on a host into another database, and returns their number;
-/// images that are there already stay, except for generated code that has grown since.
+/// images that are there already stay, except for excerpts that have grown since.
 ///
 /// # Errors
 /// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all
@@ -191,8 +192,8 @@ pub fn copy_readable_code(
         };
         let is_there = |name: &str| there.get(name);
         let excerpt = is_there(&entry.name);
-        // Generated code has got more pieces since.
-        let has_grown = |there: &u64| image.is_name() && *there < entry.modified_unix_s;
+        // It has got more code since.
+        let has_grown = |there: &u64| kind == Kind::Excerpt && *there < entry.modified_unix_s;
         if is_there(&naming::code_name(&image)).is_some()
             || excerpt.is_some_and(|there| !has_grown(there))
         {

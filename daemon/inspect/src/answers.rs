@@ -2,10 +2,10 @@
 
 use super::build_files::{identify_known, open_build, opened, opened_grown};
 use super::questions::{
-    BuildIdOf, Close, DUMPED_BYTES_MAX, Dumped, DumpedCode, Facts, FactsByPath, FactsOfMapping,
-    FileAt, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect, KeepError,
-    Known, Mappings, NarrowVdsoOf, OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw, Read, Unwind,
-    Unwound, Walk, Walked,
+    BuildIdOf, Choose, Chosen, Close, DUMPED_BYTES_MAX, Dumped, DumpedCode, Facts, FactsByPath,
+    FactsOfMapping, FileAt, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect,
+    KeepError, Known, Mappings, NarrowVdsoOf, OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw,
+    Read, Unwind, Unwound, Walk, Walked,
 };
 use super::stack_walks::StackWalks;
 use super::walks::Walks;
@@ -233,6 +233,24 @@ impl Find for Open {
         let reading = Reading { image: self.image, file, before, ranges, at: (0, 0) };
         desk.open.insert(opened.handle, reading);
         Ok(opened)
+    }
+}
+
+impl Find for Choose {
+    fn find(self, desk: &mut Desk) -> Result<Chosen, String> {
+        let reading = desk.open.get_mut(&self.handle).ok_or("it is not open any more")?;
+        let text = |error: ImageError| error.to_string();
+        let kept = self.kept.into_iter().map(|(start, end)| start..end).collect();
+        let kept = KeptRanges::new(reading.ranges.file_len(), kept).map_err(text)?;
+        let chosen = image::choose(&reading.file, Some(&kept), &self.lines, self.budget);
+        Ok(match chosen.map_err(text)? {
+            image::Chosen::NotYet(bytes) => Chosen::NotYet(bytes),
+            image::Chosen::Ranges(ranges) => {
+                let pairs = ranges.ranges().iter().map(|range| (range.start, range.end)).collect();
+                (reading.ranges, reading.at) = (ranges, (0, 0));
+                Chosen::Ranges(pairs)
+            }
+        })
     }
 }
 

@@ -69,6 +69,7 @@ questions! {
     Walk -> Walked, asked => Some(asked.file.at.pid);
     Unwind -> Unwound, asked => Some(asked.pid);
     Open -> Result<Opened, KeepError>, asked => Some(asked.file.at.pid);
+    Choose -> Result<Chosen, String>, _asked => None;
     Read -> Result<Raw, String>, _asked => None;
     Close -> (), _asked => None;
 }
@@ -459,6 +460,28 @@ pub struct Opened {
     pub file_len: u64,
     /// Kept ranges: first byte and the one after the last, in ascending order.
     pub ranges: Vec<(u64, u64)>,
+}
+
+/// Chooses what is kept of an open file, by its samples. Errors are one line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Choose {
+    /// [`Opened::handle`].
+    pub handle: u32,
+    /// Ranges that are kept already.
+    pub kept: Vec<(u64, u64)>,
+    /// Lines with samples, those with the most first ([`image::LINE_BYTES`]).
+    pub lines: Vec<u32>,
+    /// Bytes that may be added.
+    pub budget: u64,
+}
+
+/// What is kept of an open file from now on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Chosen {
+    /// Nothing: its names cost so many bytes.
+    NotYet(u64),
+    /// These ranges.
+    Ranges(Vec<(u64, u64)>),
 }
 
 /// The next bytes of what is kept of an open file: at most [`PIECE_BYTES`]. None are left: it was

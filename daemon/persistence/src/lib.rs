@@ -13,3 +13,4 @@ mod generated;
 pub mod librarian;
 pub mod measured_machine;
 mod plausible_clock;
+mod worth;
