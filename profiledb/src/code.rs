@@ -6,14 +6,15 @@
 //! were not seen for the longest time are removed.
 //!
 //! Beside the file of an image, or in its place, may be an excerpt: the kept part without the code
-//! of procedures that no report needs.
+//! of procedures that no report needs. Generated code has no file: its excerpt has the pieces that
+//! had samples, and grows with them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::{Compression, bufread::DeflateDecoder, write::DeflateEncoder};
-use image::{ImageError, ImageId, KeptFile, KeptRanges};
+use image::{ImageError, ImageId, KeptFile, KeptRanges, jit};
 
 use crate::codec::{DecodeError, Input, put_text, put_varint};
 use crate::envelope::{self, HEADER_BYTES, Kind};
@@ -26,6 +27,10 @@ use crate::writer::Writer;
 /// Precision in seconds of the time when an image was last seen. A day, so that a file is touched
 /// once a day at most; a longer time would remove images in the wrong order.
 const SEEN_EXACT_TO_S: u64 = 86_400;
+
+/// Part of the store that generated code may take: each run of a program has code of its own, which
+/// no later run has.
+const GENERATED_SHARE: u64 = 8;
 
 /// The code store of the writer's host, open for writing.
 #[derive(Debug)]
@@ -99,7 +104,7 @@ impl CodeStore {
             stored.seen_unix_s = stored.seen_unix_s.max(entry.modified_unix_s);
             stored.is_whole |= whole.is_some();
         }
-        self.make_room(0).map(|_| ())
+        self.make_room(0, self.limit_bytes, |_| true).map(|_| ())
     }
 
     /// Makes sure that the directory exists and that this process may write to it: it may have been
@@ -146,15 +151,17 @@ impl CodeStore {
     /// # Errors
     /// [`DbError::Io`], [`DbError::Removed`].
     pub fn seen(&mut self, image: &ImageId, now_unix_s: u64) -> Result<(), DbError> {
-        let Some(stored) = self.kept.get_mut(image).filter(|stored| stored.is_whole) else {
-            return Ok(());
-        };
+        let Some(stored) = self.kept.get_mut(image) else { return Ok(()) };
         // A time in the future is from a clock that was set back since.
         if now_unix_s.abs_diff(stored.seen_unix_s) < SEEN_EXACT_TO_S {
             return Ok(());
         }
         self.lock.check()?;
-        self.disk.set_modified(&self.directory.join(naming::code_name(image)), now_unix_s)?;
+        let name = match stored.is_whole {
+            true => naming::code_name(image),
+            false => naming::excerpt_name(image),
+        };
+        self.disk.set_modified(&self.directory.join(name), now_unix_s)?;
         stored.seen_unix_s = now_unix_s;
         Ok(())
     }
@@ -173,58 +180,115 @@ impl CodeStore {
         now_unix_s: u64,
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
     ) -> Result<Kept, DbError> {
-        self.lock.check()?;
-        let name = naming::code_name(image);
-        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
-        let kept = self.write(&temporary, image, ranges, copy).and_then(|bytes| {
-            self.disk.set_modified(&temporary, now_unix_s)?;
-            let removed = self.make_room(bytes)?;
-            self.disk.rename(&temporary, &self.directory.join(&name))?;
-            self.disk.sync_directory(&self.directory)?;
-            // The file has everything that the excerpt has, so an excerpt that stays is not read.
-            let _ = self.disk.remove_if_there(&self.directory.join(naming::excerpt_name(image)));
-            Ok(Kept { bytes, removed })
-        });
-        match kept {
-            Ok(kept) => {
-                self.kept.insert(
-                    *image,
-                    Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole: true },
-                );
-                Ok(kept)
-            }
-            Err(error) => {
-                // A file that cannot be removed now is removed when the store is opened next.
-                let _ = self.disk.remove_if_there(&temporary);
-                Err(error)
-            }
-        }
+        let kept = self.put((image, Kind::Code), ranges, now_unix_s, copy)?;
+        // The file has everything that the excerpt has, so an excerpt that stays is not read.
+        let _ = self.disk.remove_if_there(&self.directory.join(naming::excerpt_name(image)));
+        Ok(kept)
     }
 
-    /// Writes a file of the store under a temporary name, and returns its size.
-    fn write(
-        &self,
-        path: &Path,
+    /// Keeps an excerpt of an image in the place of the one before.
+    ///
+    /// # Errors
+    /// As [`CodeStore::keep`].
+    pub fn keep_part(
+        &mut self,
         image: &ImageId,
         ranges: &KeptRanges,
+        now_unix_s: u64,
         copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<u64, DbError> {
-        let limit = self.limit_bytes.min(MAX_FILE_BYTES);
-        write(&self.disk, Kind::Code, limit, path, (image, ranges), copy)
+    ) -> Result<Kept, DbError> {
+        self.put((image, Kind::Excerpt), ranges, now_unix_s, copy)
     }
 
-    /// Removes the images that were not seen for the longest time until `bytes` more fit.
-    fn make_room(&mut self, bytes: u64) -> Result<Vec<ImageId>, DbError> {
+    /// The ranges that an excerpt of an image has; None where there is none that can be read.
+    pub fn part(&self, image: &ImageId) -> Option<KeptRanges> {
+        self.kept.get(image).filter(|stored| !stored.is_whole)?;
+        let file = self.disk.read_if_there(&self.directory.join(naming::excerpt_name(image)));
+        let file = file.ok().flatten()?;
+        let mut input = Input::new(envelope::open_as(Kind::Excerpt, &file).ok()?);
+        decode_head(image, &mut input).ok()
+    }
+
+    /// Adds pieces of generated code to what is kept of their image, by offset; `machine` is the
+    /// instruction set of an image that is not kept yet. What finds no room in the image
+    /// ([`jit::EXCERPT_BYTES_MAX`]) is left out. Generated code may take an eighth of the store:
+    /// beyond that, the images that got nothing for the longest time are removed.
+    ///
+    /// # Errors
+    /// As [`CodeStore::keep`].
+    pub fn add_pieces(
+        &mut self,
+        image: &ImageId,
+        machine: u16,
+        pieces: &BTreeMap<u64, Vec<u8>>,
+        now_unix_s: u64,
+    ) -> Result<Kept, DbError> {
+        // A damaged excerpt is no reason to keep nothing from now on.
+        let there = read(&self.disk, &self.directory, image).ok().flatten();
+        let excerpt = jit::with_pieces(there.as_ref(), machine, pieces).map_err(|error| {
+            let path = self.directory.join(naming::excerpt_name(image));
+            let damage = Damage::Image(Box::new(error));
+            DbError::Corrupt { path, offset: HEADER_BYTES as u64, damage }
+        })?;
+        self.keep_part(image, excerpt.ranges(), now_unix_s, &mut |out| {
+            out.write_all(excerpt.bytes())
+        })
+    }
+
+    /// Writes a file of the store in the place of the one before.
+    fn put(
+        &mut self,
+        (image, kind): (&ImageId, Kind),
+        ranges: &KeptRanges,
+        now_unix_s: u64,
+        copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<Kept, DbError> {
+        self.lock.check()?;
+        let is_whole = kind == Kind::Code;
+        let name = if is_whole { naming::code_name(image) } else { naming::excerpt_name(image) };
+        let temporary = self.directory.join(naming::temporary_name(&format!("{name}.0")));
+        let limit = match image.is_name() {
+            true => self.limit_bytes / GENERATED_SHARE,
+            false => self.limit_bytes.min(MAX_FILE_BYTES),
+        };
+        let of = (image, ranges);
+        let written = write(&self.disk, (kind, Compression::fast()), limit, &temporary, of, copy);
+        let before = self.kept.remove(image);
+        let kept = written.and_then(|bytes| {
+            self.disk.set_modified(&temporary, now_unix_s)?;
+            let mut removed = Vec::new();
+            if image.is_name() {
+                removed = self.make_room(bytes, limit, ImageId::is_name)?;
+            }
+            removed.extend(self.make_room(bytes, self.limit_bytes, |_| true)?);
+            self.disk.rename(&temporary, &self.directory.join(&name))?;
+            self.disk.sync_directory(&self.directory)?;
+            Ok(Kept { bytes, removed })
+        });
+        let new = |kept: &Kept| Stored { bytes: kept.bytes, seen_unix_s: now_unix_s, is_whole };
+        let stored = kept.as_ref().ok().map(new).or(before);
+        self.kept.extend(stored.map(|stored| (*image, stored)));
+        if kept.is_err() {
+            // A file that cannot be removed now is removed when the store is opened next.
+            let _ = self.disk.remove_if_there(&temporary);
+        }
+        kept
+    }
+
+    /// Removes those of some images that were not seen for the longest time until `bytes` more fit
+    /// beside them.
+    fn make_room(
+        &mut self,
+        bytes: u64,
+        limit: u64,
+        of: impl Fn(&ImageId) -> bool,
+    ) -> Result<Vec<ImageId>, DbError> {
         let mut removed = Vec::new();
-        while self.bytes().saturating_add(bytes) > self.limit_bytes {
-            let Some(oldest) = self
-                .kept
-                .iter()
-                .min_by_key(|(id, stored)| (stored.seen_unix_s, **id))
-                .map(|(id, _)| *id)
-            else {
-                break;
-            };
+        loop {
+            let these = || self.kept.iter().filter(|(id, _)| of(id));
+            let sum = these().fold(bytes, |sum, (_, stored)| sum.saturating_add(stored.bytes));
+            let oldest = these().min_by_key(|(id, stored)| (stored.seen_unix_s, **id));
+            let Some(oldest) = oldest.map(|(id, _)| *id).filter(|_| sum > limit) else { break };
             for name in [naming::code_name(&oldest), naming::excerpt_name(&oldest)] {
                 self.disk.remove_if_there(&self.directory.join(name))?;
             }
@@ -238,15 +302,12 @@ impl CodeStore {
 /// Writes a file of the store, of at most `limit` bytes, and returns its size.
 fn write(
     disk: &Disk,
-    kind: Kind,
+    (kind, level): (Kind, Compression),
     limit: u64,
     path: &Path,
     (image, ranges): (&ImageId, &KeptRanges),
     copy: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> Result<u64, DbError> {
-    // An excerpt is written once, while nothing is sampled, so a level that takes three times the
-    // time is worth a tenth of the bytes.
-    let level = if kind == Kind::Excerpt { Compression::default() } else { Compression::fast() };
     let mut bytes = 0;
     let written = disk.write_streamed(path, HEADER_BYTES, &mut |file| {
         let mut payload = Payload {
@@ -343,10 +404,12 @@ pub fn keep_excerpt(
     let Some(there) = there else { return Ok((0, 0)) };
     let temporary = directory.join(naming::temporary_name(&format!("{name}.0")));
     let ranges = excerpt.ranges();
-    let written =
-        write(disk, Kind::Excerpt, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
-            out.write_all(excerpt.bytes())
-        });
+    // It is written once, while nothing is sampled, so a level that takes three times the time is
+    // worth a tenth of the bytes.
+    let kind = (Kind::Excerpt, Compression::default());
+    let written = write(disk, kind, MAX_FILE_BYTES, &temporary, (image, ranges), &mut |out| {
+        out.write_all(excerpt.bytes())
+    });
     let kept = written.and_then(|bytes| {
         if bytes >= there.size_bytes {
             disk.remove_if_there(&temporary)?;
@@ -447,6 +510,25 @@ fn decode_file(path: &Path, file: &[u8], image: &ImageId, kind: Kind) -> Result<
 /// they hold is another image.
 fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile, DecodeError> {
     let mut input = Input::new(payload);
+    let ranges = decode_head(image, &mut input)?;
+    let at = input.offset();
+    let bytes =
+        inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
+    let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
+    let kept = if is_excerpt { kept.into_excerpt() } else { kept };
+    match kept.may_be(image) {
+        Ok(true) => Ok(kept),
+        Ok(false) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
+        Err(error) => Err(image_error(at)(error)),
+    }
+}
+
+fn image_error(offset: usize) -> impl FnOnce(ImageError) -> DecodeError {
+    move |error| DecodeError { offset, damage: Damage::Image(Box::new(error)) }
+}
+
+/// Decodes what [`encode_head`] writes.
+fn decode_head(image: &ImageId, input: &mut Input<'_>) -> Result<KeptRanges, DecodeError> {
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
     let at = input.offset();
@@ -465,20 +547,7 @@ fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile,
         ranges.push(start..range_end);
         end = range_end;
     }
-    let image_error = |offset| {
-        move |error: ImageError| DecodeError { offset, damage: Damage::Image(Box::new(error)) }
-    };
-    let ranges = KeptRanges::new(file_len, ranges).map_err(image_error(at))?;
-    let at = input.offset();
-    let bytes =
-        inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
-    let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
-    let kept = if is_excerpt { kept.into_excerpt() } else { kept };
-    match kept.may_be(image) {
-        Ok(true) => Ok(kept),
-        Ok(false) => Err(DecodeError { offset: at, damage: Damage::Misplaced }),
-        Err(error) => Err(image_error(at)(error)),
-    }
+    KeptRanges::new(file_len, ranges).map_err(image_error(at))
 }
 
 /// Exactly `len` bytes, compressed in all of `compressed`.

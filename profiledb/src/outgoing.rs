@@ -99,8 +99,8 @@ impl Outgoing {
         records.into_iter().map(record).collect()
     }
 
-    /// Whether names of procedures of an image leave.
-    pub(crate) fn has_symbols(&self, record: Option<&ImageRecord>) -> bool {
+    /// Whether names of procedures of an image leave, and its code.
+    pub fn has_symbols(&self, record: Option<&ImageRecord>) -> bool {
         self.generated || record.is_some_and(|record| record.kind != ImageKind::Jit)
     }
 }

@@ -9,6 +9,7 @@ use model::{Facts, Ledgers, MergedFrom};
 
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX};
+use crate::envelope::Kind;
 use crate::epoch::EpochId;
 use crate::error::DbError;
 use crate::fold;
@@ -147,7 +148,7 @@ fn end(meta: &mut EpochMeta) {
 }
 
 /// Copies the kept parts of these images on a host into another database, and returns their number;
-/// images that are there already stay.
+/// images that are there already stay, except for excerpts that have grown since.
 ///
 /// # Errors
 /// As [`Database::code`] and [`Writer::open`]; of files that cannot be read the first, when all
@@ -176,6 +177,8 @@ pub fn copy_readable_code(
     let writer = writer(target, host)?;
     let (disk, to) = (target.disk(), naming::code_path(&naming::host_path(target.root(), host)));
     disk.create_directory(&to)?;
+    let there: BTreeMap<String, u64> =
+        disk.list(&to)?.into_iter().map(|entry| (entry.name, entry.modified_unix_s)).collect();
     let (mut copied, mut failed) = (0, Vec::new());
     let mut entries = Vec::new();
     for from in source.code_directories(host) {
@@ -187,10 +190,12 @@ pub fn copy_readable_code(
         let Some((image, kind)) = found.filter(|(image, _)| images.contains(image)) else {
             continue;
         };
-        let there = [naming::code_name(&image), entry.name.clone()];
-        if there
-            .iter()
-            .try_fold(false, |any, name| Ok::<_, DbError>(any || disk.is_there(&to.join(name))?))?
+        let is_there = |name: &str| there.get(name);
+        let excerpt = is_there(&entry.name);
+        // It has got more code since.
+        let has_grown = |there: &u64| kind == Kind::Excerpt && *there < entry.modified_unix_s;
+        if is_there(&naming::code_name(&image)).is_some()
+            || excerpt.is_some_and(|there| !has_grown(there))
         {
             continue;
         }

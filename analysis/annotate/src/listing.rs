@@ -267,7 +267,13 @@ pub fn code(
     let machine = binary.machine();
     let isa = Isa::of_elf_machine(machine).ok_or(NoCode::UnknownMachine { machine })?;
     let bytes = binary.code(procedure.start, procedure.size_bytes().min(CODE_BYTES_MAX));
-    Ok((isa, bytes.map_err(|error| NoCode::Unreadable { error })?))
+    // Other code of the image may be kept.
+    let why = |error| match image.record.kind {
+        ImageKind::Jit => NoCode::Generated,
+        _ if binary.kept().is_some() => NoCode::NotKept,
+        _ => NoCode::Unreadable { error },
+    };
+    Ok((isa, bytes.map_err(why)?))
 }
 
 fn disassembled(

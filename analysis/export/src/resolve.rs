@@ -260,7 +260,9 @@ fn name_places(
         });
         place.procedure = Some(at);
     }
-    let Some(binary) = &known.binary else { return };
+    // Other tools know generated code by its addresses, and not all of it may be kept.
+    let is_generated = image.record.kind == ImageKind::Jit;
+    let Some(binary) = known.binary.as_ref().filter(|_| !is_generated) else { return };
     let segments = binary.layout().segments().iter().filter(|segment| segment.executable);
     to.segments = segments.copied().collect();
     // Formats with room for it are of the first event: only where that counts time do its samples

@@ -266,7 +266,7 @@ impl Needed<'_> {
 pub struct Known {
     /// Its procedures, at least those that were needed.
     pub procedures: Procedures,
-    /// The file, or the code that dcpid kept: for a file and the vdso.
+    /// The file, or the code that dcpid kept: for a file, the vdso and generated code.
     pub binary: Option<Binary>,
     /// Whether neither the file nor a debug file has a symbol table.
     pub stripped: bool,
@@ -307,7 +307,7 @@ impl Known {
         problems: &mut Vec<Problem>,
     ) -> Option<DebugInfo> {
         let mut findings = Vec::new();
-        let binary = self.binary.as_ref()?;
+        let binary = self.binary.as_ref().filter(|_| image.record.kind != ImageKind::Jit)?;
         if let Some(info) = DebugInfo::of(binary, &places.debug_roots, &mut findings) {
             return Some(info);
         }
@@ -443,11 +443,11 @@ pub fn known(
         let list = symbols
             .into_iter()
             .map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
-        // The daemon keeps the vdso's code, which is in no file.
-        let kept = (image.record.kind == ImageKind::Vdso)
-            .then(|| in_code_store(samples, image, places, needed, problems))
+        // The daemon keeps the code of these, which is in no file.
+        let kept = matches!(image.record.kind, ImageKind::Vdso | ImageKind::Jit)
+            .then(|| samples.code(image, problems))
             .flatten();
-        let binary = kept.and_then(|kept| kept.binary);
+        let binary = kept.and_then(|kept| Binary::of_kept(kept, None, Some(&image.record.id)).ok());
         return Ok(Known { procedures: Procedures::from_list(list), binary, stripped: false });
     }
     if image.record.kind == ImageKind::Kernel

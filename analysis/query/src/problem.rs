@@ -240,11 +240,11 @@ pub fn damage(problems: &[Problem]) -> Option<String> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum NoCode {
-    /// The file is gone or was rebuilt, and the daemon kept no code of it.
+    /// The file is gone or was rebuilt, and the daemon did not keep this code.
     NotKept,
     /// The kernel's code is only in the running kernel, which patches it.
     Kernel,
-    /// A program made the code while it ran.
+    /// A program made the code while it ran, and dcpid has not kept it.
     Generated,
     /// The instruction set is not known to this program.
     UnknownMachine {
@@ -471,11 +471,15 @@ fn first_of(files: &[String]) -> String {
 impl fmt::Display for NoCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotKept => {
-                f.write_str("the file is gone or was rebuilt, and dcpid kept no code of it")
-            }
+            Self::NotKept => f.write_str(
+                "the file is gone or was rebuilt, and dcpid did not keep this code; dcpid \
+                     --whole-code keeps all",
+            ),
             Self::Kernel => f.write_str("the code of the running kernel is in no file"),
-            Self::Generated => f.write_str("the program made this code while it ran"),
+            Self::Generated => f.write_str(
+                "the program made this code while it ran, and no bytes of it are kept; run the \
+                 program with an option that writes a jitdump, such as node --perf-prof",
+            ),
             Self::UnknownMachine { machine } => {
                 write!(f, "the instructions of ELF machine {machine} are not known to dcpi")
             }

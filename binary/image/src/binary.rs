@@ -44,6 +44,14 @@ impl Binary {
         Self::new(Content::File(file), Some(path), expect).map_err(|error| error.of(path))
     }
 
+    /// An open ELF file, of any build.
+    ///
+    /// # Errors
+    /// As [`Binary::open`].
+    pub fn of_file(file: File) -> Result<Self, ImageError> {
+        Self::new(Content::File(file), None, None)
+    }
+
     /// Opens the kept part of a file that was at `path`, if it is of the build `expect`.
     pub fn of_kept(
         kept: KeptFile,

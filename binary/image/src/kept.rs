@@ -76,7 +76,10 @@ impl KeptRanges {
     }
 
     /// The ranges that cover these places (offset, size), as far as the places are in the file.
-    fn of_places(file_len: u64, mut places: Vec<(u64, u64)>) -> Result<Self, ImageError> {
+    pub(crate) fn of_places(
+        file_len: u64,
+        mut places: Vec<(u64, u64)>,
+    ) -> Result<Self, ImageError> {
         places.sort_unstable();
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (offset, size) in places {
@@ -129,6 +132,12 @@ impl KeptRanges {
         &self.ranges
     }
 
+    /// Whether all of a range is kept.
+    pub fn has(&self, range: &Range<u64>) -> bool {
+        let at = self.ranges.partition_point(|kept| kept.end <= range.start);
+        self.ranges.get(at).is_some_and(|kept| kept.start <= range.start && range.end <= kept.end)
+    }
+
     /// The number of bytes that are kept.
     pub fn len(&self) -> u64 {
         // The ranges are disjoint and below 2^64, so their sum is too.
@@ -167,7 +176,7 @@ impl KeptRanges {
 }
 
 /// Whether a segment, or a piece that another program header names, is kept.
-fn keeps_segment(segment: &ProgramHeader) -> bool {
+pub(crate) fn keeps_segment(segment: &ProgramHeader) -> bool {
     match segment.kind {
         // Code decides the identity of files without build id, even where it is writable.
         elf::PT_LOAD => segment.flags & elf::PF_W == 0 || segment.flags & elf::PF_X != 0,
@@ -182,7 +191,7 @@ fn keeps_segment(segment: &ProgramHeader) -> bool {
 
 /// Whether a section is kept although perhaps no kept segment contains it. `alone`: there are no
 /// segments (an object file).
-fn keeps_section(section: &Section, alone: bool) -> bool {
+pub(crate) fn keeps_section(section: &Section, alone: bool) -> bool {
     let name = &*section.name;
     let is_debug = [".debug_", ".zdebug_", ".rela.debug_", ".rel.debug_", ".gnu.debuglto_"];
     if section.has_bytes() && section.is_code() {

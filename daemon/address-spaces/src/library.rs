@@ -1,12 +1,16 @@
 //! The images of files, and the queue through which the drain offers code to the librarian.
 //!
 //! The librarian is a thread of the crate `persistence`, which copies the code of images with
-//! samples. A file is offered once a day and never waits for the librarian.
+//! samples. A file is offered once a day, generated code once; the drain never waits for the
+//! librarian.
 
-use image::{ImageId, ImageKind};
+use image::{ImageId, ImageKind, LINE_BYTES};
 use inspect::file_catalogue::Catalogue;
-use inspect::questions::FileAt;
+use inspect::questions::{DumpedCode, FileAt};
 use kernel::clock;
+use model::Counts;
+use profiledb::Delta;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -24,6 +28,26 @@ pub struct Wanted {
     pub kind: ImageKind,
     /// The file, and a process that has it mapped.
     pub file: FileAt,
+}
+
+/// Pieces of generated code whose bytes are wanted.
+#[derive(Clone, Debug)]
+pub struct PiecesWanted {
+    /// The image.
+    pub image: ImageId,
+    /// Offset of each piece in the image.
+    pub offsets: Vec<u64>,
+    /// Where a jitdump has them, in the same order.
+    pub question: DumpedCode,
+}
+
+/// Samples of a file.
+#[derive(Clone, Debug)]
+pub struct SampledFile {
+    /// The image.
+    pub image: ImageId,
+    /// Lines of the file ([`LINE_BYTES`]) and their samples.
+    pub lines: Vec<(u32, u32)>,
 }
 
 /// When a mapped file is to be offered next.
@@ -46,6 +70,16 @@ impl Offer {
         self.next_day.store(0, Relaxed);
     }
 
+    /// Whether the file is to be offered today.
+    pub fn is_open(&self) -> bool {
+        self.next_day.load(Relaxed) <= today()
+    }
+
+    /// The file is offered, and need not be again today.
+    pub fn take(&self) {
+        self.next_day.store(today().saturating_add(1), Relaxed);
+    }
+
     /// Number of failed attempts to open the file.
     pub fn failures(&self) -> u32 {
         self.failures.load(Relaxed)
@@ -62,6 +96,10 @@ fn today() -> u32 {
 pub enum CodeRequest {
     /// An image has samples.
     Wanted(Box<Wanted>, Arc<Offer>),
+    /// Generated code has samples.
+    Pieces(Box<PiecesWanted>),
+    /// Files have these samples more.
+    Sampled(Vec<SampledFile>),
     /// Something else has changed: look.
     Wake,
 }
@@ -122,13 +160,13 @@ impl Library {
 
     /// Whether that file should be offered today.
     pub fn wants(&self, offer: &Offer) -> bool {
-        self.desk.is_some() && offer.next_day.load(Relaxed) <= today()
+        self.desk.is_some() && offer.is_open()
     }
 
     /// Offers an image. Never waits: if too many offers are queued, the file must be offered again.
     pub fn offer(&self, wanted: Wanted, offer: &Arc<Offer>) {
         let Some(desk) = &self.desk else { return };
-        offer.next_day.store(today().saturating_add(1), Relaxed);
+        offer.take();
         match desk.requests.try_send(CodeRequest::Wanted(Box::new(wanted), offer.clone())) {
             Err(TrySendError::Full(_)) => {
                 desk.counts.put_off.fetch_add(1, Relaxed);
@@ -136,6 +174,42 @@ impl Library {
             }
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
         }
+    }
+
+    /// Offers pieces of generated code. Never waits: if too many offers are queued, their code is
+    /// not kept.
+    pub fn offer_pieces(&self, wanted: PiecesWanted) {
+        let Some(desk) = &self.desk else { return };
+        if let Err(TrySendError::Full(_)) =
+            desk.requests.try_send(CodeRequest::Pieces(Box::new(wanted)))
+        {
+            desk.counts.refused.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Reports the samples of a merge, by which the librarian chooses code. Never waits: if too
+    /// many offers are queued, these samples pay for nothing.
+    pub fn sampled(&self, delta: &Delta) {
+        let Some(desk) = &self.desk else { return };
+        let mut files: BTreeMap<ImageId, BTreeMap<u32, u32>> = BTreeMap::new();
+        let is_file = |image: &ImageId| !image.is_name() && !image.is_unresolved();
+        for (key, counts) in delta.profiles.iter().filter(|(key, _)| is_file(&key.image)) {
+            let (Counts::Places(profile), Some(_)) = (counts, key.measure.period()) else {
+                continue;
+            };
+            let lines = files.entry(key.image).or_default();
+            for (offset, samples) in profile.iter() {
+                // Offsets beyond 256 GB are in no file.
+                let Ok(line) = u32::try_from(offset.0 / LINE_BYTES) else { continue };
+                let sum = lines.entry(line).or_default();
+                *sum = sum.saturating_add(u32::try_from(samples).unwrap_or(u32::MAX));
+            }
+        }
+        let file = |(image, lines): (_, BTreeMap<_, _>)| SampledFile {
+            image,
+            lines: lines.into_iter().collect(),
+        };
+        let _ = desk.requests.try_send(CodeRequest::Sampled(files.into_iter().map(file).collect()));
     }
 
     /// The state of the code store; None: it is off.

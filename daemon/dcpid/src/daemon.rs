@@ -77,7 +77,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
 
     log_events(&events, &machine);
     let (collector, tape) =
-        collector(source, library, (&start, inspectors), (&args, &config, &machine))?;
+        collector(source, library.clone(), (&start, inspectors), (&args, &config, &machine))?;
     let collector = collector.hearing(notices);
 
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,9 +86,9 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         .context("starting the runtime")?;
     runtime.block_on(async {
         let (done_sender, done) = mpsc::unbounded_channel();
-        let flusher =
-            Flusher::start(writer, start, (config.db.clone(), config.retention), done_sender)
-                .context("starting the flush thread")?;
+        let place = (config.db.clone(), config.retention, library);
+        let flusher = Flusher::start(writer, start, place, done_sender)
+            .context("starting the flush thread")?;
         let (asked_sender, asked) = mpsc::channel(64);
         let again = move || Config::new(args.settings.clone(), args.config.as_deref());
         let (stop, reload) = signals(args.until_eof, again).context("listening to signals")?;
@@ -304,8 +304,9 @@ fn start_librarian(
     });
     // Code is kept slowly: a new large program must leave room for samples.
     let cpu_share = config.budget.map(|budget| budget.0 * 0.1 * machine.cpus.len() as f64);
-    let (bytes, private) = (config.code_store.unwrap_or(0), config.private_code);
-    let limits = StoreLimits { bytes, cpu_share, private };
+    let (private, whole) = (config.private_code, config.whole_code);
+    let bytes = config.code_store.unwrap_or(0);
+    let limits = StoreLimits { bytes, cpu_share, private, whole };
     Librarian::start(catalogue, store, limits, inspectors.another(THREAD_PATIENCE))
         .context("starting the librarian")
 }

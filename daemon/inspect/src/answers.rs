@@ -2,9 +2,10 @@
 
 use super::build_files::{identify_known, open_build, opened, opened_grown};
 use super::questions::{
-    BuildIdOf, Close, Facts, FactsByPath, FactsOfMapping, FileAt, Generated, GeneratedCode,
-    Identified, Identify, IdentifyPath, Inspect, KeepError, Known, Mappings, NarrowVdsoOf,
-    OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw, Read, Unwind, Unwound, Walk, Walked,
+    BuildIdOf, Choose, Chosen, Close, DUMPED_BYTES_MAX, Dumped, DumpedCode, Facts, FactsByPath,
+    FactsOfMapping, FileAt, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect,
+    KeepError, Known, Mappings, NarrowVdsoOf, OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw,
+    Read, Unwind, Unwound, Walk, Walked,
 };
 use super::stack_walks::StackWalks;
 use super::walks::Walks;
@@ -16,6 +17,7 @@ use crate::jit::process::{self, Who};
 use crate::open_mapped;
 use crate::remapped_text;
 use crate::vdso::{StoredVdso, vdso_of};
+use image::jit::jitdump;
 use image::{ImageError, ImageId, KeptRanges};
 use kernel::latin1::Bytes;
 use kernel::procfs::{self, MapsLine};
@@ -154,7 +156,9 @@ impl Find for GeneratedCode {
                         read.push(DumpReader::new(&facts));
                     }
                     let Some(dump) = read.get_mut(number) else { continue };
-                    look.is_cut |= !dump.read(&file, &mut left, &mut look.events);
+                    // At most DUMPS_MAX.
+                    let dumped = (&file, number as u8);
+                    look.is_cut |= !dump.read(dumped, &mut left, &mut look.events);
                 }
                 Err(NoFile::Absent) => {}
                 Err(NoFile::Refused(why)) => look.refused = Some(why.to_owned()),
@@ -162,6 +166,33 @@ impl Find for GeneratedCode {
         }
         look.bytes = bytes_max - left;
         Generated { look, map, read }
+    }
+}
+
+impl Find for DumpedCode {
+    fn find(self, _: &mut Desk) -> Result<Dumped, KeepError> {
+        let Self { dumps, dump, owners, private, pieces } = self;
+        let is_it = |at: &FileAt| {
+            let file = opened_grown(at)?;
+            let facts = files::trusted(&file, &owners).ok()?;
+            dump.is_of(&facts).then(|| (file, open_mapped::is_public(&at.path.0, at.at, &facts)))
+        };
+        let (file, is_public) = dumps.iter().find_map(is_it).ok_or(KeepError::Gone)?;
+        if !private && !is_public {
+            return Err(KeepError::Private);
+        }
+        let mut head = [0; jitdump::HEADER];
+        let header = file.read_exact_at(&mut head, 0).ok().and_then(|()| jitdump::header(&head));
+        let machine = header.ok_or(KeepError::Gone)?.machine;
+        let mut left = DUMPED_BYTES_MAX;
+        let bytes_of = |(offset, len): (u64, u32)| {
+            let len = usize::try_from(len).ok()?;
+            left = left.checked_sub(len)?;
+            let mut bytes = vec![0; len];
+            file.read_exact_at(&mut bytes, offset).ok().map(|()| Raw(bytes))
+        };
+        let pieces = pieces.into_iter().map(bytes_of).map(Option::unwrap_or_default).collect();
+        Ok(Dumped { machine, pieces })
     }
 }
 
@@ -202,6 +233,24 @@ impl Find for Open {
         let reading = Reading { image: self.image, file, before, ranges, at: (0, 0) };
         desk.open.insert(opened.handle, reading);
         Ok(opened)
+    }
+}
+
+impl Find for Choose {
+    fn find(self, desk: &mut Desk) -> Result<Chosen, String> {
+        let reading = desk.open.get_mut(&self.handle).ok_or("it is not open any more")?;
+        let text = |error: ImageError| error.to_string();
+        let kept = self.kept.into_iter().map(|(start, end)| start..end).collect();
+        let kept = KeptRanges::new(reading.ranges.file_len(), kept).map_err(text)?;
+        let chosen = image::choose(&reading.file, Some(&kept), &self.lines, self.budget);
+        Ok(match chosen.map_err(text)? {
+            image::Chosen::NotYet(bytes) => Chosen::NotYet(bytes),
+            image::Chosen::Ranges(ranges) => {
+                let pairs = ranges.ranges().iter().map(|range| (range.start, range.end)).collect();
+                (reading.ranges, reading.at) = (ranges, (0, 0));
+                Chosen::Ranges(pairs)
+            }
+        })
     }
 }
 

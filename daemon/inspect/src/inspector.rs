@@ -65,6 +65,6 @@ pub fn answer(question: Question, desk: &mut Desk, connection: &mut Connection) 
     }
     answered! {
         Mappings Owner FactsByPath FactsOfMapping Facts Identify IdentifyPath BuildIdOf
-        NarrowVdsoOf GeneratedCode Walk Unwind Open Read Close
+        NarrowVdsoOf GeneratedCode DumpedCode Walk Unwind Open Choose Read Close
     }
 }

@@ -65,9 +65,11 @@ questions! {
     BuildIdOf -> Option<Bytes>, asked => Some(asked.0.at.pid);
     NarrowVdsoOf -> Option<StoredVdso>, asked => Some(asked.at.pid);
     GeneratedCode -> Generated, asked => Some(asked.pid);
+    DumpedCode -> Result<Dumped, KeepError>, asked => asked.dumps.first().map(|dump| dump.at.pid);
     Walk -> Walked, asked => Some(asked.file.at.pid);
     Unwind -> Unwound, asked => Some(asked.pid);
     Open -> Result<Opened, KeepError>, asked => Some(asked.file.at.pid);
+    Choose -> Result<Chosen, String>, _asked => None;
     Read -> Result<Raw, String>, _asked => None;
     Close -> (), _asked => None;
 }
@@ -211,6 +213,33 @@ pub struct Generated {
     /// New reading positions in jitdumps.
     pub read: Vec<DumpReader>,
 }
+
+/// The bytes of pieces of code in a jitdump.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DumpedCode {
+    /// The process's jitdumps that are mapped.
+    pub dumps: Vec<FileAt>,
+    /// The one that has the pieces.
+    pub dump: DumpReader,
+    /// [`Who::owners`] of the process.
+    pub owners: [u32; 2],
+    /// Whether code of dumps that are not world-readable is returned as well.
+    pub private: bool,
+    /// File offset and number of bytes of each piece, at most [`DUMPED_BYTES_MAX`] together.
+    pub pieces: Vec<(u64, u32)>,
+}
+
+/// The bytes of pieces of code.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Dumped {
+    /// The instruction set, as in an ELF file (`e_machine`).
+    pub machine: u16,
+    /// Of each piece; none where the dump does not have them.
+    pub pieces: Vec<Raw>,
+}
+
+/// Most bytes of one answer to [`DumpedCode`].
+pub const DUMPED_BYTES_MAX: usize = 1 << 20;
 
 /// Edges and rounds from registers that were sampled in one image.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -431,6 +460,28 @@ pub struct Opened {
     pub file_len: u64,
     /// Kept ranges: first byte and the one after the last, in ascending order.
     pub ranges: Vec<(u64, u64)>,
+}
+
+/// Chooses what is kept of an open file, by its samples. Errors are one line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Choose {
+    /// [`Opened::handle`].
+    pub handle: u32,
+    /// Ranges that are kept already.
+    pub kept: Vec<(u64, u64)>,
+    /// Lines with samples, those with the most first ([`image::LINE_BYTES`]).
+    pub lines: Vec<u32>,
+    /// Bytes that may be added.
+    pub budget: u64,
+}
+
+/// What is kept of an open file from now on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Chosen {
+    /// Nothing: its names cost so many bytes.
+    NotYet(u64),
+    /// These ranges.
+    Ranges(Vec<(u64, u64)>),
 }
 
 /// The next bytes of what is kept of an open file: at most [`PIECE_BYTES`]. None are left: it was

@@ -2,6 +2,7 @@
 //! and draining go on meanwhile.
 
 use crate::plausible_clock::PlausibleClock;
+use address_spaces::library::Library;
 use events::PlannedEvent;
 use kernel::Machine;
 use kernel::clock;
@@ -58,11 +59,11 @@ pub struct Flusher {
 
 impl Flusher {
     /// Hands the writer over, whose open epoch was begun with `start`, and the rules by which old
-    /// ones go; answers go to `done`, in the order of the jobs.
+    /// ones go; answers go to `done`, in the order of the jobs. `library` is told what was merged.
     pub fn start(
         mut writer: Writer,
         mut start: EpochStart,
-        (root, mut retention): (PathBuf, Retention),
+        (root, mut retention, library): (PathBuf, Retention, Library),
         done: UnboundedSender<Done>,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel::<Job>();
@@ -81,7 +82,11 @@ impl Flusher {
                 let next = queue.recv_timeout(if folds { FOLD_PAUSE } else { GARBAGE_INTERVAL });
                 let answer = match next {
                     Ok(Job::Merge(delta)) => {
-                        Done::Merged(merge(&mut writer, &start, &mut size, &delta))
+                        let merged = merge(&mut writer, &start, &mut size, &delta);
+                        if merged.is_ok() {
+                            library.sampled(&delta);
+                        }
+                        Done::Merged(merged)
                     }
                     Ok(Job::Retain(rules)) => {
                         (retention, looked) = (rules, None);

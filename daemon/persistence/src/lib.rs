@@ -9,6 +9,8 @@
 #![forbid(unsafe_code)]
 
 pub mod database_thread;
+mod generated;
 pub mod librarian;
 pub mod measured_machine;
 mod plausible_clock;
+mod worth;

@@ -3,13 +3,17 @@
 //!
 //! The drain reports each image once a day and never waits for this thread. An inspector of its own
 //! opens the file at once, while the process lives, and this thread copies from it when there is
-//! time: those that are deleted already first, then the smallest.
+//! time: those that are deleted already first, then the smallest. Small files are copied whole; of
+//! others what their samples pay for ([`crate::worth`]). Pieces of generated code are read
+//! at once, and written as they come together.
 
+use crate::generated::Generated;
+use crate::worth::Worths;
 use address_spaces::library::{CodeRequest, CodeStoreCounts, Library, Offer, Wanted};
 use image::{ImageId, ImageKind, KeptFile, KeptRanges};
 use inspect::file_catalogue::Catalogue;
 use inspect::pool::Inspectors;
-use inspect::questions::{Close, KeepError, Open, Opened, Raw, Read};
+use inspect::questions::{Choose, Chosen, Close, KeepError, Open, Opened, Raw, Read};
 use inspect::vdso::vdso_bytes;
 use kernel::clock;
 use profiledb::{CodeStore, DbError};
@@ -33,6 +37,15 @@ const LEFT_FREE_BYTES: u64 = 64 << 20;
 const LAST_DELETED_MAX: Duration = Duration::from_secs(3);
 const LAST_OTHERS_MAX: Duration = Duration::from_millis(500);
 const END_MAX: Duration = Duration::from_secs(4);
+/// Files of which no more is kept are copied whole, and at once.
+const WHOLE_MAX_BYTES: u64 = 64 << 10;
+/// Longest time for which an open file waits for its samples to be merged: more than an interval
+/// between merges.
+const TOLD_MAX: Duration = Duration::from_secs(15);
+/// Time for which a deleted file is held open until its samples have paid for its names, and how
+/// often that is looked at.
+const PAID_MAX: Duration = Duration::from_secs(600);
+const PAID_INTERVAL: Duration = Duration::from_secs(30);
 /// As nice as can be (setpriority(2)).
 const NICENESS: i32 = 19;
 
@@ -45,6 +58,8 @@ pub struct StoreLimits {
     pub cpu_share: Option<f64>,
     /// Whether code of files that are not world-readable is kept.
     pub private: bool,
+    /// Whether files are kept whole, whatever their samples pay for.
+    pub whole: bool,
 }
 
 /// The thread that keeps code and saves the catalogue.
@@ -75,6 +90,8 @@ impl Librarian {
             inspectors,
             counts: counts.clone(),
             limits,
+            generated: Generated::default(),
+            worths: Worths::default(),
             rested: (Instant::now(), 0),
             last_copies_until: None,
         };
@@ -106,6 +123,18 @@ struct Job {
     /// It is deleted, and disappears with its last process.
     is_deleted: bool,
     path: Vec<u8>,
+    /// When it was opened, and when it is to be looked at again, if its samples did not pay for it.
+    opened: Instant,
+    retry: Option<Instant>,
+}
+
+/// What has become of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is kept, as far as is paid for.
+    Done,
+    /// Its samples do not pay for its names.
+    NotYet,
 }
 
 enum Code {
@@ -125,6 +154,9 @@ struct Intake {
     inspectors: Inspectors,
     counts: Arc<CodeStoreCounts>,
     limits: StoreLimits,
+    /// Pieces of generated code that wait to be written.
+    generated: Generated,
+    worths: Worths,
     /// When this thread last rested, and its CPU time then, ns.
     rested: (Instant, u64),
     /// At the end.
@@ -147,10 +179,15 @@ impl Worker {
         self.show();
         let mut saved = Instant::now();
         while !self.intake.is_ending() {
-            if self.intake.waiting.is_empty() && !self.intake.wait(SAVE_INTERVAL) {
+            let idle = self.intake.idle();
+            if !idle.is_zero() && !self.intake.wait(idle) {
                 break;
             }
             self.intake.take_all();
+            if self.keep_generated(false) {
+                // Its error is that the daemon ends.
+                let _ = self.intake.rest();
+            }
             if let Some(job) = self.intake.next() {
                 self.keep(job);
             }
@@ -161,6 +198,7 @@ impl Worker {
         }
         self.intake.take_all();
         let end = Instant::now();
+        while end.elapsed() < LAST_DELETED_MAX && self.keep_generated(true) {}
         while let Some(job) = self.intake.next() {
             let until = end + if job.is_deleted { LAST_DELETED_MAX } else { LAST_OTHERS_MAX };
             if Instant::now() >= until {
@@ -172,23 +210,64 @@ impl Worker {
         self.intake.catalogue.save();
     }
 
+    /// Writes the pieces of one image of generated code that are due. False: none are.
+    fn keep_generated(&mut self, is_final: bool) -> bool {
+        let Some((image, code)) = self.intake.generated.take_due(is_final) else { return false };
+        let Some(store) = &mut self.store else { return true };
+        let kept = store.follow().map_err(|error| error.to_string()).and_then(|()| {
+            has_room(store, code.bytes())?;
+            let pieces = code.pieces();
+            let kept = store.add_pieces(&image, code.machine(), pieces, clock::unix_s());
+            kept.map_err(|error| error.to_string())
+        });
+        let counts = &self.intake.counts;
+        match kept {
+            Ok(kept) => {
+                counts.removed.fetch_add(kept.removed.len() as u64, Relaxed);
+                self.intake.generated.written(image);
+            }
+            Err(error) => {
+                counts.refused.fetch_add(1, Relaxed);
+                tracing::warn!(%image, "generated code is not kept: {error}");
+            }
+        }
+        self.show();
+        true
+    }
+
     /// Copies a file, if it is not kept yet.
-    fn keep(&mut self, job: Job) {
+    fn keep(&mut self, mut job: Job) {
         if let Some(store) = &mut self.store {
             let now = clock::unix_s();
             let outcome = match store.follow() {
                 Err(error) => Err(error.to_string()),
                 Ok(()) if store.has(&job.id) => {
-                    store.seen(&job.id, now).map_err(|error| error.to_string())
+                    let seen = store.seen(&job.id, now).map_err(|error| error.to_string());
+                    seen.map(|()| Outcome::Done)
                 }
-                Ok(()) => keep(store, &mut self.intake, &job, now),
+                Ok(()) if self.intake.keeps_whole(&job) => {
+                    let ranges = job.ranges.clone();
+                    keep(store, &mut self.intake, (&job, &ranges, true), now)
+                }
+                Ok(()) => keep_part(store, &mut self.intake, &job, now),
             };
+            if outcome == Ok(Outcome::NotYet)
+                && job.is_deleted
+                && job.opened.elapsed() < PAID_MAX
+                && !self.intake.is_ending()
+            {
+                job.retry = Some(Instant::now() + PAID_INTERVAL);
+                self.intake.waiting.push(job);
+                return;
+            }
+            if !(outcome.is_err() && self.intake.will_be_tried_again()) {
+                self.intake.close(&job);
+            }
             if self.intake.is_ending() && outcome.is_err() {
                 // The reason may only be a lack of time.
-                tracing::debug!(
-                    "the code of {} is not kept: {outcome:?}",
-                    String::from_utf8_lossy(&job.path)
-                );
+                let why = outcome.err();
+                let path = String::from_utf8_lossy(&job.path);
+                tracing::debug!("the code of {path} is not kept: {why:?}");
                 if self.intake.will_be_tried_again() {
                     self.intake.waiting.push(job);
                 }
@@ -219,36 +298,62 @@ impl Worker {
     }
 }
 
-/// Copies a file into the store, whole or not at all; errors are one line.
-fn keep(
+/// Chooses what of a file its samples pay for, and copies that.
+fn keep_part(
     store: &mut CodeStore,
     intake: &mut Intake,
     job: &Job,
     now_unix_s: u64,
-) -> Result<(), String> {
-    let counts = intake.counts.clone();
-    if let Some(free) = free_bytes(store)
-        && free < job.ranges.len().saturating_add(LEFT_FREE_BYTES)
-    {
-        return Err("the disk is nearly full, and the profiles come first".to_owned());
+) -> Result<Outcome, String> {
+    let Code::File { handle, .. } = job.source else { return Ok(Outcome::Done) };
+    let there = store.part(&job.id).filter(|part| part.file_len() == job.ranges.file_len());
+    let pairs = there.iter().flat_map(KeptRanges::ranges).map(|range| (range.start, range.end));
+    let (lines, budget) = intake.worths.plan(&job.id);
+    let question = Choose { handle, kept: pairs.collect(), lines, budget };
+    let chosen = intake.inspectors.ask(question).ok_or("its file system does not answer")??;
+    let ranges = match chosen {
+        Chosen::NotYet(bytes) => {
+            intake.worths.not_yet(&job.id, bytes);
+            return Ok(Outcome::NotYet);
+        }
+        Chosen::Ranges(pairs) => pairs.into_iter().map(|(start, end)| start..end).collect(),
+    };
+    let ranges =
+        KeptRanges::new(job.ranges.file_len(), ranges).map_err(|error| error.to_string())?;
+    let before = there.as_ref().map_or(0, KeptRanges::len);
+    if there.as_ref() == Some(&ranges) {
+        store.seen(&job.id, now_unix_s).map_err(|error| error.to_string())?;
+    } else {
+        let _ = keep(store, intake, (job, &ranges, false), now_unix_s)?;
     }
-    let kept = store.keep(&job.id, &job.ranges, now_unix_s, &mut |out| match &job.source {
+    intake.worths.spent(&job.id, ranges.len().saturating_sub(before));
+    Ok(Outcome::Done)
+}
+
+/// Copies ranges of a file into the store, all or nothing; errors are one line.
+fn keep(
+    store: &mut CodeStore,
+    intake: &mut Intake,
+    (job, ranges, is_whole): (&Job, &KeptRanges, bool),
+    now_unix_s: u64,
+) -> Result<Outcome, String> {
+    let counts = intake.counts.clone();
+    has_room(store, ranges.len())?;
+    let mut copied = |out: &mut dyn io::Write| match &job.source {
         Code::Memory(kept) => out.write_all(kept.bytes()),
         Code::File { handle, connection } => copy(*handle, *connection, intake, out),
-    });
-    if let Code::File { handle, connection } = job.source
-        && connection == intake.inspectors.connection()
-        && !(kept.is_err() && intake.will_be_tried_again())
-    {
-        let _ = intake.inspectors.ask(Close { handle }); // an inspector that ended has closed it
-    }
+    };
+    let kept = match is_whole {
+        true => store.keep(&job.id, ranges, now_unix_s, &mut copied),
+        false => store.keep_part(&job.id, ranges, now_unix_s, &mut copied),
+    };
     match kept {
         Ok(kept) => {
             counts.kept.fetch_add(1, Relaxed);
             counts.removed.fetch_add(kept.removed.len() as u64, Relaxed);
             tracing::debug!(id = %job.id, bytes = kept.bytes, "kept the code of \
             {}", String::from_utf8_lossy(&job.path));
-            Ok(())
+            Ok(Outcome::Done)
         }
         Err(DbError::TooLarge { bytes, limit, .. }) => Err(format!(
             "it has {bytes} bytes and the store takes {limit}; give it more with --code-store"
@@ -279,6 +384,16 @@ fn copy(
     }
 }
 
+/// Whether the disk has room for that many bytes more.
+fn has_room(store: &CodeStore, bytes: u64) -> Result<(), String> {
+    match free_bytes(store) {
+        Some(free) if free < bytes.saturating_add(LEFT_FREE_BYTES) => {
+            Err("the disk is nearly full, and the profiles come first".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The free space on the store's file system; None if it is unknown.
 fn free_bytes(store: &CodeStore) -> Option<u64> {
     let disk = nix::sys::statvfs::statvfs(store.directory()).ok()?;
@@ -293,6 +408,37 @@ impl Intake {
 
     fn is_ending(&self) -> bool {
         self.counts.ending.load(Relaxed)
+    }
+
+    /// Closes the file of a job.
+    fn close(&self, job: &Job) {
+        if let Code::File { handle, connection } = job.source
+            && connection == self.inspectors.connection()
+        {
+            let _ = self.inspectors.ask(Close { handle }); // an inspector that ended has closed it
+        }
+    }
+
+    /// Whether all code of a file is kept.
+    fn keeps_whole(&self, job: &Job) -> bool {
+        let is_small = job.ranges.len() <= WHOLE_MAX_BYTES;
+        self.limits.whole || is_small || matches!(job.source, Code::Memory(_))
+    }
+
+    /// Whether a file can be copied: what is not kept whole waits for its samples.
+    fn is_due(&self, job: &Job) -> bool {
+        let is_told = || self.worths.is_told(&job.id) || job.opened.elapsed() >= TOLD_MAX;
+        let is_retried = || job.retry.is_none_or(|at| at <= Instant::now());
+        self.is_ending() || self.keeps_whole(job) || is_told() && is_retried()
+    }
+
+    /// Time until there is something to do, unless a message comes.
+    fn idle(&self) -> Duration {
+        if self.waiting.iter().any(|job| self.is_due(job)) {
+            return Duration::ZERO;
+        }
+        let look = if self.waiting.is_empty() { SAVE_INTERVAL } else { Duration::from_secs(1) };
+        self.generated.due_in().unwrap_or(look).min(look)
     }
 
     /// CPU time of this thread and its inspectors, in ns.
@@ -318,14 +464,25 @@ impl Intake {
     }
 
     fn take(&mut self, message: CodeRequest) {
-        if let CodeRequest::Wanted(wanted, offer) = message {
-            self.open(*wanted, offer);
-            self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+        match message {
+            CodeRequest::Wanted(wanted, offer) => {
+                self.open(*wanted, offer);
+                self.counts.waiting.store(self.waiting.len() as u64, Relaxed);
+            }
+            CodeRequest::Pieces(wanted) => {
+                let private = self.limits.private;
+                self.generated.read(*wanted, private, &self.inspectors, &self.counts);
+            }
+            CodeRequest::Sampled(files) => {
+                files.into_iter().for_each(|file| self.worths.sampled(file));
+            }
+            CodeRequest::Wake => {}
         }
     }
 
     /// Opens a wanted file at once: its process may end.
     fn open(&mut self, wanted: Wanted, offer: Arc<Offer>) {
+        self.worths.offered(wanted.id, &offer);
         if self.waiting.iter().any(|job| job.id == wanted.id) {
             return;
         }
@@ -350,10 +507,12 @@ impl Intake {
                         offer,
                         is_deleted: true,
                         path,
+                        opened: Instant::now(),
+                        retry: None,
                     });
                 }
             }
-            // Their code is in the kernel's memory, or changes while it runs.
+            // Their code is in the kernel's memory, or is offered piece by piece.
             ImageKind::Kernel
             | ImageKind::Module
             | ImageKind::Bpf
@@ -388,16 +547,19 @@ impl Intake {
         match KeptRanges::new(file_len, ranges) {
             Ok(ranges) => {
                 let source = Code::File { handle, connection: self.inspectors.connection() };
-                self.waiting.push(Job { id, ranges, source, offer, is_deleted, path });
+                let (opened, retry) = (Instant::now(), None);
+                let job = Job { id, ranges, source, offer, is_deleted, path, opened, retry };
+                self.waiting.push(job);
             }
             Err(error) => refused(&self.counts, &error),
         }
     }
 
-    /// The most urgent job: deleted files first, then the smallest.
+    /// The most urgent job that is due: deleted files first, then the smallest.
     fn next(&mut self) -> Option<Job> {
         let order = |(_, job): &(usize, &Job)| (!job.is_deleted, job.ranges.len());
-        let at = self.waiting.iter().enumerate().min_by_key(order).map(|(at, _)| at)?;
+        let due = self.waiting.iter().enumerate().filter(|(_, job)| self.is_due(job));
+        let at = due.min_by_key(order).map(|(at, _)| at)?;
         Some(self.waiting.swap_remove(at))
     }
 
@@ -430,205 +592,4 @@ impl Intake {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use inspect::open_mapped::{MappedAt, open_mapped};
-    use inspect::questions::FileAt;
-    use kernel::MappedFileId;
-    use kernel::latin1::Bytes;
-    use profiledb::{Database, Writer};
-    use std::fs::File;
-    use std::os::unix::fs::MetadataExt;
-    use std::path::Path;
-
-    const LIMIT: u64 = 512 << 20;
-
-    fn here() -> MappedAt {
-        MappedAt { pid: std::process::id(), start: 0, end: 0 }
-    }
-
-    /// A request for the image in this file, and how it may be offered.
-    fn wanted(path: &Path) -> (Wanted, Arc<Offer>) {
-        let metadata = path.metadata().unwrap();
-        let (major, minor) = (
-            nix::sys::stat::major(metadata.dev()) as u32,
-            nix::sys::stat::minor(metadata.dev()) as u32,
-        );
-        let id = image::identify_file(&File::open(path).unwrap()).unwrap();
-        let file = MappedFileId::Inode { major, minor, inode: metadata.ino() };
-        let path = Bytes(path.as_os_str().as_encoded_bytes().to_vec());
-        let file = FileAt { id: file, path, at: here() };
-        (Wanted { id, kind: ImageKind::File, file }, Arc::default())
-    }
-
-    fn started(root: &Path, cpu_share: Option<f64>) -> (Writer, Librarian, Library) {
-        let writer = Writer::open(root, "here").unwrap();
-        let store = CodeStore::open(&writer, LIMIT).unwrap();
-        // Temporary directories are not world-accessible.
-        let limits = StoreLimits { bytes: LIMIT, cpu_share, private: true };
-        let (librarian, library) =
-            Librarian::start(Catalogue::default(), Some(store), limits, Inspectors::default())
-                .unwrap();
-        (writer, librarian, library)
-    }
-
-    /// At the slowest pace nothing but the end lets a copy be finished; the deleted file has no
-    /// name any more by then.
-    #[test]
-    fn the_code_of_a_file_that_is_deleted_is_kept() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("db");
-        let (_writer, librarian, library) = started(&root, Some(1e-6));
-        let program = directory.path().join("program");
-        std::fs::copy("/bin/sh", &program).unwrap();
-        let (wanted, offer) = wanted(&program);
-        let original = std::fs::read(&program).unwrap();
-        let id = wanted.id;
-        assert!(library.wants(&offer));
-        library.offer(wanted, &offer);
-        assert!(!library.wants(&offer), "once a day");
-        while library.status().unwrap().waiting == 0 {
-            std::thread::yield_now();
-        }
-        std::fs::remove_file(&program).unwrap();
-        librarian.finish();
-        let kept = Database::open(&root).unwrap().code("here", &id).unwrap().unwrap();
-        assert_eq!(kept, KeptFile::of(&original).unwrap());
-        let status = library.status().unwrap();
-        assert_eq!(
-            (status.images, status.kept, status.refused, status.limit_bytes),
-            (1, 1, 0, LIMIT)
-        );
-        assert!(status.bytes > 0 && status.bytes < original.len() as u64);
-    }
-
-    /// A program was written again in place while it waited to be copied: the new build was kept
-    /// under the id of the old one, and every reader, also of a copy of the database, called that
-    /// damage ("damaged at byte 79: it belongs somewhere else").
-    #[test]
-    fn a_program_that_is_built_anew_while_it_waits_is_not_kept() {
-        let original = std::fs::read("/bin/sh").unwrap();
-        let other_length = std::fs::read("/bin/cat").unwrap();
-        // Of the same length, and perhaps within the same tick of the file system's clock.
-        let id = image::identify(&original).unwrap();
-        let bytes = id.build_id().unwrap().to_vec();
-        let at = original.windows(bytes.len()).position(|found| found == bytes).unwrap();
-        let mut other_id = original.clone();
-        other_id[at] ^= 1;
-        assert_ne!(image::identify(&other_id).unwrap(), id);
-        for (built_anew, is_kept) in [(other_length, false), (other_id, false), (original, true)] {
-            let directory = tempfile::tempdir().unwrap();
-            let root = directory.path().join("db");
-            let program = directory.path().join("program");
-            std::fs::copy("/bin/sh", &program).unwrap();
-            let (wanted, offer) = wanted(&program);
-            let writer = Writer::open(&root, "here").unwrap();
-            let mut intake = Intake {
-                queue: mpsc::sync_channel(1).1,
-                waiting: Vec::new(),
-                catalogue: Catalogue::default(),
-                inspectors: Inspectors::default(),
-                counts: Arc::default(),
-                limits: StoreLimits { private: true, ..StoreLimits::default() },
-                rested: (Instant::now(), 0),
-                last_copies_until: None,
-            };
-            intake.open(wanted, offer.clone());
-            let job = intake.next().unwrap();
-            if !is_kept {
-                std::fs::write(&program, built_anew).unwrap();
-            }
-            let store = Some(CodeStore::open(&writer, LIMIT).unwrap());
-            Worker { store, intake, complaint: None }.keep(job);
-            let kept = Database::open(&root).unwrap().code_images("here").unwrap();
-            assert_eq!(kept, [id].into_iter().filter(|_| is_kept).collect::<Vec<_>>());
-            assert!(profiledb::check(&root).unwrap().is_empty());
-            assert_eq!(offer.failures(), u32::from(!is_kept), "it is offered again");
-        }
-    }
-
-    #[test]
-    fn the_vdso_is_kept_and_other_kinds_are_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("db");
-        let (_writer, librarian, library) = started(&root, None);
-        let vdso = address_spaces::mapped_files::own_vdso().expect("this kernel gives a vdso");
-        let none = MappedFileId::Inode { major: 0, minor: 0, inode: 0 };
-        for (id, kind) in
-            [(vdso.id, ImageKind::Vdso), (ImageId::from_name("[kernel]", ""), ImageKind::Kernel)]
-        {
-            let file = FileAt { id: none.clone(), path: Bytes(b"[vdso]".to_vec()), at: here() };
-            let wanted = Wanted { id, kind, file };
-            library.offer(wanted, &Arc::default());
-        }
-        librarian.finish();
-        let database = Database::open(&root).unwrap();
-        assert_eq!(database.code_images("here").unwrap(), [vdso.id]);
-        let kept = database.code("here", &vdso.id).unwrap().unwrap();
-        assert!(
-            kept.procedures(None, None, &[])
-                .unwrap()
-                .0
-                .iter()
-                .any(|p| p.name().contains("clock_gettime"))
-        );
-    }
-
-    /// A path may lead to another build than the process has mapped: its code must not be kept
-    /// under this one's id.
-    #[test]
-    fn another_build_is_not_kept_and_the_image_is_tried_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("db");
-        let (_writer, librarian, library) = started(&root, None);
-        let (mut other, offer) = wanted(Path::new("/bin/sh"));
-        other.id = ImageId::from_build_id(&[7; 20]).unwrap();
-        other.file.id = MappedFileId::BuildId(vec![7; 20]);
-        library.offer(other, &offer);
-        librarian.finish();
-        assert!(library.wants(&offer), "another process may have it");
-        assert_eq!(library.status().unwrap().gone, 1);
-        assert!(Database::open(&root).unwrap().code_images("here").unwrap().is_empty());
-    }
-
-    /// Code of a program that only its owner may read was readable for the group of the database.
-    #[test]
-    fn code_that_not_everybody_may_read_is_kept_only_where_that_is_asked_for() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("db");
-        let writer = Writer::open(&root, "here").unwrap();
-        let program = directory.path().join("program");
-        std::fs::copy("/bin/sh", &program).unwrap();
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(directory.path(), open).unwrap();
-        for (mode, private, is_kept) in [(0o711, false, 0), (0o755, false, 1), (0o700, true, 1)] {
-            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(mode)).unwrap();
-            let limits = StoreLimits { bytes: LIMIT, cpu_share: None, private };
-            let store = Some(CodeStore::open(&writer, LIMIT).unwrap());
-            let (librarian, library) =
-                Librarian::start(Catalogue::default(), store, limits, Inspectors::default())
-                    .unwrap();
-            let (wanted, offer) = wanted(&program);
-            library.offer(wanted, &offer);
-            librarian.finish();
-            let status = library.status().unwrap();
-            assert_eq!((status.images, status.private), (is_kept, 1 - is_kept), "{mode:o}");
-        }
-    }
-
-    #[test]
-    fn neither_a_fifo_nor_a_device_is_opened() {
-        let directory = tempfile::tempdir().unwrap();
-        let fifo = directory.path().join("fifo");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status().unwrap();
-        assert!(made.success());
-        for path in [fifo.as_path(), Path::new("/dev/zero"), directory.path()] {
-            let id = MappedFileId::BuildId(vec![1; 20]);
-            assert!(
-                open_mapped(&id, path.as_os_str().as_encoded_bytes(), here(), |_| true).is_none(),
-                "{path:?}"
-            );
-        }
-    }
-}
+mod tests;

@@ -399,10 +399,11 @@ impl<Source: SampleSource> Collector<Source> {
     }
 
     /// Counts samples of generated code that has got its name since; with `is_final` those without
-    /// name as well, so that nothing waits.
+    /// name as well, so that nothing waits. The librarian keeps the bytes of all that was counted.
     pub fn resolve_late(&mut self, window: Window, is_final: bool) {
         let (mut resolver, pending) = (self.spaces.resolver(window), &mut self.pending);
         resolver.resolve_late(is_final, pending);
+        self.spaces.jit.offer_bytes(&self.spaces.mappings);
     }
 
     /// Counts everything that waits for a name of generated code.

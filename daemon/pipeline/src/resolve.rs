@@ -342,6 +342,7 @@ impl Resolver<'_> {
                 self.unresolve(one, Unresolved::TooManyImages, process, pending);
             }
             Ok(scope) => {
+                self.spaces.jit.want_bytes(inside.at.pid, place);
                 pending.name(&place.image.id, place.range.clone(), &place.name);
                 pending.count(
                     &place.image,

@@ -279,6 +279,7 @@ impl Resolver<'_> {
             }
             Err(reason) => {
                 let place = self.generated(asked, reason, mapping)?;
+                self.spaces.jit.want_bytes(process.pid, &place);
                 pending.name(&place.image.id, place.range.clone(), &place.name);
                 Ok((place.image, place.offset))
             }

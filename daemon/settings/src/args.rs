@@ -171,6 +171,11 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub private_code: bool,
+    /// Keep the code of files with samples whole and at once. By default the names of a file and
+    /// its procedures with samples are kept, when its samples have paid for them (128 bytes each)
+    #[arg(long)]
+    #[serde(default)]
+    pub whole_code: bool,
     /// Socket of the inspectors, which look into other processes and files for dcpid:
     /// dcpid-inspector.service has it [default: dcpid starts inspectors of its own]
     #[arg(long, value_name = "PATH")]

@@ -68,6 +68,8 @@ pub struct Config {
     pub code_store: Option<u64>,
     /// Whether code of files that are not world-readable is kept too.
     pub private_code: bool,
+    /// Whether files with samples are kept whole and at once.
+    pub whole_code: bool,
     /// Socket of the service's inspectors; None: dcpid starts its own.
     pub inspector: Option<PathBuf>,
     /// Sizes of the tables.
@@ -148,6 +150,7 @@ impl Config {
             metrics: flags.metrics.or(file.metrics),
             code_store: flags.code_store.or(file.code_store),
             private_code: flags.private_code || file.private_code,
+            whole_code: flags.whole_code || file.whole_code,
             inspector: flags.inspector.or(file.inspector),
             table_entries: flags.table_entries.or(file.table_entries),
             spill_entries: flags.spill_entries.or(file.spill_entries),
@@ -222,6 +225,7 @@ impl Config {
             waits: waits(settings.waits.as_deref(), settings.stacks.as_deref())?,
             code_store: sized("--code-store", settings.code_store.as_deref().unwrap_or("512MiB"))?,
             private_code: settings.private_code,
+            whole_code: settings.whole_code,
             inspector: settings.inspector,
             table: TableSettings { spill_entries, buckets },
             rules,

@@ -1,6 +1,7 @@
 //! The code store: what is kept is what comes back, within its limit, and no damaged file is
 //! believed.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -112,6 +113,81 @@ fn an_excerpt_takes_the_place_of_the_whole_until_that_is_kept_again() {
     keep_excerpt(&writer, &image(1), &excerpt()).unwrap();
     drop(CodeStore::open(&writer, 10).unwrap());
     assert!(kept(&disk).is_empty() && database(&disk).code_bytes(HOST).unwrap().is_empty());
+}
+
+fn generated(number: u8) -> ImageId {
+    ImageId::from_name(&format!("[jit] x {number}"), "")
+}
+
+/// Adds pieces of `len` bytes that do not compress, each at a place of its own.
+fn add(store: &mut CodeStore, number: u8, pieces: &[(u64, usize)], now: u64) -> Kept {
+    let piece = |(at, len): &(u64, usize)| {
+        let bytes = elf(*at as u8, *len);
+        (0x10_0000 + at * 0x1_0000, bytes[bytes.len() - len..].to_vec())
+    };
+    let pieces: BTreeMap<u64, Vec<u8>> = pieces.iter().map(piece).collect();
+    store.add_pieces(&generated(number), 62, &pieces, now).unwrap()
+}
+
+/// The code bytes of what is kept of generated code, without the headers.
+fn code_bytes(kept: Option<KeptFile>) -> u64 {
+    kept.map_or(0, |kept| kept.ranges().len() - kept.ranges().ranges()[0].end)
+}
+
+#[test]
+fn pieces_of_generated_code_come_together_in_one_file() {
+    let disk = SimulatedDisk::new();
+    let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
+    add(&mut store, 1, &[(1, 100), (2, 50)], NOW);
+    assert_eq!(code_bytes(database(&disk).code(HOST, &generated(1)).unwrap()), 150);
+    drop(store);
+    let mut store = CodeStore::open(&writer(&disk), 1 << 20).unwrap();
+    let bytes = add(&mut store, 1, &[(2, 50), (3, 7)], NOW + 1).bytes;
+    let kept = database(&disk).code(HOST, &generated(1)).unwrap();
+    let third = elf(3, 7);
+    let piece = kept.as_ref().and_then(|kept| kept.get(0x10_0000 + 3 * 0x1_0000, 7));
+    assert_eq!(piece, third.get(third.len() - 7..));
+    assert_eq!((code_bytes(kept), store.bytes(), store.len()), (157, bytes, 1));
+    assert!(!store.has(&generated(1)) && leftovers(&disk).is_empty());
+    assert!(profiledb::check_on(storage(&disk), &root(), u64::MAX).unwrap().is_empty());
+    // A damaged file is begun anew.
+    let path = store.directory().join(format!("{}.excerpt", generated(1)));
+    disk.put(&path, b"damaged".to_vec());
+    add(&mut store, 1, &[(4, 9)], NOW + 2);
+    assert_eq!(code_bytes(database(&disk).code(HOST, &generated(1)).unwrap()), 9);
+}
+
+#[test]
+fn generated_code_takes_an_eighth_of_the_store_and_files_stay() {
+    let disk = SimulatedDisk::new();
+    let mut store = CodeStore::open(&writer(&disk), 80_000).unwrap();
+    keep(&mut store, 1, 5000, NOW - 99).unwrap();
+    for number in 1..=9 {
+        let removed = add(&mut store, number, &[(1, 3000)], NOW + u64::from(number)).removed;
+        assert_eq!(removed, if number > 3 { vec![generated(number - 3)] } else { Vec::new() });
+    }
+    assert!(store.has(&image(1)) && store.len() == 4 && store.bytes() < 15_500);
+    let pieces = [(1, elf(1, 20_000))].map(|(at, bytes)| (at << 20, bytes)).into();
+    let error = store.add_pieces(&generated(1), 62, &pieces, NOW).unwrap_err();
+    assert!(matches!(error, DbError::TooLarge { limit: 10_000, .. }), "{error}");
+    assert!(leftovers(&disk).is_empty() && store.len() == 4);
+}
+
+/// A copy that was made while the program ran had the code of then for ever.
+#[test]
+fn generated_code_that_has_grown_is_copied_again() {
+    let (from, to) = (SimulatedDisk::new(), SimulatedDisk::new());
+    drop(writer(&to));
+    let mut store = CodeStore::open(&writer(&from), 1 << 20).unwrap();
+    let images = [generated(1)].into();
+    let copy = || {
+        profiledb::copy_code(&database(&from), HOST, &images, &database(&to)).unwrap();
+        code_bytes(database(&to).code(HOST, &generated(1)).unwrap())
+    };
+    add(&mut store, 1, &[(1, 100)], NOW);
+    assert_eq!((copy(), copy()), (100, 100));
+    add(&mut store, 1, &[(2, 50)], NOW + 60);
+    assert_eq!(copy(), 150);
 }
 
 #[test]

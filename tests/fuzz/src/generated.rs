@@ -52,7 +52,7 @@ pub fn perf_map(bytes: &[u8]) {
 /// A jitdump.
 pub fn jitdump(bytes: &[u8]) {
     let mut reader = DumpReader::new(&FileFacts::of(&memory_file(&[]).metadata().unwrap()));
-    let code = read_twice(bytes, |file, left, events| reader.read(file, left, events));
+    let code = read_twice(bytes, |file, left, events| reader.read((file, 0), left, events));
     use_code(&code, bytes);
 }
 

@@ -109,7 +109,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let vdso = inspect::vdso::own_vdso_range();
     let vdso = vdso.and_then(|(start, end)| vdso_of("self", start, end));
     let events =
-        vec![CodeEvent::Clear, CodeEvent::Load(4096, 9, "f".into()), CodeEvent::Move(4096, 8192)];
+        vec![CodeEvent::Clear, CodeEvent::Load(4096, 9, "f".into()), CodeEvent::Move(4096, 8192),
+            CodeEvent::Dumped(99, 1, 4096, 9, "g".into())];
     let look = CodeLook { events, refused: Some("no".into()), bytes: 9, is_cut: true };
     let opened =
         Opened { handle: 1, is_deleted: false, file_len: 99, ranges: vec![(0, 9), (20, 30)] };

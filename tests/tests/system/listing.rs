@@ -3,11 +3,12 @@
 //! it this fails.
 
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tests::daemon::Place;
 use tests::report::dcpi;
-use tests::workload::Workload;
+use tests::workload::{Left, Running, Workload, script};
 use tests::{require_root, succeed};
 
 /// `dcpi list two_functions three_quarters` as JSON.
@@ -86,4 +87,83 @@ fn the_hot_loop_is_listed_with_its_source_and_without_the_file() {
 /// Whether this is a line of `spin`, the one loop that the program's time goes to.
 fn is_of_the_loop(line: &str) -> bool {
     ["for (", "x = ", "x ^= ", "x += ", "while ("].iter().any(|words| line.contains(words))
+}
+
+/// A listing of generated code, which its process has made.
+fn generated(place: &Place, program: &str, pid: u64, procedure: &str) -> Value {
+    let image = format!("[jit] {program} {pid}");
+    let arguments = [&image, procedure, "--format", "json"];
+    let text = succeed(&mut dcpi(&place.db(), "list", &arguments));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"))
+}
+
+/// A procedure of generated code was listed as addresses with samples, although the process had
+/// written its instructions to a jitdump. In mode late the dump has them when the process has
+/// ended; a dump that not everybody may read stays private.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn instructions_of_a_jitdump_are_listed_when_the_process_and_the_dump_are_gone() {
+    require_root();
+    let place = Place::default();
+    let workload = Workload::build(place.path(), "jit21", &[]);
+    let (open, closed) = (place.path().join("open"), place.path().join("closed"));
+    for (directory, mode) in [(&open, 0o755), (&closed, 0o700)] {
+        std::fs::create_dir(directory).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(directory, mode).unwrap();
+    }
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock"]);
+    let daemon = place.start_as(command);
+    let start = |(mode, directory): (&str, &Path)| {
+        let directory = directory.to_str().unwrap();
+        let mut command = Command::new(workload.program());
+        Running::start(command.args(["3", mode, directory]))
+    };
+    let running = [("dump", &*open), ("late", &open), ("dump", &closed), ("map", &open)].map(start);
+    let _left = running.each_ref().map(|running| Left::map_of(running.pid()));
+    let [dump, late, private, map] = running.map(|running| running.wait().number("pid") as u64);
+    assert!(daemon.quit().success());
+    std::fs::remove_dir_all(&open).unwrap();
+    std::fs::remove_dir_all(&closed).unwrap();
+    let kinds = |listing: &Value| listing["problems"].as_array().unwrap().len();
+    for pid in [dump, late] {
+        for procedure in ["made first", "made_second"] {
+            let listing = generated(&place, "jit21", pid, procedure);
+            assert!(share_in_loops(&listing) > 0.95 && kinds(&listing) == 0, "{listing:#}");
+            let rows = listing["instructions"].as_array().unwrap();
+            let texts: Vec<&str> = rows.iter().filter_map(|row| row["text"].as_str()).collect();
+            assert_eq!(texts.len(), 3, "{texts:?}");
+            assert!(texts[2].starts_with("ret"), "{texts:?}");
+        }
+    }
+    for pid in [private, map] {
+        let listing = generated(&place, "jit21", pid, "made first");
+        assert_eq!(listing["problems"][0]["kind"], "no_code", "{listing:#}");
+    }
+    let calc = ["--format", "json", &format!("[jit] jit21 {dump}"), "made first"];
+    let calc: Value =
+        serde_json::from_str(&succeed(&mut dcpi(&place.db(), "calc", &calc))).unwrap();
+    assert!(calc["blocks"].as_array().is_some_and(|blocks| !blocks.is_empty()), "{calc:#}");
+    let _ = succeed(&mut dcpi(&place.db(), "check", &[]));
+}
+
+/// The same with V8, whose hot procedures are compiled anew while they run.
+#[test]
+#[ignore = "needs root: run by cargo xtask test"]
+fn instructions_that_v8_made_are_listed() {
+    require_root();
+    let place = Place::default();
+    let mut command = place.dcpid();
+    command.args(["--event", "cpu-clock"]);
+    let daemon = place.start_as(command);
+    let mut node = Command::new("node");
+    // It leaves a log and the dump where it runs.
+    node.arg("--perf-prof").arg(script("jit.js")).arg("3").current_dir(place.path());
+    let pid = Running::start(&mut node).wait().number("pid") as u64;
+    assert!(daemon.quit().success());
+    let listing = generated(&place, "node", pid, "firstOfTwo");
+    assert!(share_in_loops(&listing) > 0.8, "{listing:#}");
+    let rows = listing["instructions"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["text"].as_str().is_some_and(|text| !text.is_empty())));
 }

@@ -1,6 +1,6 @@
 //! The code in a process's memory at this time, from all that its compiler has published so far.
 
-use super::Code;
+use super::{Code, DumpPlace};
 use std::collections::BTreeMap;
 
 /// Most pieces of code kept of one process; further pieces are refused and counted. A large node or
@@ -20,6 +20,8 @@ pub struct Piece<'a> {
     pub end: u64,
     /// Its name.
     pub name: &'a str,
+    /// Where its bytes are, if a jitdump has them.
+    pub bytes: Option<DumpPlace>,
 }
 
 /// Pieces of code, never overlapping. Compilers reuse memory, so a piece that is published later
@@ -41,13 +43,20 @@ struct Entry {
     size: u32,
     /// Begin of its name in `names`.
     name: u32,
+    bytes: Option<DumpPlace>,
 }
 
 impl CodeMap {
     /// Adds a piece of code.
     pub fn insert(&mut self, code: &Code<'_>) {
         let end = code.start.saturating_add(u64::from(code.size));
-        if self.find(code.start) == Some(Piece { start: code.start, end, name: &code.name }) {
+        let is_it = |piece: &Piece<'_>| {
+            (piece.start, piece.end, piece.name) == (code.start, end, &*code.name)
+        };
+        if self.find(code.start).is_some_and(|piece| is_it(&piece)) {
+            // A map and a dump may both name it; the newest bytes count.
+            let entry = self.entries.get_mut(&code.start);
+            entry.into_iter().for_each(|entry| entry.bytes = code.bytes.or(entry.bytes));
             return;
         }
         self.remove(code.start, end);
@@ -58,7 +67,7 @@ impl CodeMap {
         let Ok(name) = u32::try_from(self.names.len()) else { return };
         self.names.push_str(&code.name);
         self.names.push('\0');
-        self.entries.insert(code.start, Entry { size: code.size, name });
+        self.entries.insert(code.start, Entry { size: code.size, name, bytes: code.bytes });
         self.tidy();
     }
 
@@ -66,9 +75,10 @@ impl CodeMap {
     pub fn relocate(&mut self, from: u64, to: u64) {
         let Some(piece) = self.find(from).filter(|piece| piece.start == from) else { return };
         let (size, name) = (piece.end - piece.start, piece.name.to_owned());
+        let bytes = piece.bytes;
         self.remove(from, from + size);
         if let Some(code) = Code::new(to, size, name.as_bytes()) {
-            self.insert(&code);
+            self.insert(&Code { bytes, ..code });
         }
     }
 
@@ -76,7 +86,12 @@ impl CodeMap {
     pub fn find(&self, address: u64) -> Option<Piece<'_>> {
         let (&start, entry) = self.entries.range(..=address).next_back()?;
         let end = start + u64::from(entry.size);
-        (address < end).then(|| Piece { start, end, name: self.name(entry.name) })
+        (address < end).then(|| Piece {
+            start,
+            end,
+            name: self.name(entry.name),
+            bytes: entry.bytes,
+        })
     }
 
     /// Removes all pieces.
@@ -195,6 +210,17 @@ mod tests {
         assert_eq!(map.len(), 1, "nothing begins there");
         map.relocate(22, u64::MAX);
         assert!(map.is_empty(), "no code can be there");
+    }
+
+    #[test]
+    fn the_place_of_the_bytes_moves_with_the_code() {
+        let (mut map, place) = (CodeMap::default(), DumpPlace::new(1, 99));
+        let code = |bytes| Code { bytes, ..Code::new(0x10, 5, b"f").unwrap() };
+        map.insert(&code(None));
+        map.insert(&code(place));
+        map.insert(&code(None));
+        map.relocate(0x10, 0x20);
+        assert_eq!(map.find(0x21).and_then(|piece| piece.bytes), place);
     }
 
     /// A compiler that replaces one procedure for ever grew the map for ever.

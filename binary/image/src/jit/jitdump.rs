@@ -2,8 +2,8 @@
 //! (tools/perf/Documentation/jitdump-specification.txt, version 1).
 //!
 //! Written by V8 (`node --perf-prof`), CPython (`-X perf_jit`), LLVM's and OpenJ9's listeners. Two
-//! records matter here: code was loaded, and code was moved. The code itself, its source lines and
-//! its unwinding data are skipped.
+//! records matter here: code was loaded, and code was moved. Source lines and unwinding data are
+//! skipped; of the code itself only the place in the file is noted.
 
 use super::{Code, NAME_MAX};
 
@@ -12,7 +12,7 @@ const MAGIC: u32 = 0x4A69_5444;
 /// The only version of the format so far.
 const VERSION: u32 = 1;
 /// Bytes of the header, which every version has.
-const HEADER: usize = 40;
+pub const HEADER: usize = 40;
 /// Bytes that each record begins with: id, size, time.
 const PREFIX: usize = 16;
 /// Bytes of a record of loaded code before its name; below, of a record of moved code.
@@ -29,6 +29,8 @@ pub const RECORD_MIN: usize = MOVE + NAME_MAX;
 pub struct Header {
     /// Bytes before the first record.
     pub size: u64,
+    /// The instruction set of its code, as in an ELF file (`e_machine`).
+    pub machine: u16,
     /// The writer's process number, in its own pid namespace.
     pub pid: u32,
     swapped: bool,
@@ -38,7 +40,12 @@ pub struct Header {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<'a> {
     /// Code was generated.
-    Load(Code<'a>),
+    Load {
+        /// The code, without a place in the dump.
+        code: Code<'a>,
+        /// Bytes from the start of the record to those of the code; None: it has none.
+        bytes_at: Option<u64>,
+    },
     /// Code was moved.
     Move {
         /// The old address.
@@ -76,7 +83,8 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
         return None;
     }
     let size = word(bytes, 8, swapped).filter(|size| *size as usize >= HEADER)?;
-    Some(Header { size: u64::from(size), pid: word(bytes, 20, swapped)?, swapped })
+    let machine = word(bytes, 12, swapped)? as u16; // numbers of machines have 16 bits
+    Some(Header { size: u64::from(size), machine, pid: word(bytes, 20, swapped)?, swapped })
 }
 
 impl Header {
@@ -106,12 +114,14 @@ impl Header {
     }
 
     /// Fields after the prefix: pid, tid, virtual address, address of the code, its size, its
-    /// number; then its name with a NUL, and the code.
+    /// number; then its name with a NUL, and the code, with which the record ends.
     fn load<'a>(&self, record: &'a [u8]) -> Option<Event<'a>> {
         let (start, size) = (long(record, 32, self.swapped)?, long(record, 40, self.swapped)?);
         let made_ns = long(record, 8, self.swapped)?;
         let code = Code::new(start, size, record.get(LOAD..)?)?;
-        Some(Event::Load(Code { made_ns, ..code }))
+        let whole = u64::from(word(record, 4, self.swapped)?);
+        let bytes_at = whole.checked_sub(size).filter(|at| *at > LOAD as u64);
+        Some(Event::Load { code: Code { made_ns, ..code }, bytes_at })
     }
 
     /// Fields after the prefix: pid, tid, virtual address, old address, new address, size, number.
@@ -198,7 +208,7 @@ mod tests {
             match header.next(&rest[..window.min(rest.len())]) {
                 Step::Record { event, size } => {
                     found.push(match event {
-                        Event::Load(code) => {
+                        Event::Load { code, .. } => {
                             format!("{:x} {:x} {}", code.start, code.size, code.name)
                         }
                         Event::Move { from, to } => format!("{from:x} -> {to:x}"),
@@ -236,6 +246,7 @@ mod tests {
             }
         }
         assert_eq!(header(&sample(true)).map(|header| (header.size, header.pid)), Some((40, 4711)));
+        assert_eq!(header(&sample(true)).map(|header| header.machine), Some(62));
     }
 
     #[test]
@@ -261,6 +272,27 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_are_at_the_end_of_the_record() {
+        let mut dump = Dump::new(true);
+        dump.load(0x7000, 3, b"a name").bytes.extend(b"behind");
+        let record = &dump.bytes[40..];
+        let step = header(&dump.bytes).unwrap().next(record);
+        let Step::Record { event: Event::Load { bytes_at, .. }, .. } = step else { panic!() };
+        assert_eq!(record[bytes_at.unwrap() as usize..], *b"\x90\x90\x90behind");
+    }
+
+    /// A writer that gives a code's size and leaves its bytes out.
+    #[test]
+    fn a_record_without_its_code_has_no_place_for_it() {
+        let mut dump = Dump::new(false);
+        dump.load(0x7000, 0, b"f");
+        dump.bytes[40 + 40..40 + 48].copy_from_slice(&64_u64.to_ne_bytes());
+        let step = header(&dump.bytes).unwrap().next(&dump.bytes[40..]);
+        let Step::Record { event: Event::Load { code, bytes_at }, .. } = step else { panic!() };
+        assert_eq!((code.size, bytes_at), (64, None));
+    }
+
+    #[test]
     fn a_cut_dump_tells_what_is_whole() {
         let whole = sample(false);
         let (all, _) = told(&whole, 1 << 20);
@@ -282,7 +314,7 @@ mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), swapped: bool) {
-            let header = Header { size: 40, pid: 1, swapped };
+            let header = Header { size: 40, machine: 62, pid: 1, swapped };
             if let Step::Record { size, .. } = header.next(&bytes) {
                 prop_assert!(size >= PREFIX as u64);
             }

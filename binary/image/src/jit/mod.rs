@@ -10,12 +10,15 @@
 //! Their content goes to a [`CodeMap`].
 
 mod code_map;
+mod excerpt;
 pub mod jitdump;
 pub mod perf_map;
 
 pub use code_map::{CODE_MAX, CodeMap, NAMES_MAX, Piece};
+pub use excerpt::{EXCERPT_BYTES_MAX, with_pieces};
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 
 /// Longest name kept, in bytes; a longer name is cut.
 pub const NAME_MAX: usize = 1024;
@@ -35,6 +38,46 @@ pub struct Code<'a> {
     /// When it was made, ns on the writer's clock, which is CLOCK_MONOTONIC where the writer keeps
     /// to perf's format; 0: its file does not say.
     pub made_ns: u64,
+    /// Where its bytes are, if a jitdump has them.
+    pub bytes: Option<DumpPlace>,
+}
+
+/// Bits of a [`DumpPlace`] that are the file offset.
+const OFFSET_BITS: u32 = 56;
+
+/// A place in one of a process's jitdumps: the dump's number, in the order in which the dumps were
+/// found, and a file offset. Eight bytes, because there is one for each piece of code.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct DumpPlace(NonZeroU64);
+
+impl DumpPlace {
+    /// The place. None for offset 0, where the header is, and beyond 2^56.
+    pub fn new(dump: u8, offset: u64) -> Option<Self> {
+        if offset == 0 || offset >> OFFSET_BITS != 0 {
+            return None;
+        }
+        Self::of_word(u64::from(dump) << OFFSET_BITS | offset)
+    }
+
+    /// The place as a number: the dump in the highest byte, the offset below.
+    pub fn word(self) -> u64 {
+        self.0.get()
+    }
+
+    /// The place of such a number.
+    pub fn of_word(word: u64) -> Option<Self> {
+        NonZeroU64::new(word).map(Self)
+    }
+
+    /// The number of the dump.
+    pub fn dump(self) -> u8 {
+        (self.word() >> OFFSET_BITS) as u8
+    }
+
+    /// The offset in the dump.
+    pub fn offset(self) -> u64 {
+        self.word() & ((1 << OFFSET_BITS) - 1)
+    }
 }
 
 impl<'a> Code<'a> {
@@ -50,7 +93,7 @@ impl<'a> Code<'a> {
                 name.get(..name.floor_char_boundary(NAME_MAX)).unwrap_or_default().to_owned(),
             );
         }
-        (!name.is_empty()).then_some(Self { start, size, name, made_ns: 0 })
+        (!name.is_empty()).then_some(Self { start, size, name, made_ns: 0, bytes: None })
     }
 }
 
@@ -80,6 +123,15 @@ mod tests {
                 "{start:x} {size:x} {name:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_place_in_a_dump_is_one_word() {
+        let place = DumpPlace::new(7, 0x1234).unwrap();
+        assert_eq!((place.dump(), place.offset()), (7, 0x1234));
+        assert_eq!(DumpPlace::of_word(place.word()), Some(place));
+        assert_eq!(size_of::<Option<DumpPlace>>(), 8);
+        assert!(DumpPlace::new(1, 0).is_none() && DumpPlace::new(0, 1 << OFFSET_BITS).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! at its end. Code at an address may be replaced before its name comes, so a name is taken only if
 //! the code was there when the samples were taken: a dump has the times of code, a map does not.
 
+use super::Found;
 use image::jit::CodeMap;
 use inspect::jit::code_events::CodeEvent;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ enum Known {
     /// Whatever the map has.
     AsMapped,
     /// The code that was there before other code took its place.
-    Was(Range<u64>, String),
+    Was(Found),
     /// No code is known to have been there for the whole time.
     Lost,
 }
@@ -53,13 +54,13 @@ impl Awaited {
     /// An event is about to change `code`: the addresses that it covers had, until its time, the
     /// code of the map.
     pub fn settle(&mut self, event: &CodeEvent, code: &CodeMap) {
-        let CodeEvent::LoadAt(made_ns, start, size, _) = event else { return };
-        for (at, address) in self.0.range_mut(*start..start.saturating_add(u64::from(*size))) {
-            if !matches!(address.code, Known::AsMapped) || *made_ns <= address.first_ns {
+        let Some((made_ns, range)) = event.made() else { return };
+        for (at, address) in self.0.range_mut(range) {
+            if !matches!(address.code, Known::AsMapped) || made_ns <= address.first_ns {
                 continue;
             }
-            address.code = match (code.find(*at), *made_ns > address.last_ns) {
-                (Some(piece), true) => Known::Was(piece.start..piece.end, piece.name.to_owned()),
+            address.code = match (code.find(*at), made_ns > address.last_ns) {
+                (Some(piece), true) => Known::Was(piece.into()),
                 // Samples before it, of code that the process has not told, or of both.
                 (None, true) | (Some(_), false) => Known::Lost,
                 (None, false) => Known::AsMapped,
@@ -73,12 +74,10 @@ impl Awaited {
     }
 
     /// The code at an awaited address.
-    pub fn find(&self, address: u64, code: &CodeMap) -> Option<(Range<u64>, String)> {
+    pub fn find(&self, address: u64, code: &CodeMap) -> Option<Found> {
         match &self.0.get(&address)?.code {
-            Known::AsMapped => {
-                code.find(address).map(|piece| (piece.start..piece.end, piece.name.to_owned()))
-            }
-            Known::Was(range, name) => Some((range.clone(), name.clone())),
+            Known::AsMapped => code.find(address).map(Found::from),
+            Known::Was(found) => Some(found.clone()),
             Known::Lost => None,
         }
     }
@@ -108,13 +107,14 @@ mod tests {
             load(150, 0x2000, "the first while it was sampled"),
             load(120, 0x6000, "one"),
             load(150, 0x6000, "or the other"),
-            load(250, 0x3000, "only after"),
+            CodeEvent::Dumped(99, 250, 0x3000, 0x100, "only after".to_owned()),
+            CodeEvent::Dumped(99, 0, 0x4000, 0x100, "without a time".to_owned()),
             CodeEvent::Load(0x4000, 0x100, "of a map".to_owned()),
         ] {
             awaited.settle(&event, &code);
             apply(&event, &mut code);
         }
-        let name = |address| awaited.find(address, &code).map(|(_, name)| name);
+        let name = |address| awaited.find(address, &code).map(|found| found.name);
         assert_eq!(name(0x1010).as_deref(), Some("early"));
         assert_eq!(name(0x2010).as_deref(), Some("the first while it was sampled"));
         assert_eq!((name(0x3010), awaited.is_lost(0x3010)), (None, true));

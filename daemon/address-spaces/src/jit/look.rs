@@ -5,7 +5,7 @@ use crate::mappings::{Mapping, Mappings};
 use inspect::jit::code_events::{CodeLook, apply};
 use inspect::jit::process::{self, Who};
 use inspect::open_mapped::MappedAt;
-use inspect::questions::{Generated, GeneratedCode};
+use inspect::questions::{FileAt, Generated, GeneratedCode};
 
 /// Reads what the process has added to its perf map and jitdumps since the last look, at most `all`
 /// bytes, and updates its map of code. Returns the bytes that were read.
@@ -66,21 +66,26 @@ fn read_files(
     mappings: &Mappings,
     given: u64,
 ) -> Option<CodeLook> {
-    let dumps = mappings.mapped(pid).filter(|mapping| is_dump(&mapping.file.path));
-    let dump = |mapping: &Mapping| {
-        mapping.file.at(MappedAt { pid, start: mapping.start, end: mapping.end })
-    };
     let question = GeneratedCode {
         pid,
         who: who.clone(),
         map: process.map.clone(),
-        dumps: dumps.map(dump).collect(),
+        dumps: dumps(pid, mappings),
         read: process.dumps.clone(),
         bytes_max: given,
     };
     let Generated { look, map, read } = mappings.system.inspectors().ask(question)?;
     (process.map, process.dumps) = (map, read);
     Some(look)
+}
+
+/// The jitdumps that a process has mapped.
+pub(super) fn dumps(pid: u32, mappings: &Mappings) -> Vec<FileAt> {
+    let dumps = mappings.mapped(pid).filter(|mapping| is_dump(&mapping.file.path));
+    let dump = |mapping: &Mapping| {
+        mapping.file.at(MappedAt { pid, start: mapping.start, end: mapping.end })
+    };
+    dumps.map(dump).collect()
 }
 
 /// `.../jit-PID.dump`. Its writer maps a page of the file so that profilers notice it.

@@ -8,6 +8,7 @@
 //! ended.
 
 mod awaited;
+mod bytes;
 mod look;
 mod places;
 mod regions;
@@ -18,8 +19,9 @@ use crate::mapped_files::Image;
 use crate::mappings::{Mapping, Mappings};
 use crate::system::System;
 use awaited::Awaited;
-use image::ImageOffset;
-use image::jit::CodeMap;
+use bytes::WantedPiece;
+use image::jit::{CodeMap, DumpPlace, Piece};
+use image::{ImageId, ImageOffset};
 use inspect::jit::files::{DumpReader, MapReader};
 use inspect::jit::process::{self, Who};
 use kernel::{MappedFileId, RecordKind, TimedRecord};
@@ -27,7 +29,7 @@ use look::look;
 use model::Unresolved;
 use places::{Places, Title};
 use regions::{Region, Regions, Shows};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use wire::Registration;
@@ -64,6 +66,25 @@ pub struct JitPlace {
     pub range: Range<u64>,
     /// Its name.
     pub name: String,
+    /// Where its bytes are, if a jitdump has them.
+    bytes: Option<DumpPlace>,
+}
+
+/// A piece of code in a process's memory.
+#[derive(Clone, Debug)]
+struct Found {
+    /// Its addresses.
+    range: Range<u64>,
+    name: String,
+    /// Where its bytes are, if a jitdump has them.
+    bytes: Option<DumpPlace>,
+}
+
+impl From<Piece<'_>> for Found {
+    fn from(piece: Piece<'_>) -> Self {
+        let Piece { start, end, name, bytes } = piece;
+        Self { range: start..end, name: name.to_owned(), bytes }
+    }
 }
 
 /// A sample at an address whose mapping does not identify the code.
@@ -137,6 +158,10 @@ struct Process {
     code: CodeMap,
     map: MapReader,
     dumps: Vec<DumpReader>,
+    /// Pieces whose bytes are wanted, by image and dump.
+    wanted: BTreeMap<(ImageId, u8), Vec<WantedPiece>>,
+    /// Bytes of all pieces that were wanted so far.
+    wanted_bytes: u64,
     refused: Option<String>,
     allowance: Allowance,
     looked_ns: u64,
@@ -164,6 +189,8 @@ impl Process {
             code: CodeMap::default(),
             map: MapReader::default(),
             dumps: Vec::new(),
+            wanted: BTreeMap::new(),
+            wanted_bytes: 0,
             refused: None,
             allowance: PROCESS_ALLOWANCE,
             looked_ns: 0,
@@ -324,10 +351,10 @@ impl Jit {
         let Some(piece) = process.code.find(asked.address) else {
             return Err(why_not(process, reason, &mapping.file.path));
         };
-        let (range, name) = (piece.start..piece.end, piece.name.to_owned());
+        let found = Found::from(piece);
         let Some(places) = process.places(asked.pid, run, None) else { return Err(reason) };
-        let (image, base) = places.place(range.clone(), &name);
-        Ok(place(image, base, range, name, asked.address))
+        let (image, base) = places.place(found.range.clone(), &found.name);
+        Ok(place(image, base, found, asked.address))
     }
 
     /// Whether the code at an address, which [`Self::place`] does not know because of `reason`, may
@@ -366,14 +393,14 @@ impl Jit {
         let spent = look(process, Asked { now_ns, ..asked }, mappings, all);
         self.allowance.left = all.saturating_sub(spent);
         let found = process.awaited.find(asked.address, &process.code);
-        let Some((range, name)) = found else {
+        let Some(found) = found else {
             let why = why_not(process, reason, &mapping.file.path);
             let is_lost = process.is_complete || process.awaited.is_lost(asked.address);
             return if is_lost { Late::Never(why) } else { Late::NotYet(why) };
         };
         let Some(places) = process.places(asked.pid, run, None) else { return Late::Never(reason) };
-        let (image, base) = places.place(range.clone(), &name);
-        Late::Named(place(image, base, range, name, asked.address))
+        let (image, base) = places.place(found.range.clone(), &found.name);
+        Late::Named(place(image, base, found, asked.address))
     }
 
     /// Registers a region. Returns the number of regions of the process.
@@ -500,9 +527,10 @@ fn why_not(process: &Process, reason: Unresolved, path: &[u8]) -> Unresolved {
     }
 }
 
-fn place(image: Arc<Image>, base: u64, range: Range<u64>, name: String, address: u64) -> JitPlace {
+fn place(image: Arc<Image>, base: u64, found: Found, address: u64) -> JitPlace {
+    let Found { range, name, bytes } = found;
     let offset = ImageOffset(base + (address - range.start));
-    JitPlace { image, offset, range: base..base + (range.end - range.start), name }
+    JitPlace { image, offset, range: base..base + (range.end - range.start), name, bytes }
 }
 
 fn region_place(
@@ -518,7 +546,7 @@ fn region_place(
             process.places(asked.pid, run, image.clone())?.place(range.clone(), &name)
         }
     };
-    Some(place(image, base, range, name, asked.address))
+    Some(place(image, base, Found { range, name, bytes: None }, asked.address))
 }
 
 #[cfg(test)]

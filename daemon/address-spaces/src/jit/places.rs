@@ -34,8 +34,17 @@ pub struct Places {
     image: Arc<Image>,
     /// Images that were full.
     full: u32,
-    /// By turn and address: end, and a hash of the name.
-    pieces: BTreeMap<(u64, u64), (u64, u64)>,
+    /// By turn and address.
+    pieces: BTreeMap<(u64, u64), Known>,
+}
+
+/// A piece of code with samples.
+#[derive(Debug)]
+struct Known {
+    /// The address after its last byte, and a hash of its name.
+    is: (u64, u64),
+    /// Its bytes are asked for already.
+    is_asked_for: bool,
 }
 
 impl Places {
@@ -54,17 +63,30 @@ impl Places {
         for turn in 0..TURNS {
             let before = self.pieces.range((turn, 0)..(turn, piece.end)).next_back();
             match before {
-                Some((&(_, start), &known)) if start == piece.start && known == wanted => {}
-                Some((_, &(end, _))) if end > piece.start => continue,
+                Some((&(_, start), known)) if start == piece.start && known.is == wanted => {}
+                Some((_, known)) if known.is.0 > piece.start => continue,
                 _ if self.pieces.len() >= PIECES_MAX => break,
-                _ => drop(self.pieces.insert((turn, piece.start), wanted)),
+                _ => drop(self.pieces.insert((turn, piece.start), Known::new(wanted))),
             }
             return (self.image.clone(), (turn << TURN_BITS) + piece.start);
         }
         self.full += 1;
         self.image = image(&self.title, self.full);
-        self.pieces = BTreeMap::from([((0, piece.start), wanted)]);
+        self.pieces = BTreeMap::from([((0, piece.start), Known::new(wanted))]);
         (self.image.clone(), piece.start)
+    }
+
+    /// Whether the bytes of the piece that begins there are asked for now, and were not before.
+    pub fn ask_for(&mut self, image: ImageId, offset: u64) -> bool {
+        let at = (offset >> TURN_BITS, offset & ((1 << TURN_BITS) - 1));
+        let piece = self.pieces.get_mut(&at).filter(|_| self.image.id == image);
+        piece.is_some_and(|piece| !std::mem::replace(&mut piece.is_asked_for, true))
+    }
+}
+
+impl Known {
+    fn new(is: (u64, u64)) -> Self {
+        Self { is, is_asked_for: false }
     }
 }
 
@@ -97,6 +119,16 @@ mod tests {
         assert_eq!(at(0x1200, 0x1300, "d"), 0x1200, "touches only");
         assert_eq!(at(0x1000, 0x1100, "a"), 0x1000, "known ones stay where they are");
         assert_eq!(at(0x1000, 0x1100, "b"), turn + 0x1000);
+    }
+
+    #[test]
+    fn the_bytes_of_a_piece_are_asked_for_once() {
+        let mut places = places();
+        let (image, at) = places.place(0x1000..0x1100, "a");
+        let (_, other) = places.place(0x1000..0x1100, "b");
+        let mut asks = |at| places.ask_for(image.id, at);
+        assert!(asks(at) && !asks(at) && asks(other) && !asks(other) && !asks(0x1100));
+        assert!(!places.ask_for(ImageId::from_name("other", ""), at));
     }
 
     #[test]

@@ -223,7 +223,9 @@ fn daemon(status: &Status) -> Vec<Metric> {
     let build = vec![(label("version", &status.version), 1.0)];
     let started = kernel::clock::unix_s().saturating_sub(status.uptime_s);
     let epoch = status.epoch.parse::<EpochId>().ok().map(|epoch| one(epoch.unix_s() as f64));
-    let code = status.code_store.map(|store| one(store.bytes as f64)).unwrap_or_default();
+    let code_bytes = status.code_store.map(|store| store.bytes);
+    let code = code_bytes.map(|bytes| one(bytes as f64)).unwrap_or_default();
+    let database = one(status.db.bytes.saturating_add(code_bytes.unwrap_or(0)) as f64);
     let unanswered = one(status.inspectors.unanswered as f64);
     vec![
         ("build_info", "gauge", "Version of dcpid.", build),
@@ -240,7 +242,7 @@ fn daemon(status: &Status) -> Vec<Metric> {
         ("lost_records_total", "counter", dropped, lost_records),
         ("merge_failed", "gauge", "1 while merges to the disk fail.", failed),
         ("last_merge_timestamp_seconds", "gauge", "When the disk took samples last.", merged),
-        ("database_bytes", "gauge", "Size of the database.", one(status.db.bytes as f64)),
+        ("database_bytes", "gauge", "Size of the database, with kept code.", database),
     ]
 }
 
@@ -303,6 +305,17 @@ mod tests {
         promtool.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = promtool.wait_with_output().unwrap();
         assert!(output.status.success(), "promtool {arguments:?}: {output:?}");
+    }
+
+    /// It left out the kept code, which was most of the disk space.
+    #[test]
+    fn the_size_of_the_database_has_the_kept_code() {
+        let mut status = full();
+        status.db.bytes = 5;
+        status.code_store = Some(wire::CodeStoreStatus { bytes: 7, ..Default::default() });
+        let text = text(&status);
+        assert!(text.contains("\ndcpi_database_bytes 12\n"), "{text}");
+        assert!(text.contains("\ndcpi_code_store_bytes 7\n"), "{text}");
     }
 
     #[test]

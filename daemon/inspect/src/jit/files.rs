@@ -8,7 +8,7 @@
 
 use crate::file_facts::FileFacts;
 use image::jit::jitdump::{self, Event, Header, Step};
-use image::jit::{Code, CodeMap, perf_map};
+use image::jit::{Code, CodeMap, DumpPlace, perf_map};
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -199,8 +199,13 @@ impl DumpReader {
     }
 
     /// As [`MapReader::read`]; the code itself, which lies between the records' heads, is passed
-    /// over without reading where it is long.
-    pub fn read(&mut self, file: &File, allowance: &mut u64, code: &mut impl CodeSink) -> bool {
+    /// over without reading where it is long. `number` is that of the dump in [`DumpPlace`].
+    pub fn read(
+        &mut self,
+        (file, number): (&File, u8),
+        allowance: &mut u64,
+        code: &mut impl CodeSink,
+    ) -> bool {
         let mut bytes = vec![0; PIECE / 16];
         if self.at > 0 && self.header.is_none() {
             let read = file.read_at(&mut bytes, 0).unwrap_or(0);
@@ -209,7 +214,7 @@ impl DumpReader {
         }
         while *allowance > 0 && !self.damaged {
             let Ok(read) = file.read_at(&mut bytes, self.at) else { return true };
-            let passed = self.take(bytes.get(..read).unwrap_or_default(), code);
+            let passed = self.take(bytes.get(..read).unwrap_or_default(), number, code);
             *allowance = allowance.saturating_sub(passed.min(read as u64));
             if passed == 0 {
                 return true;
@@ -220,7 +225,7 @@ impl DumpReader {
     }
 
     /// Takes the records of a piece; how far behind its start the next one begins.
-    fn take(&mut self, piece: &[u8], code: &mut impl CodeSink) -> u64 {
+    fn take(&mut self, piece: &[u8], number: u8, code: &mut impl CodeSink) -> u64 {
         let Some(header) = self.header else {
             self.header = jitdump::header(piece);
             // Zeros: the writer has mapped the file, and its buffer is not written yet.
@@ -233,7 +238,12 @@ impl DumpReader {
             match header.next(rest) {
                 Step::Record { event, size } => {
                     match event {
-                        Event::Load(told) => code.load(&told),
+                        Event::Load { code: told, bytes_at } => {
+                            let record = self.at.saturating_add(at as u64);
+                            let bytes = bytes_at
+                                .and_then(|into| DumpPlace::new(number, record.checked_add(into)?));
+                            code.load(&Code { bytes, ..told });
+                        }
                         Event::Move { from, to } => code.relocate(from, to),
                         Event::Other => {}
                     }
@@ -366,7 +376,8 @@ mod tests {
             bytes.extend(words(&[0, total, 0, 0, 1, 1]));
             [start, start, size, &0].iter().for_each(|long| bytes.extend(long.to_ne_bytes()));
             bytes.extend(name.as_bytes());
-            bytes.extend(vec![0; 1 + *size as usize]);
+            bytes.push(0);
+            bytes.extend(vec![name.as_bytes()[0]; *size as usize]);
         }
         bytes
     }
@@ -381,9 +392,15 @@ mod tests {
                 (DumpReader::default(), CodeMap::default(), 1 << 20);
             for piece in whole.chunks(step.max(whole.len() / 50)) {
                 file.write_all(piece).unwrap();
-                assert!(reader.read(&file, &mut allowance, &mut code));
+                assert!(reader.read((&file, 3), &mut allowance, &mut code));
             }
             assert_eq!(names(&code, &[0x1001, 0x40001]), ["later", "short"], "{step}");
+            for (address, byte) in [(0x1001, b'l'), (0x40001, b's')] {
+                let place = code.find(address).unwrap().bytes.unwrap();
+                let mut bytes = [0; 17];
+                file.read_at(&mut bytes, place.offset() - 1).unwrap();
+                assert_eq!((place.dump(), bytes[0], &bytes[1..]), (3, 0, &[byte; 16][..]));
+            }
         }
     }
 
@@ -393,14 +410,14 @@ mod tests {
         file.write_all(&vec![0xa5; 1 << 20]).unwrap();
         let (mut reader, mut code, mut allowance) =
             (DumpReader::default(), CodeMap::default(), 1 << 20);
-        assert!(reader.read(&file, &mut allowance, &mut code) && code.is_empty());
+        assert!(reader.read((&file, 0), &mut allowance, &mut code) && code.is_empty());
         assert_eq!(allowance, 1 << 20, "not worth another look");
         let mut bytes = dump(&[(0x1000, 16, "a")]);
         bytes.extend([0xff; 4000].iter().chain(&dump(&[(0x2000, 16, "b")])));
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes).unwrap();
         let mut reader = DumpReader::default();
-        assert!(reader.read(&file, &mut allowance, &mut code));
+        assert!(reader.read((&file, 0), &mut allowance, &mut code));
         assert_eq!(names(&code, &[0x1001, 0x2001]), ["a"], "what came before the damage counts");
     }
 }

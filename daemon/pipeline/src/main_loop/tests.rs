@@ -85,9 +85,13 @@ fn run_from<Client: Future<Output = ()>>(
     let config = Config::new(settings, Some(Path::new("/dev/null"))).unwrap();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let (done_sender, done) = mpsc::unbounded_channel();
-        let flusher =
-            Flusher::start(writer, start, (root.to_owned(), config.retention), done_sender)
-                .unwrap();
+        let flusher = Flusher::start(
+            writer,
+            start,
+            (root.to_owned(), config.retention, Default::default()),
+            done_sender,
+        )
+        .unwrap();
         let (asked_sender, asked) = mpsc::channel(4);
         let ((stop_sender, stop), (_reloads, reload)) = (mpsc::channel(1), mpsc::channel(1));
         let mut pipeline = Pipeline::new(

@@ -68,7 +68,10 @@ impl Way for ToStore {
                     Err(error) => return Err(error.into()),
                 };
                 if self.with_code {
-                    self.send_code(db, &host, &epoch.images()?.into_keys().collect(), pushed)?;
+                    let images = epoch.images()?.into_iter();
+                    let leaves =
+                        images.filter(|(_, record)| self.leaving.has_symbols(Some(record)));
+                    self.send_code(db, &host, &leaves.map(|(id, _)| id).collect(), pushed)?;
                 }
                 if !is_made {
                     self.make()?;

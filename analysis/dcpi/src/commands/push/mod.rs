@@ -99,7 +99,7 @@ pub enum Part {
     Threads,
     /// Paths in home directories
     Homes,
-    /// Names of procedures that programs generate
+    /// Names of procedures that programs generate, and their code
     Generated,
 }
 

@@ -214,6 +214,8 @@ fn daemon(dcpid: &Path, db: &Path, control: &Path) -> Command {
         "warn",
         "--loader-socket",
         "off",
+        // What no report needs goes when the recording has ended.
+        "--whole-code",
         "--config",
         "/dev/null",
     ]);
