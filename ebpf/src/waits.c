@@ -21,6 +21,9 @@ enum { WAIT_WEIGHT_MAX = 256 };
 enum { WAIT_UNTAKEN = 0x8000 };
 /* The unit of time owed, and the most of it. */
 enum { WAIT_OWED_SHIFT = 18, WAIT_OWED_UNIT_NS = 1 << WAIT_OWED_SHIFT, WAIT_OWED_MAX = 0xffff };
+/* The length of waits that are always taken, up to which a thread's first wait is too: where it is
+ * longer, too many waits are taken already. */
+enum { FIRST_TAKEN_US = 480000 };
 /* The length that a thread's first wait is expected to have: that of waits whose stacks are always
  * taken on a quiet machine (SCALE_MIN_US in daemon/sampling/src/waits/mod.rs). */
 enum { FIRST_WAIT_US = 30000 };
@@ -230,12 +233,13 @@ OUT_OF_LINE int end_wait(u32 cpu, const struct wait_line *line, struct task_stru
 }
 
 /* One of so many waits such as the one that begins is taken: a thread's first one if there is
- * room, as it says what the next ones are like. */
+ * room and not too many are taken, as it says what the next ones are like. */
 INLINE u32 weight_of(const struct wait_line *line, u32 cpu, u32 scale_us)
 {
 	u32 units = line->typical[kind_of(line)], weight;
 
-	if (units == WAIT_UNITS_MAX || (units == 0 && has_room(cpu)))
+	if (units == WAIT_UNITS_MAX ||
+	    (units == 0 && scale_us <= FIRST_TAKEN_US && has_room(cpu)))
 		return 1;
 	weight = scale_us / (units ? units * WAIT_UNIT_US : FIRST_WAIT_US);
 	if (weight > WAIT_WEIGHT_MAX)

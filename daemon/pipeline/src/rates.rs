@@ -12,6 +12,7 @@ use abi::SNAPSHOTS_PER_CPU;
 use events::PlannedEvent;
 use kernel::Cost;
 use kernel::budget::{Budget, RATES, at_once, highest, kernel_step};
+use sampling::waits::Affords;
 use sampling::walk_cost::WalkCost;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ const NEWEST: f64 = 0.5;
 /// CPU time that a switch between threads costs where waits are taken, in ns: three tracepoints and
 /// two cold cache lines, an estimate: the kernel's BPF statistics add the stacks that some of them
 /// copy.
-pub const SWITCH_NS: f64 = 450.0;
+const SWITCH_NS: f64 = 450.0;
 
 /// Cost of a kind of walk, as far as it is not measured.
 #[derive(Clone, Copy, Debug)]
@@ -347,9 +348,14 @@ impl Rates {
         self.limits.budget
     }
 
-    /// The most switches between threads per second and CPU of which waits are taken; `None`: any.
-    pub fn switches_max(&self) -> Option<f64> {
-        self.governor.room().map(|room| room.0 * WAITS_PART * 1e9 / SWITCH_NS)
+    /// What waits may cost, and what they cost.
+    pub fn waits_afford(&self) -> Affords {
+        let room = self.governor.room();
+        Affords {
+            ns_per_s: room.map_or(f64::INFINITY, |room| room.0 * WAITS_PART * 1e9),
+            switch_ns: SWITCH_NS,
+            stack_ns: STACK_ASSUMED.copy_ns + self.means.stacks.unwrap_or(STACK_ASSUMED.walk_ns),
+        }
     }
 
     /// The cost of a sample.

@@ -301,7 +301,7 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn pace_waits(&mut self) {
         let is_restrained = self.rates.restraint().level() != SamplingLevel::All;
         let (cpus, budget) = (self.parts.machine.cpus.len(), self.rates.budget());
-        let switches_max = self.rates.switches_max();
+        let affords = self.rates.waits_afford();
         let collector = &mut self.parts.collector;
         if is_restrained && collector.instruments.waits.scale().is_some() {
             collector.instruments.waits.stop();
@@ -310,9 +310,8 @@ impl<Source: SampleSource> Pipeline<Source> {
         if is_restrained || self.stopping || !self.parts.config.waits {
             return;
         }
-        if let Some(scale_us) =
-            collector.instruments.waits.pace((waits::switches(), switches_max), cpus, budget)
-        {
+        let waits = &mut collector.instruments.waits;
+        if let Some(scale_us) = waits.pace(waits::switches(), cpus, budget, &affords) {
             collector.steer(Order::Waits(scale_us));
         }
     }

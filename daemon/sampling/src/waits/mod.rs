@@ -397,13 +397,14 @@ impl Waits {
     }
 
     /// The length of waits that are always taken from now on, in us, when it changes; 0: none are
-    /// taken. `switches` is the kernel's count of switches between threads, on `cpus` CPUs, and
-    /// `switches_max` the most per second and CPU of which waits are taken; None: any.
+    /// taken. `switches` is the kernel's count of switches between threads, on `cpus` CPUs;
+    /// `affords` says what may be spent.
     pub fn pace(
         &mut self,
-        (switches, switches_max): (u64, Option<f64>),
+        switches: u64,
         cpus: usize,
         budget: Option<Budget>,
+        affords: &Affords,
     ) -> Option<u32> {
         let now = Instant::now();
         let seconds = now.duration_since(self.switches.at).as_secs_f64();
@@ -427,13 +428,15 @@ impl Waits {
         (self.switches.count, self.switches.at) = (switches, now);
         let taken_per_s = (self.totals.taken - self.taken_before) as f64 / per_cpu;
         self.taken_before = self.totals.taken;
-        let most = switches_max.unwrap_or(f64::INFINITY);
+        let most = affords.ns_per_s / affords.switch_ns;
+        let left_ns = affords.ns_per_s - self.switches.per_s * affords.switch_ns;
+        let taken_max = (WAITS_PER_S_MAX * plenty).min((left_ns / affords.stack_ns).max(1.0));
         let scale_us = match self.scale_us {
             _ if self.switches.per_s > most => 0,
             0 if self.switches.per_s > most * AGAIN => 0,
             0 => scale_first_us,
             scale => {
-                let part = (taken_per_s / (WAITS_PER_S_MAX * plenty)).clamp(0.5, 16.0);
+                let part = (taken_per_s / taken_max).clamp(0.5, 16.0);
                 ((f64::from(scale) * part) as u32).clamp(scale_min_us, SCALE_MAX_US)
             }
         };
@@ -471,6 +474,17 @@ impl Waits {
     pub fn switches_per_s(&self) -> f64 {
         self.switches.per_s
     }
+}
+
+/// What waits may cost, and what they cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Affords {
+    /// CPU time per second and CPU, ns; infinite without a budget.
+    pub ns_per_s: f64,
+    /// CPU time of a switch between threads, ns.
+    pub switch_ns: f64,
+    /// CPU time of copying and walking a stack, ns.
+    pub stack_ns: f64,
 }
 
 /// The number of waits taken, as a multiple of that with a budget of 1 %.
@@ -675,26 +689,32 @@ mod tests {
     fn what_costs_too_much_ends_and_begins_again() {
         const SCALE_FIRST_US: u32 = SCALE_FIRST * SCALE_MIN_US;
         let mut waits = Waits::default();
-        let (budget, most) = (Some(Budget(0.01)), Some(6666.0));
-        let after_1s = |waits: &mut Waits, switches: u64| {
+        let budget = Some(Budget(0.01));
+        let mut affords = Affords { ns_per_s: 3e6, switch_ns: 450.0, stack_ns: 1e3 };
+        let after_1s = |waits: &mut Waits, switches: u64, affords: &Affords| {
             waits.switches.at = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
             let count = waits.switches.count.max(1) + switches;
-            waits.pace((count, most), 1, budget)
+            waits.pace(count, 1, budget, affords)
         };
-        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
-        assert_eq!(after_1s(&mut waits, 6000), Some(SCALE_FIRST_US / 2));
-        assert_eq!(after_1s(&mut waits, 6000), Some(SCALE_MIN_US));
-        assert_eq!(after_1s(&mut waits, 6000), None);
+        assert_eq!(after_1s(&mut waits, 1000, &affords), Some(SCALE_FIRST_US));
+        assert_eq!(after_1s(&mut waits, 6000, &affords), Some(SCALE_FIRST_US / 2));
+        assert_eq!(after_1s(&mut waits, 6000, &affords), Some(SCALE_MIN_US));
+        assert_eq!(after_1s(&mut waits, 6000, &affords), None);
         waits.totals.taken += 60;
-        let scale_us = after_1s(&mut waits, 6000).unwrap();
+        let scale_us = after_1s(&mut waits, 6000, &affords).unwrap();
         assert!((2 * SCALE_MIN_US).abs_diff(scale_us) < SCALE_MIN_US / 10, "fewer: {scale_us}");
+        affords.stack_ns = 60_000.0; // 5 stacks a second beside 6000 switches
+        waits.totals.taken += 20;
+        let dearer_us = after_1s(&mut waits, 6000, &affords).unwrap();
+        assert!((4 * scale_us).abs_diff(dearer_us) < scale_us, "{scale_us}, {dearer_us}");
+        affords.stack_ns = 1e3;
         let taken = waits.switches_taken();
-        assert_eq!(after_1s(&mut waits, 7000), Some(0));
+        assert_eq!(after_1s(&mut waits, 7000, &affords), Some(0));
         assert_eq!(waits.switches_taken(), taken + 7000);
         assert_eq!(waits.scale(), None);
-        assert_eq!(after_1s(&mut waits, 6000), None, "not at once");
+        assert_eq!(after_1s(&mut waits, 6000, &affords), None, "not at once");
         assert_eq!(waits.switches_taken(), taken + 7000);
-        assert_eq!(after_1s(&mut waits, 1000), Some(SCALE_FIRST_US));
+        assert_eq!(after_1s(&mut waits, 1000, &affords), Some(SCALE_FIRST_US));
     }
 
     #[test]
@@ -702,7 +722,10 @@ mod tests {
         for (budget, first_us) in
             [(Some(0.005), 120_000), (Some(0.05), 24_000), (Some(0.3), 12_000), (None, 12_000)]
         {
-            let scale_us = Waits::default().pace((1, None), 1, budget.map(Budget));
+            let scale_us = {
+                let affords = Affords { ns_per_s: f64::INFINITY, switch_ns: 450.0, stack_ns: 1e4 };
+                Waits::default().pace(1, 1, budget.map(Budget), &affords)
+            };
             assert_eq!(scale_us, Some(first_us), "{budget:?}");
         }
     }
