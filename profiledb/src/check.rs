@@ -294,8 +294,9 @@ impl Checker {
                 continue;
             };
             let path = directory.join(&entry.name);
-            let read = code::read_file(&self.disk, &path, &image, kind);
-            if let Err(error) = read {
+            let read = self.disk.read_if_there(&path);
+            let check = |file: Vec<u8>| code::check_file(&path, &file, &image, kind);
+            if let Err(error) = read.and_then(|file| file.map_or(Ok(()), check)) {
                 self.tell(path, Fault::Unreadable(error), Lost::Code(image));
             }
         }

@@ -10,7 +10,7 @@
 //! had samples, and grows with them.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read as _, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::{Compression, bufread::DeflateDecoder, write::DeflateEncoder};
@@ -466,21 +466,6 @@ pub(crate) fn parse_name(name: &str) -> Option<(ImageId, Kind)> {
     whole.or_else(|| naming::parse_excerpt_name(name).map(|image| (image, Kind::Excerpt)))
 }
 
-/// A file of a code store, checked; None where there is none.
-///
-/// # Errors
-/// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
-pub(crate) fn read_file(
-    disk: &Disk,
-    path: &Path,
-    image: &ImageId,
-    kind: Kind,
-) -> Result<Option<Vec<u8>>, DbError> {
-    let Some(file) = disk.read_if_there(path)? else { return Ok(None) };
-    check_file(path, &file, image, kind)?;
-    Ok(Some(file))
-}
-
 /// Refuses a file that is no file of a code store for this image.
 ///
 /// # Errors
@@ -512,8 +497,9 @@ fn decode(image: &ImageId, payload: &[u8], is_excerpt: bool) -> Result<KeptFile,
     let mut input = Input::new(payload);
     let ranges = decode_head(image, &mut input)?;
     let at = input.offset();
-    let bytes =
-        inflate(input.rest(), ranges.len()).map_err(|damage| DecodeError { offset: at, damage })?;
+    let mut bytes = Vec::new();
+    inflate(input.rest(), ranges.len(), &mut bytes)
+        .map_err(|damage| DecodeError { offset: at, damage })?;
     let kept = KeptFile::new(ranges, bytes).map_err(image_error(at))?;
     let kept = if is_excerpt { kept.into_excerpt() } else { kept };
     match kept.may_be(image) {
@@ -527,8 +513,11 @@ fn image_error(offset: usize) -> impl FnOnce(ImageError) -> DecodeError {
     move |error| DecodeError { offset, damage: Damage::Image(Box::new(error)) }
 }
 
-/// Decodes what [`encode_head`] writes.
-fn decode_head(image: &ImageId, input: &mut Input<'_>) -> Result<KeptRanges, DecodeError> {
+/// Decodes a payload up to the compressed bytes.
+pub(crate) fn decode_head(
+    image: &ImageId,
+    input: &mut Input<'_>,
+) -> Result<KeptRanges, DecodeError> {
     input.expect_text(&image.to_string())?;
     let file_len = input.varint()?;
     let at = input.offset();
@@ -550,19 +539,20 @@ fn decode_head(image: &ImageId, input: &mut Input<'_>) -> Result<KeptRanges, Dec
     KeptRanges::new(file_len, ranges).map_err(image_error(at))
 }
 
-/// Exactly `len` bytes, compressed in all of `compressed`.
-fn inflate(compressed: &[u8], len: u64) -> Result<Vec<u8>, Damage> {
+/// Writes exactly `len` bytes, compressed in all of `compressed`, to `out`.
+pub(crate) fn inflate(
+    compressed: impl BufRead,
+    len: u64,
+    out: &mut dyn Write,
+) -> Result<(), Damage> {
     let mut decoder = DeflateDecoder::new(compressed);
-    // The vector grows with the bytes that are there; one byte more than allowed shows a longer
-    // stream.
-    let mut bytes = Vec::new();
-    (&mut decoder)
-        .take(len.saturating_add(1))
-        .read_to_end(&mut bytes)
+    // One byte more than allowed shows a longer stream.
+    let bytes = io::copy(&mut (&mut decoder).take(len.saturating_add(1)), out)
         .map_err(|_| Damage::Compression)?;
-    match (bytes.len() as u64).cmp(&len) {
+    let is_all = || decoder.into_inner().fill_buf().is_ok_and(<[u8]>::is_empty);
+    match bytes.cmp(&len) {
         std::cmp::Ordering::Less => Err(Damage::Truncated),
-        std::cmp::Ordering::Equal if decoder.into_inner().is_empty() => Ok(bytes),
+        std::cmp::Ordering::Equal if is_all() => Ok(()),
         _ => Err(Damage::TrailingBytes),
     }
 }
@@ -583,6 +573,10 @@ mod tests {
 
     #[test]
     fn compressed_bytes_are_exactly_as_many_as_was_said() {
+        let inflate = |compressed: &[u8], len| {
+            let mut bytes = Vec::new();
+            inflate(compressed, len, &mut bytes).map(|()| bytes)
+        };
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(&[7; 1000]).unwrap();
         let stream = encoder.finish().unwrap();

@@ -1,5 +1,6 @@
 //! The 32 bytes that every file begins with, and the checks that precede any use of its content.
 
+use std::cmp::Ordering;
 use std::path::Path;
 
 use crate::error::{Damage, DbError};
@@ -134,15 +135,26 @@ pub fn open(file: &[u8]) -> Result<(Kind, &[u8]), OpenError> {
 
 /// Kind, payload and the payload's checksum by the header.
 fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
+    let (header, payload) = file.split_at_checked(HEADER_BYTES).unwrap_or((file, &[]));
+    let (kind, checksum) = parse_header(header, file.len() as u64)?;
+    Ok((kind, payload, checksum))
+}
+
+/// The kind of a file of `file_bytes` bytes, and its payload's checksum, by its first
+/// [`HEADER_BYTES`].
+///
+/// # Errors
+/// As [`open`], but for the payload.
+pub(crate) fn parse_header(header: &[u8], file_bytes: u64) -> Result<(Kind, u32), OpenError> {
     let damaged = |offset: usize, damage| OpenError::Damaged { offset: offset as u64, damage };
-    let Some((header, payload)) = file.split_at_checked(HEADER_BYTES) else {
-        return Err(damaged(file.len(), Damage::Truncated));
-    };
+    let truncated = || OpenError::Damaged { offset: file_bytes, damage: Damage::Truncated };
+    if header.len() < HEADER_BYTES {
+        return Err(truncated());
+    }
     let mut fields = Fields(header);
     if fields.take::<8>() != Some(MAGIC) {
         return Err(damaged(0, Damage::Magic));
     }
-    let truncated = || damaged(file.len(), Damage::Truncated);
     let version = fields.take().map(u16::from_le_bytes).ok_or_else(truncated)?;
     let kind = fields.take().map(u16::from_le_bytes).ok_or_else(truncated)?;
     let kind = Kind::from_code(kind);
@@ -167,14 +179,15 @@ fn open_header(file: &[u8]) -> Result<(Kind, &[u8], u32), OpenError> {
     if reserved != 0 {
         return Err(damaged(24, Damage::Reserved));
     }
-    if (payload.len() as u64) < length {
-        return Err(damaged(file.len(), Damage::Truncated));
+    let payload_bytes = file_bytes.saturating_sub(HEADER_BYTES as u64);
+    match payload_bytes.cmp(&length) {
+        Ordering::Less => Err(truncated()),
+        Ordering::Greater => {
+            let offset = HEADER_BYTES as u64 + length;
+            Err(OpenError::Damaged { offset, damage: Damage::TrailingBytes })
+        }
+        Ordering::Equal => Ok((kind, checksum)),
     }
-    if payload.len() as u64 > length {
-        let end = file.len() - payload.len() + usize::try_from(length).unwrap_or(0);
-        return Err(damaged(end, Damage::TrailingBytes));
-    }
-    Ok((kind, payload, checksum))
 }
 
 /// The payload of a file of the expected kind.
@@ -193,7 +206,8 @@ pub(crate) fn open_unsummed(expected: Kind, file: &[u8]) -> Result<&[u8], OpenEr
     expect(expected, kind).map(|()| payload)
 }
 
-fn expect(expected: Kind, found: Kind) -> Result<(), OpenError> {
+/// Refuses a file of another kind.
+pub(crate) fn expect(expected: Kind, found: Kind) -> Result<(), OpenError> {
     if found == expected {
         return Ok(());
     }

@@ -39,6 +39,13 @@ impl EpochId {
     }
 }
 
+/// `2026-11-24 14:00:00`, in UTC.
+pub fn moment(unix_s: u64) -> String {
+    let id = EpochId::from_unix_s(unix_s);
+    let at = |from: usize, to: usize| id.as_str().get(from..to).unwrap_or("");
+    format!("{}-{}-{} {}:{}:{}", at(0, 4), at(4, 6), at(6, 8), at(9, 11), at(11, 13), at(13, 15))
+}
+
 impl fmt::Display for EpochId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)

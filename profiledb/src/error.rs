@@ -13,7 +13,7 @@ use crate::epoch::EpochId;
 #[non_exhaustive]
 pub enum DbError {
     /// The operating system refused an operation.
-    #[error("cannot {op} {}: {source}", path.display())]
+    #[error("cannot {op} {}: {source}{}", path.display(), advice(source))]
     Io {
         /// The operation.
         op: Operation,
@@ -253,6 +253,19 @@ impl DbError {
             }
             other => other,
         }
+    }
+}
+
+/// What can be done about an error of the operating system whose text does not say it: text to
+/// append, mostly none.
+pub fn advice(error: &io::Error) -> &'static str {
+    // EMFILE (asm-generic/errno-base.h).
+    match error.raw_os_error() {
+        Some(24) => {
+            "; the limit of open files is too low: raise it with ulimit -n, or LimitNOFILE= of a \
+             unit"
+        }
+        _ => "",
     }
 }
 

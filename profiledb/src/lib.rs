@@ -84,6 +84,7 @@ pub mod shapes;
 pub mod storage;
 
 mod check;
+mod checked_file;
 mod code;
 mod decoded;
 mod description;
@@ -114,10 +115,11 @@ mod transfer;
 mod writer;
 
 pub use check::{Fault, Lost, Problem, check, check_on};
+pub use checked_file::CheckedFile;
 pub use code::{CodeStore, Kept, keep_excerpt};
 pub use description::{EpochMeta, EpochStart, EventMeta, Machine, PeriodChange};
-pub use epoch::EpochId;
-pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation};
+pub use epoch::{EpochId, moment};
+pub use error::{Damage, DbError, NameFault, NameKind, NotADatabase, Operation, advice};
 pub use fold::Folded;
 pub use images::ImageRecord;
 pub use merge::{Delta, IMAGES_MAX, MergeReport};

@@ -232,13 +232,22 @@ pub(crate) fn sum_of_counts(shape: Shape, parts: Vec<Part<Counts>>, plan: &Plan)
 
 /// The sum of call stacks of several sources of a plan; see [`join`].
 pub(crate) fn sum_of_stacks(parts: Vec<Part<Stacks>>, plan: &Plan) -> Option<Timed> {
+    if !plan.is_apart() {
+        // Trees are large: no more of them live at a time than must.
+        let mut parts = parts.into_iter().map(|part| part.counts);
+        let mut sum = parts.next().unwrap_or_default();
+        parts.for_each(|part| sum.merge(&part));
+        let whole = sum.canonical();
+        drop(sum);
+        return Some(Timed { section: section_sum::stacks_section(whole), timing: None });
+    }
     let mut sum = Stacks::new();
     parts.iter().for_each(|part| sum.merge(&part.counts));
     let whole = sum.canonical();
     drop(sum);
     let fits = fitting(whole.clone());
     let is_whole = fits.len() == whole.len() && fits.values().count() == whole.values().count();
-    if !is_whole && plan.is_apart() {
+    if !is_whole {
         return None;
     }
     let entries = values(&whole);

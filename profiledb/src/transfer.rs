@@ -7,6 +7,7 @@ use std::path::Path;
 use image::ImageId;
 use model::{Facts, Ledgers, MergedFrom};
 
+use crate::checked_file::CheckedFile;
 use crate::code;
 use crate::description::{EpochMeta, EventMeta, Machine, PERIODS_MAX};
 use crate::envelope::Kind;
@@ -200,8 +201,7 @@ pub fn copy_readable_code(
             continue;
         }
         let path = from.join(&entry.name);
-        let read = code::read_file(source.disk(), &path, &image, kind);
-        let file = match read {
+        let file = match CheckedFile::open(source.disk(), &path, &image, kind) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
             Err(error) => {
@@ -210,7 +210,7 @@ pub fn copy_readable_code(
             }
         };
         let temporary = to.join(naming::temporary_name(&format!("{}.0", entry.name)));
-        disk.write_synced(&temporary, &file)?;
+        file.write(disk, &temporary)?;
         disk.set_modified(&temporary, entry.modified_unix_s)?;
         disk.rename(&temporary, &to.join(&entry.name))?;
         copied += 1;

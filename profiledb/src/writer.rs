@@ -29,6 +29,7 @@ pub struct Writer {
     sliced: Vec<SegmentSet>,
     covered: Covered,
     findings: Vec<DbError>,
+    left_open: Option<EpochMeta>,
     lock: HostLock,
 }
 
@@ -65,6 +66,7 @@ impl Writer {
             sliced: Vec::new(),
             covered: Covered::default(),
             findings: Vec::new(),
+            left_open: None,
             lock,
         };
         writer.look_around()?;
@@ -146,6 +148,9 @@ impl Writer {
         self.check_in_place()?;
         let newest = self.newest()?;
         if let Some(mut newest) = newest {
+            if self.current.is_none() && newest.meta.ended_unix_s.is_none() {
+                self.left_open = Some(newest.meta.clone());
+            }
             if !new && newest.meta.continues_with(&start) {
                 let epoch = newest.meta.epoch.clone();
                 newest.meta.writer_version = start.writer_version;
@@ -168,6 +173,12 @@ impl Writer {
     fn take(&mut self, newest: Current) {
         self.leave(newest.stock.directory());
         self.current = Some(newest);
+    }
+
+    /// The description, as of its last merge, of the epoch that another writer had left open when
+    /// this one began its first.
+    pub fn left_open(&self) -> Option<&EpochMeta> {
+        self.left_open.as_ref()
     }
 
     /// The epoch being written.

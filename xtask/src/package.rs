@@ -1,5 +1,6 @@
-//! A Debian package of everything: `target/package/dcpi_VERSION_ARCH.deb`, by dpkg-deb, which every
-//! Debian has. A tool for it would bring a configuration of its own and need no less of it.
+//! A Debian package of everything, `target/package/dcpi_VERSION_ARCH.deb`, and one of what
+//! debuggers and profilers need of its programs, `dcpi-dbgsym_VERSION_ARCH.deb`, by dpkg-deb, which
+//! every Debian has. A tool for it would bring a configuration of its own and need no less of it.
 
 use crate::Outcome;
 use crate::packages;
@@ -106,7 +107,7 @@ pub fn run(arguments: &[&str]) -> anyhow::Result<Outcome> {
 /// The action for the package.
 fn next_steps(package: &Path) -> String {
     format!(
-        "{0}\n\
+        "{0}; beside it names and lines of its programs for debuggers, dcpi-dbgsym_*.deb\n\
          with systemd:    sudo apt install ./{0}    (starts dcpid)\n\
          without systemd: the same, then start dcpid by hand: sudo dcpid &\n\
          guides:          /usr/share/doc/dcpi: README.md, docs/src, systemd/README.md\n",
@@ -114,10 +115,13 @@ fn next_steps(package: &Path) -> String {
     )
 }
 
-/// Makes the package of programs that are built, without what debuggers need of them.
+/// Makes the package of programs that are built, and the one of what debuggers need of them.
+/// Returns the former.
 pub fn assemble(profile: Profile) -> anyhow::Result<PathBuf> {
     let root = PathBuf::from(format!("{FOLDER}/root"));
-    let _ = fs::remove_dir_all(&root); // the last package's, if there was one
+    let symbols = PathBuf::from(format!("{FOLDER}/root-dbgsym"));
+    // The last packages', if there were some.
+    let _ = (fs::remove_dir_all(&root), fs::remove_dir_all(&symbols));
     for (from, to, mode) in FILES {
         copy(Path::new(from), &root.join(to), mode)?;
     }
@@ -127,8 +131,10 @@ pub fn assemble(profile: Profile) -> anyhow::Result<PathBuf> {
     }
     for program in PROGRAMS {
         let to = root.join("usr/bin").join(program);
-        copy(&Path::new(profile.folder()).join(program), &to, 0o755)?;
+        let built = Path::new(profile.folder()).join(program);
+        copy(&built, &to, 0o755)?;
         must(command("strip").arg(&to))?;
+        keep_symbols(&built, &symbols)?;
     }
     for name in CLASSIC {
         std::os::unix::fs::symlink("dcpi", root.join("usr/bin").join(name))?;
@@ -141,10 +147,32 @@ pub fn assemble(profile: Profile) -> anyhow::Result<PathBuf> {
     let architecture = output(&mut command("dpkg --print-architecture"))?.trim().to_owned();
     let version = env!("CARGO_PKG_VERSION");
     fs::write(root.join("DEBIAN/control"), control(&root, version, &architecture)?)?;
-    let package = PathBuf::from(format!("{FOLDER}/dcpi_{version}_{architecture}.deb"));
-    let build = "dpkg-deb --root-owner-group -Zgzip --build";
-    output(command(build).arg(&root).arg(&package))?;
-    Ok(package)
+    fs::create_dir_all(symbols.join("DEBIAN"))?;
+    let of_symbols = control_of_symbols(&symbols, version, &architecture)?;
+    fs::write(symbols.join("DEBIAN/control"), of_symbols)?;
+    let pack = |root: &Path, name: &str| -> anyhow::Result<PathBuf> {
+        let package = PathBuf::from(format!("{FOLDER}/{name}_{version}_{architecture}.deb"));
+        let build = "dpkg-deb --root-owner-group -Zgzip --build";
+        output(command(build).arg(root).arg(&package))?;
+        Ok(package)
+    };
+    pack(&symbols, "dcpi-dbgsym")?;
+    pack(&root, "dcpi")
+}
+
+/// Keeps what `strip` takes away where debuggers look for it: under the program's build id.
+fn keep_symbols(program: &Path, root: &Path) -> anyhow::Result<()> {
+    let notes = output(command("readelf --wide --notes").arg(program))?;
+    let id = notes.split("Build ID: ").nth(1).and_then(|id| id.split_whitespace().next());
+    let (first, rest) = id
+        .and_then(|id| id.split_at_checked(2))
+        .with_context(|| format!("{} has no build id", program.display()))?;
+    let folder = root.join("usr/lib/debug/.build-id").join(first);
+    fs::create_dir_all(&folder)?;
+    let keep = "objcopy --only-keep-debug --compress-debug-sections=zlib";
+    let file = folder.join(format!("{rest}.debug"));
+    must(command(keep).arg(program).arg(&file))?;
+    Ok(fs::set_permissions(file, fs::Permissions::from_mode(0o644))?)
 }
 
 fn copy(from: &Path, to: &Path, mode: u32) -> anyhow::Result<()> {
@@ -199,6 +227,25 @@ fn manuals(root: &Path, profile: Profile) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Size of a package's files, in KiB.
+fn installed_kib(root: &Path) -> anyhow::Result<String> {
+    let kib = output(command("du -sk --apparent-size").arg(root))?;
+    Ok(kib.split_whitespace().next().context("du says nothing")?.to_owned())
+}
+
+/// The arguments for dpkg, of the package of symbols.
+fn control_of_symbols(root: &Path, version: &str, architecture: &str) -> anyhow::Result<String> {
+    let kib = installed_kib(root)?;
+    Ok(format!(
+        "Package: dcpi-dbgsym\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: the dcpi authors <root@localhost>\n\
+         Installed-Size: {kib}\nDepends: dcpi (= {version})\nSection: debug\nPriority: optional\n\
+         Description: debug symbols for dcpi\n \
+         Names of procedures, and source lines, of dcpid, dcpictl, dcpilabel and dcpi, for \
+         debuggers and\n \
+         profilers.\n"
+    ))
+}
+
 /// The arguments for dpkg.
 fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<String> {
     let mut newest = (2, 0);
@@ -208,8 +255,7 @@ fn control(root: &Path, version: &str, architecture: &str) -> anyhow::Result<Str
         )?;
         newest = newest.max(newest_glibc(&needed));
     }
-    let kib = output(command("du -sk --apparent-size").arg(root))?;
-    let kib = kib.split_whitespace().next().context("du says nothing")?.to_owned();
+    let kib = installed_kib(root)?;
     Ok(format!(
         "Package: dcpi\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: the dcpi authors <root@localhost>\n\
          Installed-Size: {kib}\nDepends: libc6 (>= {}.{}), libgcc-s1, systemd, passwd\nSection: \

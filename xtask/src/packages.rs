@@ -69,7 +69,7 @@ pub const CHAIN: [Need; 4] = [
 /// To make a package.
 pub const PACKAGERS: [Need; 2] = [
     ("dpkg-deb", "dpkg", "makes packages"),
-    ("strip", "binutils", "leaves out what debuggers need"),
+    ("strip", "binutils", "separates what debuggers need"),
 ];
 
 /// To check man pages.

@@ -22,7 +22,7 @@ const MAXSIZE: u64 = 2 << 30;
 /// Servers asked, of those named.
 const SERVERS_MAX: usize = 8;
 /// Redirections followed.
-const REDIRECTS_MAX: usize = 5;
+const REDIRECTS_MAX: u32 = 5;
 /// Most bytes of an answer's headers.
 const HEADERS_MAX: usize = 16 << 10;
 /// Time between two checks whether the client of elfutils has ended.
@@ -92,28 +92,30 @@ impl Debuginfod {
 
     /// Asks a server (debuginfod(8), "WEBAPI").
     fn ask(&self, server: &str, build: &ImageId, place: &Path, end: Instant) -> Result<(), String> {
-        let left = end.saturating_duration_since(Instant::now()).as_secs();
-        if left == 0 {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Err(format!("no answer within {} s", self.max_s));
         }
         let url = format!("{}/buildid/{build}/debuginfo", server.trim_end_matches('/'));
-        let request = minreq::get(url)
-            .with_timeout(left)
-            .with_max_redirects(REDIRECTS_MAX)
-            .with_max_headers_size(HEADERS_MAX)
-            .with_max_status_line_length(HEADERS_MAX)
-            .with_header("User-Agent", concat!("dcpi/", env!("CARGO_PKG_VERSION")));
-        let answer = request.send_lazy().map_err(|error| error.to_string())?;
-        if answer.status_code != 200 {
-            return Err(format!("answers {}", answer.status_code));
+        let client = ureq::Agent::config_builder()
+            .timeout_global(Some(left))
+            .http_status_as_error(false)
+            .max_redirects(REDIRECTS_MAX)
+            .proxy(None)
+            .max_response_header_size(HEADERS_MAX)
+            .user_agent(concat!("dcpi/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        let answer = client.get(url).call().map_err(|error| error.to_string())?;
+        if answer.status() != 200 {
+            return Err(format!("answers {}", answer.status().as_u16()));
         }
-        let length =
-            answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-        let said = length.and_then(|(_, length)| length.parse::<u64>().ok());
+        let length = answer.headers().get("content-length").and_then(|of| of.to_str().ok());
+        let said = length.and_then(|length| length.parse::<u64>().ok());
         if said.is_some_and(|said| said > self.max_bytes) {
             return Err(format!("the file is larger than {} bytes", self.max_bytes));
         }
-        self.keep(answer, said, place).map_err(|error| error.to_string())
+        self.keep(answer.into_body().into_reader(), said, place).map_err(|error| error.to_string())
     }
 
     /// Writes an answer where it belongs, whole or not at all: several processes may do so at once.
@@ -219,7 +221,7 @@ mod tests {
             answer("200 OK", b"Content-Length: 4\r\n\r\nELF!"),
         ]);
         let client = Debuginfod::new(&url, dir.path().join("cache"), 20, 1000).unwrap();
-        for said in ["answers 404", "the answer is cut", "larger than 1000 bytes"] {
+        for said in ["answers 404", "disconnected", "larger than 1000 bytes"] {
             let error = client.fetch(&id).unwrap_err();
             assert!(error.contains(said), "{error}");
         }

@@ -1,9 +1,9 @@
 //! Why a command could not do its work. Every message is one line that ends in what to do next.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use profiledb::{DbError, EpochId, NotADatabase, Stretch};
+use profiledb::{DbError, EpochId, NotADatabase, Stretch, advice};
 
 /// Why a command could not do its work.
 ///
@@ -188,8 +188,8 @@ pub enum AnalysisError {
     #[error("cannot write the report: {0}; check where standard output goes")]
     Output(#[from] io::Error),
     /// A file could not be written.
-    #[error("cannot write {}: {source}; name another file with -o, or - for standard \
-    output", path.display())]
+    #[error("cannot write {}: {source}{}; {}name another file with -o, or - for standard output",
+        path.display(), advice(source), made(path, source))]
     OutputFile {
         /// The file.
         path: PathBuf,
@@ -199,6 +199,17 @@ pub enum AnalysisError {
     /// The report could not be turned into JSON.
     #[error("cannot write the report as JSON: {0}; use --format text")]
     Json(#[source] serde_json::Error),
+}
+
+/// How to make the directory of a file, where that is missing.
+fn made(file: &Path, error: &io::Error) -> String {
+    let missing = file.parent().filter(|directory| !directory.exists());
+    match missing.filter(|_| error.kind() == io::ErrorKind::NotFound) {
+        Some(directory) => {
+            format!("make its directory (mkdir -p {}), or ", quoted(&directory.to_string_lossy()))
+        }
+        None => String::new(),
+    }
 }
 
 impl AnalysisError {

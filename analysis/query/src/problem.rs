@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use image::{ImageError, ImageId, LinesCut};
-use profiledb::DbError;
-
-use crate::times::moment;
+use profiledb::{DbError, moment};
 
 /// Follows the name of an inlined function, in reports and where such a name is asked for.
 pub const INLINED: &str = " (inlined)";
@@ -83,6 +81,15 @@ pub enum Problem {
         is_forward: bool,
         /// How far the clock was set in all, in seconds.
         by_s: u64,
+    },
+    /// An epoch lacks samples of a time because dcpid was killed.
+    Killed {
+        /// Its host.
+        host: String,
+        /// The last merge before, in seconds since 1970 UTC.
+        since_unix_s: u64,
+        /// The next start of dcpid, in seconds since 1970 UTC.
+        until_unix_s: u64,
     },
     /// An epoch has no files.
     NoFiles {
@@ -293,6 +300,7 @@ impl Problem {
             Self::Unbalanced { .. } => "unbalanced",
             Self::ClockSet { is_forward: false, .. } => "clock_set_back",
             Self::ClockSet { is_forward: true, .. } => "clock_set_forward",
+            Self::Killed { .. } => "killed",
             Self::NoFiles { .. } => "no_files",
             Self::EndMissing { .. } => "end_missing",
             Self::UnitsDiffer { .. } => "units_differ",
@@ -369,9 +377,10 @@ impl fmt::Display for Problem {
                 f,
                 "epoch {epoch} of {host}: the ledger has {ledger} samples of {event}, the profiles have {profiles}"
             ),
-            Self::ClockSet { .. } | Self::NoFiles { .. } | Self::EndMissing { .. } => {
-                self.write_of_epoch(f)
-            }
+            Self::ClockSet { .. }
+            | Self::Killed { .. }
+            | Self::NoFiles { .. }
+            | Self::EndMissing { .. } => self.write_of_epoch(f),
             Self::UnitsDiffer { event, units } => write!(
                 f,
                 "these epochs count {event} in {}: sums over them mean nothing; choose epochs of one unit with --epoch",
@@ -444,6 +453,12 @@ impl Problem {
                 f,
                 "the clock of {host} was set back by {by_s} s after {} UTC: all samples are there, and later times of epoch {epoch} are up to {by_s} s ahead of the clock",
                 moment(*at_unix_s)
+            ),
+            Self::Killed { host, since_unix_s, until_unix_s } => write!(
+                f,
+                "{host} has no samples from {} to {} UTC: dcpid was killed, or the machine went down",
+                moment(*since_unix_s),
+                moment(*until_unix_s)
             ),
             Self::NoFiles { host, epoch } => write!(
                 f,

@@ -107,13 +107,6 @@ fn dated(text: &str) -> Option<Moment> {
     }
 }
 
-/// `2026-11-24 14:00:00`, in UTC.
-pub fn moment(unix_s: u64) -> String {
-    let id = EpochId::from_unix_s(unix_s);
-    let at = |from: usize, to: usize| id.as_str().get(from..to).unwrap_or("");
-    format!("{}-{}-{} {}:{}:{}", at(0, 4), at(4, 6), at(6, 8), at(9, 11), at(11, 13), at(13, 15))
-}
-
 /// The moment that `-10min` and `14:03` are told from, in seconds since 1970 UTC: one for the whole
 /// command, so that two stretches of it touch where they are typed so.
 pub fn now_unix_s() -> u64 {

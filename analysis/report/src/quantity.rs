@@ -1,6 +1,6 @@
 //! Numbers with their units, for people.
 
-pub(super) use query::times::moment;
+pub(super) use profiledb::moment;
 
 /// 1234567 as `1,234,567`.
 pub fn thousands(number: u64) -> String {

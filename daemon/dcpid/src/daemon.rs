@@ -18,21 +18,26 @@ use kernel::budget::{RATES, at_once, highest};
 use kernel::clock;
 use kernel::privileges;
 use kernel::{KernelSource, Machine, SourceSettings};
+use model::{Endings, Killed};
 use persistence::database_thread::{Flusher, epoch_start};
 use persistence::librarian::{Librarian, StoreLimits};
 use pipeline::drain::{Collector, Replay};
 use pipeline::epoch_clock::EpochClock;
 use pipeline::main_loop::{Asked, Parts, Pipeline, Signals};
-use profiledb::{CodeStore, DbError, EpochStart, Writer};
+use profiledb::{CodeStore, Database, DbError, EpochStart, Writer, moment};
 use sampling::recording::recorder::Recorder;
 use sampling::recording::steps::Start;
 use sampling::recording::tape::{Recording, Tape};
 use settings::args::DcpidArgs;
 use settings::config::Config;
+use std::io;
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+
+/// Most times of killed daemons that an epoch tells; the oldest are dropped.
+const KILLED_MAX: usize = 16;
 
 /// Runs the daemon until it is told to end.
 ///
@@ -71,8 +76,8 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
         open.map_or(0, |meta| meta.updated_unix_s),
         open.and_then(|meta| meta.facts.get()).unwrap_or_default(),
     );
-    writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
-
+    log_findings(&writer, &config, &machine);
+    let killed = killed(&writer, start.now_unix_s);
     let (librarian, library) = start_librarian(&config, &writer, &machine, &inspectors)?;
 
     log_events(&events, &machine);
@@ -109,6 +114,7 @@ pub fn run(args: DcpidArgs) -> anyhow::Result<()> {
                 flusher,
                 epoch: epoch.to_string(),
                 epoch_clock,
+                killed,
                 opens_on: args.opens_on,
             },
             cost,
@@ -156,6 +162,46 @@ async fn serve(
     std::future::pending::<()>().await;
 }
 
+/// Times of the epoch that is open now without samples because a daemon was killed. The last of
+/// them is of the daemon before this one, if it was, and logged.
+fn killed(writer: &Writer, now_unix_s: u64) -> Vec<Killed> {
+    let Some(left) = writer.left_open() else { return Vec::new() };
+    let endings: Option<Endings> = left.facts.get();
+    // Without a merge no daemon ended; merges without the fact are of a release that did not tell.
+    let ended = endings.as_ref().map_or(left.merges > 0, |endings| endings.ended);
+    let goes_on = writer.epoch() == Some(&left.epoch);
+    let mut killed = endings.filter(|_| goes_on).map_or(Vec::new(), |endings| endings.killed);
+    if !ended {
+        let (since, until) = (left.updated_unix_s, now_unix_s);
+        tracing::warn!(
+            epoch = %left.epoch,
+            "the dcpid before was killed, or the machine went down: there are no samples from {} \
+             to {} UTC, from its last merge to this start",
+            moment(since),
+            moment(until)
+        );
+        killed.push(Killed { since_unix_s: since, until_unix_s: until });
+        killed.drain(..killed.len().saturating_sub(KILLED_MAX));
+    }
+    killed
+}
+
+/// What the database has that is not as it should be, and other hosts: one that was renamed begins
+/// a part of its own, which is easily overlooked.
+fn log_findings(writer: &Writer, config: &Config, machine: &Machine) {
+    writer.findings().iter().for_each(|finding| tracing::warn!("in the database: {finding}"));
+    let host = config.host_or(&machine.host);
+    let Ok(hosts) = Database::open(&config.db).and_then(|db| db.hosts()) else { return };
+    let others: Vec<&str> = hosts.iter().map(String::as_str).filter(|of| **of != host).collect();
+    if !others.is_empty() {
+        tracing::info!(
+            "the database also has epochs of {}: if this host was called so, --host goes on under \
+             that name",
+            others.join(", ")
+        );
+    }
+}
+
 fn log_events(events: &[PlannedEvent], machine: &Machine) {
     for plan in events {
         let note = plan.note.as_deref().unwrap_or_default();
@@ -197,16 +243,45 @@ fn log_skid(skid: Option<kernel::EventSkid>) {
 
 /// Why the database cannot be written, with the next step.
 fn cannot_write(error: DbError) -> anyhow::Error {
-    match error {
-        name @ DbError::InvalidName { .. } => anyhow::anyhow!("{name}; name another --host"),
-        DbError::Locked { path } => {
-            anyhow::anyhow!(
-                "another daemon writes this database ({} is locked); stop it or name another directory with --db",
-                path.display()
-            )
-        }
-        error => anyhow::anyhow!("{error}; name a directory that dcpid may write with --db"),
-    }
+    let said = match &error {
+        name @ DbError::InvalidName { .. } => format!("{name}; name another --host"),
+        DbError::Locked { path } => format!(
+            "another daemon writes this database ({} is locked); stop it or name another \
+             directory with --db",
+            path.display()
+        ),
+        error => format!("{error}; name a directory that dcpid may write with --db"),
+    };
+    let passes = match &error {
+        DbError::Locked { .. } => true,
+        DbError::Io { source, .. } => passes(source),
+        _ => false,
+    };
+    if passes { MayPass(said).into() } else { anyhow::anyhow!(said) }
+}
+
+/// The daemon could not start for a reason that may pass.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct MayPass(String);
+
+/// Whether what kept the daemon from starting may pass by itself, so that it is worth to start it
+/// again later.
+pub fn may_pass(error: &anyhow::Error) -> bool {
+    let io = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<io::Error>().is_some_and(passes)
+    };
+    error.is::<MayPass>() || error.chain().any(io)
+}
+
+/// Whether an operation may succeed later: the disk was full or failed, the machine had no memory
+/// or no open files left, or another process had the address.
+fn passes(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrInUse, OutOfMemory, QuotaExceeded, StorageFull};
+    // asm-generic/errno-base.h, the same on x86-64 and arm64.
+    let (eio, enfile) = (5, 23);
+    matches!(error.kind(), StorageFull | QuotaExceeded | AddrInUse | OutOfMemory)
+        || error.raw_os_error().is_some_and(|code| code == eio || code == enfile)
 }
 
 /// Lets samples flow, records them where a recording is asked for, and reads which processes run.
@@ -321,6 +396,10 @@ pub fn one_line(error: &anyhow::Error) -> String {
             known => text = format!("{known}: {cause}"),
         }
     }
+    let io = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    if !text.contains("LimitNOFILE") {
+        text.push_str(io.map_or("", profiledb::advice));
+    }
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -368,4 +447,32 @@ fn signals(
         }
     });
     Ok((receiver, reload))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_is_told_from_what_stays_wrong() {
+        let disk = |code| DbError::Io {
+            op: profiledb::Operation::Write,
+            path: "/var/lib/dcpi/hosts/h".into(),
+            source: io::Error::from_raw_os_error(code),
+        };
+        let (enospc, eio, eacces, emfile) = (28, 5, 13, 24);
+        let locked = DbError::Locked { path: "/var/lib/dcpi/hosts/h/lock".into() };
+        for (error, passes) in
+            [(disk(enospc), true), (disk(eio), true), (locked, true), (disk(eacces), false)]
+        {
+            let shown = error.to_string();
+            assert_eq!(may_pass(&cannot_write(error)), passes, "{shown}");
+        }
+        let started = |code| anyhow::Error::new(io::Error::from_raw_os_error(code));
+        assert!(may_pass(&started(enospc).context("starting the runtime")));
+        assert!(!may_pass(&anyhow::anyhow!("no such event")));
+        let many = started(emfile).context("starting the inspectors");
+        assert!(!may_pass(&many));
+        assert!(one_line(&many).ends_with("raise it with ulimit -n, or LimitNOFILE= of a unit"));
+    }
 }

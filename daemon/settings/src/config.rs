@@ -511,9 +511,16 @@ fn buckets(entries: u32) -> anyhow::Result<u32> {
     Ok(if entries == in_page { 0 } else { entries.div_ceil(abi::WAYS as u32) })
 }
 
-/// Parses `500ms`, `10s`, `10m`, `1h`, `1d`, within `min..=max`.
+/// Parses `500ms`, `10s`, `10m` or `10min`, `1h`, `1d`, within `min..=max`.
 fn duration(flag: &str, text: &str, min: Duration, max: Duration) -> anyhow::Result<Duration> {
-    let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let units = [
+        ("ms", 1),
+        ("s", 1000),
+        ("m", 60_000),
+        ("min", 60_000),
+        ("h", 3_600_000),
+        ("d", 86_400_000),
+    ];
     let parsed = units.iter().find_map(|(unit, ms)| {
         text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*ms)
     });
@@ -537,7 +544,7 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file = "db = \"/a\"\nmerge-interval = \"1m\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\ntable-entries = 130\n";
+        let file = "db = \"/a\"\nmerge-interval = \"1min\"\nevent = [\"cpu-clock@100\"]\nspill-entries = 64\ntable-entries = 130\n";
         let config =
             config(file, Settings { db: Some("/b".into()), ..Settings::default() }).unwrap();
         assert_eq!(config.db, Path::new("/b"));

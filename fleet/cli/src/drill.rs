@@ -1,14 +1,19 @@
 //! `dcpi-fleet drill`: from a row of a review to its instructions.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use clap::Args;
 use ingest::{Merged, Wanted, merged};
 use review::report::shell_word;
+use serde_json::Value;
 
 use crate::out::{counted, say};
 use crate::store_option::{InStore, OfWeek};
+
+/// Fewest samples of a procedure whose instructions are shown, as many as `dcpi stats` asks of an
+/// epoch.
+const SAMPLES_MIN: u64 = 100;
 
 /// `dcpi-fleet drill`.
 #[derive(Args, Debug)]
@@ -104,6 +109,9 @@ fn show(args: &Drill, merged: &Merged, procedure: &str, directory: &Path) -> Res
         say!("{} builds of {wanted}; shown is {build}, see --build", merged.builds.len());
     }
     let dcpi = dcpi();
+    if ["calc", "list"].contains(&args.show.as_str()) {
+        enough(directory, build, procedure)?;
+    }
     let mut command = Command::new(&dcpi);
     match procedure {
         // No symbol names the code: the image's procedures as a whole.
@@ -122,8 +130,58 @@ fn show(args: &Drill, merged: &Merged, procedure: &str, directory: &Path) -> Res
     }
 }
 
+/// Refuses to show instructions of a procedure with few samples: most of their numbers would be
+/// chance, and have no interval that says so.
+///
+/// # Errors
+/// One line, with the next step.
+pub fn enough(directory: &Path, build: &str, procedure: &str) -> Result<(), String> {
+    if procedure.is_empty() {
+        return Ok(());
+    }
+    let mut command = Command::new(dcpi());
+    command.args(["prof", "--format", "json", "-n", "0", "--db"]).arg(directory);
+    let output = command.args(["--", build]).stderr(Stdio::null()).output();
+    let report: Option<Value> =
+        output.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
+    // Where nothing can be read, the command that shows the procedure says why.
+    match report.and_then(|report| samples(&report, procedure)) {
+        Some(samples) if samples < SAMPLES_MIN => Err(format!(
+            "{procedure} has {}: too few to say anything of its instructions, which takes \
+             {SAMPLES_MIN}; take an earlier --week, or more --hosts",
+            counted(samples, "sample")
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Samples of a procedure in a report of `dcpi prof`, of the event that has the most.
+fn samples(report: &Value, procedure: &str) -> Option<u64> {
+    let rows = report.get("rows")?.as_array()?.iter();
+    let of_name = |row: &&Value| row.get("procedure").and_then(Value::as_str) == Some(procedure);
+    let counts = rows.filter(of_name).filter_map(|row| row.get("counts")?.as_object());
+    counts.flat_map(|counts| counts.values()).filter_map(Value::as_u64).max()
+}
+
 /// The program `dcpi`: beside this one, else where the shell finds it.
 pub fn dcpi() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|path| path.with_file_name("dcpi"));
     beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from("dcpi"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_those_of_the_procedure() {
+        let report = serde_json::json!({"rows": [
+            {"procedure": "parse", "counts": {"cycles": 99, "cpu-clock": 7}},
+            {"procedure": "print", "counts": {"cycles": 1000}},
+            {"image": "x"},
+        ]});
+        assert_eq!(samples(&report, "parse"), Some(99));
+        assert_eq!(samples(&report, "none"), None);
+        assert_eq!(samples(&Value::Null, "parse"), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! `dcpi-fleet push`: from a database to a store in a cloud, where `dcpi push` cannot go.
 
 use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -97,11 +98,13 @@ impl Pushed<'_> {
             if self.has(&key).await? {
                 continue;
             }
-            match file.read(database, host) {
-                Ok(Some(bytes)) => {
+            let mut bytes = Vec::new();
+            let code = file.open(database, host).ok().flatten();
+            match code.map(|mut code| code.read_to_end(&mut bytes)) {
+                Some(Ok(_)) => {
                     self.code += u64::from(self.put(&key, bytes.into()).await? == Put::Stored);
                 }
-                Ok(None) | Err(_) => self.is_sound = false,
+                None | Some(Err(_)) => self.is_sound = false,
             }
         }
         Ok(())

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Semaphore};
 use weeks::assemble;
 
-use crate::drill::dcpi;
+use crate::drill::{dcpi, enough};
 use crate::http::{Answer, Connections, answer_all};
 use crate::review::nonce;
 use crate::store_option::{InStore, now_s};
@@ -224,6 +224,7 @@ async fn drill_of(shared: &Shared, week: &str, query: &str) -> Result<Answer, St
         return Err("the service ran no such image".to_owned());
     };
     // The lock is held, so that the database is not removed meanwhile.
+    enough(&directory, build, &procedure)?;
     let mut command = Command::new(dcpi());
     let is_page = procedure.is_empty();
     match is_page {

@@ -125,6 +125,19 @@ pub enum Untested {
     Nonsense,
 }
 
+impl Untested {
+    /// The reason as one word, as tables have it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Hosts => "hosts",
+            Self::Small => "small",
+            Self::New => "new",
+            Self::Nonsense => "nonsense",
+        }
+    }
+}
+
 /// The verdict on a procedure.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Judged {

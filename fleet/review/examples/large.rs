@@ -239,6 +239,7 @@ fn of_hosts(report: &mut Report) {
         share,
         first_s,
         last_s: 1_795_400_000,
+        not_judged: None,
     };
     report.skew = vec![SkewRow {
         service: "search".to_owned(),

@@ -183,7 +183,7 @@ const fleet = () => [
       } },
     hostCount, number("% of image", (row) => row.share, percent),
     dayOf("first seen", (row) => row.first_s), dayOf("last seen", (row) => row.last_s),
-    bar((row) => row.share, 1),
+    text("not judged", (row) => row.not_judged ?? ""), bar((row) => row.share, 1),
   ])),
   ...titled("Images", table("images", report.images, [
     imageName, serviceName, owner, coreHours, share, ...money(amount), hostCount,

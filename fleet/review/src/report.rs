@@ -295,6 +295,9 @@ rows! {
         first_s: i64,
         /// Last seen, seconds since 1970 UTC.
         last_s: i64,
+        /// Why it was not compared with the build before; null: it was, or is the first.
+        #[serde(default)]
+        not_judged: Option<String>,
     }
 
     /// A kind of work that all services share.

@@ -283,13 +283,15 @@ impl Text<'_> {
         let mut table = Table::new(&["service", " builds", "image"]);
         for row in self.rows(rows) {
             let build = |build: &crate::report::BuildRow| {
+                let why = build.not_judged.as_ref();
                 format!(
-                    "{} % {}, {}, seen {} to {}",
+                    "{} % {}, {}, seen {} to {}{}",
                     percent(build.share),
                     brief(&build.build),
                     counted(build.hosts, "host"),
                     day(build.first_s),
-                    day(build.last_s)
+                    day(build.last_s),
+                    why.map_or_else(String::new, |why| format!("; not judged: {why}"))
                 )
             };
             let mut notes: Vec<String> = row.builds.iter().take(NAMED).map(build).collect();

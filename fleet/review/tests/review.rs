@@ -112,6 +112,8 @@ fn of_fleet(report: &mut Report) {
         share,
         first_s: 1_795_100_000,
         last_s: 1_795_400_000,
+        not_judged: (hosts < 20)
+            .then(|| "1 host ran it and the build before, two are needed".into()),
     };
     report.skew = vec![SkewRow {
         service: "search".to_owned(),

@@ -3,7 +3,8 @@
 //! `weeks/WEEK/manifest-NNNNNN` is JSON and put where there is none; the one of the highest number
 //! is the week. A writer reads it, makes files that no manifest lists yet, and puts the next one:
 //! of two writers one does, and the other begins again. `weeks/WEEK/newest` has a number from which
-//! to look for the highest; it may be old, and may be lost.
+//! to look for the highest; it may be old, and may be lost. Behind the JSON is a line with its
+//! CRC-32C, since a number with another digit is JSON, too.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -117,8 +118,9 @@ impl Manifest {
         let key = key(week, number);
         let Some(bytes) = store.get(&key).await? else { return Ok(None) };
         let damaged = |why: String| StoreError::Damaged { key: key.clone(), why };
+        let (json, checksum) = split(&bytes);
         // The version is read before the rest: a later release may have other fields.
-        let schema = serde_json::from_slice(&bytes).map(|Schema { schema }| schema);
+        let schema = serde_json::from_slice(json).map(|Schema { schema }| schema);
         if let Ok(schema) = schema
             && schema != SCHEMA
         {
@@ -128,8 +130,11 @@ impl Manifest {
                 "{why} {schema}, and this release reads {SCHEMA}; {next}"
             )));
         }
-        let manifest: Result<Self, _> = serde_json::from_slice(&bytes);
+        let manifest: Result<Self, _> = serde_json::from_slice(json);
         let why = match manifest {
+            _ if checksum.is_some_and(|checksum| checksum != sum(json).as_bytes()) => {
+                "its checksum does not fit".to_owned()
+            }
             Ok(manifest) if manifest.number == number => return Ok(Some(manifest)),
             Ok(manifest) => format!("it says that it is number {}", manifest.number),
             Err(error) => error.to_string(),
@@ -149,10 +154,11 @@ impl Manifest {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.made_s = i64::try_from(now.as_secs()).unwrap_or_default();
         self.epochs.sort();
-        let json = serde_json::to_vec(&self).map_err(|error| StoreError::Damaged {
+        let mut json = serde_json::to_vec(&self).map_err(|error| StoreError::Damaged {
             key: key(week, self.number),
             why: error.to_string(),
         })?;
+        json.extend(format!("\n{}\n", sum(&json)).into_bytes());
         let is_put = store.create(&key(week, self.number), Bytes::from(json)).await?;
         if is_put {
             // Losing it costs a few requests.
@@ -212,6 +218,20 @@ impl Manifest {
     }
 }
 
+/// The JSON of a manifest, which is one line, and its checksum; None: it was written without.
+fn split(manifest: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let lines = manifest.strip_suffix(b"\n").unwrap_or(manifest);
+    match lines.iter().position(|byte| *byte == b'\n').and_then(|at| lines.split_at_checked(at)) {
+        Some((json, checksum)) => (json, checksum.get(1..)),
+        None => (lines, None),
+    }
+}
+
+/// The CRC-32C of bytes, as text.
+fn sum(bytes: &[u8]) -> String {
+    format!("{:08x}", crc32c::crc32c(bytes))
+}
+
 /// The directory of a week.
 pub(crate) fn directory(week: Week) -> String {
     format!("weeks/{week}")
@@ -227,7 +247,7 @@ fn newest_key(week: Week) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
 
     fn named(epoch: &str) -> EpochName {
@@ -259,6 +279,26 @@ mod tests {
         let newest = Manifest::newest(&store, week).await.unwrap();
         assert_eq!((asked, newest.number), (2, 3));
         assert_eq!(newest.epochs, [named("1"), named("2")]);
+    }
+
+    /// A digit that flips leaves valid JSON, with another sum of samples.
+    #[tokio::test]
+    async fn every_changed_byte_is_seen() {
+        let store = Store::at("memory:///").unwrap();
+        let week = Week::of(0);
+        let mut first = Manifest { epochs: vec![named("1")], ..Manifest::default() };
+        first.files.push(FileEntry { samples: 17, ..FileEntry::default() });
+        assert!(first.put_next(&store, week).await.unwrap());
+        let whole = store.get(&key(week, 1)).await.unwrap().unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.to_vec();
+            changed[at] ^= 1;
+            store.replace(&key(week, 1), Bytes::from(changed)).await.unwrap();
+            let found = Manifest::newest(&store, week).await;
+            assert!(matches!(found, Err(StoreError::Damaged { .. })), "byte {at}: {found:?}");
+        }
+        store.replace(&key(week, 1), whole).await.unwrap();
+        assert_eq!(Manifest::newest(&store, week).await.unwrap().files[0].samples, 17);
     }
 
     #[tokio::test]

@@ -387,6 +387,11 @@ rows! {
         first_s: i64,
         /// Last seen.
         last_s: i64,
+        /// Hosts that ran the build before it, too.
+        hosts_before: i64,
+        /// Why it was not compared with the build before: `hosts`, `small`, `new`, `nonsense`;
+        /// empty where it was, and for the first build.
+        untested: String,
     }
 
     /// The numbers of [`Head`], for trends. Never stored.

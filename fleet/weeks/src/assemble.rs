@@ -257,6 +257,7 @@ impl Weeks<'_> {
             builds.sort_by_key(|build| std::cmp::Reverse(build.first_s));
             let build = |build: Skew| BuildRow {
                 share: if all > 0.0 { build.core_s / all } else { 0.0 },
+                not_judged: not_judged(&build),
                 build: build.build,
                 hosts: whole(build.hosts),
                 first_s: build.first_s,
@@ -369,6 +370,24 @@ fn row(change: Change) -> ChangeRow {
         same_day: change.same_day,
         accepted: None,
     }
+}
+
+/// Why nothing is said of what a build changed, where it was not compared with the one before.
+fn not_judged(build: &Skew) -> Option<String> {
+    let hosts = match build.hosts_before {
+        0 => "no host".to_owned(),
+        1 => "1 host".to_owned(),
+        hosts => format!("{hosts} hosts"),
+    };
+    let both = format!("{hosts} ran it and the build before");
+    Some(match build.untested.as_str() {
+        "" => return None,
+        "hosts" if build.hosts_before < 2 => format!("{both}, two are needed"),
+        "hosts" => format!("{both}, and one of them did nearly all of the work"),
+        "small" => "the image has less than 0.01 % of the service's time".to_owned(),
+        "new" => "the build before had no samples".to_owned(),
+        _ => "its sums are impossible; please report this".to_owned(),
+    })
 }
 
 fn seen(change: Change) -> SeenRow {

@@ -50,6 +50,8 @@ pub(crate) struct OfBuilds {
     pub(crate) same_day: HashMap<(i64, i64, i64), f64>,
     /// For each image with several builds: each build, and the hosts on which it ran last.
     pub(crate) last_on: BTreeMap<(i64, i64), u64>,
+    /// Each of these builds but the first, and the hosts that ran the one before, too.
+    pub(crate) on_both: BTreeMap<(i64, i64), u64>,
 }
 
 /// Pairs builds that follow one another, by when the fleet saw them first. `loads` are those of one
@@ -75,6 +77,7 @@ pub(crate) fn of_some(
         images: HashMap::new(),
         same_day: HashMap::new(),
         last_on: BTreeMap::new(),
+        on_both: BTreeMap::new(),
     };
     for (&image, of_image) in &images {
         let mut order: Vec<i64> = of_image.iter().copied().filter(|of| is_wanted(*of)).collect();
@@ -107,6 +110,7 @@ pub(crate) fn of_some(
                 found.pairs.push(pair);
                 *days.entry(after.first).or_default() += 1;
             }
+            found.on_both.insert((image, *new), days.values().sum());
             let (most, all) = (days.values().max().copied(), days.values().sum::<u64>());
             let share = most.map_or(0.0, |most| most as f64 / all as f64);
             found.same_day.insert((image, *old, *new), share);
@@ -236,6 +240,7 @@ mod tests {
         assert_eq!((pair.samples_old, pair.samples_new), (130.0, 160.0));
         assert_eq!((pair.y_old, pair.y_new), (260.0, 320.0));
         assert_eq!(found.same_day[&(1, 20, 10)], 1.0);
+        assert_eq!(found.on_both, [((1, 10), 1)].into_iter().collect());
         assert_eq!(found.last_on, [((1, 10), 1), ((1, 20), 1)].into_iter().collect());
     }
 

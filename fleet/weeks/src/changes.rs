@@ -31,6 +31,9 @@ struct Comparison {
     images: Vec<i64>,
 }
 
+/// Names of a service, of an image and of its build.
+pub(crate) type OfBuild = (String, String, String);
+
 /// Comparisons of all services of a week.
 #[derive(Debug, Default)]
 pub(crate) struct Comparisons {
@@ -91,13 +94,14 @@ impl Comparisons {
     }
 
     /// What changed, the most cores first: of builds and of weeks each the marked rows, and of
-    /// builds the whole images.
+    /// builds the whole images. And why a build could not be compared with the one before.
     pub(crate) fn judge(
         self,
         dimensions: &Dimensions,
         known_before: &HashSet<i64>,
         watched: &[Watched],
-    ) -> Vec<Change> {
+    ) -> (Vec<Change>, HashMap<OfBuild, Untested>) {
+        let mut untested = HashMap::new();
         let images = dimensions.images();
         let mut changes = Vec::new();
         for kind in [BUILDS, WEEKS] {
@@ -110,6 +114,12 @@ impl Comparisons {
             mark(judged.iter_mut().flatten(), LEVEL);
             for ((of, group), rows) in of.iter().zip(&judged) {
                 let told = ChangeWriter { of, group, dimensions, images: &images, watched };
+                if let Some((0, row)) = of.procedures.first().copied().zip(rows.first())
+                    && let Some(why) = row.untested.filter(|_| kind == BUILDS)
+                {
+                    let Change { service, image, build_new, .. } = told.change(0, row);
+                    untested.insert((service, image, build_new), why);
+                }
                 changes.extend(told.changes(rows));
             }
             changes.extend(sided(&of, dimensions, &images, known_before));
@@ -131,7 +141,7 @@ impl Comparisons {
             let is_of_weeks = is_sided(&change) && change.build_new.is_empty();
             !(is_of_weeks && of_builds.contains(&key(change)))
         });
-        changes
+        (changes, untested)
     }
 }
 

@@ -293,7 +293,14 @@ impl Work<'_> {
         self.files.put(event, &heads.finish(self.closing.heads, dimensions), 0).await?;
         self.files.put(event, &image_weeks, 0).await?;
         if is_time {
-            let changes = compared.judge(dimensions, &earlier.procedures, &self.closing.watched);
+            let (changes, untested) =
+                compared.judge(dimensions, &earlier.procedures, &self.closing.watched);
+            for skew in &mut skewed {
+                let of = (skew.service.clone(), skew.image.clone(), skew.build.clone());
+                if let Some(why) = untested.get(&of) {
+                    skew.untested = why.word().to_owned();
+                }
+            }
             self.closed.changes = changes.iter().filter(|change| change.marked > 0).count();
             self.files.put(event, &changes, 0).await?;
             self.files.put(event, &fellows.judge(), 0).await?;

@@ -91,7 +91,7 @@ pub async fn compare(store: &Store, asked: &Asked) -> Result<Comparison, CloseEr
         let sums = engine.rows::<PairSum>(&statement("builds", service)).await?;
         compared.add_builds(loads, &found, &sums);
     }
-    let changes = compared.judge(&of.dimensions, &HashSet::new(), &[]);
+    let (changes, _) = compared.judge(&of.dimensions, &HashSet::new(), &[]);
     let is_image = |change: &&Change| change.procedure.is_empty();
     let cells = of.cells(old.image, [old.build, new.build]);
     Ok(Comparison {

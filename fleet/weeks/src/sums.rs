@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use judge::Untested;
 use tables::{Head, HostWeek, ImageWeek, Load, Rollup, Skew};
 
 use crate::builds::OfBuilds;
@@ -111,6 +112,7 @@ pub(crate) fn skews(loads: &[Load], found: &OfBuilds, dimensions: &Dimensions) -
     let service = dimensions.service(loads.first().map_or(0, |load| load.service));
     let row = |(image, build): (i64, i64), hosts: u64| {
         let of = dimensions.builds.get(&build);
+        let both = found.on_both.get(&(image, build)).copied();
         Skew {
             service: service.clone(),
             image: images.get(&image).cloned().unwrap_or_default(),
@@ -119,6 +121,13 @@ pub(crate) fn skews(loads: &[Load], found: &OfBuilds, dimensions: &Dimensions) -
             core_s: core_s.get(&(image, build)).copied().unwrap_or_default(),
             first_s: of.map_or(0, |of| of.first_s),
             last_s: of.map_or(0, |of| of.last_s),
+            hosts_before: both.map_or(0, |both| i64::try_from(both).unwrap_or(i64::MAX)),
+            // Those that are compared have their reason afterwards.
+            untested: if both == Some(0) {
+                Untested::Hosts.word().to_owned()
+            } else {
+                String::new()
+            },
         }
     };
     let several: std::collections::BTreeSet<i64> =

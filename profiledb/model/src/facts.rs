@@ -227,6 +227,29 @@ impl Fact for ClockSteps {
     const NAME: &'static str = "clock_set_back";
 }
 
+/// How the daemons ended that wrote the epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endings {
+    /// Whether the last of them ended with all its samples in the epoch. False while it runs, and
+    /// for ever when it was killed.
+    pub ended: bool,
+    /// Times that have no samples because a daemon was killed, the latest last.
+    pub killed: Vec<Killed>,
+}
+
+/// The time from the last merge of a daemon that was killed to the next daemon's start.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Killed {
+    /// The last merge, in seconds since 1970 UTC.
+    pub since_unix_s: u64,
+    /// The next start, in seconds since 1970 UTC.
+    pub until_unix_s: u64,
+}
+
+impl Fact for Endings {
+    const NAME: &'static str = "endings";
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,8 +21,8 @@ mod stacks;
 
 pub use counts::{BranchRounds, Counted, Counts, Edges, Observation, Profile, Table, Values};
 pub use facts::{
-    ClockStep, ClockSteps, Cpuid, Fact, Facts, IdealMachine, MeasuredSkid, MergedFrom, OpensOn,
-    Restraint, Restraints, SampledRuns,
+    ClockStep, ClockSteps, Cpuid, Endings, Fact, Facts, IdealMachine, Killed, MeasuredSkid,
+    MergedFrom, OpensOn, Restraint, Restraints, SampledRuns,
 };
 pub use ledger::{Ledger, Ledgers, Totals};
 pub use measure::{

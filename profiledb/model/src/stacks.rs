@@ -321,17 +321,17 @@ impl Stacks {
                 at = self.nodes.get(at as usize).map_or(NONE, |(parent, _)| *parent);
             }
         }
-        let mut order: Vec<(Option<Node>, Frame, Node)> = (0..)
-            .zip(self.nodes())
+        // Children of one parent lie side by side: in a tree that is mostly chains, a list for each
+        // parent would be several times the tree.
+        let mut order: Vec<(Node, u32, Node)> = (0..)
+            .zip(&self.nodes)
             .filter(|(node, _)| has_value.get(*node as usize) == Some(&true))
-            .map(|(node, (parent, frame))| (parent, frame, node))
+            .map(|(node, (parent, frame))| (*parent, *frame, node))
             .collect();
-        // Descending, so that a stack of nodes gives siblings in ascending order.
-        order.sort_unstable_by(|a, b| b.cmp(a));
-        let mut children: HashMap<Option<Node>, Vec<(Frame, Node)>> = HashMap::default();
-        for (parent, frame, node) in order {
-            children.entry(parent).or_default().push((frame, node));
-        }
+        order.sort_unstable_by(|(above_a, a, _), (above_b, b, _)| {
+            let frames = || self.frames.get(*a).cmp(&self.frames.get(*b));
+            above_a.cmp(above_b).then_with(frames)
+        });
         let mut sorted = Self::new();
         let mut threads: Vec<&Thread> = self.threads.all.iter().collect();
         threads.sort_unstable();
@@ -342,29 +342,33 @@ impl Stacks {
                 let _ = sorted.threads.number(thread);
             }
         }
-        let mut todo: Vec<(Option<Node>, Frame, Node)> = Vec::new();
-        let push = |todo: &mut Vec<_>, parent, of: Option<Node>| {
-            let below = children.get(&of).map(Vec::as_slice).unwrap_or_default();
-            todo.extend(below.iter().map(|(frame, node)| (parent, *frame, *node)));
+        let mut todo: Vec<(Option<Node>, u32, Node)> = Vec::new();
+        // In descending order, since the last is taken first.
+        let push = |todo: &mut Vec<_>, parent, of: Node| {
+            let (_, from) = order.split_at(order.partition_point(|(above, ..)| *above < of));
+            let (below, _) = from.split_at(from.partition_point(|(above, ..)| *above == of));
+            todo.extend(below.iter().rev().map(|(_, frame, node)| (parent, *frame, *node)));
         };
-        push(&mut todo, None, None);
+        push(&mut todo, None, NONE);
         while let Some((parent, frame, old)) = todo.pop() {
+            let Some(frame) = self.frames.get(frame).copied() else { continue };
             let Some(node) = sorted.node(parent, frame) else { continue };
             for ((_, thread), value) in self.values.range((old, 0)..=(old, u32::MAX)) {
                 if let Some(thread) = self.threads.get(*thread) {
                     sorted.add(node, thread, *value);
                 }
             }
-            push(&mut todo, Some(node), Some(old));
+            push(&mut todo, Some(node), old);
         }
         sorted
     }
 
     /// The same stacks in at most `nodes_max` nodes: the values of the lightest contexts go to a
     /// frame [`Cut::Deeper`] below a caller that is left, so all sums of callers stay right.
-    pub fn bounded(&self, nodes_max: usize) -> Self {
+    #[must_use]
+    pub fn bounded(self, nodes_max: usize) -> Self {
         if self.len() <= nodes_max {
-            return self.clone();
+            return self;
         }
         let mut inclusive = vec![0_u64; self.nodes.len()];
         for ((node, _), value) in &self.values {
@@ -486,7 +490,7 @@ mod tests {
 
         #[test]
         fn what_a_bound_leaves_out_stays_with_its_callers(a in stacks(), most in 2_usize..30) {
-            let bounded = a.bounded(most);
+            let bounded = a.clone().bounded(most);
             prop_assert!(bounded.len() <= most.max(a.len().min(most)) + 1);
             prop_assert_eq!(bounded.total(), a.total());
             let roots = |stacks: &Stacks| {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 
 use super::directory::{DIRECTORY_MODE, FILE_MODE, FileLock, stream, write_all_synced};
-use super::{Directory, Entry, Lock, Storage, WriteBody};
+use super::{Directory, Entry, Lock, Opened, Storage, WriteBody};
 
 /// Reads as [`Directory`] does, and writes beneath one directory only.
 #[derive(Clone, Debug)]
@@ -147,8 +147,8 @@ impl Storage for Beneath {
         Directory.list(path)
     }
 
-    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        Directory.read(path, limit_bytes)
+    fn open(&self, path: &Path, limit_bytes: u64) -> io::Result<Opened> {
+        Directory.open(path, limit_bytes)
     }
 
     fn size_bytes(&self, path: &Path) -> io::Result<u64> {

@@ -1,12 +1,12 @@
 //! The real disk.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Entry, Lock, Storage, WriteBody};
+use super::{Entry, Lock, Opened, Storage, WriteBody};
 
 /// Mode of directories: the daemon's group may read.
 pub(super) const DIRECTORY_MODE: u32 = 0o750;
@@ -93,7 +93,7 @@ impl Storage for Directory {
         Ok(entries)
     }
 
-    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    fn open(&self, path: &Path, limit_bytes: u64) -> io::Result<Opened> {
         // A FIFO or a device with the name of a file must not block a reader.
         let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
         let metadata = file.metadata()?;
@@ -104,13 +104,7 @@ impl Storage for Directory {
         if size_bytes > limit_bytes {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or(0));
-        // One byte more than allowed distinguishes a file that grew from one that fits.
-        file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > limit_bytes {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        Ok(bytes)
+        Ok((Box::new(file), size_bytes))
     }
 
     fn size_bytes(&self, path: &Path) -> io::Result<u64> {
@@ -206,8 +200,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         Directory.write_synced(&path, b"12345").unwrap();
-        assert_eq!(Directory.read(&path, 5).unwrap(), b"12345");
-        let error = Directory.read(&path, 4).unwrap_err();
+        assert_eq!(Directory.open(&path, 5).unwrap().1, 5);
+        let error = Directory.open(&path, 4).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
@@ -218,7 +212,7 @@ mod tests {
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         for path in [fifo.as_path(), Path::new("/dev/zero"), dir.path()] {
             assert_eq!(
-                Directory.read(path, 100).unwrap_err().kind(),
+                Directory.open(path, 100).unwrap_err().kind(),
                 io::ErrorKind::InvalidInput,
                 "{}",
                 path.display()
@@ -243,7 +237,7 @@ mod tests {
         let path = dir.path().join("f");
         Directory.write_synced(&path, b"longer").unwrap();
         Directory.write_synced(&path, b"new").unwrap();
-        assert_eq!(Directory.read(&path, 100).unwrap(), b"new");
+        assert_eq!(fs::read(&path).unwrap(), b"new");
         assert_eq!(Directory.list(dir.path()).unwrap()[0].size_bytes, 3);
     }
 

@@ -7,7 +7,7 @@ mod beneath;
 mod directory;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,6 +43,14 @@ pub struct Entry {
     pub modified_unix_s: u64,
 }
 
+/// An open file, of which a part is read at a time.
+pub trait OpenFile: io::Read + io::Seek + fmt::Debug + Send {}
+
+impl<T: io::Read + io::Seek + fmt::Debug + Send> OpenFile for T {}
+
+/// An open file and its size in bytes.
+pub type Opened = (Box<dyn OpenFile>, u64);
+
 /// Writes the rest of a file and returns its head.
 pub type WriteBody<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<Vec<u8>>;
 
@@ -59,8 +67,8 @@ pub trait Storage: fmt::Debug + Send + Sync {
     fn create_directory(&self, path: &Path) -> io::Result<()>;
     /// The entries of a directory, in order of name.
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
-    /// The whole of a file of at most `limit_bytes`; `FileTooLarge` when it is larger.
-    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
+    /// Opens a file of at most `limit_bytes`; `FileTooLarge` when it is larger.
+    fn open(&self, path: &Path, limit_bytes: u64) -> io::Result<Opened>;
     /// The size of a file in bytes.
     fn size_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Creates or replaces a file and forces its bytes to the disk. When interrupted, it may leave
@@ -111,26 +119,22 @@ impl Disk {
         }
     }
 
+    /// A file and its size in bytes; None when there is no such file.
+    pub(crate) fn open_if_there(&self, path: &Path) -> Result<Option<Opened>, DbError> {
+        if_there(path, self.0.open(path, MAX_FILE_BYTES))
+    }
+
     /// The content of a file; None when there is no such file.
     pub(crate) fn read_if_there(&self, path: &Path) -> Result<Option<Vec<u8>>, DbError> {
-        match self.0.read(path, MAX_FILE_BYTES) {
-            Ok(bytes) => Ok(Some(bytes)),
-            // Over NFS a file that is removed while it is read becomes stale (nfs(5)).
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Err(DbError::Corrupt {
-                path: path.to_owned(),
-                offset: MAX_FILE_BYTES,
-                damage: Damage::TooLong { limit: MAX_FILE_BYTES },
-            }),
-            Err(error) => Err(failed(Operation::Read, path)(error)),
-        }
+        let Some((file, size_bytes)) = self.open_if_there(path)? else { return Ok(None) };
+        let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or(0));
+        // One byte more than allowed distinguishes a file that grew from one that fits.
+        let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+        let read = read.and_then(|_| match bytes.len() as u64 > MAX_FILE_BYTES {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(bytes),
+        });
+        if_there(path, read)
     }
 
     pub(crate) fn is_there(&self, path: &Path) -> Result<bool, DbError> {
@@ -184,6 +188,22 @@ impl Disk {
             Some(lock) => Ok(lock),
             None => Err(DbError::Locked { path: path.to_owned() }),
         }
+    }
+}
+
+/// The result of opening or reading a file; None when there is no such file.
+fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, DbError> {
+    use io::ErrorKind::{FileTooLarge, NotFound, StaleNetworkFileHandle};
+    match read {
+        Ok(read) => Ok(Some(read)),
+        // Over NFS a file that is removed while it is read becomes stale (nfs(5)).
+        Err(error) if matches!(error.kind(), NotFound | StaleNetworkFileHandle) => Ok(None),
+        Err(error) if error.kind() == FileTooLarge => Err(DbError::Corrupt {
+            path: path.to_owned(),
+            offset: MAX_FILE_BYTES,
+            damage: Damage::TooLong { limit: MAX_FILE_BYTES },
+        }),
+        Err(error) => Err(failed(Operation::Read, path)(error)),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use image::ImageId;
 
+use crate::checked_file::CheckedFile;
 use crate::code;
 use crate::envelope::Kind;
 use crate::epoch::EpochId;
@@ -117,13 +118,13 @@ impl CodeFile {
         naming::code_name(&self.image)
     }
 
-    /// The content; None when the file is gone.
+    /// The content, checked; None when the file is gone.
     ///
     /// # Errors
     /// [`DbError::Corrupt`], [`DbError::NewerFormat`] or [`DbError::Io`].
-    pub fn read(&self, db: &Database, host: &str) -> Result<Option<Vec<u8>>, DbError> {
+    pub fn open(&self, db: &Database, host: &str) -> Result<Option<CheckedFile>, DbError> {
         let directory = naming::code_path(&naming::host_path(db.root(), host));
-        code::read_file(db.disk(), &directory.join(self.name()), &self.image, self.kind)
+        CheckedFile::open(db.disk(), &directory.join(self.name()), &self.image, self.kind)
     }
 }
 

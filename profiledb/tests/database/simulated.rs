@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use profiledb::storage::{Entry, Lock, Storage, WriteBody};
+use profiledb::storage::{Entry, Lock, Opened, Storage, WriteBody};
 
 /// A disk in memory. Clones are the same disk.
 #[derive(Clone, Debug, Default)]
@@ -355,14 +355,14 @@ impl Storage for SimulatedDisk {
         Ok(entries)
     }
 
-    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    fn open(&self, path: &Path, limit_bytes: u64) -> io::Result<Opened> {
         let mut state = self.state();
         state.operation()?;
         match state.files.get(path) {
             Some(bytes) if bytes.len() as u64 > limit_bytes => {
                 Err(io::ErrorKind::FileTooLarge.into())
             }
-            Some(bytes) => Ok(bytes.clone()),
+            Some(bytes) => Ok((Box::new(io::Cursor::new(bytes.clone())), bytes.len() as u64)),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }

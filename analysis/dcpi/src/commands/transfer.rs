@@ -11,8 +11,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use image::ImageId;
 use profiledb::{
-    Copied, Database, DbError, Epoch, EpochId, Writer, copy_code, copy_epoch, copy_readable_code,
-    merge_epochs,
+    Copied, Database, DbError, Epoch, EpochId, EpochMeta, Writer, copy_code, copy_epoch,
+    copy_readable_code, merge_epochs, moment,
 };
 
 use super::Outcome;
@@ -71,7 +71,8 @@ pub struct Merge {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The archive holds a database with these epochs and the code of their images, and nothing else: \
-unpack it anywhere (tar -xzf FILE) and read it with --db.")]
+unpack it anywhere (tar -xzf FILE) and read it with --db. The open epoch is archived as of its \
+last merge (dcpictl flush).")]
 pub struct Tar {
     /// The archive, gzip-compressed; - for standard output
     #[arg(short, long, value_name = "FILE")]
@@ -90,7 +91,8 @@ pub struct Tar {
 pub(crate) fn copy(args: &Copy, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
     let db = Database::open(args.source.db())?;
     let chosen = select::epochs(&db, &args.source.epochs(&args.epoch))?;
-    let Report { new, updated, there, code, failed } =
+    // A copy is brought up to date by the next one.
+    let Report { new, updated, there, code, failed, open: _ } =
         copy_all(&db, &chosen, &args.to, !args.without_code)?;
     let to = args.to.display();
     writeln!(
@@ -197,7 +199,8 @@ pub(crate) fn tar(args: &Tar, out: &mut dyn Write) -> Result<Outcome, AnalysisEr
         let (path, Report { new, code, .. }) = (path.display(), &report);
         writeln!(out, "{path}: {new} epochs, code of {code} images, {bytes} bytes")?;
     }
-    Ok(Outcome { sound: report.failed.is_empty(), aside: report.failed, ..Outcome::default() })
+    let Report { failed, open, .. } = report;
+    Ok(Outcome { sound: failed.is_empty(), aside: [failed, open].concat(), ..Outcome::default() })
 }
 
 fn unwritable(path: &Path, source: io::Error) -> AnalysisError {
@@ -237,6 +240,8 @@ struct Report {
     code: u64,
     /// Epochs and code that could not be copied, with the reason.
     failed: Vec<String>,
+    /// What is missing of epochs that go on.
+    open: Vec<String>,
 }
 
 fn open(source: &Source, which: &EpochChoice) -> Result<(Database, Vec<Epoch>), AnalysisError> {
@@ -264,11 +269,12 @@ fn copy_all(
     let mut images: BTreeMap<&str, BTreeSet<ImageId>> = BTreeMap::new();
     let copy = |host: &str, id: &EpochId| -> Result<_, DbError> {
         let epoch = db.epoch(host, id)?;
-        Ok((copy_epoch(&epoch, &target)?, epoch.images()?))
+        Ok((copy_epoch(&epoch, &target)?, epoch.images()?, part(epoch.meta())))
     };
     for (host, id) in chosen {
         match copy(host, id) {
-            Ok((copied, of_epoch)) => {
+            Ok((copied, of_epoch, part)) => {
+                report.open.extend(part);
                 match copied {
                     Copied::New => report.new += 1,
                     Copied::Updated => report.updated += 1,
@@ -300,6 +306,19 @@ fn copy_all(
         }
     }
     Ok(report)
+}
+
+/// What the copy of an epoch that goes on lacks.
+fn part(epoch: &EpochMeta) -> Option<String> {
+    if epoch.ended_unix_s.is_some() {
+        return None;
+    }
+    let (id, host, until) = (&epoch.epoch, &epoch.host, moment(epoch.updated_unix_s));
+    let there = match epoch.merges {
+        0 => format!("epoch {id} of {host} has no samples yet"),
+        _ => format!("epoch {id} of {host} goes on: later samples than of {until} UTC are missing"),
+    };
+    Some(format!("{there}; for what was sampled until now: dcpictl flush, and then this again"))
 }
 
 /// Whether an error is of the target database, so that the next epoch would fail with it too.

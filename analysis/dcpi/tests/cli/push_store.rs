@@ -28,7 +28,18 @@ fn epoch(db: &Db, host: &str, boot: &str, (begin_s, samples): (u64, u64), is_ove
 }
 
 /// Writes an epoch of `samples` that began at this second since 1970 UTC.
-fn epoch_at(db: &Db, host: &str, boot: &str, (now_unix_s, samples): (u64, u64), is_over: bool) {
+fn epoch_at(db: &Db, host: &str, boot: &str, at: (u64, u64), is_over: bool) {
+    epoch_of(db, host, boot, at, (is_over, Path::new(PROGRAM)));
+}
+
+/// The same, of this program.
+fn epoch_of(
+    db: &Db,
+    host: &str,
+    boot: &str,
+    (now_unix_s, samples): (u64, u64),
+    (is_over, program): (bool, &Path),
+) {
     let mut writer = Writer::open(&db.root(), host).unwrap();
     let machine = Machine { boot_id: boot.to_owned(), cpus: 2, ..Machine::default() };
     let start = EpochStart { events: vec![clock()], now_unix_s, machine, ..EpochStart::default() };
@@ -37,7 +48,7 @@ fn epoch_at(db: &Db, host: &str, boot: &str, (now_unix_s, samples): (u64, u64), 
     let mut delta = Delta { now_unix_s: now_unix_s + 60, ..Delta::default() };
     let jit = image(ImageKind::Jit, "[jit] node 77", "[jit] node 77");
     let mut home = image(ImageKind::File, "tool", "/home/alice/bin/tool");
-    home.id = identify_file(&fs::File::open(PROGRAM).unwrap()).unwrap();
+    home.id = identify_file(&fs::File::open(program).unwrap()).unwrap();
     for (of, pid) in [(&home, Some(77)), (&jit, None)] {
         let scope = Scope { label: None, unit: Some("web.service".to_owned()), pid };
         let counts = Profile::from_counts([(ImageOffset(0x1000), samples)]);
@@ -254,7 +265,8 @@ fn answer(mut stream: TcpStream, objects: &mut Objects) {
         (Some(Fault::Deaf), _) => return,
         (Some(Fault::Busy), _) => (503, b"busy".to_vec()),
         (_, "PUT") => {
-            assert!(head.iter().any(|line| line == "If-None-Match: *"), "{head:?}");
+            let only_new = |line: &String| line.eq_ignore_ascii_case("If-None-Match: *");
+            assert!(head.iter().any(only_new), "{head:?}");
             let code = match objects.by_key.contains_key(words[1]) {
                 true => 412,
                 false => 201,
@@ -368,6 +380,96 @@ fn an_epoch_waits_for_its_moment_within_the_spread() {
     let once = push(&db, store.to_str().unwrap(), &["--spread", "1h"]);
     assert_eq!(once.status.code(), Some(2));
     assert!(said(&once).contains("--every"), "{}", said(&once));
+}
+
+/// Bytes of code of a large program: node has as many.
+const LARGE: usize = 92 << 20;
+/// Memory for a push, a copy or an archive of it, in KiB: what the program has anyway (8 MiB are
+/// the main thread's stack), and 32 MiB.
+const MEMORY_KIB: u64 = 48 << 10;
+
+/// A program of [`LARGE`] bytes that do not compress: one segment, which is all code.
+fn large_program(path: &Path) {
+    let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+    elf.resize(16, 0);
+    // ET_EXEC, EM_X86_64, EV_CURRENT; entry; program headers behind the file header, no sections.
+    elf.extend([2, 0, 62, 0, 1, 0, 0, 0]);
+    elf.extend([0x40_0000_u64, 64, 0].iter().flat_map(|value| value.to_le_bytes()));
+    elf.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 64, 0, 0, 0, 0, 0]);
+    // PT_LOAD, readable and executable, all of the file.
+    elf.extend([1, 0, 0, 0, 5, 0, 0, 0]);
+    let (place, size) = (0x40_0000, LARGE as u64);
+    elf.extend([0, place, place, size, size, 4096].iter().flat_map(|value| value.to_le_bytes()));
+    let mut random = fastrand::Rng::with_seed(42);
+    elf.resize_with(LARGE, || random.u8(..));
+    fs::write(path, elf).unwrap();
+}
+
+/// A node of 64 MB took 255 MB of memory, and the push of a whole host with it was killed three
+/// times and never came further.
+#[test]
+fn a_large_program_is_passed_on_in_little_memory() {
+    let db = Db::new();
+    let program = db.root().with_file_name("node");
+    large_program(&program);
+    db.keep("node-1", &program);
+    for at in 0..42 {
+        epoch_of(&db, "node-1", "boot", (START + 1000 * at, 10), (true, &program));
+    }
+    let (url, objects) = receiver();
+    let (copy, tar) = (db.root().with_file_name("copy"), db.root().with_file_name("all.tar.gz"));
+    let (copy, tar) = (copy.to_str().unwrap(), tar.to_str().unwrap());
+    let (store, state) = (store(&db), db.root().with_file_name("state"));
+    let limited = |arguments: &[&str]| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -d {MEMORY_KIB} && exec \"$0\" \"$@\"")]);
+        shell.arg(dcpi().get_program()).args(arguments).arg("--db").arg(db.root());
+        let output = shell.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output));
+        said(&output)
+    };
+    let state = state.to_str().unwrap();
+    for to in [store.to_str().unwrap(), &url] {
+        let said = limited(&["push", "-o", to, "--state", state]);
+        assert_eq!(said, format!("{to}: 42 epochs, code of 1 image\n"));
+    }
+    let said = limited(&["copy", "-o", copy]);
+    assert!(said.contains("42 epochs copied") && said.contains("code of 1 image"), "{said}");
+    let said = limited(&["tar", "-o", tar, "--epoch", "all"]);
+    assert!(said.contains("42 epochs, code of 1 images"), "{said}");
+    assert!(profiledb::check(Path::new(copy)).unwrap().is_empty());
+    let kept = |of: &Path| {
+        let code = fs::read_dir(of).unwrap().next().unwrap().unwrap();
+        fs::read(code.path()).unwrap()
+    };
+    let ours = kept(&db.root().join("hosts/node-1/code"));
+    assert!(ours.len() > LARGE);
+    assert!(kept(&store.join("raw/code")) == ours, "as it was");
+    let objects = objects.lock().unwrap();
+    let sent = objects.by_key.iter().find(|(key, _)| key.contains("/code/")).unwrap();
+    assert!(*sent.1 == ours, "as it was");
+}
+
+/// A record of what was sent that cannot be opened now, as on a full disk, ends no service.
+#[test]
+fn what_fails_for_a_moment_is_tried_again() {
+    let db = Db::new();
+    epoch(&db, "node", "boot", (0, 10), true);
+    let (store, state) = (store(&db), db.root().with_file_name("state"));
+    fs::write(&state, "in the way").unwrap();
+    let mut command = dcpi();
+    command.args(["push", "--every", "1s", "-o"]).arg(&store).arg("--db").arg(db.root());
+    let mut child = command.arg("--state").arg(&state).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("cannot keep what was sent in"), "{first}");
+    assert!(first.ends_with("dcpi tries again, first in 2 s"), "{first}");
+    fs::remove_file(&state).unwrap();
+    let second = lines.next().unwrap().unwrap();
+    assert!(second.ends_with("takes profiles again"), "{second}");
+    assert_eq!(samples(&store.join("raw")).len(), 1);
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

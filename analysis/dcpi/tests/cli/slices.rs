@@ -2,7 +2,7 @@
 //! Clocks that were set back, and files of a database that are gone.
 
 use image::{ImageKind, ImageOffset};
-use model::{ClockStep, ClockSteps, Facts, Ledger, Profile};
+use model::{ClockStep, ClockSteps, Endings, Facts, Killed, Ledger, Profile};
 use profiledb::{Delta, EpochStart, EventMeta, ProfileKey, Scope, Writer};
 use serde_json::Value;
 
@@ -186,6 +186,25 @@ fn a_clock_that_was_set_is_told() {
     assert_eq!(report["problems"][0]["kind"], "clock_set_back");
     assert_eq!(row(&report, "service")["total"]["seconds"]["value"], 40.0);
     assert_eq!(row(&report, "service")["slices"].as_array().unwrap().len(), 4);
+}
+
+/// A daemon that was killed left a hole, and nothing said why.
+#[test]
+fn a_daemon_that_was_killed_is_told_with_what_is_missing() {
+    let db = Db::new();
+    let mut writer = writer(&db, START);
+    let killed = vec![Killed { since_unix_s: START + 20, until_unix_s: START + 32 }];
+    let mut facts = Facts::default();
+    facts.state(&Endings { ended: false, killed });
+    for merge in [1, 2, 4] {
+        let more = delta(START + merge * 10, &[("service", 50)]);
+        writer.merge(&Delta { facts: facts.clone(), ..more }).unwrap();
+    }
+    let said = "node-7 has no samples from 2026-11-05 10:15:20 to 2026-11-05 10:15:32 UTC: dcpid \
+                was killed, or the machine went down";
+    let text = shown(&db, "prof -i");
+    assert!(text.replace("\n", " ").contains(said), "{text}");
+    assert_eq!(json(&db, "prof -i")["problems"][0]["kind"], "killed");
 }
 
 /// The files of an epoch were gone, and reports were silent about it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{ClockStep, ClockSteps, OpensOn};
+use model::{ClockStep, ClockSteps, Endings, Killed, OpensOn};
 use profiledb::{Database, DbError, Epoch, EpochId};
 
 use super::Asked;
@@ -87,6 +87,11 @@ fn add_doubts(db: &Database, epoch: &Epoch, problems: &mut Vec<Problem>) {
         tell(false, |step| step.back_s);
         tell(true, |step| step.forward_s);
     }
+    let Endings { killed, .. } = meta.facts.get().unwrap_or_default();
+    problems.extend(killed.iter().map(|killed| {
+        let Killed { since_unix_s, until_unix_s } = *killed;
+        Problem::Killed { host: meta.host.clone(), since_unix_s, until_unix_s }
+    }));
     // A writer ends each epoch before it begins the next, but for one that is damaged.
     if meta.ended_unix_s.is_none() && epoch.damage().is_empty() {
         let later = db.epochs(&meta.host).unwrap_or_default();

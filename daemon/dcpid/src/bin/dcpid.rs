@@ -1,5 +1,6 @@
 //! The daemon. Exit codes: 0 told to end and everything is on disk; 1 told to end and the last
-//! samples are lost; 2 could not start.
+//! samples are lost; 2 could not start; 75 (EX_TEMPFAIL of sysexits.h) could not start for a reason
+//! that may pass, such as a full disk.
 #![allow(clippy::print_stderr, reason = "a main program prints")]
 
 use dcpid::log::Limited;
@@ -31,8 +32,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dcpid: {}", dcpid::daemon::one_line(&error));
-            // The service manager need not restart a daemon that could not start.
-            ExitCode::from(if error.is::<LastSamplesLost>() { 1 } else { 2 })
+            // The service manager starts the daemon again unless the code is 2.
+            ExitCode::from(match () {
+                () if error.is::<LastSamplesLost>() => 1,
+                () if dcpid::daemon::may_pass(&error) => 75,
+                () => 2,
+            })
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::status_parts::{bill, facts};
 use crate::ticks::Tick;
 use inspect::pool::cpu_ns_of_all;
 use kernel::clock;
-use model::OpensOn;
+use model::{Endings, OpensOn};
 use pending::Pending;
 use pending::ledger::Account;
 use pending::processes::Processes;
@@ -174,6 +174,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         if let Some(steps) = self.parts.epoch_clock.fact() {
             delta.facts.state(steps);
         }
+        delta.facts.state(&self.endings(&in_flight.rest));
         let cost = self.rates.cost().ns_per_sample;
         let share = self.rates.last_bill().map(|bill| Bill::share(&bill));
         delta.cost = Some(bill(cost, share, cpu_ns_of_all(), self.taken()));
@@ -184,6 +185,11 @@ impl<Source: SampleSource> Pipeline<Source> {
         });
         self.merges.in_flight = Some(in_flight);
         self.send(delta);
+    }
+
+    /// How daemons ended that wrote the epoch, as of a merge after which these parts are left.
+    fn endings(&self, rest: &VecDeque<Pending>) -> Endings {
+        Endings { ended: self.stopping && rest.is_empty(), killed: self.parts.killed.clone() }
     }
 
     fn send(&mut self, delta: Delta) {
@@ -223,6 +229,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     let now_unix_s = self.parts.epoch_clock.merge_unix_s();
                     let mut delta = pending.delta(&self.names, now_unix_s);
                     self.merges.processes.join(&mut delta.stacks, now_unix_s);
+                    delta.facts.state(&self.endings(&rest));
                     self.merges.in_flight = Some(InFlight { pending, rest, waiters });
                     return self.send(delta);
                 }
@@ -303,6 +310,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         if self.parts.epoch != epoch.as_str() {
             self.parts.epoch = epoch.to_string();
             self.parts.epoch_clock.begin_epoch();
+            self.parts.killed.clear();
             self.parts.collector.spaces.allowances.begin_epoch();
         }
     }

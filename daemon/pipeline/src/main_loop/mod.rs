@@ -18,7 +18,7 @@ use inspect::pool::cpu_ns_of_all;
 use kernel::clock;
 use kernel::{Alarm, Cost, EventSkid, Machine};
 use merging::{After, Merges};
-use model::MeasuredMachine;
+use model::{Killed, MeasuredMachine};
 use persistence::database_thread::{Done, Flusher};
 use persistence::measured_machine;
 use profiledb::PeriodChange;
@@ -77,6 +77,8 @@ pub struct Parts<Source> {
     pub epoch: String,
     /// Its clock.
     pub epoch_clock: EpochClock,
+    /// Times without samples before it, or in it, because a daemon was killed.
+    pub killed: Vec<Killed>,
     /// Label of the recorded command: readers of the epoch select its samples unless told
     /// otherwise.
     pub opens_on: Option<String>,

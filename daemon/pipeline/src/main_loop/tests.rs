@@ -104,6 +104,7 @@ fn run_from<Client: Future<Output = ()>>(
                 flusher,
                 epoch,
                 epoch_clock: EpochClock::new(0, 0, Default::default()),
+                killed: Vec::new(),
                 opens_on: None,
             },
             cost,
@@ -127,6 +128,11 @@ fn run_from<Client: Future<Output = ()>>(
 fn replace_by_a_file(root: &Path) {
     std::fs::remove_dir_all(root).unwrap();
     std::fs::write(root, "").unwrap();
+}
+
+fn endings(root: &Path, epoch: &str) -> model::Endings {
+    let epoch = Database::open(root).unwrap().epoch("here", &epoch.parse().unwrap()).unwrap();
+    epoch.meta().facts.get().unwrap()
 }
 
 async fn ask(asked: &mpsc::Sender<Asked>, request: Request) -> Reply {
@@ -158,6 +164,7 @@ fn requests_are_answered_after_they_are_done() {
             let first = flushed.epoch.unwrap();
             assert_eq!(flushed.merged, Some(10));
             assert_eq!(on_disk(&root, &first), 10, "on disk when the answer comes");
+            assert!(!endings(&root, &first).ended, "it would be known that it was killed");
             let second =
                 ask(&asked, Request::Epoch { label: Some("next".into()) }).await.epoch.unwrap();
             assert_ne!(first, second);
@@ -176,6 +183,8 @@ fn requests_are_answered_after_they_are_done() {
         }
     })
     .unwrap();
+    let last = Database::open(&root).unwrap().epochs("here").unwrap().pop().unwrap();
+    assert_eq!(endings(&root, last.as_str()), model::Endings { ended: true, killed: Vec::new() });
 }
 
 /// Samples of 30 s had no time after the clock had been set back by as much, and looked as if they

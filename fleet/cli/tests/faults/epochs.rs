@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -88,7 +88,11 @@ pub fn code(root: &Path, programs: &[&str]) -> Objects {
     }
     let db = Database::open(&root.join("code-db")).unwrap();
     let files = profiledb::code_files(&db, "host", &images).unwrap();
-    let object = |file: &profiledb::CodeFile| file.read(&db, "host").unwrap().unwrap();
+    let object = |file: &profiledb::CodeFile| {
+        let mut bytes = Vec::new();
+        file.open(&db, "host").unwrap().unwrap().read_to_end(&mut bytes).unwrap();
+        bytes
+    };
     files.iter().map(|file| (format!("raw/code/{}", file.name()), object(file))).collect()
 }
 

@@ -318,8 +318,13 @@ fn files_that_are_gone_or_damaged_are_told_and_made_again() {
     // Questions do not pass over them either.
     let facts = files.iter().find(|path| path.to_str().unwrap().contains("/facts-")).unwrap();
     let question = ["sql", "select count(*) from facts", "--week", week_name.as_str()];
-    fs::write(facts, "").unwrap();
-    assert_told(store, &question, &["is empty"]);
+    let mut changed = fs::read(facts).unwrap();
+    let at = changed.len() / 2;
+    changed[at] ^= 1;
+    for content in [changed, Vec::new()] {
+        fs::write(facts, content).unwrap();
+        assert_told(store, &question, &["is damaged", &format!("remove weeks/{week_name}")]);
+    }
     fs::remove_file(facts).unwrap();
     assert_told(store, &question, &["is gone"]);
     // Facts of the week before, with which this one is compared.

@@ -191,7 +191,7 @@ const REMOVE_BY_HAND: [&str; 4] = [
       /etc/systemd/system/dcpi.slice /etc/sysusers.d/dcpi.conf /etc/tmpfiles.d/dcpi.conf \\
       /etc/systemd/system/dcpi-push.service \\
       /etc/dcpi /run/dcpi /var/lib/dcpi /var/lib/dcpi-push",
-    "sudo userdel dcpi",
+    "sudo userdel dcpi-push && sudo userdel dcpi",
     "sudo systemctl daemon-reload",
 ];
 

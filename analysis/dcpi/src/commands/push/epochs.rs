@@ -107,9 +107,14 @@ impl ToStore {
     fn make(&self) -> Result<(), Stopped> {
         let format = format!("{RAW}/format");
         if !self.to.has(&format).map_err(Stopped::Receiver)? {
-            self.to.put(&format, profiledb::FORMAT).map_err(Stopped::Receiver)?;
+            self.put(&format, profiledb::FORMAT)?;
         }
         Ok(())
+    }
+
+    fn put(&self, key: &str, mut object: &[u8]) -> Result<Put, Stopped> {
+        let size_bytes = object.len() as u64;
+        self.to.put(key, &mut object, size_bytes).map_err(Stopped::Receiver)
     }
 
     fn send(
@@ -121,7 +126,7 @@ impl ToStore {
         out: &mut dyn Write,
     ) -> Result<(), Stopped> {
         let key = format!("{RAW}/{}", outgoing_place(host, id)?);
-        let is_another = match self.to.put(&key, file).map_err(Stopped::Receiver)? {
+        let is_another = match self.put(&key, file)? {
             Put::Stored => {
                 pushed.objects += 1;
                 false
@@ -163,11 +168,12 @@ impl ToStore {
             let has = |key: &str| self.to.has(key).map_err(Stopped::Receiver);
             if !has(&whole)? && (key == whole || !has(&key)?) {
                 // Unreadable data does not prevent other data from being sent.
-                let Ok(Some(bytes)) = file.read(db, host) else {
+                let Ok(Some(mut code)) = file.open(db, host) else {
                     pushed.is_sound = false;
                     continue;
                 };
-                let put = self.to.put(&key, &bytes).map_err(Stopped::Receiver)?;
+                let size_bytes = code.size_bytes();
+                let put = self.to.put(&key, &mut code, size_bytes).map_err(Stopped::Receiver)?;
                 pushed.code += u64::from(put == Put::Stored);
             }
             self.done.mark(CODE, &name)?;

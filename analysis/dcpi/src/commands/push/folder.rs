@@ -4,7 +4,7 @@
 //! error, and `dcpi push` neither writes elsewhere nor waits for ever.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -87,14 +87,14 @@ pub(super) fn get(root: &Path, key: &str) -> io::Result<Option<Vec<u8>>> {
 
 /// Writes a file that is there whole or not at all, and replaces none. The link decides: it fails
 /// where the name exists, also over NFS, which renames do not.
-pub(super) fn put(root: &Path, key: &str, bytes: &[u8]) -> io::Result<Put> {
+pub(super) fn put(root: &Path, key: &str, object: &mut dyn Read) -> io::Result<Put> {
     if has(root, key)? {
         return Ok(Put::WasThere);
     }
-    write(root, key, bytes).map_err(|error| of(root, key, error))
+    write(root, key, object).map_err(|error| of(root, key, error))
 }
 
-fn write(root: &Path, key: &str, bytes: &[u8]) -> io::Result<Put> {
+fn write(root: &Path, key: &str, object: &mut dyn Read) -> io::Result<Put> {
     let (parents, name) = key.rsplit_once('/').unwrap_or(("", key));
     let mut directories = vec![open_root(root)?];
     for part in parents.split('/').filter(|part| !part.is_empty()) {
@@ -114,7 +114,7 @@ fn write(root: &Path, key: &str, bytes: &[u8]) -> io::Result<Put> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let file = open_below(directory, &partial, flags, Mode::from_raw_mode(0o640))?;
     let mut file = File::from(file);
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    let written = io::copy(object, &mut file).and_then(|_| file.sync_all());
     let linked = written.and_then(|()| {
         Ok(rustix::fs::linkat(directory, &*partial, directory, name, AtFlags::empty())?)
     });
@@ -159,8 +159,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
         assert_eq!(get(root, "a/b").unwrap(), None);
-        assert_eq!(put(root, "a/b", b"one").unwrap(), Put::Stored);
-        assert_eq!(put(root, "a/b", b"two").unwrap(), Put::WasThere);
+        assert_eq!(put(root, "a/b", &mut &b"one"[..]).unwrap(), Put::Stored);
+        assert_eq!(put(root, "a/b", &mut &b"two"[..]).unwrap(), Put::WasThere);
         assert_eq!(get(root, "a/b").unwrap(), Some(b"one".to_vec()));
         assert!(has(root, "a/b").unwrap() && !has(root, "a/c").unwrap());
         let names: Vec<_> = std::fs::read_dir(root.join("a")).unwrap().collect();
@@ -182,7 +182,7 @@ mod tests {
             ("raw/passwd", "raw/passwd: it is no file"),
             ("raw/fifo", "raw/fifo: it is no file"),
         ] {
-            let refused = put(root, key, b"one").unwrap_err().to_string();
+            let refused = put(root, key, &mut &b"one"[..]).unwrap_err().to_string();
             assert!(refused.contains(why), "{refused}");
             assert!(get(root, key).is_err() && has(root, key).is_err());
         }

@@ -23,6 +23,7 @@ use query::error::AnalysisError;
 mod collector;
 mod epochs;
 mod folder;
+mod http;
 mod otlp_http;
 mod store;
 
@@ -149,19 +150,32 @@ Exit codes: 0 done; 1 done, but part of the database could not be read or was no
 not.";
 
 pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisError> {
+    let is_spread = args.spread.is_some_and(|spread| !spread.is_zero());
+    let is_chosen = !args.with.is_empty() || !args.without.is_empty() || is_spread;
+    if is_chosen && matches!(args.to, To::Collector(_)) {
+        let message = "--with, --without and --spread are for stores: a collector gets \
+                       procedures, units and labels"
+            .to_owned();
+        return Err(AnalysisError::Usage { message, help: "dcpi help push".to_owned() });
+    }
+    let mut pusher = Pusher { args, way: None, is_sound: true };
+    let Some(every) = args.every else {
+        pusher.once(out)?;
+        return Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() });
+    };
+    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP]).map_err(AnalysisError::from)?;
+    pusher.forever(every, &heard, out)?;
+    Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() })
+}
+
+/// The way to the receiver, with the record of what was sent there.
+fn way(args: &Push) -> Result<Box<dyn Way>, AnalysisError> {
     let state =
         args.state.clone().or_else(|| std::env::var_os("STATE_DIRECTORY").map(PathBuf::from));
     let state = state.unwrap_or_else(|| PathBuf::from("/var/lib/dcpi-push"));
     let way: Box<dyn Way> = match &args.to {
         To::Collector(to) => {
             let sent = open(&args.to, &state.join(to.file_name()), Sent::open)?;
-            let is_spread = args.spread.is_some_and(|spread| !spread.is_zero());
-            if !args.with.is_empty() || !args.without.is_empty() || is_spread {
-                let message = "--with, --without and --spread are for stores: a collector gets \
-                               procedures, units and labels"
-                    .to_owned();
-                return Err(AnalysisError::Usage { message, help: "dcpi help push".to_owned() });
-            }
             Box::new(ToCollector { to: to.clone(), sent })
         }
         To::Store(to) => {
@@ -171,14 +185,7 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
             Box::new(ToStore { to: to.clone(), done, leaving, with_code, spread })
         }
     };
-    let mut pusher = Pusher { from: args.from.clone(), to: args.to.clone(), way, is_sound: true };
-    let Some(every) = args.every else {
-        pusher.once(out)?;
-        return Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() });
-    };
-    let heard = signals::hear(&[SIGINT, SIGTERM, SIGHUP]).map_err(AnalysisError::from)?;
-    pusher.forever(every, &heard, out)?;
-    Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() })
+    Ok(way)
 }
 
 /// The data that leaves the host, and whether code is included.
@@ -232,10 +239,11 @@ trait Way {
     fn told(&self, pushed: &Pushed) -> String;
 }
 
-struct Pusher {
-    from: PathBuf,
-    to: To,
-    way: Box<dyn Way>,
+struct Pusher<'a> {
+    args: &'a Push,
+    /// None until the record of what was sent could be opened: a disk that is full now may have
+    /// room later.
+    way: Option<Box<dyn Way>>,
     /// Whether all could be read and nothing was rejected so far.
     is_sound: bool,
 }
@@ -293,7 +301,7 @@ impl Pushed {
     const NOTHING: Self = Self { objects: 0, samples: 0, code: 0, is_sound: true, next: None };
 }
 
-impl Pusher {
+impl Pusher<'_> {
     /// Pushes new data, with a few attempts.
     fn once(&mut self, out: &mut dyn Write) -> Result<(), AnalysisError> {
         let mut pushed = Pushed::NOTHING;
@@ -305,8 +313,8 @@ impl Pusher {
                     let what = format!(
                         "{} does not take profiles: {failure}; what was not sent stays in {} for \
                          the next push",
-                        self.to,
-                        self.from.display()
+                        self.args.to,
+                        self.args.from.display()
                     );
                     return Err(AnalysisError::Refused(what));
                 }
@@ -315,18 +323,19 @@ impl Pusher {
                     // A message is printed before each long wait.
                     if attempt == 1 || failure.retry_after.is_some() {
                         let seconds = wait.as_secs_f64().ceil();
-                        writeln!(out, "{}: {failure}; dcpi tries again in {seconds} s", self.to)?;
+                        let to = &self.args.to;
+                        writeln!(out, "{to}: {failure}; dcpi tries again in {seconds} s")?;
                         out.flush()?;
                     }
                     std::thread::sleep(wait);
                 }
             }
         }
-        let what = match (pushed.objects, pushed.code) {
-            (0, 0) => "nothing new".to_owned(),
-            _ => self.way.told(&pushed),
+        let what = match (pushed.objects, pushed.code, &self.way) {
+            (0, 0, _) | (_, _, None) => "nothing new".to_owned(),
+            (_, _, Some(way)) => way.told(&pushed),
         };
-        Ok(writeln!(out, "{}: {what}", self.to)?)
+        Ok(writeln!(out, "{}: {what}", self.args.to)?)
     }
 
     /// Pushes new data at intervals until a signal arrives.
@@ -343,7 +352,7 @@ impl Pusher {
             let wait = match self.push(&mut pushed, out) {
                 Ok(()) => {
                     if failures > 0 {
-                        writeln!(out, "{}: takes profiles again", self.to)?;
+                        writeln!(out, "{}: takes profiles again", self.args.to)?;
                     }
                     failures = 0;
                     let wait = next.saturating_duration_since(Instant::now());
@@ -351,19 +360,16 @@ impl Pusher {
                 }
                 Err(stopped) => {
                     failures = failures.saturating_add(1);
-                    let (failure, is_here) = match stopped {
-                        Stopped::Receiver(failure) => (failure, false),
-                        Stopped::Here(error) => (Failure::here(&error), true),
+                    let failure = match stopped {
+                        Stopped::Receiver(failure) => failure,
+                        Stopped::Here(error) => Failure::here(&error),
                     };
                     let wait = pause(failures, &failure).min(BACKOFF_MAX);
                     // Once for each time that something is down, not for each attempt.
                     if failures == 1 {
                         let seconds = wait.as_secs_f64().ceil();
-                        let next = match is_here {
-                            true => String::new(),
-                            false => format!("; dcpi tries again, first in {seconds} s"),
-                        };
-                        writeln!(out, "{}: {failure}{next}", self.to)?;
+                        let next = format!("dcpi tries again, first in {seconds} s");
+                        writeln!(out, "{}: {failure}; {next}", self.args.to)?;
                     }
                     wait
                 }
@@ -378,11 +384,17 @@ impl Pusher {
 
     /// Sends all that is new.
     fn push(&mut self, pushed: &mut Pushed, out: &mut dyn Write) -> Result<(), Stopped> {
-        let ended = Database::open(&self.from)
-            .map_err(Stopped::from)
-            .and_then(|db| self.way.push(&db, pushed, out));
+        let ended = self.try_push(pushed, out);
         self.is_sound &= pushed.is_sound;
         ended
+    }
+
+    fn try_push(&mut self, pushed: &mut Pushed, out: &mut dyn Write) -> Result<(), Stopped> {
+        let way = match &mut self.way {
+            Some(way) => way,
+            none => none.insert(way(self.args)?),
+        };
+        way.push(&Database::open(&self.args.from)?, pushed, out)
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::http::{ANSWER_BYTES_MAX, agent, failed, retry_after};
 use super::{Failure, file_name, shown};
 
 /// Prefix of URLs: profiles of OpenTelemetry, by plain HTTP. Other receivers have other prefixes.
@@ -18,10 +19,8 @@ const SCHEME: &str = "otlp+http://";
 /// Default port and path of OTLP over HTTP.
 const PORT: &str = "4318";
 const PATH: &str = "/v1development/profiles";
-/// Longest time that a request may take, in s.
-const TIMEOUT_S: u64 = 30;
-/// Most bytes of the answer's status line, of its headers, and of its body that is read.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Longest time that a request may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
@@ -76,44 +75,33 @@ impl Collector {
 
     /// Sends a message; gives what the collector says of samples that it rejected, if it did.
     pub(super) fn send(&self, message: &[u8]) -> Result<Option<String>, Failure> {
-        let failed = |why: String| Failure { why, is_final: false, retry_after: None };
+        let cut = |why: String| Failure { why, is_final: false, retry_after: None };
         let mut packed = GzEncoder::new(Vec::new(), Compression::default());
         let packed = packed
             .write_all(message)
             .and_then(|()| packed.finish())
-            .map_err(|error| failed(error.to_string()))?;
-        let answer = minreq::post(format!("http://{}", self.place))
-            .with_timeout(TIMEOUT_S)
-            .with_max_redirects(0)
-            .with_max_headers_size(ANSWER_BYTES_MAX)
-            .with_max_status_line_length(ANSWER_BYTES_MAX)
-            .with_header("User-Agent", concat!("dcpi/", env!("CARGO_PKG_VERSION")))
-            .with_header("Content-Type", "application/x-protobuf")
-            .with_header("Content-Encoding", "gzip")
-            .with_body(packed)
-            .send_lazy()
-            .map_err(|error| failed(error.to_string()))?;
-        let code = answer.status_code;
-        let header = |wanted: &str| {
-            let found = answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
-            found.map(|(_, value)| value.clone())
-        };
-        let retry_after = header("retry-after")
-            .and_then(|text| text.trim().parse().ok())
-            .map(Duration::from_secs);
+            .map_err(|error| cut(error.to_string()))?;
+        let answer = agent(TIMEOUT)
+            .post(format!("http://{}", self.place))
+            .header("Content-Type", "application/x-protobuf")
+            .header("Content-Encoding", "gzip")
+            .send(&packed)
+            .map_err(failed)?;
+        let code = answer.status().as_u16();
+        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let retry_after = retry_after(&answer);
         let is_message = header("content-type")
             .is_some_and(|of| of.trim().starts_with("application/x-protobuf"));
-        let length: Option<usize> = header("content-length").and_then(|of| of.trim().parse().ok());
         let mut body = Vec::new();
-        let read = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
+        let said = answer.into_body().into_reader();
+        let read = said.take(ANSWER_BYTES_MAX).read_to_end(&mut body);
         if code == 200 {
             // The number of rejected samples may be in the part that did not arrive.
-            let is_short = length.is_some_and(|of| body.len() < of.min(ANSWER_BYTES_MAX));
-            let is_cut = is_message && body.len() < ANSWER_BYTES_MAX && !fields(&body).1;
+            let is_whole = body.len() as u64 >= ANSWER_BYTES_MAX || fields(&body).1;
             return match read {
-                Err(error) => Err(failed(format!("answers 200, and breaks off: {error}"))),
-                Ok(_) if is_short || is_cut => {
-                    Err(failed("answers 200, and breaks off".to_owned()))
+                Err(_) => Err(cut("answers 200, and breaks off".to_owned())),
+                Ok(_) if is_message && !is_whole => {
+                    Err(cut("answers 200, and breaks off".to_owned()))
                 }
                 Ok(_) => Ok(rejected(&body)),
             };

@@ -2,18 +2,19 @@
 //! where none of its name is.
 
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ureq::SendBody;
+
+use super::http::{ANSWER_BYTES_MAX, Answer, agent, failed, retry_after};
 use super::{Failure, folder, shown};
 
 /// Prefix of URLs of receivers.
 const SCHEME: &str = "dcpi+http://";
-/// Longest time that a request may take, in s: objects have up to 256 MiB.
-const TIMEOUT_S: u64 = 300;
-/// Most bytes of an answer's status line, of its headers, and of its body when it is an error.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Longest time that a request may take: objects have up to 256 MiB.
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Most bytes of an object (`profiledb/FORMAT.md`).
 pub(super) const OBJECT_BYTES_MAX: u64 = 256 << 20;
 
@@ -65,22 +66,29 @@ impl Store {
         Some(Ok(Self::Http(place.trim_end_matches('/').to_owned())))
     }
 
-    /// Puts an object under a key, `/` between its parts, where there is none of that key.
-    pub(super) fn put(&self, key: &str, bytes: &[u8]) -> Result<Put, Failure> {
+    /// Puts an object of `size_bytes` under a key, `/` between its parts, where there is none of
+    /// that key. The object is read as it is sent.
+    pub(super) fn put(
+        &self,
+        key: &str,
+        object: &mut dyn Read,
+        size_bytes: u64,
+    ) -> Result<Put, Failure> {
         match self {
             Self::Directory(root) if !root.is_dir() => {
                 let why = "no such directory; make it, or mount it".to_owned();
                 Err(Failure { why, is_final: true, retry_after: None })
             }
-            Self::Directory(root) => folder::put(root, key, bytes).map_err(here),
+            Self::Directory(root) => folder::put(root, key, object).map_err(here),
             Self::Http(place) => {
-                let answer = request(minreq::put(url(place, key)))
-                    .with_header("If-None-Match", "*")
-                    .with_header("Content-Type", "application/octet-stream")
-                    .with_body(bytes)
-                    .send_lazy()
+                let answer = agent(TIMEOUT)
+                    .put(url(place, key))
+                    .header("If-None-Match", "*")
+                    .header("Content-Type", "application/octet-stream")
+                    .header("Content-Length", size_bytes)
+                    .send(SendBody::from_reader(object))
                     .map_err(failed)?;
-                match answer.status_code {
+                match answer.status().as_u16() {
                     201 | 204 => Ok(Put::Stored),
                     200 => Ok(Put::Same),
                     // A receiver that compares objects gives a more specific answer than a plain
@@ -98,8 +106,8 @@ impl Store {
         match self {
             Self::Directory(root) => folder::has(root, key).map_err(here),
             Self::Http(place) => {
-                let answer = request(minreq::head(url(place, key))).send_lazy().map_err(failed)?;
-                match answer.status_code {
+                let answer = agent(TIMEOUT).head(url(place, key)).call().map_err(failed)?;
+                match answer.status().as_u16() {
                     200 | 204 => Ok(true),
                     404 => Ok(false),
                     _ => Err(refused(answer)),
@@ -114,13 +122,14 @@ impl Store {
         match self {
             Self::Directory(root) => return folder::get(root, key).map_err(here),
             Self::Http(place) => {
-                let answer = request(minreq::get(url(place, key))).send_lazy().map_err(failed)?;
-                match answer.status_code {
+                let answer = agent(TIMEOUT).get(url(place, key)).call().map_err(failed)?;
+                match answer.status().as_u16() {
                     404 => return Ok(None),
                     200 => {}
                     _ => return Err(refused(answer)),
                 }
-                answer.take(OBJECT_BYTES_MAX).read_to_end(&mut bytes).map_err(here)?;
+                let object = answer.into_body().into_reader();
+                object.take(OBJECT_BYTES_MAX).read_to_end(&mut bytes).map_err(here)?;
             }
         }
         Ok(Some(bytes))
@@ -145,35 +154,18 @@ fn url(place: &str, key: &str) -> String {
     url
 }
 
-fn request(request: minreq::Request) -> minreq::Request {
-    request
-        .with_timeout(TIMEOUT_S)
-        .with_max_redirects(0)
-        .with_max_headers_size(ANSWER_BYTES_MAX)
-        .with_max_status_line_length(ANSWER_BYTES_MAX)
-        .with_header("User-Agent", concat!("dcpi/", env!("CARGO_PKG_VERSION")))
-}
-
-fn failed(error: minreq::Error) -> Failure {
-    Failure { why: error.to_string(), is_final: false, retry_after: None }
-}
-
 fn here(error: io::Error) -> Failure {
     Failure { why: error.to_string(), is_final: false, retry_after: None }
 }
 
 /// An answer that is not a success, and whose code alone does not explain it.
-fn refused(answer: minreq::ResponseLazy) -> Failure {
-    let code = answer.status_code;
-    let retry_after = answer
-        .headers
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case("retry-after"))
-        .and_then(|(_, text)| text.trim().parse().ok())
-        .map(Duration::from_secs);
+fn refused(answer: Answer) -> Failure {
+    let code = answer.status().as_u16();
+    let retry_after = retry_after(&answer);
     let mut body = Vec::new();
+    let said = answer.into_body().into_reader();
     // Unreadable data is not shown.
-    let _ = answer.take(ANSWER_BYTES_MAX as u64).read_to_end(&mut body);
+    let _ = said.take(ANSWER_BYTES_MAX).read_to_end(&mut body);
     let is_final = (400..500).contains(&code) && ![408, 425, 429].contains(&code);
     Failure {
         why: format!("answers {code} {}", shown(&body)).trim_end().to_owned(),
@@ -202,6 +194,8 @@ mod tests {
     fn a_directory_must_be_there() {
         let root = tempfile::tempdir().unwrap();
         let gone = Store::Directory(root.path().join("gone"));
-        assert!(gone.put("a", b"").unwrap_err().why.contains("make it, or mount it"));
+        assert!(
+            gone.put("a", &mut io::empty(), 0).unwrap_err().why.contains("make it, or mount it")
+        );
     }
 }
