@@ -193,7 +193,8 @@ mod tests {
         let nothing = KeptFile::new(KeptRanges::new(0, Vec::new()).unwrap(), Vec::new()).unwrap();
         assert!(with_pieces(Some(&nothing), 62, &BTreeMap::new()).is_err());
         let short =
-            KeptFile::new(KeptRanges::new(9, [0..9].to_vec()).unwrap(), vec![1; 9]).unwrap();
+            KeptFile::new(KeptRanges::new(9, std::iter::once(0..9).collect()).unwrap(), vec![1; 9])
+                .unwrap();
         assert!(with_pieces(Some(&short), 62, &BTreeMap::new()).is_err());
     }
 }
