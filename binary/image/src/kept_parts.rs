@@ -1,5 +1,6 @@
 //! The parts of a file in the order in which they are kept while its samples pay for little: names,
-//! then code of procedures with samples, then constants.
+//! then code of procedures with samples, then constants. Where all names are not paid for, those of
+//! procedures with samples are kept, which is what the samples so far need.
 //!
 //! Names are what finds a procedure: headers, symbols, unwind tables, notes, stubs. Code and
 //! constant data are most of a large file (three quarters of node and of rustc), and reports need
@@ -15,6 +16,7 @@ use object::elf;
 use crate::elf::{Elf, Section};
 use crate::kept::{KeptRanges, keeps_section, keeps_segment};
 use crate::source::Source;
+use crate::symbols::Table;
 use crate::{Binary, ImageError, ImageOffset};
 
 /// Samples are told apart by lines of this many bytes: few procedures are shorter.
@@ -30,7 +32,8 @@ const AROUND: u64 = 4096;
 /// The ranges of a file that its samples pay for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Chosen {
-    /// Names cost so many bytes, which is more than is paid for.
+    /// Names cost so many bytes, which is more than is paid for, and those of procedures with
+    /// samples are not known one by one.
     NotYet(u64),
     /// What was kept before, and all that is paid for.
     Ranges(KeptRanges),
@@ -58,14 +61,23 @@ pub fn choose(
     let mut chosen = KeptRanges::of_places(file_len, places.clone())?;
     let before = chosen.len();
     let left = |chosen: &KeptRanges| budget.saturating_sub(chosen.len() - before);
+    let kept_before = places.clone();
     places.extend(names);
     let with_names = KeptRanges::of_places(file_len, places.clone())?;
+    let procedures = procedures(file, lines)?;
     if with_names.len() - before > budget {
-        return Ok(Chosen::NotYet(with_names.len() - before));
+        let mut some = kept_before;
+        some.extend(names_of(&elf, &procedures)?);
+        let with_some = KeptRanges::of_places(file_len, some)?;
+        let is_paid = with_some.len() > before && with_some.len() - before <= budget;
+        return Ok(match is_paid {
+            true => Chosen::Ranges(with_some),
+            false => Chosen::NotYet(with_names.len() - before),
+        });
     }
     chosen = with_names;
     let mut paid = left(&chosen);
-    for procedure in procedures(file, lines)? {
+    for procedure in procedures {
         let len = procedure.end - procedure.start;
         if !chosen.has(&procedure) {
             if len > paid {
@@ -84,6 +96,30 @@ pub fn choose(
 
 fn place(range: &Range<u64>) -> (u64, u64) {
     (range.start, range.end - range.start)
+}
+
+/// The places of the names of these procedures (file offsets): their symbols, and what is needed to
+/// find those. None where no symbol is one of theirs.
+fn names_of(elf: &Elf<'_>, procedures: &[Range<u64>]) -> Result<Places, ImageError> {
+    let sections = elf.sections().unwrap_or_default();
+    let starts: BTreeSet<u64> = procedures.iter().map(|procedure| procedure.start).collect();
+    let mut symbols = Places::new();
+    for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+        if let Some(table) = Table::read(elf, &sections, kind, 0)? {
+            symbols.extend(table.places(elf, &sections, kind, &starts));
+        }
+    }
+    if symbols.is_empty() {
+        return Ok(symbols);
+    }
+    symbols.extend(elf.header_places(sections.len()));
+    let notes = elf.segments.iter().filter(|segment| segment.kind == elf::PT_NOTE);
+    symbols.extend(notes.map(|segment| (segment.offset, segment.file_size)));
+    let is_small = |section: &&Section| {
+        section.kind == elf::SHT_NOTE || matches!(&*section.name, ".shstrtab" | ".gnu_debuglink")
+    };
+    symbols.extend(sections.iter().filter(is_small).map(|section| (section.offset, section.size)));
+    Ok(symbols)
 }
 
 /// The places of names and of constants. Without section headers nothing tells one from the other.
@@ -214,6 +250,22 @@ mod tests {
             all.iter().map(|procedure| (procedure.start, procedure.name().to_owned())).collect()
         };
         assert_eq!(names_of(&found), names_of(&expected));
+
+        // A budget that does not pay for all names pays for those of two procedures.
+        let two: Vec<&crate::Procedure> =
+            expected.iter().filter(|procedure| procedure.size_bytes() > 500).take(2).collect();
+        let lines: Vec<u32> =
+            two.iter().map(|of| ((of.start.0 + 200) / LINE_BYTES) as u32).collect();
+        let some = chosen(None, &lines, cost / 2);
+        assert!(some.len() < cost / 8, "{} of {cost}", some.len());
+        let binary = Binary::of_kept(kept(&some), None, Some(&id)).unwrap();
+        let (found, _) = binary.procedures(&[]).unwrap();
+        for &of in &two {
+            let named = found.find(of.start).unwrap();
+            assert_eq!((named.name(), named.end), (of.name(), of.end));
+        }
+        let all = chosen(Some(&some), &[], cost);
+        assert_eq!(all.len(), names.len(), "all names, once they are paid for");
 
         // Two procedures, of which the budget pays for the first.
         let mut long = expected.iter().filter(|procedure| procedure.size_bytes() > 500);

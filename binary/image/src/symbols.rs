@@ -1,6 +1,7 @@
 //! Candidates for procedures from an ELF symbol table.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::ffi::CStr;
 
 use object::endian::{Endianness, U16, U32, U64};
@@ -9,7 +10,7 @@ use object::{elf, pod};
 
 use crate::ImageError;
 use crate::cover::Span;
-use crate::elf::{Elf, Section, malformed};
+use crate::elf::{Elf, ProgramHeader, Section, malformed};
 use crate::go_table::GoTable;
 use crate::layout::Layout;
 
@@ -145,6 +146,49 @@ impl Table {
                 name,
             })
         })
+    }
+
+    /// The places of the table's symbols of code whose code begins at one of these offsets of the
+    /// file, and of their names.
+    pub(crate) fn places(
+        &self,
+        elf: &Elf<'_>,
+        sections: &[Section],
+        kind: u32,
+        starts: &BTreeSet<u64>,
+    ) -> Vec<(u64, u64)> {
+        let Some(table) = sections.iter().find(|section| section.kind == kind) else {
+            return Vec::new();
+        };
+        let link = usize::try_from(table.link).ok().and_then(|link| sections.get(link));
+        let names_at = link.map_or(0, |names| names.offset);
+        let offset = |vaddr: u64| {
+            let has = |segment: &&ProgramHeader| {
+                vaddr.checked_sub(segment.vaddr).is_some_and(|into| into < segment.file_size)
+            };
+            let segment = elf.segments.iter().filter(|of| of.kind == elf::PT_LOAD).find(has)?;
+            Some(vaddr - segment.vaddr + segment.offset)
+        };
+        let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
+            if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
+        let entry_bytes = if self.is_64 {
+            size_of::<elf::Sym64<Endianness>>()
+        } else {
+            size_of::<elf::Sym32<Endianness>>()
+        } as u64;
+        let wide = wide.iter().map(|symbol| self.symbol(symbol));
+        let symbols = (0..).zip(wide.chain(narrow.iter().map(|symbol| self.symbol(symbol))));
+        let mut places = Vec::new();
+        for (number, symbol) in symbols {
+            let Some(symbol) = symbol else { continue };
+            if offset(symbol.start).is_some_and(|at| starts.contains(&at)) {
+                places.push((table.offset + number * entry_bytes, entry_bytes));
+                let name = self.names.0.get(symbol.name as usize..).unwrap_or_default();
+                let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len()) + 1;
+                places.push((names_at + u64::from(symbol.name), len as u64));
+            }
+        }
+        places
     }
 
     /// The symbol, if its type is code.

@@ -309,6 +309,9 @@ fn keep_part(
     let there = store.part(&job.id).filter(|part| part.file_len() == job.ranges.file_len());
     let pairs = there.iter().flat_map(KeptRanges::ranges).map(|range| (range.start, range.end));
     let (lines, budget) = intake.worths.plan(&job.id);
+    if job.is_deleted && lines.is_empty() && there.is_some() {
+        return Ok(Outcome::NotYet);
+    }
     let question = Choose { handle, kept: pairs.collect(), lines, budget };
     let chosen = intake.inspectors.ask(question).ok_or("its file system does not answer")??;
     let ranges = match chosen {
@@ -327,7 +330,8 @@ fn keep_part(
         let _ = keep(store, intake, (job, &ranges, false), now_unix_s)?;
     }
     intake.worths.spent(&job.id, ranges.len().saturating_sub(before));
-    Ok(Outcome::Done)
+    // What later samples pay for can be added only while the file is open.
+    Ok(if job.is_deleted { Outcome::NotYet } else { Outcome::Done })
 }
 
 /// Copies ranges of a file into the store, all or nothing; errors are one line.
