@@ -149,9 +149,23 @@ pub fn succeed(command: &mut Command) -> String {
 /// When it does anything else.
 #[must_use]
 pub fn refuse(command: &mut Command) -> String {
+    refuse_with(command, 2)
+}
+
+/// The same with exit code 75 (`EX_TEMPFAIL` of sysexits.h), for a reason that may pass.
+///
+/// # Panics
+/// When it does anything else.
+#[must_use]
+pub fn refuse_for_now(command: &mut Command) -> String {
+    refuse_with(command, 75)
+}
+
+fn refuse_with(command: &mut Command, code: i32) -> String {
     let output = run(command);
     let said = said(&output);
-    assert_eq!(output.status.code(), Some(2), "{command:?} ended with {}:\n{said}", output.status);
+    let ended = output.status;
+    assert_eq!(ended.code(), Some(code), "{command:?} ended with {ended}:\n{said}");
     assert!(output.stdout.is_empty(), "{command:?} writes errors to its standard output:\n{said}");
     let error = String::from_utf8(output.stderr).expect("errors are UTF-8");
     let line = error.strip_suffix('\n').filter(|line| !line.contains('\n'));

@@ -19,7 +19,7 @@ pub const TERM: Duration = Duration::from_secs(30);
 /// waits are told. A larger part leaves less for samples.
 pub const STACKS_PART: f64 = 0.15;
 /// As above.
-pub const SNAPSHOTS_PART: f64 = 0.1;
+pub const SNAPSHOTS_PART: f64 = 0.15;
 /// As above.
 pub const WAITS_PART: f64 = 0.25;
 /// Part of the room that samples have at least, whatever the others cost.

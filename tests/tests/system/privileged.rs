@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tests::daemon::{Place, assert_closes, start_by_time};
 use tests::report::{Prof, dcpi, prof};
 use tests::workload::{Running, Workload};
-use tests::{Setting, binary, hook, refuse, require_root, succeed};
+use tests::{Setting, binary, hook, refuse, refuse_for_now, require_root, succeed};
 use wire::LoaderStatus;
 
 /// Everything in a database's newest epoch.
@@ -348,7 +348,7 @@ fn a_second_daemon_does_not_disturb_the_first() {
     let (place, other) = (Place::default(), Place::default());
     let daemon = place.start();
 
-    let line = refuse(&mut other.dcpid_on(&place.db(), &other.control()));
+    let line = refuse_for_now(&mut other.dcpid_on(&place.db(), &other.control()));
     assert!(
         line.contains(place.db().to_str().unwrap()) && line.contains("another daemon"),
         "{line}"
@@ -683,10 +683,10 @@ mod alone {
             ns / period <= 0.005 || period > 3e7,
             "{ns} ns every {period} ns is more than 0.5 %"
         );
-        // One step up, times 1.42, would not have fitted in the 80 % of the budget that are for
-        // sampling, or is the paper's rate.
+        // One step up, times 1.42, would not have fitted in the 65 % of the budget that are for
+        // samples, or is the paper's rate.
         assert!(
-            1.45 * ns / period > 0.004 || period < 200_000.0,
+            1.45 * ns / period > 0.00325 || period < 200_000.0,
             "{ns} ns every {period} ns: a higher rate would fit"
         );
         let status = started(&["--event", "cpu-clock", "--overhead-budget", "off"]);
