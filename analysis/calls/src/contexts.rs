@@ -19,8 +19,8 @@ const NODES_MAX: usize = 1 << 22;
 /// Fewest waits with a stack that tell what a thread's waits without a stack were.
 const LENDERS_MIN: f64 = 4.0;
 
-/// Fewest whole stacks that must agree on the callers of a procedure before a truncated stack gets
-/// these callers.
+/// Number of whole stacks through a procedure, all with the same callers, from which on a truncated
+/// stack that ends in this procedure is taken to have these callers too.
 const REJOINED_MIN: u64 = 10;
 
 /// The parent of roots.

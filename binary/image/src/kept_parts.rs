@@ -17,7 +17,7 @@ use crate::elf::{Elf, Section};
 use crate::kept::{KeptRanges, keeps_section, keeps_segment};
 use crate::source::Source;
 use crate::symbols::Table;
-use crate::{Binary, ImageError, ImageOffset};
+use crate::{Binary, ImageError, ImageOffset, Layout};
 
 /// Samples are told apart by lines of this many bytes: few procedures are shorter.
 pub const LINE_BYTES: u64 = 64;
@@ -104,9 +104,14 @@ fn names_of(elf: &Elf<'_>, procedures: &[Range<u64>]) -> Result<Places, ImageErr
     let sections = elf.sections().unwrap_or_default();
     let starts: BTreeSet<u64> = procedures.iter().map(|procedure| procedure.start).collect();
     let mut symbols = Places::new();
+    let layout = Layout::of_elf(elf);
     for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-        if let Some(table) = Table::read(elf, &sections, kind, 0)? {
-            symbols.extend(table.places(elf, &sections, kind, &starts));
+        let section = sections.iter().find(|section| section.kind == kind);
+        let names = section.and_then(|table| sections.get(usize::try_from(table.link).ok()?));
+        if let (Some(section), Some(names)) = (section, names)
+            && let Some(table) = Table::read(elf, &sections, kind, 0)?
+        {
+            symbols.extend(table.places(&layout, (section, names.offset), &starts));
         }
     }
     if symbols.is_empty() {

@@ -8,11 +8,11 @@ use object::endian::{Endianness, U16, U32, U64};
 use object::read::elf::Sym;
 use object::{elf, pod};
 
-use crate::ImageError;
 use crate::cover::Span;
-use crate::elf::{Elf, ProgramHeader, Section, malformed};
+use crate::elf::{Elf, Section, malformed};
 use crate::go_table::GoTable;
 use crate::layout::Layout;
+use crate::{ImageError, Vaddr};
 
 /// Largest symbol table read, in bytes: eight million symbols.
 const SYMBOLS_LIMIT: u64 = 192 << 20;
@@ -132,11 +132,7 @@ impl Table {
     /// whose code is not mapped. `layout` is that of the mapped file, which for a debug file is
     /// another file.
     pub(crate) fn symbols(&self, layout: &Layout) -> impl Iterator<Item = Option<Unnamed>> {
-        let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
-            if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
-        let wide = wide.iter().filter_map(|symbol| self.symbol(symbol));
-        let symbols = wide.chain(narrow.iter().filter_map(|symbol| self.symbol(symbol)));
-        symbols.map(|Symbol { start, size, section_end, rank, name }| {
+        self.all().flatten().map(|Symbol { start, size, section_end, rank, name }| {
             let segment_end = layout.code_at(start)?.vaddr_end();
             let end = start.saturating_add(size).min(segment_end);
             let label = Label::Symbol { table: self.number, name };
@@ -148,47 +144,40 @@ impl Table {
         })
     }
 
-    /// The places of the table's symbols of code whose code begins at one of these offsets of the
-    /// file, and of their names.
+    /// File offset and size of the entries of the symbols whose code begins at one of these offsets
+    /// of the file, and of their names. `section` is the table's own, `names_at` the offset of its
+    /// names.
     pub(crate) fn places(
         &self,
-        elf: &Elf<'_>,
-        sections: &[Section],
-        kind: u32,
+        layout: &Layout,
+        (section, names_at): (&Section, u64),
         starts: &BTreeSet<u64>,
     ) -> Vec<(u64, u64)> {
-        let Some(table) = sections.iter().find(|section| section.kind == kind) else {
-            return Vec::new();
-        };
-        let link = usize::try_from(table.link).ok().and_then(|link| sections.get(link));
-        let names_at = link.map_or(0, |names| names.offset);
-        let offset = |vaddr: u64| {
-            let has = |segment: &&ProgramHeader| {
-                vaddr.checked_sub(segment.vaddr).is_some_and(|into| into < segment.file_size)
-            };
-            let segment = elf.segments.iter().filter(|of| of.kind == elf::PT_LOAD).find(has)?;
-            Some(vaddr - segment.vaddr + segment.offset)
-        };
-        let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
-            if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
         let entry_bytes = if self.is_64 {
             size_of::<elf::Sym64<Endianness>>()
         } else {
             size_of::<elf::Sym32<Endianness>>()
         } as u64;
-        let wide = wide.iter().map(|symbol| self.symbol(symbol));
-        let symbols = (0..).zip(wide.chain(narrow.iter().map(|symbol| self.symbol(symbol))));
         let mut places = Vec::new();
-        for (number, symbol) in symbols {
-            let Some(symbol) = symbol else { continue };
-            if offset(symbol.start).is_some_and(|at| starts.contains(&at)) {
-                places.push((table.offset + number * entry_bytes, entry_bytes));
-                let name = self.names.0.get(symbol.name as usize..).unwrap_or_default();
-                let len = name.iter().position(|byte| *byte == 0).unwrap_or(name.len()) + 1;
-                places.push((names_at + u64::from(symbol.name), len as u64));
+        for (number, symbol) in (0..).zip(self.all()) {
+            let Some(Symbol { start, name, .. }) = symbol else { continue };
+            let offset = layout.vaddr_to_file_offset(Vaddr(start));
+            if offset.is_some_and(|offset| starts.contains(&offset.0)) {
+                places.push((section.offset + number * entry_bytes, entry_bytes));
+                let text = self.names.0.get(name as usize..).unwrap_or_default();
+                let len = text.iter().position(|byte| *byte == 0).unwrap_or(text.len()) + 1;
+                places.push((names_at + u64::from(name), len as u64));
             }
         }
         places
+    }
+
+    /// All entries of the table, in its order; None for what is no code.
+    fn all(&self) -> impl Iterator<Item = Option<Symbol>> {
+        let (wide, narrow): (&[elf::Sym64<Endianness>], &[elf::Sym32<Endianness>]) =
+            if self.is_64 { (whole(&self.bytes), &[]) } else { (&[], whole(&self.bytes)) };
+        let wide = wide.iter().map(|symbol| self.symbol(symbol));
+        wide.chain(narrow.iter().map(|symbol| self.symbol(symbol)))
     }
 
     /// The symbol, if its type is code.

@@ -187,8 +187,8 @@ impl Library {
         }
     }
 
-    /// Reports the samples of a merge, by which the librarian chooses code. Never waits: if too
-    /// many offers are queued, these samples pay for nothing.
+    /// Reports the samples of a merge to the librarian, which chooses by them what code it keeps.
+    /// Never waits: if too many requests are queued, these samples pay for no code.
     pub fn sampled(&self, delta: &Delta) {
         let Some(desk) = &self.desk else { return };
         let mut files: BTreeMap<ImageId, BTreeMap<u32, u32>> = BTreeMap::new();

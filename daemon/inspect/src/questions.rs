@@ -337,8 +337,9 @@ impl CodeSource {
 /// One thread's registers, and a copy of part of its stack.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SampledStack {
-    /// x86-64: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 to r15, rip (DWARF's order). Its 32-bit
-    /// code: eax, ecx, edx, ebx, esp, ebp, esi, edi, eip. arm64: x0 to x30, sp, pc.
+    /// Values in the order of DWARF's numbers, the program counter last. x86-64: rax, rdx, rcx,
+    /// rbx, rsi, rdi, rbp, rsp, r8 to r15, rip. 32-bit code on x86-64: eax, ecx, edx, ebx, esp, ebp,
+    /// esi, edi, eip. arm64: x0 to x30, sp, pc.
     pub registers: Vec<u64>,
     /// Address of the first byte of the copy.
     pub begin: u64,
@@ -475,12 +476,12 @@ pub struct Choose {
     pub budget: u64,
 }
 
-/// What is kept of an open file from now on.
+/// The ranges of an open file that the code store is to have after a choice.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Chosen {
-    /// Nothing: its names cost so many bytes.
+    /// No more than before: the file's names cost so many bytes, which is more than is paid for.
     NotYet(u64),
-    /// These ranges.
+    /// First byte and the one after the last of each range, in ascending order.
     Ranges(Vec<(u64, u64)>),
 }
 

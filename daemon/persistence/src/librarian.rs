@@ -42,9 +42,10 @@ const WHOLE_MAX_BYTES: u64 = 64 << 10;
 /// Longest time for which an open file waits for its samples to be merged: more than an interval
 /// between merges.
 const TOLD_MAX: Duration = Duration::from_secs(15);
-/// Time for which a deleted file is held open until its samples have paid for its names, and how
-/// often that is looked at.
+/// Time for which a deleted file is held open, because what later samples pay for can be read only
+/// while it is.
 const PAID_MAX: Duration = Duration::from_secs(600);
+/// Interval at which such a file is looked at again.
 const PAID_INTERVAL: Duration = Duration::from_secs(30);
 /// As nice as can be (setpriority(2)).
 const NICENESS: i32 = 19;
@@ -131,9 +132,9 @@ struct Job {
 /// What has become of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// It is kept, as far as is paid for.
+    /// What its samples pay for is kept, and the file can be closed.
     Done,
-    /// Its samples do not pay for its names.
+    /// Later samples may pay for more, or for its names.
     NotYet,
 }
 

@@ -12,16 +12,18 @@ use std::sync::Arc;
 /// Bytes of a file that are kept whatever its samples: the names of most programs, and small
 /// programs whole.
 const FREE_BYTES: u64 = 256 << 10;
-/// Bytes that one sample pays for, before compression to a third. Names of the largest programs
-/// (rustc, 38 MB) take 300,000 samples, five minutes of CPU time at 1000 a second.
+/// Bytes that one sample pays for, before compression to a third. All names of the largest programs
+/// (rustc, 38 MB) take 300,000 samples, five minutes of CPU time at 1000 samples a second. A larger
+/// number makes the store grow faster than the profiles.
 const SAMPLE_BYTES: u64 = 128;
 /// Fewest samples after which a file is looked at again.
 const AGAIN_MIN: u64 = 128;
 /// Files whose samples are known. Files beyond it are kept as far as is free.
 const FILES_MAX: usize = 16_384;
-/// Lines with samples of one file, and of all files together. Beyond that, further ones count only
-/// if they have samples when the file is looked at again; the file with the most is forgotten.
+/// Lines with samples that are counted of one file. Further lines choose no code until the file was
+/// looked at again.
 const LINES_MAX: usize = 65_536;
+/// Lines of all files together. Beyond it, the file with the most lines begins anew with none.
 const ALL_LINES_MAX: usize = 262_144;
 
 /// The samples of files, since the start or since their code was chosen.

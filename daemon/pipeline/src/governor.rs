@@ -15,12 +15,13 @@ use std::time::Duration;
 /// A term: the time over which a bill is computed and judged. Longer terms react late, bills of
 /// shorter ones are noise: a drain comes every 10 s.
 pub const TERM: Duration = Duration::from_secs(30);
-/// Parts of the room for call stacks, for snapshots, and for switches between threads, of which
-/// waits are told. A larger part leaves less for samples.
+/// Part of the room that call stacks of samples may cost. A larger part leaves less for samples;
+/// so it is with the next two.
 pub const STACKS_PART: f64 = 0.15;
-/// As above.
+/// Part of the room that snapshots of registers may cost.
 pub const SNAPSHOTS_PART: f64 = 0.15;
-/// As above.
+/// Part of the room that waits may cost: the sampler's work at each switch between threads, and the
+/// call stacks of waits.
 pub const WAITS_PART: f64 = 0.25;
 /// Part of the room that samples have at least, whatever the others cost.
 const SAMPLES_PART_MIN: f64 = 0.45;
@@ -30,9 +31,11 @@ const ROOM_MIN: f64 = 0.3;
 /// Weight of the newest term in the mean cost of all else. A larger weight lets the rate follow
 /// noise, with a smaller one a load that begins is overspent for longer.
 const NEWEST: f64 = 0.3;
-/// By how much, as a factor, samples may cost more than there is room before the rate goes down,
-/// and how much of the room they may cost for it to go up: a rate that is nearly right stays.
+/// Factor by which the cost of samples may exceed their part before the rate goes down. With a
+/// smaller factor the rate follows noise.
 const TOLERATED: f64 = 1.15;
+/// Part of what samples may cost that they may cost after a step up. A larger part lets a step down
+/// follow soon.
 const AIM_UP: f64 = 0.9;
 /// Terms in which what was overspent is saved.
 const REPAY_TERMS: f64 = 10.0;
@@ -324,7 +327,7 @@ impl Governor {
     }
 
     /// Judges the bill of a term that ends now, and `memory`, the part of its limit that is used
-    /// now (0 without a limit). A sample of one of `events` events costs `ns_per_sample`; `lowest`
+    /// now (0 without a limit). A sample of one of `events` events costs `ns_per_sample`; `fastest`
     /// is the highest rate that the kernel takes, as a step of [`RATES`].
     pub fn judge(
         &mut self,

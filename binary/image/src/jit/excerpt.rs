@@ -20,7 +20,8 @@ const FILE_HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 /// Code begins behind the headers. No process has memory below (vm.mmap_min_addr).
 const CODE_MIN: u64 = 1 << 16;
-/// Distance of pieces that share a program header, to begin with: nearer ones are read at once.
+/// Bytes between two pieces up to which they share a program header. The distance is doubled until
+/// there are at most [`SEGMENTS_MAX`] headers.
 const NEAR: u64 = 4096;
 
 /// An excerpt with more pieces of code, by their offset in the image. Pieces that overlap those
@@ -69,7 +70,7 @@ pub fn with_pieces(
     KeptFile::new(KeptRanges::new(file_len, ranges)?, bytes).map(KeptFile::into_excerpt)
 }
 
-/// The machine and the pieces of such an excerpt.
+/// `e_machine` of an excerpt that [`with_pieces`] made, and its pieces by their offset.
 fn code_of(excerpt: &KeptFile) -> Result<(u16, BTreeMap<u64, &[u8]>), ImageError> {
     let (_, ranges) =
         excerpt.ranges().ranges().split_first().ok_or_else(|| malformed("excerpt", 0))?;
@@ -101,7 +102,8 @@ fn segments(code: &BTreeMap<u64, &[u8]>) -> Vec<Range<u64>> {
     }
 }
 
-/// A file header and program headers (System V gABI, chapters 4 and 5), little endian.
+/// The bytes of an ELF file header and of a program header for each segment, for a little-endian
+/// machine of 64 bits (System V gABI, chapters 4 and 5).
 fn headers(machine: u16, segments: &[Range<u64>]) -> Vec<u8> {
     let mut out = Vec::with_capacity(FILE_HEADER + segments.len() * PROGRAM_HEADER);
     out.extend(elf::ELFMAG);

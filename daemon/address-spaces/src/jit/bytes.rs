@@ -1,4 +1,5 @@
-//! The bytes of generated code that has samples, which the librarian reads from jitdumps.
+//! Chooses the pieces of generated code whose bytes the librarian reads from jitdumps: those that
+//! have samples.
 
 use super::{Jit, JitPlace};
 use crate::library::PiecesWanted;

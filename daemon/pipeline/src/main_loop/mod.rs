@@ -251,7 +251,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 if let Steered::Costs(cost) = self.parts.collector.steer(Order::MeasureCost) {
                     self.rates.set_cost(cost);
                 }
-                let decision = self.rates.follow_kernel(spent(self.taken()).unix_s);
+                let decision = self.rates.follow_kernel(clock::unix_s());
                 self.carry_out(decision);
                 if self.rates.is_term_over(Instant::now(), self.parts.config.drain_interval) {
                     kernel::give_back();

@@ -78,8 +78,9 @@ pub(super) fn mapped_code(
     map.iter().take(MAPPED_MAX).map(code).collect()
 }
 
-/// Whether generated code of this program keeps frame pointers, and its own code that no table
-/// covers: V8's does (the built-in procedures in node's text have no tables).
+/// Whether a program keeps frame pointers in the code that it generates and in those procedures of
+/// its own that no unwind table covers. Programs with V8 do: the built-in procedures in node's text
+/// have no tables.
 fn keeps_frame_pointers(path: &[u8]) -> bool {
     let path = path.strip_suffix(b" (deleted)").unwrap_or(path);
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();

@@ -67,8 +67,8 @@ pub struct CountedWait<'a> {
     pub owed_ns: u64,
     /// Time of this wait that was counted before, as blocked, ns.
     pub before_ns: u64,
-    /// By how much the thread was blocked for longer than its waits told so far, of which this one
-    /// makes up for a part; less than 0: for shorter. In ns.
+    /// Correction in ns, which makes the thread's waits add up to its exact time blocked: above 0
+    /// where the waits told so far were too short in sum, below 0 where they were too long.
     pub due_ns: i64,
 }
 
@@ -77,9 +77,9 @@ impl CountedWait<'_> {
     /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
     /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1; and the
-    /// square of what is owed, as the waits that it was owed for may have been others. What is due
-    /// makes the sum of a thread's waits that of its times, and is not added to the variance: it is
-    /// the error that the variance tells of.
+    /// square of what is owed, as the waits that it was owed for may have been others. The
+    /// correction `due_ns` adds nothing to the variance: it takes away an error of the sum that the
+    /// variance of earlier waits has counted.
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64, due_ns: i64) -> Value {
         let squares = |weight: u64| {
             let part = u128::from(weight >> 10);

@@ -1,8 +1,8 @@
 //! Makes the waits that are told of a thread add up to its times, which the sampler counts exactly.
 //!
-//! Waits are drawn, so their weighed sum is near the time for which a thread was blocked, within
-//! some ten percent for the hundreds of waits of a minute. What is missing at a drain is due, and
-//! the thread's next waits have more; what is too much is taken from them.
+//! The sampler draws some waits at random and weighs them, so their sum differs from the time for
+//! which the thread was blocked: by some ten percent for the hundreds of waits of a minute. At each
+//! drain the difference becomes due, and is added to the thread's next waits, or taken from them.
 
 use super::{CountedWait, GOES_ON_NS};
 use abi::{ThreadState, WaitLine};
