@@ -227,6 +227,7 @@ impl Find for Open {
         let opened = Opened {
             handle: desk.next_handle,
             is_deleted: before.nlink == 0,
+            is_lent: open_mapped::keeps_busy(&file),
             file_len: ranges.file_len(),
             ranges: ranges.ranges().iter().map(|range| (range.start, range.end)).collect(),
         };

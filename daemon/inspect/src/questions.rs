@@ -338,8 +338,8 @@ impl CodeSource {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SampledStack {
     /// Values in the order of DWARF's numbers, the program counter last. x86-64: rax, rdx, rcx,
-    /// rbx, rsi, rdi, rbp, rsp, r8 to r15, rip. 32-bit code on x86-64: eax, ecx, edx, ebx, esp, ebp,
-    /// esi, edi, eip. arm64: x0 to x30, sp, pc.
+    /// rbx, rsi, rdi, rbp, rsp, r8 to r15, rip. 32-bit code on x86-64: eax, ecx, edx, ebx, esp,
+    /// ebp, esi, edi, eip. arm64: x0 to x30, sp, pc.
     pub registers: Vec<u64>,
     /// Address of the first byte of the copy.
     pub begin: u64,
@@ -457,6 +457,8 @@ pub struct Opened {
     pub handle: u32,
     /// It is deleted, and disappears with its last process.
     pub is_deleted: bool,
+    /// It keeps a file system busy that somebody may want to unmount.
+    pub is_lent: bool,
     /// Length of the file, in bytes.
     pub file_len: u64,
     /// Kept ranges: first byte and the one after the last, in ascending order.

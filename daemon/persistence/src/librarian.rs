@@ -123,6 +123,8 @@ struct Job {
     offer: Arc<Offer>,
     /// It is deleted, and disappears with its last process.
     is_deleted: bool,
+    /// It keeps a file system busy that somebody may want to unmount.
+    is_lent: bool,
     path: Vec<u8>,
     /// When it was opened, and when it is to be looked at again, if its samples did not pay for it.
     opened: Instant,
@@ -254,6 +256,7 @@ impl Worker {
             };
             if outcome == Ok(Outcome::NotYet)
                 && job.is_deleted
+                && !job.is_lent
                 && job.opened.elapsed() < PAID_MAX
                 && !self.intake.is_ending()
             {
@@ -389,20 +392,15 @@ fn copy(
     }
 }
 
-/// Whether the disk has room for that many bytes more.
+/// Refuses that many bytes more where the store's file system has no room for them.
 fn has_room(store: &CodeStore, bytes: u64) -> Result<(), String> {
-    match free_bytes(store) {
+    let disk = nix::sys::statvfs::statvfs(store.directory()).ok();
+    match disk.and_then(|disk| disk.blocks_available().checked_mul(disk.fragment_size())) {
         Some(free) if free < bytes.saturating_add(LEFT_FREE_BYTES) => {
             Err("the disk is nearly full, and the profiles come first".to_owned())
         }
         _ => Ok(()),
     }
-}
-
-/// The free space on the store's file system; None if it is unknown.
-fn free_bytes(store: &CodeStore) -> Option<u64> {
-    let disk = nix::sys::statvfs::statvfs(store.directory()).ok()?;
-    disk.blocks_available().checked_mul(disk.fragment_size())
 }
 
 impl Intake {
@@ -511,6 +509,7 @@ impl Intake {
                         source: Code::Memory(kept),
                         offer,
                         is_deleted: true,
+                        is_lent: false,
                         path,
                         opened: Instant::now(),
                         retry: None,
@@ -536,7 +535,7 @@ impl Intake {
             counts.refused.fetch_add(1, Relaxed);
             tracing::info!("the code of {} is not kept: {why}", String::from_utf8_lossy(&path));
         };
-        let Opened { handle, is_deleted, file_len, ranges } = match opened {
+        let Opened { handle, is_deleted, is_lent, file_len, ranges } = match opened {
             Some(Ok(opened)) => opened,
             None | Some(Err(KeepError::Gone)) => {
                 self.counts.gone.fetch_add(1, Relaxed);
@@ -553,7 +552,8 @@ impl Intake {
             Ok(ranges) => {
                 let source = Code::File { handle, connection: self.inspectors.connection() };
                 let (opened, retry) = (Instant::now(), None);
-                let job = Job { id, ranges, source, offer, is_deleted, path, opened, retry };
+                let job =
+                    Job { id, ranges, source, offer, is_deleted, is_lent, path, opened, retry };
                 self.waiting.push(job);
             }
             Err(error) => refused(&self.counts, &error),

@@ -113,7 +113,13 @@ pub fn seeds() -> Vec<Vec<u8>> {
             CodeEvent::Dumped(99, 1, 4096, 9, "g".into())];
     let look = CodeLook { events, refused: Some("no".into()), bytes: 9, is_cut: true };
     let opened =
-        Opened { handle: 1, is_deleted: false, file_len: 99, ranges: vec![(0, 9), (20, 30)] };
+        Opened {
+            handle: 1,
+            is_deleted: false,
+            is_lent: false,
+            file_len: 99,
+            ranges: vec![(0, 9), (20, 30)],
+        };
     let opened: <Open as Inspect>::Answer = Ok(opened);
     let piece: <Read as Inspect>::Answer = Ok(Raw(vec![1, 2, 3]));
     let identified: <IdentifyPath as Inspect>::Answer = Ok((known, facts));
