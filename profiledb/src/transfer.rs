@@ -21,6 +21,7 @@ use crate::scope::ScopeTable;
 use crate::segment::Span;
 use crate::snapshot::Snapshot;
 use crate::storage::Disk;
+use crate::symbols::Symbol;
 use crate::writer::Writer;
 
 mod objects;
@@ -240,6 +241,17 @@ pub fn copy_host(
     Ok(copied)
 }
 
+/// What leaves of an epoch, and names that leave with it beside the recorded ones.
+struct Leaving<'a> {
+    parts: &'a Outgoing,
+    names: &'a BTreeMap<ImageId, Vec<Symbol>>,
+}
+
+impl Leaving<'_> {
+    /// Everything that is recorded.
+    const ALL: Self = Self { parts: &Outgoing::ALL, names: &BTreeMap::new() };
+}
+
 /// An epoch as one segment, with what leaves of it.
 ///
 /// # Errors
@@ -248,7 +260,7 @@ fn whole_file(
     span: Span,
     meta: EpochMeta,
     epoch: &Epoch,
-    leaving: &Outgoing,
+    leaving: &Leaving<'_>,
 ) -> Result<Vec<u8>, DbError> {
     // Without a plan, all its time is one slice.
     let piece = Piece::new(span, meta, vec![epoch.clone()]);
@@ -281,7 +293,7 @@ fn write_new(target: &Database, meta: &EpochMeta, pieces: &[Piece]) -> Result<()
     disk.create_directory(&unfinished)?;
     let mut scopes = ScopeTable::default();
     for piece in pieces {
-        let file = sum(piece, &mut scopes, &unfinished, &Outgoing::ALL)?;
+        let file = sum(piece, &mut scopes, &unfinished, &Leaving::ALL)?;
         fold::write(disk, &unfinished, piece.span, &file)?;
     }
     disk.sync_directory(&unfinished)?;
@@ -306,7 +318,7 @@ fn update(
         if good.contains(&piece.span) {
             continue;
         }
-        let file = sum(&piece, &mut scopes, directory, &Outgoing::ALL)?;
+        let file = sum(&piece, &mut scopes, directory, &Leaving::ALL)?;
         fold::write(disk, directory, piece.span, &file)?;
         disk.sync_directory(directory)?;
         remove_covered(disk, directory, piece.span)?;

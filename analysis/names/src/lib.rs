@@ -30,5 +30,6 @@ pub mod inlined;
 pub mod named;
 pub mod parallel;
 pub mod procedures;
+pub mod sent;
 pub mod shorten;
 pub mod sources;

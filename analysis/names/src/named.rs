@@ -258,7 +258,7 @@ fn is_sampled(image: &ImageSamples, procedure: &Procedure) -> bool {
 }
 
 /// Samples of all events in a procedure.
-fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
+pub fn samples(image: &ImageSamples, procedure: &Procedure) -> u64 {
     let of_profile = |profile: &Weighed| {
         sum(profile.equal().within(procedure.start..procedure.end).map(|(_, samples)| samples))
     };

@@ -19,7 +19,7 @@ use image::{
 };
 
 use crate::debuginfod::Debuginfod;
-use crate::{inlined, parallel};
+use crate::{inlined, named, parallel};
 use query::load::{ImageSamples, Samples};
 use query::problem::{self, NoProcedures, Problem};
 use query::{progress, unresolved};
@@ -249,7 +249,7 @@ pub enum Needed<'a> {
 }
 
 impl Needed<'_> {
-    fn of(
+    pub(crate) fn of(
         self,
         binary: &Binary,
         places: &Places,
@@ -361,20 +361,25 @@ fn count(
     innermost: &HashMap<ImageOffset, Arc<str>>,
 ) -> Vec<Counted> {
     let mut by_start: BTreeMap<(Option<ImageOffset>, Option<&Arc<str>>), Counted> = BTreeMap::new();
-    // Compilers make a procedure again and again, at other addresses each time: it is still one.
-    let mut first_of: HashMap<&str, ImageOffset> = HashMap::new();
+    // Compilers make a procedure again and again, at other addresses each time: it is still one,
+    // and its address is that of the piece with the most samples, which `dcpi list` shows.
+    let mut main_of: HashMap<&str, (u64, ImageOffset)> = HashMap::new();
     if image.record.kind == ImageKind::Jit {
         for procedure in &known.procedures {
-            first_of.entry(procedure.raw_name()).or_insert(procedure.start);
+            let piece = (named::samples(image, procedure), procedure.start);
+            let main = main_of.entry(procedure.raw_name()).or_insert(piece);
+            if piece.0 > main.0 {
+                *main = piece;
+            }
         }
     }
     let events = image.profiles.len();
     for (event, profile) in image.profiles.iter().enumerate() {
         for (offset, samples) in profile.iter() {
             let procedure = known.procedures.find(offset);
-            let first = procedure
-                .and_then(|procedure| known.procedures.find(*first_of.get(procedure.raw_name())?));
-            let procedure = first.or(procedure);
+            let main = procedure
+                .and_then(|procedure| known.procedures.find(main_of.get(procedure.raw_name())?.1));
+            let procedure = main.or(procedure);
             let inlined = procedure.and_then(|_| innermost.get(&offset));
             let begin = procedure.filter(|_| inlined.is_none()).map(|procedure| procedure.start);
             let counted = by_start.entry((begin, inlined)).or_insert_with(|| Counted {
@@ -582,7 +587,7 @@ mod tests {
             (Place::Procedure { name: name.into(), address }, vec![count])
         };
         let unknown = (Place::Unknown, vec![8]);
-        let expected = [unknown.clone(), row("hot", 0x10, 5), row("other", 0x20, 2)];
+        let expected = [unknown.clone(), row("other", 0x20, 2), row("hot", 0x30, 5)];
         assert_eq!(counted(ImageKind::Jit), expected);
         assert_eq!(
             counted(ImageKind::File),

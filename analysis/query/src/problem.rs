@@ -199,6 +199,15 @@ pub enum Problem {
         /// Why.
         why: LinesCut,
     },
+    /// Other pieces of generated code have the name of the procedure that was asked for.
+    OtherPieces {
+        /// The name.
+        name: String,
+        /// Their samples, of all events.
+        samples: u64,
+        /// Their addresses as reports show them, of the piece with the most samples first.
+        at: Vec<u64>,
+    },
     /// The kernel's procedures come from a file for its release, which may be of another build.
     KernelMapUnchecked {
         /// The image's name.
@@ -317,12 +326,16 @@ impl Problem {
             Self::LinesCut { .. } => "lines_cut",
             Self::PartOfName { .. } => "part_of_name",
             Self::AlsoInlined { .. } => "also_inlined",
+            Self::OtherPieces { .. } => "other_pieces",
         }
     }
 
     /// Whether it is about how a PROCEDURE argument was understood.
     pub const fn is_of_name(&self) -> bool {
-        matches!(self, Self::PartOfName { .. } | Self::AlsoInlined { .. })
+        matches!(
+            self,
+            Self::PartOfName { .. } | Self::AlsoInlined { .. } | Self::OtherPieces { .. }
+        )
     }
 
     /// Whether the report is incomplete, which means exit code 1: samples are missing or counted
@@ -427,19 +440,42 @@ impl fmt::Display for Problem {
                 first_of(files)
             ),
             Self::LinesCut { image, why, .. } => write!(f, "{image}: some source lines and inlined functions are missing: {why}"),
+            Self::PartOfName { .. } | Self::AlsoInlined { .. } | Self::OtherPieces { .. } => {
+                self.write_of_name(f)
+            }
+        }
+    }
+}
+
+impl Problem {
+    /// How a PROCEDURE argument was understood.
+    fn write_of_name(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::PartOfName { asked, name } => {
-                write!(f, "no procedure is named {asked:?}; {name} is the only one whose name has that in it")
+                write!(
+                    f,
+                    "no procedure is named {asked:?}; {name} is the only one whose name has that in it"
+                )
+            }
+            Self::OtherPieces { name, samples, at } => {
+                let at: Vec<String> = at.iter().map(|at| format!("{at:#x}")).collect();
+                let have = if at.len() == 1 { "piece of code has" } else { "pieces of code have" };
+                write!(
+                    f,
+                    "{} other {have} the name {name} and {samples} samples, which are not counted here: {}",
+                    at.len(),
+                    first_of(&at)
+                )
             }
             Self::AlsoInlined { name } => write!(
                 f,
                 "{name} is inlined into other procedures, too, which is not counted here: {:?} names that part",
                 format!("{name}{INLINED}")
             ),
+            _ => Ok(()),
         }
     }
-}
 
-impl Problem {
     /// What is doubtful of an epoch as a whole.
     fn write_of_epoch(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,7 @@
 //! The drain reports each image once a day and never waits for this thread. An inspector of its own
 //! opens the file at once, while the process lives, and this thread copies from it when there is
 //! time: those that are deleted already first, then the smallest. Small files are copied whole; of
-//! others what their samples pay for ([`crate::worth`]). Pieces of generated code are read
+//! others what their samples pay for (`worth`). Pieces of generated code are read
 //! at once, and written as they come together.
 
 use crate::generated::Generated;

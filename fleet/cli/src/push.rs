@@ -1,11 +1,13 @@
 //! `dcpi-fleet push`: from a database to a store in a cloud, where `dcpi push` cannot go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use clap::Args;
+use names::procedures::Places;
+use names::sent;
 use profiledb::{Database, DbError, FORMAT, Outgoing, code_files, outgoing, outgoing_place};
 use store::{Key, Put, Store};
 
@@ -36,7 +38,8 @@ pub async fn run(args: &Push) -> Result<bool, String> {
     let store = args.store.open()?;
     let database = Database::open(&args.from)
         .map_err(|error| format!("{error}; name a database with --from"))?;
-    let mut pushed = Pushed { store: &store, epochs: 0, code: 0, is_sound: true };
+    let places = Places::with_debug_roots(Vec::new());
+    let mut pushed = Pushed { store: &store, epochs: 0, code: 0, is_sound: true, places };
     pushed.put(&Key::Format, Bytes::from_static(FORMAT)).await?;
     for host in database.hosts().map_err(|error| error.to_string())? {
         pushed.host(&database, &host, args.without_code).await?;
@@ -51,6 +54,8 @@ struct Pushed<'a> {
     epochs: u64,
     code: u64,
     is_sound: bool,
+    /// Where names of procedures are, beside the database.
+    places: Places,
 }
 
 impl Pushed<'_> {
@@ -72,7 +77,11 @@ impl Pushed<'_> {
                 continue;
             }
             images.extend(epoch.images().map_err(|error| error.to_string())?.into_keys());
-            match outgoing(&epoch, &Outgoing::default()) {
+            let names = match without_code {
+                true => BTreeMap::new(),
+                false => sent::symbols(database, &epoch, &self.places).unwrap_or_default(),
+            };
+            match outgoing(&epoch, &Outgoing::default(), &names) {
                 Ok(object) => match self.put(&key, object.into()).await? {
                     Put::Stored => self.epochs += 1,
                     Put::WasThere => {}

@@ -76,7 +76,7 @@ fn epoch(root: &Path, host: &str, boot: &str) -> (String, Vec<u8>) {
     let id = writer.begin(start, true).unwrap();
     writer.seal(START + 60).unwrap();
     let epoch = Database::open(root).unwrap().epoch(host, &id).unwrap();
-    let object = profiledb::outgoing(&epoch, &Outgoing::default()).unwrap();
+    let object = profiledb::outgoing(&epoch, &Outgoing::default(), &BTreeMap::new()).unwrap();
     (format!("raw/{}", profiledb::outgoing_place(host, &id).unwrap()), object)
 }
 

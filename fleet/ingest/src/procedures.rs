@@ -1,5 +1,5 @@
-//! Names of procedures: from the code that the store has of an image, else from the names that its
-//! epoch has. The host's own files are not here.
+//! Names of procedures: those that its host sent with the epoch, which it looked up in its files
+//! and debug files; else from the code that the store has of an image.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -80,6 +80,6 @@ fn read(database: &Database, host: &str, image: &ImageId) -> OfFile {
 impl Names {
     /// The procedure at an offset; None where no symbol names it.
     pub(crate) fn find(&self, offset: ImageOffset) -> Option<&Procedure> {
-        self.of_file.procedures.find(offset).or_else(|| self.of_epoch.find(offset))
+        self.of_epoch.find(offset).or_else(|| self.of_file.procedures.find(offset))
     }
 }

@@ -1,11 +1,12 @@
 //! Objects of the store of a fleet: epochs on their way from a host, one file for each, and the
 //! kept code of images.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use image::ImageId;
 
+use super::Leaving;
 use crate::checked_file::CheckedFile;
 use crate::code;
 use crate::envelope::Kind;
@@ -17,22 +18,28 @@ use crate::outgoing::Outgoing;
 use crate::reader::{Database, Epoch};
 use crate::section_sum;
 use crate::segment::{Segment, Span};
+use crate::symbols::Symbol;
 
 /// The merges of every epoch in a store: an epoch that has ended is a whole, and two states of it
 /// have one name.
 const WHOLE: Span = Span { first: 0, last: 1 };
 
-/// An epoch as one file for a store, a segment of `FORMAT.md` with all that may leave.
+/// An epoch as one file for a store, a segment of `FORMAT.md` with all that may leave. `names` are
+/// symbols of files beside the recorded ones, which the reader of the store cannot look up.
 ///
 /// # Errors
 /// [`DbError::Damaged`] when a part of the epoch cannot be read, or is of a later release; those of
 /// reading.
-pub fn outgoing(epoch: &Epoch, leaving: &Outgoing) -> Result<Vec<u8>, DbError> {
+pub fn outgoing(
+    epoch: &Epoch,
+    parts: &Outgoing,
+    names: &BTreeMap<ImageId, Vec<Symbol>>,
+) -> Result<Vec<u8>, DbError> {
     super::whole(epoch)?;
     let mut meta = epoch.meta().clone();
     meta.merges = WHOLE.last;
     meta.ended_unix_s = Some(meta.ended_unix_s.unwrap_or(meta.updated_unix_s));
-    super::whole_file(WHOLE, meta, epoch, leaving)
+    super::whole_file(WHOLE, meta, epoch, &Leaving { parts, names })
 }
 
 /// The place of an epoch in a store, beneath the directory of its raw epochs, which is a database.

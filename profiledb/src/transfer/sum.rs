@@ -6,6 +6,7 @@ use std::path::Path;
 use image::ImageId;
 use model::{Ledgers, Stacks, Totals};
 
+use super::Leaving;
 use super::pieces::Piece;
 use crate::description::check_balance;
 use crate::error::{Damage, DbError};
@@ -27,7 +28,7 @@ pub(super) fn sum(
     piece: &Piece,
     scopes: &mut ScopeTable,
     directory: &Path,
-    leaving: &Outgoing,
+    leaving: &Leaving<'_>,
 ) -> Result<Vec<u8>, DbError> {
     let Piece { span, meta, parts: sources, plan } = piece;
     let (span, path) = (*span, directory.join(span.name()));
@@ -40,14 +41,14 @@ pub(super) fn sum(
     );
     let mut records = BTreeMap::new();
     for source in sources {
-        images::absorb(&mut records, &leaving.images(source.images()?));
+        images::absorb(&mut records, &leaving.parts.images(source.images()?));
     }
     if !records.is_empty() {
         let images = section_sum::images_section(&records).map_err(unwritable)?;
         file.push(SectionKey::only(SectionKind::IMAGES), images);
     }
     // Sections are in order: the described period of an event comes first.
-    let (placed, placed_stacks) = placed(sources, scopes, leaving)?;
+    let (placed, placed_stacks) = placed(sources, scopes, leaving.parts)?;
     let placed =
         placed.into_iter().map(|(key, of)| (SectionKey::of(&key, &meta.events), (key, of)));
     let mut placed: BTreeMap<_, _> = placed.collect();
@@ -58,11 +59,12 @@ pub(super) fn sum(
     for snapshot in sources.iter().map(Epoch::snapshot) {
         images.extend(snapshot.images_with_symbols());
     }
-    for image in images.into_iter().filter(|image| leaving.has_symbols(records.get(image))) {
+    for image in images.into_iter().filter(|image| leaving.parts.has_symbols(records.get(image))) {
         let mut all = Vec::new();
         for source in sources {
             all = symbols::join(all, &source.symbols(&image)?);
         }
+        all = symbols::join(all, leaving.names.get(&image).map_or(&[], Vec::as_slice));
         if !all.is_empty() {
             file.push(
                 SectionKey::of_image(SectionKind::SYMBOLS, image),
@@ -71,7 +73,7 @@ pub(super) fn sum(
         }
     }
     is_timed = is_timed && file.put_counts(behind_symbols)?;
-    if !(is_timed && file.put_stacks(placed_stacks, leaving)?) {
+    if !(is_timed && file.put_stacks(placed_stacks, leaving.parts)?) {
         return sum(&piece.as_one(), scopes, directory, leaving);
     }
     let mut ledgers = Ledgers::default();

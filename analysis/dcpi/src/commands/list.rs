@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use image::Procedure;
+use image::{ImageKind, Procedure};
 
 use super::Outcome;
 use super::costs::{Finder, OnMachine};
@@ -223,7 +223,27 @@ pub(super) fn meant<'a, 'b>(
         let (asked, name) = (asked.procedure.clone(), procedure.name().to_owned());
         problems.push(Problem::PartOfName { asked, name });
     }
-    Ok((candidates.get(at).ok_or_else(|| none(""))?, procedure))
+    let candidate = candidates.get(at).ok_or_else(|| none(""))?;
+    problems.extend(other_pieces(candidate, procedure));
+    Ok((candidate, procedure))
+}
+
+/// The note that other pieces of generated code have the procedure's name, too: reports by
+/// procedure count all of them in one row.
+fn other_pieces(Candidate { image, known, .. }: &Candidate<'_>, of: &Procedure) -> Option<Problem> {
+    let is_other = |piece: &&Procedure| piece.raw_name() == of.raw_name() && *piece != of;
+    let generated = (image.record.kind == ImageKind::Jit).then_some(&known.procedures);
+    let mut others: Vec<(u64, u64)> = generated?
+        .iter()
+        .filter(is_other)
+        .map(|piece| (named::samples(image, piece), known.address(piece.start)))
+        .filter(|(samples, _)| *samples > 0)
+        .collect();
+    others.sort_by_key(|(samples, _)| std::cmp::Reverse(*samples));
+    let samples = others.iter().map(|(samples, _)| samples).sum();
+    let name = of.name().to_owned();
+    let at = others.into_iter().map(|(_, at)| at).collect::<Vec<_>>();
+    (!at.is_empty()).then_some(Problem::OtherPieces { name, samples, at })
 }
 
 /// The message about a function that is inlined wherever it ran, with the next step.

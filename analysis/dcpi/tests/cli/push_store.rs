@@ -135,6 +135,54 @@ fn epochs_that_have_ended_are_put_once_and_the_store_is_a_database() {
     assert_eq!(samples(&store.join("raw")).len(), 3);
 }
 
+/// The reader of a store has neither the stripped program nor its debug file.
+#[test]
+fn names_that_the_host_has_leave_with_the_epoch() {
+    let db = Db::new();
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (program, debug, source) = (at("program"), at("program.debug"), at("program.c"));
+    let text = "static __attribute__((noinline)) int hidden(int a) { return a * 3; }\n\
+                int main(int n, char **v) { (void)v; return hidden(n); }\n";
+    fs::write(&source, text).unwrap();
+    let run = |words: &[&str]| {
+        assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success(), "{words:?}");
+    };
+    run(&["cc", "-O1", "-g", "-Wl,--build-id", "-o", &program, &source]);
+    let (known, _) = image::procedures(Path::new(&program), None, &[]).unwrap();
+    let hidden = known.iter().find(|procedure| procedure.name() == "hidden").unwrap();
+    run(&["objcopy", "--only-keep-debug", &program, &debug]);
+    run(&["objcopy", "--strip-all", &format!("--add-gnu-debuglink={debug}"), &program]);
+
+    let mut writer = Writer::open(&db.root(), "node").unwrap();
+    let start = EpochStart { events: vec![clock()], now_unix_s: START, ..EpochStart::default() };
+    writer.begin(start, true).unwrap();
+    let mut delta = Delta { now_unix_s: START + 60, ..Delta::default() };
+    let mut of = image(ImageKind::File, "program", &program);
+    of.id = identify_file(&fs::File::open(&program).unwrap()).unwrap();
+    let (event, period) = (clock().name, clock().period);
+    let key = ProfileKey::samples(of.id, &event, period, Scope::default());
+    delta.profiles.insert(key, Profile::from_counts([(hidden.start, 7)]).into());
+    delta.images.insert(of.id, of.clone());
+    let seven = Ledger { taken: 7, merged: 7, ..Ledger::default() };
+    delta.ledgers.entry(&event, period).add(&seven);
+    writer.merge(&delta).unwrap();
+    writer.seal(START + 120).unwrap();
+    drop(writer);
+
+    let sent = |to: &str, arguments: &[&str]| {
+        fs::create_dir(to).unwrap();
+        let pushed = push(&db, to, arguments);
+        assert_eq!(pushed.status.code(), Some(0), "{}", said(&pushed));
+        let raw = Database::open(&Path::new(to).join("raw")).unwrap();
+        let epoch = raw.epoch("node", &raw.epochs("node").unwrap()[0]).unwrap();
+        epoch.symbols(&of.id).unwrap()
+    };
+    let expected = Symbol { start: hidden.start.0, end: hidden.end.0, name: "hidden".to_owned() };
+    assert_eq!(sent(&at("store"), &[]), [expected]);
+    assert_eq!(sent(&at("other"), &["--without", "code"]), []);
+}
+
 #[test]
 fn two_machines_of_one_name_are_told_and_neither_is_lost_silently() {
     let (one, other) = (Db::new(), Db::new());

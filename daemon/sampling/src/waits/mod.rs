@@ -6,7 +6,7 @@
 //! which the wait was chosen. The sampler reports every long wait, and each counts once; a long
 //! wait of a thread whose waits were short before may have no stack, since none was taken at its
 //! start. The time of a wait that goes on is counted at each drain, so what hangs shows. A thread's
-//! waits are made to add up to its times ([`told`]).
+//! waits are made to add up to its times (`told`).
 //!
 //! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
 //! is more than its part of the budget, all of it ends until there are fewer switches.

@@ -13,9 +13,7 @@ shop() {
 cellar() { dcpilabel --control $control cellar /shared/cellar 60; }
 
 PATH=/dcpi:$PATH
-# Names of all of a program are in the store only where its code is kept whole: the review is held
-# against reports on the host, which has the files.
-printf 'overhead-budget = "off"\nepoch-length = "off"\nwhole-code = true\n' >/run/dcpid.toml
+printf 'overhead-budget = "off"\nepoch-length = "off"\n' >/run/dcpid.toml
 dcpid --config /run/dcpid.toml --db /shared/db --control $control --event cpu-clock \
 	2>/shared/dcpid.log &
 attempts=0

@@ -1,6 +1,6 @@
 //! To the store of a fleet: each epoch that has ended, once, and the code of its images.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use image::ImageId;
+use names::procedures::Places;
+use names::sent;
 use profiledb::{
     Database, DbError, EpochId, Operation, Outgoing, code_files, is_same_epoch, outgoing,
     outgoing_place,
@@ -28,6 +30,8 @@ pub(super) struct ToStore {
     pub(super) done: Done,
     pub(super) leaving: Outgoing,
     pub(super) with_code: bool,
+    /// Where names of procedures are, beside the database.
+    pub(super) places: Places,
     /// Time after its end within which an epoch is sent.
     pub(super) spread: Duration,
 }
@@ -57,7 +61,11 @@ impl Way for ToStore {
                     pushed.next = Some(pushed.next.map_or(wait, |next| next.min(wait)));
                     continue;
                 }
-                let file = match outgoing(&epoch, &self.leaving) {
+                let names = match self.with_code {
+                    true => sent::symbols(db, &epoch, &self.places).unwrap_or_default(),
+                    false => BTreeMap::new(),
+                };
+                let file = match outgoing(&epoch, &self.leaving, &names) {
                     Ok(file) => file,
                     // A damaged epoch does not delay the next ones.
                     Err(error @ (DbError::Corrupt { .. } | DbError::Damaged { .. })) => {

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Outcome;
 use crate::signals;
+use names::procedures::Places;
 use query::DEFAULT_DB;
 use query::error::AnalysisError;
 
@@ -181,8 +182,9 @@ fn way(args: &Push) -> Result<Box<dyn Way>, AnalysisError> {
         To::Store(to) => {
             let done = open(&args.to, &state.join(to.file_name()), Done::open)?;
             let (leaving, with_code) = leaving(&args.with, &args.without);
+            let places = Places::with_debug_roots(Vec::new());
             let spread = args.spread.unwrap_or_default();
-            Box::new(ToStore { to: to.clone(), done, leaving, with_code, spread })
+            Box::new(ToStore { to: to.clone(), done, leaving, with_code, places, spread })
         }
     };
     Ok(way)
