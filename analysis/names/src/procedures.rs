@@ -4,8 +4,8 @@
 //! let go once its samples have names: a machine's images together would take gigabytes.
 //!
 //! They come from the file itself if it is still the same build, with its debug file; else from
-//! what the daemon kept of it, with the debug file; else, and for what is not a file, from the
-//! symbols that the daemon recorded beside the samples.
+//! what the daemon kept of it, with the debug file and the names that its host sent; else, and for
+//! what is not a file, from the symbols that the daemon recorded beside the samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -428,7 +428,11 @@ pub fn known(
         match in_files(image, places, needed) {
             Ok(known) => return Ok(known),
             Err(why) => match in_code_store(samples, image, places, needed, problems) {
-                Some(known) => {
+                Some(mut known) => {
+                    let list = recorded(samples, image, problems);
+                    if !list.is_empty() {
+                        known.procedures = with_recorded(&known.procedures, list);
+                    }
                     let (counts, id, image) =
                         (image.sample_totals(), image.record.id, image.record.name.clone());
                     problems.push(Problem::FromCodeStore { image, id, counts, why });
@@ -440,14 +444,8 @@ pub fn known(
     } else {
         NoProcedures::NotRecorded
     };
-    let symbols = samples.symbols(image).unwrap_or_else(|error| {
-        problem::add_unreadable(problems, error);
-        Vec::new()
-    });
-    if !symbols.is_empty() {
-        let list = symbols
-            .into_iter()
-            .map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name));
+    let list = recorded(samples, image, problems);
+    if !list.is_empty() {
         // The daemon keeps the code of these, which is in no file.
         let kept = matches!(image.record.kind, ImageKind::Vdso | ImageKind::Jit)
             .then(|| samples.code(image, problems))
@@ -461,6 +459,33 @@ pub fn known(
         return Ok(known);
     }
     Err(why)
+}
+
+/// The procedures of the symbols that an epoch has of an image.
+fn recorded(
+    samples: &Samples,
+    image: &ImageSamples,
+    problems: &mut Vec<Problem>,
+) -> Vec<Procedure> {
+    let symbols = samples.symbols(image).unwrap_or_else(|error| {
+        problem::add_unreadable(problems, error);
+        Vec::new()
+    });
+    symbols
+        .into_iter()
+        .map(|s| Procedure::new(ImageOffset(s.start), ImageOffset(s.end), s.name))
+        .collect()
+}
+
+/// The procedures of kept code, with the names that the host sent instead of those at their places:
+/// it had the debug files.
+fn with_recorded(of_code: &Procedures, recorded: Vec<Procedure>) -> Procedures {
+    let recorded = Procedures::from_list(recorded);
+    let is_free = |procedure: &&Procedure| {
+        let last = ImageOffset(procedure.end.0.saturating_sub(1));
+        recorded.find(procedure.start).is_none() && recorded.find(last).is_none()
+    };
+    Procedures::from_list(recorded.iter().chain(of_code.iter().filter(is_free)).cloned())
 }
 
 /// Looks for the image's build at each path that the image had, the latest path first.

@@ -5,20 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use image::{Binary, ImageId, ImageKind, ImageOffset};
 use model::Frame;
-use profiledb::{Database, DbError, Epoch, Symbol};
+use profiledb::{DbError, Epoch, Symbol};
 
 use crate::procedures::{Needed, Places};
 
 /// The symbols of an epoch's files that its samples and stacks need, in order of offset. A file
-/// that is gone or another build is read as far as dcpid kept it; one that cannot be read has none.
+/// that is gone, is another build, or cannot be read has none: what dcpid kept of it leaves, too.
 ///
 /// # Errors
 /// Those of reading the epoch.
-pub fn symbols(
-    db: &Database,
-    epoch: &Epoch,
-    places: &Places,
-) -> Result<BTreeMap<ImageId, Vec<Symbol>>, DbError> {
+pub fn symbols(epoch: &Epoch, places: &Places) -> Result<BTreeMap<ImageId, Vec<Symbol>>, DbError> {
     let mut offsets: BTreeMap<ImageId, BTreeSet<ImageOffset>> = BTreeMap::new();
     for key in epoch.profiles()? {
         let profile = epoch.profile(&key)?;
@@ -36,11 +32,7 @@ pub fn symbols(
         let Some(offsets) = offsets.remove(&id).filter(|_| record.kind == ImageKind::File) else {
             continue;
         };
-        let path = record.real_path();
-        let binary = Binary::open(&path, Some(&id)).ok().or_else(|| {
-            let kept = db.code(&epoch.meta().host, &id).ok().flatten()?;
-            Binary::of_kept(kept, Some(&path), Some(&id)).ok()
-        });
+        let binary = Binary::open(&record.real_path(), Some(&id)).ok();
         let offsets: Vec<ImageOffset> = offsets.into_iter().collect();
         let named = binary.and_then(|binary| named(&binary, &offsets, places));
         found.extend(named.filter(|symbols| !symbols.is_empty()).map(|symbols| (id, symbols)));

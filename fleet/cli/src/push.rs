@@ -79,7 +79,7 @@ impl Pushed<'_> {
             images.extend(epoch.images().map_err(|error| error.to_string())?.into_keys());
             let names = match without_code {
                 true => BTreeMap::new(),
-                false => sent::symbols(database, &epoch, &self.places).unwrap_or_default(),
+                false => sent::symbols(&epoch, &self.places).unwrap_or_default(),
             };
             match outgoing(&epoch, &Outgoing::default(), &names) {
                 Ok(object) => match self.put(&key, object.into()).await? {

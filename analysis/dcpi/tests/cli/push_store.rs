@@ -169,6 +169,7 @@ fn names_that_the_host_has_leave_with_the_epoch() {
     writer.merge(&delta).unwrap();
     writer.seal(START + 120).unwrap();
     drop(writer);
+    db.keep("node", Path::new(&program));
 
     let sent = |to: &str, arguments: &[&str]| {
         fs::create_dir(to).unwrap();
@@ -181,6 +182,12 @@ fn names_that_the_host_has_leave_with_the_epoch() {
     let expected = Symbol { start: hidden.start.0, end: hidden.end.0, name: "hidden".to_owned() };
     assert_eq!(sent(&at("store"), &[]), [expected]);
     assert_eq!(sent(&at("other"), &["--without", "code"]), []);
+
+    // Elsewhere there is only what was sent.
+    fs::remove_file(&program).unwrap();
+    fs::remove_file(&debug).unwrap();
+    let report = dcpi().args(["prof", "--db", &at("store/raw")]).output().unwrap();
+    assert!(said(&report).contains("hidden"), "{}", said(&report));
 }
 
 #[test]

@@ -252,7 +252,8 @@ fn epoch(root: &Path, host: &str, (at, day): (u64, u64), is_small: bool) -> Vec<
 /// An epoch that was written, as it leaves.
 pub fn leaving(root: &Path, host: &str, id: &profiledb::EpochId) -> Vec<u8> {
     let epoch = Database::open(root).unwrap().epoch(host, id).unwrap();
-    profiledb::outgoing(&epoch, &Outgoing { generated: true, ..Outgoing::default() }, &BTreeMap::new()).unwrap()
+    let parts = Outgoing { generated: true, ..Outgoing::default() };
+    profiledb::outgoing(&epoch, &parts, &BTreeMap::new()).unwrap()
 }
 
 /// Sums over the epochs of `objects` that can be read, of one event: taken, and by fate facts,

@@ -62,7 +62,7 @@ impl Way for ToStore {
                     continue;
                 }
                 let names = match self.with_code {
-                    true => sent::symbols(db, &epoch, &self.places).unwrap_or_default(),
+                    true => sent::symbols(&epoch, &self.places).unwrap_or_default(),
                     false => BTreeMap::new(),
                 };
                 let file = match outgoing(&epoch, &self.leaving, &names) {
