@@ -222,7 +222,14 @@ struct stack_ring {
 } __attribute__((aligned(64)));
 
 /* The kinds of a stack_record. */
-enum { STACK_SAMPLE, STACK_WAIT, STACK_WAIT_END, STACK_LONG_WAIT };
+enum {
+	STACK_SAMPLE,
+	STACK_WAIT,
+	STACK_WAIT_END,
+	STACK_LONG_WAIT,
+	STACK_SEEN_BLOCKED,
+	STACK_SEEN_RUNNABLE
+};
 
 enum { WAIT_LINES = 16384 };
 /* What a thread does. */
@@ -242,6 +249,30 @@ struct wait_line {
 	unsigned short typical[2]; /* in WAIT_UNIT_US */
 	unsigned short owed[2];    /* in WAIT_OWED_UNIT_NS */
 } __attribute__((aligned(64)));
+
+/* Waiting threads that one pass over all threads can choose, and payers that are told apart. */
+enum { WAIT_SAMPLES_MAX = 256, WAIT_PAYERS_MAX = 1024 };
+
+/* A thread that waits, as a pass saw it: registers and return addresses in the kernel, no bytes of
+ * the user stack. */
+struct wait_sample {
+	struct stack_record record;
+	u64 kernel[STACK_KERNEL_FRAMES + 1];
+};
+
+/* A pass: the daemon writes all of it before, the sampler what it found. */
+struct wait_pass {
+	u32 chosen;       /* also those that found no room */
+	u32 threads;      /* waiting threads that were seen */
+	u32 every;        /* one of so many threads of a new payer is chosen */
+	u32 unpaid;       /* threads of payers that found no room */
+};
+
+/* Whose threads share a part of a pass's samples. */
+struct wait_payer {
+	u32 threads; /* waiting threads that the pass saw */
+	u32 every;   /* one of so many is chosen */
+};
 
 /* The same sizes and offsets are asserted in ebpf/abi/src/lib.rs. */
 #define ASSERT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), "abi: " #type)
@@ -294,5 +325,8 @@ ASSERT_OFFSET(python_layout, flags_at, 20);
 ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_OFFSET(wait_line, owed, 60);
+ASSERT_SIZE(wait_sample, 1384);
+ASSERT_SIZE(wait_pass, 16);
+ASSERT_SIZE(wait_payer, 8);
 ASSERT_SIZE(stack_ring, 128);
 ASSERT_OFFSET(stack_ring, taken, 64);

@@ -53,6 +53,8 @@ static s64 (*const bpf_get_ns_current_pid_tgid)(u64 dev, u64 ino, struct bpf_pid
 						u32 size) = (void *)120;
 static s64 (*const bpf_ringbuf_output)(void *ring, const void *data, u64 size, u64 flags) =
 	(void *)130;
+static s64 (*const bpf_get_task_stack)(void *task, void *to, u32 size, u64 flags) =
+	(void *)141; /* Linux 5.9 */
 static void *(*const bpf_get_current_task_btf)(void) = (void *)158; /* Linux 5.11 */
 static void *(*const bpf_task_pt_regs)(void *task) = (void *)175;   /* Linux 5.15 */
 
@@ -168,6 +170,21 @@ struct pid {
 	u32 level;
 	struct upid numbers[1];
 } KERNEL_TYPE;
+typedef struct {
+	u32 val;
+} kuid_t;
+struct cred {
+	kuid_t uid;
+} KERNEL_TYPE;
+struct kernfs_node {
+	u64 id;
+} KERNEL_TYPE;
+struct cgroup {
+	struct kernfs_node *kn;
+} KERNEL_TYPE;
+struct css_set {
+	struct cgroup *dfl_cgrp;
+} KERNEL_TYPE;
 struct task_struct {
 	u32 pid;
 	u32 tgid;
@@ -180,6 +197,9 @@ struct task_struct {
 	char comm[16];
 	struct thread_struct thread;
 	u32 __state; /* Linux 5.14 */
+	u32 on_cpu;
+	struct cred *real_cred;
+	struct css_set *cgroups;
 } KERNEL_TYPE;
 struct task_struct___5_10 {
 	s64 state;

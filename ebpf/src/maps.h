@@ -88,6 +88,32 @@ struct {
 	struct wait_line *value;
 } WAIT_TIMES SECTION(".maps");
 
+/* What a pass over all threads has found. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[1];
+	u32 *key;
+	struct wait_pass *value;
+} WAIT_PASS SECTION(".maps");
+
+/* Index: the number of the sample within its pass. */
+struct {
+	int (*type)[BPF_MAP_TYPE_ARRAY];
+	int (*map_flags)[BPF_F_MMAPABLE];
+	int (*max_entries)[WAIT_SAMPLES_MAX];
+	u32 *key;
+	struct wait_sample *value;
+} WAIT_SAMPLES SECTION(".maps");
+
+/* Key: as payer_of in wait_samples.c. The daemon gives each its part of the samples. */
+struct {
+	int (*type)[BPF_MAP_TYPE_HASH];
+	int (*max_entries)[WAIT_PAYERS_MAX];
+	u64 *key;
+	struct wait_payer *value;
+} WAIT_PAYERS SECTION(".maps");
+
 /* How much of a thread's stack is copied: 1 KiB << value. Index: a hash of the thread's name, so
  * that threads of short-lived processes have what those before them needed. The daemon writes
  * it. */

@@ -10,6 +10,7 @@
  *   mappings.c   new mappings: generations, and libraries that are counted once; both with
  *                changes.h (numbers of programs, messages to the daemon)
  *   waits.c      threads that leave a CPU or come to one: their times, and stacks of some waits
+ *   wait_samples.c  waiting threads, seen at random moments
  *   shared       kernel.h (the BPF interface), abi.h (twins of ebpf/abi/src/lib.rs), settings.h,
  *                maps.h, process.h (the current process and its slot)
  *
@@ -31,5 +32,6 @@
 #include "processes.c"
 #include "mappings.c"
 #include "waits.c"
+#include "wait_samples.c"
 
 char LICENSE[] SECTION("license") = "GPL";

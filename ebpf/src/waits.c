@@ -118,6 +118,7 @@ INLINE struct wait_line *line_of(u32 tid, u64 now_ns)
 	return line;
 }
 
+/* What a thread does, in the bits of the kernel. */
 INLINE u32 state_of(struct task_struct *task)
 {
 	struct task_struct___5_10 *before_5_14 = (void *)task;

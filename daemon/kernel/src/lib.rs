@@ -40,6 +40,7 @@ mod skid;
 mod snapshots;
 mod source;
 mod stacks;
+mod wait_samples;
 
 pub use alarm::Alarm;
 pub use choose_events::resolve_event;

@@ -5,12 +5,13 @@ use super::sample_table::{MapFds, Table, TableSettings};
 use super::sideband::{Program, RecordKind, TimedRecord};
 use super::snapshots::Snapshots;
 use super::stacks::{StackRings, WaitTimes};
+use super::wait_samples::{self, WaitSamples};
 use abi::{
     Change, ChangeKind, EVENTS_MAX, HALVES, PythonLayout, SLOT_BITS, SNAPSHOTS_PER_CPU, WAIT_LINES,
 };
 use aya::maps::{HashMap, Map, MapData, RingBuf};
-use aya::programs::{KProbe, PerfEvent, RawTracePoint};
-use aya::{Ebpf, EbpfLoader};
+use aya::programs::{Iter, KProbe, PerfEvent, RawTracePoint};
+use aya::{Btf, Ebpf, EbpfLoader};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io::Read as _;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -92,6 +93,9 @@ pub struct Sharing {
     /// Times of threads may be taken, and stacks of their waits.
     pub waits: bool,
 }
+
+/// The program that passes over all threads.
+const WAIT_PASS: &str = "see_wait";
 
 impl Sampler {
     /// Creates the maps for `cpus` possible CPUs, and uses the best access to the current task that
@@ -220,7 +224,53 @@ impl Sampler {
         for (name, tracepoint) in WAIT_TRACEPOINTS {
             self.trace(name, tracepoint)?;
         }
+        if let Err(error) = self.load_pass() {
+            tracing::info!("no samples of waits where threads change often: {error}");
+        }
         Ok(())
+    }
+
+    /// Loads the program that passes over all threads.
+    fn load_pass(&mut self) -> Result<(), KernelError> {
+        let program = self.ebpf.program_mut(WAIT_PASS).ok_or_else(|| missing(WAIT_PASS))?;
+        let program: &mut Iter = program.try_into().map_err(refused)?;
+        program.load("task", &Btf::from_sys_fs().map_err(refused)?).map_err(refused)
+    }
+
+    /// Maps what passes over all threads leave into this process, where there are any.
+    pub fn wait_samples(&self) -> Result<Option<WaitSamples>, KernelError> {
+        let is_loaded = self.ebpf.program(WAIT_PASS).is_some_and(|program| program.info().is_ok());
+        let samples = || WaitSamples::new(self.map("WAIT_PASS")?, self.map("WAIT_SAMPLES")?);
+        is_loaded.then(samples).transpose()
+    }
+
+    /// Has the kernel pass over all threads once. Needs no capability from Linux 5.19 on.
+    pub fn pass_over_threads(&mut self) -> Result<(), KernelError> {
+        let program = self.ebpf.program_mut(WAIT_PASS).ok_or_else(|| missing(WAIT_PASS))?;
+        let program: &mut Iter = program.try_into().map_err(refused)?;
+        let link = program.attach().map_err(refused)?;
+        let mut pass = program.take_link(link).map_err(refused)?.into_file().map_err(refused)?;
+        pass.read(&mut [0; 64]).map_err(refused)?; // it writes nothing
+        Ok(())
+    }
+
+    /// Gives payers their part of the samples of the next pass, of which there are to be
+    /// `samples`: by payer equally, as far as it has waiting threads. Forgets payers that the last
+    /// pass did not see. Returns the number of threads of which one is chosen for a new payer.
+    pub fn share_wait_samples(&mut self, samples: u32) -> u32 {
+        let Some(mut payers) = self.hash_map::<u64, [u32; 2]>("WAIT_PAYERS") else { return 1 };
+        let seen: Vec<(u64, [u32; 2])> = payers.iter().flatten().collect();
+        let threads: Vec<u32> = seen.iter().map(|(_, [threads, _])| *threads).collect();
+        let shares = wait_samples::shares(&threads, samples);
+        for ((key, [threads, _]), every) in seen.into_iter().zip(shares) {
+            // A payer that is not told has its threads chosen as those of a new one.
+            let _ = match threads {
+                0 => payers.remove(&key),
+                _ => payers.insert(key, [0, every], 0),
+            };
+        }
+        let all = threads.iter().fold(0_u32, |all, threads| all.saturating_add(*threads));
+        all.div_ceil(samples.max(1)).max(1)
     }
 
     /// Maps the times of threads into this process, where they are taken.

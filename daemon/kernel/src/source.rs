@@ -9,10 +9,11 @@ use super::sideband::{Sideband, TimedRecord};
 use super::skid::{self, EventSkid};
 use super::snapshots::Snapshots;
 use super::stacks::{RawStack, StackRings, StacksTaken, WaitTimes};
+use super::wait_samples::WaitSamples;
 use super::{KernelError, Machine, choose_events, machine};
 use crate::budget::{self, Budget};
 use crate::clock;
-use abi::{EVENTS_MAX, Entry, HALVES, KernelScopes, PythonLayout, Snapshot, WaitLine};
+use abi::{EVENTS_MAX, Entry, HALVES, KernelScopes, PythonLayout, Snapshot, WaitLine, WaitPass};
 use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -89,6 +90,9 @@ pub struct KernelSource {
     snapshots_dropped: BTreeMap<usize, u32>,
     stacks: Option<StackRings>,
     wait_times: Option<WaitTimes>,
+    wait_samples: Option<WaitSamples>,
+    /// Of the threads of a new payer one of so many is chosen at the next pass.
+    wait_every: u32,
     /// Length of waits that are always taken, in us; 0: none are taken.
     wait_scale_us: u32,
     /// Samples per call stack.
@@ -112,6 +116,8 @@ pub struct KernelSource {
 
 /// Time between two looks for CPUs that came or went.
 const CPUS_INTERVAL_NS: u64 = 2_000_000_000;
+/// At the first pass over waiting threads one of so many is chosen: their number is not known yet.
+const WAIT_EVERY_FIRST: u32 = 16;
 /// Largest part of every CPU that a period may cost. A shorter period is refused: the machine would
 /// do little but sample.
 const SHARE_MAX: f64 = 0.25;
@@ -129,6 +135,7 @@ impl KernelSource {
             .collect::<Result<Vec<_>, _>>()?;
         let (table, snapshots) = (sampler.table()?, sampler.snapshots()?);
         let (stacks, wait_times) = (sampler.stacks()?, sampler.wait_times()?);
+        let wait_samples = sampler.wait_samples()?;
         let mut events = settings.events.clone();
         let clock_hz = machine::clock_hz();
         let (cost, meter) = measure(settings.budget, &events, &programs, machine);
@@ -153,6 +160,8 @@ impl KernelSource {
             snapshots_dropped: BTreeMap::new(),
             stacks,
             wait_times,
+            wait_samples,
+            wait_every: WAIT_EVERY_FIRST,
             wait_scale_us: 0,
             stack_every: 0,
             kernel_scopes: KernelScopes::default(),
@@ -302,6 +311,22 @@ impl KernelSource {
         }
         self.wait_scale_us = scale_us;
         self.counters.cpus().for_each(|cpu| self.table.wait_scale(cpu, scale_us));
+    }
+
+    /// Passes over all threads, and moves those of the waiting ones that were chosen to `into`: of
+    /// the next pass about `samples`. None where the kernel or the process's rights allow no pass.
+    pub fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
+        let seen = self.wait_samples.as_ref()?;
+        seen.begin(self.wait_every);
+        if let Err(error) = self.sampler.pass_over_threads() {
+            tracing::info!("no samples of waits where threads change often: {error}");
+            self.wait_samples = None;
+            return None;
+        }
+        let pass = seen.take(into);
+        tracing::debug!(?pass, "passed over threads");
+        self.wait_every = self.sampler.share_wait_samples(samples);
+        Some(pass)
     }
 
     /// Copies the times of threads to `into`.

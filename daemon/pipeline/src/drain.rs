@@ -22,10 +22,10 @@ use sampling::call_stacks::{CallStacks, WalkedStack, process_of};
 use sampling::recording::steps::Step;
 use sampling::recording::tape::Tape;
 use sampling::sample_source::{Order, SampleSource, Steered};
-use sampling::waits::{self, Waits};
+use sampling::waits::{self, CountedWait, Waits};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::Registration;
 
 /// Most records kept between drains. Further records stay in the kernel's rings, which drop and
@@ -277,6 +277,34 @@ impl<Source: SampleSource> Collector<Source> {
         self.instruments.waits = waits;
     }
 
+    /// Passes over all threads, and counts those that wait for the time that the pass stands for.
+    /// False where no pass is possible.
+    pub fn see_waits(&mut self, covered: Duration) -> bool {
+        let mut seen = Vec::new();
+        let pass = self.source.see_waits(waits::SAMPLES, &mut seen);
+        let Some(pass) = pass else { return false };
+        self.instruments.waits.totals.lost += u64::from(pass.chosen) - seen.len() as u64;
+        if self.records.held.len() < HELD_MAX {
+            self.read_records();
+        }
+        let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
+        self.apply_records(window);
+        let covered_ns = u64::try_from(covered.as_nanos()).unwrap_or(u64::MAX);
+        for raw in seen {
+            let is_blocked = raw.record.kind == StackKind::SeenBlocked as u32;
+            let mappings = &mut self.spaces.mappings;
+            let Some(stack) = self.instruments.call_stacks.seen(raw, mappings, window) else {
+                continue;
+            };
+            self.instruments.waits.totals.seen += 1;
+            let (blocked_ns, runnable_ns) =
+                if is_blocked { (covered_ns, 0) } else { (0, covered_ns) };
+            let wait = CountedWait::seen(&stack, blocked_ns, runnable_ns);
+            self.spaces.resolver(window).resolve_wait(&wait, &mut self.pending);
+        }
+        true
+    }
+
     fn read_records(&mut self) {
         let known = self.records.held.len();
         self.source.records(&mut self.records.held);
@@ -347,10 +375,13 @@ impl<Source: SampleSource> Collector<Source> {
         }
         self.instruments.call_stacks.walk(&mut self.spaces.mappings, window, true);
         self.instruments.edges.interpret(&mut self.spaces.mappings, window, &mut self.pending);
-        self.instruments.waits.look(|into| {
-            self.source.wait_times(into);
-            self.source.now_ns()
-        });
+        // Otherwise each thread does what it did when it was last followed.
+        if self.instruments.waits.scale().is_some() {
+            self.instruments.waits.look(|into| {
+                self.source.wait_times(into);
+                self.source.now_ns()
+            });
+        }
         self.count_stacks(window, true);
         self.resolve_late(window, false);
         self.spaces.mappings.forget_ended(window);

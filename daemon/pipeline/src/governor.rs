@@ -82,6 +82,8 @@ pub struct Bill {
     pub daemon_ns: f64,
     /// The part of it that snapshots and call stacks took.
     pub walks_ns: f64,
+    /// The part of it that passes over waiting threads took.
+    pub passes_ns: f64,
     /// The part of it that keeping code took.
     pub keeping_ns: f64,
 }
@@ -103,12 +105,12 @@ impl Bill {
 
     /// What call stacks, snapshots and waits cost, of which fewer may be taken.
     pub fn paced_ns(&self) -> f64 {
-        self.copies_ns + self.switches_ns + self.walks_ns
+        self.copies_ns + self.switches_ns + self.walks_ns + self.passes_ns
     }
 
     /// What nothing lowers.
     pub fn rest_ns(&self) -> f64 {
-        (self.daemon_ns - self.walks_ns).max(0.0)
+        (self.daemon_ns - self.walks_ns - self.passes_ns).max(0.0)
     }
 
     /// The cost by what it was for, as parts of all CPU time.
@@ -117,7 +119,7 @@ impl Bill {
         let items = [
             ("samples", self.sampling_ns),
             ("stacks", self.copies_ns + self.walks_ns),
-            ("waits", self.switches_ns),
+            ("waits", self.switches_ns + self.passes_ns),
             ("keeping_code", self.keeping_ns),
             ("rest", rest_ns),
         ];

@@ -134,6 +134,8 @@ pub struct Spent {
     pub taken: u64,
     /// CPU time of the daemon since its start, ns.
     pub cpu_ns: u64,
+    /// The part of it that passes over waiting threads took, ns.
+    pub passes_ns: u64,
     /// The part of it that keeping code took, ns.
     pub keeping_ns: u64,
     /// Switches between threads of which times were taken, since the start.
@@ -296,6 +298,7 @@ impl Rates {
             switches_ns: since(now.switches, before.switches) * SWITCH_NS,
             daemon_ns: since(now.cpu_ns, before.cpu_ns),
             walks_ns: walks.cpu_ns(),
+            passes_ns: since(now.passes_ns, before.passes_ns),
             keeping_ns: since(now.keeping_ns, before.keeping_ns),
         };
         self.last_bill = Some(bill);
@@ -356,6 +359,15 @@ impl Rates {
             switch_ns: SWITCH_NS,
             stack_ns: STACK_ASSUMED.copy_ns + self.means.stacks.unwrap_or(STACK_ASSUMED.walk_ns),
         }
+    }
+
+    /// What walking call stacks may cost, CPU time of all CPUs in ns per second, and how many times
+    /// as many were taken if they cost nothing.
+    pub fn walks_afford(&self) -> (f64, f64) {
+        let part = self.governor.room().map(|room| room.0 * STACK_ASSUMED.part);
+        let ns_per_s = part.map_or(f64::INFINITY, |part| part * 1e9 * self.cpus as f64);
+        let rates = self.limits.stacks_per_s.zip(self.stack_rate.filter(|rate| *rate > 0.0));
+        (ns_per_s, rates.map_or(1.0, |(most, rate)| most / rate))
     }
 
     /// The cost of a sample.
@@ -450,6 +462,7 @@ mod tests {
             unix_s: 1,
             taken: 0,
             cpu_ns: 0,
+            passes_ns: 0,
             keeping_ns: 0,
             switches: 0,
             walks: Walks::default(),

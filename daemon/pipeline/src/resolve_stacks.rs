@@ -79,7 +79,11 @@ impl Resolver<'_> {
         let Ok((mut frames, thread, scope)) = framed else { return };
         let payer = self.spaces.mappings.payer(thread.pid);
         let is_blocked = wait.blocked_ns + wait.before_ns > 0;
-        let without_cpu = if is_blocked { Wait::Runnable } else { Wait::Preempted };
+        // Of a thread that was seen awake it is not known whether it was pushed off its CPU.
+        let without_cpu = match is_blocked || wait.is_seen {
+            true => Wait::Runnable,
+            false => Wait::Preempted,
+        };
         let for_what = waits::reasons::reason(symbols.iter().map(String::as_str));
         let has_stack = !wait.stack.kernel.is_empty() || !wait.stack.user.is_empty();
         for (event, why, ns, before_ns, has_owed) in [

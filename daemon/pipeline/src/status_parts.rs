@@ -107,15 +107,19 @@ pub fn stacks_status(rate_per_s: f64, stacks: &CallStacks) -> StacksStatus {
         programs: programs.into_iter().map(|(_, program)| program).collect(),
         python,
         python_differs,
+        python_without: stacks.pythons_without(),
+        thinned: stacks.totals.thinned,
     }
 }
 
 /// Times of threads, and waits.
 pub fn waits_status(waits: &Waits) -> WaitsStatus {
-    let waits::Totals { taken, lost, times } = waits.totals;
+    let waits::Totals { taken, lost, seen, times } = waits.totals;
     let seconds = |ns: u64| ns as f64 / 1e9;
     WaitsStatus {
         scale_s: waits.scale().map(|scale| scale.as_secs_f64()),
+        pass_s: waits.period().map(|period| period.as_secs_f64()),
+        seen,
         switches_per_s: waits.switches_per_s(),
         taken,
         lost,

@@ -236,7 +236,13 @@ fn stacks_text(stacks: &StacksStatus) -> String {
         let of = program.whole + program.cut.values().sum::<u64>();
         text += &format!("; {} {} of {of}", program.program, reasons(&program.cut));
     }
-    let StacksStatus { python, python_differs, .. } = stacks;
+    let StacksStatus { python, python_differs, python_without, thinned, .. } = stacks;
+    if *thinned > 0 {
+        text += &format!("; {thinned} of users whose stacks cost much are stood for by others");
+    }
+    if *python_without > 0 {
+        text += &format!("; {python_without} processes have no frames of Python for want of room");
+    }
     match (python, python_differs) {
         (0, 0) => {}
         (_, 0) => text += &format!("; {python} with frames of Python"),
@@ -250,8 +256,15 @@ fn stacks_text(stacks: &StacksStatus) -> String {
 fn waits_text(waits: &WaitsStatus) -> String {
     let WaitsStatus { scale_s, switches_per_s, taken, lost, threads, .. } = waits;
     let Some(scale_s) = scale_s else {
+        let passes = match waits.pass_s {
+            Some(pass_s) => format!(
+                "waiting threads are looked for every {pass_s:.1} s instead, without their own stacks: {} were met",
+                waits.seen
+            ),
+            None => "none are taken".to_owned(),
+        };
         return format!(
-            "not taken: {switches_per_s:.0} switches of threads/s/CPU would cost too much of the budget"
+            "{switches_per_s:.0} switches of threads/s/CPU are too many to follow within the budget; {passes}"
         );
     };
     let WaitsStatus { wall_s, on_s, blocked_s, runnable_s, .. } = waits;

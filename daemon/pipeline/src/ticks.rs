@@ -11,6 +11,8 @@ pub enum Tick {
     Drain,
     /// Write the database.
     Merge,
+    /// Pass over all threads.
+    Pass,
     /// Notify the service manager's watchdog.
     Watchdog,
 }
@@ -24,6 +26,8 @@ pub struct Ticks {
     pub drain: Instant,
     /// Next time to merge.
     pub merge: Instant,
+    /// Next time to pass over all threads; None: there are no passes.
+    pub pass: Option<Instant>,
     /// Next time to notify the watchdog; None: there is none.
     pub watchdog: Option<Instant>,
 }
@@ -31,9 +35,9 @@ pub struct Ticks {
 impl Ticks {
     /// The action whose time is first, and that time.
     pub fn first(&self) -> (Tick, Instant) {
-        let watchdog = self.watchdog.map(|at| (Tick::Watchdog, at));
-        let rest =
-            [(Tick::Drain, self.drain), (Tick::Merge, self.merge)].into_iter().chain(watchdog);
+        let some = [(Tick::Pass, self.pass), (Tick::Watchdog, self.watchdog)];
+        let some = some.into_iter().filter_map(|(tick, at)| Some((tick, at?)));
+        let rest = [(Tick::Drain, self.drain), (Tick::Merge, self.merge)].into_iter().chain(some);
         rest.fold(
             (Tick::Records, self.records),
             |first, other| if other.1 < first.1 { other } else { first },
@@ -46,6 +50,7 @@ impl Ticks {
             Tick::Records => self.records = at,
             Tick::Drain => self.drain = at,
             Tick::Merge => self.merge = at,
+            Tick::Pass => self.pass = Some(at),
             Tick::Watchdog => self.watchdog = Some(at),
         }
     }
@@ -63,6 +68,7 @@ mod tests {
             records: now + second / 2,
             drain: now + second,
             merge: now + 3 * second,
+            pass: None,
             watchdog: None,
         };
         assert_eq!(ticks.first(), (Tick::Records, now + second / 2));

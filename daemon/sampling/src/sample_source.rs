@@ -1,7 +1,7 @@
 //! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
 //! a recording of what the kernel gave.
 
-use abi::{Entry, PythonLayout, Snapshot, WaitLine};
+use abi::{Entry, PythonLayout, Snapshot, WaitLine, WaitPass};
 use kernel::clock;
 use kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
 
@@ -29,6 +29,10 @@ pub trait SampleSource {
 
     /// Copies the times of threads to `into`.
     fn wait_times(&mut self, into: &mut Vec<WaitLine>);
+
+    /// Passes over all threads, and moves those of the waiting ones that were chosen to `into`: of
+    /// the next pass about `samples`. None where no pass is possible.
+    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass>;
 
     /// Fill level of the fullest spill buffer that counts now, 0 to 1.
     fn spill_used(&self) -> f64;
@@ -144,6 +148,10 @@ impl SampleSource for KernelSource {
 
     fn wait_times(&mut self, into: &mut Vec<WaitLine>) {
         KernelSource::wait_times(self, into);
+    }
+
+    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
+        KernelSource::see_waits(self, samples, into)
     }
 
     fn spill_used(&self) -> f64 {

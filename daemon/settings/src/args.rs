@@ -144,8 +144,8 @@ pub struct Settings {
     #[arg(long, value_name = "RATE|off")]
     pub stacks: Option<String>,
     /// Times of threads on a CPU, blocked, and awake without CPU, and call stacks of their waits.
-    /// auto: as long as the kernel's switches between threads are so few that this takes less than
-    /// its part of the budget. off: none [default: auto]
+    /// auto: where threads change too often to follow each switch within the budget, waits are met
+    /// at random moments instead, without times. off: none [default: auto]
     #[arg(long, value_name = "auto|off")]
     pub waits: Option<String>,
     /// Resident memory of dcpid, such as 192MiB, beyond which dcpid samples less: at the lowest

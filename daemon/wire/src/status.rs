@@ -167,9 +167,16 @@ pub struct EdgesStatus {
 /// Times of threads, and stacks of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WaitsStatus {
-    /// Waits of this length, in s, and longer always have their stacks taken. None: nothing is
-    /// taken, because switches would cost too much.
+    /// Waits of this length, in s, and longer always have their stacks taken. None: switches are
+    /// too many to follow.
     pub scale_s: Option<f64>,
+    /// Where they are too many: mean time, in s, between two passes over all threads, which meet
+    /// those that wait. None: there are no passes.
+    #[serde(default)]
+    pub pass_s: Option<f64>,
+    /// Waits that passes have met.
+    #[serde(default)]
+    pub seen: u64,
     /// Switches between threads, per second and CPU.
     pub switches_per_s: f64,
     /// Waits whose stacks were taken.
@@ -219,6 +226,12 @@ pub struct StacksStatus {
     /// Stacks whose frames of Python did not fit the native ones, and were left out.
     #[serde(default)]
     pub python_differs: u64,
+    /// Processes whose frames of Python are not copied, since others were sampled later.
+    #[serde(default)]
+    pub python_without: u64,
+    /// Stacks that others of their user stand for, since that user's cost too much to walk all.
+    #[serde(default)]
+    pub thinned: u64,
 }
 
 /// Call stacks of one program.

@@ -196,8 +196,9 @@ const FULL_STATUS: &str = r#"
 "stacks":{"rate_per_s":101.5,"taken":102,"dropped":103,"excluded":104,"whole":105,
 "cut":{"truncated":106},"frames":107,"bytes":108,"cpu_s":109.5,"ns_per_stack":110.5,
 "programs":[{"program":"bash","whole":111,"cut":{"refused":112}}],
-"python":121,"python_differs":122},
-"waits":{"scale_s":0.03125,"switches_per_s":113.5,"taken":114,"lost":115,"threads":116,
+"python":121,"python_differs":122,"python_without":124,"thinned":125},
+"waits":{"scale_s":0.03125,"pass_s":0.25,"seen":123,
+"switches_per_s":113.5,"taken":114,"lost":115,"threads":116,
 "wall_s":117.5,"on_s":118.5,"blocked_s":119.5,"runnable_s":120.5},
 "code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
 "removed":69,"refused":70,"private":82,"gone":71,"put_off":72,"waiting":73,"cpu_s":74.5},
@@ -321,11 +322,15 @@ fn stacks() -> StacksStatus {
         }],
         python: 121,
         python_differs: 122,
+        python_without: 124,
+        thinned: 125,
     }
 }
 
 fn waits() -> WaitsStatus {
     WaitsStatus {
+        pass_s: Some(0.25),
+        seen: 123,
         scale_s: Some(0.03125),
         switches_per_s: 113.5,
         taken: 114,

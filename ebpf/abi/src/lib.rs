@@ -22,7 +22,10 @@ pub use python::{
     PYTHON_BLOCK_MAX, PYTHON_DIRECT, PYTHON_FRAMES_MAX, PYTHON_PROCESSES_MAX, PythonFrame,
     PythonLayout,
 };
-pub use waits::{ThreadState, WAIT_LINES, WaitLine};
+pub use waits::{
+    ThreadState, WAIT_LINES, WAIT_PAYERS_MAX, WAIT_SAMPLES_MAX, WaitLine, WaitPass, WaitPayer,
+    WaitSample,
+};
 
 use core::mem::{offset_of, size_of};
 
@@ -362,6 +365,11 @@ pub enum StackKind {
     /// A thread whose wait was not chosen, and was a long one, is back on a CPU. As
     /// [`StackKind::WaitEnd`], with the thread and its names, and without a stack.
     LongWait = 3,
+    /// A thread that is blocked at `time_ns`, in a [`WaitSample`]. `weight` is the inverse of the
+    /// probability with which it was chosen among the waiting threads.
+    SeenBlocked = 4,
+    /// Likewise a thread that is awake without CPU.
+    SeenRunnable = 5,
 }
 
 /// The number of a thread's name in the map `STACK_WINDOWS`.
@@ -562,6 +570,8 @@ const _: () = {
     );
     assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
     assert!(offset_of!(WaitLine, owed) == 60);
+    assert!(size_of::<WaitSample>() == 1384 && size_of::<WaitPass>() == 16);
+    assert!(size_of::<WaitPayer>() == 8);
     assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);
     assert!(STACK_DATA_BYTES.is_multiple_of(4096));
     assert!(
@@ -605,6 +615,8 @@ mod tests {
             ("PYTHON_PROCESSES_MAX", PYTHON_PROCESSES_MAX),
             ("PYTHON_DIRECT", usize::from(PYTHON_DIRECT)),
             ("WAIT_LINES", WAIT_LINES),
+            ("WAIT_SAMPLES_MAX", WAIT_SAMPLES_MAX),
+            ("WAIT_PAYERS_MAX", WAIT_PAYERS_MAX),
             ("CHANGE_EXEC", ChangeKind::Exec as usize),
             ("CHANGE_REMAP", ChangeKind::Remap as usize),
             ("CHANGE_LIBRARY", ChangeKind::Library as usize),

@@ -1,4 +1,6 @@
-//! Times of threads.
+//! Times of threads, and samples of those that wait.
+
+use crate::{STACK_KERNEL_BYTES, StackRecord};
 
 /// Threads whose time is known at once. Of two with the same low bits, the one that was switched
 /// last has the line.
@@ -50,4 +52,46 @@ pub struct WaitLine {
     /// Time of chosen waits of each kind that found no room, in 2^18 ns: the next one that does
     /// has it too.
     pub owed: [u16; 2],
+}
+
+/// Waiting threads that one pass over all threads can choose.
+pub const WAIT_SAMPLES_MAX: usize = 256;
+
+/// Payers that a pass tells apart.
+pub const WAIT_PAYERS_MAX: usize = 1024;
+
+/// A thread that waits, as a pass saw it: without bytes of the user stack.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WaitSample {
+    /// Thread, registers, and the bytes of `kernel`; of kind [`crate::StackKind::SeenBlocked`] or
+    /// [`crate::StackKind::SeenRunnable`].
+    pub record: StackRecord,
+    /// Return addresses in the kernel, innermost first.
+    pub kernel: [u64; STACK_KERNEL_BYTES / 8],
+}
+
+/// A pass over all threads. The daemon writes `every` before it, and zeros; the sampler the rest.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitPass {
+    /// Threads that were chosen, also those that found no room.
+    pub chosen: u32,
+    /// Waiting threads that were seen.
+    pub threads: u32,
+    /// One of so many threads of a new payer is chosen.
+    pub every: u32,
+    /// Threads of payers that found no room.
+    pub unpaid: u32,
+}
+
+/// Whose waiting threads share a part of a pass's samples: an ordinary user, a control group of
+/// root's, or the kernel.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitPayer {
+    /// Waiting threads that the pass saw.
+    pub threads: u32,
+    /// One of so many is chosen.
+    pub every: u32,
 }

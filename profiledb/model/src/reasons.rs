@@ -169,6 +169,9 @@ reasons! {
         /// a wait begins.
         Unexpected "unexpected_wait"
             "a long wait of a thread whose waits before were short; of those few stacks are taken",
+        /// The wait was seen by a pass over all threads, which reads no user stack.
+        SeenWaiting "seen_waiting"
+            "a wait that was met at a random moment, as threads change too often to take their stacks",
     }
 }
 

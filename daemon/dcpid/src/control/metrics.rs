@@ -192,12 +192,15 @@ fn stacks(status: &Status) -> Vec<Metric> {
     }
     if let Some(waits) = &status.waits {
         let scale = waits.scale_s.map(one).unwrap_or_default();
-        let off = one(f64::from(waits.scale_s.is_none()));
+        let off = one(f64::from(waits.scale_s.is_none() && waits.pass_s.is_none()));
+        let pass = waits.pass_s.map(one).unwrap_or_default();
         let switches = one(waits.switches_per_s);
         metrics.extend([
             ("waits_total", "counter", "Waits with call stacks.", one(waits.taken as f64)),
             ("waits_lost_total", "counter", "Of these, not counted.", one(waits.lost as f64)),
             ("waits_scale_seconds", "gauge", "Shorter waits are taken by chance.", scale),
+            ("waits_pass_seconds", "gauge", "Time between passes over all threads.", pass),
+            ("waits_seen_total", "counter", "Waits that passes met.", one(waits.seen as f64)),
             ("waits_off", "gauge", "1 while no waits are taken.", off),
             ("switches_per_second", "gauge", "Switches between threads, by CPU.", switches),
         ]);

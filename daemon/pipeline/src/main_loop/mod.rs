@@ -127,6 +127,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 records: now + rates.records_interval(true, &parts.events),
                 drain: now + parts.config.drain_interval,
                 merge: now + parts.epoch_clock.until_next(parts.config.merge_interval),
+                pass: None,
                 watchdog: watchdog.map(|period| now + period),
             },
             rates,
@@ -199,7 +200,9 @@ impl<Source: SampleSource> Pipeline<Source> {
             Event::Tick(tick) => {
                 self.tick(tick);
                 let period = self.period(tick);
-                if tick == Tick::Merge {
+                if tick == Tick::Pass {
+                    // It sets its next time itself.
+                } else if tick == Tick::Merge {
                     // The period of merges is that until the clock's next one. A merge drains.
                     self.ticks.merge = Instant::now() + period;
                     self.ticks.drain = begun + self.parts.config.drain_interval;
@@ -247,6 +250,7 @@ impl<Source: SampleSource> Pipeline<Source> {
             Tick::Drain => {
                 self.parts.collector.drain();
                 self.pace_snapshots();
+                self.share_walks();
                 self.pace_waits();
                 if let Steered::Costs(cost) = self.parts.collector.steer(Order::MeasureCost) {
                     self.rates.set_cost(cost);
@@ -267,6 +271,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                     self.merges.waiters.push((After::Epoch(None), nobody));
                 }
             }
+            Tick::Pass => self.pass_over_threads(),
             // Without a service manager the error means nothing.
             Tick::Watchdog => drop(sd_notify::notify(&[sd_notify::NotifyState::Watchdog])),
         }
@@ -282,7 +287,8 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.parts.config.merge_interval.min(MERGE_RETRY)
             }
             Tick::Merge => self.parts.epoch_clock.until_next(self.parts.config.merge_interval),
-            Tick::Watchdog => self.watchdog.unwrap_or(MERGE_RETRY), // without one it never ticks
+            // Without one it never ticks; a pass sets the time of the next.
+            Tick::Watchdog | Tick::Pass => self.watchdog.unwrap_or(MERGE_RETRY),
         }
     }
 
@@ -297,6 +303,12 @@ impl<Source: SampleSource> Pipeline<Source> {
     fn pace_snapshots(&mut self) {
         let decision = self.rates.pace_snapshots(self.samples_per_s());
         self.carry_out(decision);
+    }
+
+    /// Shares what walking stacks may cost among users.
+    fn share_walks(&mut self) {
+        let (ns_per_s, more) = self.rates.walks_afford();
+        self.parts.collector.instruments.call_stacks.share(ns_per_s, more);
     }
 
     /// Begins or ends to take the times of threads, by what switches between them cost.
@@ -316,6 +328,22 @@ impl<Source: SampleSource> Pipeline<Source> {
         if let Some(scale_us) = waits.pace(waits::switches(), cpus, budget, &affords) {
             collector.steer(Order::Waits(scale_us));
         }
+        self.ticks.pass = collector.instruments.waits.passes().map(|passes| passes.at());
+    }
+
+    /// Passes over all threads, as switches between them are too many to follow.
+    fn pass_over_threads(&mut self) {
+        let (now, begun) = (Instant::now(), clock::thread_cpu_ns());
+        let ns_per_s = self.rates.waits_afford().ns_per_s * self.parts.machine.cpus.len() as f64;
+        self.ticks.pass = None;
+        let collector = &mut self.parts.collector;
+        let passes = collector.instruments.waits.passes();
+        let Some(covers) = passes.map(|passes| passes.covers(now)) else { return };
+        if !collector.see_waits(covers) {
+            return;
+        }
+        let cost = Duration::from_nanos(clock::thread_cpu_ns() - begun);
+        self.ticks.pass = collector.instruments.waits.passed(covers, cost, ns_per_s);
     }
 
     fn end_term(&mut self) {
@@ -331,6 +359,7 @@ impl<Source: SampleSource> Pipeline<Source> {
         let kept = collector.spaces.mappings.files.library.status();
         Spent {
             keeping_ns: kept.map_or(0, |store| (store.cpu_s * 1e9) as u64),
+            passes_ns: instruments.waits.passes_ns(),
             switches: instruments.waits.switches_taken(),
             walks: Walks {
                 edges: instruments.edges.walk_cost(),
@@ -405,6 +434,7 @@ fn spent(taken: u64) -> Spent {
         unix_s,
         taken,
         cpu_ns,
+        passes_ns: 0,
         keeping_ns: 0,
         switches: 0,
         walks: Walks::default(),

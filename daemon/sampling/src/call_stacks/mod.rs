@@ -9,17 +9,22 @@
 //! Registers and stacks are private to their processes. They stay in the memory of this process and
 //! of an inspector, are wiped once they are walked, and are written nowhere.
 
+mod charges;
+mod outcomes;
 mod placed;
 pub mod pythons;
 mod registers;
 mod walked;
 pub mod windows;
 
+pub use outcomes::{Outcomes, Totals};
 pub use walked::WalkedStack;
 
 use crate::walk_cost::WalkCost;
 use abi::{Entry, PythonLayout, Space, StackKind, StackRecord};
 use address_spaces::mappings::{Mappings, Window};
+use address_spaces::users::Payer;
+use charges::Charges;
 use inspect::pool::Inspectors;
 use inspect::questions::{SampledStack, Unwind, Unwound, UnwoundStack};
 use kernel::clock;
@@ -65,59 +70,6 @@ const PROGRAMS_MAX: usize = 256;
 /// frames.
 const MAPPED_MAX: usize = 4096;
 
-/// Numbers of stacks by outcome.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Totals {
-    /// Stacks taken.
-    pub taken: u64,
-    /// Stacks dropped because the sampler's ring, this buffer or the walker's queue was full.
-    pub dropped: u64,
-    /// Stacks of processes that are left out.
-    pub excluded: u64,
-    /// Stacks that were walked.
-    pub outcomes: Outcomes,
-    /// Frames of all stacks.
-    pub frames: u64,
-    /// Bytes of stacks copied.
-    pub bytes: u64,
-    /// CPU time of walking stacks, in ns.
-    pub cpu_ns: u64,
-    /// Stacks with frames of Python.
-    pub python: u64,
-    /// Stacks whose frames of Python did not fit the native ones, and were left out.
-    pub python_differs: u64,
-}
-
-/// Numbers of walked stacks by the way they ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Outcomes {
-    /// At the thread's first frame.
-    pub whole: u64,
-    /// Before, by the place of the reason in [`Cut::ALL`].
-    cut: [u64; Cut::ALL.len()],
-}
-
-impl Outcomes {
-    fn count(&mut self, cut: Option<Cut>) {
-        let place = cut.and_then(|cut| Cut::ALL.iter().position(|known| *known == cut));
-        match place.and_then(|place| self.cut.get_mut(place)) {
-            Some(count) => *count += 1,
-            None => self.whole += 1,
-        }
-    }
-
-    /// Reasons with their numbers of stacks, those without stacks left out.
-    pub fn cut(&self) -> impl Iterator<Item = (Cut, u64)> + '_ {
-        let all = Cut::ALL.iter().copied().zip(self.cut);
-        all.filter(|(_, stacks)| *stacks > 0)
-    }
-
-    /// All stacks that were walked.
-    pub fn all(&self) -> u64 {
-        self.whole + self.cut.iter().sum::<u64>()
-    }
-}
-
 /// The stacks of a batch that were walked.
 #[derive(Default)]
 struct Batch {
@@ -125,10 +77,12 @@ struct Batch {
     /// Number of the thread's name, bytes needed, and whether the window cut the stack.
     needed: Vec<(usize, u64, bool)>,
     /// Address spaces in which frames of Python were found, and where.
-    pythons: Vec<(u32, PythonLayout)>,
+    pythons: Vec<(u32, PythonLayout, Payer)>,
     /// Stacks whose frames of Python do not fit the native ones.
     python_differs: u64,
     cpu_ns: u64,
+    /// Stacks of users, and the CPU time of walking them, ns.
+    charges: Vec<(Payer, u64, u64)>,
 }
 
 /// The thread that has stacks walked, and the number of batches that it has not given back.
@@ -160,6 +114,7 @@ pub struct CallStacks {
     look_within: Duration,
     /// Outcomes by file name of the program.
     programs: HashMap<String, Outcomes>,
+    charges: Charges,
     /// Begins of waits whose stacks were dropped.
     waits_dropped: Vec<StackRecord>,
     own_program: Option<(u64, u64)>,
@@ -184,6 +139,7 @@ impl CallStacks {
             pythons: Vec::new(),
             look_within: LOOK_WITHIN.1,
             programs: HashMap::new(),
+            charges: Charges::default(),
             waits_dropped: Vec::new(),
             own_program: own_program(),
             totals: Totals::default(),
@@ -240,8 +196,30 @@ impl CallStacks {
     pub fn walk(&mut self, mappings: &mut Mappings, window: Window, is_drain: bool) {
         let held = std::mem::take(&mut self.held);
         let own = self.own_program;
-        let placed = held.into_iter().map(|raw| placed(raw, mappings, window));
-        self.placed.extend(placed.filter(|stack| own.is_none() || stack.program_file() != own));
+        let mut payers: HashMap<u32, Payer> = HashMap::new();
+        for raw in held {
+            let space = raw.record.space;
+            let pid = process_of(&raw.record).0;
+            let payer = *payers.entry(space).or_insert_with(|| mappings.payer(pid));
+            let mut stack = placed(raw, payer, mappings, window);
+            if own.is_some() && stack.program_file() == own {
+                continue;
+            }
+            let every = self.charges.taken(payer);
+            if every > 1 && fastrand::u32(..every) > 0 {
+                self.totals.thinned += 1;
+                if stack.raw.record.kind == StackKind::Wait as u32 {
+                    self.waits_dropped.push(stack.raw.record);
+                }
+                continue;
+            }
+            if stack.raw.record.kind == StackKind::Sample as u32 {
+                let weight = &mut stack.raw.record.weight;
+                *weight = weight.saturating_mul(every);
+            }
+            self.pythons.extend(self.marked.sampled(space, payer));
+            self.placed.push(stack);
+        }
         if self.placed.is_empty() {
             return;
         }
@@ -269,6 +247,29 @@ impl CallStacks {
             },
         };
         self.drop(refused.into_iter().map(|stack| stack.raw.record));
+    }
+
+    /// The frames of a wait that was seen: those in the kernel, and the user code that called it.
+    /// None for dcpid's own.
+    pub fn seen(
+        &self,
+        raw: RawStack,
+        mappings: &mut Mappings,
+        window: Window,
+    ) -> Option<WalkedStack> {
+        let stack = placed(raw, Payer::Nobody, mappings, window);
+        if self.own_program.is_some() && stack.program_file() == self.own_program {
+            return None;
+        }
+        let PlacedStack { mut raw, space, .. } = stack;
+        let has_user = raw.record.user == abi::USER_REGISTERS;
+        let pc = has_user.then(|| dwarf_registers(&raw.record).last().copied()).flatten();
+        let cut = (raw.record.user != abi::USER_NONE).then_some(Cut::SeenWaiting);
+        let kernel = std::mem::take(&mut raw.kernel);
+        raw.wipe();
+        let (record, user) = (raw.record, pc.into_iter().collect());
+        let (python, functions) = (Vec::new(), Arc::default());
+        Some(WalkedStack { record, kernel, user, python, functions, cut, space })
     }
 
     /// Counts stacks that are not walked, and keeps what is told of waits: they have their time.
@@ -306,10 +307,11 @@ impl CallStacks {
             }
             walked.extend(batch.stacks);
             self.totals.python_differs += batch.python_differs;
-            for (space, layout) in batch.pythons {
-                if self.marked.mark(space) {
-                    self.pythons.push((space, Some(layout)));
-                }
+            for (space, layout, payer) in batch.pythons {
+                self.pythons.extend(self.marked.mark(space, layout, payer));
+            }
+            for (payer, stacks, ns) in batch.charges {
+                self.charges.walked(payer, stacks, ns);
             }
         }
         for stack in &walked {
@@ -347,9 +349,20 @@ impl CallStacks {
         self.programs.iter().map(|(program, outcomes)| (program.as_str(), outcomes))
     }
 
-    /// The cost of all walks so far.
+    /// Shares what walks may cost among users: `ns_per_s`, where `more` times as many stacks were
+    /// taken if they cost nothing.
+    pub fn share(&mut self, ns_per_s: f64, more: f64) {
+        self.charges.share(Instant::now(), ns_per_s, more);
+    }
+
+    /// Processes whose frames of Python are not copied, since others were sampled later.
+    pub fn pythons_without(&self) -> u64 {
+        self.marked.without() as u64
+    }
+
+    /// The cost of all walks so far. Stacks that others stand for cost nothing.
     pub fn walk_cost(&self) -> WalkCost {
-        let walked = self.totals.outcomes.all();
+        let walked = self.totals.outcomes.all() + self.totals.thinned;
         WalkCost { walked, cpu_ns: self.totals.cpu_ns }
     }
 }
@@ -433,8 +446,13 @@ fn walk(
         let map = job.space.as_ref().map_or(0, |(map, _)| Arc::as_ptr(map) as usize);
         by_space.entry((job.raw.record.space, map)).or_default().push(job);
     }
+    let mut before_ns = begun_ns;
     for ((space, _), jobs) in by_space {
+        let (payer, stacks) = (jobs.first().map(|job| job.payer), jobs.len() as u64);
         walk_space(space, jobs, (inspectors, copies), looks, &mut batch);
+        let now_ns = cpu_ns();
+        let ns = now_ns.saturating_sub(std::mem::replace(&mut before_ns, now_ns));
+        batch.charges.extend(payer.map(|payer| (payer, stacks, ns)));
     }
     batch.cpu_ns = cpu_ns().saturating_sub(begun_ns);
     batch
@@ -448,6 +466,7 @@ fn walk_space(
     batch: &mut Batch,
 ) {
     let pid = jobs.first().map_or(0, |job| process_of(&job.raw.record).0);
+    let payer = jobs.first().map_or(Payer::Unknown, |job| job.payer);
     let with_user = |job: &PlacedStack| {
         let record = &job.raw.record;
         record.user == abi::USER_REGISTERS && is_walked(record) && job.space.is_some()
@@ -482,7 +501,8 @@ fn walk_space(
     let Unwound { stacks, functions, python } = unwound.unwrap_or_default();
     if looks_for_python {
         tracing::debug!(pid, ?python, "looked for Python");
-        batch.pythons.extend(looks.note(space, python, now).map(|layout| (space, layout)));
+        let layout = looks.note(space, python, now);
+        batch.pythons.extend(layout.map(|layout| (space, layout, payer)));
     }
     let functions = Arc::new(functions);
     let (mut stacks, mut lengths) = (stacks.into_iter(), lengths.into_iter());

@@ -3,6 +3,7 @@
 use super::{MAPPED_MAX, process_of};
 use address_spaces::mappings::{AddressMap, Mapping, Mappings, Window};
 use address_spaces::scopes::Tags;
+use address_spaces::users::Payer;
 use inspect::open_mapped::MappedAt;
 use inspect::questions::{CodeSource, MappedCode};
 use kernel::{MappedFileId, RawStack};
@@ -12,6 +13,8 @@ use std::sync::Arc;
 /// A stack, with the tags and the mappings of its process.
 pub struct PlacedStack {
     pub(super) raw: RawStack,
+    /// Who pays for the walk.
+    pub(super) payer: Payer,
     pub(super) space: Option<(Arc<AddressMap>, Tags)>,
     pub(super) program: Option<Mapping>,
 }
@@ -37,11 +40,16 @@ pub(super) fn own_program() -> Option<(u64, u64)> {
 }
 
 /// The stack, with the mappings that its process has in `window`.
-pub(super) fn placed(raw: RawStack, mappings: &mut Mappings, window: Window) -> PlacedStack {
+pub(super) fn placed(
+    raw: RawStack,
+    payer: Payer,
+    mappings: &mut Mappings,
+    window: Window,
+) -> PlacedStack {
     let (pid, generation) = process_of(&raw.record);
     let space = mappings.space_known(pid, generation, window).filter(|(map, _)| !map.is_empty());
     let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
-    PlacedStack { raw, space, program }
+    PlacedStack { raw, payer, space, program }
 }
 
 /// The program's own text: of the files that a process has mapped, the first by address that is not

@@ -2,6 +2,7 @@
 
 use abi::{PID_BITS, PYTHON_PROCESSES_MAX, PythonLayout};
 use address_spaces::mappings::AddressMap;
+use address_spaces::users::Payer;
 use inspect::python::may_be_python;
 use inspect::questions::PythonFound;
 use std::collections::{BTreeMap, HashMap};
@@ -57,29 +58,88 @@ impl Looks {
     }
 }
 
-/// Processes whose frames the sampler copies: their address spaces, by number.
+/// An address space, with the layout of the frames that the sampler copies there from now on; None:
+/// no longer.
+pub type Order = (u32, Option<PythonLayout>);
+
+/// Processes whose frames the sampler copies, by number. Where there are too many, the one of the
+/// user with the most that was sampled longest ago gives its place away.
 #[derive(Default)]
-pub struct Marked(BTreeMap<u32, u32>);
+pub struct Marked {
+    marks: BTreeMap<u32, Mark>,
+    /// Address spaces that gave their places away, until they are sampled again.
+    without: HashMap<u32, PythonLayout>,
+    /// Number of stacks so far.
+    stacks: u64,
+}
+
+struct Mark {
+    space: u32,
+    layout: PythonLayout,
+    payer: Payer,
+    /// The last of the stacks that was of it.
+    sampled: u64,
+}
 
 impl Marked {
-    /// Marks an address space. False where too many are.
-    pub fn mark(&mut self, space: u32) -> bool {
+    /// Marks an address space of a payer.
+    pub fn mark(&mut self, space: u32, layout: PythonLayout, payer: Payer) -> Vec<Order> {
         let pid = space & ((1 << PID_BITS) - 1);
-        let has_room = self.0.len() < PYTHON_PROCESSES_MAX || self.0.contains_key(&pid);
-        if has_room {
-            self.0.insert(pid, space);
+        let mut orders = Vec::new();
+        if self.marks.len() >= PYTHON_PROCESSES_MAX && !self.marks.contains_key(&pid) {
+            orders.extend(self.give_away());
         }
-        has_room
+        self.marks.insert(pid, Mark { space, layout, payer, sampled: self.stacks });
+        orders.push((space, Some(layout)));
+        orders
+    }
+
+    /// Takes a place away.
+    fn give_away(&mut self) -> Option<Order> {
+        let mut marks: HashMap<Payer, u32> = HashMap::new();
+        self.marks.values().for_each(|mark| *marks.entry(mark.payer).or_default() += 1);
+        let (most, _) = marks.into_iter().max_by_key(|(_, marks)| *marks)?;
+        let of_most = self.marks.iter().filter(|(_, mark)| mark.payer == most);
+        let pid = *of_most.min_by_key(|(_, mark)| mark.sampled)?.0;
+        let Mark { space, layout, .. } = self.marks.remove(&pid)?;
+        if self.without.len() >= LOOKS_MAX {
+            self.without.clear();
+        }
+        self.without.insert(space, layout);
+        Some((space, None))
+    }
+
+    /// A stack of an address space was taken: one that gave its place away has one again.
+    pub fn sampled(&mut self, space: u32, payer: Payer) -> Vec<Order> {
+        self.stacks += 1;
+        let pid = space & ((1 << PID_BITS) - 1);
+        if let Some(mark) = self.marks.get_mut(&pid).filter(|mark| mark.space == space) {
+            mark.sampled = self.stacks;
+            return Vec::new();
+        }
+        let layout = self.without.remove(&space);
+        layout.map(|layout| self.mark(space, layout, payer)).unwrap_or_default()
+    }
+
+    /// Address spaces that gave their places away.
+    pub fn without(&self) -> usize {
+        self.without.len()
     }
 
     /// The address space that a process had, unless it has this generation still; it is marked no
     /// longer.
     pub fn unmark(&mut self, pid: u32, generation: Option<u16>) -> Option<u32> {
-        let space = *self.0.get(&pid)?;
-        if generation.is_some_and(|now| u32::from(now) == space >> PID_BITS) {
+        let is_same =
+            |space: u32| generation.is_some_and(|now| u32::from(now) == space >> PID_BITS);
+        let is_gone = |space: u32| space & ((1 << PID_BITS) - 1) == pid && !is_same(space);
+        if !self.without.is_empty() {
+            self.without.retain(|space, _| !is_gone(*space));
+        }
+        let space = self.marks.get(&pid)?.space;
+        if is_same(space) {
             return None;
         }
-        self.0.remove(&pid)
+        self.marks.remove(&pid).map(|mark| mark.space)
     }
 }
 
@@ -104,15 +164,27 @@ mod tests {
 
     #[test]
     fn the_mark_is_of_one_program() {
-        let mut marked = Marked::default();
+        let (mut marked, layout) = (Marked::default(), PythonLayout::default());
         let space = 5 << PID_BITS | 77;
-        assert!(marked.mark(space));
+        assert_eq!(marked.mark(space, layout, Payer::User(1)), [(space, Some(layout))]);
         assert_eq!(marked.unmark(77, Some(5)), None, "the same program");
         assert_eq!(marked.unmark(77, Some(6)), Some(space));
         assert_eq!(marked.unmark(77, None), None);
-        assert!((0..PYTHON_PROCESSES_MAX as u32).all(|pid| marked.mark(pid)));
-        assert!(!marked.mark(1 << 20) && marked.mark(3));
-        assert_eq!(marked.unmark(3, None), Some(3));
-        assert!(marked.mark(1 << 20));
+    }
+
+    /// A thousand sleeping Pythons of one user took all places.
+    #[test]
+    fn the_user_with_the_most_gives_its_oldest_place_away() {
+        let (mut marked, layout) = (Marked::default(), PythonLayout::default());
+        let (many, one) = (Payer::User(1), Payer::User(2));
+        let all = PYTHON_PROCESSES_MAX as u32;
+        assert!((0..all).all(|pid| marked.mark(pid, layout, many).len() == 1));
+        assert_eq!(marked.sampled(0, many), []);
+        let other = 1 << 20;
+        assert_eq!(marked.mark(other, layout, one), [(1, None), (other, Some(layout))]);
+        assert_eq!(marked.without(), 1);
+        assert_eq!(marked.sampled(1, many), [(2, None), (1, Some(layout))], "it runs again");
+        assert_eq!(marked.unmark(2, None), None);
+        assert_eq!(marked.without(), 0, "it has ended");
     }
 }

@@ -3,7 +3,7 @@
 use super::steps::Step;
 use super::tape::Tape;
 use crate::sample_source::{Order, SampleSource, Steered};
-use abi::{Entry, Snapshot, WaitLine};
+use abi::{Entry, Snapshot, WaitLine, WaitPass};
 use address_spaces::system::System;
 use kernel::{Drained, RawStack, StacksTaken, TimedRecord};
 
@@ -57,6 +57,10 @@ impl<Source: SampleSource> SampleSource for Recorder<Source> {
 
     fn wait_times(&mut self, into: &mut Vec<WaitLine>) {
         self.source.wait_times(into);
+    }
+
+    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
+        self.source.see_waits(samples, into)
     }
 
     fn spill_used(&self) -> f64 {

@@ -9,10 +9,15 @@
 //! waits are made to add up to its times (`told`).
 //!
 //! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
-//! is more than its part of the budget, all of it ends until there are fewer switches.
+//! is more than its part of the budget, all of it ends until there are fewer switches. Meanwhile,
+//! passes over all threads at random moments meet those that wait (`passes`,
+//! `ebpf/src/wait_samples.c`): their cost does not grow with the number of switches.
 
+mod passes;
 pub mod reasons;
 mod told;
+
+pub use passes::{Passes, SAMPLES};
 
 use crate::call_stacks::WalkedStack;
 use abi::{StackKind, StackRecord, ThreadState, WaitLine};
@@ -70,21 +75,38 @@ pub struct CountedWait<'a> {
     /// Correction in ns, which makes the thread's waits add up to its exact time blocked: above 0
     /// where the waits told so far were too short in sum, below 0 where they were too long.
     pub due_ns: i64,
+    /// The wait was met at a random moment, and its time is that between two of those.
+    pub is_seen: bool,
 }
 
-impl CountedWait<'_> {
+impl<'a> CountedWait<'a> {
+    /// A wait that a pass has seen, which stands for so much time, blocked or awake without CPU.
+    pub fn seen(stack: &'a WalkedStack, blocked_ns: u64, runnable_ns: u64) -> Self {
+        Self {
+            stack,
+            weight: stack.record.weight.into(),
+            blocked_ns,
+            runnable_ns,
+            owed_ns: 0,
+            before_ns: 0,
+            due_ns: 0,
+            is_seen: true,
+        }
+    }
+
     /// The value that `ns` of this wait add to its context, where `before_ns` of it were added
     /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
-    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1; and the
-    /// square of what is owed, as the waits that it was owed for may have been others. The
-    /// correction `due_ns` adds nothing to the variance: it takes away an error of the sum that the
-    /// variance of earlier waits has counted.
+    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1, except for
+    /// one that was seen, whose time is chance; and the square of what is owed, as the waits that
+    /// it was owed for may have been others. The correction `due_ns` adds nothing to the variance:
+    /// it takes away an error of the sum that the variance of earlier waits has counted.
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64, due_ns: i64) -> Value {
         let squares = |weight: u64| {
             let part = u128::from(weight >> 10);
             let drawn = u128::from(self.weight.max(1));
-            u64::try_from(part * part * (drawn - 1) / drawn).unwrap_or(u64::MAX)
+            let certain = u128::from(!self.is_seen);
+            u64::try_from(part * part * (drawn - certain) / drawn).unwrap_or(u64::MAX)
         };
         let of = |ns: u64| ns.saturating_mul(self.weight);
         let all = of(before_ns.saturating_add(ns)).saturating_add(owed_ns);
@@ -135,6 +157,7 @@ impl Going {
             owed_ns: 0,
             before_ns,
             due_ns: 0,
+            is_seen: false,
         });
     }
 
@@ -149,6 +172,7 @@ impl Going {
             owed_ns,
             before_ns: self.counted_ns,
             due_ns: 0,
+            is_seen: false,
         });
     }
 }
@@ -189,6 +213,8 @@ pub struct Totals {
     pub taken: u64,
     /// Waits that found no room, here or in the sampler, or whose end was never reported.
     pub lost: u64,
+    /// Waits that were seen by passes over all threads.
+    pub seen: u64,
     /// Times of threads at the last drain.
     pub times: Times,
 }
@@ -211,6 +237,9 @@ pub struct Waits {
     scale_us: u32,
     switches: Switches,
     taken_before: u64,
+    /// Passes over all threads, while switches between them are too many.
+    passes: Option<Passes>,
+    passes_ns: u64,
     /// Outcomes so far.
     pub totals: Totals,
 }
@@ -239,6 +268,8 @@ impl Default for Waits {
             scale_us: 0,
             switches,
             taken_before: 0,
+            passes: None,
+            passes_ns: 0,
             totals: Totals::default(),
         }
     }
@@ -445,9 +476,13 @@ impl Waits {
             let (per_s, most) = (self.switches.per_s as u64, most as u64);
             tracing::info!(per_s, most, takes = scale_us > 0, "switches of threads on each CPU");
         }
-        if scale_us == 0 {
+        if scale_us == 0 && self.scale_us > 0 {
             self.stop();
         }
+        self.passes = match scale_us {
+            0 => self.passes.take().or_else(|| Some(Passes::new(now))),
+            _ => None,
+        };
         self.scale_us = scale_us;
         is_new.then_some(scale_us)
     }
@@ -458,6 +493,30 @@ impl Waits {
         (self.unchosen, self.long) = (HashMap::new(), Vec::new());
         self.told = AllTold::default();
         self.scale_us = 0;
+        self.passes = None;
+    }
+
+    /// Passes over all threads, while switches between them are too many to follow.
+    pub fn passes(&self) -> Option<&Passes> {
+        self.passes.as_ref()
+    }
+
+    /// A pass has covered so much time, and cost so much CPU time. The moment of the next one.
+    pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64) -> Option<Instant> {
+        self.passes_ns += u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        let passes = self.passes.as_mut()?;
+        passes.passed(covered, cost, ns_per_s);
+        Some(passes.at())
+    }
+
+    /// CPU time of all passes so far, ns.
+    pub fn passes_ns(&self) -> u64 {
+        self.passes_ns
+    }
+
+    /// Period of these passes.
+    pub fn period(&self) -> Option<Duration> {
+        self.passes.as_ref().map(Passes::period)
     }
 
     /// Length of waits that are always taken; None: none are taken.
@@ -587,6 +646,7 @@ mod tests {
                 owed_ns: 0,
                 before_ns,
                 due_ns: 0,
+                is_seen: false,
             }
             .value(1 << 30, before_ns, 0, 0)
         };

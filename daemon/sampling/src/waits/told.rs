@@ -90,6 +90,7 @@ mod tests {
                         owed_ns: 0,
                         before_ns: 0,
                         due_ns: 0,
+                        is_seen: false,
                     };
                     let wait = all.with_due(wait);
                     sum_ns += wait.value(wait.blocked_ns, 0, 0, wait.due_ns).weight;
@@ -114,6 +115,7 @@ mod tests {
             owed_ns: 0,
             before_ns: 0,
             due_ns: 0,
+            is_seen: false,
         };
         let line =
             |born_ns, blocked_ns| WaitLine { tid: 7, born_ns, blocked_ns, ..WaitLine::default() };

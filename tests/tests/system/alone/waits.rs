@@ -4,6 +4,7 @@
 use crate::stacks::{folded, start};
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use tests::daemon::Place;
 use tests::require_root;
 use tests::workload::{Running, Workload};
@@ -105,4 +106,40 @@ fn processes_that_come_and_go_erase_nobodys_waits() {
     let waits = daemon.status().waits.unwrap();
     eprintln!("{told} s of 48 s; {waits:?}");
     assert!((told - 48.0).abs() < 2.0, "{told} s of 48 s: {waits:?}");
+}
+
+/// Two processes that pass a byte to and fro ended the waits of everybody.
+#[test]
+#[ignore = "needs root"]
+fn waits_are_met_where_switches_are_too_many_to_follow() {
+    require_root();
+    let place = Place::default();
+    let victim = place.path().join("victim");
+    std::fs::copy("/bin/sleep", &victim).unwrap();
+    let handoff = Workload::build(place.path(), "handoff", &["-O2"]);
+    let daemon = start(&place, "100");
+    let busy = Running::start(Command::new(handoff.program()).arg("75"));
+    let begun = Instant::now();
+    while daemon.status().waits.unwrap().pass_s.is_none() {
+        assert!(begun.elapsed().as_secs() < 30, "{:?}", daemon.status().waits);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let victims: Vec<Running> =
+        (0..4).map(|_| Running::start(Command::new(&victim).arg("25"))).collect();
+    victims.into_iter().for_each(Running::ended);
+    daemon.flush();
+    let waits = daemon.status().waits.unwrap();
+    let all = folded(&place, "off-cpu", "victim");
+    let told: f64 = all.iter().map(|(_, us)| us / 1e6).sum();
+    eprintln!("{told} s of 100 s; {waits:?}");
+    // Some 150 looks: 8 %.
+    assert!((told - 100.0).abs() < 30.0, "{told} s of 100 s: {waits:?}");
+    for (frames, _) in &all {
+        let is_met = frames.iter().any(|frame| frame == "[seen_waiting]");
+        assert!(is_met && frames.last().is_some_and(|leaf| leaf == "[timer]"), "{frames:?}");
+    }
+    // Those of the busy processes alternate too fast to be followed, and have their time, too.
+    let busy_s: f64 = folded(&place, "off-cpu", "handoff").iter().map(|(_, us)| us / 1e6).sum();
+    assert!(busy_s > 5.0, "{busy_s} s");
+    busy.ended();
 }
