@@ -89,6 +89,8 @@ pub struct Counts {
     pub withheld: u64,
     /// Inspectors begun.
     pub inspectors: u64,
+    /// The most memory that any inspector had resident, in bytes.
+    pub peak_bytes: u64,
 }
 
 /// Processes and users that kept inspectors waiting.

@@ -1,5 +1,5 @@
-//! Questions and answers as bytes on a stream socket: a frame has its length, then the CPU time of
-//! its sender, then the message.
+//! Questions and answers as bytes on a stream socket: a frame has its length, then what its sender
+//! has used, then the message.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::Serialize;
@@ -13,35 +13,55 @@ use std::time::Instant;
 /// (vm.max_map_count), which fit with paths of 200 bytes. With a larger limit the unfinished
 /// answers of 24 late inspectors would take the daemon's memory; an answer beyond it is none.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
-/// Length (4 bytes) and CPU time in ns (8 bytes), both little endian.
-const HEAD_BYTES: usize = 12;
+/// Length (4 bytes), CPU time in ns and memory in bytes (8 bytes each), all little endian.
+const HEAD_BYTES: usize = 20;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// CPU time, in ns.
+    pub cpu_ns: u64,
+    /// The most memory that was resident, in bytes.
+    pub peak_bytes: u64,
+}
+
+impl Used {
+    /// What this process has used.
+    pub fn by_this_process() -> Self {
+        let usage = nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_SELF);
+        let peak_kib = usage.map_or(0, |usage| usage.max_rss());
+        let peak_bytes = u64::try_from(peak_kib).unwrap_or(0) << 10;
+        Self { cpu_ns: kernel::clock::process_cpu_ns(), peak_bytes }
+    }
+}
 
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     received: Vec<u8>,
-    /// CPU time that the other end had used when it sent its last message, in ns.
-    pub peer_cpu_ns: u64,
+    /// What the other end had used when it sent its last message.
+    pub peer: Used,
 }
 
 impl Connection {
     /// Speaks frames on a stream.
     pub fn new(stream: UnixStream) -> Self {
-        Self { stream, received: Vec::new(), peer_cpu_ns: 0 }
+        Self { stream, received: Vec::new(), peer: Used::default() }
     }
 
     /// Sends a message.
     ///
     /// # Errors
     /// The other end is gone, or does not read.
-    pub fn send(&mut self, message: &impl Serialize, cpu_ns: u64) -> io::Result<()> {
+    pub fn send(&mut self, message: &impl Serialize, used: Used) -> io::Result<()> {
         let mut frame = vec![0; HEAD_BYTES];
         frame = postcard::to_extend(message, frame).map_err(io::Error::other)?;
         let len = u32::try_from(frame.len() - HEAD_BYTES).map_err(io::Error::other)?;
-        let head = len.to_le_bytes().into_iter().chain(cpu_ns.to_le_bytes());
+        let used = [used.cpu_ns, used.peak_bytes].into_iter().flat_map(u64::to_le_bytes);
+        let head = len.to_le_bytes().into_iter().chain(used);
         frame.iter_mut().zip(head).for_each(|(to, from)| *to = from);
         let written = self.stream.write_all(&frame);
         wipe(&mut frame);
@@ -70,10 +90,10 @@ impl Connection {
         decode: impl Fn(&[u8]) -> io::Result<Message>,
     ) -> io::Result<Option<Message>> {
         loop {
-            if let Some((cpu_ns, message)) = self.whole()? {
+            if let Some((peer, message)) = self.whole()? {
                 let decoded = decode(message)?;
                 let used = HEAD_BYTES + message.len();
-                self.peer_cpu_ns = cpu_ns;
+                self.peer = peer;
                 wipe(self.received.get_mut(..used).unwrap_or_default());
                 self.received.drain(..used);
                 self.received.shrink_to(READ_BYTES);
@@ -110,15 +130,17 @@ impl Connection {
         }
     }
 
-    /// A whole frame, if it has come: CPU time and message.
-    fn whole(&self) -> io::Result<Option<(u64, &[u8])>> {
+    /// A whole frame, if it has come: what the sender has used, and the message.
+    fn whole(&self) -> io::Result<Option<(Used, &[u8])>> {
         let Some((len, rest)) = self.received.split_first_chunk() else { return Ok(None) };
         let len = u32::from_le_bytes(*len) as usize;
         if len > MESSAGE_BYTES_MAX {
             return Err(io::Error::other("a message is longer than any can be"));
         }
         let Some((cpu_ns, rest)) = rest.split_first_chunk() else { return Ok(None) };
-        Ok(rest.get(..len).map(|message| (u64::from_le_bytes(*cpu_ns), message)))
+        let Some((peak_bytes, rest)) = rest.split_first_chunk() else { return Ok(None) };
+        let [cpu_ns, peak_bytes] = [*cpu_ns, *peak_bytes].map(u64::from_le_bytes);
+        Ok(rest.get(..len).map(|message| (Used { cpu_ns, peak_bytes }, message)))
     }
 }
 
@@ -143,19 +165,19 @@ mod tests {
         let sent = text.clone();
         let sender = std::thread::spawn(move || {
             let mut end = Connection::new(other.try_clone().unwrap());
-            end.send(&sent, 7).unwrap();
+            end.send(&sent, Used { cpu_ns: 7, peak_bytes: 9 }).unwrap();
             other.write_all(&[1, 0, 0]).unwrap();
             other
         });
         assert_eq!(one.receive::<String>(None).unwrap(), Some(text));
-        assert_eq!(one.peer_cpu_ns, 7);
+        assert_eq!(one.peer, Used { cpu_ns: 7, peak_bytes: 9 });
         let mut other = sender.join().unwrap();
         assert_eq!(one.receive::<u8>(soon()).unwrap(), None, "three bytes are no frame");
-        other.write_all(&[0; 9]).unwrap();
+        other.write_all(&[0; HEAD_BYTES - 3]).unwrap();
         assert_eq!(one.receive::<u8>(soon()).unwrap(), None);
         other.write_all(&[9]).unwrap();
         assert_eq!(one.receive::<u8>(soon()).unwrap(), Some(9));
-        other.write_all(&[0xff; 12]).unwrap();
+        other.write_all(&[0xff; HEAD_BYTES]).unwrap();
         assert!(one.receive::<u8>(soon()).is_err(), "4 GiB");
     }
 
@@ -165,6 +187,6 @@ mod tests {
         drop(other);
         let mut one = Connection::new(one);
         assert!(one.receive::<u8>(None).is_err());
-        assert!(one.send(&1_u8, 0).is_err());
+        assert!(one.send(&1_u8, Used::default()).is_err());
     }
 }

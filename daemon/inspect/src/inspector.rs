@@ -1,9 +1,8 @@
 //! An inspector: answers questions on one connection until that ends.
 
 use super::answers::{Desk, Find as _};
-use super::frames::Connection;
+use super::frames::{Connection, Used};
 use super::questions::Question;
-use kernel::clock;
 use kernel::privileges;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::alarm;
@@ -58,7 +57,7 @@ pub fn answer(question: Question, desk: &mut Desk, connection: &mut Connection) 
             match question {
                 $(Question::$name(question) => {
                     let answer = question.find(desk);
-                    connection.send(&answer, clock::process_cpu_ns())
+                    connection.send(&answer, Used::by_this_process())
                 })*
             }
         };

@@ -2,7 +2,7 @@
 
 use super::answers::{Desk, Find};
 use super::blame::{Blame, Blamed, Counts, User};
-use super::frames::Connection;
+use super::frames::{Connection, Used};
 use super::questions::{Identified, Known, Question};
 use crate::file_facts::FileFacts;
 use kernel::clock;
@@ -185,13 +185,13 @@ impl Asker {
         let user = pid.map(User::of_process);
         let question: Question = question.into();
         let is_identify = matches!(question, Question::Identify(_));
-        let sent = connection.send(&question, 0);
-        let cpu_before = connection.peer_cpu_ns;
+        let sent = connection.send(&question, Used::default());
+        let before = connection.peer;
         let received = match sent {
             Ok(()) => connection.receive::<Asked::Answer>(Some(begun + self.patience)),
             Err(error) => Err(error),
         };
-        self.used(connection.peer_cpu_ns.saturating_sub(cpu_before));
+        self.used(before, connection.peer);
         let mut blame = lock(&self.blame);
         blame.counts.asked += 1;
         let (waited, now) = (begun.elapsed(), Instant::now());
@@ -221,9 +221,12 @@ impl Asker {
         None
     }
 
-    fn used(&self, cpu_ns: u64) {
+    fn used(&self, before: Used, now: Used) {
+        let cpu_ns = now.cpu_ns.saturating_sub(before.cpu_ns);
         self.cpu_ns.fetch_add(cpu_ns, Ordering::Relaxed);
         ALL_CPU_NS.fetch_add(cpu_ns, Ordering::Relaxed);
+        let counts = &mut lock(&self.blame).counts;
+        counts.peak_bytes = counts.peak_bytes.max(now.peak_bytes);
     }
 
     /// An inspector that waits for a question.
@@ -265,7 +268,7 @@ impl Line {
     fn look_at_late(&mut self, asker: &Asker) {
         let now = Instant::now();
         for mut late in std::mem::take(&mut self.late) {
-            let before = late.connection.peer_cpu_ns;
+            let before = late.connection.peer;
             let answered = if late.is_identify {
                 let found = late.connection.receive::<Identified>(Some(now));
                 found.map(|found| {
@@ -278,7 +281,7 @@ impl Line {
             } else {
                 late.connection.receive_any(now)
             };
-            asker.used(late.connection.peer_cpu_ns.saturating_sub(before));
+            asker.used(before, late.connection.peer);
             match answered {
                 Ok(true) if self.idle.is_none() => self.idle = Some(late.connection),
                 Ok(false) if late.since + LATE_MAX > now => self.late.push(late),

@@ -437,6 +437,9 @@ pub struct InspectorsStatus {
     pub unanswered: u64,
     /// Questions not asked, because the process or its user kept inspectors waiting before.
     pub withheld: u64,
+    /// The most memory that any inspector had resident, in bytes.
+    #[serde(default)]
+    pub peak_bytes: u64,
     /// Whether an inspector could be reached at the last attempt.
     pub reachable: bool,
     /// Users whose processes kept inspectors waiting, most questions first, at most 16.

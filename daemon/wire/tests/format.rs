@@ -170,7 +170,7 @@ const EMPTY_STATUS: &str = r#"
 "lost_records":0,"refused":0,"generated":{"processes":0,"pieces":0,"bytes":0,"regions":0,
 "refused":0},"edges":null,"stacks":null,"waits":null,"code_store":null,
 "loader":{"received":0,"known":0,"learnt":0,
-"refused":0},"inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,
+"refused":0},"inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,"peak_bytes":0,
 "reachable":false,"users":[]},"restraint":{"doing":"","why":null,"changes":0},"last_merge":null,
 "merge_error":null,"db":{"path":"","bytes":0}}}
 "#;
@@ -203,7 +203,8 @@ const FULL_STATUS: &str = r#"
 "code_store":{"images":65,"bytes":66,"limit_bytes":67,"kept":68,
 "removed":69,"refused":70,"private":82,"gone":71,"put_off":72,"waiting":73,"cpu_s":74.5},
 "loader":{"received":75,"known":76,"learnt":77,"refused":78},"inspectors":{"started":83,"asked":84,
-"unanswered":85,"withheld":86,"reachable":true,"users":[{"uid":87,"unanswered":88,"pid":89,
+"unanswered":85,"withheld":86,"peak_bytes":126,
+"reachable":true,"users":[{"uid":87,"unanswered":88,"pid":89,
 "program":"90"}]},"restraint":{"doing":"counts only",
 "why":"pressure","changes":79},"last_merge":80,"merge_error":"no space",
 "db":{"path":"/var/lib/dcpi","bytes":81}}}
@@ -275,6 +276,7 @@ fn full_status() -> Status {
             asked: 84,
             unanswered: 85,
             withheld: 86,
+            peak_bytes: 126,
             reachable: true,
             users: vec![WaitStatus { uid: 87, unanswered: 88, pid: 89, program: "90".into() }],
         },
@@ -414,7 +416,7 @@ const LATER_FIELDS: [&str; 14] = [
     r#""waits":null,"#,
     r#""code_store":null,"#,
     r#""loader":{"received":0,"known":0,"learnt":0,"refused":0},"#,
-    r#""inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,"reachable":false,"users":[]},"#,
+    r#""inspectors":{"started":0,"asked":0,"unanswered":0,"withheld":0,"peak_bytes":0,"reachable":false,"users":[]},"#,
     r#""restraint":{"doing":"","why":null,"changes":0},"#,
 ];
 

@@ -207,10 +207,17 @@ fn set_encoding(builder: &mut Builder<'_>, Encoding { kind, config }: Encoding) 
     [attributes.config, attributes.config1, attributes.config2] = config;
 }
 
-/// The files in a folder of counts, in the order of their names.
+/// The files in a folder of counts, in the order of their names. What else there is, such as a
+/// FIFO, comes of the counted program, and would hold up whoever opened it.
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    let mut files = Vec::new();
+    for entry in entries.flatten() {
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            return Err(unreadable(&entry.path(), &"it is no plain file; the program made it"));
+        }
+        files.push(entry.path());
+    }
     files.sort();
     Ok(files)
 }

@@ -64,7 +64,8 @@ impl Engine for Own {
             status.map_err(|error| not_started(format!("{}: {error}", self.program.display())))?;
         let mut counts = Counts::default();
         let mut found = Found { held, files: BTreeMap::new() };
-        if let Ok(said) = fs::read(&refusal) {
+        let is_refused = fs::symlink_metadata(&refusal).is_ok_and(|file| file.is_file());
+        if let Some(said) = is_refused.then(|| fs::read(&refusal).ok()).flatten() {
             return Err(refused(program, &String::from_utf8_lossy(&said)));
         }
         for path in files_of(folder.path())? {

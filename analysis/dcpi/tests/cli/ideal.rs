@@ -198,6 +198,19 @@ fn counts_of_a_killed_run_go_with_the_next_run() {
     assert_eq!(counts(), 0, "the owner is dead");
 }
 
+/// Whoever opened it waited for a writer, and SIGTERM did not end that.
+#[test]
+fn a_fifo_among_the_counts_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("db");
+    let plant = "d=$(sed -n 's,.* \\(/dev/shm/dcpi-counts-[^/]*\\)/.*,\\1,p' /proc/$$/maps | \
+                 head -n 1); mkfifo \"$d/x\"";
+    let output = run(&["ideal", "-o", db.to_str().unwrap(), "--", "sh", "-c", plant]);
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{output:?}");
+    assert!(said.contains("it is no plain file"), "{said}");
+}
+
 /// Reports on exact counts spoke of samples, their chance and its intervals.
 #[test]
 fn exact_counts_have_their_own_nouns_and_no_intervals() {

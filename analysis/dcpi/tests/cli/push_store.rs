@@ -180,7 +180,15 @@ fn names_that_the_host_has_leave_with_the_epoch() {
         epoch.symbols(&of.id).unwrap()
     };
     let expected = Symbol { start: hidden.start.0, end: hidden.end.0, name: "hidden".to_owned() };
-    assert_eq!(sent(&at("store"), &[]), [expected]);
+    let metrics = at("push.prom");
+    assert_eq!(sent(&at("store"), &["--metrics", &metrics]), [expected]);
+    let told = fs::read_to_string(&metrics).unwrap();
+    for line in
+        ["dcpi_push_attempts_total 1", "dcpi_push_failures_total 0", "dcpi_push_objects_total 1"]
+    {
+        assert!(told.lines().any(|told| told == line), "{line}: {told}");
+    }
+    assert!(told.contains("\ndcpi_push_last_success_timestamp_seconds 1"), "{told}");
     assert_eq!(sent(&at("other"), &["--without", "code"]), []);
 
     // Elsewhere there is only what was sent.

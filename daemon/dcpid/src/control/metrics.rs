@@ -229,6 +229,7 @@ fn daemon(status: &Status) -> Vec<Metric> {
     let code_bytes = status.code_store.map(|store| store.bytes);
     let code = code_bytes.map(|bytes| one(bytes as f64)).unwrap_or_default();
     let database = one(status.db.bytes.saturating_add(code_bytes.unwrap_or(0)) as f64);
+    let peak = one(status.inspectors.peak_bytes as f64);
     let unanswered = one(status.inspectors.unanswered as f64);
     vec![
         ("build_info", "gauge", "Version of dcpid.", build),
@@ -236,6 +237,7 @@ fn daemon(status: &Status) -> Vec<Metric> {
         ("epoch_start_time_seconds", "gauge", "When the epoch began.", epoch.unwrap_or_default()),
         ("code_store_bytes", "gauge", "Size of the code store.", code),
         ("inspectors_unanswered_total", "counter", "Questions without an answer.", unanswered),
+        ("inspectors_peak_bytes", "gauge", "Most memory of an inspector.", peak),
         ("cpu_seconds_total", "counter", "CPU time of dcpid.", one(status.daemon.cpu_s)),
         ("resident_bytes", "gauge", "Resident memory of dcpid.", one(rss_bytes)),
         ("overhead_ratio", "gauge", "Part of all CPU time in the last minute.", share),

@@ -231,6 +231,7 @@ fn inspectors_status(standing: Standing) -> InspectorsStatus {
         asked: counts.asked,
         unanswered: counts.unanswered,
         withheld: counts.withheld,
+        peak_bytes: counts.peak_bytes,
         reachable: !is_broken,
         users: users.into_iter().take(USERS_SHOWN).map(user).collect(),
     }

@@ -9,8 +9,12 @@ use super::{
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
+
+/// `open(2)` waits for no writer, and follows no link (include/uapi/asm-generic/fcntl.h; x86-64).
+const O_NONBLOCK: i32 = 0o4000;
+const O_NOFOLLOW: i32 = 0o400_000;
 
 /// Errors of reading an area.
 #[derive(Debug)]
@@ -233,7 +237,12 @@ impl Counted {
     /// # Errors
     /// The file cannot be read, is no area, or makes no sense.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        Self::read(&File::open(path)?)
+        // The counted program may put something else there, such as a FIFO, which nobody writes.
+        let file = File::options().read(true).custom_flags(O_NONBLOCK | O_NOFOLLOW).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(ReadError::NotAnArea);
+        }
+        Self::read(&file)
     }
 
     /// Reads an open area.

@@ -59,9 +59,14 @@ impl Folder {
         let user = self.lock.metadata().ok()?.uid();
         let entries = fs::read_dir(beneath).ok()?.flatten();
         let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+        // Others' folders, of which there may be any number, are not among those.
+        let is_own = |path: &PathBuf| {
+            fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user)
+        };
         let removed = named
-            .take(LOOKED_AT_MAX)
             .map(|entry| entry.path())
+            .filter(is_own)
+            .take(LOOKED_AT_MAX)
             .filter(|path| path != self.path() && remove_unowned(path, user))
             .count();
         let (folders, runs) =

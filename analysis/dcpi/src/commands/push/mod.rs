@@ -25,11 +25,13 @@ mod collector;
 mod epochs;
 mod folder;
 mod http;
+mod metrics;
 mod otlp_http;
 mod store;
 
 use collector::ToCollector;
 use epochs::{Done, ToStore};
+use metrics::Metrics;
 use otlp_http::Collector;
 use store::Store;
 
@@ -76,6 +78,10 @@ pub struct Push {
     /// $STATE_DIRECTORY, else /var/lib/dcpi-push]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Write how pushing goes to this file after each attempt, in the text format of Prometheus,
+    /// for the textfile collector of node_exporter
+    #[arg(long, value_name = "FILE")]
+    pub metrics: Option<PathBuf>,
     /// Send to a store also these, separated by commas
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub with: Vec<Part>,
@@ -159,7 +165,8 @@ pub(crate) fn run(args: &Push, out: &mut dyn Write) -> Result<Outcome, AnalysisE
             .to_owned();
         return Err(AnalysisError::Usage { message, help: "dcpi help push".to_owned() });
     }
-    let mut pusher = Pusher { args, way: None, is_sound: true };
+    let metrics = Metrics::new(args.metrics.as_deref());
+    let mut pusher = Pusher { args, way: None, is_sound: true, metrics };
     let Some(every) = args.every else {
         pusher.once(out)?;
         return Ok(Outcome { sound: pusher.is_sound, ..Outcome::default() });
@@ -248,6 +255,7 @@ struct Pusher<'a> {
     way: Option<Box<dyn Way>>,
     /// Whether all could be read and nothing was rejected so far.
     is_sound: bool,
+    metrics: Metrics,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -386,8 +394,10 @@ impl Pusher<'_> {
 
     /// Sends all that is new.
     fn push(&mut self, pushed: &mut Pushed, out: &mut dyn Write) -> Result<(), Stopped> {
+        let before = pushed.objects;
         let ended = self.try_push(pushed, out);
         self.is_sound &= pushed.is_sound;
+        self.metrics.note(pushed.objects - before, ended.is_ok())?;
         ended
     }
 
