@@ -262,10 +262,12 @@ struct wait_sample {
 
 /* A pass: the daemon writes all of it before, the sampler what it found. */
 struct wait_pass {
+	u32 is_rest;      /* only threads whose switches are not followed */
 	u32 chosen;       /* also those that found no room */
 	u32 threads;      /* waiting threads that were seen */
 	u32 every;        /* one of so many threads of a new payer is chosen */
 	u32 unpaid;       /* threads of payers that found no room */
+	u32 reserved;
 };
 
 /* Whose threads share a part of a pass's samples. */
@@ -326,7 +328,7 @@ ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_OFFSET(wait_line, owed, 60);
 ASSERT_SIZE(wait_sample, 1384);
-ASSERT_SIZE(wait_pass, 16);
+ASSERT_SIZE(wait_pass, 24);
 ASSERT_SIZE(wait_payer, 8);
 ASSERT_SIZE(stack_ring, 128);
 ASSERT_OFFSET(stack_ring, taken, 64);

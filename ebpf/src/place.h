@@ -12,14 +12,6 @@ struct place {
 	u32 space;
 };
 
-/* The current process's address space, for a process without a slot. */
-OUT_OF_LINE u32 own_space(void)
-{
-	u32 pid = process();
-
-	return pid == 0 ? SPACE_FOREIGN : pid | generation() << PID_BITS;
-}
-
 /* The space that kernel code is counted under where processes have scopes: that of the process, and
  * above it IN_PROGRAM where it is the number of a scope. A kernel thread works for no process. A
  * thread that ends has no memory any more while it frees it, which is much of a short process. */
@@ -27,9 +19,7 @@ OUT_OF_LINE u64 kernel_space(u32 scopes)
 {
 	u32 root_pid = root_process();
 	u64 *word = kernel_scope_of(root_pid);
-	u64 scope = word ? *(volatile u64 *)word : 0, mm;
-	struct slot *slot;
-	u32 space;
+	u64 scope = word ? *(volatile u64 *)word : 0;
 
 	if (TASK_ACCESS != TASK_HIDDEN && is_kernel_thread())
 		return SPACE_KERNEL;
@@ -37,11 +27,7 @@ OUT_OF_LINE u64 kernel_space(u32 scopes)
 		return IN_PROGRAM | scope >> 32;
 	if (scopes != SCOPES_ALL)
 		return SPACE_KERNEL;
-	slot = own_slot(&mm);
-	if (!slot)
-		return own_space();
-	space = slot->space;
-	return is_still_own(slot, mm) ? space : own_space();
+	return current_space();
 }
 
 INLINE struct place inside(const struct library *library, u64 pc)

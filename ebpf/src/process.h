@@ -180,3 +180,25 @@ INLINE int is_still_own(const struct slot *slot, u64 own_mm)
 	COMPILER_BARRIER();
 	return LIKELY(*(volatile u64 *)&slot->mm == own_mm);
 }
+
+/* The current process's address space, for a process without a slot. */
+OUT_OF_LINE u32 own_space(void)
+{
+	u32 pid = process();
+
+	return pid == 0 ? SPACE_FOREIGN : pid | generation() << PID_BITS;
+}
+
+/* The current process's address space, which a mapping of another file may have begun. */
+INLINE u32 current_space(void)
+{
+	struct slot *slot;
+	u32 space;
+	u64 mm;
+
+	slot = own_slot(&mm);
+	if (!slot)
+		return own_space();
+	space = slot->space;
+	return is_still_own(slot, mm) ? space : own_space();
+}

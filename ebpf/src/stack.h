@@ -171,7 +171,7 @@ INLINE struct stack_record *begin_record(struct stack_ring *ring, struct stack_d
 			room = fill_max > used ? fill_max - used : 0;
 		if (room >= RECORD_BYTES_MAX + *size) {
 			record->time_ns = bpf_ktime_get_ns();
-			record->space = own_space();
+			record->space = current_space();
 			record->tid = own_thread();
 			record->root_tid = bpf_get_current_pid_tgid();
 			return record;

@@ -4,7 +4,8 @@
  * all threads at a random moment, which takes some of those that wait. A thread is seen waiting
  * with a probability in proportion to the time that it waits, so the samples that show a wait,
  * times the mean time between two passes, estimate its time. The cost is that of the passes,
- * however many switches there are.
+ * however many switches there are. Where switches are followed, passes meet the threads that have
+ * not switched since.
  *
  * The stack of user code is not taken: its pages may be anybody's (FUSE, userfaultfd), and a read
  * of them may wait for whoever made them.
@@ -45,6 +46,14 @@ INLINE u64 payer_of(struct task_struct *task)
 	       copied(&((struct kernfs_node *)copied(
 				&((struct cgroup *)copied(&set->dfl_cgrp))->kn))
 			       ->id);
+}
+
+/* Whether the times of a thread are taken at its switches. */
+INLINE int is_followed(struct task_struct *task)
+{
+	struct wait_line *line = known_line(copied_u32(&task->pid));
+
+	return line && line->state != THREAD_UNKNOWN && line->state != THREAD_ENDED;
 }
 
 /* One of so many waiting threads of a payer is chosen. */
@@ -94,6 +103,8 @@ int see_wait(struct task_pass *context)
 	pass = bpf_map_lookup_elem(&WAIT_PASS, &zero);
 	state = state_of(task);
 	if (!pass || state & TASK_ENDS || copied_u32(&task->on_cpu))
+		return 0;
+	if (pass->is_rest && is_followed(task))
 		return 0;
 	pass->threads++;
 	every = every_of(payer_of(task), pass);

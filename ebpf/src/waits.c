@@ -180,6 +180,8 @@ OUT_OF_LINE void name_thread(struct stack_record *record, struct task_struct *ta
 {
 	struct task_struct *leader = task;
 	u32 pid, generation = 0;
+	struct slot *slot;
+	u64 mm;
 
 	if (TASK_ACCESS != TASK_HIDDEN) {
 		leader = (void *)copied(&task->group_leader);
@@ -188,6 +190,13 @@ OUT_OF_LINE void name_thread(struct stack_record *record, struct task_struct *ta
 	}
 	pid = number_of(leader);
 	record->space = pid == 0 ? SPACE_FOREIGN : pid | generation << PID_BITS;
+	if (TASK_ACCESS != TASK_HIDDEN && pid != 0) {
+		/* As current_space() has it. */
+		slot = slot_of(copied_u32(&task->tgid));
+		mm = copied(&task->mm);
+		if (slot && mm && *(volatile u64 *)&slot->mm == mm)
+			record->space = slot->space;
+	}
 	record->tid = number_of(task);
 	bpf_probe_read_kernel(record->name, COMM_BYTES, task->comm);
 	bpf_probe_read_kernel(record->command, COMM_BYTES, leader->comm);

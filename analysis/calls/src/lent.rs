@@ -5,16 +5,25 @@ use std::collections::BTreeMap;
 use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
 use crate::timed::Leaf;
 
+/// The procedures that lend callers to each other: those of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Its number.
+    pub number: u32,
+    /// Code of the kernel, which calls no user code, and whose callers are the kernel's own.
+    pub is_kernel: bool,
+}
+
 /// Stacks that lend their callers to procedures that have none.
 pub(super) struct Lenders {
     /// By group: the stacks of procedures that have exactly one, and those of all.
     of_group: BTreeMap<u32, [Vec<Entry>; 2]>,
-    /// The same of all groups, where all stacks are of one process.
+    /// The same of all groups of user code, where all stacks are of one process.
     of_process: Option<[Vec<Entry>; 2]>,
 }
 
 impl Lenders {
-    pub(super) fn of(contexts: &Contexts, groups: &[u32]) -> Self {
+    pub(super) fn of(contexts: &Contexts, groups: &[Group]) -> Self {
         let mut stacks = vec![0_u64; groups.len()];
         for entry in contexts.entries() {
             if let Some(stacks) = stacks.get_mut(contexts.leaf(entry) as usize) {
@@ -26,14 +35,18 @@ impl Lenders {
         for entry in contexts.entries().iter().filter(|entry| entry.value.weight > 0) {
             let at = contexts.leaf(entry) as usize;
             let Some((stacks, group)) = stacks.get(at).zip(groups.get(at)) else { continue };
-            let [once, all] = of_group.entry(*group).or_default();
+            let [once, all] = of_group.entry(group.number).or_default();
             let [once_of_all, all_of_all] = &mut of_all;
             if *stacks == 1 {
                 once.push(*entry);
-                once_of_all.push(*entry);
             }
             all.push(*entry);
-            all_of_all.push(*entry);
+            if !group.is_kernel {
+                if *stacks == 1 {
+                    once_of_all.push(*entry);
+                }
+                all_of_all.push(*entry);
+            }
         }
         let mut processes =
             contexts.threads().iter().map(|thread| (thread.pid, thread.command.as_str()));
@@ -42,8 +55,9 @@ impl Lenders {
         Self { of_group, of_process: is_one.then_some(of_all) }
     }
 
-    pub(super) fn of_group(&self, group: u32) -> Vec<Entry> {
-        let lenders = self.of_group.get(&group).or(self.of_process.as_ref());
+    pub(super) fn of_group(&self, group: u32, is_kernel: bool) -> Vec<Entry> {
+        let of_process = self.of_process.as_ref().filter(|_| !is_kernel);
+        let lenders = self.of_group.get(&group).or(of_process);
         lenders.map_or_else(
             Vec::new,
             |[once, all]| {

@@ -26,6 +26,7 @@ mod usertime;
 pub use by_calls::ByCalls;
 pub use contexts::{Contexts, Entry, NodeId, SubjectId};
 pub use inlined::Spot;
+pub use lent::Group;
 pub use load::{Calls, EventCalls, load};
 pub use neighbours::{Neighbour, callees, callers};
 pub use query::load::USERTIME;

@@ -12,6 +12,7 @@ use query::unresolved;
 use crate::by_calls::ByCalls;
 use crate::contexts::{Contexts, SubjectId};
 use crate::inlined::Spot;
+use crate::lent::Group;
 use crate::subjects::{Subject, Subjects};
 use crate::timed::Timed;
 
@@ -114,8 +115,13 @@ impl Calls {
                 let spots: Vec<Spot<'_>> = self.subjects.times(at).collect();
                 // Procedures of an image are a group; group 0 is what is no code.
                 let group = |subject| match self.subjects.get(subject) {
-                    Some(Subject::Code { image, .. }) => *image as u32 + 1,
-                    _ => 0,
+                    Some(Subject::Code { image, .. }) => {
+                        let row = self.subjects.images().get(*image);
+                        let kind = row.map(|row| row.record.kind);
+                        let is_kernel = matches!(kind, Some(ImageKind::Kernel | ImageKind::Bpf));
+                        Group { number: *image as u32 + 1, is_kernel }
+                    }
+                    _ => Group::default(),
                 };
                 Timed::sampled(contexts, self.subjects.len(), &spots, self.no_stack, group)
             }

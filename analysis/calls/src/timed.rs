@@ -7,7 +7,7 @@ use stats::{Confidence, Share};
 
 use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
 use crate::inlined::{Spot, fit};
-use crate::lent::{Lenders, lent_to};
+use crate::lent::{Group, Lenders, lent_to};
 
 /// Unit of the weights in [`model::Value::squares`].
 pub(crate) const SQUARES_UNIT: f64 = 1024.0;
@@ -101,7 +101,7 @@ impl Timed {
     /// (I. J. Good, "The Population Frequencies of Species and the Estimation of Population
     /// Parameters", Biometrika 40, 1953). Between the lent callers and the procedure stands the
     /// frame `unseen`, since the procedure's own caller is not known. Where nobody of the group has
-    /// a stack, `unseen` is a root; if all stacks are of one process, they lend theirs.
+    /// a stack, `unseen` is a root; if all stacks are of one process, those of its user code lend theirs.
     ///
     /// Stacks whose innermost procedure has no samples (frames that were left out to bound a tree)
     /// stand for time of procedures without stacks, as far as there is some.
@@ -110,7 +110,7 @@ impl Timed {
         subjects: usize,
         spots: &[Spot<'_>],
         unseen: SubjectId,
-        group: impl Fn(SubjectId) -> u32,
+        group: impl Fn(SubjectId) -> Group,
     ) -> Self {
         let whole: Tally = spots.iter().map(|(_, samples)| *samples).sum();
         let mut times = vec![Tally::default(); subjects];
@@ -134,7 +134,8 @@ impl Timed {
         }
         let taken = f64::min(unwalked, orphans);
         let left = if unwalked > 0.0 { 1.0 - taken / unwalked } else { 0.0 };
-        let groups: Vec<u32> = (0..subjects as SubjectId).map(group).collect();
+        let all_groups: Vec<Group> = (0..subjects as SubjectId).map(group).collect();
+        let groups: Vec<u32> = all_groups.iter().map(|group| group.number).collect();
         let mut borrowers: BTreeMap<u32, Vec<SubjectId>> = BTreeMap::new();
         for ((subject, leaf), group) in (0..).zip(&mut leaves).zip(&groups) {
             let own = of(subject as usize);
@@ -151,9 +152,11 @@ impl Timed {
         }
         let mut lent =
             vec![Leaf::default(); groups.iter().max().map_or(0, |most| *most as usize + 1)];
-        let lenders = Lenders::of(&contexts, &groups);
+        let lenders = Lenders::of(&contexts, &all_groups);
+        let kernel = all_groups.iter().filter(|group| group.is_kernel);
+        let kernel: BTreeSet<u32> = kernel.map(|group| group.number).collect();
         for (group, subjects) in borrowers {
-            let entries = lenders.of_group(group);
+            let entries = lenders.of_group(group, kernel.contains(&group));
             let sum = lent_to(&mut contexts, &mut leaves, &entries, &subjects, unseen);
             if let Some(lent) = lent.get_mut(group as usize) {
                 *lent = sum;

@@ -313,11 +313,12 @@ impl KernelSource {
         self.counters.cpus().for_each(|cpu| self.table.wait_scale(cpu, scale_us));
     }
 
-    /// Passes over all threads, and moves those of the waiting ones that were chosen to `into`: of
-    /// the next pass about `samples`. None where the kernel or the process's rights allow no pass.
+    /// Passes over all threads, or where switches are followed, over those that have not switched
+    /// since; moves those of the waiting ones that were chosen to `into`, of the next pass about
+    /// `samples`. None where the kernel or the process's rights allow no pass.
     pub fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
         let seen = self.wait_samples.as_ref()?;
-        seen.begin(self.wait_every);
+        seen.begin(self.wait_scale_us > 0, self.wait_every);
         if let Err(error) = self.sampler.pass_over_threads() {
             tracing::info!("no samples of waits where threads change often: {error}");
             self.wait_samples = None;

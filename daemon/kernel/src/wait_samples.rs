@@ -27,9 +27,10 @@ impl WaitSamples {
         })
     }
 
-    /// Prepares a pass: of new payers, one of `every` threads is chosen.
-    pub fn begin(&self, every: u32) {
-        self.pass.write(0, WaitPass { every, ..WaitPass::default() });
+    /// Prepares a pass over all threads, or over those whose switches are not followed: of new
+    /// payers, one of `every` threads is chosen.
+    pub fn begin(&self, is_rest: bool, every: u32) {
+        self.pass.write(0, WaitPass { is_rest: is_rest.into(), every, ..WaitPass::default() });
     }
 
     /// Moves the samples of the pass to `into`, and returns what it found. Of a pass that chose

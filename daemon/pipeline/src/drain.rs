@@ -256,8 +256,8 @@ impl<Source: SampleSource> Collector<Source> {
     pub fn count_restored_stacks(&mut self, mut stacks: Vec<WalkedStack>) {
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
         for stack in &mut stacks {
-            let (pid, generation) = process_of(&stack.record);
-            stack.space = self.spaces.mappings.space_known(pid, generation, window);
+            let (process, time_ns) = (process_of(&stack.record), stack.record.time_ns);
+            stack.space = self.spaces.mappings.space_known(process, window, time_ns);
         }
         self.resolve_stacks(stacks, window);
     }
@@ -421,7 +421,8 @@ impl<Source: SampleSource> Collector<Source> {
         with_children: bool,
     ) -> Result<(), LabelError> {
         self.tape.note(|| Step::Label { pid, start_time, label: label.to_owned(), with_children });
-        let labelled = self.spaces.mappings.label(pid, start_time, label, with_children)?;
+        let (label, now_ns) = ((label, with_children), self.source.now_ns());
+        let labelled = self.spaces.mappings.label(pid, start_time, label, now_ns)?;
         for pid in labelled {
             self.source.steer(Order::KeepApart { pid });
             self.set_kernel_scope(pid);

@@ -426,7 +426,7 @@ mod tests {
         mappings.keep_apart(rules);
         if let Some(label) = label {
             let me = std::process::id();
-            mappings.label(me, None, label, false).unwrap();
+            mappings.label(me, None, (label, false), 0).unwrap();
             mappings
                 .apply(TimedRecord { time_ns: 0, kind: RecordKind::Fork { pid: PID, parent: me } });
         }
@@ -558,7 +558,7 @@ mod tests {
         );
         let mut mappings = Mappings::default();
         mappings.keep_apart(Rules::default());
-        mappings.label(std::process::id(), None, "run", false).unwrap();
+        mappings.label(std::process::id(), None, ("run", false), 0).unwrap();
         let number = mappings.kernel_scope(std::process::id()).unwrap();
         assert_eq!(number, 1, "the first scope");
         let scoped = [

@@ -113,16 +113,17 @@ impl Resolver<'_> {
         pending: &mut Pending,
     ) -> Result<Framed, LeftOut> {
         let (pid, generation) = process_of(&stack.record);
+        let time_ns = stack.record.time_ns;
         let space = match &stack.space {
             // What was not walked was not looked up either.
             None if stack.cut == Some(Cut::Unexpected) => {
-                self.spaces.mappings.space_known(pid, generation, self.window)
+                self.spaces.mappings.space_known((pid, generation), self.window, time_ns)
             }
             space => space.clone(),
         };
         let (map, tags) = match &space {
             Some((map, tags)) => (Some(map.as_ref()), tags.clone()),
-            None => (None, Tags::default()),
+            None => (None, self.spaces.mappings.tags_of_process(pid, time_ns)),
         };
         if tags.excluded() {
             return Err(LeftOut);

@@ -30,8 +30,9 @@ pub trait SampleSource {
     /// Copies the times of threads to `into`.
     fn wait_times(&mut self, into: &mut Vec<WaitLine>);
 
-    /// Passes over all threads, and moves those of the waiting ones that were chosen to `into`: of
-    /// the next pass about `samples`. None where no pass is possible.
+    /// Passes over all threads, or where switches are followed, over those that have not switched
+    /// since; moves those of the waiting ones that were chosen to `into`, of the next pass about
+    /// `samples`. None where no pass is possible.
     fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass>;
 
     /// Fill level of the fullest spill buffer that counts now, 0 to 1.

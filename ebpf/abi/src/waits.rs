@@ -71,10 +71,12 @@ pub struct WaitSample {
     pub kernel: [u64; STACK_KERNEL_BYTES / 8],
 }
 
-/// A pass over all threads. The daemon writes `every` before it, and zeros; the sampler the rest.
+/// A pass over all threads. The daemon writes `is_rest` and `every` before it, and zeros; the sampler the rest.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitPass {
+    /// Not 0: only threads whose switches are not followed.
+    pub is_rest: u32,
     /// Threads that were chosen, also those that found no room.
     pub chosen: u32,
     /// Waiting threads that were seen.
@@ -83,6 +85,8 @@ pub struct WaitPass {
     pub every: u32,
     /// Threads of payers that found no room.
     pub unpaid: u32,
+    /// Unused.
+    pub reserved: u32,
 }
 
 /// Whose waiting threads share a part of a pass's samples: an ordinary user, a control group of

@@ -85,6 +85,32 @@ fn time_is_divided_among_callers_as_it_was() {
     assert!(whole >= 0.98 * total, "{whole} of {total} to the thread's first frame: {all:?}");
 }
 
+/// After a library was closed and another one opened at its address, stacks went on with frames of
+/// the first: it had all stacks, a quarter being true.
+#[test]
+#[ignore = "needs root"]
+fn stacks_are_of_the_library_that_is_mapped() {
+    require_root();
+    let place = Place::default();
+    let program = Workload::build_turns(place.path(), 50);
+    let daemon = start(&place, "400");
+    let truth = Running::start(Command::new(program.program()).arg("5")).wait();
+    daemon.flush();
+    let stacks = |library: &str| -> f64 {
+        let options = [library, "library_work", "--format", "json"];
+        let report = succeed(&mut dcpi(&place.db(), "callers", &options));
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let rows = report["rows"].as_array().unwrap().iter();
+        rows.map(|row| row["stacks"].as_f64().unwrap()).sum()
+    };
+    let (first, second) = (stacks("first.so"), stacks("second.so"));
+    let all = first + second;
+    assert!(all > 300.0, "{first} and {second}");
+    let share = truth.number("first") / (truth.number("first") + truth.number("second"));
+    let allowed = 4.0 * (share * (1.0 - share) / all).sqrt();
+    assert!((first / all - share).abs() < allowed, "{first} of {all}, but it is {share}");
+}
+
 /// Stacks are whole across pages that nobody has touched, as of a large buffer of which a request
 /// fills the begin: none of 124 was. A worker of io_uring has the process's memory and no user
 /// code: a frame of the thread that had made it stood below `ret_from_fork`.

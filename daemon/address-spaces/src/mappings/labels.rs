@@ -142,7 +142,7 @@ impl Mappings {
         false
     }
 
-    /// Labels a process from now on: it, the children that it will have, and where `with_children`,
+    /// Labels a process from `now_ns` on: it, the children that it will have, and where `with_children`,
     /// those that run already, with theirs. `start_time` is field 22 of /proc/PID/stat, to be sure
     /// that the number still means the process that was meant.
     ///
@@ -155,8 +155,8 @@ impl Mappings {
         &mut self,
         pid: u32,
         start_time: Option<u64>,
-        label: &str,
-        with_children: bool,
+        (label, with_children): (&str, bool),
+        now_ns: u64,
     ) -> Result<Vec<u32>, LabelError> {
         profiledb::check_label(label)?;
         let started = self.system.start_time(pid).ok_or(LabelError::Gone { pid })?;
@@ -174,10 +174,13 @@ impl Mappings {
             HashSet::from([pid])
         };
         for pid in &all {
-            let Some(tags) = self.processes.get_mut(pid).and_then(Process::tags_mut) else {
+            let process = self.processes.get_mut(pid);
+            let Some(now) = process.and_then(|process| process.versions.last_mut()) else {
                 continue;
             };
-            *tags = self.tagger.labelled(tags, label).ok_or(LabelError::TooManyLabels)?;
+            let labelled = self.tagger.labelled(&now.tags, label);
+            let labelled = labelled.ok_or(LabelError::TooManyLabels)?;
+            now.tags_before = Some((std::mem::replace(&mut now.tags, labelled), now_ns));
         }
         let mut all: Vec<u32> = all.into_iter().collect();
         all.sort_unstable(); // as a replay of the recording does
@@ -322,7 +325,7 @@ mod tests {
         let me = std::process::id();
         mappings.apply(mmap(1, me, 0x1000));
         mappings.apply(mmap(1, PID, 0x1000));
-        mappings.label(me, procfs::start_time(me), "run", false).unwrap();
+        mappings.label(me, procfs::start_time(me), ("run", false), 0).unwrap();
         mappings.apply(at(2, RecordKind::Fork { pid: PID + 1, parent: me }));
         mappings.apply(at(3, RecordKind::Exec { pid: PID + 1 }));
         mappings.apply(mmap(4, PID + 1, 0x1000));
@@ -332,7 +335,7 @@ mod tests {
         {
             assert_eq!(label(&mut mappings, pid, (0, 9)).as_deref(), expected, "{pid}");
         }
-        mappings.label(me, None, "again", false).unwrap();
+        mappings.label(me, None, ("again", false), 0).unwrap();
         assert_eq!(label(&mut mappings, me, (0, 9)).as_deref(), Some("again"));
         assert_eq!(
             label(&mut mappings, PID + 1, (0, 9)).as_deref(),
@@ -349,7 +352,7 @@ mod tests {
         let me = std::process::id();
         mappings.apply(mmap(1, PID, 0x1000));
         mappings.apply(mmap(1, me, 0x1000));
-        mappings.label(me, None, "run", false).unwrap();
+        mappings.label(me, None, ("run", false), 0).unwrap();
         mappings.apply(at(2, RecordKind::Fork { pid: PID + 1, parent: me }));
         mappings.apply(at(
             3,
@@ -376,7 +379,7 @@ mod tests {
             let mut mappings = Mappings::default();
             mappings.apply(mmap(1, parent, 0x1000));
             mappings.apply(mmap(1, child, 0x1000));
-            mappings.label(parent, procfs::start_time(parent), "run", with_children).unwrap();
+            mappings.label(parent, procfs::start_time(parent), ("run", with_children), 0).unwrap();
             assert_eq!(label(&mut mappings, child, (0, 9)).as_deref(), expected);
             // And a process whose fork had no record.
             assert!(mappings.read_process(std::process::id(), 1, None));
@@ -399,7 +402,7 @@ mod tests {
             (me, Some(start + 1), "x", "any more; see ps"),
             (PID, None, "x", "no process has the number"),
         ] {
-            let error = mappings.label(pid, start_time, label, false).unwrap_err().to_string();
+            let error = mappings.label(pid, start_time, (label, false), 0).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
         let thread = std::thread::spawn(|| {
@@ -408,7 +411,7 @@ mod tests {
         });
         // It may have ended by now, and then it is gone.
         let error =
-            mappings.label(thread.join().unwrap(), None, "x", false).unwrap_err().to_string();
+            mappings.label(thread.join().unwrap(), None, ("x", false), 0).unwrap_err().to_string();
         assert!(error.contains("is a thread of") || error.contains("any more"), "{error}");
         assert!(!mappings.tagger.in_use());
     }

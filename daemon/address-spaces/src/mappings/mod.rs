@@ -230,7 +230,10 @@ impl Mappings {
         {
             return self.find_known(pid, generation, pc, window);
         }
-        let ended = self.processes.get(&pid).is_some_and(|process| process.ended_ns.is_some());
+        // Where it had too many address spaces, that of the sample is forgotten.
+        let is_unseen =
+            |process: &Process| process.ended_ns.is_some() && !process.has_lost_versions;
+        let ended = self.processes.get(&pid).is_some_and(is_unseen);
         match known {
             Err(_) if ended => Err(Unresolved::ExitedUnseen),
             Err(_) if self.system.withholds(pid) => Err(Unresolved::NotAnswered),
@@ -285,17 +288,27 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
-    /// The known mappings and tags of that generation of `pid` when the samples of this window were
-    /// taken. None if nothing is known about it.
+    /// The known mappings of that generation of `pid` when the samples of this window were taken,
+    /// and its tags at `time_ns`, which a wait that began before a label does not have. None if
+    /// nothing is known about it.
     pub fn space_known(
         &mut self,
-        pid: u32,
-        generation: u16,
+        (pid, generation): (u32, u16),
         window: Window,
+        time_ns: u64,
     ) -> Option<(Arc<AddressMap>, Tags)> {
         let process = self.processes.get_mut(&pid)?;
         process.read_cgroup(pid, &mut self.tagger, &self.system);
-        process.space(generation, window)
+        process.space(generation, window, time_ns)
+    }
+
+    /// The tags of a process at `time_ns`, whatever its address space; none of one that is not
+    /// known.
+    pub fn tags_of_process(&self, pid: u32, time_ns: u64) -> Tags {
+        self.processes
+            .get(&pid)
+            .and_then(|process| process.newest_tags(time_ns))
+            .unwrap_or_default()
     }
 
     /// Forgets processes that ended before this window began: all their samples have been drained.

@@ -69,6 +69,8 @@ pub(super) struct Version {
     pub(super) replaced: Vec<(Mapping, u64)>,
     /// The tags of its samples.
     pub(super) tags: Tags,
+    /// The tags before the last label, and when that came, ns.
+    pub(super) tags_before: Option<(Tags, u64)>,
     /// Numbers of code shared with other processes, as far as records have reported them; 0: none.
     pub(super) numbers: Numbers,
 }
@@ -79,7 +81,8 @@ pub(super) type Numbers = [u32; 3];
 impl Version {
     pub(super) fn new(map: Arc<AddressMap>, tags: Tags, numbers: Numbers) -> Self {
         let (generations, next, until_ns, replaced) = (None, None, u64::MAX, Vec::new());
-        Self { map, generations, next, until_ns, replaced, tags, numbers }
+        let tags_before = None;
+        Self { map, generations, next, until_ns, replaced, tags, tags_before, numbers }
     }
 
     pub(super) fn has_number(&mut self, number: u32) {
@@ -88,6 +91,12 @@ impl Version {
         {
             *free = number;
         }
+    }
+
+    /// The tags at a time, in ns.
+    fn tags_at(&self, time_ns: u64) -> Tags {
+        let before = self.tags_before.as_ref().filter(|(_, until_ns)| time_ns < *until_ns);
+        before.map_or_else(|| self.tags.clone(), |(tags, _)| tags.clone())
     }
 
     pub(super) fn has(&self, generation: u16) -> bool {
@@ -126,12 +135,14 @@ pub(super) struct Process {
     pub(super) ended_ns: Option<u64>,
     /// It has, or may have, more than one.
     pub(super) threads: bool,
+    /// It had more address spaces within a drain than are kept.
+    pub(super) has_lost_versions: bool,
 }
 
 impl Default for Process {
     fn default() -> Self {
         let versions = vec![Version::new(Arc::default(), Tags::default(), Numbers::default())];
-        Self { versions, read_ns: 0, ended_ns: None, threads: true }
+        Self { versions, read_ns: 0, ended_ns: None, threads: true, has_lost_versions: false }
     }
 }
 
@@ -203,19 +214,35 @@ impl Process {
         }
         if self.versions.len() >= VERSIONS_MAX {
             self.versions.remove(0);
+            self.has_lost_versions = true;
         }
         self.versions.push(Version::new(map, tags, numbers));
     }
 
     /// The map of the address space of that generation; if no record or sample has shown the
-    /// generation yet, the map of the newest space that could have it.
-    pub(super) fn space(&self, generation: u16, window: Window) -> Option<(Arc<AddressMap>, Tags)> {
+    /// generation yet, or it is not told (0), the map of the newest space that could have it; and
+    /// the tags at a time, in ns.
+    pub(super) fn space(
+        &self,
+        generation: u16,
+        window: Window,
+        time_ns: u64,
+    ) -> Option<(Arc<AddressMap>, Tags)> {
         let then = |version: &&Version| version.until_ns >= window.from_ns;
         let known = self.versions.iter().rev().filter(then);
-        let version = known.clone().find(|version| version.has(generation)).or_else(|| {
-            known.clone().find(|version| version.generations.is_none() && !version.map.is_empty())
-        })?;
-        Some((version.map.clone(), version.tags.clone()))
+        let could_be = |version: &&Version| {
+            (version.generations.is_none() || generation == 0) && !version.map.is_empty()
+        };
+        let version = known
+            .clone()
+            .find(|version| version.has(generation))
+            .or_else(|| known.clone().find(could_be))?;
+        Some((version.map.clone(), version.tags_at(time_ns)))
+    }
+
+    /// The tags of the newest address space at a time, in ns.
+    pub(super) fn newest_tags(&self, time_ns: u64) -> Option<Tags> {
+        self.versions.last().map(|version| version.tags_at(time_ns))
     }
 
     /// The mapping at `pc` in the address space of that generation; where the generation is not

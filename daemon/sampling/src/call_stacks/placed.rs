@@ -46,8 +46,8 @@ pub(super) fn placed(
     mappings: &mut Mappings,
     window: Window,
 ) -> PlacedStack {
-    let (pid, generation) = process_of(&raw.record);
-    let space = mappings.space_known(pid, generation, window).filter(|(map, _)| !map.is_empty());
+    let space = mappings.space_known(process_of(&raw.record), window, raw.record.time_ns);
+    let space = space.filter(|(map, _)| !map.is_empty());
     let program = space.as_ref().and_then(|(map, _)| program_of(map).cloned());
     PlacedStack { raw, payer, space, program }
 }

@@ -89,7 +89,9 @@ impl Marked {
         if self.marks.len() >= PYTHON_PROCESSES_MAX && !self.marks.contains_key(&pid) {
             orders.extend(self.give_away());
         }
-        self.marks.insert(pid, Mark { space, layout, payer, sampled: self.stacks });
+        let mark = Mark { space, layout, payer, sampled: self.stacks };
+        let before = self.marks.insert(pid, mark).filter(|before| before.space != space);
+        orders.extend(before.map(|before| (before.space, None)));
         orders.push((space, Some(layout)));
         orders
     }

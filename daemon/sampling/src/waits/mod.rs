@@ -11,12 +11,14 @@
 //! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
 //! is more than its part of the budget, all of it ends until there are fewer switches. Meanwhile,
 //! passes over all threads at random moments meet those that wait (`passes`,
-//! `ebpf/src/wait_samples.c`): their cost does not grow with the number of switches.
+//! `ebpf/src/wait_samples.c`): their cost does not grow with the number of switches. While switches
+//! are followed, passes meet the threads that have not switched since.
 
 mod passes;
 pub mod reasons;
 mod told;
 
+use passes::{PERIOD_MIN, PERIOD_OF_REST, REST_PART};
 pub use passes::{Passes, SAMPLES};
 
 use crate::call_stacks::WalkedStack;
@@ -237,7 +239,7 @@ pub struct Waits {
     scale_us: u32,
     switches: Switches,
     taken_before: u64,
-    /// Passes over all threads, while switches between them are too many.
+    /// Passes over all threads, or those whose switches are not followed; None: not begun.
     passes: Option<Passes>,
     passes_ns: u64,
     /// Outcomes so far.
@@ -442,6 +444,7 @@ impl Waits {
         let plenty = plenty(budget);
         let scale_min_us = (f64::from(SCALE_MIN_US) / plenty) as u32;
         let scale_first_us = SCALE_FIRST * scale_min_us;
+        self.passes.get_or_insert_with(|| Passes::new(now));
         if self.switches.count == 0 {
             (self.switches.count, self.switches.at) = (switches, now);
             self.scale_us = scale_first_us;
@@ -479,10 +482,6 @@ impl Waits {
         if scale_us == 0 && self.scale_us > 0 {
             self.stop();
         }
-        self.passes = match scale_us {
-            0 => self.passes.take().or_else(|| Some(Passes::new(now))),
-            _ => None,
-        };
         self.scale_us = scale_us;
         is_new.then_some(scale_us)
     }
@@ -496,7 +495,7 @@ impl Waits {
         self.passes = None;
     }
 
-    /// Passes over all threads, while switches between them are too many to follow.
+    /// Passes over all threads, or while switches are followed, over the others.
     pub fn passes(&self) -> Option<&Passes> {
         self.passes.as_ref()
     }
@@ -505,7 +504,12 @@ impl Waits {
     pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64) -> Option<Instant> {
         self.passes_ns += u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         let passes = self.passes.as_mut()?;
-        passes.passed(covered, cost, ns_per_s);
+        // Those whose switches are not followed are few, and wait for long.
+        let (ns_per_s, least) = match self.scale_us {
+            0 => (ns_per_s, PERIOD_MIN),
+            _ => (ns_per_s * REST_PART, PERIOD_OF_REST),
+        };
+        passes.passed(covered, cost, ns_per_s, least);
         Some(passes.at())
     }
 
@@ -514,9 +518,9 @@ impl Waits {
         self.passes_ns
     }
 
-    /// Period of these passes.
+    /// Period of these passes while switches are not followed.
     pub fn period(&self) -> Option<Duration> {
-        self.passes.as_ref().map(Passes::period)
+        self.passes.as_ref().filter(|_| self.scale_us == 0).map(Passes::period)
     }
 
     /// Length of waits that are always taken; None: none are taken.

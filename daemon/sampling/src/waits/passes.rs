@@ -6,8 +6,13 @@ use std::time::{Duration, Instant};
 /// Waiting threads that a pass is to choose.
 pub const SAMPLES: u32 = 64;
 /// Shortest and longest period.
-const PERIOD_MIN: Duration = Duration::from_millis(100);
+pub(super) const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(10);
+/// The shortest while switches are followed, when passes meet only the threads that have not switched
+/// since.
+pub(super) const PERIOD_OF_REST: Duration = Duration::from_secs(1);
+/// The part of what waits may cost that those passes may have.
+pub(super) const REST_PART: f64 = 0.1;
 /// Until the cost of a pass is known.
 const PERIOD_FIRST: Duration = Duration::from_secs(1);
 /// Part that the last pass has in the mean cost.
@@ -55,14 +60,14 @@ impl Passes {
     }
 
     /// The period is over: the pass has covered so much, and cost so much CPU time. Passes may cost
-    /// `ns_per_s` a second.
-    pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64) {
+    /// `ns_per_s` a second, and the next period is `least` long at least.
+    pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64, least: Duration) {
         let cost_ns = cost.as_nanos() as f64;
         let before = if self.cost_ns > 0.0 { self.cost_ns } else { cost_ns };
         self.cost_ns = before + RECENT * (cost_ns - before);
         self.since += covered;
         let seconds = (self.cost_ns / ns_per_s.max(1.0)).min(PERIOD_MAX.as_secs_f64());
-        self.period = Duration::from_secs_f64(seconds).max(PERIOD_MIN);
+        self.period = Duration::from_secs_f64(seconds).max(least);
         self.choose();
     }
 }
@@ -83,12 +88,12 @@ mod tests {
             let covers = passes.covers(now);
             covered += covers;
             assert!(now <= begin + covered);
-            passes.passed(covers, Duration::from_millis(1), 2e6);
+            passes.passed(covers, Duration::from_millis(1), 2e6, PERIOD_MIN);
         }
         assert_eq!(passes.period(), Duration::from_millis(500), "1 ms of 2 ms a second");
         let (low, high) = (Duration::from_secs(520), Duration::from_secs(535));
         assert!((low..high).contains(&covered), "{covered:?}");
-        passes.passed(Duration::ZERO, Duration::ZERO, f64::INFINITY);
+        passes.passed(Duration::ZERO, Duration::ZERO, f64::INFINITY, PERIOD_MIN);
         assert_eq!(passes.period(), PERIOD_MIN);
     }
 
@@ -105,7 +110,7 @@ mod tests {
                 met += covers;
             }
             all += covers;
-            passes.passed(covers, Duration::from_millis(1), 1e7);
+            passes.passed(covers, Duration::from_millis(1), 1e7, PERIOD_MIN);
         }
         let share = met.as_secs_f64() / all.as_secs_f64();
         assert!((share - 0.3).abs() < 0.03, "{share}");
