@@ -101,7 +101,8 @@ impl Timed {
     /// (I. J. Good, "The Population Frequencies of Species and the Estimation of Population
     /// Parameters", Biometrika 40, 1953). Between the lent callers and the procedure stands the
     /// frame `unseen`, since the procedure's own caller is not known. Where nobody of the group has
-    /// a stack, `unseen` is a root; if all stacks are of one process, those of its user code lend theirs.
+    /// a stack, `unseen` is a root; if all stacks are of one process, those of its user code lend
+    /// theirs.
     ///
     /// Stacks whose innermost procedure has no samples (frames that were left out to bound a tree)
     /// stand for time of procedures without stacks, as far as there is some.

@@ -326,7 +326,7 @@ impl CalcReport {
             out,
             "runs",
             &format!(
-                "executions for one entry of the procedure, with their interval of {sure} % confidence; (high, medium, low): confidence in the number"
+                "executions for one entry of the procedure, with their interval of {sure} % confidence where that in the number is high or medium; low: it may be many times too large or too small"
             ),
         )?;
         self.text_scale(style, out)?;
@@ -347,7 +347,8 @@ impl CalcReport {
         let all = self.events.get(self.time).map_or(0, EventColumn::equal).max(1) as f64;
         let runs = &block.runs;
         let (start, end) = (block.start, block.end);
-        let known = runs.low > 0.0 && runs.high / runs.low < UNKNOWN;
+        let is_low = runs.confidence == estimate::Confidence::Low;
+        let known = !is_low && runs.low > 0.0 && runs.high / runs.low < UNKNOWN;
         let range = if known {
             format!("{}–{}", number(runs.low), number(runs.high))
         } else {

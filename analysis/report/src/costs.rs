@@ -195,10 +195,10 @@ crate::fields! {
     #[derive(Debug)]
     pub struct Frequency {
         value: f64 as Approximate, "runs";
-        /// lower end of its interval
-        low: f64 as Approximate, "runs";
-        /// upper end of its interval
-        high: f64 as Approximate, "runs";
+        /// lower end of its interval; `null`: not known, where the confidence is low
+        low: Option<Approximate>, "runs";
+        /// upper end of its interval, likewise
+        high: Option<Approximate>, "runs";
         /// `high` (within 10 %), `medium` (15 %), `low`
         confidence: &'static str;
     }
@@ -239,7 +239,11 @@ crate::fields! {
 impl Shown<&Runs> for Frequency {
     fn shown(runs: &Runs) -> Self {
         let Runs { value, low, high, confidence } = *runs;
-        Self { value, low, high, confidence: word(confidence) }
+        // Then the number of entries, which all are counted by, is a guess.
+        let end = |end: f64| {
+            (confidence != estimate::Confidence::Low && end.is_finite()).then_some(Approximate(end))
+        };
+        Self { value, low: end(low), high: end(high), confidence: word(confidence) }
     }
 }
 

@@ -312,7 +312,9 @@ fn identify(file: &File, desk: &Desk) -> Result<(Known, FileFacts, FileFacts), I
 
 fn open_map(pid: u32, who: &Who) -> Result<File, NoFile> {
     let root = format!("/proc/{pid}/root");
-    let root = match process::is_still(pid, who.start_ticks) {
+    // One that has ended, and that its parent has not waited for, is there and has no root.
+    let has_root = process::is_still(pid, who.start_ticks) && Path::new(&root).exists();
+    let root = match has_root {
         true => Path::new(&root),
         false if who.sees_our_files => Path::new("/"),
         false => return Err(NoFile::Absent),

@@ -441,6 +441,9 @@ impl<Source: SampleSource> Collector<Source> {
     /// Counts everything that waits for a name of generated code.
     pub fn end_wait_for_names(&mut self) {
         let window = Window { from_ns: self.drained_from_ns, to_ns: self.source.now_ns() };
+        // A process that has just ended may have written its names with its last breath.
+        self.apply_records(window);
+        self.spaces.jit.look_again();
         self.resolve_late(window, true);
     }
 

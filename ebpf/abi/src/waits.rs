@@ -71,7 +71,8 @@ pub struct WaitSample {
     pub kernel: [u64; STACK_KERNEL_BYTES / 8],
 }
 
-/// A pass over all threads. The daemon writes `is_rest` and `every` before it, and zeros; the sampler the rest.
+/// A pass over all threads. The daemon writes `is_rest` and `every` before it, and zeros; the
+/// sampler the rest.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitPass {

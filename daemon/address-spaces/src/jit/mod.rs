@@ -403,6 +403,11 @@ impl Jit {
         Late::Named(place(image, base, found, asked.address))
     }
 
+    /// Has the files of every process read at its next address, whenever they were read last.
+    pub fn look_again(&mut self) {
+        self.processes.values_mut().for_each(|process| process.looked_ns = 0);
+    }
+
     /// Registers a region. Returns the number of regions of the process.
     ///
     /// # Errors

@@ -142,9 +142,9 @@ impl Mappings {
         false
     }
 
-    /// Labels a process from `now_ns` on: it, the children that it will have, and where `with_children`,
-    /// those that run already, with theirs. `start_time` is field 22 of /proc/PID/stat, to be sure
-    /// that the number still means the process that was meant.
+    /// Labels a process from `now_ns` on: it, the children that it will have, and where
+    /// `with_children`, those that run already, with theirs. `start_time` is field 22 of
+    /// /proc/PID/stat, to be sure that the number still means the process that was meant.
     ///
     /// Returns the processes that are labelled now. Their text must no longer be counted together
     /// with other processes' text.

@@ -8,8 +8,8 @@ pub const SAMPLES: u32 = 64;
 /// Shortest and longest period.
 pub(super) const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(10);
-/// The shortest while switches are followed, when passes meet only the threads that have not switched
-/// since.
+/// The shortest while switches are followed, when passes meet only the threads that have not
+/// switched since.
 pub(super) const PERIOD_OF_REST: Duration = Duration::from_secs(1);
 /// The part of what waits may cost that those passes may have.
 pub(super) const REST_PART: f64 = 0.1;
