@@ -11,10 +11,11 @@ const TARGET: &str = "target/fleet";
 /// Where the host's programs are built.
 const PROGRAMS: &str = "target/debug";
 /// What its programs are made of, and how they are checked.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "fleet",
     "profiledb",
     "binary/image",
+    "analysis/names",
     "analysis/stats",
     "analysis/report/src/csv.rs",
     "analysis/report/src/escape.rs",
