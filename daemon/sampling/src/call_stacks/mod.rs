@@ -205,15 +205,13 @@ impl CallStacks {
             if own.is_some() && stack.program_file() == own {
                 continue;
             }
-            let every = self.charges.taken(payer);
-            if every > 1 && fastrand::u32(..every) > 0 {
-                self.totals.thinned += 1;
-                if stack.raw.record.kind == StackKind::Wait as u32 {
-                    self.waits_dropped.push(stack.raw.record);
-                }
-                continue;
-            }
+            // Waits have a part of the budget and a pace of their own.
             if stack.raw.record.kind == StackKind::Sample as u32 {
+                let every = self.charges.taken(payer);
+                if every > 1 && fastrand::u32(..every) > 0 {
+                    self.totals.thinned += 1;
+                    continue;
+                }
                 let weight = &mut stack.raw.record.weight;
                 *weight = weight.saturating_mul(every);
             }
