@@ -250,30 +250,28 @@ struct wait_line {
 	unsigned short owed[2];    /* in WAIT_OWED_UNIT_NS */
 } __attribute__((aligned(64)));
 
-/* Waiting threads that one pass over all threads can choose, and payers that are told apart. */
+/* Most samples of one pass over all threads, and most payers with separate parts of them. */
 enum { WAIT_SAMPLES_MAX = 256, WAIT_PAYERS_MAX = 1024 };
 
-/* A thread that waits, as a pass saw it: registers and return addresses in the kernel, no bytes of
- * the user stack. */
+/* A sample of a waiting thread: its registers and return addresses in the kernel, no bytes of its
+ * user stack. */
 struct wait_sample {
 	struct stack_record record;
 	u64 kernel[STACK_KERNEL_FRAMES + 1];
 };
 
-/* A pass: the daemon writes all of it before, the sampler what it found. */
+/* A pass over all threads. The daemon writes it before the pass, the sampler counts in `chosen`. */
 struct wait_pass {
-	u32 is_rest;      /* only threads whose switches are not followed */
-	u32 chosen;       /* also those that found no room */
-	u32 threads;      /* waiting threads that were seen */
-	u32 every;        /* one of so many threads of a new payer is chosen */
-	u32 unpaid;       /* threads of payers that found no room */
+	u32 is_rest; /* not 0: sample only threads whose switches are not traced */
+	u32 every;   /* of a payer without a wait_payer, one of so many threads is sampled */
+	u32 chosen;  /* threads sampled, including those beyond WAIT_SAMPLES_MAX */
 	u32 reserved;
 };
 
-/* Whose threads share a part of a pass's samples. */
+/* A payer of samples of waiting threads: a user, a control group of root's, or the kernel. */
 struct wait_payer {
-	u32 threads; /* waiting threads that the pass saw */
-	u32 every;   /* one of so many is chosen */
+	u32 threads; /* waiting threads in the last pass; the daemon resets it */
+	u32 every;   /* one of so many is sampled */
 };
 
 /* The same sizes and offsets are asserted in ebpf/abi/src/lib.rs. */
@@ -328,7 +326,7 @@ ASSERT_SIZE(wait_line, 64);
 ASSERT_OFFSET(wait_line, tid, 48);
 ASSERT_OFFSET(wait_line, owed, 60);
 ASSERT_SIZE(wait_sample, 1384);
-ASSERT_SIZE(wait_pass, 24);
+ASSERT_SIZE(wait_pass, 16);
 ASSERT_SIZE(wait_payer, 8);
 ASSERT_SIZE(stack_ring, 128);
 ASSERT_OFFSET(stack_ring, taken, 64);

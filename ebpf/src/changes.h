@@ -154,9 +154,7 @@ INLINE int has_allowance(void)
 
 	if (user == 0)
 		return 1;
-	if (user >= SUBORDINATE_BEGIN)
-		user = SUBORDINATE_BEGIN + (user - SUBORDINATE_BEGIN) / SUBORDINATE_USERS;
-	index = user & (ALLOWANCES_MAX - 1);
+	index = first_of_row(user) & (ALLOWANCES_MAX - 1);
 	allowance = bpf_map_lookup_elem(&ALLOWANCES, &index);
 	if (!allowance)
 		return 1;

@@ -179,6 +179,14 @@ struct {
 
 /* Messages that processes of a user have sent in a window of time. */
 enum { ALLOWANCES_MAX = 256, SUBORDINATE_BEGIN = 100000, SUBORDINATE_USERS = 65536 };
+/* The user to whom limits are charged: of a row of subordinate users (subuid(5)) the first. */
+INLINE u32 first_of_row(u32 user)
+{
+	if (user < SUBORDINATE_BEGIN)
+		return user;
+	return SUBORDINATE_BEGIN + (user - SUBORDINATE_BEGIN) / SUBORDINATE_USERS;
+}
+
 struct allowance {
 	u32 window;
 	u32 sent;

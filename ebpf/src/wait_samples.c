@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Waits where threads change so often that following each switch would cost too much: a pass over
- * all threads at a random moment, which takes some of those that wait. A thread is seen waiting
- * with a probability in proportion to the time that it waits, so the samples that show a wait,
- * times the mean time between two passes, estimate its time. The cost is that of the passes,
- * however many switches there are. Where switches are followed, passes meet the threads that have
- * not switched since.
+ * Samples of waiting threads, for machines on which tracing every switch would cost too much. At a
+ * random moment of each period, the daemon has the kernel iterate over all threads (a pass), and
+ * this program samples some of those that wait. A thread that waits for a tenth of the time is
+ * waiting at a tenth of the passes, so the number of samples of a wait, times the period, estimates
+ * the time of that wait. The cost depends on the number of threads and passes, not on that of
+ * switches. Where switches are traced, passes sample only threads without a wait_line, which have
+ * not switched since tracing began.
  *
- * The stack of user code is not taken: its pages may be anybody's (FUSE, userfaultfd), and a read
- * of them may wait for whoever made them.
+ * The bytes of user stacks are not copied: the stack of another process may lie in a file of FUSE
+ * or under userfaultfd, and reading it could block for as long as its owner likes.
  */
 #include "abi.h"
 #include "kernel.h"
@@ -27,8 +28,8 @@ struct task_pass {
 	struct task_struct *task; /* NULL at the end */
 };
 
-/* Whom the samples of a thread are charged to: an ordinary user, of a row of subordinate users the
- * first; of root, whose services are many, the control group. */
+/* The payer of a thread: its user, or for root, who runs many services, its control group. Each
+ * payer has an equal part of a pass's samples. */
 INLINE u64 payer_of(struct task_struct *task)
 {
 	struct css_set *set;
@@ -37,10 +38,8 @@ INLINE u64 payer_of(struct task_struct *task)
 	if (copied_u32(&task->flags) & PF_KTHREAD)
 		return PAYER_KERNEL;
 	user = copied_u32(&((struct cred *)copied(&task->real_cred))->uid);
-	if (user >= SUBORDINATE_BEGIN)
-		return SUBORDINATE_BEGIN + (user - SUBORDINATE_BEGIN) / SUBORDINATE_USERS;
 	if (user != 0)
-		return user;
+		return first_of_row(user);
 	set = (void *)copied(&task->cgroups);
 	return PAYER_GROUP |
 	       copied(&((struct kernfs_node *)copied(
@@ -48,7 +47,7 @@ INLINE u64 payer_of(struct task_struct *task)
 			       ->id);
 }
 
-/* Whether the times of a thread are taken at its switches. */
+/* Whether the times of a thread are measured at its switches. */
 INLINE int is_followed(struct task_struct *task)
 {
 	struct wait_line *line = known_line(copied_u32(&task->pid));
@@ -56,7 +55,7 @@ INLINE int is_followed(struct task_struct *task)
 	return line && line->state != THREAD_UNKNOWN && line->state != THREAD_ENDED;
 }
 
-/* One of so many waiting threads of a payer is chosen. */
+/* Counts a waiting thread of a payer. Returns N where one of N of its threads is sampled. */
 INLINE u32 every_of(u64 key, struct wait_pass *pass)
 {
 	struct wait_payer *payer = bpf_map_lookup_elem(&WAIT_PAYERS, &key);
@@ -66,8 +65,8 @@ INLINE u32 every_of(u64 key, struct wait_pass *pass)
 		payer->threads++;
 		return payer->every;
 	}
-	if (bpf_map_update_elem(&WAIT_PAYERS, &key, &new, BPF_NOEXIST) != 0)
-		pass->unpaid++;
+	/* Where there is no room for it, its threads are sampled as those of a new payer. */
+	bpf_map_update_elem(&WAIT_PAYERS, &key, &new, BPF_NOEXIST);
 	return pass->every;
 }
 
@@ -106,7 +105,6 @@ int see_wait(struct task_pass *context)
 		return 0;
 	if (pass->is_rest && is_followed(task))
 		return 0;
-	pass->threads++;
 	every = every_of(payer_of(task), pass);
 	if (every > 1 && bpf_get_prandom_u32() % every)
 		return 0;

@@ -241,14 +241,14 @@ pub fn copy_host(
     Ok(copied)
 }
 
-/// What leaves of an epoch, and names that leave with it beside the recorded ones.
+/// The parts of an epoch that are copied, and symbols that are added to those of the epoch.
 struct Leaving<'a> {
     parts: &'a Outgoing,
     names: &'a BTreeMap<ImageId, Vec<Symbol>>,
 }
 
 impl Leaving<'_> {
-    /// Everything that is recorded.
+    /// All parts, and no symbols but those of the epoch.
     const ALL: Self = Self { parts: &Outgoing::ALL, names: &BTreeMap::new() };
 }
 

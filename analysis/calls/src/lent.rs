@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use crate::contexts::{Contexts, Entry, NodeId, SubjectId};
 use crate::timed::Leaf;
 
-/// The procedures that lend callers to each other: those of an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// An image, whose procedures lend callers to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
-    /// Its number.
+    /// Its number; 0 for what is no code.
     pub number: u32,
-    /// Code of the kernel, which calls no user code, and whose callers are the kernel's own.
+    /// Whether it is code of the kernel. The kernel calls no user code, so its stacks lend no
+    /// callers to user code.
     pub is_kernel: bool,
 }
 
@@ -18,7 +19,7 @@ pub struct Group {
 pub(super) struct Lenders {
     /// By group: the stacks of procedures that have exactly one, and those of all.
     of_group: BTreeMap<u32, [Vec<Entry>; 2]>,
-    /// The same of all groups of user code, where all stacks are of one process.
+    /// Where all stacks are of one process: the same two lists, of all images except the kernel's.
     of_process: Option<[Vec<Entry>; 2]>,
 }
 
@@ -55,9 +56,9 @@ impl Lenders {
         Self { of_group, of_process: is_one.then_some(of_all) }
     }
 
-    pub(super) fn of_group(&self, group: u32, is_kernel: bool) -> Vec<Entry> {
-        let of_process = self.of_process.as_ref().filter(|_| !is_kernel);
-        let lenders = self.of_group.get(&group).or(of_process);
+    pub(super) fn of_group(&self, group: Group) -> Vec<Entry> {
+        let of_process = self.of_process.as_ref().filter(|_| !group.is_kernel);
+        let lenders = self.of_group.get(&group.number).or(of_process);
         lenders.map_or_else(
             Vec::new,
             |[once, all]| {

@@ -113,7 +113,6 @@ impl Calls {
             // Stacks of exact counts are as many as these.
             Some(at) if !model::is_exact(&event.name) => {
                 let spots: Vec<Spot<'_>> = self.subjects.times(at).collect();
-                // Procedures of an image are a group; group 0 is what is no code.
                 let group = |subject| match self.subjects.get(subject) {
                     Some(Subject::Code { image, .. }) => {
                         let row = self.subjects.images().get(*image);

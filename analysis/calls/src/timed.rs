@@ -27,7 +27,7 @@ pub struct Timed {
     lent: Vec<Leaf>,
     /// The frame between a procedure without a stack and the callers lent to it, with the group of
     /// each procedure.
-    unseen: Option<(SubjectId, Vec<u32>)>,
+    unseen: Option<(SubjectId, Vec<Group>)>,
     /// For each thread, the time of its long waits without a stack that no other of its waits
     /// resembles.
     unknown: HashMap<u32, f64>,
@@ -135,9 +135,8 @@ impl Timed {
         }
         let taken = f64::min(unwalked, orphans);
         let left = if unwalked > 0.0 { 1.0 - taken / unwalked } else { 0.0 };
-        let all_groups: Vec<Group> = (0..subjects as SubjectId).map(group).collect();
-        let groups: Vec<u32> = all_groups.iter().map(|group| group.number).collect();
-        let mut borrowers: BTreeMap<u32, Vec<SubjectId>> = BTreeMap::new();
+        let groups: Vec<Group> = (0..subjects as SubjectId).map(group).collect();
+        let mut borrowers: BTreeMap<Group, Vec<SubjectId>> = BTreeMap::new();
         for ((subject, leaf), group) in (0..).zip(&mut leaves).zip(&groups) {
             let own = of(subject as usize);
             leaf.sample_squares = own.squares;
@@ -151,15 +150,13 @@ impl Timed {
                 borrowers.entry(*group).or_default().push(subject);
             }
         }
-        let mut lent =
-            vec![Leaf::default(); groups.iter().max().map_or(0, |most| *most as usize + 1)];
-        let lenders = Lenders::of(&contexts, &all_groups);
-        let kernel = all_groups.iter().filter(|group| group.is_kernel);
-        let kernel: BTreeSet<u32> = kernel.map(|group| group.number).collect();
+        let groups_end = groups.iter().map(|group| group.number as usize + 1).max();
+        let mut lent = vec![Leaf::default(); groups_end.unwrap_or(1)];
+        let lenders = Lenders::of(&contexts, &groups);
         for (group, subjects) in borrowers {
-            let entries = lenders.of_group(group, kernel.contains(&group));
+            let entries = lenders.of_group(group);
             let sum = lent_to(&mut contexts, &mut leaves, &entries, &subjects, unseen);
-            if let Some(lent) = lent.get_mut(group as usize) {
+            if let Some(lent) = lent.get_mut(group.number as usize) {
                 *lent = sum;
             }
         }
@@ -194,7 +191,7 @@ impl Timed {
         contexts: Contexts,
         leaves: Vec<Leaf>,
         whole: Tally,
-        unseen: Option<(SubjectId, Vec<u32>)>,
+        unseen: Option<(SubjectId, Vec<Group>)>,
         is_sampled: bool,
     ) -> Self {
         let mut order: Vec<usize> = (0..contexts.entries().len()).collect();
@@ -313,7 +310,7 @@ impl Timed {
     fn group(&self, node: NodeId) -> Option<usize> {
         let (_, groups) = self.unseen.as_ref()?;
         let procedure = self.contexts.subject(self.contexts.procedure(node))?;
-        Some(*groups.get(procedure as usize)? as usize)
+        Some(groups.get(procedure as usize)?.number as usize)
     }
 
     /// Sums of times by key, of `keys` keys: `keys_of` gives those of a node, each once.

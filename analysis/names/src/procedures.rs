@@ -477,8 +477,8 @@ fn recorded(
         .collect()
 }
 
-/// The procedures of kept code, with the names that the host sent instead of those at their places:
-/// it had the debug files.
+/// The procedures of kept code, except where the epoch has symbols that its host added: it had the
+/// file and its debug file, which name more than the kept code does.
 fn with_recorded(of_code: &Procedures, recorded: Vec<Procedure>) -> Procedures {
     let recorded = Procedures::from_list(recorded);
     let is_free = |procedure: &&Procedure| {

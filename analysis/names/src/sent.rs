@@ -1,5 +1,5 @@
-//! Names for an epoch that leaves its host: those of procedures with samples or frames, from the
-//! files and debug files that the host has, which a reader elsewhere has not.
+//! Names that a push adds to an epoch: those of the sampled procedures, from files and debug files
+//! that only the host has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,12 @@ use image::{Binary, ImageId, ImageKind, ImageOffset};
 use model::Frame;
 use profiledb::{DbError, Epoch, Symbol};
 
+use crate::named;
 use crate::procedures::{Needed, Places};
 
-/// The symbols of an epoch's files that its samples and stacks need, in order of offset. A file
-/// that is gone, is another build, or cannot be read has none: what dcpid kept of it leaves, too.
+/// By image, the symbols of the procedures that an epoch's samples and frames are in, in order of
+/// offset. Only images are here whose file is still at its path and is the same build. The names of
+/// others are in the code that dcpid kept of them, which is pushed as well.
 ///
 /// # Errors
 /// Those of reading the epoch.
@@ -34,20 +36,20 @@ pub fn symbols(epoch: &Epoch, places: &Places) -> Result<BTreeMap<ImageId, Vec<S
         };
         let binary = Binary::open(&record.real_path(), Some(&id)).ok();
         let offsets: Vec<ImageOffset> = offsets.into_iter().collect();
-        let named = binary.and_then(|binary| named(&binary, &offsets, places));
-        found.extend(named.filter(|symbols| !symbols.is_empty()).map(|symbols| (id, symbols)));
+        let symbols = binary.and_then(|binary| symbols_at(&binary, &offsets, places));
+        found.extend(symbols.filter(|symbols| !symbols.is_empty()).map(|symbols| (id, symbols)));
     }
     Ok(found)
 }
 
-/// The symbols at these offsets. What has its address for a name has none.
-fn named(binary: &Binary, offsets: &[ImageOffset], places: &Places) -> Option<Vec<Symbol>> {
+/// The symbols at these offsets. Procedures that are named by their address are left out.
+fn symbols_at(binary: &Binary, offsets: &[ImageOffset], places: &Places) -> Option<Vec<Symbol>> {
     let (procedures, _) = Needed::At(offsets).of(binary, places).ok()?;
     let mut symbols = BTreeMap::new();
     for procedure in offsets.iter().filter_map(|offset| procedures.find(*offset)) {
         let (start, end, name) =
             (procedure.start.0, procedure.end.0, procedure.raw_name().to_owned());
-        if !name.starts_with("0x") {
+        if named::address(&name).is_none() {
             symbols.insert(start, Symbol { start, end, name });
         }
     }

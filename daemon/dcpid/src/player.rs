@@ -1,7 +1,7 @@
 //! Merges a recording like live samples: the same drain, resolution and merge, on recorded answers
 //! and at recorded times. Nothing of this machine decides any byte of the database.
 
-use abi::{Entry, Snapshot, WaitLine, WaitPass};
+use abi::{Entry, Snapshot, WaitLine};
 use address_spaces::kernel_text::KernelText;
 use address_spaces::system::System;
 use address_spaces::vdso32::restored;
@@ -75,7 +75,7 @@ impl SampleSource for Player {
 
     fn wait_times(&mut self, _: &mut Vec<WaitLine>) {}
 
-    fn see_waits(&mut self, _samples: u32, _into: &mut Vec<RawStack>) -> Option<WaitPass> {
+    fn see_waits(&mut self, _samples: u32, _into: &mut Vec<RawStack>) -> Option<u32> {
         None
     }
 

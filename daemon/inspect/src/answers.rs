@@ -312,7 +312,7 @@ fn identify(file: &File, desk: &Desk) -> Result<(Known, FileFacts, FileFacts), I
 
 fn open_map(pid: u32, who: &Who) -> Result<File, NoFile> {
     let root = format!("/proc/{pid}/root");
-    // One that has ended, and that its parent has not waited for, is there and has no root.
+    // A zombie still has its number, but /proc/PID/root leads nowhere.
     let has_root = process::is_still(pid, who.start_ticks) && Path::new(&root).exists();
     let root = match has_root {
         true => Path::new(&root),

@@ -53,6 +53,22 @@ pub fn at_once(events: &[PlannedEvent]) -> usize {
     events.iter().filter(|event| event.mux.is_none()).count() + groups.len()
 }
 
+/// The largest part of `all` that anybody gets where it is shared equally and nobody gets more than
+/// he needs (max-min fairness). Infinite where there is enough for all `needs`.
+pub fn fair_part(needs: impl IntoIterator<Item = f64>, all: f64) -> f64 {
+    let mut needs: Vec<f64> = needs.into_iter().collect();
+    needs.sort_by(f64::total_cmp);
+    let (mut left, mut sharers) = (all, needs.len());
+    for need in needs {
+        let part = left / sharers as f64;
+        if need > part {
+            return part;
+        }
+        (left, sharers) = (left - need, sharers - 1);
+    }
+    f64::INFINITY
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,5 +88,12 @@ mod tests {
         assert_eq!(rate(10.0, 14_000.0, 1), 3700);
         assert_eq!(rate(0.001, 14_000.0, 1), 28, "never nothing at all");
         assert!(RATES.windows(2).all(|pair| pair[0] > pair[1] && pair[0] < pair[1] * 3 / 2));
+    }
+
+    #[test]
+    fn nobody_gets_more_than_he_needs_and_the_rest_is_shared() {
+        assert!(fair_part([1.0, 2.0], 3.0).is_infinite());
+        assert!((fair_part([1.0, 9.0, 7.0], 11.0) - 5.0).abs() < 1e-9);
+        assert!(fair_part([], 0.0).is_infinite());
     }
 }

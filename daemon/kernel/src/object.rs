@@ -94,7 +94,7 @@ pub struct Sharing {
     pub waits: bool,
 }
 
-/// The program that passes over all threads.
+/// The program that samples waiting threads, called for each thread of a pass.
 const WAIT_PASS: &str = "see_wait";
 
 impl Sampler {
@@ -230,21 +230,22 @@ impl Sampler {
         Ok(())
     }
 
-    /// Loads the program that passes over all threads.
+    /// Loads the program that samples waiting threads.
     fn load_pass(&mut self) -> Result<(), KernelError> {
         let program = self.ebpf.program_mut(WAIT_PASS).ok_or_else(|| missing(WAIT_PASS))?;
         let program: &mut Iter = program.try_into().map_err(refused)?;
         program.load("task", &Btf::from_sys_fs().map_err(refused)?).map_err(refused)
     }
 
-    /// Maps what passes over all threads leave into this process, where there are any.
+    /// Maps the samples of waiting threads into this process; None where the kernel has refused the
+    /// program that takes them.
     pub fn wait_samples(&self) -> Result<Option<WaitSamples>, KernelError> {
         let is_loaded = self.ebpf.program(WAIT_PASS).is_some_and(|program| program.info().is_ok());
         let samples = || WaitSamples::new(self.map("WAIT_PASS")?, self.map("WAIT_SAMPLES")?);
         is_loaded.then(samples).transpose()
     }
 
-    /// Has the kernel pass over all threads once. Needs no capability from Linux 5.19 on.
+    /// Has the kernel iterate over all threads once. From Linux 5.19 on this needs no capability.
     pub fn pass_over_threads(&mut self) -> Result<(), KernelError> {
         let program = self.ebpf.program_mut(WAIT_PASS).ok_or_else(|| missing(WAIT_PASS))?;
         let program: &mut Iter = program.try_into().map_err(refused)?;
@@ -254,16 +255,16 @@ impl Sampler {
         Ok(())
     }
 
-    /// Gives payers their part of the samples of the next pass, of which there are to be
-    /// `samples`: by payer equally, as far as it has waiting threads. Forgets payers that the last
-    /// pass did not see. Returns the number of threads of which one is chosen for a new payer.
+    /// Shares the samples of the next pass, about `samples`, equally among the payers that had
+    /// waiting threads in the last one, and forgets the other payers. Returns N where one of N
+    /// threads of a payer that appears in the next pass is to be sampled.
     pub fn share_wait_samples(&mut self, samples: u32) -> u32 {
         let Some(mut payers) = self.hash_map::<u64, [u32; 2]>("WAIT_PAYERS") else { return 1 };
         let seen: Vec<(u64, [u32; 2])> = payers.iter().flatten().collect();
         let threads: Vec<u32> = seen.iter().map(|(_, [threads, _])| *threads).collect();
         let shares = wait_samples::shares(&threads, samples);
         for ((key, [threads, _]), every) in seen.into_iter().zip(shares) {
-            // A payer that is not told has its threads chosen as those of a new one.
+            // Where this fails, the payer's threads are sampled as in the last pass.
             let _ = match threads {
                 0 => payers.remove(&key),
                 _ => payers.insert(key, [0, every], 0),

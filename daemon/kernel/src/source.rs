@@ -13,7 +13,7 @@ use super::wait_samples::WaitSamples;
 use super::{KernelError, Machine, choose_events, machine};
 use crate::budget::{self, Budget};
 use crate::clock;
-use abi::{EVENTS_MAX, Entry, HALVES, KernelScopes, PythonLayout, Snapshot, WaitLine, WaitPass};
+use abi::{EVENTS_MAX, Entry, HALVES, KernelScopes, PythonLayout, Snapshot, WaitLine};
 use events::{PlannedEvent, Unit};
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -91,7 +91,7 @@ pub struct KernelSource {
     stacks: Option<StackRings>,
     wait_times: Option<WaitTimes>,
     wait_samples: Option<WaitSamples>,
-    /// Of the threads of a new payer one of so many is chosen at the next pass.
+    /// One of so many threads of a payer that appears in the next pass is sampled.
     wait_every: u32,
     /// Length of waits that are always taken, in us; 0: none are taken.
     wait_scale_us: u32,
@@ -313,10 +313,11 @@ impl KernelSource {
         self.counters.cpus().for_each(|cpu| self.table.wait_scale(cpu, scale_us));
     }
 
-    /// Passes over all threads, or where switches are followed, over those that have not switched
-    /// since; moves those of the waiting ones that were chosen to `into`, of the next pass about
-    /// `samples`. None where the kernel or the process's rights allow no pass.
-    pub fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
+    /// Samples waiting threads in a pass over all threads, and moves the samples to `into`. While
+    /// switches are traced, only threads are sampled that have not switched since tracing began.
+    /// The next pass takes about `samples`. Returns the number of threads chosen, which is larger
+    /// than that of the samples where these found no room; None where no pass is possible.
+    pub fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<u32> {
         let seen = self.wait_samples.as_ref()?;
         seen.begin(self.wait_scale_us > 0, self.wait_every);
         if let Err(error) = self.sampler.pass_over_threads() {
@@ -324,10 +325,9 @@ impl KernelSource {
             self.wait_samples = None;
             return None;
         }
-        let pass = seen.take(into);
-        tracing::debug!(?pass, "passed over threads");
+        let chosen = seen.take(into);
         self.wait_every = self.sampler.share_wait_samples(samples);
-        Some(pass)
+        Some(chosen)
     }
 
     /// Copies the times of threads to `into`.

@@ -1,6 +1,7 @@
-//! Samples of waiting threads: passes over all threads, each of which leaves those that it chose.
+//! Samples of waiting threads, which the sampler takes in passes over all threads.
 
 use super::KernelError;
+use super::budget::fair_part;
 use super::mapped::Mapped;
 use super::stacks::RawStack;
 use abi::{STACK_KERNEL_BYTES, StackRecord, WAIT_SAMPLES_MAX, WaitPass, WaitSample};
@@ -9,14 +10,14 @@ use std::os::fd::BorrowedFd;
 const NO_SAMPLE: WaitSample = WaitSample { record: StackRecord::EMPTY, kernel: [0; FRAMES] };
 const FRAMES: usize = STACK_KERNEL_BYTES / size_of::<u64>();
 
-/// What passes leave.
+/// The pass and its samples, in memory that the sampler writes.
 pub struct WaitSamples {
     pass: Mapped<WaitPass>,
     samples: Mapped<WaitSample>,
 }
 
 impl WaitSamples {
-    /// Maps a pass and its samples.
+    /// Maps that memory.
     ///
     /// # Errors
     /// [`KernelError::Map`].
@@ -27,20 +28,20 @@ impl WaitSamples {
         })
     }
 
-    /// Prepares a pass over all threads, or over those whose switches are not followed: of new
-    /// payers, one of `every` threads is chosen.
+    /// Prepares a pass that samples all threads, or with `is_rest` only those whose switches are
+    /// not traced. Of payers without a part of their own, one of `every` threads is sampled.
     pub fn begin(&self, is_rest: bool, every: u32) {
         self.pass.write(0, WaitPass { is_rest: is_rest.into(), every, ..WaitPass::default() });
     }
 
-    /// Moves the samples of the pass to `into`, and returns what it found. Of a pass that chose
-    /// more threads than there is room for, nothing is moved: those that came first would count for
-    /// all.
-    pub fn take(&self, into: &mut Vec<RawStack>) -> WaitPass {
+    /// Moves the samples of the pass to `into`, and returns the number of threads that it chose.
+    /// Where these are more than [`WAIT_SAMPLES_MAX`], nothing is moved: the samples would be those
+    /// of the threads with the lowest numbers, which do not represent the others.
+    pub fn take(&self, into: &mut Vec<RawStack>) -> u32 {
         let pass = self.pass.read(0).unwrap_or_default();
         let chosen = pass.chosen as usize;
         if chosen > WAIT_SAMPLES_MAX {
-            return pass;
+            return pass.chosen;
         }
         let samples = (0..chosen).filter_map(|at| {
             let sample = self.samples.read(at)?;
@@ -52,26 +53,16 @@ impl WaitSamples {
             let kernel = sample.kernel.get(..frames).unwrap_or_default().to_vec();
             RawStack { record: sample.record, python: Vec::new(), kernel, stack: Vec::new() }
         }));
-        pass
+        pass.chosen
     }
 }
 
-/// For payers with so many waiting threads each, how many threads there are for each that is
-/// chosen, so that `samples` of all are: each payer has the same number, unless it has fewer
-/// threads.
+/// For payers with so many waiting threads each, N where one of N threads is to be sampled. A pass
+/// then takes about `samples`, as many of each payer, unless it has fewer threads.
 pub(super) fn shares(threads: &[u32], samples: u32) -> Vec<u32> {
-    let mut sorted = threads.to_vec();
-    sorted.sort_unstable();
-    let (mut left, mut payers) = (samples, sorted.len() as u32);
-    let mut part = samples;
-    for threads in sorted {
-        part = left / payers.max(1);
-        if threads > part {
-            break;
-        }
-        (left, payers) = (left - threads, payers - 1);
-    }
-    threads.iter().map(|threads| threads.div_ceil(part.max(1)).max(1)).collect()
+    let part = fair_part(threads.iter().copied().map(f64::from), samples.into());
+    let part = part.floor().max(1.0);
+    threads.iter().map(|threads| (f64::from(*threads) / part).ceil().max(1.0) as u32).collect()
 }
 
 #[cfg(test)]

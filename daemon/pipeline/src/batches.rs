@@ -1,6 +1,6 @@
 //! A source of hand-made samples, for the tests of this crate.
 
-use abi::{Entry, Snapshot, WaitLine, WaitPass};
+use abi::{Entry, Snapshot, WaitLine};
 use kernel::{Drained, RawStack, StacksTaken, TimedRecord, clock};
 use sampling::sample_source::{Order, SampleSource, Steered};
 
@@ -45,7 +45,7 @@ impl SampleSource for Batches {
 
     fn wait_times(&mut self, _into: &mut Vec<WaitLine>) {}
 
-    fn see_waits(&mut self, _samples: u32, _into: &mut Vec<RawStack>) -> Option<WaitPass> {
+    fn see_waits(&mut self, _samples: u32, _into: &mut Vec<RawStack>) -> Option<u32> {
         None
     }
 

@@ -277,13 +277,13 @@ impl<Source: SampleSource> Collector<Source> {
         self.instruments.waits = waits;
     }
 
-    /// Passes over all threads, and counts those that wait for the time that the pass stands for.
-    /// False where no pass is possible.
+    /// Samples waiting threads in a pass over all threads. Each sample counts as a wait of
+    /// `covered`, the time that the pass stands for. False where no pass is possible.
     pub fn see_waits(&mut self, covered: Duration) -> bool {
         let mut seen = Vec::new();
-        let pass = self.source.see_waits(waits::SAMPLES, &mut seen);
-        let Some(pass) = pass else { return false };
-        self.instruments.waits.totals.lost += u64::from(pass.chosen) - seen.len() as u64;
+        let chosen = self.source.see_waits(waits::SAMPLES, &mut seen);
+        let Some(chosen) = chosen else { return false };
+        self.instruments.waits.totals.lost += u64::from(chosen) - seen.len() as u64;
         if self.records.held.len() < HELD_MAX {
             self.read_records();
         }

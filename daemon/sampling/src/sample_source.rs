@@ -1,7 +1,7 @@
 //! The interface between sources of samples and the rest of the daemon. A source is the kernel, or
 //! a recording of what the kernel gave.
 
-use abi::{Entry, PythonLayout, Snapshot, WaitLine, WaitPass};
+use abi::{Entry, PythonLayout, Snapshot, WaitLine};
 use kernel::clock;
 use kernel::{Cost, Drained, KernelSource, RawStack, StacksTaken, TimedRecord};
 
@@ -30,10 +30,11 @@ pub trait SampleSource {
     /// Copies the times of threads to `into`.
     fn wait_times(&mut self, into: &mut Vec<WaitLine>);
 
-    /// Passes over all threads, or where switches are followed, over those that have not switched
-    /// since; moves those of the waiting ones that were chosen to `into`, of the next pass about
-    /// `samples`. None where no pass is possible.
-    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass>;
+    /// Samples waiting threads in a pass over all threads, and moves the samples to `into`. While
+    /// switches are traced, only threads are sampled that have not switched since tracing began.
+    /// The next pass takes about `samples`. Returns the number of threads chosen, which is larger
+    /// than that of the samples where these found no room; None where no pass is possible.
+    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<u32>;
 
     /// Fill level of the fullest spill buffer that counts now, 0 to 1.
     fn spill_used(&self) -> f64;
@@ -151,7 +152,7 @@ impl SampleSource for KernelSource {
         KernelSource::wait_times(self, into);
     }
 
-    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
+    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<u32> {
         KernelSource::see_waits(self, samples, into)
     }
 

@@ -570,7 +570,7 @@ const _: () = {
     );
     assert!(size_of::<WaitLine>() == 64 && offset_of!(WaitLine, tid) == 48);
     assert!(offset_of!(WaitLine, owed) == 60);
-    assert!(size_of::<WaitSample>() == 1384 && size_of::<WaitPass>() == 24);
+    assert!(size_of::<WaitSample>() == 1384 && size_of::<WaitPass>() == 16);
     assert!(size_of::<WaitPayer>() == 8);
     assert!(size_of::<StackRing>() == 128 && offset_of!(StackRing, taken) == 64);
     assert!(STACK_DATA_BYTES.is_multiple_of(4096));

@@ -54,49 +54,43 @@ pub struct WaitLine {
     pub owed: [u16; 2],
 }
 
-/// Waiting threads that one pass over all threads can choose.
+/// Most samples of one pass over all threads.
 pub const WAIT_SAMPLES_MAX: usize = 256;
 
-/// Payers that a pass tells apart.
+/// Most payers with separate parts of a pass's samples.
 pub const WAIT_PAYERS_MAX: usize = 1024;
 
-/// A thread that waits, as a pass saw it: without bytes of the user stack.
+/// A sample of a waiting thread, without bytes of its user stack.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct WaitSample {
-    /// Thread, registers, and the bytes of `kernel`; of kind [`crate::StackKind::SeenBlocked`] or
-    /// [`crate::StackKind::SeenRunnable`].
+    /// Thread, registers, and the bytes used of `kernel`; its kind is
+    /// [`crate::StackKind::SeenBlocked`] or [`crate::StackKind::SeenRunnable`].
     pub record: StackRecord,
     /// Return addresses in the kernel, innermost first.
     pub kernel: [u64; STACK_KERNEL_BYTES / 8],
 }
 
-/// A pass over all threads. The daemon writes `is_rest` and `every` before it, and zeros; the
-/// sampler the rest.
+/// A pass over all threads. The daemon writes it before the pass; the sampler counts in `chosen`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitPass {
-    /// Not 0: only threads whose switches are not followed.
+    /// Not 0: sample only threads whose switches are not traced.
     pub is_rest: u32,
-    /// Threads that were chosen, also those that found no room.
-    pub chosen: u32,
-    /// Waiting threads that were seen.
-    pub threads: u32,
-    /// One of so many threads of a new payer is chosen.
+    /// Of a payer without a [`WaitPayer`], one of so many threads is sampled.
     pub every: u32,
-    /// Threads of payers that found no room.
-    pub unpaid: u32,
+    /// Threads sampled, including those beyond [`WAIT_SAMPLES_MAX`].
+    pub chosen: u32,
     /// Unused.
     pub reserved: u32,
 }
 
-/// Whose waiting threads share a part of a pass's samples: an ordinary user, a control group of
-/// root's, or the kernel.
+/// A payer of samples of waiting threads: a user, a control group of root's, or the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitPayer {
-    /// Waiting threads that the pass saw.
+    /// Waiting threads in the last pass; the daemon resets it.
     pub threads: u32,
-    /// One of so many is chosen.
+    /// One of so many is sampled.
     pub every: u32,
 }

@@ -25,7 +25,8 @@ use crate::symbols::Symbol;
 const WHOLE: Span = Span { first: 0, last: 1 };
 
 /// An epoch as one file for a store, a segment of `FORMAT.md` with all that may leave. `names` are
-/// symbols of files beside the recorded ones, which the reader of the store cannot look up.
+/// symbols to add to those that the epoch has: the reader of the store has no access to the files
+/// of the host.
 ///
 /// # Errors
 /// [`DbError::Damaged`] when a part of the epoch cannot be read, or is of a later release; those of

@@ -288,9 +288,9 @@ impl Mappings {
         self.programs.find(program, distance)
     }
 
-    /// The known mappings of that generation of `pid` when the samples of this window were taken,
-    /// and its tags at `time_ns`, which a wait that began before a label does not have. None if
-    /// nothing is known about it.
+    /// The mappings of that generation of `pid` when the samples of this window were taken, and its
+    /// tags at `time_ns`: a wait that began before the process was labelled has no label. None if
+    /// nothing is known about the generation.
     pub fn space_known(
         &mut self,
         (pid, generation): (u32, u16),
@@ -302,8 +302,8 @@ impl Mappings {
         process.space(generation, window, time_ns)
     }
 
-    /// The tags of a process at `time_ns`, whatever its address space; none of one that is not
-    /// known.
+    /// The tags of a process at `time_ns`, if the address space of a sample is not known; no tags
+    /// if the process is not known either.
     pub fn tags_of_process(&self, pid: u32, time_ns: u64) -> Tags {
         self.processes
             .get(&pid)

@@ -200,15 +200,15 @@ impl<Source: SampleSource> Pipeline<Source> {
             Event::Tick(tick) => {
                 self.tick(tick);
                 let period = self.period(tick);
-                if tick == Tick::Pass {
-                    // It sets its next time itself.
-                } else if tick == Tick::Merge {
+                if tick == Tick::Merge {
                     // The period of merges is that until the clock's next one. A merge drains.
                     self.ticks.merge = Instant::now() + period;
                     self.ticks.drain = begun + self.parts.config.drain_interval;
                 } else {
                     self.ticks.set(tick, begun + period);
                 }
+                // Passes have random moments, or none.
+                self.ticks.pass = self.next_pass();
             }
             Event::Asked(requests) => {
                 self.answer(requests);
@@ -287,7 +287,7 @@ impl<Source: SampleSource> Pipeline<Source> {
                 self.parts.config.merge_interval.min(MERGE_RETRY)
             }
             Tick::Merge => self.parts.epoch_clock.until_next(self.parts.config.merge_interval),
-            // Without one it never ticks; a pass sets the time of the next.
+            // Without one it never ticks.
             Tick::Watchdog | Tick::Pass => self.watchdog.unwrap_or(MERGE_RETRY),
         }
     }
@@ -328,22 +328,28 @@ impl<Source: SampleSource> Pipeline<Source> {
         if let Some(scale_us) = waits.pace(waits::switches(), cpus, budget, &affords) {
             collector.steer(Order::Waits(scale_us));
         }
-        self.ticks.pass = collector.instruments.waits.passes().map(|passes| passes.at());
+        self.ticks.pass = self.next_pass();
     }
 
-    /// Passes over all threads, as switches between them are too many to follow.
+    /// When the next pass over all threads is due; None: there are no passes.
+    fn next_pass(&self) -> Option<Instant> {
+        let passes = self.parts.collector.instruments.waits.passes();
+        passes.map(|passes| passes.at())
+    }
+
+    /// Samples waiting threads in a pass over all threads.
     fn pass_over_threads(&mut self) {
         let (now, begun) = (Instant::now(), clock::thread_cpu_ns());
         let ns_per_s = self.rates.waits_afford().ns_per_s * self.parts.machine.cpus.len() as f64;
-        self.ticks.pass = None;
         let collector = &mut self.parts.collector;
         let passes = collector.instruments.waits.passes();
         let Some(covers) = passes.map(|passes| passes.covers(now)) else { return };
-        if !collector.see_waits(covers) {
-            return;
+        if collector.see_waits(covers) {
+            let cost = Duration::from_nanos(clock::thread_cpu_ns() - begun);
+            collector.instruments.waits.passed(covers, cost, ns_per_s);
+        } else {
+            collector.instruments.waits.do_without_passes();
         }
-        let cost = Duration::from_nanos(clock::thread_cpu_ns() - begun);
-        self.ticks.pass = collector.instruments.waits.passed(covers, cost, ns_per_s);
     }
 
     fn end_term(&mut self) {

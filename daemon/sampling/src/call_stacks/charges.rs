@@ -1,16 +1,18 @@
-//! Who pays for walks: where not all stacks can be walked, each user's walks cost the same part of
-//! what all may cost, as far as they need it. Otherwise a user whose stacks are made to be dear
-//! would take those of everybody.
+//! Walks of call stacks are charged to the users of the processes. Where the budget does not pay
+//! for all walks, each user gets an equal part of it, unless he needs less, and only some of the
+//! stacks of a user who needs more are walked. Otherwise a user whose stacks take 125 us each
+//! would leave few stacks to everybody else.
 
 use address_spaces::users::Payer;
+use kernel::budget::fair_part;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Most users with separate costs; those beyond are not thinned.
+/// Most users whose costs are known. The stacks of others are all walked.
 const PAYERS_MAX: usize = 1024;
-/// Largest factor by which a user's stacks are thinned.
+/// At least one of so many stacks of a user is walked.
 const EVERY_MAX: u32 = 256;
-/// Part of the costs that stay known from term to term.
+/// Weight of the costs of earlier terms relative to those of the next one.
 const KEPT: f64 = 0.5;
 
 /// The costs of users' stacks.
@@ -38,7 +40,7 @@ impl Default for Charges {
 }
 
 impl Charges {
-    /// A stack was taken: the number of stacks of which one is walked.
+    /// Counts a stack of a user. Returns N where one of N stacks of that user is to be walked.
     pub fn taken(&mut self, payer: Payer) -> u32 {
         if self.of.len() >= PAYERS_MAX && !self.of.contains_key(&payer) {
             return 1;
@@ -48,7 +50,7 @@ impl Charges {
         charge.every.max(1)
     }
 
-    /// So many stacks were walked in so much CPU time.
+    /// Charges a user with the CPU time of walking some stacks, in ns.
     pub fn walked(&mut self, payer: Payer, stacks: u64, ns: u64) {
         if let Some(charge) = self.of.get_mut(&payer) {
             charge.walked += stacks as f64;
@@ -56,8 +58,8 @@ impl Charges {
         }
     }
 
-    /// Ends a term: walks may cost `ns_per_s`, and `more` times as many stacks were taken if they
-    /// cost nothing.
+    /// Ends a term and shares the CPU time of the next one: `ns_per_s` for all walks. `more` is the
+    /// factor by which the sampler would take more stacks if walks cost nothing.
     pub fn share(&mut self, now: Instant, ns_per_s: f64, more: f64) {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
         self.since = now;
@@ -66,17 +68,7 @@ impl Charges {
             let each = if charge.walked > 0.0 { charge.ns / charge.walked } else { 0.0 };
             charge.taken as f64 * each * more.max(1.0)
         };
-        let mut needs: Vec<f64> = self.of.values().map(need).collect();
-        needs.sort_by(f64::total_cmp);
-        let (mut left, mut users) = (ns_per_s * seconds, needs.len());
-        let mut part = f64::INFINITY;
-        for need in needs {
-            part = left / users as f64;
-            if need > part {
-                break;
-            }
-            (left, users, part) = (left - need, users - 1, f64::INFINITY);
-        }
+        let part = fair_part(self.of.values().map(need), ns_per_s * seconds);
         // A single user takes nothing away from others.
         let alone = self.of.len() == 1;
         for charge in self.of.values_mut() {

@@ -58,18 +58,18 @@ impl Looks {
     }
 }
 
-/// An address space, with the layout of the frames that the sampler copies there from now on; None:
-/// no longer.
-pub type Order = (u32, Option<PythonLayout>);
+/// An address space, and the layout of the CPython frames that the sampler is to copy there; None:
+/// it is to copy no more.
+pub type Marking = (u32, Option<PythonLayout>);
 
-/// Processes whose frames the sampler copies, by number. Where there are too many, the one of the
-/// user with the most that was sampled longest ago gives its place away.
+/// Processes whose CPython frames the sampler copies, by number. Where there are more than it has
+/// room for, the user with the most of them loses the one that was sampled longest ago.
 #[derive(Default)]
 pub struct Marked {
     marks: BTreeMap<u32, Mark>,
-    /// Address spaces that gave their places away, until they are sampled again.
+    /// Address spaces that lost their places and have not been sampled since.
     without: HashMap<u32, PythonLayout>,
-    /// Number of stacks so far.
+    /// Number of stacks so far, which serves as a clock.
     stacks: u64,
 }
 
@@ -77,13 +77,13 @@ struct Mark {
     space: u32,
     layout: PythonLayout,
     payer: Payer,
-    /// The last of the stacks that was of it.
+    /// The value of that clock at its last stack.
     sampled: u64,
 }
 
 impl Marked {
-    /// Marks an address space of a payer.
-    pub fn mark(&mut self, space: u32, layout: PythonLayout, payer: Payer) -> Vec<Order> {
+    /// Marks an address space, which is charged to a user. Returns what the sampler is to change.
+    pub fn mark(&mut self, space: u32, layout: PythonLayout, payer: Payer) -> Vec<Marking> {
         let pid = space & ((1 << PID_BITS) - 1);
         let mut orders = Vec::new();
         if self.marks.len() >= PYTHON_PROCESSES_MAX && !self.marks.contains_key(&pid) {
@@ -96,8 +96,8 @@ impl Marked {
         orders
     }
 
-    /// Takes a place away.
-    fn give_away(&mut self) -> Option<Order> {
+    /// Frees the place of the user with the most of them that was sampled longest ago.
+    fn give_away(&mut self) -> Option<Marking> {
         let mut marks: HashMap<Payer, u32> = HashMap::new();
         self.marks.values().for_each(|mark| *marks.entry(mark.payer).or_default() += 1);
         let (most, _) = marks.into_iter().max_by_key(|(_, marks)| *marks)?;
@@ -111,8 +111,9 @@ impl Marked {
         Some((space, None))
     }
 
-    /// A stack of an address space was taken: one that gave its place away has one again.
-    pub fn sampled(&mut self, space: u32, payer: Payer) -> Vec<Order> {
+    /// Notes a stack of an address space, which is marked again if it lost its place. Returns what
+    /// the sampler is to change.
+    pub fn sampled(&mut self, space: u32, payer: Payer) -> Vec<Marking> {
         self.stacks += 1;
         let pid = space & ((1 << PID_BITS) - 1);
         if let Some(mark) = self.marks.get_mut(&pid).filter(|mark| mark.space == space) {
@@ -123,7 +124,7 @@ impl Marked {
         layout.map(|layout| self.mark(space, layout, payer)).unwrap_or_default()
     }
 
-    /// Address spaces that gave their places away.
+    /// The number of address spaces that lost their places and have not been sampled since.
     pub fn without(&self) -> usize {
         self.without.len()
     }

@@ -3,7 +3,7 @@
 use super::steps::Step;
 use super::tape::Tape;
 use crate::sample_source::{Order, SampleSource, Steered};
-use abi::{Entry, Snapshot, WaitLine, WaitPass};
+use abi::{Entry, Snapshot, WaitLine};
 use address_spaces::system::System;
 use kernel::{Drained, RawStack, StacksTaken, TimedRecord};
 
@@ -59,7 +59,7 @@ impl<Source: SampleSource> SampleSource for Recorder<Source> {
         self.source.wait_times(into);
     }
 
-    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<WaitPass> {
+    fn see_waits(&mut self, samples: u32, into: &mut Vec<RawStack>) -> Option<u32> {
         self.source.see_waits(samples, into)
     }
 

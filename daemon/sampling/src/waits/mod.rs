@@ -9,10 +9,10 @@
 //! waits are made to add up to its times (`told`).
 //!
 //! Each switch between threads costs the sampler about 0.4 us, whatever is taken of it. Where that
-//! is more than its part of the budget, all of it ends until there are fewer switches. Meanwhile,
-//! passes over all threads at random moments meet those that wait (`passes`,
-//! `ebpf/src/wait_samples.c`): their cost does not grow with the number of switches. While switches
-//! are followed, passes meet the threads that have not switched since.
+//! is more than its part of the budget, switches are not traced until there are fewer. Meanwhile,
+//! waiting threads are sampled in passes over all threads at random moments (`passes`,
+//! `ebpf/src/wait_samples.c`), whose cost does not grow with the number of switches. While switches
+//! are traced, passes sample the threads that have not switched since tracing began.
 
 mod passes;
 pub mod reasons;
@@ -77,32 +77,40 @@ pub struct CountedWait<'a> {
     /// Correction in ns, which makes the thread's waits add up to its exact time blocked: above 0
     /// where the waits told so far were too short in sum, below 0 where they were too long.
     pub due_ns: i64,
-    /// The wait was met at a random moment, and its time is that between two of those.
+    /// It is a sample of a waiting thread: its time is the period of passes, which is by chance.
     pub is_seen: bool,
 }
 
 impl<'a> CountedWait<'a> {
-    /// A wait that a pass has seen, which stands for so much time, blocked or awake without CPU.
-    pub fn seen(stack: &'a WalkedStack, blocked_ns: u64, runnable_ns: u64) -> Self {
+    /// A wait without time.
+    fn of(stack: &'a WalkedStack) -> Self {
         Self {
             stack,
-            weight: stack.record.weight.into(),
-            blocked_ns,
-            runnable_ns,
+            weight: 1,
+            blocked_ns: 0,
+            runnable_ns: 0,
             owed_ns: 0,
             before_ns: 0,
             due_ns: 0,
-            is_seen: true,
+            is_seen: false,
         }
+    }
+
+    /// A sample of a waiting thread, which stands for so much time, in ns: blocked, or awake
+    /// without CPU.
+    pub fn seen(stack: &'a WalkedStack, blocked_ns: u64, runnable_ns: u64) -> Self {
+        let weight = stack.record.weight.into();
+        Self { weight, blocked_ns, runnable_ns, is_seen: true, ..Self::of(stack) }
     }
 
     /// The value that `ns` of this wait add to its context, where `before_ns` of it were added
     /// before, and `owed_ns` of earlier waits are made up for. All parts of a wait are one stack.
     /// The variance is that of drawing the wait with probability 1 / weight (Horvitz and Thompson,
-    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1, except for
-    /// one that was seen, whose time is chance; and the square of what is owed, as the waits that
-    /// it was owed for may have been others. The correction `due_ns` adds nothing to the variance:
-    /// it takes away an error of the sum that the variance of earlier waits has counted.
+    /// 1952): (1 - 1 / weight) times the square of the weighed time, so 0 for weight 1. For a
+    /// sample of a waiting thread it is the whole square, since a pass meets even a thread that it
+    /// always samples by chance. The square of what is owed is added, as the waits that it was owed
+    /// for may have been others. The correction `due_ns` adds nothing to the variance: it takes
+    /// away an error of the sum that the variance of earlier waits has counted.
     pub fn value(&self, ns: u64, before_ns: u64, owed_ns: u64, due_ns: i64) -> Value {
         let squares = |weight: u64| {
             let part = u128::from(weight >> 10);
@@ -151,30 +159,20 @@ impl Going {
     fn goes_on(&mut self, waited_ns: u64, count: &mut impl FnMut(CountedWait<'_>)) {
         let before_ns = self.counted_ns.min(waited_ns);
         self.counted_ns = waited_ns;
-        count(CountedWait {
-            stack: &self.stack,
-            weight: 1,
-            blocked_ns: waited_ns - before_ns,
-            runnable_ns: 0,
-            owed_ns: 0,
-            before_ns,
-            due_ns: 0,
-            is_seen: false,
-        });
+        let blocked_ns = waited_ns - before_ns;
+        count(CountedWait { blocked_ns, before_ns, ..CountedWait::of(&self.stack) });
     }
 
     /// Counts the rest of the wait.
     fn ends(&self, end: End, count: &mut impl FnMut(CountedWait<'_>)) {
         let End { weight, blocked_ns, runnable_ns, owed_ns } = end;
         count(CountedWait {
-            stack: &self.stack,
             weight,
             blocked_ns: blocked_ns.saturating_sub(self.counted_ns),
             runnable_ns,
             owed_ns,
             before_ns: self.counted_ns,
-            due_ns: 0,
-            is_seen: false,
+            ..CountedWait::of(&self.stack)
         });
     }
 }
@@ -215,7 +213,7 @@ pub struct Totals {
     pub taken: u64,
     /// Waits that found no room, here or in the sampler, or whose end was never reported.
     pub lost: u64,
-    /// Waits that were seen by passes over all threads.
+    /// Samples of waiting threads, which passes over all threads took.
     pub seen: u64,
     /// Times of threads at the last drain.
     pub times: Times,
@@ -239,8 +237,10 @@ pub struct Waits {
     scale_us: u32,
     switches: Switches,
     taken_before: u64,
-    /// Passes over all threads, or those whose switches are not followed; None: not begun.
+    /// The times of passes over all threads; None: not begun, or not possible.
     passes: Option<Passes>,
+    /// The kernel or this process's rights allow no pass.
+    is_without_passes: bool,
     passes_ns: u64,
     /// Outcomes so far.
     pub totals: Totals,
@@ -271,6 +271,7 @@ impl Default for Waits {
             switches,
             taken_before: 0,
             passes: None,
+            is_without_passes: false,
             passes_ns: 0,
             totals: Totals::default(),
         }
@@ -444,7 +445,9 @@ impl Waits {
         let plenty = plenty(budget);
         let scale_min_us = (f64::from(SCALE_MIN_US) / plenty) as u32;
         let scale_first_us = SCALE_FIRST * scale_min_us;
-        self.passes.get_or_insert_with(|| Passes::new(now));
+        if !self.is_without_passes {
+            self.passes.get_or_insert_with(|| Passes::new(now));
+        }
         if self.switches.count == 0 {
             (self.switches.count, self.switches.at) = (switches, now);
             self.scale_us = scale_first_us;
@@ -495,22 +498,26 @@ impl Waits {
         self.passes = None;
     }
 
-    /// Passes over all threads, or while switches are followed, over the others.
+    /// The times of passes over all threads.
     pub fn passes(&self) -> Option<&Passes> {
         self.passes.as_ref()
     }
 
-    /// A pass has covered so much time, and cost so much CPU time. The moment of the next one.
-    pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64) -> Option<Instant> {
+    /// A pass stands for `covered` and took `cost` of CPU time; all passes may take `ns_per_s`.
+    pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64) {
         self.passes_ns += u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
-        let passes = self.passes.as_mut()?;
-        // Those whose switches are not followed are few, and wait for long.
+        let Some(passes) = &mut self.passes else { return };
+        // Threads whose switches are not traced wait for long, so few passes find the same.
         let (ns_per_s, least) = match self.scale_us {
             0 => (ns_per_s, PERIOD_MIN),
             _ => (ns_per_s * REST_PART, PERIOD_OF_REST),
         };
         passes.passed(covered, cost, ns_per_s, least);
-        Some(passes.at())
+    }
+
+    /// No pass is possible, so there are none from now on.
+    pub fn do_without_passes(&mut self) {
+        (self.passes, self.is_without_passes) = (None, true);
     }
 
     /// CPU time of all passes so far, ns.
@@ -642,17 +649,12 @@ mod tests {
     #[test]
     fn parts_of_a_wait_are_one_stack_and_what_is_certain_has_no_variance() {
         let of = |weight, before_ns| {
-            CountedWait {
-                stack: &stack(1, 5),
-                weight,
-                blocked_ns: 0,
-                runnable_ns: 0,
-                owed_ns: 0,
+            CountedWait { weight, before_ns, ..CountedWait::of(&stack(1, 5)) }.value(
+                1 << 30,
                 before_ns,
-                due_ns: 0,
-                is_seen: false,
-            }
-            .value(1 << 30, before_ns, 0, 0)
+                0,
+                0,
+            )
         };
         assert_eq!(of(1, 0), Value { stacks: 1, weight: 1 << 30, squares: 0 });
         assert_eq!(of(1, 7), Value { stacks: 0, weight: 1 << 30, squares: 0 });

@@ -1,33 +1,33 @@
-//! When to pass over all threads: at one random moment of each period, so that no thread that waits
-//! regularly is met always or never. A wait that a pass meets stands for the period.
+//! The times of passes over all threads: one at a random moment of each period. Passes at regular
+//! moments would always, or never, find a thread waiting that wakes up as regularly. A sample of a
+//! waiting thread stands for the period.
 
 use std::time::{Duration, Instant};
 
-/// Waiting threads that a pass is to choose.
+/// Waiting threads that a pass is to sample.
 pub const SAMPLES: u32 = 64;
 /// Shortest and longest period.
 pub(super) const PERIOD_MIN: Duration = Duration::from_millis(100);
 const PERIOD_MAX: Duration = Duration::from_secs(10);
-/// The shortest while switches are followed, when passes meet only the threads that have not
-/// switched since.
+/// Shortest period while switches are traced: the threads that passes then sample wait for long.
 pub(super) const PERIOD_OF_REST: Duration = Duration::from_secs(1);
-/// The part of what waits may cost that those passes may have.
+/// Part of the budget of waits that those passes may take.
 pub(super) const REST_PART: f64 = 0.1;
-/// Until the cost of a pass is known.
+/// First period, as the cost of a pass is not known yet.
 const PERIOD_FIRST: Duration = Duration::from_secs(1);
-/// Part that the last pass has in the mean cost.
+/// Weight of the last pass in the moving average of the cost of passes.
 const RECENT: f64 = 0.2;
 
-/// The periods of passes, each of which has one.
+/// The current period, and the cost of passes.
 #[derive(Debug)]
 pub struct Passes {
     /// End of the last period.
     since: Instant,
     /// Length of the current one.
     period: Duration,
-    /// The moment in it.
+    /// When the pass of this period is due.
     at: Instant,
-    /// Mean CPU time of a pass and what it found, ns.
+    /// Mean CPU time of a pass and of counting its samples, ns.
     cost_ns: f64,
 }
 
@@ -53,14 +53,14 @@ impl Passes {
         self.period
     }
 
-    /// The time that the waits of a pass stand for, which begins at `now`: its period, and longer
-    /// where the pass comes late.
+    /// The time that the samples of a pass at `now` stand for: the period, or where the pass is
+    /// late, the whole time since the last period ended.
     pub fn covers(&self, now: Instant) -> Duration {
         self.period.max(now.saturating_duration_since(self.since))
     }
 
-    /// The period is over: the pass has covered so much, and cost so much CPU time. Passes may cost
-    /// `ns_per_s` a second, and the next period is `least` long at least.
+    /// Begins the next period after a pass that stood for `covered` and took `cost` of CPU time.
+    /// Passes may take `ns_per_s`, in ns of CPU time a second; the period is at least `least`.
     pub fn passed(&mut self, covered: Duration, cost: Duration, ns_per_s: f64, least: Duration) {
         let cost_ns = cost.as_nanos() as f64;
         let before = if self.cost_ns > 0.0 { self.cost_ns } else { cost_ns };

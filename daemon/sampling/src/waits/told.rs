@@ -82,16 +82,8 @@ mod tests {
                 let wait_ns = 4_000_000 + random.u64(..2_000_000);
                 blocked_ns += wait_ns;
                 if random.u32(..40) == 0 {
-                    let wait = CountedWait {
-                        stack: &stack,
-                        weight: 40,
-                        blocked_ns: wait_ns,
-                        runnable_ns: 0,
-                        owed_ns: 0,
-                        before_ns: 0,
-                        due_ns: 0,
-                        is_seen: false,
-                    };
+                    let blocked_ns = wait_ns;
+                    let wait = CountedWait { weight: 40, blocked_ns, ..CountedWait::of(&stack) };
                     let wait = all.with_due(wait);
                     sum_ns += wait.value(wait.blocked_ns, 0, 0, wait.due_ns).weight;
                 }
@@ -107,16 +99,7 @@ mod tests {
     fn a_line_that_begins_anew_owes_nothing() {
         let mut all = AllTold::default();
         let stack = without_stack(StackRecord { root_tid: 7, ..StackRecord::EMPTY });
-        let wait = |blocked_ns| CountedWait {
-            stack: &stack,
-            weight: 1,
-            blocked_ns,
-            runnable_ns: 0,
-            owed_ns: 0,
-            before_ns: 0,
-            due_ns: 0,
-            is_seen: false,
-        };
+        let wait = |blocked_ns| CountedWait { blocked_ns, ..CountedWait::of(&stack) };
         let line =
             |born_ns, blocked_ns| WaitLine { tid: 7, born_ns, blocked_ns, ..WaitLine::default() };
         assert_eq!(all.with_due(wait(100)).due_ns, 0);

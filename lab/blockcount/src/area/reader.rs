@@ -12,9 +12,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// `open(2)` waits for no writer, and follows no link (include/uapi/asm-generic/fcntl.h; x86-64).
+/// `open(2)` does not wait until somebody writes to a FIFO (include/uapi/asm-generic/fcntl.h).
 const O_NONBLOCK: i32 = 0o4000;
-const O_NOFOLLOW: i32 = 0o400_000;
 
 /// Errors of reading an area.
 #[derive(Debug)]
@@ -238,7 +237,7 @@ impl Counted {
     /// The file cannot be read, is no area, or makes no sense.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         // The counted program may put something else there, such as a FIFO, which nobody writes.
-        let file = File::options().read(true).custom_flags(O_NONBLOCK | O_NOFOLLOW).open(path)?;
+        let file = File::options().read(true).custom_flags(O_NONBLOCK).open(path)?;
         if !file.metadata()?.is_file() {
             return Err(ReadError::NotAnArea);
         }

@@ -59,10 +59,10 @@ impl Folder {
         let user = self.lock.metadata().ok()?.uid();
         let entries = fs::read_dir(beneath).ok()?.flatten();
         let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
-        // Others' folders, of which there may be any number, are not among those.
-        let is_own = |path: &PathBuf| {
-            fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user)
-        };
+        // Not through a symbolic link: that would be a file, or of another user. The folders of
+        // other users, of which there may be any number, do not count towards the limit.
+        let is_own =
+            |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| is_own(&found, user));
         let removed = named
             .map(|entry| entry.path())
             .filter(is_own)
@@ -78,15 +78,15 @@ impl Folder {
     }
 }
 
+/// Whether this is a folder of `user`.
+fn is_own(found: &fs::Metadata, user: u32) -> bool {
+    found.is_dir() && found.uid() == user
+}
+
 /// Removes a folder of `user` that no process has locked. Returns whether it is gone.
 fn remove_unowned(path: &PathBuf, user: u32) -> bool {
-    let is_own = |found: &fs::Metadata| found.is_dir() && found.uid() == user;
-    // Not through a symbolic link: that would be a file, or of another user.
-    if !fs::symlink_metadata(path).is_ok_and(|found| is_own(&found)) {
-        return false;
-    }
     let Ok(lock) = File::open(path) else { return false };
-    lock.metadata().is_ok_and(|found| is_own(&found))
+    lock.metadata().is_ok_and(|found| is_own(&found, user))
         && lock.try_lock().is_ok()
         && fs::remove_dir_all(path).is_ok()
 }
