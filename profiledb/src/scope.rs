@@ -29,6 +29,14 @@ pub struct Scope {
     pub pid: Option<u32>,
 }
 
+/// The name of a container's image without tag and digest: `REGISTRY:PORT/NAME[:TAG][@DIGEST]`.
+pub fn without_tag(image: &str) -> &str {
+    let image = image.split_once('@').map_or(image, |(name, _)| name);
+    let last = image.rfind('/').map_or(0, |at| at + 1);
+    let tag = image.get(last..).and_then(|name| name.find(':'));
+    tag.and_then(|at| image.get(..last + at)).unwrap_or(image)
+}
+
 impl Scope {
     /// True when no field is set.
     pub const fn is_empty(&self) -> bool {
@@ -46,6 +54,28 @@ impl Scope {
             }
             _ => Self::default(),
         }
+    }
+
+    /// The image that a container was made of, as its engine names it, or its pod. dcpid stores it
+    /// after the container's name: `docker-0123456789ab shop/api:2`.
+    pub fn container_image(&self) -> Option<&str> {
+        self.container().map(|(_, image)| image)
+    }
+
+    /// Whether the unit has this name. A container is meant by its own name, too, and by its image's
+    /// with or without tag.
+    pub fn is_of_unit(&self, name: &str) -> bool {
+        let is_container =
+            |(container, image)| container == name || image == name || without_tag(image) == name;
+        self.unit.as_deref() == Some(name) || self.container().is_some_and(is_container)
+    }
+
+    /// Name and image of a container whose image is known.
+    fn container(&self) -> Option<(&str, &str)> {
+        let (container, image) = self.unit.as_deref()?.split_once(' ')?;
+        let (_, id) = container.rsplit_once('-')?;
+        let is_id = id.len() == 12 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_id.then_some((container, image))
     }
 
     /// Refuses a scope that may not be stored.
@@ -104,6 +134,26 @@ mod tests {
     fn scope(label: &str, unit: &str, pid: u32) -> Scope {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         Scope { label: some(label), unit: some(unit), pid: (pid > 0).then_some(pid) }
+    }
+
+    #[test]
+    fn a_container_is_meant_by_its_name_and_its_image() {
+        let web = scope("", "docker-0123456789ab hub:5000/shop/web:3@sha256:00", 0);
+        for (name, is) in [
+            ("docker-0123456789ab hub:5000/shop/web:3@sha256:00", true),
+            ("docker-0123456789ab", true),
+            ("hub:5000/shop/web:3@sha256:00", true),
+            ("hub:5000/shop/web", true),
+            ("hub", false),
+            ("web", false),
+            ("", false),
+        ] {
+            assert_eq!(web.is_of_unit(name), is, "{name}");
+        }
+        assert!(!scope("", "/a group", 0).is_of_unit("group"), "no container");
+        for (image, name) in [("a:1", "a"), ("h:5/a", "h:5/a"), ("a@sha256:1", "a"), ("", "")] {
+            assert_eq!(without_tag(image), name);
+        }
     }
 
     #[test]

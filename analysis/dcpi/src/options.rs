@@ -295,7 +295,7 @@ pub struct ScopeArgs {
     /// Only samples of runs with this label (dcpilabel LABEL COMMAND)
     #[arg(long, value_name = "LABEL", value_parser = NonEmptyStringValueParser::new())]
     pub label: Option<String>,
-    /// Only samples of this systemd unit or container (dcpid --by-unit)
+    /// Only samples of this systemd unit, or of containers of this name or image (dcpid --by-unit)
     #[arg(long, value_name = "UNIT", value_parser = NonEmptyStringValueParser::new())]
     pub unit: Option<String>,
     /// Only samples of this process: its call stacks, and in reports that read none the images

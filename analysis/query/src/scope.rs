@@ -193,6 +193,7 @@ impl ScopeChoice {
     pub fn admits_thread(&self, scope: &Scope, thread: &Thread) -> bool {
         self.parts().into_iter().all(|part| match part {
             Part::Tids(tids) => tids.contains(&thread.tid),
+            Part::Unit(Some(name)) => scope.is_of_unit(&name),
             part => {
                 let dimension = part.dimension();
                 dimension.of(scope) == part || dimension.of_thread(thread) == part
@@ -223,7 +224,10 @@ impl ScopeChoice {
 
     /// Whether samples of this scope are chosen.
     pub fn admits(&self, scope: &Scope) -> bool {
-        self.parts().into_iter().all(|part| part.dimension().of(scope) == part)
+        self.parts().into_iter().all(|part| match part {
+            Part::Unit(Some(name)) => scope.is_of_unit(&name),
+            part => part.dimension().of(scope) == part,
+        })
     }
 
     /// For people: `labelled "x", of process 7`.
@@ -253,10 +257,14 @@ impl ScopeChoice {
                 .filter(|part| part.value().is_some())
                 .collect()
         };
+        let scopes = known.clone();
         let unknown = self.asked().into_iter().find_map(|(dimension, asked)| {
             let known = values(dimension);
-            (!known.iter().any(|part| part.value().as_ref() == Some(&asked)))
-                .then_some((dimension, asked, known))
+            let is_known = match dimension {
+                Dimension::Unit => scopes.clone().any(|scope| scope.is_of_unit(&asked)),
+                _ => known.iter().any(|part| part.value().as_ref() == Some(&asked)),
+            };
+            (!is_known).then_some((dimension, asked, known))
         });
         // Each value has samples, but no sample has all of them.
         let Some((dimension, asked, known)) = unknown else {

@@ -47,12 +47,8 @@ pub fn parse(text: &[u8]) -> Vec<u8> {
 /// None for the root, which holds kernel threads and, without systemd, all processes. At most 128
 /// bytes without control character, whatever the path.
 pub fn unit_name(path: &[u8]) -> Option<String> {
-    let parts: Vec<&[u8]> = path
-        .split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b"..")
-        .collect();
-    // The innermost container decides; units inside the container are ignored.
-    let container = (0..parts.len()).rev().find_map(|at| container(&parts, at));
+    let parts = parts(path);
+    let container = innermost(&parts).map(|(name, _)| name);
     let unit = || {
         // A user's manager is in a group `init.scope` of its own, below its service.
         let named = |suffix: &&[u8]| {
@@ -69,8 +65,29 @@ pub fn unit_name(path: &[u8]) -> Option<String> {
     container.or_else(unit).or_else(whole).map(|name| printable(&name))
 }
 
-/// The name of the container whose group is `parts[at]`, if that is one.
-fn container(parts: &[&[u8]], at: usize) -> Option<Vec<u8>> {
+/// The id of the container that a control group is of, if it has one: 64 hexadecimal digits.
+pub fn container_id(path: &[u8]) -> Option<String> {
+    let id = innermost(&parts(path))?.1?;
+    Some(String::from_utf8_lossy(id).into_owned())
+}
+
+/// What [`unit_name`] gives a container that its engine made of an image.
+pub fn with_image(unit: &str, image: &str) -> String {
+    printable(format!("{unit} {image}").as_bytes())
+}
+
+fn parts(path: &[u8]) -> Vec<&[u8]> {
+    let all = path.split(|byte| *byte == b'/');
+    all.filter(|part| !part.is_empty() && *part != b"..").collect()
+}
+
+/// Name and id of the innermost container: units inside of it, and what it is in, are ignored.
+fn innermost<'a>(parts: &[&'a [u8]]) -> Option<(Vec<u8>, Option<&'a [u8]>)> {
+    (0..parts.len()).rev().find_map(|at| container(parts, at))
+}
+
+/// Name and id of the container whose group is `parts[at]`, if that is one.
+fn container<'a>(parts: &[&'a [u8]], at: usize) -> Option<(Vec<u8>, Option<&'a [u8]>)> {
     let part = *parts.get(at)?;
     let bare = part.strip_suffix(b".scope").unwrap_or(part);
     let digits = bare.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
@@ -85,14 +102,14 @@ fn container(parts: &[&[u8]], at: usize) -> Option<Vec<u8>> {
             engine
         };
         let engine = engine.strip_suffix(b".slice").unwrap_or(engine);
-        return Some([engine, b"-", id.get(..ID_DIGITS).unwrap_or(id)].concat());
+        return Some(([engine, b"-", id.get(..ID_DIGITS).unwrap_or(id)].concat(), Some(id)));
     }
     let is_machine = part.starts_with(b"machine-") && part.ends_with(b".scope");
     if is_machine || part.starts_with(b"systemd-nspawn@") || part.starts_with(b"lxc.payload.") {
-        return Some(part.to_vec());
+        return Some((part.to_vec(), None));
     }
     let below = at.checked_sub(1).and_then(|above| parts.get(above));
-    (below.is_some_and(|above| *above == b"lxc")).then(|| [b"lxc/", part].concat())
+    (below.is_some_and(|above| *above == b"lxc")).then(|| ([b"lxc/", part].concat(), None))
 }
 
 /// As UTF-8 without control characters, and not too long: the rest of a long name becomes its hash.

@@ -5,6 +5,7 @@
 
 use crate::cgroups::{self, Pattern};
 use crate::mapped_files::Image;
+use crate::system::System;
 use profiledb::{ImageRecord, Scope};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -16,6 +17,8 @@ pub const LABELS_MAX: usize = 1024;
 /// process has no unit.
 pub const SCOPES_MAX: usize = profiledb::SCOPES_MAX;
 
+/// Containers whose images are remembered. Beyond it all are asked for again.
+const CONTAINERS_MAX: usize = 4096;
 /// Numbers of scopes that the sampler can have at once: each scope left out and not.
 const KERNEL_SCOPES_MAX: usize = 8194;
 const _: () = assert!(KERNEL_SCOPES_MAX == 2 * SCOPES_MAX + 2);
@@ -127,6 +130,8 @@ pub struct Tagger {
     pub refused: u64,
     /// Numbers under which the sampler counts kernel code.
     kernel_scopes: KernelScopes,
+    /// Images of containers by id; none where no engine tells it.
+    images: HashMap<String, Option<String>>,
 }
 
 /// The scopes that the sampler knows by number, each with whether its samples are left out. Numbers
@@ -182,15 +187,26 @@ impl Tagger {
 
     /// The tags of a process whose control group was read; None: the process is gone and keeps its
     /// inherited tags.
-    pub fn read(&mut self, tags: &Tags, cgroup: Option<&[u8]>) -> Tags {
+    pub fn read(&mut self, tags: &Tags, cgroup: Option<&[u8]>, system: &System) -> Tags {
         let Some(path) = cgroup else { return Tags { unread: false, ..tags.clone() } };
         let unit = cgroups::unit_name(path);
         let cgroup_excluded =
             self.rules.exclude_cgroups.iter().any(|pattern| pattern.means(path, unit.as_deref()));
         let label = tags.scope.as_ref().and_then(|scope| scope.label.clone());
         let unit = unit.filter(|_| self.rules.by_unit && !cgroup_excluded);
+        let unit = unit.map(|unit| self.with_image(unit, path, system));
         let scope = self.intern(Scope { label, unit, pid: None });
         Tags { scope, cgroup_excluded, unread: false, ..tags.clone() }
+    }
+
+    /// The name of a unit; of a container, with the image that it was made of.
+    fn with_image(&mut self, unit: String, path: &[u8], system: &System) -> String {
+        let Some(id) = cgroups::container_id(path) else { return unit };
+        if self.images.len() >= CONTAINERS_MAX {
+            self.images.clear();
+        }
+        let image = self.images.entry(id).or_insert_with_key(|id| system.image_of_container(id));
+        image.as_deref().map_or(unit.clone(), |image| cgroups::with_image(&unit, image))
     }
 
     /// Labels in force, and of processes whose samples wait for the disk.
@@ -299,7 +315,7 @@ mod tests {
         let nobody = tagger.unknown();
         assert!(nobody.unread() && nobody.scope().is_none() && !nobody.excluded());
         let labelled = tagger.labelled(&nobody, "run").unwrap();
-        let read = tagger.read(&labelled, Some(b"/system.slice/a.service"));
+        let read = tagger.read(&labelled, Some(b"/system.slice/a.service"), &System::default());
         let scope = |tags: &Tags| {
             let scope = tags.scope().unwrap();
             (scope.label.clone().unwrap_or_default(), scope.unit.clone().unwrap_or_default())
@@ -307,19 +323,25 @@ mod tests {
         assert_eq!(scope(&read), ("run".into(), "a.service".into()));
         assert!(!read.unread());
         assert_eq!(
-            scope(&tagger.read(&read.with_unread(true), None)),
+            scope(&tagger.read(&read.with_unread(true), None, &System::default())),
             scope(&read),
             "gone: as inherited"
         );
         let moved = read.with_unread(true);
-        assert_eq!(scope(&tagger.read(&moved, Some(b"/"))), ("run".into(), String::new()));
+        assert_eq!(
+            scope(&tagger.read(&moved, Some(b"/"), &System::default())),
+            ("run".into(), String::new())
+        );
         assert_eq!(
             scope(&tagger.labelled(&read, "again").unwrap()),
             ("again".into(), "a.service".into())
         );
         assert_eq!(read.of_process(7).pid, Some(7));
         assert!(Arc::ptr_eq(
-            tagger.read(&labelled, Some(b"/system.slice/a.service")).scope().unwrap(),
+            tagger
+                .read(&labelled, Some(b"/system.slice/a.service"), &System::default())
+                .scope()
+                .unwrap(),
             read.scope().unwrap()
         ));
     }
@@ -330,13 +352,19 @@ mod tests {
             Rules { exclude_cgroups: vec![Pattern::new("/secret").unwrap()], ..Rules::default() };
         let mut tagger = Tagger::new(rules);
         let tags = tagger.unknown();
-        let inside = tagger.read(&tags, Some(b"/secret/x"));
+        let inside = tagger.read(&tags, Some(b"/secret/x"), &System::default());
         assert!(inside.excluded() && inside.scope().is_none());
-        assert!(!tagger.read(&inside, Some(b"/public")).excluded(), "it was moved");
-        assert!(tagger.read(&inside.with_unread(true), None).excluded(), "gone: as before");
+        assert!(
+            !tagger.read(&inside, Some(b"/public"), &System::default()).excluded(),
+            "it was moved"
+        );
+        assert!(
+            tagger.read(&inside.with_unread(true), None, &System::default()).excluded(),
+            "gone: as before"
+        );
         let process = tagger.left_out(&tags);
         assert!(
-            tagger.read(&process, Some(b"/public")).excluded(),
+            tagger.read(&process, Some(b"/public"), &System::default()).excluded(),
             "a process is left out wherever it goes"
         );
     }
@@ -350,11 +378,11 @@ mod tests {
         });
         let unread = tagger.unknown();
         assert_eq!(tagger.kernel_scope(&unread), 0, "by process until its group is read");
-        let web = tagger.read(&unread, Some(b"/web.service"));
+        let web = tagger.read(&unread, Some(b"/web.service"), &System::default());
         let number = tagger.kernel_scope(&web);
         assert!(number > 0 && tagger.kernel_scope(&web) == number);
-        let none = tagger.read(&unread, Some(b"/"));
-        let secret = tagger.read(&unread, Some(b"/secret/x"));
+        let none = tagger.read(&unread, Some(b"/"), &System::default());
+        let secret = tagger.read(&unread, Some(b"/secret/x"), &System::default());
         let numbers = [number, tagger.kernel_scope(&none), tagger.kernel_scope(&secret)];
         assert!(numbers.is_sorted() && numbers[0] < numbers[1] && numbers[1] < numbers[2]);
         assert_eq!(tagger.of_kernel_scope(number).unwrap().scope(), web.scope());
@@ -363,7 +391,8 @@ mod tests {
         assert!(tagger.of_kernel_scope(99).is_none(), "nobody's");
         drop(web);
         for n in 0..KERNEL_SCOPES_MAX {
-            let tags = tagger.read(&unread, Some(format!("/{n}.service").as_bytes()));
+            let tags =
+                tagger.read(&unread, Some(format!("/{n}.service").as_bytes()), &System::default());
             assert!(tagger.kernel_scope(&tags) > number, "numbers are not given twice");
         }
         assert!(tagger.of_kernel_scope(number).is_none(), "its last process is gone");
@@ -385,8 +414,9 @@ mod tests {
             "a label ended with its last process"
         );
         let path = |n: usize| format!("/unit{n}.service").into_bytes();
-        let units: Vec<Tags> =
-            (0..SCOPES_MAX).map(|n| tagger.read(&nobody, Some(&path(n)))).collect();
+        let units: Vec<Tags> = (0..SCOPES_MAX)
+            .map(|n| tagger.read(&nobody, Some(&path(n)), &System::default()))
+            .collect();
         assert!(tagger.refused > 0 && units.last().unwrap().scope().is_none());
         assert!(tagger.scopes.len() <= SCOPES_MAX);
         assert!(
@@ -395,7 +425,7 @@ mod tests {
         );
         drop(units);
         assert!(
-            tagger.read(&nobody, Some(&path(SCOPES_MAX))).scope().is_some(),
+            tagger.read(&nobody, Some(&path(SCOPES_MAX)), &System::default()).scope().is_some(),
             "there is room again"
         );
     }

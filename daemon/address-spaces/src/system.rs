@@ -169,6 +169,8 @@ pub struct Answers {
     process_of: Table<u32, Option<u32>>,
     maps: Table<u32, Option<Vec<MapsLine>>>,
     cgroup: Table<u32, Option<Bytes>>,
+    /// By the container's id.
+    container: Table<String, Option<Bytes>>,
     user: Table<u32, Option<u32>>,
     who: Table<u32, Option<Who>>,
     is_still: Table<(u32, u64), bool>,
@@ -354,6 +356,14 @@ impl System {
     pub fn cgroup(&self, pid: u32) -> Option<Vec<u8>> {
         let live = || cgroups::of_process(pid).map(Bytes);
         self.ask(|answers| &mut answers.cgroup, pid, live).map(|Bytes(path)| path)
+    }
+
+    /// The name of the image that a container was made of, or of its pod.
+    pub fn image_of_container(&self, id: &str) -> Option<String> {
+        let asked = || questions::ImageOfContainer { id: id.to_owned() };
+        let live = || self.inspectors.ask(asked())?;
+        let told = self.ask(|answers| &mut answers.container, id.to_owned(), live);
+        told.map(|Bytes(name)| String::from_utf8_lossy(&name).into_owned())
     }
 
     /// [`procfs::user_of`]. A recording made before users were recorded has none.

@@ -3,12 +3,13 @@
 use super::build_files::{identify_known, open_build, opened, opened_grown};
 use super::questions::{
     BuildIdOf, Choose, Chosen, Close, DUMPED_BYTES_MAX, Dumped, DumpedCode, Facts, FactsByPath,
-    FactsOfMapping, FileAt, Generated, GeneratedCode, Identified, Identify, IdentifyPath, Inspect,
-    KeepError, Known, Mappings, NarrowVdsoOf, OPEN_MAX, Open, Opened, Owner, PIECE_BYTES, Raw,
-    Read, Unwind, Unwound, Walk, Walked,
+    FactsOfMapping, FileAt, Generated, GeneratedCode, Identified, Identify, IdentifyPath,
+    ImageOfContainer, Inspect, KeepError, Known, Mappings, NarrowVdsoOf, OPEN_MAX, Open, Opened,
+    Owner, PIECE_BYTES, Raw, Read, Unwind, Unwound, Walk, Walked,
 };
 use super::stack_walks::StackWalks;
 use super::walks::Walks;
+use crate::containers;
 use crate::file_catalogue::Catalogue;
 use crate::file_facts::FileFacts;
 use crate::jit::code_events::CodeLook;
@@ -70,6 +71,12 @@ impl Find for Mappings {
 impl Find for Owner {
     fn find(self, _: &mut Desk) -> Option<Who> {
         Who::of(self.pid)
+    }
+}
+
+impl Find for ImageOfContainer {
+    fn find(self, _: &mut Desk) -> Option<Bytes> {
+        containers::image_of(Path::new("/"), &self.id).map(|name| Bytes(name.into_bytes()))
     }
 }
 

@@ -63,7 +63,7 @@ pub fn answer(question: Question, desk: &mut Desk, connection: &mut Connection) 
         };
     }
     answered! {
-        Mappings Owner FactsByPath FactsOfMapping Facts Identify IdentifyPath BuildIdOf
+        Mappings Owner ImageOfContainer FactsByPath FactsOfMapping Facts Identify IdentifyPath BuildIdOf
         NarrowVdsoOf GeneratedCode DumpedCode Walk Unwind Open Choose Read Close
     }
 }

@@ -15,7 +15,7 @@
 //! Begin with [`questions`], the closed list of what dcpid may ask; [`answers`] finds each answer,
 //! with [`open_mapped`] (the very file that a process has mapped), [`file_facts`] (one state of a
 //! file told from another), [`file_catalogue`] (what was learnt of files; dcpid saves its own, an
-//! inspector none), [`vdso`], [`jit`] (what compilers say about generated code), `stack_walks` and
+//! inspector none), `containers` (what engines say of theirs), [`vdso`], [`jit`] (what compilers say about generated code), `stack_walks` and
 //! [`walks`] (registers and stacks), and [`python`].
 
 #![forbid(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod answers;
 pub mod blame;
 mod build_files;
 mod code_files;
+mod containers;
 pub mod file_catalogue;
 pub mod file_facts;
 pub mod frames;

@@ -57,6 +57,7 @@ macro_rules! questions {
 questions! {
     Mappings -> Option<Vec<MapsLine>>, asked => Some(asked.pid);
     Owner -> Option<Who>, asked => Some(asked.pid);
+    ImageOfContainer -> Option<Bytes>, _asked => None;
     FactsByPath -> Option<FileFacts>, asked => Some(asked.0.at.pid);
     FactsOfMapping -> Option<FileFacts>, asked => Some(asked.0.at.pid);
     Facts -> Option<(FileFacts, Option<u32>)>, asked => Some(asked.0.at.pid);
@@ -127,6 +128,13 @@ pub struct Mappings {
 pub struct Owner {
     /// Process.
     pub pid: u32,
+}
+
+/// The name of the image that a container was made of, or of its pod. `None`: no engine tells it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ImageOfContainer {
+    /// The container's id, 64 hexadecimal digits.
+    pub id: String,
 }
 
 /// A mapped file: what the kernel said it is, its path there, and where it is mapped.

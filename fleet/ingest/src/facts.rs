@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use image::{ImageId, ImageKind};
 use model::Ledger;
-use profiledb::{Database, DbError, Epoch, EpochMeta, ImageRecord, ProfileKey, Scope};
+use profiledb::{Database, DbError, Epoch, EpochMeta, ImageRecord, ProfileKey, Scope, without_tag};
 use tables::{Build, EpochRow, Fact, Load, Missed, Name, Service, id};
 
 use crate::clock::nominal_hz;
@@ -381,12 +381,16 @@ fn mean_weight(meta: &EpochMeta, event: &str, time: &str) -> f64 {
     amount.weight()
 }
 
-/// The service of samples: their label, else their unit, else the kernel, else [`OTHER`].
+/// The service of samples: their label, else the image of their container without its tag, else
+/// their unit, else the kernel, else [`OTHER`].
 pub(crate) fn service_name(scope: &Scope, kind: Option<ImageKind>) -> String {
     use ImageKind::{Bpf, Kernel, Module};
     match (&scope.label, &scope.unit, kind) {
         (Some(label), ..) => label.clone(),
-        (None, Some(unit), _) => without_instance(unit),
+        (None, Some(unit), _) => {
+            let image = scope.container_image().map(|image| without_tag(image).to_owned());
+            image.unwrap_or_else(|| without_instance(unit))
+        }
         (None, None, Some(Kernel | Module | Bpf)) => KERNEL.to_owned(),
         _ => OTHER.to_owned(),
     }
@@ -454,6 +458,11 @@ mod tests {
             (None, Some("a.service"), ImageKind::File, "a.service"),
             (None, Some("worker@17.service"), ImageKind::File, "worker@.service"),
             (None, Some(docker.as_str()), ImageKind::File, "docker-*.scope"),
+            (None, Some("docker-0123456789ab"), ImageKind::File, "docker-*"),
+            (None, Some("docker-0123456789ab hub:5000/shop/api:2"), ImageKind::File, "hub:5000/shop/api"),
+            (None, Some("crio-0123456789ab cart@sha256:00"), ImageKind::File, "cart"),
+            (None, Some("cri-containerd-0123456789ab shop/cart-0"), ImageKind::File, "shop/cart-0"),
+            (None, Some("/a group"), ImageKind::File, "/a group"),
             (None, None, ImageKind::Kernel, "[kernel]"),
             (None, None, ImageKind::Bpf, "[kernel]"),
             (None, None, ImageKind::File, "[other]"),

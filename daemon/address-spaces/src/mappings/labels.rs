@@ -53,14 +53,14 @@ impl Process {
         // A process that has ended is in no group (a zombie is shown at the root of version 1's
         // hierarchies).
         let cgroup = if self.ended_ns.is_none() { system.cgroup(pid) } else { None };
-        now.tags = tagger.read(&now.tags, cgroup.as_deref());
+        now.tags = tagger.read(&now.tags, cgroup.as_deref(), system);
     }
 
     /// The control group was read when the exec was reported, because the process may be gone
     /// later.
-    pub(super) fn has_cgroup(&mut self, cgroup: &[u8], tagger: &mut Tagger) {
+    pub(super) fn has_cgroup(&mut self, cgroup: &[u8], tagger: &mut Tagger, system: &System) {
         if let Some(now) = self.versions.last_mut() {
-            now.tags = tagger.read(&now.tags, Some(cgroup));
+            now.tags = tagger.read(&now.tags, Some(cgroup), system);
         }
     }
 

@@ -147,7 +147,7 @@ impl Mappings {
         if let Some(cgroup) = cgroup
             && let Some(process) = self.processes.get_mut(&pid)
         {
-            process.has_cgroup(&cgroup, &mut self.tagger);
+            process.has_cgroup(&cgroup, &mut self.tagger, &self.system);
         }
     }
 

@@ -1,0 +1,166 @@
+//! The image that a container was made of, as its engine's own files say. They belong to root.
+
+use nix::fcntl::OFlag;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+/// Bytes of a file that are read: a list of thousands of containers.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Hexadecimal digits of a container's id, which all engines below give it.
+const ID_DIGITS: usize = 64;
+
+/// A container as Docker describes it (`Container` in daemon/container/container.go, Moby 20.10
+/// to 27).
+#[derive(Deserialize)]
+struct Docker {
+    #[serde(rename = "Config")]
+    config: DockerConfig,
+}
+
+#[derive(Deserialize)]
+struct DockerConfig {
+    #[serde(rename = "Image")]
+    image: String,
+}
+
+/// A container in the list of the library that Podman and CRI-O keep containers with
+/// (`containers.json` of containers/storage 1.43).
+#[derive(Deserialize)]
+struct Stored {
+    id: String,
+    /// JSON of the engine, as text.
+    #[serde(default)]
+    metadata: String,
+}
+
+#[derive(Deserialize)]
+struct StoredMetadata {
+    #[serde(rename = "image-name")]
+    image: String,
+}
+
+/// A container's configuration for its runtime (config.md of the OCI runtime specification).
+#[derive(Deserialize)]
+struct Runtime {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// The image of the container with that id, or the pod of a container that holds a pod's
+/// namespaces, as `NAMESPACE/POD`. `None`: no engine's files in their usual places tell it.
+/// `root` is where the engines' folders are, `/`.
+pub fn image_of(root: &Path, id: &str) -> Option<String> {
+    // The id becomes a part of a path.
+    if id.len() != ID_DIGITS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    docker(root, id).or_else(|| stored(root, id)).or_else(|| runtime(root, id))
+}
+
+fn docker(root: &Path, id: &str) -> Option<String> {
+    let file = format!("var/lib/docker/containers/{id}/config.v2.json");
+    read::<Docker>(&root.join(file)).map(|docker| docker.config.image)
+}
+
+fn stored(root: &Path, id: &str) -> Option<String> {
+    ["overlay", "vfs", "btrfs", "zfs"].iter().find_map(|driver| {
+        let file = format!("var/lib/containers/storage/{driver}-containers/containers.json");
+        let all: Vec<Stored> = read(&root.join(file))?;
+        let found = all.into_iter().find(|stored| stored.id == id)?;
+        serde_json::from_str::<StoredMetadata>(&found.metadata).ok().map(|data| data.image)
+    })
+}
+
+/// containerd's annotations (internal/cri/annotations/annotations.go, containerd 1.5 to 2.0).
+fn runtime(root: &Path, id: &str) -> Option<String> {
+    ["run/containerd", "run/k3s/containerd"].iter().find_map(|state| {
+        let file = format!("{state}/io.containerd.runtime.v2.task/k8s.io/{id}/config.json");
+        let found: Runtime = read(&root.join(file))?;
+        let of = |name: &str| found.annotations.get(&format!("io.kubernetes.cri.{name}"));
+        let pod = || Some(format!("{}/{}", of("sandbox-namespace")?, of("sandbox-name")?));
+        of("image-name").cloned().or_else(pod)
+    })
+}
+
+/// What a file of JSON says, if it is a plain one and not too long.
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_NOFOLLOW;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(FILE_BYTES_MAX).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "1fc8e59837f9d4bd320937d4dadbe934e4795cc78320a11142e80c2133fc3f6d";
+
+    /// Files as docker 20.10, podman 4.3 and containerd 1.6 write them, shortened.
+    #[test]
+    fn each_engine_tells_the_image() {
+        let podman = format!(
+            r#"[{{"id":"00"}},{{"id":"{ID}","names":["web"],"image":"cc30","metadata":
+            "{{\"image-name\":\"localhost/shop/web:3.1\",\"name\":\"web\"}}"}}]"#
+        );
+        for (file, text, told) in [
+            (
+                format!("var/lib/docker/containers/{ID}/config.v2.json"),
+                r#"{"Name":"/api","Image":"sha256:2a8f","Config":{"Image":"shop/api:2"}}"#,
+                Some("shop/api:2"),
+            ),
+            (
+                "var/lib/containers/storage/overlay-containers/containers.json".to_owned(),
+                podman.as_str(),
+                Some("localhost/shop/web:3.1"),
+            ),
+            (
+                format!("run/containerd/io.containerd.runtime.v2.task/k8s.io/{ID}/config.json"),
+                r#"{"ociVersion":"1.0.2","annotations":{"io.kubernetes.cri.image-name":
+                "registry.example/shop/cart:9","io.kubernetes.cri.sandbox-name":"cart-0"}}"#,
+                Some("registry.example/shop/cart:9"),
+            ),
+            (
+                format!("run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/{ID}/config.json"),
+                r#"{"annotations":{"io.kubernetes.cri.sandbox-namespace":"shop",
+                "io.kubernetes.cri.sandbox-name":"cart-0"}}"#,
+                Some("shop/cart-0"),
+            ),
+            (
+                format!("var/lib/docker/containers/{ID}/config.v2.json"),
+                r#"{"Config":{"Image":["#,
+                None,
+            ),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            let path = root.path().join(&file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(image_of(root.path(), ID).as_deref(), told, "{file}");
+            let another = ID.replace('1', "2");
+            assert_eq!(image_of(root.path(), &another), None, "{file}");
+        }
+    }
+
+    #[test]
+    fn an_id_leads_nowhere_else_and_a_pipe_makes_nobody_wait() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("var/lib/docker/containers");
+        std::fs::create_dir_all(folder.join(ID)).unwrap();
+        for id in ["..", "", "../../../../etc", &format!("{ID}/..")] {
+            assert_eq!(image_of(root.path(), id), None, "{id}");
+        }
+        let pipe = folder.join(ID).join("config.v2.json");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert_eq!(image_of(root.path(), ID), None);
+    }
+}
